@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from recalib.drift.calibration_sums import CalibrationSums, check_edges
 from recalib.drift.monitor_state import STATES, Evidence, State, decide_state
+from recalib.drift.silence import is_silent
 from recalib.drift.stream_monitor import Cohort, StreamMonitor
 from recalib.drift.windows import Weighting
 from recalib.errors import InputError
@@ -196,7 +197,8 @@ class Monitor:
         ----------
         served: counts (B,) of recent traffic, matured or not; see `StreamMonitor.evidence`.
         """
-        worst = self._segment_status(self._all, now, served)
+        silent_segments = self._silent_segments(now)
+        worst = self._segment_status(self._all, now, served, silent_segments)
         evidence, owner = worst.evidence, None
         segments = {
             name: self._segment_status(monitor, now) for name, monitor in self._segments.items()
@@ -262,13 +264,31 @@ class Monitor:
             reference=reference,
         )
 
+    def _silent_segments(self, now: float) -> dict[str, CalibrationSums]:
+        """Return the sums of segments without useful labels in the window of all traffic."""
+        start, _, total = self._all.window(now - self.options.oldest_seconds)
+        traffic = int(np.maximum(total.traffic, total.labelled).sum())
+        if start is None or not traffic or not self._segments:
+            return {}
+        windows = {name: monitor.window(start)[2] for name, monitor in self._segments.items()}
+        silent = is_silent(
+            [int(sums.labelled.sum()) for sums in windows.values()],
+            [int(np.maximum(sums.traffic, sums.labelled).sum()) for sums in windows.values()],
+            total.labelled.sum() / traffic,
+        )
+        return {name: windows[name] for name, flag in zip(windows, silent, strict=True) if flag}
+
     def _segment_alpha(self) -> float:
         return self.options.alpha / (2 * self.options.segments)
 
     def _segment_status(
-        self, monitor: StreamMonitor, now: float, served: ArrayLike | None = None
+        self,
+        monitor: StreamMonitor,
+        now: float,
+        served: ArrayLike | None = None,
+        silent_segments: Mapping[str, CalibrationSums] | None = None,
     ) -> SegmentStatus:
-        evidence = monitor.evidence(now, served)
+        evidence = monitor.evidence(now, served, silent_segments)
         state, reason = decide_state(
             evidence,
             objective=self.options.objective,

@@ -35,6 +35,9 @@ class Evidence:
     coverage: float | None
     coverage_p_value: float | None
     selective: bool
+    #: The share of traffic about which labels say nothing (`Window.silent`), and which it is.
+    silent: float
+    silent_reason: str | None
     #: Mean seconds from prediction to label, accuracy, and mean confidence.
     delay: float | None
     accuracy: float | None
@@ -71,11 +74,13 @@ def decide_state(
     - stale: the test has rejected, E ≥ 1/α, that accuracy is within `tolerance` of confidence;
     - suspect: the CUSUM is at its threshold, or the whole interval of the window's ECE is above
       `objective`, or confidences have shifted and no labels show that this is harmless;
-    - fresh: at least `least_labels` labels in the window, and the interval of its ECE ends below
-      `objective`;
+    - fresh: at least `least_labels` labels in the window, and the interval of its ECE, which is for
+      all traffic with and without labels, ends below `objective`;
     - unverified: none of these.
     """
     state, reason = _decide(evidence, objective, tolerance, least_labels)
+    if evidence.silent_reason is not None:
+        reason += f"; {evidence.silent_reason}"
     if evidence.selective:
         reason += "; labels come more often for some confidences than for others"
     return state, reason

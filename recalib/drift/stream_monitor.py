@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from recalib.drift.calibration_sums import CalibrationSums
 from recalib.drift.calibration_test import CalibrationTest
 from recalib.drift.monitor_state import Evidence
 from recalib.drift.psi import confidence_shift
+from recalib.drift.silence import describe_silence, silent_bins
 from recalib.drift.sliding_window import SlidingWindow
 from recalib.drift.validation import check_rows
 from recalib.drift.windows import Weighting, label_coverage, summarise_window
@@ -131,16 +133,33 @@ class StreamMonitor:
             ]
         self._window.add(start, end, sums)
 
-    def evidence(self, now: float, served: ArrayLike | None = None) -> Evidence:
+    def window(self, oldest: float) -> tuple[float | None, float | None, CalibrationSums]:
+        """Return the start, the end and the sums of the cohorts that end after `oldest`."""
+        return self._window.since(oldest)
+
+    def evidence(
+        self,
+        now: float,
+        served: ArrayLike | None = None,
+        silent_segments: Mapping[str, CalibrationSums] | None = None,
+    ) -> Evidence:
         """Return the evidence at time `now`.
 
         Parameters
         ----------
         served: counts (B,) of recent traffic, matured or not, for the PSI; by default the traffic
             of the window.
+        silent_segments: sums over the window of segments without useful labels, by name.
         """
         start, end, sums = self._window.since(now - self._oldest)
-        summary = summarise_window(sums, weighting=self._weighting)
+        segments = silent_segments or {}
+        labelled, silent_traffic = _without(sums, segments.values())
+        summary = summarise_window(
+            labelled, weighting=self._weighting, silent_traffic=silent_traffic
+        )
+        silence = None
+        if self._weighting == "traffic" and summary.silent:
+            silence = describe_silence(sums, silent_bins(labelled), segments)
         coverage = label_coverage(sums)
         psi, threshold, covered = self._psi(sums, served)
         return Evidence(
@@ -158,6 +177,8 @@ class StreamMonitor:
             coverage=None if coverage is None else coverage.share,
             coverage_p_value=None if coverage is None else coverage.p_value,
             selective=coverage is not None and coverage.selective,
+            silent=summary.silent,
+            silent_reason=silence,
             delay=summary.delay,
             accuracy=summary.accuracy,
             confidence=summary.confidence,
@@ -201,3 +222,14 @@ class StreamMonitor:
         if not covered and sums.traffic.sum():
             covered = not confidence_shift(sums.traffic, traffic).shifted
         return shift.psi, shift.threshold, covered
+
+
+def _without(
+    sums: CalibrationSums, parts: Iterable[CalibrationSums]
+) -> tuple[CalibrationSums, Counts]:
+    """Return `sums` without the traffic of `parts`, and that traffic (B,)."""
+    traffic = np.zeros(sums.bins, np.int64)
+    for part in parts:
+        traffic = traffic + part.traffic
+    traffic = np.minimum(traffic, sums.traffic)
+    return replace(sums, traffic=sums.traffic - traffic), traffic

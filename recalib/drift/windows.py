@@ -10,6 +10,7 @@ import scipy
 from numpy.typing import NDArray
 
 from recalib.drift.calibration_sums import CalibrationSums
+from recalib.drift.silence import silent_bins, worst_gaps
 from recalib.metrics.calibration_gaps import Gaps
 from recalib.metrics.intervals import (
     interval_of_mean_gap,
@@ -60,6 +61,10 @@ class Window:
     CE = √(Σ w_b g_b²), where g_b is accuracy minus mean confidence of bin b and w_b its share of
     the labels or of the traffic. ECE ≤ CE. Bins with fewer than 2 labels are first merged with a
     neighbour, which increases neither.
+
+    Weighted by traffic, the intervals are for all traffic: silent traffic (`is_silent`) adds
+    nothing to their lower ends, and its largest possible error (`worst_gaps`) to their upper ends.
+    All other numbers are of the traffic that is not silent.
     """
 
     weighting: Weighting
@@ -69,6 +74,8 @@ class Window:
     labelled: int
     traffic: int
     bins: int
+    #: The silent share of the traffic; 0 in a window weighted by labels.
+    silent: float
     accuracy: float | None
     confidence: float | None
     #: Mean seconds from prediction to label.
@@ -97,7 +104,11 @@ class Window:
 
 
 def summarise_window(
-    sums: CalibrationSums, *, weighting: Weighting = "labelled", level: float = 0.95
+    sums: CalibrationSums,
+    *,
+    weighting: Weighting = "labelled",
+    level: float = 0.95,
+    silent_traffic: NDArray[np.int64] | None = None,
 ) -> Window:
     """Return the calibration error of `sums`, with intervals.
 
@@ -111,37 +122,71 @@ def summarise_window(
     Parameters
     ----------
     level: confidence level of the intervals, inside (0, 1).
+    silent_traffic: counts (B,) of further traffic without useful labels, such as that of silent
+        segments; only for the weighting `traffic`.
 
     Raises
     ------
     InputError: `level` is out of range.
     """
     check_option("level", level, 0 < level < 1, "0 < level < 1")
-    n = int(sums.labelled.sum())
-    traffic = int(np.maximum(sums.traffic, sums.labelled).sum())
+    seen = np.maximum(sums.traffic, sums.labelled)
+    silent = np.zeros(sums.bins, bool)
+    unknown = np.zeros(sums.bins, np.int64)
+    if weighting == "traffic":
+        silent = silent_bins(sums)
+        unknown = np.where(silent, seen, 0)
+        unknown = unknown if silent_traffic is None else unknown + silent_traffic
+    n, rows = int(sums.labelled[~silent].sum()), int(seen[~silent].sum())
+    traffic = rows + int(unknown.sum())
+    share = int(unknown.sum()) / max(traffic, 1)
     if n < 2:
-        return Window(weighting, level, n, traffic, 0, **_means(sums), **_EMPTY)
-    groups = _groups(sums.labelled)
+        labelled = int(sums.labelled.sum())
+        return Window(weighting, level, labelled, traffic, 0, share, **_means(sums), **_EMPTY)
+    groups = _groups(sums.labelled[~silent])
 
     def grouped(values: NDArray[Any]) -> NDArray[Any]:
-        return np.add.reduceat(values, groups)
+        return np.add.reduceat(values[~silent], groups)
 
     p2, py = grouped(sums.confidence_squared), grouped(sums.confidence_correct)
     p, y = grouped(sums.confidence), grouped(sums.correct)
     gaps = Gaps.from_sums(grouped(sums.labelled), p, y, squares=(p2, py))
     residuals = y - 2 * py + p2
-    seen = grouped(np.maximum(sums.traffic, sums.labelled))
-    weights, rows = (gaps.weights, n) if weighting == "labelled" else (seen / traffic, traffic)
+    weights, rows = (gaps.weights, n) if weighting == "labelled" else (grouped(seen) / rows, rows)
+    fields = {
+        **_ece_fields(gaps, weights, rows, level),
+        **_ce_fields(gaps, residuals, weights, rows, level),
+    }
+    _widen(fields, share, unknown / max(traffic, 1), worst_gaps(sums.edges))
     return Window(
         weighting,
         level,
-        n,
+        int(sums.labelled.sum()),
         traffic,
         len(groups),
+        share,
         **_means(sums),
-        **_ece_fields(gaps, weights, rows, level),
-        **_ce_fields(gaps, residuals, weights, rows, level),
+        **fields,
     )
+
+
+def _widen(fields: dict[str, float], share: float, unknown: Values, worst: Values) -> None:
+    """Extend the intervals to silent traffic.
+
+    Parameters
+    ----------
+    share: of silent traffic in all traffic.
+    unknown: the part of it in each bin, (B,).
+    worst: the largest error of each bin, (B,).
+    """
+    known, most, most_squared = 1 - share, float(unknown @ worst), float(unknown @ worst**2)
+    for name in ("ece", "ece_widest"):
+        low, high = fields[f"{name}_low"], fields[f"{name}_high"]
+        fields[f"{name}_low"] = known * low
+        fields[f"{name}_high"] = min(1.0, max(high, known * high + most))
+    low, high = fields["ce_low"], fields["ce_high"]
+    fields["ce_low"] = float(np.sqrt(known)) * low
+    fields["ce_high"] = min(1.0, max(high, float(np.sqrt(known * high**2 + most_squared))))
 
 
 def label_coverage(sums: CalibrationSums) -> Coverage | None:

@@ -23,8 +23,9 @@ _EVIDENCE = (
     "The numbers behind the state, as fractions: `log_evidence` of the test and its "
     "`threshold`; `ece`, its noise floor `ece_floor` and interval of the latest window of `n` "
     "labels; the unbiased `ce`; `psi` of confidences served and its `psi_threshold`; `coverage` of "
-    "labels and whether they are `selective`; mean `delay` of labels in seconds. Null if there is "
-    "no data."
+    "labels and whether they are `selective`; the share of traffic without useful labels "
+    "(`silent`), and which it is (`silent_reason`); mean `delay` of labels in seconds. Null if there "
+    "is no data."
 )
 
 
@@ -44,7 +45,8 @@ class WindowReport(BaseModel):
     end: str
     measured: dict[str, Any] = Field(
         description="`ece` with floor and interval, unbiased `ce` with interval, `accuracy`, "
-        "`confidence`, `labelled` of `traffic`, `coverage`, mean `delay` in seconds."
+        "`confidence`, `labelled` of `traffic`, `coverage`, the share of traffic without useful "
+        "labels (`silent`), mean `delay` in seconds."
     )
 
 

@@ -1,0 +1,94 @@
+"""Traffic without labels: bins of confidence and segments about which labels say nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import scipy
+from numpy.typing import ArrayLike, NDArray
+
+from recalib.drift.calibration_sums import CalibrationSums
+
+__all__ = ["describe_silence", "is_silent", "silent_bins", "worst_gaps"]
+
+#: Probability that any of the compared bins or segments is called silent by chance.
+_FALSE_SILENCE = 0.01
+#: With this number of labels, a bin or segment is estimated from them.
+_ENOUGH_LABELS = 5
+_MAX_NAMES = 3
+
+
+def is_silent(labelled: ArrayLike, traffic: ArrayLike, rate: float) -> NDArray[np.bool_]:
+    """Return which parts of the traffic have no useful labels, (B,).
+
+    A part is silent if it has fewer than 5 labels, and fewer than `rate` gives by chance: the
+    binomial probability of as few labels is below 1%, divided by the number of parts. With few
+    labels in all, or a little traffic, no part is silent.
+
+    Parameters
+    ----------
+    labelled: n, the number of labels of each part, (B,).
+    traffic: N, the number of predictions of each part, (B,).
+    rate: labels per prediction of all traffic.
+    """
+    n, total = np.asarray(labelled, np.int64), np.asarray(traffic, np.int64)
+    chance = scipy.special.bdtr(np.minimum(n, total).astype(np.float64), total, min(rate, 1.0))
+    silent: NDArray[np.bool_] = (n < _ENOUGH_LABELS) & (chance < _FALSE_SILENCE / max(n.size, 1))
+    return silent
+
+
+def silent_bins(sums: CalibrationSums) -> NDArray[np.bool_]:
+    """Return which bins are silent, (B,)."""
+    traffic = np.maximum(sums.traffic, sums.labelled)
+    total = traffic.sum()
+    if not total:
+        return np.zeros(sums.bins, bool)
+    return is_silent(sums.labelled, traffic, sums.labelled.sum() / total)
+
+
+def worst_gaps(edges: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the largest possible |accuracy − confidence| of each bin, (B,).
+
+    It is max(p̄, 1 − p̄) for a bin with the mean confidence p̄. Confidences of predictions without
+    labels are only known by their bin, so this is the maximum over the bin.
+    """
+    gaps: NDArray[np.float64] = np.maximum(np.append(edges, 1.0), 1 - np.insert(edges, 0, 0.0))
+    return gaps
+
+
+def describe_silence(
+    sums: CalibrationSums, bins: NDArray[np.bool_], segments: Mapping[str, CalibrationSums]
+) -> str | None:
+    """Return the silent parts of the traffic with their shares, for a sentence; None without any.
+
+    Parameters
+    ----------
+    sums: all traffic.
+    bins: the silent bins, (B,), of traffic outside silent segments.
+    segments: the silent segments.
+    """
+    total = int(np.maximum(sums.traffic, sums.labelled).sum())
+    shares = {name: int(part.traffic.sum()) / total for name, part in segments.items()}
+    names = sorted(shares, key=lambda name: (-shares[name], name))
+    parts = [f"segment {name!r} ({shares[name]:.0%} of traffic)" for name in names[:_MAX_NAMES]]
+    if len(names) > _MAX_NAMES:
+        parts.append(f"{len(names) - _MAX_NAMES} further segments")
+    if bins.any():
+        share = int(sums.traffic[bins].sum()) / total
+        parts.append(f"traffic with confidence {_ranges(sums.edges, bins)} ({share:.0%})")
+    return f"no labels for {' and '.join(parts)}" if parts else None
+
+
+def _ranges(edges: NDArray[np.float64], bins: NDArray[np.bool_]) -> str:
+    """Return the ranges of confidence that the bins cover."""
+    changes = np.flatnonzero(np.diff(np.concatenate([[False], bins, [False]])))
+    texts = []
+    for first, end in changes.reshape(-1, 2).tolist():
+        if end == len(bins):
+            texts.append(f"above {edges[first - 1]:.2f}" if first else "of any value")
+        elif first == 0:
+            texts.append(f"below {edges[end - 1]:.2f}")
+        else:
+            texts.append(f"from {edges[first - 1]:.2f} to {edges[end - 1]:.2f}")
+    return ", ".join(texts[:_MAX_NAMES]) + (" and elsewhere" if len(texts) > _MAX_NAMES else "")
