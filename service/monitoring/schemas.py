@@ -24,8 +24,8 @@ _EVIDENCE = (
     "`threshold`; `ece`, its noise floor `ece_floor` and interval of the latest window of `n` "
     "labels; the unbiased `ce`; `psi` of confidences served and its `psi_threshold`; `coverage` of "
     "labels and whether they are `selective`; the share of traffic without useful labels "
-    "(`silent`), and which it is (`silent_reason`); mean `delay` of labels in seconds. Null if there "
-    "is no data."
+    "(`silent`), and which it is (`silent_reason`); mean `delay` of labels in seconds. Null if "
+    "there is no data."
 )
 
 
