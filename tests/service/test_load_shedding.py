@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 
 import grpc
 import pytest
@@ -22,24 +21,28 @@ from tests.service.stubs import Rpc, refused
 pytestmark = pytest.mark.sqlite_only
 
 
-def test_limit_falls_while_the_event_loop_lags_and_grows_back() -> None:
+def test_limit_falls_while_the_event_loop_lags_and_grows_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     load_shedding = LoadShedding(Settings(max_requests=64))
+    lags, limits, now = [0.0, 0.3, 0.3, 0.3, 0.1, 0.0, 0.0, 0.0], list[int](), 0.0
 
-    async def run() -> list[int]:
-        task = asyncio.create_task(load_shedding.keep_measuring())
-        limits = [load_shedding.limit]
-        for _ in range(3):
-            await asyncio.sleep(0)
-            time.sleep(0.3)  # the loop is occupied
-            await asyncio.sleep(0.001)
-            limits.append(load_shedding.limit)
-        async with asyncio.timeout(10):
-            while load_shedding.limit < 64:
-                await asyncio.sleep(0.01)
-        task.cancel()
-        return limits
+    class Loop:
+        def time(self) -> float:
+            return now
 
-    assert asyncio.run(run()) == [64, 32, 16, 16]
+    async def sleep(seconds: float) -> None:
+        nonlocal now
+        limits.append(load_shedding.limit)
+        if not lags:
+            raise asyncio.CancelledError
+        now += seconds + lags.pop(0)
+
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    monkeypatch.setattr(asyncio, "get_running_loop", Loop)
+    with pytest.raises(asyncio.CancelledError):
+        load_shedding.keep_measuring().send(None)
+    assert limits == [64, 64, 32, 16, 16, 32, 48, 64, 64]
 
 
 def test_health_metrics_and_labels_have_places_beyond_the_limit() -> None:
