@@ -68,7 +68,7 @@ class RpcServer:
         self._credentials = _credentials(state.settings)
         self._address = _address(state.settings.host, state.settings.grpc_port)
         self._stopping: asyncio.Task[None] | None = None
-        self._server = grpc.aio.server(options=_options(state.settings.max_body_bytes))
+        self._server = grpc.aio.server(options=_options(state.settings))
         described = [health, *(services[name] for name in _SERVICES)]
         registered = [
             *((services[name], kind(state), None) for name, kind in _SERVICES.items()),
@@ -119,10 +119,13 @@ def _address(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _options(max_body_bytes: int) -> list[tuple[str, int]]:
+def _options(settings: Settings) -> list[tuple[str, int]]:
     return [
-        # gRPC's default is 4 MB, less than REST accepts.
-        ("grpc.max_receive_message_length", max_body_bytes),
+        # gRPC's default is 4 MB.
+        (
+            "grpc.max_receive_message_length",
+            min(settings.max_message_bytes, settings.max_body_bytes),
+        ),
         # No limit: responses are about as large as the accepted requests.
         ("grpc.max_send_message_length", -1),
         ("grpc.so_reuseport", 1),

@@ -20,6 +20,9 @@ from service.single_flight import SingleFlight
 
 __all__ = ["State", "StateDependency"]
 
+#: Smaller bodies do not count as memory; with all connections they are 64 MiB.
+_UNCOUNTED_BYTES = 16_384
+
 
 @dataclass(frozen=True)
 class State:
@@ -40,7 +43,16 @@ class State:
     @cached_property
     def bodies(self) -> BodyBudget:
         """The memory for bodies of requests."""
-        return BodyBudget(max(self.settings.max_bodies_bytes, 2 * self.settings.max_body_bytes))
+        settings = self.settings
+        return BodyBudget(
+            max(settings.max_bodies_bytes, 2 * settings.max_body_bytes),
+            min(
+                _UNCOUNTED_BYTES,
+                settings.max_body_bytes,
+                settings.max_json_bytes,
+                settings.max_upload_bytes,
+            ),
+        )
 
     @cached_property
     def micro_batcher(self) -> MicroBatcher:

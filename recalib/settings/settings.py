@@ -184,8 +184,12 @@ class Settings(BaseSettings):
     max_body_bytes: int = Field(
         64 * _MIB,
         gt=0,
-        description="Largest body of a calibrate request in a binary format, and largest gRPC "
-        "message, in bytes.",
+        description="Largest body of a calibrate request in a binary format, in bytes.",
+    )
+    max_message_bytes: int = Field(
+        16 * _MIB,
+        gt=0,
+        description="Largest gRPC message, if it is below the largest body, in bytes.",
     )
     max_json_bytes: int = Field(
         12 * _MIB,

@@ -13,10 +13,8 @@ from collections.abc import Callable
 from recalib.errors import UnavailableError
 from service.metrics import LIMITED
 
-__all__ = ["UNCOUNTED_BYTES", "Body", "BodyBudget"]
+__all__ = ["Body", "BodyBudget"]
 
-#: Smaller bodies do not count. Their number is limited.
-UNCOUNTED_BYTES = 16_384
 #: Memory of a received part besides its bytes.
 _PART_BYTES = 64
 
@@ -27,10 +25,12 @@ class BodyBudget:
     Parameters
     ----------
     max_bytes: of all bodies together.
+    uncounted_bytes: of a body that does not count; the number of bodies is limited.
     """
 
-    def __init__(self, max_bytes: int) -> None:
+    def __init__(self, max_bytes: int, uncounted_bytes: int) -> None:
         self._max_bytes = max_bytes
+        self.uncounted_bytes = uncounted_bytes
         self._used: Counter[str] = Counter()
         self._total = 0
         #: In the order in which they began.
@@ -99,7 +99,7 @@ class Body:
 
     def hold(self, size: int) -> None:
         """Count a complete message of `size` bytes in the place of the one before."""
-        self._budget._add(self, (size if size > UNCOUNTED_BYTES else 0) - self.size)
+        self._budget._add(self, (size if size > self._budget.uncounted_bytes else 0) - self.size)
         self._budget._make_room(self)
 
     def complete(self) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
 
 from recalib.arrays import Floats
@@ -10,7 +13,10 @@ from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
 from service.grpc.messages import enum_value
 from service.serving.datatypes import DATATYPES, from_bytes
 
-__all__ = ["array_of", "matrix_of"]
+__all__ = ["array_of", "extend", "matrix_of", "numbers_of"]
+
+#: Numbers that are converted at once; they take 2 ms.
+_PIECE = 65_536
 
 
 def matrix_of(values: Floats, in_bytes: bool) -> pb.Matrix:
@@ -19,7 +25,9 @@ def matrix_of(values: Floats, in_bytes: bool) -> pb.Matrix:
     flat = np.ascontiguousarray(values, np.dtype("<f4")).reshape(-1)
     if in_bytes:
         return pb.Matrix(rows=rows, classes=columns, raw=flat.tobytes())
-    return pb.Matrix(rows=rows, classes=columns, values=flat.tolist())
+    matrix = pb.Matrix(rows=rows, classes=columns)
+    extend(matrix.values, flat)
+    return matrix
 
 
 def array_of(matrix: pb.Matrix) -> Floats:
@@ -34,11 +42,28 @@ def array_of(matrix: pb.Matrix) -> Floats:
         raise InputError("matrix", found=found, accepted="either raw or values")
     if not matrix.raw:
         _check_size("matrix.values", len(matrix.values), rows * classes, "numbers")
-        return np.fromiter(matrix.values, np.float32, rows * classes).reshape(rows, classes)
+        return numbers_of(matrix.values, np.float32).reshape(rows, classes)
     datatype = enum_value("matrix.datatype", pb.Datatype.DESCRIPTOR, matrix.datatype).upper()
     expected = rows * classes * DATATYPES[datatype].itemsize
     _check_size("matrix.raw", len(matrix.raw), expected, "bytes")
     return from_bytes(matrix.raw, datatype).reshape(rows, classes)
+
+
+def numbers_of(values: Sequence[float], dtype: Any) -> Floats:
+    """Return a repeated field as an array (N,).
+
+    In pieces: a conversion keeps the interpreter lock until it ends.
+    """
+    array = np.empty(len(values), dtype)
+    for at in range(0, len(values), _PIECE):
+        array[at : at + _PIECE] = values[at : at + _PIECE]
+    return array
+
+
+def extend(values: Any, array: Floats) -> None:
+    """Append an array (N,) to a repeated field, in pieces."""
+    for at in range(0, len(array), _PIECE):
+        values.extend(array[at : at + _PIECE].tolist())
 
 
 def _check_size(field: str, found: int, expected: int, what: str) -> None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
+import math
 import re
 import traceback
 from collections.abc import AsyncIterator, Callable
@@ -29,13 +30,14 @@ from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from recalib.errors import InputError
+from recalib.errors import InputError, TooLargeError
 from service.access.authenticator import Authenticator
 from service.access.body_budget import Body, BodyBudget
 from service.access.load_shedding import LoadShedding
 from service.access.permissions import RULES
 from service.exchange import Exchange
 from service.grpc.errors import failure_of
+from service.grpc.wire import check_fields
 from service.metrics import record_rpc
 from service.request_ids import HEADER
 
@@ -46,6 +48,11 @@ Context = grpc.aio.ServicerContext[Any, Any]
 _KEY = "idempotency-key"
 _MAX_KEY_LENGTH = 255
 _UPLOAD = "upload_dataset"
+#: RPCs with large messages, which gRPC itself limits, and the largest message of the others.
+_BATCHES = frozenset(
+    {"add_labels", "add_observations", "calibrate", "calibrate_stream", "model_infer", _UPLOAD}
+)
+_MAX_DOCUMENT_BYTES = 2**20
 
 
 def handler_of(
@@ -114,6 +121,7 @@ def _handler(
     # read its message either: it could be as large as a batch, from a caller without a key.
     is_probe = RULES.get(operation) == "open" and access.required
     reads = bool(method.input_type.fields) and not is_probe
+    limit = math.inf if operation in _BATCHES else _MAX_DOCUMENT_BYTES
     # A stream waits for its client most of the time, and a probe must always be answered.
     is_limited = not (
         method.client_streaming or method.server_streaming or RULES.get(operation) == "open"
@@ -128,7 +136,11 @@ def _handler(
             # The messages of an upload are one body; those of other streams are separate.
             size = len(content) + (size if operation == _UPLOAD else 0)
             exchange.check_body(size)
+            if len(content) > limit:
+                found, accepted = f"{len(content)} bytes", f"at most {limit} bytes"
+                raise TooLargeError("message", found=found, accepted=accepted)
             body.hold(len(content))
+            check_fields(content, method.input_type)
             message = parse(content)
             # Later messages of a stream may omit the model.
             model = _model_of(message) or model

@@ -9,7 +9,7 @@ from starlette.types import Message, Receive, Scope
 
 from recalib.errors import TooLargeError, UnsupportedError
 from recalib.settings import Settings
-from service.access.body_budget import UNCOUNTED_BYTES, Body
+from service.access.body_budget import Body
 from service.exchange import Exchange
 from service.http.draining import connection_of
 from service.http.fast_routes import header_map
@@ -84,14 +84,15 @@ def limit_body(state: State, scope: Scope, receive: Receive, exchange: Exchange)
     A body whose announced length exceeds its limit is refused before it is read. The HTTP server
     enforces the announced length. The limit of the caller's key may be lower than the route's.
     """
+    length = header_map(scope).get(b"content-length", b"")
+    announced = int(length) if length.isdigit() else None
+    key_limit = exchange.body_bytes
+    if announced is not None and not key_limit and announced <= state.bodies.uncounted_bytes:
+        return receive
     if scope["method"] in ("GET", "HEAD"):
         return receive
     limit = _limit_of(state.settings, scope)
-    length = header_map(scope).get(b"content-length", b"")
-    announced = int(length) if length.isdigit() else None
-    lowest = min(limit.bytes, exchange.body_bytes or limit.bytes)
-    if announced is not None and announced <= min(lowest, UNCOUNTED_BYTES):
-        return receive
+    lowest = min(limit.bytes, key_limit or limit.bytes)
     body = None
     if not limit.is_stream:
         connection = connection_of(scope)

@@ -15,6 +15,7 @@ from recalib.arrays import Floats
 from recalib.errors import ConflictError, InputError, NotFoundError, UnavailableError
 from service.calibration import Batch, CalibrationResult, calibrate_batch, get_or_load
 from service.grpc.generated.recalib.v2wire import inference_pb2 as pb
+from service.grpc.matrices import extend, numbers_of
 from service.grpc.messages import to_message
 from service.grpc.rpc import Context
 from service.inference.handlers import model_metadata
@@ -130,7 +131,7 @@ def _add_probabilities(answer: pb.ModelInferResponse, result: Floats, *, in_byte
     if in_bytes:
         answer.raw_output_contents.append(flat.tobytes())
     else:
-        output.contents.fp32_contents.extend(flat.tolist())
+        extend(output.contents.fp32_contents, flat)
 
 
 def _add_ids(answer: pb.ModelInferResponse, ids: list[str | None], *, in_bytes: bool) -> None:
@@ -194,4 +195,4 @@ def _typed(tensor: pb.ModelInferRequest.InferInputTensor, rows: int, classes: in
         raise InputError(
             f"inputs[0].contents.{name}", found=f"{len(values)} numbers", accepted=accepted
         )
-    return np.fromiter(values, dtype, len(values)).reshape(rows, classes)
+    return numbers_of(values, dtype).reshape(rows, classes)

@@ -66,8 +66,9 @@ class Guarded(NamedTuple):
         Path(f"/proc/{self.server.pid}/clear_refs").write_text("5")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def guarded() -> Iterator[Guarded]:
+    """A new process: memory that an earlier attack left would hide that of the next."""
     with tempfile.TemporaryDirectory() as folder:
         programs = Programs(Path(folder))
         keys = Keys(*(_create_key(programs, scope) for scope in Keys._fields))
@@ -99,11 +100,18 @@ def _seconds_of_calls(guarded: Guarded, attack: subprocess.Popen[str]) -> list[f
     return seconds
 
 
-def _check_growth(guarded: Guarded, method: str, key: str | None, status: str) -> None:
+def _check_growth(
+    guarded: Guarded,
+    method: str,
+    key: str | None,
+    status: str,
+    mib: int = _MIB,
+    max_growth: int = _MAX_GROWTH_BYTES,
+) -> None:
     """Send large messages; check status and memory, and that calls of others are answered."""
     before = guarded.memory("VmRSS")
     guarded.reset_peak()
-    arguments = [guarded.server.grpc_url, method, str(_MESSAGES), str(_MIB)]
+    arguments = [guarded.server.grpc_url, method, str(_MESSAGES), str(mib)]
     command = [sys.executable, "-m", "tests.end_to_end.large_messages", *arguments]
     with subprocess.Popen(
         [*command, *([] if key is None else [key])], stdout=subprocess.PIPE, text=True
@@ -122,8 +130,8 @@ def _check_growth(guarded: Guarded, method: str, key: str | None, status: str) -
         len(seconds),
         p99 * 1e3,
     )
-    assert growth < _MAX_GROWTH_BYTES
-    assert rest < _MAX_GROWTH_BYTES / 2
+    assert growth < max_growth
+    assert rest < max_growth / 2
     assert p99 < _MAX_SECONDS
 
 
@@ -133,6 +141,18 @@ def test_large_message_without_a_key_takes_no_memory(guarded: Guarded) -> None:
 
 def test_large_message_with_another_scope_takes_no_memory(guarded: Guarded) -> None:
     _check_growth(guarded, CALIBRATE, guarded.keys.metrics, "PERMISSION_DENIED")
+
+
+def test_message_over_the_limit_takes_no_memory(guarded: Guarded) -> None:
+    """Of a caller with the right scope too: gRPC refuses it when its length is known."""
+    _check_growth(guarded, CALIBRATE, guarded.keys.admin, "RESOURCE_EXHAUSTED")
+
+
+def test_messages_at_the_limit_take_bounded_memory(guarded: Guarded) -> None:
+    """Of a caller with the right scope: all messages are received at once."""
+    most = 3 * _MESSAGES * 15 * 2**20
+    _check_growth(guarded, CALIBRATE, guarded.keys.admin, "RESOURCE_EXHAUSTED", 15, most)
+    _check_growth(guarded, GET_MODEL, guarded.keys.admin, "RESOURCE_EXHAUSTED", 15, most)
 
 
 @pytest.mark.slow
