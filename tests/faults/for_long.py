@@ -142,7 +142,7 @@ def _let_server_fail(run: _Run, server: Server) -> None:
     names = [name for name in _FAULTS if run.postgresql or name != "postgresql"]
     fault = ""
     while fault not in _ENDS:
-        time.sleep(run.dice.uniform(0.5, 8.0))
+        time.sleep(run.dice.uniform(0.5, 12.0))
         fault = run.dice.choices(names, [_FAULTS[name] for name in names])[0]
         run.faults[fault] += 1
         _cause(fault, server, run)
@@ -189,19 +189,23 @@ def _stop(server: Server) -> None:
 
 
 def _acknowledged(ledger: Ledger) -> dict[str, int]:
+    """Return the number of acknowledged writes; a response acknowledges each label by itself."""
     kinds = {
         "models": ledger.models,
-        "batches of labels": ledger.labels,
         "promotions": ledger.promotions,
         "uploads": ledger.uploads,
         "fits": ledger.fits,
     }
-    return {kind: sum(entry.acknowledged for entry in kinds[kind]) for kind in kinds}
+    counts = {kind: sum(entry.acknowledged for entry in kinds[kind]) for kind in kinds}
+    counts["labels"] = sum(len(batch.content) for batch in ledger.labels if batch.acknowledged)
+    return counts
 
 
 def _report(run: _Run, seconds: float) -> None:
     counts = _acknowledged(run.ledger)
     _say(f"  acknowledged writes in {seconds:.0f} s: {sum(counts.values())} {counts}")
+    batches = sum(batch.acknowledged for batch in run.ledger.labels)
+    _say(f"  requests for them: {sum(counts.values()) - counts['labels'] + batches}")
     _say(
         f"  predictions: {run.ledger.predicted}; calibrators: {len(_versions(run.ledger.registry))}"
     )
