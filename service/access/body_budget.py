@@ -2,7 +2,7 @@
 
 A body counts from its first byte until its request ends. When all memory is in use, the caller with
 the most bytes makes room: the oldest of its incomplete bodies is given up. A caller is a key, or an
-IP address where no keys are required. So one that sends many bodies slowly does not stop others.
+IP address where no keys are required. Many slow bodies of one caller therefore do not stop others.
 """
 
 from __future__ import annotations

@@ -117,11 +117,11 @@ def main(host: str, port: str, pid: str, model: str = "", classes: str = "4") ->
 
     body = json.dumps({"logits": [[0.5] * int(classes)]})
     headers = {"Content-Type": "application/json"}
-    kept = connect()
+    connection_for_rows = connect()
 
     def calibrate() -> int:
-        kept.request("POST", f"/v1/models/{model}/calibrate?ids=0", body, headers)
-        response = kept.getresponse()
+        connection_for_rows.request("POST", f"/v1/models/{model}/calibrate?ids=0", body, headers)
+        response = connection_for_rows.getresponse()
         response.read()
         return response.status
 
