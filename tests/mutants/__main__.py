@@ -23,7 +23,8 @@ from typing import NamedTuple
 from tests.mutants.mutations import MUTATIONS, Mutation
 
 _ROOT = Path(__file__).parents[2]
-_TIMEOUT_SECONDS = 900
+#: Limits of one file of tests, and of a folder or the whole suite, on a busy machine.
+_FILE_SECONDS, _SUITE_SECONDS = 600, 2400
 _TESTS_FAILED = 1
 #: Modification times of mutated files: never twice the same, or a stale .pyc would be used.
 _times = count(2_000_000_000, 10)
@@ -109,7 +110,7 @@ def _judge(copy: Path, mutation: Mutation, *, rest: bool) -> _Outcome:
     os.utime(path, (moment, moment))
     try:
         folder = str(Path(mutation.test).parent)
-        caught_by, output = _run_tests(copy, mutation.test)
+        caught_by, output = _run_tests(copy, mutation.test, timeout=_FILE_SECONDS)
         if not output and folder != "tests":
             caught_by, output = _run_tests(copy, folder, f"--ignore={mutation.test}")
         if rest and not output:
@@ -123,7 +124,7 @@ def _judge(copy: Path, mutation: Mutation, *, rest: bool) -> _Outcome:
     return _Outcome(mutation, caught_by, time.monotonic() - start, error)
 
 
-def _run_tests(copy: Path, *arguments: str) -> tuple[str, str]:
+def _run_tests(copy: Path, *arguments: str, timeout: float = _SUITE_SECONDS) -> tuple[str, str]:
     """Return the first test that failed and pytest's output, both empty if all pass."""
     command = [sys.executable, "-m", "pytest", "-x", "-m", "not slow", "-p", "no:cacheprovider"]
     data = os.environ.get("RECALIB_DATA", str(_ROOT.parent / "shared" / "data"))
@@ -131,22 +132,22 @@ def _run_tests(copy: Path, *arguments: str) -> tuple[str, str]:
     environment = {**os.environ, "PYTHONPATH": str(copy), "RECALIB_DATA": data}
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             [*command, *arguments],
             cwd=copy,
             env=environment,
             capture_output=True,
             text=True,
-            timeout=_TIMEOUT_SECONDS,
+            timeout=timeout,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return f"no end within {_TIMEOUT_SECONDS} s", "timeout"
-    if done.returncode == 0:
+        return f"no end within {timeout} s", "timeout"
+    if process.returncode == 0:
         return "", ""
-    output = done.stdout[-4000:] + done.stderr[-4000:]
-    failed = re.search(r"^FAILED (\S+)|^ERROR (\S+::\S+)", done.stdout, flags=re.MULTILINE)
-    if done.returncode != _TESTS_FAILED or failed is None:
+    output = process.stdout[-4000:] + process.stderr[-4000:]
+    failed = re.search(r"^FAILED (\S+)|^ERROR (\S+::\S+)", process.stdout, flags=re.MULTILINE)
+    if process.returncode != _TESTS_FAILED or failed is None:
         return "", output
     return failed[1] or failed[2], output
 
