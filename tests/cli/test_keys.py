@@ -140,6 +140,7 @@ def test_change_limits(cli: Cli, database_url: str) -> None:
         (("create", "x", "--scope", "root"), "scope"),
         (("create", "x", "--scope", "fit", "--model", "../m"), "model"),
         (("create", "x", "--scope", "fit", "--expires-days", "-1"), "expires"),
+        (("create", "x", "--scope", "fit", "--expires-days", "0"), "expires"),
         (("create", "x", "--scope", "fit", "--expires-days", "nan"), "expires"),
         (("create", "taken", "--scope", "fit"), "'taken'"),
         (("revoke", "nobody"), "'nobody'"),

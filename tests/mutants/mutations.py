@@ -356,6 +356,10 @@ MUTATIONS = [
         "recalib/registry/api_keys.py",
         "tests/service/test_access.py",
         ("(_TABLE.c.expires_at > now())", "(_TABLE.c.expires_at < now())"),
+    ),
+    *_file(
+        "recalib/registry/api_keys.py",
+        "tests/cli/test_keys.py",
         ("0 < lifetime_seconds < 1e10", "0 <= lifetime_seconds < 1e10"),
     ),
     *_file(
