@@ -27,6 +27,7 @@ def test_create_list_and_revoke(cli: Cli, database_url: str) -> None:
     assert listed[0]["scopes"] == ["predict", "label"]
     assert (listed[0]["models"], listed[0]["expires_at"]) == (None, None)
     assert listed[1]["models"] == ["a", "b"]
+    assert [entry["state"] for entry in listed] == ["active", "active"]
     assert listed[1]["expires_at"] - listed[1]["created_at"] == pytest.approx(30 * 86_400)
     # The secret is nowhere.
     text = str(listed) + cli("keys", "list", *at).out

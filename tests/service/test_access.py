@@ -410,7 +410,7 @@ def test_key_that_expires_after_it_was_read_is_rejected(
         key = tx.api_keys.create("web", ["predict"], lifetime_seconds=60)
     authenticator = Authenticator(registry, required=True)
     authenticator.refresh()
-    header = f"Bearer {key}"
+    header = f"bearer {key}"  # the scheme has no case
     assert authenticator.principal(header).name == "web"
     clock = SimpleNamespace(time=lambda: time.time() + 61)
     monkeypatch.setattr("service.access.authenticator.time", clock)

@@ -254,6 +254,8 @@ def test_bodies_over_the_limit_are_rejected(service: Service) -> None:
     headers = {"Content-Type": "application/json"}
     check(service.client.post("/v1/models", content=chunks, headers=headers), 413, "body")
     check(service.upload(b" " * 1_000_001), 413, "body", "1000001 bytes")
+    exact = b'{"name": "x", "classes": 4}'.ljust(100_000)
+    assert service.client.post("/v1/models", content=exact, headers=headers).status_code == 201
 
 
 def test_calibrate_body_over_the_limit_is_rejected(ready: Service) -> None:

@@ -307,6 +307,11 @@ def test_fast_parser_declines_other_json(text: str) -> None:
     assert numbers.flat_in(text.encode()) is None
 
 
+@pytest.mark.parametrize("rows", ["[[1, [2]], [3, 4]]", "[[1, 2], [3]]", "[[], []]", "[1, 2]"])
+def test_fast_parser_declines_uneven_and_nested_rows(rows: str) -> None:
+    assert numbers.rows_under("logits", b'{"logits": %s}' % rows.encode()) is None
+
+
 def test_long_bodies_have_the_errors_of_short_ones(ready: Service) -> None:
     """A body longer than `LONG` has another parser; errors and masks are the same."""
     rows: list[list[Any]] = [[0.125, 1.0, 2.0, 3.0]] * 45

@@ -200,6 +200,7 @@ def test_bad_tokens_are_rejected(
             message = str(excinfo.value)
             assert message.isprintable(), why
             assert len(message) < 120, why
+            assert ("longer than" in message) == (why == "huge"), why
     assert issuer.key_requests == requests
     with pytest.warns(jwt.warnings.InsecureKeyLengthWarning):
         small = issuer.token("small", headers={"kid": "small"})
