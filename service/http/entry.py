@@ -6,6 +6,8 @@ decides it, and the decision depends on method and path alone.
 
 from __future__ import annotations
 
+import traceback
+
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -87,6 +89,8 @@ async def answer(
             response.raw_headers.append((HEADER, exchange.request_id.encode()))
             await response(scope, limited, send)
     except Exception as error:
+        # They hold the body, and the future of a thread refers to them in a cycle.
+        traceback.clear_frames(error.__traceback__)
         if refused and isinstance(error, LimitedError):
             refused = "limited"
         if _is_disconnect(error):

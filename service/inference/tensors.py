@@ -313,15 +313,15 @@ def _from_json(tensor: InputTensor, rows: int, classes: int) -> Floats:
     # float32, as in /v1: served probabilities have no more digits.
     dtype: type[np.floating[Any]] = np.float64 if tensor.datatype == "FP64" else np.float32
     accepted = f"{rows * classes} numbers, as the shape [{rows}, {classes}] says"
-    if data[1:].lstrip()[:1] != b"[":
-        flat = flat_array(data, field, dtype, accepted)
-        if len(flat) != rows * classes:
-            raise InputError(field, found=f"{len(flat)} numbers", accepted=accepted)
-        return flat.reshape(rows, classes)
+    nested = data[1:].lstrip()[:1] == b"["
     try:
-        array = row_array(data, field, dtype, rows, accepted)
+        if nested:
+            array = row_array(data, field, dtype, rows, accepted)
+        else:
+            array = flat_array(data, field, dtype, rows * classes, accepted)
     except TooLargeError as error:
         raise InputError(field, found=error.found, accepted=accepted) from None
-    if array.shape != (rows, classes):
-        raise InputError(field, found=f"shape {list(array.shape)}", accepted=accepted)
-    return array
+    if array.shape not in ((rows, classes), (rows * classes,)):
+        found = f"shape {list(array.shape)}" if nested else f"{len(array)} numbers"
+        raise InputError(field, found=found, accepted=accepted)
+    return array.reshape(rows, classes)

@@ -54,11 +54,9 @@ def row_array(text: bytes, field: str, dtype: _Type, max_rows: int, accepted: st
     for piece in _pieces(text, _end_of_rows):
         classes = arrays[0].shape[1] if arrays else None
         if len(piece) > PIECE_BYTES + 2:  # a single row
-            row = flat_array(piece[1:-1].strip(), f"{field}[{count}]", dtype, accepted)
+            text_of_row = piece[1:-1].strip()
+            row = flat_array(text_of_row, f"{field}[{count}]", dtype, MAX_CLASSES, accepted)
             _check_lengths([row], classes, field, count)
-            if len(row) > MAX_CLASSES:
-                found = f"{len(row)} classes"
-                raise InputError(field, found=found, accepted=f"at most {MAX_CLASSES}")
             array = row.reshape(1, -1)
         else:
             array = _small_rows(piece, field, dtype, count, classes, accepted)
@@ -68,11 +66,11 @@ def row_array(text: bytes, field: str, dtype: _Type, max_rows: int, accepted: st
                 field, found=f"over {max_rows} rows", accepted=f"at most {max_rows}"
             )
         arrays.append(array)
-    return np.concatenate(arrays)
+    return np.concatenate(arrays) if len(arrays) > 1 else arrays[0]
 
 
-def flat_array(text: bytes, field: str, dtype: _Type, accepted: str) -> Floats:
-    """Return the array (N,) of `[number, ...]`, as `row_array` does."""
+def flat_array(text: bytes, field: str, dtype: _Type, max_count: int, accepted: str) -> Floats:
+    """Return the array (N,) of `[number, ...]`, as `row_array` does; N is at most `max_count`."""
     arrays: list[Floats] = []
     count = 0
     for piece in _pieces(text, _end_of_numbers):
@@ -83,6 +81,9 @@ def flat_array(text: bytes, field: str, dtype: _Type, accepted: str) -> Floats:
             with _later_places(field, count):
                 array = array_of([decode(_flat, piece, accepted, field)], field, dtype)[0]
         count += len(array)
+        if count > max_count:
+            found, accepted = f"over {max_count} numbers", f"at most {max_count}"
+            raise TooLargeError(field, found=found, accepted=accepted)
         with np.errstate(over="ignore"):  # a later check reports +inf with its position
             arrays.append(array.astype(dtype, copy=False))
     return np.concatenate(arrays)

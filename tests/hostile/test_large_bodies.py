@@ -24,8 +24,8 @@ _MODEL = "/v1/models/digits"
 _JSON = "Content-Type: application/json"
 #: Processor time that the server may use before it answers another client.
 _MAX_WORK_SECONDS = 0.25
-#: Limit of growth of the server's memory: 20 times the body.
-_MAX_GROWTH_MIB = 240
+#: Limit of growth of the server's memory: ten times the body.
+_MAX_GROWTH_MIB = 120
 
 
 @pytest.fixture(scope="module")

@@ -48,7 +48,7 @@ def test_rows_are_those_of_the_whole_array(separators: Any, rows: list[Any]) -> 
     flat = [value for row in rows for value in row]
     text = json.dumps(flat, separators=separators).encode()
     np.testing.assert_array_equal(
-        flat_array(text, "data", np.float32, "numbers"), expected.reshape(-1)
+        flat_array(text, "data", np.float32, 9_999, "numbers"), expected.reshape(-1)
     )
 
 
@@ -73,7 +73,7 @@ def test_error_names_the_place_in_the_whole_array(value: str) -> None:
     flat = ["1.25"] * 20 + [value, "1.25"]
     if value[1:-1] != "[1],[2]":
         with pytest.raises(InputError) as error:
-            flat_array(f"[{', '.join(flat)}]".encode(), "data", np.float32, "numbers")
+            flat_array(f"[{', '.join(flat)}]".encode(), "data", np.float32, 9_999, "numbers")
         assert error.value.field == "data[20]"
 
 
@@ -86,8 +86,10 @@ def test_row_of_another_length_is_named() -> None:
 def test_rows_over_the_limit_and_endless_values_are_refused() -> None:
     with pytest.raises(TooLargeError, match="over 10 rows"):
         _rows("[" + "[1,2]," * 30 + "[1,2]]", 10)
+    with pytest.raises(TooLargeError, match="over 20 numbers"):
+        flat_array(b"[" + b"1.5," * 200 + b"1]", "data", np.float32, 20, "numbers")
     with pytest.raises(InputError, match="a value of"):
-        flat_array(b"[1," + b"7" * 700 + b"]", "data", np.float32, "numbers")
+        flat_array(b"[1," + b"7" * 700 + b"]", "data", np.float32, 9_999, "numbers")
 
 
 @pytest.mark.parametrize("shape", [(0, 3), (1, 3), (40, 3), (3, 200), (500,)])
