@@ -125,6 +125,7 @@ def _run_server(settings: Settings, listener: socket.socket) -> None:
         factory=True,
         workers=settings.workers,
         http="service.http.limited_protocol:LimitedProtocol",
+        loop="service.http.event_loop:EventLoop",
         ws="none",  # unused, so its libraries are not loaded
         ssl_certfile=settings.tls_certificate or None,
         ssl_keyfile=settings.tls_key or None,

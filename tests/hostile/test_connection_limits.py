@@ -5,16 +5,19 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import ssl
 import subprocess
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
 from tests.end_to_end.programs import Programs, Server, paused, recalib_command, until
+from tests.end_to_end.test_tls import Certificates
 from tests.hostile.bystander import Bystander
 from tests.hostile.clients import HEAD, POST, Client, ask, peak_growth_mib
 
@@ -40,7 +43,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Programs]:
 
 
 @contextlib.contextmanager
-def _serve(programs: Programs, *options: str, **settings: object) -> Iterator[Server]:
+def _serve(programs: Programs, *options: str, **settings: Any) -> Iterator[Server]:
     settings = {"receive_seconds": _RECEIVE_SECONDS, "grpc_port": -1, **settings}
     with programs.serve("--job-workers", 0, *options, **settings) as server:
         yield server
@@ -369,3 +372,21 @@ def test_millions_of_headers_and_a_url_of_74_mib_leave_memory_flat(server: Serve
             thread.join()
     assert growth() < _MAX_FLOOD_MIB
     assert bystander.livez.longest < _MAX_WAIT_SECONDS
+
+
+def test_unfinished_tls_handshake_is_ended(programs: Programs, tmp_path: Path) -> None:
+    """After the time for a head, for a silent client and for half a record."""
+    certificates = Certificates(tmp_path)
+    context = ssl.create_default_context(cafile=str(certificates.root))
+    options = {"tls_certificate": certificates.chain, "tls_key": certificates.key}
+    with (
+        _serve(programs, verify=context, **options) as server,
+        contextlib.ExitStack() as stack,
+    ):
+        started = time.monotonic()
+        clients = [Client(server).send(start) for start in (b"", b"\x16\x03\x01\x02\x00\x01")]
+        for client in clients:
+            stack.callback(client.close)
+        until(lambda: all(client.is_closed() for client in clients), "the connections to close")
+        assert time.monotonic() - started < 20 * _RECEIVE_SECONDS
+        assert server.client.get("/livez").status_code == 200
