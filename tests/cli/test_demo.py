@@ -63,7 +63,7 @@ def test_demo_keeps_server_running(programs: Programs) -> None:
     assert json.loads(version)["card"]["map"] == "temperature"
     assert "recalib_" in metrics
 
-    (pid,) = re.findall(r"stop it with: kill (\d+)$", out, re.MULTILINE)
+    (pid,) = re.findall(r"Stop it with: kill (\d+)$", out, re.MULTILINE)
     psutil.Process(int(pid)).terminate()
     until(lambda: not programs.alive(), "the server and its worker to end")
 
