@@ -129,7 +129,7 @@ sbom: $(STAMP) ## Write the bill of materials to dist/sbom.json (CycloneDX 1.6).
 		--validate --output-file dist/sbom.json $(BIN)/python
 
 .PHONY: audit
-audit: $(STAMP) ## Check the pinned packages for known vulnerabilities (PyPI).
+audit: $(STAMP) ## Check the pinned packages for known vulnerabilities (needs pypi.org).
 	@$(BIN)/uv tool run --quiet --from pip-audit==2.10.1 pip-audit --strict --disable-pip --no-deps \
 		--progress-spinner off -r constraints.txt
 
