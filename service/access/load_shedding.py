@@ -86,14 +86,17 @@ class LoadShedding:
         finally:
             self._rpcs -= 1
 
+    def adjust(self, lag: float) -> None:
+        """Set the limit after a callback ran `lag` seconds late."""
+        if lag > _MAX_LAG_SECONDS:
+            self.limit = max(min(_STEP, self._max_requests), self.limit // 2)
+        else:
+            self.limit = min(self._max_requests, self.limit + _STEP)
+
     async def keep_measuring(self) -> None:
         """Follow the lag of the event loop, until cancelled."""
         loop = asyncio.get_running_loop()
-        lowest = min(_STEP, self._max_requests)
         while True:
             due = loop.time() + _BEAT_SECONDS
             await asyncio.sleep(_BEAT_SECONDS)
-            if loop.time() - due > _MAX_LAG_SECONDS:
-                self.limit = max(lowest, self.limit // 2)
-            else:
-                self.limit = min(self._max_requests, self.limit + _STEP)
+            self.adjust(loop.time() - due)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
-from types import SimpleNamespace
+import time
 
 import grpc
 import pytest
@@ -15,7 +14,6 @@ from grpc_status import rpc_status
 
 from recalib.errors import LimitedError
 from recalib.settings import Settings
-from service.access import load_shedding as load_shedding_module
 from service.access.load_shedding import LoadShedding
 from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
 from tests.service.conftest import Service
@@ -24,38 +22,31 @@ from tests.service.stubs import Rpc, refused
 pytestmark = pytest.mark.sqlite_only
 
 
-def test_limit_falls_while_the_event_loop_lags_and_grows_back(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_limit_falls_while_the_event_loop_lags_and_grows_back() -> None:
     load_shedding = LoadShedding(Settings(max_requests=64))
-    lags, limits, now = [0.0, 0.3, 0.3, 0.3, 0.1, 0.0, 0.0, 0.0], list[int](), 0.0
-
-    class Loop:
-        def time(self) -> float:
-            return now
-
-    real, thread = load_shedding_module.asyncio, threading.get_ident()
-
-    async def sleep(seconds: float) -> None:
-        nonlocal now
-        if threading.get_ident() != thread:  # the server of other tests, which measures as well
-            await real.sleep(seconds)
-            return
+    limits = []
+    for lag in (0.0, 0.3, 0.3, 0.3, 0.1, 0.0, 0.0, 0.0):
+        load_shedding.adjust(lag)
         limits.append(load_shedding.limit)
-        if not lags:
-            raise asyncio.CancelledError
-        now += seconds + lags.pop(0)
+    assert limits == [64, 32, 16, 16, 32, 48, 64, 64]
 
-    simulated = SimpleNamespace(
-        sleep=sleep,
-        get_running_loop=lambda: (
-            Loop() if threading.get_ident() == thread else real.get_running_loop()
-        ),
-    )
-    monkeypatch.setattr(load_shedding_module, "asyncio", simulated)
-    with pytest.raises(asyncio.CancelledError):
-        load_shedding.keep_measuring().send(None)
-    assert limits == [64, 64, 32, 16, 16, 32, 48, 64, 64]
+
+def test_blocked_event_loop_lowers_the_limit() -> None:
+    load_shedding = LoadShedding(Settings(max_requests=64))
+    lags = list[float]()
+
+    async def run() -> None:
+        task = asyncio.create_task(load_shedding.keep_measuring())
+        await asyncio.sleep(0)
+        time.sleep(0.3)
+        while not lags:
+            await asyncio.sleep(0.01)
+        task.cancel()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(load_shedding, "adjust", lags.append)
+        asyncio.run(run())
+    assert lags[0] > 0.2
 
 
 def test_health_metrics_and_labels_have_places_beyond_the_limit() -> None:
