@@ -2,8 +2,8 @@
 
 A blob is at ``<first two digits>/<digest>`` below the folder of the store. It is written under a
 temporary name and renamed when it is complete, so a blob is complete, never changes, and is stored
-once. From then until the writer ends, an empty temporary file names the digest. `Registry.sweep`
-therefore finds the blobs of killed writers, to which nothing may refer.
+once. From then until the writer of a new blob ends, an empty temporary file names the digest.
+`Registry.sweep` therefore finds the blobs of killed writers, to which nothing may refer.
 """
 
 from __future__ import annotations
@@ -160,7 +160,10 @@ class BlobWriter:
         #: Bytes written so far.
         self.size = 0
         self._path = store.temporary_path()
-        #: The empty file that names the digest, once the blob is committed.
+        #: Whether there was no such blob when this one was committed. Only then may it be removed:
+        #: another registry may refer to an older one in the same bucket.
+        self.is_new = False
+        #: The empty file that names the digest, once a new blob is committed.
         self._marker: str | None = None
         self._file: BinaryIO | None = None
         with storage_errors(store.url):
@@ -203,9 +206,11 @@ class BlobWriter:
         """
         self._close()
         store, target = self._store, self._store.path(self.digest)
-        self._marker = f"{self._path}.{self.digest}"
         with storage_errors(store.url):
-            store.filesystem.pipe_file(self._marker, b"")
+            self.is_new = not self._exists(target)
+            if self.is_new:
+                self._marker = f"{self._path}.{self.digest}"
+                store.filesystem.pipe_file(self._marker, b"")
             if store.is_local:
                 # Replace an existing blob too: it may be damaged.
                 _sync(self._path)
@@ -213,7 +218,7 @@ class BlobWriter:
                 os.replace(self._path, target)  # noqa: PTH105
                 _sync(os.path.dirname(target))  # noqa: PTH120
                 _sync(store.root)
-            elif not self._exists(target):
+            elif self.is_new:
                 store.filesystem.mv(self._path, target)
         return self.digest
 

@@ -58,8 +58,8 @@ class Registry:
     def storing(self, blob: BlobWriter) -> Iterator[tuple[Transaction, str]]:
         """Commit a blob, and open the transaction that records its digest.
 
-        If the block raises, or its transaction cannot commit, the blob is removed unless something
-        else refers to it.
+        If the block raises, or its transaction cannot commit, the blob is removed if it is new and
+        nothing refers to it.
 
         Raises
         ------
@@ -74,10 +74,11 @@ class Registry:
                     raise UnavailableError(f"blob {digest} was removed meanwhile; try again")
                 yield tx, digest
         except BaseException:
-            try:
-                self.remove_unreferenced(digest)
-            except UnavailableError:
-                blob.abandon()  # a later sweep removes it
+            if blob.is_new:
+                try:
+                    self.remove_unreferenced(digest)
+                except UnavailableError:
+                    blob.abandon()  # a later sweep removes it
             raise
 
     def remove_unreferenced(self, digest: str) -> None:

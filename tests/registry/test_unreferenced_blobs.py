@@ -58,6 +58,20 @@ def test_refused_upload_leaves_no_blob(registry: Registry, model: Model) -> None
     registry.blobs.verify(digest)
 
 
+def test_refused_upload_keeps_the_blob_of_another_registry(
+    registry: Registry, model: Model
+) -> None:
+    """Registries may share a bucket; the bytes were there before this upload."""
+    _upload(registry, model, "first", b"other")
+    with registry.blobs.writer() as blob:  # no row of this registry refers to it
+        blob.write(_DATA)
+        digest = blob.commit()
+    with pytest.raises(ExistsError):
+        _upload(registry, model, "first", _DATA)
+    assert registry.sweep(older_than_seconds=-60) == 0
+    registry.blobs.verify(digest)
+
+
 def test_blob_removed_during_an_upload_is_noticed(
     registry: Registry, model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
