@@ -449,11 +449,8 @@ MUTATIONS = [
     *_file(
         "service/http/bodies.py",
         "tests/service/test_bad_input.py",
-        (
-            "if announced is not None and announced <= lowest:",
-            "if announced is not None and announced < lowest:",
-        ),
-        ("if size > lowest:", "if False:"),
+        ("self._announced > self._lowest:", "self._announced >= self._lowest:"),
+        ("if self._size > self._lowest:", "if False:"),
     ),
     *_file(
         "service/idempotency.py",
