@@ -93,8 +93,15 @@ class Server:
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Keep the event loop from reading its sockets."""
-        resume = threading.Event()
-        self.loop.call_soon_threadsafe(resume.wait, TIMEOUT_SECONDS)
+        waiting, resume = threading.Event(), threading.Event()
+
+        def wait() -> None:
+            waiting.set()
+            resume.wait(TIMEOUT_SECONDS)
+
+        self.loop.call_soon_threadsafe(wait)
+        # Requests that are sent before the loop waits would be read separately.
+        assert waiting.wait(TIMEOUT_SECONDS)
         try:
             yield
         finally:
