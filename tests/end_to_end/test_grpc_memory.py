@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 _MESSAGES, _MIB = 10, 60
 _MAX_GROWTH_BYTES = 100 * 2**20
 #: Calls that arrive during the messages; a generous bound, for slow and busy machines.
-_MAX_SECONDS = 1.0
+_MAX_SECONDS = 10.0
 
 GET_MODEL = "/recalib.v1.Models/GetModel"
 UPLOAD = "/recalib.v1.Datasets/UploadDataset"

@@ -40,7 +40,7 @@ from tests.end_to_end.programs import Programs, Server, until
 from tests.fitting.conftest import draw
 from tests.service.conftest import NPZ, npz
 
-__all__ = ["MODEL", "Entry", "Ledger", "open_ledger", "publish_two"]
+__all__ = ["BATCH", "MODEL", "Entry", "Ledger", "open_ledger", "publish_two"]
 
 MODEL, _CLASSES = "digits", 4
 _PATH = f"/v1/models/{MODEL}"
@@ -59,7 +59,7 @@ _VOLUME_PAUSE_SECONDS = {
 }  # fmt: skip
 _VOLUME_THREADS = {"label": 2, "create": 3}
 #: Labels in a request.
-_BATCH = 4
+BATCH = 4
 
 
 @dataclass
@@ -204,7 +204,7 @@ class Ledger:
 
     def _label(self, client: httpx2.Client, kind: str) -> None:
         with self._lock:
-            ids, self._ids = self._ids[:_BATCH], self._ids[_BATCH:]
+            ids, self._ids = self._ids[:BATCH], self._ids[BATCH:]
         if not ids:
             time.sleep(0.01)
             return

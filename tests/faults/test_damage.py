@@ -14,7 +14,7 @@ from sqlalchemy import update
 from recalib.errors import UnavailableError
 from recalib.registry import Registry, tables
 from tests.end_to_end.programs import Programs, Server, until
-from tests.faults.ledger import MODEL, Ledger, open_ledger, publish_two
+from tests.faults.ledger import BATCH, MODEL, Ledger, open_ledger, publish_two
 from tests.fitting.conftest import draw
 from tests.service.conftest import NPZ, npz
 from tests.training.test_refit_job import CAPTURING, serve
@@ -168,7 +168,7 @@ def _check_prefix(registry: Registry, ledger: Ledger) -> None:
         numbers = sorted(int(name[5:]) for name in names if name.startswith("data-"))
         assert numbers == list(range(len(numbers)))
         labelled = tx.connection.exec_driver_sql("SELECT count(*) FROM labels").scalar_one()
-        assert labelled % 12 == 0
+        assert labelled % BATCH == 0
     registry.close()
 
 
