@@ -22,8 +22,10 @@ log = logging.getLogger(__name__)
 _MIB = 2**20
 _MODEL = "/v1/models/digits"
 _JSON = "Content-Type: application/json"
-#: Processor time that the server may use before it answers another client.
-_MAX_WORK_SECONDS = 0.25
+#: Processor time that the server may use before it answers another client. On a quiet machine it
+#: stays below 0.1 s, and the log of this test has the figures. On a busy machine, shared caches and
+#: cores make the same work up to four times as long. Without limits it is 5 s.
+_MAX_WORK_SECONDS = 1.0
 #: Limit of growth of the server's memory: ten times the body.
 _MAX_GROWTH_MIB = 120
 
