@@ -192,7 +192,7 @@ class Settings(BaseSettings):
         description="Largest gRPC message, if it is below the largest body, in bytes.",
     )
     max_json_bytes: int = Field(
-        12 * _MIB,
+        4 * _MIB,
         gt=0,
         description="Largest JSON body of a request with logits or labels, in bytes.",
     )

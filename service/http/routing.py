@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -37,11 +38,11 @@ class _Route(APIRoute):
 
 
 def _check_members(body: bytes) -> None:
-    if len(body) > _MAX_UNCHECKED_BYTES:
-        count = sum(1 for _ in _member.finditer(body))
-        if count > _MAX_MEMBERS:
-            accepted = f"at most {_MAX_MEMBERS}"
-            raise TooLargeError("body", found=f"{count} members of objects", accepted=accepted)
+    if len(body) <= _MAX_UNCHECKED_BYTES:
+        return
+    if any(itertools.islice(_member.finditer(body), _MAX_MEMBERS, None)):
+        found, accepted = f"over {_MAX_MEMBERS} members of objects", f"at most {_MAX_MEMBERS}"
+        raise TooLargeError("body", found=found, accepted=accepted)
 
 
 class Router(APIRouter):
