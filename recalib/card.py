@@ -75,6 +75,8 @@ class Selection(msgspec.Struct, frozen=True):
     standard_error: float
     better: bool
     reason: str
+    #: Rows compared; None for comparisons older than this field.
+    rows: int | None = None
 
 
 class CandidateResult(msgspec.Struct, frozen=True):

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
 import msgspec
 
-from recalib.arrays import log_probabilities
 from recalib.calibrator import Calibrator
 from recalib.card import DataSummary, Selection
 from recalib.decoding import converted
-from recalib.errors import ConflictError, CorruptError, InputError
-from recalib.files import MEDIA_TYPES, LabelledData, read
-from recalib.fitting.cross_validation import Candidate, compare_by_cross_validation
-from recalib.fitting.fit import configure_pair, fit
-from recalib.registry import Dataset, ExpectedVersion, Model
+from recalib.errors import ConflictError, InputError
+from recalib.fitting.fit import fit
+from recalib.registry import ExpectedVersion, Model
+from training.champion_comparison import compare_with_champion, find_champion
+from training.dataset_rows import read_rows
 from training.worker import JobContext
 
 __all__ = ["run_fit"]
-
-log = logging.getLogger(__name__)
 
 _CHAMPION = "champion"
 #: Attempts to compare with a champion that changes meanwhile; each is a cross-validation.
@@ -52,10 +48,7 @@ def run_fit(context: JobContext) -> None:
 
     # 2. The data set, in memory.
     context.progress(0.0, "reading the data set")
-    # Formats without checksums would return damaged rows without an error.
-    context.registry.blobs.verify(dataset.digest)
-    with context.registry.blobs.open(dataset.digest) as file:
-        data = read(file, format=MEDIA_TYPES[dataset.media_type], input=dataset.input)
+    rows = read_rows(context.registry, model, dataset)
     context.check_cancelled()
 
     # 3. The fit on all rows.
@@ -64,8 +57,8 @@ def run_fit(context: JobContext) -> None:
         context.check_cancelled()
 
     calibrator = fit(
-        data.logits,
-        data.labels,
+        rows.data.logits,
+        rows.data.labels,
         request.map,
         request.objective,
         input=dataset.input,
@@ -75,12 +68,18 @@ def run_fit(context: JobContext) -> None:
         **request.options,
     )
 
-    # 4. Cross-validation against the current champion, repeated if the champion changes meanwhile.
+    def on_fold(fold: int, folds: int) -> None:
+        context.progress(0.3 + 0.6 * fold / folds, f"cross-validating: {fold} of {folds} folds")
+        context.check_cancelled()
+
+    # 4. Comparison with the current champion, repeated if the champion changes meanwhile.
     for attempt in range(_MAX_COMPARISONS):
-        expected, champion = _champion(context, model)
-        selection = _select(context, calibrator, champion, dataset, data)
+        champion = find_champion(context.registry, model)
+        selection = compare_with_champion(
+            context.registry, model, calibrator, champion, rows, on_fold
+        )
         try:
-            _publish(context, request, model, calibrator, selection, expected)
+            _publish(context, request, model, calibrator, selection, champion.expected)
             return
         except ConflictError:
             if attempt + 1 == _MAX_COMPARISONS:
@@ -118,53 +117,3 @@ def _request(payload: dict[str, Any]) -> FitRequest:
         return converted(payload, FitRequest)
     except msgspec.ValidationError as error:
         raise InputError("payload", found=str(error), accepted="the fields of a fit") from None
-
-
-def _champion(context: JobContext, model: Model) -> tuple[ExpectedVersion, Calibrator | None]:
-    with context.registry.reading() as tx:
-        alias = tx.aliases.find(model, _CHAMPION)
-        if alias is None:
-            return ExpectedVersion(None), None
-        parameters = tx.calibrators.parameters(model, alias.version)
-    try:
-        return ExpectedVersion(alias.version), Calibrator.from_bytes(parameters)
-    except CorruptError as error:
-        # A damaged champion must not block its successors.
-        fields = {"action": "champion_damaged", "model": model.name}
-        log.warning("The champion is damaged and not compared: %s", error, extra=fields)
-        return ExpectedVersion(alias.version), None
-
-
-def _select(
-    context: JobContext,
-    calibrator: Calibrator,
-    champion: Calibrator | None,
-    dataset: Dataset,
-    data: LabelledData,
-) -> Selection:
-    """Compare with the champion, or with the uncalibrated probabilities if there is none."""
-
-    def report(fold: int, folds: int) -> None:
-        context.progress(0.3 + 0.6 * fold / folds, f"cross-validating: {fold} of {folds} folds")
-        context.check_cancelled()
-
-    z = data.logits if dataset.input == "logits" else log_probabilities(data.logits)
-    return compare_by_cross_validation(
-        _candidate_of(calibrator), _reference(champion, dataset), z, data.labels, progress=report
-    )
-
-
-def _reference(champion: Calibrator | None, dataset: Dataset) -> Candidate | Calibrator:
-    if champion is None:
-        return Candidate(*configure_pair("identity", "nll", {}))
-    if champion.card.data.digest == dataset.digest:
-        # The champion was fitted on these rows: only a refit in each fold makes the comparison
-        # fair.
-        return _candidate_of(champion)
-    return champion
-
-
-def _candidate_of(calibrator: Calibrator) -> Candidate:
-    card = calibrator.card
-    options = card.objective_options | card.options
-    return Candidate(*configure_pair(card.map, card.objective, options))

@@ -17,6 +17,7 @@ from recalib.card import Card, DataSummary
 from recalib.decoding import converted
 from recalib.errors import ConflictError, RecalibError, UnavailableError
 from recalib.fitting.fit import fit
+from recalib.fitting.row_digests import encode_digests, row_digests
 from recalib.registry import Candidate, Model, MonitorRow, Transaction
 from recalib.registry.job_kinds import REFIT
 from training.logit_samples import LabelledSample, read_labelled_sample
@@ -93,7 +94,8 @@ def run_refit(context: JobContext) -> None:
     except RecalibError as error:
         _finish_without_candidate(context, model, champion.version, f"it cannot be fitted: {error}")
         return
-    _publish(context, model, champion.version, calibrator, now, end)
+    digests = encode_digests(row_digests(rows.logits))
+    _publish(context, model, champion.version, calibrator, digests, now, end)
 
 
 def _sample_start(row: MonitorRow | None, model: Model, now: float) -> tuple[float, float | None]:
@@ -163,6 +165,7 @@ def _publish(
     model: Model,
     champion: int,
     calibrator: Calibrator,
+    digests: bytes,
     now: float,
     through: float,
 ) -> None:
@@ -170,7 +173,14 @@ def _publish(
     reason = f"{context.payload['reason']}: fitted {card.map} on {rows} kept predictions"
     with context.finishing() as tx:
         version = tx.calibrators.publish(
-            context.lease, model, None, card.to_dict(), calibrator.to_bytes(), None, reason
+            context.lease,
+            model,
+            None,
+            card.to_dict(),
+            calibrator.to_bytes(),
+            None,
+            reason,
+            row_digests=digests,
         )
         alpha = model.monitoring.alpha
         candidate = Candidate(version, champion, 0, now, through, alpha, {}, None, None)

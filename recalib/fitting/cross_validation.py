@@ -25,6 +25,7 @@ __all__ = [
     "FOLDS",
     "Candidate",
     "HeldOutScores",
+    "Refit",
     "Weights",
     "compare_by_cross_validation",
     "held_out",
@@ -34,6 +35,8 @@ __all__ = [
 
 #: The number of folds, if there are at least as many rows.
 FOLDS = 5
+#: The fold of a row that is in every fit and is not scored.
+_NO_FOLD = -1
 #: Numbers of a block of predictions: 32 MB of float64.
 _BLOCK = 4_000_000
 
@@ -71,6 +74,24 @@ class Candidate:
         return solve(problem)
 
 
+@dataclass(frozen=True, eq=False)
+class Refit:
+    """A candidate that is fitted to M rows of its own, in the folds of N other rows."""
+
+    candidate: Candidate
+    #: (M, K) and (M,), checked.
+    logits: Floats
+    labels: Integers
+    #: (M,), the index of the same row among the N rows, and the row is in its fold; −1 for a row
+    #: that is not among them.
+    positions: NDArray[np.intp]
+
+    @property
+    def name(self) -> str:
+        """The name in messages."""
+        return self.candidate.name
+
+
 @dataclass(frozen=True)
 class HeldOutScores:
     """Proper scores of each row under a fit to the other folds; each (N,)."""
@@ -81,18 +102,20 @@ class HeldOutScores:
 
 def compare_by_cross_validation(
     candidate: Candidate,
-    reference: Candidate | Calibrator,
+    reference: Candidate | Refit | Calibrator,
     logits: Floats,
     labels: Integers,
     *,
+    rows: NDArray[np.bool_] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Selection:
     """Return whether `candidate` beats `reference` by more than one standard error.
 
-    The score is the negative log-likelihood of each row under a fit to the other folds (five, or
-    as many as there are rows), stratified by label. A reference given as a candidate is refitted
-    in the same folds, which is necessary if it was fitted on these rows; a calibrator that was
-    fitted on other rows is used unchanged. The standard error is that of the paired difference.
+    The score is the negative log-likelihood of each compared row under a fit to the other folds
+    (five, or as many as there are rows), stratified by label. A reference that was fitted on
+    compared rows must be refitted in the same folds: a candidate to these rows, a `Refit` to its
+    own rows. A calibrator that was fitted on none of them is used unchanged. The standard error is
+    that of the paired difference.
 
     Some rows do not allow a comparison, and the candidate is then not better: if every held-out
     label has a probability above one half, more confident candidates always score better, because
@@ -105,15 +128,18 @@ def compare_by_cross_validation(
     ----------
     logits: (N, K), checked.
     labels: (N,), checked.
+    rows: (N,), whether a row is compared, all by default; the others are in every fit.
     progress: called with the number of finished folds and the number of folds.
     """
-    folds = stratified_folds(labels)
+    compared = np.ones(len(labels), np.bool_) if rows is None else rows
+    folds = np.full(len(labels), _NO_FOLD, np.int64)
+    folds[compared] = stratified_folds(labels[compared])
     count = int(folds.max()) + 1
     name = reference.card.map if isinstance(reference, Calibrator) else reference.name
     if count < 2:
         return Selection(
             folds=count, nll=0.0, reference=name, reference_nll=0.0, standard_error=0.0,
-            better=False, reason="one row cannot be cross-validated",
+            better=False, reason="one row cannot be cross-validated", rows=count,
         )  # fmt: skip
 
     def on_fold(fold: int) -> None:
@@ -122,17 +148,17 @@ def compare_by_cross_validation(
 
     ours = held_out(candidate, logits, labels, folds, on_fold=on_fold)
     if isinstance(reference, Calibrator):
-        theirs = _scored(reference.map, reference.parameters, logits, labels)
+        theirs = _scored(reference.map, reference.parameters, logits[compared], labels[compared])
     else:
         theirs = held_out(
             reference, logits, labels, folds, on_fold=lambda fold: on_fold(count + fold)
         )
-    unknown = _incomparable(ours.nll, labels)
+    unknown = _incomparable(ours.nll, labels[compared])
     return _verdict(ours.nll, theirs.nll, count, candidate.name, name, unknown)
 
 
 def held_out(
-    candidate: Candidate,
+    candidate: Candidate | Refit,
     logits: Floats,
     labels: Integers,
     folds: NDArray[np.int64],
@@ -141,27 +167,34 @@ def held_out(
     progress: Progress | None = None,
     on_fold: Callable[[int], None] | None = None,
 ) -> HeldOutScores:
-    """Return the scores of each row under a fit to the other folds.
+    """Return the scores of each row that has a fold, under a fit to all rows but its fold's.
 
     Parameters
     ----------
-    folds: (N,), from 0; at least two.
-    weights: (N,), weights of rows in the fits.
+    folds: (N,), from 0; at least two. A row of fold −1 is in every fit.
+    weights: weights of the rows in the fits, (N,), or (M,) for a `Refit`.
     progress: the progress callback of the fits.
     on_fold: called with the number of finished folds.
     """
     count = int(folds.max()) + 1
-    scores = HeldOutScores(np.empty(len(labels)), np.empty(len(labels)))
+    refit = candidate
+    if isinstance(refit, Candidate):
+        refit = Refit(refit, logits, labels, np.arange(len(labels)))
+    own_folds = np.where(refit.positions < 0, _NO_FOLD, folds[refit.positions])
+    nll, brier = np.empty(len(labels)), np.empty(len(labels))
     for fold in range(count):
-        out = folds == fold
-        training_weights = None if weights is None else weights[~out]
+        out, training = folds == fold, own_folds != fold
+        training_weights = None if weights is None else weights[training]
         fold_progress = _titled(progress, f"{candidate.name}, fold {fold + 1} of {count}")
-        fit = candidate.fitted(logits[~out], labels[~out], training_weights, fold_progress)
-        fold_scores = _scored(candidate.map, fit.parameters, logits[out], labels[out])
-        scores.nll[out], scores.brier[out] = fold_scores.nll, fold_scores.brier
+        fit = refit.candidate.fitted(
+            refit.logits[training], refit.labels[training], training_weights, fold_progress
+        )
+        scores = _scored(refit.candidate.map, fit.parameters, logits[out], labels[out])
+        nll[out], brier[out] = scores.nll, scores.brier
         if on_fold is not None:
             on_fold(fold + 1)
-    return scores
+    has_fold = folds >= 0
+    return HeldOutScores(nll[has_fold], brier[has_fold])
 
 
 def _titled(progress: Progress | None, title: str) -> Progress | None:
@@ -229,6 +262,7 @@ def _verdict(
         standard_error=error,
         better=better,
         reason=message,
+        rows=len(ours),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Select, bindparam, insert, null, select, update
+from sqlalchemy import Select, bindparam, func, insert, null, select, update
 
 from recalib.errors import NotFoundError
 from recalib.registry import tables
@@ -61,10 +61,15 @@ class Calibrators(Queries):
         promote_alias: str | None,
         reason: str,
         expected: ExpectedVersion | None = None,
+        row_digests: bytes | None = None,
     ) -> int:
         """Add the next version, point `promote_alias` at it unless None, and return its number.
 
         The caller finishes the job in the same transaction: both happen, or neither.
+
+        Parameters
+        ----------
+        row_digests: the digests of the fitted rows, if they are of no data set.
 
         Raises
         ------
@@ -81,6 +86,7 @@ class Calibrators(Queries):
                 job_id=lease.job.id,
                 card=card,
                 parameters=parameters,
+                row_digests=row_digests,
                 created_at=now(),
             ),
             conflict=f"job {lease.job.id} has published a calibrator already",
@@ -109,6 +115,19 @@ class Calibrators(Queries):
         if content is None:
             raise NotFoundError("version", str(version), hint=f"{model.name} has none so numbered")
         return bytes(content)
+
+    def row_digests(self, model: Model, version: int) -> bytes | None:
+        """Return the digests of the rows that a version was fitted on, 8 bytes each, sorted.
+
+        None if there is no such version, or it was published before digests were recorded.
+        """
+        datasets = tables.datasets
+        digests = self._connection.scalar(
+            select(func.coalesce(_TABLE.c.row_digests, datasets.c.row_digests))
+            .outerjoin(datasets, datasets.c.id == _TABLE.c.dataset_id)
+            .where(_TABLE.c.model_id == model.id, _TABLE.c.version == version)
+        )
+        return None if digests is None else bytes(digests)
 
     def serving(self, name: str, selector: str | int) -> Serving:
         """Return the version for an alias or version number of a model, in one query.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Select, insert, select
+from sqlalchemy import Select, insert, select, update
 
 from recalib.errors import InputError, NotFoundError
 from recalib.registry import tables
@@ -66,6 +66,23 @@ class Datasets(Queries):
             raise NotFoundError("dataset", name, hint=f"looked among those of {model.name}")
         return dataset
 
+    def set_row_digests(self, model: Model, name: str, digests: bytes) -> None:
+        """Record the digests of the rows, unless they are recorded: see `Calibrators.row_digests`.
+
+        Parameters
+        ----------
+        digests: 8 bytes for each row, sorted.
+        """
+        self._connection.execute(
+            update(_TABLE)
+            .where(
+                _TABLE.c.model_id == model.id,
+                _TABLE.c.name == name,
+                _TABLE.c.row_digests.is_(None),
+            )
+            .values(row_digests=digests)
+        )
+
     def page(self, model: Model, after: str | None, limit: int) -> list[Dataset]:
         """Return up to `limit` datasets sorted by name, after the name `after`."""
         statement = _select(model).order_by(_TABLE.c.name).limit(limit)
@@ -77,5 +94,6 @@ class Datasets(Queries):
 
 
 def _select(model: Model) -> Select[Any]:
-    columns = [column for column in _TABLE.c if column.name not in ("id", "model_id")]
+    hidden = ("id", "model_id", "row_digests")
+    columns = [column for column in _TABLE.c if column.name not in hidden]
     return select(*columns).where(_TABLE.c.model_id == model.id)

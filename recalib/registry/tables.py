@@ -92,6 +92,8 @@ datasets = Table(
     Column("input", String(16), nullable=False),
     Column("metrics", _Json, nullable=False),
     Column("created_at", Double, nullable=False),
+    # Sorted digests of the rows, 8 bytes each; null until a fit has read the data.
+    Column("row_digests", LargeBinary),
     UniqueConstraint("model_id", "name"),
 )
 
@@ -148,8 +150,10 @@ calibrators = Table(
     Column("job_id", String(32), ForeignKey("jobs.id"), nullable=False, unique=True),
     Column("card", _Json, nullable=False),
     Column("created_at", Double, nullable=False),
-    # Last: reading cards then skips its pages in SQLite.
+    # The large columns are last: reading cards then skips their pages in SQLite.
     Column("parameters", LargeBinary, nullable=False),
+    # As in `datasets`, for a fit to rows of no data set.
+    Column("row_digests", LargeBinary),
 )
 
 aliases = Table(

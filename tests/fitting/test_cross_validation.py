@@ -8,6 +8,7 @@ import scipy.special
 
 from recalib.fitting.cross_validation import (
     Candidate,
+    Refit,
     compare_by_cross_validation,
     stratified_folds,
 )
@@ -116,3 +117,36 @@ def test_few_rows_use_one_fold_per_row(rows: int) -> None:
     )
     assert result.folds == rows
     assert np.isfinite([result.nll, result.reference_nll, result.standard_error]).all()
+
+
+def test_rows_that_are_not_compared_are_in_every_fit() -> None:
+    logits, labels = draw(203, 4, 2.0)
+    rows = np.arange(203) >= 100
+    result = compare_by_cross_validation(
+        candidate("temperature"), candidate("identity"), logits, labels, rows=rows
+    )
+    folds = np.full(203, -1)
+    folds[rows] = stratified_folds(labels[rows])
+    scores = []
+    for i in np.flatnonzero(rows):
+        training = folds != folds[i]
+        t = fit_temperature(logits[training], labels[training]).temperature
+        scores.append(-scipy.special.log_softmax(logits[i] / t)[labels[i]])
+    assert result.rows == 103
+    assert result.nll == pytest.approx(np.mean(scores), rel=1e-9)
+
+
+def test_reference_is_refitted_to_its_own_rows() -> None:
+    """Rows 50 to 102 are in both data sets, and in no fit of their fold."""
+    logits, labels = draw(203, 4, 2.0)
+    own, here = np.arange(103), np.arange(50, 203)
+    positions = np.where(own < 50, -1, own - 50)
+    refit = Refit(candidate("temperature"), logits[own], labels[own], positions)
+    result = compare_by_cross_validation(candidate("identity"), refit, logits[here], labels[here])
+    folds = stratified_folds(labels[here])
+    scores = []
+    for i, row in enumerate(here):
+        training = (positions < 0) | (folds[positions] != folds[i])
+        t = fit_temperature(logits[own][training], labels[own][training]).temperature
+        scores.append(-scipy.special.log_softmax(logits[row] / t)[labels[row]])
+    assert result.reference_nll == pytest.approx(np.mean(scores), rel=1e-9)

@@ -27,8 +27,8 @@ _LATER = """
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0010"
-down_revision = "0009"
+revision = "{revision}"
+down_revision = "{before}"
 
 
 def upgrade():
@@ -161,7 +161,10 @@ def migrations_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator
 @pytest.fixture
 def later_version(migrations_copy: Path) -> None:
     """Make this the code of a later version, which has one more migration."""
-    (migrations_copy / "versions" / "0010_weights.py").write_text(_LATER)
+    before = migrate.head()
+    revision = f"{int(before) + 1:04}"
+    path = migrations_copy / "versions" / f"{revision}_weights.py"
+    path.write_text(_LATER.format(revision=revision, before=before))
     migrate._revisions.cache_clear()
 
 

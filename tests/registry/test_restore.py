@@ -110,8 +110,9 @@ def test_older_schema_is_upgraded(
     with registry.transaction() as tx:
         model = tx.models.create("resnet", None, 2, "anna")
     manifest = backup(registry, backup_path)
+    assert manifest.schema == migrate.head()
     request.getfixturevalue("later_version")
-    assert (manifest.schema, migrate.head()) == ("0009", "0010")
+    assert manifest.schema < migrate.head()
     restore(sqlite_target, backup_path)
     assert sqlite_target.check() == ""
     with sqlite_target.reading() as tx:

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+import training.champion_comparison
+import training.dataset_rows
 import training.fit_job
 from recalib.calibrator import Calibrator
 from recalib.registry import Registry
@@ -86,7 +88,7 @@ def test_comparison_is_repeated_when_the_champion_changes(
     with_data(registry)
     ask(registry, promote=False)
     work(registry)
-    compare, references = training.fit_job.compare_by_cross_validation, []
+    compare, references = training.champion_comparison.compare_by_cross_validation, []
 
     def slow(candidate: Any, reference: Any, *args: Any, **more: Any) -> Any:
         selection = compare(candidate, reference, *args, **more)
@@ -96,7 +98,7 @@ def test_comparison_is_repeated_when_the_champion_changes(
                 tx.aliases.set(tx.models.get("m"), "champion", 1, "other", "")
         return selection
 
-    monkeypatch.setattr(training.fit_job, "compare_by_cross_validation", slow)
+    monkeypatch.setattr(training.champion_comparison, "compare_by_cross_validation", slow)
     job_id = ask(registry)
     work(registry)
     with registry.reading() as tx:
@@ -121,14 +123,14 @@ def test_invalid_payload_fails_without_retry(registry: Registry) -> None:
 def test_cancelling_stops_a_fit(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
     with_data(registry)
     job_id = ask(registry)
-    read = training.fit_job.read
+    read = training.dataset_rows.read
 
     def cancel_while_reading(*args: Any, **more: Any) -> Any:
         with registry.transaction() as tx:
             tx.jobs.cancel(job_id)
         return read(*args, **more)
 
-    monkeypatch.setattr(training.fit_job, "read", cancel_while_reading)
+    monkeypatch.setattr(training.dataset_rows, "read", cancel_while_reading)
     worker = Worker(registry, HANDLERS, name="test", lease_seconds=0.3)
     monkeypatch.setattr(training.fit_job, "fit", slow_fit)
     worker.work_once(threading.Event())

@@ -1,0 +1,56 @@
+"""Digests of rows, which recognise a row that was fitted before.
+
+Legend: N rows, K classes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recalib.arrays import Floats
+
+__all__ = ["Digests", "decode_digests", "encode_digests", "row_digests"]
+
+Digests = NDArray[np.uint64]
+
+#: Of a stored digest.
+_STORED = np.dtype("<u8")
+#: Numbers of a block of rows: 32 MB of float32.
+_BLOCK = 8_000_000
+
+
+def row_digests(values: Floats) -> Digests:
+    """Return a 64-bit digest (N,) of each row of logits or probabilities (N, K).
+
+    It is BLAKE2b with 8 bytes, of the row's values as little-endian float32. It does not depend on
+    the order of the rows, on the file's format, or on whether values of float32 are stored as
+    float64. A new row equals one of n others with probability n / 2⁶⁴.
+
+    The label is not included. If it were, a file in which some labels are corrected would have just
+    these rows as new ones, and a comparison on them would be selected by outcome.
+
+    Other values make another row: fewer digits, float16, or probabilities instead of logits.
+    """
+    rows, classes = values.shape
+    step = max(1, _BLOCK // classes)
+    digests = bytearray()
+    for start in range(0, rows, step):
+        with np.errstate(over="ignore"):  # beyond the range of float32: infinite
+            block = np.ascontiguousarray(values[start : start + step], "<f4")
+        block = block + np.float32(0)  # −0 equals 0
+        for row in block:
+            digests += hashlib.blake2b(row, digest_size=_STORED.itemsize).digest()
+    return decode_digests(bytes(digests))
+
+
+def encode_digests(digests: Digests) -> bytes:
+    """Return the different digests in ascending order, 8 bytes each."""
+    return np.unique(digests).astype(_STORED).tobytes()
+
+
+def decode_digests(stored: bytes) -> Digests:
+    """Return digests (N,) of 8 bytes each."""
+    return np.frombuffer(stored, _STORED).astype(np.uint64)

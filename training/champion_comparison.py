@@ -1,0 +1,206 @@
+"""Compare a new version with the champion, on rows that neither was fitted on.
+
+An overfitted champion scores well on its own rows, and a data set that grows contains them. The
+digests of rows show which rows of a data set the champion has seen.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from recalib.calibrator import Calibrator
+from recalib.card import Selection
+from recalib.errors import CorruptError, NotFoundError
+from recalib.fitting.cross_validation import Candidate, Refit, compare_by_cross_validation
+from recalib.fitting.fit import configure_pair
+from recalib.fitting.row_digests import Digests, decode_digests
+from recalib.registry import Dataset, ExpectedVersion, Model, Registry
+from training.dataset_rows import DatasetRows, read_rows
+
+__all__ = ["Champion", "candidate_of", "compare_with_champion", "find_champion"]
+
+log = logging.getLogger(__name__)
+
+_CHAMPION = "champion"
+_ADVICE = "upload more new rows, or promote it with `promote: true`"
+#: Unseen rows that suffice for a comparison if the champion cannot be refitted.
+_MIN_UNSEEN = 100
+
+
+@dataclass(frozen=True, eq=False)
+class Champion:
+    """The version that serves, and the rows that it was fitted on."""
+
+    expected: ExpectedVersion
+    #: None if there is no champion, or if it is damaged.
+    calibrator: Calibrator | None = None
+    #: None if it was fitted on sampled logits.
+    dataset: Dataset | None = None
+    #: Of its rows; None if they were not recorded.
+    digests: Digests | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class _Plan:
+    """How to compare: the reference, the compared rows (N,), and a remark on both."""
+
+    reference: Candidate | Refit | Calibrator
+    rows: NDArray[np.bool_] | None = None
+    remark: str = ""
+
+
+def find_champion(registry: Registry, model: Model) -> Champion:
+    """Return the champion of a model, with the record of its rows."""
+    with registry.reading() as tx:
+        alias = tx.aliases.find(model, _CHAMPION)
+        if alias is None:
+            return Champion(ExpectedVersion(None))
+        parameters = tx.calibrators.parameters(model, alias.version)
+        name = tx.calibrators.get(model, alias.version).dataset
+        dataset = None if name is None else tx.datasets.get(model, name)
+        stored = tx.calibrators.row_digests(model, alias.version)
+    expected = ExpectedVersion(alias.version)
+    try:
+        calibrator = Calibrator.from_bytes(parameters)
+    except CorruptError as error:
+        # A damaged champion must not block its successors.
+        fields = {"action": "champion_damaged", "model": model.name}
+        log.warning("The champion is damaged and not compared: %s", error, extra=fields)
+        return Champion(expected)
+    digests = None if stored is None else decode_digests(stored)
+    return Champion(expected, calibrator, dataset, digests)
+
+
+def compare_with_champion(
+    registry: Registry,
+    model: Model,
+    calibrator: Calibrator,
+    champion: Champion,
+    rows: DatasetRows,
+    progress: Callable[[int, int], None],
+) -> Selection:
+    """Return whether a calibrator that was fitted on `rows` is better than the champion.
+
+    Both are compared on rows that neither has seen: a row's score is under a fit without it. The
+    first of these that is possible applies:
+
+    - At least half of the rows are unseen by the champion: they are compared, with the champion
+      as it is.
+    - The champion's rows are known and readable: all rows are compared, and the champion is
+      refitted to its own rows in the same folds.
+    - At least 100 rows are unseen: they are compared.
+    - The champion's rows are not recorded, and it was fitted on no more rows than there are here:
+      all rows are compared, and the champion is refitted to them.
+
+    Otherwise there is no comparison, and the calibrator is not better. Without a champion, the
+    reference is `identity`.
+
+    Parameters
+    ----------
+    progress: called with the number of finished folds and the number of folds.
+    """
+    candidate = candidate_of(calibrator)
+    if champion.calibrator is None:
+        plan: _Plan | str = _Plan(Candidate(*configure_pair("identity", "nll", {})))
+    else:
+        plan = _plan(registry, model, champion, champion.calibrator, rows)
+    if isinstance(plan, str):
+        reference = champion.calibrator.card.map if champion.calibrator else "identity"
+        return Selection(
+            folds=0, nll=0.0, reference=reference, reference_nll=0.0, standard_error=0.0,
+            better=False, rows=0,
+            reason=f"{candidate.name} cannot be compared with {reference}: {plan}",
+        )  # fmt: skip
+    selection = compare_by_cross_validation(
+        candidate, plan.reference, rows.logits, rows.labels, rows=plan.rows, progress=progress
+    )
+    return msgspec.structs.replace(selection, reason=f"{selection.reason}{plan.remark}")
+
+
+def candidate_of(calibrator: Calibrator) -> Candidate:
+    """Return the map and the objective of a calibrator, with their options."""
+    card = calibrator.card
+    options = card.objective_options | card.options
+    return Candidate(*configure_pair(card.map, card.objective, options))
+
+
+def _plan(
+    registry: Registry,
+    model: Model,
+    champion: Champion,
+    calibrator: Calibrator,
+    rows: DatasetRows,
+) -> _Plan | str:
+    """Return how to compare with a champion, or why it is impossible."""
+    name, total = f"version {champion.expected.version}", len(rows.labels)
+    own, digests = None, champion.digests
+    if digests is None:
+        own = _own_rows(registry, model, champion, rows)
+        if own is None:
+            return _plan_without_digests(name, calibrator, rows)
+        digests = own.digests
+    seen = np.isin(rows.digests, digests)
+    unseen = total - int(np.count_nonzero(seen))
+    if unseen == total:
+        return _Plan(calibrator)
+    on_unseen = f"; on the {unseen:,} of {total:,} rows that {name} was not fitted on"
+    if 2 * unseen >= total:
+        return _Plan(calibrator, ~seen, on_unseen)
+    candidate, refit = candidate_of(calibrator), None
+    if np.isin(digests, rows.digests).all():
+        refit = Refit(candidate, rows.logits[seen], rows.labels[seen], np.flatnonzero(seen))
+    else:
+        own = _own_rows(registry, model, champion, rows) if own is None else own
+        if own is not None:
+            refit = Refit(candidate, own.logits, own.labels, _positions(own.digests, rows.digests))
+    if refit is not None:
+        remark = f"; {name} was fitted on {total - unseen:,} of the {total:,} rows"
+        return _Plan(refit, None, f"{remark}, so both are fitted without the rows of each fold")
+    if unseen >= _MIN_UNSEEN:
+        return _Plan(calibrator, ~seen, on_unseen)
+    return (
+        f"{name} was fitted on other rows, which cannot be read, and on all but {unseen:,} of "
+        f"these {total:,}; {_ADVICE}"
+    )
+
+
+def _plan_without_digests(name: str, calibrator: Calibrator, rows: DatasetRows) -> _Plan | str:
+    """Return how to compare with a champion whose rows are not recorded and cannot be read."""
+    total, before = len(rows.labels), calibrator.card.data.rows
+    if total < before:
+        return (
+            f"the {before:,} rows of {name} are not recorded, so these {total:,} may be among "
+            f"them; {_ADVICE}"
+        )
+    remark = f"; the rows of {name} are not recorded, so both are fitted to these rows in folds"
+    return _Plan(candidate_of(calibrator), None, remark)
+
+
+def _own_rows(
+    registry: Registry, model: Model, champion: Champion, rows: DatasetRows
+) -> DatasetRows | None:
+    """Return the rows that the champion was fitted on, or None if they cannot be read."""
+    dataset = champion.dataset
+    if dataset is None:
+        return None
+    if dataset.name == rows.dataset.name:
+        return rows
+    try:
+        return read_rows(registry, model, dataset)
+    except (CorruptError, NotFoundError) as error:
+        fields = {"action": "champion_rows_unreadable", "model": model.name}
+        log.warning("The data of the champion cannot be read: %s", error, extra=fields)
+        return None
+
+
+def _positions(digests: Digests, of_rows: Digests) -> NDArray[np.intp]:
+    """Return the index of each digest in `of_rows`, −1 if it is not there."""
+    order = np.argsort(of_rows, kind="stable")
+    places = order[np.minimum(np.searchsorted(of_rows, digests, sorter=order), len(order) - 1)]
+    return np.where(of_rows[places] == digests, places, -1)
