@@ -33,6 +33,8 @@ _MIN_RATE = 1_024
 #: What is read and discarded of a refused request, so that the client reads the response. A
 #: connection that is closed with unread bytes is reset, and the response is lost.
 _MAX_DISCARDED_BYTES = 256 * 2**20
+#: Time before a request that was refused because of the load is answered.
+_SHED_SECONDS = 0.25
 
 
 class _RefusedError(Exception):
@@ -75,6 +77,8 @@ class LimitedProtocol(HttpToolsProtocol):
         self._is_receiving = False
         #: Whether the current request was refused because of the load.
         self._is_shed = False
+        #: Number of such requests whose response is not sent yet.
+        self._shed_count = 0
         self._refusal: tuple[HTTPStatus, str] | None = None
         #: Whether the response to a refused request is sent and its rest discarded.
         self._is_discarding = False
@@ -140,7 +144,7 @@ class LimitedProtocol(HttpToolsProtocol):
         headers, url = self.headers, self.url
         self._is_shed = False
         tasks, load_shedding = len(self.tasks), self._load_shedding
-        if (
+        if self._shed_count or (
             tasks >= load_shedding.limit
             and not load_shedding.has_place(tasks, url)
             and not self.is_busy  # then the response in progress is due first
@@ -187,15 +191,29 @@ class LimitedProtocol(HttpToolsProtocol):
         self._refuse(*self._refusal or (HTTPStatus.BAD_REQUEST, msg))
 
     def _shed(self) -> None:
-        """Refuse a request because of the load, at the least cost; the connection stays open."""
+        """Refuse a request because of the load, at the least cost; the connection stays open.
+
+        The response and whatever the client sends next wait a moment. Otherwise clients that repeat
+        refused requests at once would take the time of those that are answered.
+        """
         self._is_shed = True
         self.headers = self._trailers
         self._head_bytes = self._overhead = 0
         SHED.inc()
         if self.parser.should_keep_alive():
-            self.transport.write(_OVERLOADED)
+            if not self._shed_count:
+                self.transport.pause_reading()
+                self.loop.call_later(_SHED_SECONDS, self._answer_shed)
+            self._shed_count += 1
         else:
             self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, OVERLOAD)
+
+    def _answer_shed(self) -> None:
+        """Answer the requests that were refused because of the load, if there are any."""
+        count, self._shed_count = self._shed_count, 0
+        if count and not self.transport.is_closing():
+            self.transport.write(_OVERLOADED * count)
+            self.transport.resume_reading()
 
     def _count_receiving(self, is_receiving: bool) -> None:
         self._is_receiving = is_receiving
@@ -227,6 +245,7 @@ class LimitedProtocol(HttpToolsProtocol):
         """Send an error and close the connection."""
         if self.transport.is_closing() or self._is_discarding:
             return
+        self._answer_shed()
         if self.is_busy:
             if self.cycle.more_body and not self.cycle.response_started and not self.pipeline:
                 self.transport.write(_response(status, detail))

@@ -255,9 +255,13 @@ def test_load_is_shed_except_health_metrics_and_labels(programs: Programs, serve
             assert b" 200 OK" in client.send(HEAD + b"\r\n").answer()
         half = Client(small).send(POST + b"Content-Length: 9\r\n\r\n{")
         stack.callback(half.close)
+        pipelined = Client(small)
+        stack.callback(pipelined.close)
+        last = listing[:-2] + b"Connection: close\r\n\r\n"
         with paused(psutil.Process(small.pid)):
             for index, client in enumerate(clients):
                 client.send(reserved[index % 10][0] if index % 10 in reserved else listing)
+            pipelined.send(listing * 2 + last)
         answers = [client.answer() for client in clients]
         for index, (_, status) in reserved.items():
             assert [status in answer for answer in answers[index::10]] == [True] * 5, answers[index]
@@ -269,6 +273,9 @@ def test_load_is_shed_except_health_metrics_and_labels(programs: Programs, serve
                 assert b"retry-after: 1\r\n" in answer
                 assert b"connection: close" not in answer
         assert b" 200 OK" in shed[0].send(listing).answer()
+        responses = b"".join(iter(lambda: pipelined.socket.recv(65_536), b""))
+        assert responses.count(b"HTTP/1.1 ") == 3
+        assert responses.lower().count(b"connection: close") == 1
         assert 'recalib_limited_requests_total{limit="load"}' in small.client.get("/metrics").text
 
 
