@@ -142,7 +142,7 @@ def _true_error(accuracy: Callable[[Values], Values], edges: Values) -> float:
     return float(np.abs(np.bincount(where, accuracy(p) - p)).sum() / len(p))
 
 
-def _interval(hits: int, draws: int) -> str:
+def interval(hits: int, draws: int) -> str:
     """Return the exact (Clopper-Pearson) interval of a share."""
     tail = (1 - _LEVEL) / 2
     low = scipy.special.betaincinv(hits, draws - hits + 1, tail) if hits else 0.0
@@ -160,9 +160,9 @@ def main() -> None:
     for name, scene in SCENES.items():
         outcome = measure(scene, args.streams)
         count = outcome.streams
-        print(f"{name}\n  fresh at the end   {_interval(outcome.fresh_at_end, count)}")
-        print(f"  ever fresh         {_interval(outcome.ever_fresh, count)}")
-        print(f"  interval has ECE   {_interval(outcome.covered, count)}", flush=True)
+        print(f"{name}\n  fresh at the end   {interval(outcome.fresh_at_end, count)}")
+        print(f"  ever fresh         {interval(outcome.ever_fresh, count)}")
+        print(f"  interval has ECE   {interval(outcome.covered, count)}", flush=True)
         met &= outcome.covered >= 0.95 * count
         met &= outcome.fresh_at_end >= 0.9 * count if scene.is_fresh else not outcome.fresh_at_end
     sys.exit(0 if met else 1)

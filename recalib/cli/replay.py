@@ -14,7 +14,8 @@ from recalib.terminal import narrow_table, print_json, progress, say, warn
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from recalib.replay import ClassShares, Replay
+    from recalib.drift import ClassEvidence
+    from recalib.replay import ClassShares, Replay, SegmentGap, SegmentSearch
 
 __all__ = ["replay"]
 
@@ -23,6 +24,8 @@ _MIN_DATE_SECONDS = 1e9
 #: Classes that are listed when the class shares have changed: those that changed most.
 _MAX_CLASSES = 3
 _MIN_WINDOW_LABELS = 300
+#: Segments that are listed, and characters of a value.
+_MAX_SEGMENTS, _MAX_VALUE = 5, 40
 
 
 def replay(
@@ -63,6 +66,21 @@ def replay(
             show_default=False,
         ),
     ] = None,
+    classes: Annotated[
+        str,
+        typer.Option(
+            help="Classes to monitor: `all`, or names and indices separated by commas; needs the"
+            " columns probabilities and label.",
+            show_default=False,
+        ),
+    ] = "",
+    find_segments: Annotated[
+        str,
+        typer.Option(
+            help="Columns of the log, separated by commas, whose values are tried as segments.",
+            show_default=False,
+        ),
+    ] = "",
     picture: Annotated[
         Path | None, typer.Option(help="Also draw the timeline: .png, .svg, .html, .json.")
     ] = None,
@@ -85,6 +103,8 @@ def replay(
         window_labels=window,
         least_labels=min(_MIN_WINDOW_LABELS, window),
         cohort=cohort,
+        find_segments=_names(find_segments),
+        classes="all" if classes.strip() == "all" else _names(classes) or None,
     )
     if picture is not None:
         from recalib.reporting.plots import check_suffix
@@ -107,11 +127,19 @@ def replay(
         warn(message)
     say(_timeline(result, f"{log.name}: {result.rows:,} predictions, {result.labelled:,} labels"))
     say(_maturity(result))
+    if result.classes is not None:
+        say(_class_evidence(result.classes))
     if result.class_shares is not None:
         say(_class_shares(result.class_shares, None if card is None else card.labels))
+    if result.segment_search is not None:
+        _show_segments(result.segment_search)
     say(f"now {result.state}")
     if picture is not None:
         say(f"saved {picture}")
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def _draw(path: Path, result: Replay, objective: float, name: str) -> None:
@@ -150,6 +178,21 @@ def _maturity(result: Replay) -> str:
     )
 
 
+def _class_evidence(evidence: ClassEvidence) -> str:
+    """Return the class-wise evidence, with the class of which it has most."""
+    text = (
+        f"{evidence.watched:,} classes on {evidence.labels:,} labels: log E"
+        f" {evidence.log_evidence:.2f} of {evidence.threshold:.2f}"
+    )
+    if not evidence.worst:
+        return text
+    gap = evidence.worst[0]
+    return (
+        f"{text}, most of class {gap.class_index} with probability {gap.probability:.1%} and"
+        f" frequency {gap.frequency:.1%} on {gap.labels:,} labels"
+    )
+
+
 def _class_shares(shares: ClassShares, names: tuple[str, ...] | None) -> str:
     """Return how the class shares changed if the drift is a label shift, and what labels say."""
     pairs = list(zip(shares.before, shares.now, strict=True))
@@ -168,6 +211,40 @@ def _class_shares(shares: ClassShares, names: tuple[str, ...] | None) -> str:
         f"{text}; rescaled to these shares, the squared error of confidences on"
         f" {shares.labels:,} labels is {shares.brier_rescaled:.4f} instead of {shares.brier:.4f}"
     )
+
+
+def _show_segments(search: SegmentSearch) -> None:
+    """Print the worst segments and a sentence about the worst."""
+    names = ", ".join(search.columns)
+    if search.worst is None:
+        say(f"no value of {names} has enough labels to be tried as a segment")
+        return
+    heading = (
+        f"accuracy - confidence of {search.tried:,} segments by {names}, the worst first"
+        f" (intervals of {1 - search.alpha:.0%} for all together)"
+    )
+    table = narrow_table(heading, "segment", "difference", "interval", "labels")
+    for segment in search.segments[:_MAX_SEGMENTS]:
+        interval = f"{segment.low:+.1%} to {segment.high:+.1%}"
+        name = f"{segment.column} = {_shorten(segment.value)}"
+        table.add_row(name, f"{segment.gap:+.1%}", interval, f"{segment.labels:,}")
+    say(table)
+    say(_describe_worst(search.worst, search))
+
+
+def _describe_worst(worst: SegmentGap, search: SegmentSearch) -> str:
+    if not worst.exceeds_tolerance:
+        return f"no segment is shown to differ by more than {search.tolerance:.1%}"
+    return (
+        f"worst segment: {worst.column} = {_shorten(worst.value)}, accuracy {worst.accuracy:.1%}"
+        f" where the confidence is {worst.confidence:.1%}, on {worst.labels:,} of"
+        f" {search.labels:,} labels; {search.exceeding:,} of {search.tried:,} segments differ by"
+        f" more than {search.tolerance:.1%}"
+    )
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= _MAX_VALUE else f"{text[:_MAX_VALUE]}..."
 
 
 def _format_time(time: float) -> str:

@@ -3,6 +3,9 @@
 from recalib.drift.bettors import Bettor, default_bettors
 from recalib.drift.calibration_sums import CalibrationSums
 from recalib.drift.calibration_test import CalibrationTest
+from recalib.drift.class_monitor import ClassEvidence, ClassGap, ClassMonitor
+from recalib.drift.class_names import MAX_WATCHED_CLASSES, WatchedClasses, class_indices
+from recalib.drift.class_rows import ClassRows
 from recalib.drift.label_shift import estimate_priors
 from recalib.drift.monitor import Monitor, MonitorOptions, SegmentStatus, Status, spend_alpha
 from recalib.drift.monitor_state import STATES, Evidence, State
@@ -12,10 +15,15 @@ from recalib.drift.stream_monitor import Cohort
 from recalib.drift.windows import Coverage, Weighting, Window, label_coverage, summarise_window
 
 __all__ = [
+    "MAX_WATCHED_CLASSES",
     "STATES",
     "Bettor",
     "CalibrationSums",
     "CalibrationTest",
+    "ClassEvidence",
+    "ClassGap",
+    "ClassMonitor",
+    "ClassRows",
     "Cohort",
     "ConfidenceShift",
     "Coverage",
@@ -27,8 +35,10 @@ __all__ = [
     "SegmentStatus",
     "State",
     "Status",
+    "WatchedClasses",
     "Weighting",
     "Window",
+    "class_indices",
     "confidence_shift",
     "default_bettors",
     "estimate_priors",

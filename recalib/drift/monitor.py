@@ -11,6 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from recalib.drift.calibration_sums import CalibrationSums, check_edges
+from recalib.drift.class_monitor import ClassEvidence, ClassMonitor, decide_class_state
+from recalib.drift.class_rows import ClassRows
 from recalib.drift.monitor_state import STATES, Evidence, State, decide_state
 from recalib.drift.silence import is_silent
 from recalib.drift.stream_monitor import Cohort, StreamMonitor
@@ -48,6 +50,8 @@ class MonitorOptions:
     weighting: Weighting = "traffic"
     #: Largest number of segments that are monitored beside all traffic; 0 for none.
     segments: int = 0
+    #: The indices of the classes whose probabilities are monitored, see `ClassMonitor`.
+    classes: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         check_option("alpha", self.alpha, 0 < self.alpha < 1, "0 < alpha < 1")
@@ -75,7 +79,7 @@ class SegmentStatus:
 
 @dataclass(frozen=True)
 class Status:
-    """The status of a calibrator: the worst of the states of all traffic and of the segments."""
+    """The status of a calibrator: the worst state of all traffic, the segments and the classes."""
 
     state: State
     #: Time at which the state began, in seconds.
@@ -87,9 +91,11 @@ class Status:
     #: Prediction time since which the evidence for the state has grown: a refit uses labels from
     #: this time on.
     onset: float | None
-    #: The segment that determines the state; None for all traffic.
+    #: The segment that determines the state; None for all traffic or the classes.
     segment: str | None
     segments: Mapping[str, SegmentStatus]
+    #: The evidence of the watched classes, None without any.
+    classes: ClassEvidence | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the status as JSON."""
@@ -109,6 +115,7 @@ class Status:
                 }
                 for name, segment in self.segments.items()
             },
+            "classes": None if self.classes is None else self.classes.to_dict(),
         }
 
 
@@ -128,13 +135,15 @@ class Monitor:
     delay within which nearly all labels arrive. In order of arrival instead, a calibrated stream
     whose errors are reported first would look miscalibrated.
 
-    With `segments`, all traffic gets half of α and the segments share the other half. A drift of
-    one segment is then found even if it does not show in all traffic.
+    α is divided equally among all traffic, the segments and the classes, as far as they are
+    monitored. A drift of one segment or class is then found even if it does not show in all
+    traffic.
 
     Parameters
     ----------
     edges: inner edges (B − 1,) of bins, preferably at quantiles of the calibration set.
     reference: counts (B,) of the calibration set; without them there is no PSI.
+    class_labels: names of all classes of the model, for the reasons.
 
     Raises
     ------
@@ -146,26 +155,45 @@ class Monitor:
         edges: ArrayLike,
         reference: ArrayLike | None = None,
         options: MonitorOptions | None = None,
+        class_labels: Sequence[str] | None = None,
     ) -> None:
         self.options = options or MonitorOptions()
+        self._class_labels = class_labels
         self._edges = check_edges(edges)
         if reference is not None:
             counted = CalibrationSums.empty(self._edges)
             counted.add_counts(reference)
             reference = counted.traffic if counted.traffic.sum() else None
-        alpha = self.options.alpha / (2 if self.options.segments else 1)
-        self._all = self._stream_monitor(alpha, reference)
+        shares = 1 + bool(self.options.segments) + bool(self.options.classes)
+        self._alpha = self.options.alpha / shares
+        self._all = self._stream_monitor(self._alpha, reference)
         self._segments: dict[str, StreamMonitor] = {}
+        self._classes: ClassMonitor | None = None
+        if self.options.classes:
+            self._classes = ClassMonitor(
+                self.options.classes,
+                alpha=self._alpha,
+                tolerance=self.options.tolerance,
+                suspicion=self.options.suspicion,
+            )
         self._end = -math.inf
         self._state: State = "unverified"
         self._since: float | None = None
 
-    def add(self, start: float, end: float, cohorts: Mapping[str, Cohort] | Cohort) -> None:
+    def add(
+        self,
+        start: float,
+        end: float,
+        cohorts: Mapping[str, Cohort] | Cohort,
+        class_rows: ClassRows | None = None,
+    ) -> None:
         """Add the matured cohort of predictions made from `start` until before `end`, in seconds.
 
         Parameters
         ----------
         cohorts: a cohort per segment, by name; without segments, one `Cohort`.
+        class_rows: labelled predictions of all segments with the probabilities of the watched
+            classes. Which of the predictions are among them must not depend on the labels.
 
         Raises
         ------
@@ -187,6 +215,8 @@ class Monitor:
             if name not in self._segments:
                 self._segments[name] = self._stream_monitor(self._segment_alpha())
             self._segments[name].add(start, end, sums, rows)
+        if self._classes is not None and class_rows is not None:
+            self._classes.add(start, end, class_rows)
 
     def assess(self, now: float, served: ArrayLike | None = None) -> Status:
         """Return the state at time `now`, in seconds on the clock of prediction times.
@@ -208,10 +238,18 @@ class Monitor:
             has_drifted = segment.state in ("suspect", "stale")
             if has_drifted and STATES.index(segment.state) > STATES.index(worst.state):
                 worst, owner = segment, name
-        if self._since is None or worst.state != self._state:
-            self._state, self._since = worst.state, now
+        state = worst.state
         reason = worst.reason if owner is None else f"segment {owner!r}: {worst.reason}"
-        return Status(worst.state, self._since, reason, evidence, worst.onset, owner, segments)
+        onset, class_evidence = worst.onset, None
+        if self._classes is not None:
+            class_evidence = self._classes.evidence()
+            names, tolerance = self._class_labels, self.options.tolerance
+            decision = decide_class_state(class_evidence, tolerance, names)
+            if decision is not None and STATES.index(decision[0]) > STATES.index(state):
+                (state, reason), onset, owner = decision, self._classes.onset, None
+        if self._since is None or state != self._state:
+            self._state, self._since = state, now
+        return Status(state, self._since, reason, evidence, onset, owner, segments, class_evidence)
 
     def state(self) -> dict[str, Any]:
         """Return the state as JSON, without options, edges and reference."""
@@ -221,6 +259,7 @@ class Monitor:
             "since": self._since,
             "all": self._all.state(),
             "segments": {name: monitor.state() for name, monitor in self._segments.items()},
+            **({} if self._classes is None else {"classes": self._classes.state()}),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -234,6 +273,8 @@ class Monitor:
         for name, saved in state["segments"].items():
             self._segments[name] = self._stream_monitor(self._segment_alpha())
             self._segments[name].restore(saved)
+        if self._classes is not None:
+            self._classes.restore(state["classes"])
 
     def _check(self, start: float, end: float, cohorts: Mapping[str, Cohort]) -> None:
         if not (math.isfinite(start) and math.isfinite(end) and self._end <= start < end):
@@ -279,7 +320,7 @@ class Monitor:
         return {name: windows[name] for name, flag in zip(windows, silent, strict=True) if flag}
 
     def _segment_alpha(self) -> float:
-        return self.options.alpha / (2 * self.options.segments)
+        return self._alpha / self.options.segments
 
     def _segment_status(
         self,

@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from recalib.drift.calibration_sums import CalibrationSums
-from recalib.drift.calibration_test import CalibrationTest
 from recalib.drift.monitor_state import Evidence
 from recalib.drift.psi import confidence_shift
 from recalib.drift.silence import describe_silence, silent_bins
 from recalib.drift.sliding_window import SlidingWindow
+from recalib.drift.timed_test import TimedTest
 from recalib.drift.validation import check_rows
 from recalib.drift.windows import Weighting, label_coverage, summarise_window
 from recalib.errors import InputError
@@ -93,10 +93,8 @@ class StreamMonitor:
         weighting: Weighting,
         reference: Counts | None = None,
     ) -> None:
-        self.test = CalibrationTest(alpha=alpha, tolerance=tolerance)
-        #: The prediction time since which each expert has won.
-        self._onsets: list[float] = []
-        self._rejected_time: float | None = None
+        self._timed = TimedTest(alpha, tolerance)
+        self.test = self._timed.test
         self._window = SlidingWindow(edges, window_labels)
         self._suspicion = math.log(suspicion)
         self._oldest = oldest_seconds
@@ -106,7 +104,7 @@ class StreamMonitor:
     @property
     def onset(self) -> float | None:
         """The prediction time since which the evidence has grown, None without labels."""
-        return self._onsets[self.test.leader] if self._onsets else None
+        return self._timed.onset
 
     def add(
         self, start: float, end: float, sums: CalibrationSums, rows: tuple[Values, ...]
@@ -117,20 +115,7 @@ class StreamMonitor:
         ----------
         rows: confidences, correctness and times of the labelled ones, (n,) each, checked.
         """
-        confidences, correct, times = rows
-        before, rejected = self.test.labels, self.test.rejected_at
-        self.test.update(confidences, correct)
-        if rejected is None and self.test.rejected_at is not None:
-            self._rejected_time = float(times[self.test.rejected_at - before - 1])
-        if self.test.labels > before:
-            earlier = self._onsets or [start] * len(self.test.onsets)
-            # An expert that was at its lowest in this cohort wins from the next row on. Rows
-            # without a time have the end of the cohort; its start is then the safe onset.
-            onsets = np.where(times < end, times, start)
-            self._onsets = [
-                float(onsets[label - before]) if label >= before else time
-                for label, time in zip(self.test.onsets, earlier, strict=True)
-            ]
+        self._timed.add(start, end, *rows)
         self._window.add(start, end, sums)
 
     def window(self, oldest: float) -> tuple[float | None, float | None, CalibrationSums]:
@@ -167,7 +152,7 @@ class StreamMonitor:
             log_evidence=self.test.log_evidence,
             threshold=self.test.threshold,
             rejected_at=self.test.rejected_at,
-            rejected_time=self._rejected_time,
+            rejected_time=self._timed.rejected_time,
             suspicion=self.test.suspicion if self.test.labels else None,
             suspicion_threshold=self._suspicion,
             window_start=start,
@@ -196,18 +181,11 @@ class StreamMonitor:
 
     def state(self) -> dict[str, Any]:
         """Return the state as JSON, without the options."""
-        return {
-            "test": self.test.state(),
-            "onsets": self._onsets,
-            "rejected_time": self._rejected_time,
-            "recent": self._window.state(),
-        }
+        return {**self._timed.state(), "recent": self._window.state()}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Restore what `state` returned; the options must be the same."""
-        self.test.restore(state["test"])
-        self._onsets = list(state["onsets"])
-        self._rejected_time = state["rejected_time"]
+        self._timed.restore(state)
         self._window.restore(state["recent"])
 
     def _psi(

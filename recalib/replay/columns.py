@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from recalib.arrays import Floats
+from recalib.drift import ClassRows
 from recalib.errors import InputError
 from recalib.lazy_import import LazyModule
-from recalib.replay.probabilities import check_confidences, is_lists, matrix_of
+from recalib.replay.probabilities import TOLERANCE, check_confidences, is_lists, matrix_of
 
-__all__ = ["COLUMNS", "Rows", "check_schema", "rows_of", "times_of"]
+__all__ = [
+    "COLUMNS",
+    "Rows",
+    "check_schema",
+    "check_split_columns",
+    "numbers_of",
+    "rows_of",
+    "times_of",
+]
 
 pa = LazyModule("pyarrow")
 pc = LazyModule("pyarrow.compute")
@@ -21,8 +32,11 @@ Values = NDArray[np.float64]
 
 _REQUIRED = ("time", "confidence", "correct")
 _OPTIONAL = ("label_time", "segment", "probabilities")
-#: All columns that are read.
+#: All columns that are read without `classes`, and the index of the true class, read with it.
 COLUMNS = (*_REQUIRED, *_OPTIONAL)
+_LABEL = "label"
+#: Columns that depend on the outcome: groups by their values would differ in accuracy by design.
+_OUTCOMES = ("correct", "label", "label_time")
 #: Tolerance for clocks: a label may not be earlier than its prediction by more.
 _SKEW_SECONDS = 300.0
 #: The end of the year 9999. Milliseconds since 1970 exceed it, so they are not taken for seconds.
@@ -44,17 +58,21 @@ class Rows:
     delay: Values
     #: Names, or None without the column.
     segment: NDArray[np.object_] | None
+    #: Probabilities of the watched classes, or None without any.
+    class_rows: ClassRows | None = None
 
     def select(self, index: NDArray[Any]) -> Rows:
         """Return the rows of an index or a mask."""
         segment = None if self.segment is None else self.segment[index]
+        class_rows = None if self.class_rows is None else self.class_rows.select(index)
         time, confidence = self.time[index], self.confidence[index]
-        return Rows(time, confidence, self.correct[index], self.delay[index], segment)
+        return Rows(time, confidence, self.correct[index], self.delay[index], segment, class_rows)
 
     @staticmethod
     def concatenate(parts: list[Rows]) -> Rows:
         """Return the rows of all parts."""
         segments = [part.segment for part in parts if part.segment is not None]
+        class_rows = [part.class_rows for part in parts if part.class_rows is not None]
 
         def joined(columns: list[Values]) -> Values:
             return np.concatenate([np.zeros(0), *columns])
@@ -65,25 +83,32 @@ class Rows:
             joined([part.correct for part in parts]),
             joined([part.delay for part in parts]),
             np.concatenate(segments) if segments else None,
+            ClassRows.concatenate(class_rows) if class_rows else None,
         )
 
 
-def check_schema(schema: Any) -> list[str]:
+def check_schema(schema: Any, *, with_labels: bool = False) -> list[str]:
     """Return the columns to read.
 
     With `probabilities`, `confidence` is optional: it is the largest probability.
+
+    Parameters
+    ----------
+    with_labels: whether `probabilities` and `label` are required; otherwise `label` is not read.
 
     Raises
     ------
     InputError: a column is missing, occurs twice, or has a wrong type.
     """
-    for name in _REQUIRED:
+    required = (*_REQUIRED, "probabilities", _LABEL) if with_labels else _REQUIRED
+    for name in required:
         derived = name == "confidence" and "probabilities" in schema.names
         if name not in schema.names and not derived:
-            accepted = f"columns {', '.join(_REQUIRED)}, and {', '.join(_OPTIONAL)} where known"
+            accepted = f"columns {', '.join(required)}, and {', '.join(_OPTIONAL)} where known"
             found = ", ".join(map(repr, schema.names[:20])) or "no columns"
             raise InputError(name, found=found, accepted=accepted)
-    names = [name for name in COLUMNS if name in schema.names]
+    read = (*COLUMNS, _LABEL) if with_labels else COLUMNS
+    names = [name for name in read if name in schema.names]
     for name in names:
         if schema.names.count(name) > 1:
             raise InputError(name, found="several columns of that name", accepted="one")
@@ -93,6 +118,25 @@ def check_schema(schema: Any) -> list[str]:
     return names
 
 
+def check_split_columns(schema: Any, columns: Sequence[str]) -> None:
+    """Check names of columns that divide the rows into segments.
+
+    Raises
+    ------
+    InputError: a column is missing, is named twice, or depends on the outcome.
+    """
+    for name in columns:
+        if schema.names.count(name) != 1:
+            times = "several columns" if name in schema.names else "no column"
+            names = [other for other in schema.names if other not in _OUTCOMES]
+            accepted = f"one of {', '.join(map(repr, names[:20]))}"
+            raise InputError("find_segments", found=f"{times} {name!r:.80}", accepted=accepted)
+        if name in _OUTCOMES or columns.count(name) > 1:
+            reason = "known only with the label" if name in _OUTCOMES else "named twice"
+            accepted = "different columns that are known before the label"
+            raise InputError("find_segments", found=f"{name!r}, {reason}", accepted=accepted)
+
+
 _TYPES = {
     "time": "seconds as numbers, or timestamps",
     "confidence": "floats",
@@ -100,6 +144,7 @@ _TYPES = {
     "label_time": "seconds as numbers, or timestamps; null where there is no label",
     "segment": "text, integers or booleans",
     "probabilities": "lists of floats, one for each class",
+    "label": "integers, the indices of the true classes; null where there is no label",
 }
 
 
@@ -108,7 +153,7 @@ def _legal(name: str, kind: Any) -> bool:
     if name == "probabilities":
         return is_lists(kind)
     if pa.types.is_null(kind):  # a column of nulls only
-        return name in ("correct", *_OPTIONAL)
+        return name in ("correct", _LABEL, *_OPTIONAL)
     number = types.is_floating(kind) or types.is_integer(kind)
     if name in ("time", "label_time"):
         return bool(number or types.is_timestamp(kind))
@@ -116,6 +161,8 @@ def _legal(name: str, kind: Any) -> bool:
         return bool(types.is_floating(kind) or types.is_integer(kind))
     if name == "correct":
         return bool(number or types.is_boolean(kind))
+    if name == _LABEL:
+        return bool(types.is_integer(kind))
     if types.is_dictionary(kind):
         kind = kind.value_type
     text = types.is_string(kind) or types.is_large_string(kind)
@@ -124,49 +171,80 @@ def _legal(name: str, kind: Any) -> bool:
 
 def times_of(batch: Any) -> Values:
     """Return the prediction times of a batch (N,), in seconds, not checked."""
-    return _numbers(batch, "time")
+    return numbers_of(batch, "time")
 
 
-def rows_of(batch: Any, first_row: int, classes: int | None = None) -> Rows:
+def rows_of(
+    batch: Any, first_row: int, classes: int | None = None, watched: Sequence[int] | None = None
+) -> Rows:
     """Return the rows of a batch, checked; errors count rows from `first_row`.
 
     Parameters
     ----------
     classes: required number of `probabilities` per row.
+    watched: indices of classes whose probabilities to return, for a batch with `label`.
 
     Raises
     ------
     InputError: a time or a confidence is null, not finite or out of range; `correct` is neither 1
         nor 0; a label is earlier than its prediction, or has a time but no value; probabilities
-        are not valid, or do not agree with the confidence.
+        are not valid, or do not agree with the confidence; a label is not that of a class, or does
+        not agree with `correct`.
     """
     names = batch.schema.names
-    time = _numbers(batch, "time")
+    time = numbers_of(batch, "time")
     # `~(<=)` also rejects NaN.
     _refuse("time", ~(np.abs(time) <= _LATEST), time, first_row, _SECONDS)
-    confidence = _confidences(batch, first_row, classes)
-    correct = _numbers(batch, "correct")
+    matrix = None
+    if "probabilities" in names:
+        matrix = matrix_of(batch.column("probabilities"), first_row, classes)
+    confidence = _confidences(batch, matrix, first_row)
+    correct = numbers_of(batch, "correct")
     labelled = ~np.isnan(correct)
     neither = labelled & (correct != 0) & (correct != 1)
     _refuse("correct", neither, correct, first_row, "true or false, null without a label")
     delay = np.where(labelled, 0.0, np.nan)
     if "label_time" in names:
-        delay = _delays(_numbers(batch, "label_time"), time, labelled, first_row)
+        delay = _delays(numbers_of(batch, "label_time"), time, labelled, first_row)
     segment = _segments(batch.column("segment")) if "segment" in names else None
-    return Rows(time, confidence, correct, delay, segment)
+    class_rows = None
+    if matrix is not None and _LABEL in names:
+        labels = _labels(batch, matrix, correct, first_row)
+        if watched is not None:
+            class_rows = ClassRows.from_probabilities(matrix, labels, time, watched)
+    return Rows(time, confidence, correct, delay, segment, class_rows)
 
 
-def _confidences(batch: Any, first_row: int, classes: int | None) -> Values:
+def _labels(batch: Any, matrix: Floats, correct: Values, first_row: int) -> NDArray[np.int64]:
+    """Return the index of the true class, (N,), −1 without a label."""
+    values = numbers_of(batch, _LABEL)
+    labelled = ~np.isnan(values)
+    classes = matrix.shape[1]
+    outside = labelled & ~((values >= 0) & (values < classes))
+    _refuse(_LABEL, outside, values, first_row, f"0 to {classes - 1}, null without a label")
+    differs = labelled != ~np.isnan(correct)
+    _refuse(_LABEL, differs, values, first_row, "null where `correct` is null, and only there")
+    labels = np.where(labelled, values, -1).astype(np.int64)
+    rows = np.arange(len(labels))
+    own = matrix[rows, np.maximum(labels, 0)]
+    others = matrix.copy()
+    others[rows, np.maximum(labels, 0)] = -1
+    other = others.max(axis=1)
+    disagrees = np.where(correct == 1, own < other - TOLERANCE, other < own - TOLERANCE)
+    accepted = "the class with the largest probability where `correct` is true, and only there"
+    _refuse(_LABEL, labelled & disagrees, values, first_row, accepted)
+    return labels
+
+
+def _confidences(batch: Any, matrix: Floats | None, first_row: int) -> Values:
     names = batch.schema.names
-    if "probabilities" in names:
-        matrix = matrix_of(batch.column("probabilities"), first_row, classes)
-        if "confidence" not in names:
-            largest: Values = matrix.max(axis=1).astype(np.float64)
-            return largest
-    confidence = _numbers(batch, "confidence")
+    if matrix is not None and "confidence" not in names:
+        largest: Values = matrix.max(axis=1).astype(np.float64)
+        return largest
+    confidence = numbers_of(batch, "confidence")
     outside = ~((confidence >= 0) & (confidence <= 1))
     _refuse("confidence", outside, confidence, first_row, "a number in [0, 1]")
-    if "probabilities" in names:
+    if matrix is not None:
         check_confidences(confidence, matrix, first_row)
     return confidence
 
@@ -188,9 +266,11 @@ def _delays(
     return np.where(labelled, np.maximum(delay, 0.0), np.nan)
 
 
-def _numbers(batch: Any, name: str) -> Values:
+def numbers_of(batch: Any, name: str) -> Values:
     """Return a column as float64, NaN where it is null."""
     column = batch.column(name)
+    if pa.types.is_date(column.type):
+        column = pc.cast(column, pa.timestamp("ms"))
     if pa.types.is_timestamp(column.type):
         # A cast to another unit would overflow for distant dates or refuse to round.
         return _plain(pc.cast(column, pa.int64())) / _TICKS[column.type.unit]

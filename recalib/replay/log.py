@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -13,11 +13,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalib.arrays import Floats
+from recalib.drift.class_rows import MAX_DENSE_CLASSES
 from recalib.errors import InputError, UnsupportedError
 from recalib.files.base import translate_errors
 from recalib.files.parquet import open_table
 from recalib.lazy_import import LazyModule
-from recalib.replay.columns import COLUMNS, Rows, check_schema, rows_of, times_of
+from recalib.replay.columns import (
+    COLUMNS,
+    Rows,
+    check_schema,
+    check_split_columns,
+    rows_of,
+    times_of,
+)
 from recalib.replay.probabilities import matrix_of
 
 __all__ = ["Log", "Survey"]
@@ -29,6 +37,8 @@ _BATCH = 1 << 16
 _WIDE_BATCH = 1 << 12
 #: Rows sorted at a time, about 50 bytes each; a larger cohort is read as a whole.
 _MAX_ROWS = 1 << 20
+#: Probabilities of watched classes that are sorted with them, about 16 bytes each.
+_MAX_ENTRIES = 1 << 24
 _MAX_SEGMENTS = 64
 #: Delays are counted in cells that grow by a factor, from one millisecond on.
 _FACTOR, _MIN_DELAY, _CELLS = 1.01, 1e-3, 3_000
@@ -75,9 +85,18 @@ class Log:
     Parameters
     ----------
     classes: number of probabilities per row; by default that of the first row.
+    split_columns: further columns, for `batches`.
+    with_labels: whether the log must have `probabilities` and `label`, for `watch`.
     """
 
-    def __init__(self, path: Path, classes: int | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        classes: int | None = None,
+        split_columns: Sequence[str] = (),
+        *,
+        with_labels: bool = False,
+    ) -> None:
         if path.suffix.lower() not in (".parquet", ".pq"):
             found = f"a name ending in {path.suffix!r}"
             raise UnsupportedError("log", found=found, accepted=".parquet")
@@ -90,8 +109,10 @@ class Log:
             ) from error
         try:
             with translate_errors("parquet"):
-                self._file = open_table(self._stream, COLUMNS)
-                self._names = check_schema(self._file.schema_arrow)
+                self._file = open_table(self._stream, (*COLUMNS, "label", *split_columns))
+                self.schema = self._file.schema_arrow
+                self._names = check_schema(self.schema, with_labels=with_labels)
+                check_split_columns(self.schema, split_columns)
         except BaseException:
             self._stream.close()
             raise
@@ -99,7 +120,10 @@ class Log:
         self.classes = classes
         #: Columns to read after all rows are checked.
         wide = "probabilities" in self._names and "confidence" in self._names
-        self._checked = [name for name in self._names if not wide or name != "probabilities"]
+        skipped = ("probabilities", "label") if wide else ("label",)
+        self._checked = [name for name in self._names if name not in skipped]
+        self._watched: Sequence[int] | None = None
+        self._max_rows = _MAX_ROWS
 
     @property
     def has_probabilities(self) -> bool:
@@ -116,6 +140,11 @@ class Log:
         trace: TracebackType | None,
     ) -> None:
         self._stream.close()
+
+    def watch(self, classes: Sequence[int]) -> None:
+        """Return `Rows.class_rows` of these class indices from `slices` from now on."""
+        self._watched = classes
+        self._max_rows = min(_MAX_ROWS, _MAX_ENTRIES // min(len(classes), MAX_DENSE_CLASSES))
 
     def survey(self) -> Survey:
         """Read the whole log once; raise `InputError` for an invalid row."""
@@ -157,7 +186,7 @@ class Log:
         """Yield number and rows of each cohort, by time; also cohorts without rows."""
         number = 0
         while number < len(counts):
-            cohorts = int(np.searchsorted(np.cumsum(counts[number:]), _MAX_ROWS, side="right"))
+            cohorts = int(np.searchsorted(np.cumsum(counts[number:]), self._max_rows, side="right"))
             upto = number + max(cohorts, 1)
             rows = self._between(survey, cohort, len(counts), number, upto)
             where = cohort_of(rows.time, survey.start, cohort, len(counts))
@@ -194,13 +223,21 @@ class Log:
             parts
         )
 
+    def batches(self, columns: Sequence[str]) -> Iterator[tuple[Any, Rows]]:
+        """Yield Arrow batches with further columns, and their rows, in the order of the file."""
+        names = list(dict.fromkeys([*self._checked, *columns]))
+        for group in range(self._file.num_row_groups):
+            for batch in self._raw(group, names):
+                yield batch, rows_of(batch, 0, self.classes)
+
     def _between(self, survey: Survey, cohort: float, cohorts: int, first: int, upto: int) -> Rows:
         parts = []
         for group, ends in enumerate(survey.groups):
             inside = cohort_of(np.array(ends), survey.start, cohort, cohorts)
             if ends[0] > ends[1] or inside[1] < first or inside[0] >= upto:
                 continue
-            for batch in self._batches(group, 0, self._checked):
+            names = self._checked if self._watched is None else self._names
+            for batch in self._batches(group, 0, names):
                 where = cohort_of(batch.time, survey.start, cohort, cohorts)
                 parts.append(batch.select((where >= first) & (where < upto)))
         return Rows.concatenate(parts)
@@ -212,7 +249,7 @@ class Log:
                     self.classes = matrix_of(batch.column("probabilities"), first_row, None).shape[
                         1
                     ]
-                yield rows_of(batch, first_row, self.classes)
+                yield rows_of(batch, first_row, self.classes, self._watched)
             first_row += batch.num_rows
 
     def _raw(self, group: int, names: list[str]) -> Iterator[Any]:

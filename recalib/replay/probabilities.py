@@ -11,13 +11,13 @@ from recalib.arrays import Floats, check_probabilities
 from recalib.errors import InputError
 from recalib.lazy_import import LazyModule
 
-__all__ = ["check_confidences", "is_lists", "matrix_of"]
+__all__ = ["TOLERANCE", "check_confidences", "is_lists", "matrix_of"]
 
 pa = LazyModule("pyarrow")
 pc = LazyModule("pyarrow.compute")
 
 #: Tolerance between a confidence and the largest probability of its row: logs round to two digits.
-_TOLERANCE = 0.01
+TOLERANCE = 0.01
 
 
 def is_lists(kind: Any) -> bool:
@@ -55,7 +55,7 @@ def matrix_of(column: Any, first_row: int, classes: int | None) -> Floats:
 def check_confidences(confidence: NDArray[np.float64], matrix: Floats, first_row: int) -> None:
     """Raise `InputError` for a confidence that is not the largest probability of its row."""
     largest = matrix.max(axis=1)
-    off = np.abs(confidence - largest) > _TOLERANCE
+    off = np.abs(confidence - largest) > TOLERANCE
     if off.any():
         row = int(np.argmax(off))
         raise InputError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -12,7 +13,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalib.card import Card
-from recalib.drift import CalibrationSums, Cohort, Monitor, MonitorOptions, Status, quantile_edges
+from recalib.drift import (
+    CalibrationSums,
+    ClassEvidence,
+    Cohort,
+    Monitor,
+    MonitorOptions,
+    Status,
+    WatchedClasses,
+    class_indices,
+    quantile_edges,
+)
 from recalib.drift.calibration_sums import bin_indices
 from recalib.drift.reference_histogram import reference_edges
 from recalib.errors import InputError
@@ -20,6 +31,8 @@ from recalib.options import check_option
 from recalib.replay.class_shares import ClassShares, Period, class_shares
 from recalib.replay.columns import Rows
 from recalib.replay.log import Log, Survey
+from recalib.replay.segment_search import SegmentSearch, search_segments
+from recalib.replay.splits import split_of
 
 __all__ = ["Replay", "ReplayOptions", "replay"]
 
@@ -47,6 +60,11 @@ class ReplayOptions:
     maturity: float | None = None
     #: Length of a cohort in seconds; by default there are 300 cohorts, or fewer with few labels.
     cohort: float | None = None
+    #: Columns whose values are tried as segments.
+    find_segments: tuple[str, ...] = ()
+    #: Classes to monitor: "all", or names and indices; None for none. The log then needs the
+    #: columns `probabilities` and `label`.
+    classes: WatchedClasses | None = None
 
     def __post_init__(self) -> None:
         if self.maturity is not None:
@@ -65,7 +83,7 @@ class Event:
     def to_dict(self) -> dict[str, Any]:
         """Return the event as JSON."""
         status = self.status.to_dict()
-        order = ("state", "reason", "evidence", "onset", "segment")
+        order = ("state", "reason", "evidence", "onset", "segment", "classes")
         return {"time": self.time, **{name: status[name] for name in order}}
 
 
@@ -86,6 +104,8 @@ class Replay:
     #: Number of reference rows, and their source: the calibration set or the first predictions.
     reference: int
     reference_from: Literal["calibrator", "log"]
+    #: The class-wise evidence at the end, None without `classes`.
+    classes: ClassEvidence | None
     #: The last state; `unverified` if no cohort has matured.
     state: str
     events: list[Event]
@@ -93,9 +113,12 @@ class Replay:
     windows: list[dict[str, Any]] = field(repr=False)
     #: None without probabilities, or if the last window overlaps the first rows.
     class_shares: ClassShares | None = None
+    #: None without `find_segments`.
+    segment_search: SegmentSearch | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as JSON."""
+        search = self.segment_search
         return {
             "state": self.state,
             "rows": self.rows,
@@ -106,7 +129,9 @@ class Replay:
             "cohort_seconds": self.cohort,
             "reference_rows": self.reference,
             "reference_from": self.reference_from,
+            "classes": None if self.classes is None else self.classes.to_dict(),
             "class_shares": None if self.class_shares is None else self.class_shares.to_dict(),
+            "segment_search": None if search is None else search.to_dict(),
             "events": [event.to_dict() for event in self.events],
             "windows": self.windows,
         }
@@ -143,16 +168,25 @@ def replay(
         raise InputError(
             "calibrator", found=found, accepted="a calibrator fitted by a newer Recalib"
         )
-    with Log(path, None if card is None else card.classes) as log:
+    classes = None if card is None else card.classes
+    with_labels = settings.classes is not None
+    with Log(path, classes, settings.find_segments, with_labels=with_labels) as log:
         progress("reading")
         survey = log.survey()
+        splits = [split_of(log.schema.field(name), survey.rows) for name in settings.find_segments]
         horizon = (
             survey.delay_quantile(_MATURED) if settings.maturity is None else settings.maturity
         )
         cohort, cohorts = _cohorts(survey, settings.cohort)
         counts = log.counts(survey, cohort, cohorts)
         edges, reference = _reference(log, survey, cohort, counts, card)
-        monitor = Monitor(edges, reference, _monitor_options(settings, survey, cohort))
+        monitor_options = _monitor_options(settings, survey, cohort)
+        class_labels = None if card is None else card.labels
+        if settings.classes is not None and log.classes is not None:
+            watched = class_indices(settings.classes, log.classes, class_labels)
+            monitor_options = dataclasses.replace(monitor_options, classes=watched)
+            log.watch(watched)
+        monitor = Monitor(edges, reference, monitor_options, class_labels)
         reader = _Reader(monitor, edges, horizon, survey.end)
         for number, rows in log.slices(survey, cohort, counts):
             progress(f"cohort {number + 1} of {cohorts}")
@@ -160,6 +194,11 @@ def replay(
             reader.read(start, end, rows)
         progress("shares of classes")
         shares = _shares(log, survey, reader, cohort, counts)
+        search = None
+        if splits:
+            progress("segments")
+            levels = {"alpha": settings.alpha, "tolerance": settings.tolerance}
+            search = search_segments(log, survey, splits, horizon, **levels)
     return Replay(
         rows=survey.rows,
         labelled=survey.labelled,
@@ -170,10 +209,12 @@ def replay(
         cohort=cohort,
         reference=int(reference.sum()),
         reference_from="log" if card is None else "calibrator",
+        classes=reader.classes,
         state=reader.events[-1].status.state if reader.events else "unverified",
         events=reader.events,
         windows=reader.windows,
         class_shares=shares,
+        segment_search=search,
     )
 
 
@@ -190,6 +231,8 @@ class _Reader:
     immature: int = 0
     events: list[Event] = field(default_factory=list)
     windows: list[dict[str, Any]] = field(default_factory=list)
+    #: The last evidence of the classes.
+    classes: ClassEvidence | None = None
 
     def read(self, start: float, end: float, rows: Rows) -> None:
         """Add the cohort of predictions from `start` until before `end` if it has matured."""
@@ -199,10 +242,15 @@ class _Reader:
             return
         on_time = rows.delay <= self.horizon
         self.late += int(np.count_nonzero(rows.delay > self.horizon))
-        self.monitor.add(start, end, _cohorts_by_segment(rows, on_time, self.edges))
+        cohorts = _cohorts_by_segment(rows, on_time, self.edges)
+        class_rows = rows.class_rows
+        self.monitor.add(
+            start, end, cohorts, None if class_rows is None else class_rows.select(on_time)
+        )
         status = self.monitor.assess(end)
         if not self.events or status.state != self.events[-1].status.state:
             self.events.append(Event(_time_of(status, end), status))
+        self.classes = status.classes
         evidence = status.evidence.to_dict()
         self.windows.append({"start": start, "time": end, "state": status.state, **evidence})
 

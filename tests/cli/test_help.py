@@ -56,6 +56,8 @@ COMMANDS = {
         "--window",
         "--cohort",
         "--calibrator",
+        "--classes",
+        "--find-segments",
         "--picture",
         "--json",
     ],

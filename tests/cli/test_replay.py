@@ -15,6 +15,8 @@ from tests.cli.test_bad_input import check
 from tests.fitting.conftest import draw
 from tests.replay.logs import START, log, write
 from tests.replay.test_class_shares import log as shares_log
+from tests.replay.test_classes import log as classes_log
+from tests.replay.test_segment_search import with_columns
 
 
 def test_json_has_states_events_and_windows(cli: Cli):
@@ -134,3 +136,32 @@ def test_timeline_with_numeric_times_and_without_labels():
     assert "quantitative" in json.dumps(chart["vconcat"][2]["encoding"]["x"])
     with pytest.raises(InputError):
         timeline([], objective=0.05, heading="a log")
+
+
+def test_worst_segment_is_named(cli: Cli):
+    columns = with_columns(wrong=0.35)
+    write(cli.folder / "log.parquet", columns)
+    result = cli("replay", "log.parquet", "--find-segments", "region, load", "--cohort", 432_000)
+    text = "".join(result.out.split())
+    assert "worstsegment:region=r7,accuracy" in text
+    assert "of28segmentsdifferbymorethan2.0%" in text
+    output = cli("replay", "log.parquet", "--find-segments", "region", "--json").json
+    worst = output["segment_search"]["worst"]
+    assert (worst["column"], worst["value"]) == ("region", "r7")
+    assert {"low", "high", "labels", "gap"} <= set(worst)
+    check(cli("replay", "log.parquet", "--find-segments", "shape"), "find_segments", "no column")
+    write(cli.folder / "good.parquet", with_columns())
+    good = cli("replay", "good.parquet", "--find-segments", "region", "--cohort", 432_000)
+    assert "nosegmentisshowntodifferbymorethan2.0%" in "".join(good.out.split())
+
+
+def test_classes_are_monitored(cli: Cli):
+    write(cli.folder / "log.parquet", classes_log(swap=True))
+    result = cli("replay", "log.parquet", "--classes", "all", "--cohort", 43_200)
+    text = "".join(result.out.split())
+    assert "4classeson" in text
+    assert "nowstale" in text
+    output = cli("replay", "log.parquet", "--classes", "1,2", "--cohort", 43_200, "--json").json
+    assert output["classes"]["watched"] == 2
+    assert output["events"][-1]["classes"]["rejected"]
+    check(cli("replay", "log.parquet", "--classes", "cat"), "classes", "'cat'")

@@ -1,0 +1,233 @@
+"""Class-wise monitoring: whether each watched class occurs as often as its probability says."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from recalib.drift.class_rows import ClassRows
+from recalib.drift.monitor_state import State
+from recalib.drift.timed_test import TimedTest
+from recalib.errors import InputError
+
+__all__ = ["ClassEvidence", "ClassGap", "ClassMonitor", "decide_class_state"]
+
+#: Classes in the evidence: those with the most.
+_MAX_LISTED = 5
+
+
+@dataclass(frozen=True)
+class ClassGap:
+    """The evidence about one class."""
+
+    #: The index of the class among those of the model.
+    class_index: int
+    #: Rows that count for it, and among them the mean probability and the frequency of the class.
+    labels: int
+    probability: float
+    frequency: float
+    log_evidence: float
+    #: Whether E of this class has ever reached W/α: the split of α over the classes names it.
+    rejected: bool
+
+
+@dataclass(frozen=True)
+class ClassEvidence:
+    """The evidence about W watched classes together, and about those with the most evidence."""
+
+    watched: int
+    #: Labelled rows that count for any class.
+    labels: int
+    #: log of the mean of the classes' E, the threshold that it has to reach, and that of one class.
+    log_evidence: float
+    threshold: float
+    class_threshold: float
+    rejected: bool
+    #: The end of the cohort in which the mean reached its threshold.
+    rejected_time: float | None
+    #: The logarithm of the mean CUSUM, and its threshold for the state `suspect`.
+    suspicion: float
+    suspicion_threshold: float
+    worst: list[ClassGap]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as JSON."""
+        return asdict(self)
+
+
+class ClassMonitor:
+    """A calibration test for each of W watched classes.
+
+    The null hypothesis of class k: given the rows before, P(y = k) is within `tolerance` of its
+    probability p_k for each row that counts for it. The mean of the classes' E is an e-process too,
+    since the mean of supermartingales is one; the alarm at 1/α is false with a probability of at
+    most α over all classes and times. A class with E ≥ W/α raises the mean to 1/α, so the alarm
+    comes never later than with a split of α over the classes. That split names the class.
+
+    The state has constant size for each class that a row has counted for.
+
+    Parameters
+    ----------
+    classes: the indices of the watched classes, different, at least one.
+    suspicion: the threshold of the mean CUSUM for the state `suspect`.
+    """
+
+    def __init__(
+        self, classes: Sequence[int], *, alpha: float, tolerance: float, suspicion: float
+    ) -> None:
+        self.classes = tuple(classes)
+        if not self.classes or len(set(self.classes)) < len(self.classes):
+            found = f"{len(self.classes)} classes, {len(set(self.classes))} of them different"
+            raise InputError("classes", found=found, accepted="different classes, at least one")
+        self._alpha, self._tolerance = alpha, tolerance
+        self._suspicion = math.log(suspicion)
+        #: By position in `classes`: only classes that a row has counted for.
+        self._tests: dict[int, TimedTest] = {}
+        #: Σp and Σ[y = k] of each of these classes.
+        self._sums: dict[int, tuple[float, float]] = {}
+        self._labels = 0
+        self._rejected_time: float | None = None
+
+    @property
+    def onset(self) -> float | None:
+        """The time since which the evidence of the leading class has grown, None without labels."""
+        return self._tests[self._leaders()[0]].onset if self._tests else None
+
+    def add(self, start: float, end: float, rows: ClassRows) -> None:
+        """Add the labelled rows of predictions made from `start` until before `end`, by time.
+
+        Raises
+        ------
+        InputError: rows of another number of classes, or probabilities out of range.
+        """
+        if rows.probabilities.shape[1] != len(self.classes):
+            found = f"rows of {rows.probabilities.shape[1]} classes"
+            raise InputError("class_rows", found=found, accepted=f"{len(self.classes)} classes")
+        by_class = rows.probabilities.tocsc()
+        for k in np.flatnonzero(np.diff(by_class.indptr)).tolist():
+            entries = slice(by_class.indptr[k], by_class.indptr[k + 1])
+            index, p = by_class.indices[entries], by_class.data[entries]
+            occurs = (rows.labels[index] == k).astype(np.float64)
+            if k not in self._tests:
+                self._tests[k] = self._new_test()
+            self._tests[k].add(start, end, p, occurs, rows.times[index])
+            expected, count = self._sums.get(k, (0.0, 0.0))
+            self._sums[k] = expected + float(p.sum()), count + float(occurs.sum())
+        self._labels += int(np.count_nonzero(np.diff(rows.probabilities.indptr)))
+        # A test checks E after each row, the mean is checked after each cohort: where a class
+        # rejects, the mean has reached its threshold at the same row.
+        if self._rejected_time is None and (
+            self._log_evidence() >= self._threshold
+            or any(timed.test.rejected for timed in self._tests.values())
+        ):
+            self._rejected_time = end
+
+    def evidence(self) -> ClassEvidence:
+        """Return the evidence now."""
+        return ClassEvidence(
+            watched=len(self.classes),
+            labels=self._labels,
+            log_evidence=self._log_evidence(),
+            threshold=self._threshold,
+            class_threshold=self._threshold + math.log(len(self.classes)),
+            rejected=self._rejected_time is not None,
+            rejected_time=self._rejected_time,
+            suspicion=self._log_mean(timed.test.suspicion for timed in self._tests.values()),
+            suspicion_threshold=self._suspicion,
+            worst=[self._gap(k) for k in self._leaders()[:_MAX_LISTED]],
+        )
+
+    def state(self) -> dict[str, Any]:
+        """Return the state as JSON, without the options."""
+        return {
+            "labels": self._labels,
+            "rejected_time": self._rejected_time,
+            "classes": {
+                str(k): {"sums": list(self._sums[k]), **timed.state()}
+                for k, timed in self._tests.items()
+            },
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Restore what `state` returned; classes and options must be the same."""
+        self._labels, self._rejected_time = int(state["labels"]), state["rejected_time"]
+        self._tests, self._sums = {}, {}
+        for name, saved in state["classes"].items():
+            k = int(name)
+            self._tests[k] = self._new_test()
+            self._tests[k].restore(saved)
+            expected, count = saved["sums"]
+            self._sums[k] = float(expected), float(count)
+
+    @property
+    def _threshold(self) -> float:
+        return -math.log(self._alpha)
+
+    def _new_test(self) -> TimedTest:
+        return TimedTest(self._alpha / len(self.classes), self._tolerance)
+
+    def _leaders(self) -> list[int]:
+        """Return the classes with rows, by evidence: those that have rejected first."""
+        tests = {k: timed.test for k, timed in self._tests.items()}
+        return sorted(tests, key=lambda k: (not tests[k].rejected, -tests[k].log_evidence, k))
+
+    def _log_evidence(self) -> float:
+        return self._log_mean(timed.test.log_evidence for timed in self._tests.values())
+
+    def _log_mean(self, logs: Iterable[float]) -> float:
+        """Return the logarithm of the mean over all classes; a class without rows has E = 1."""
+        values = np.zeros(len(self.classes))
+        for k, value in zip(self._tests, logs, strict=True):
+            values[k] = value
+        return float(np.logaddexp.reduce(values)) - math.log(len(self.classes))
+
+    def _gap(self, k: int) -> ClassGap:
+        test, (expected, count) = self._tests[k].test, self._sums[k]
+        return ClassGap(
+            class_index=self.classes[k],
+            labels=test.labels,
+            probability=expected / test.labels,
+            frequency=count / test.labels,
+            log_evidence=test.log_evidence,
+            rejected=test.rejected,
+        )
+
+
+def decide_class_state(
+    evidence: ClassEvidence, tolerance: float, names: Sequence[str] | None = None
+) -> tuple[State, str] | None:
+    """Return the state that classes give and the reason for it, one sentence; None without one.
+
+    Parameters
+    ----------
+    names: of all classes of the model; by default their indices.
+    """
+    if evidence.rejected:
+        rejected = [gap for gap in evidence.worst if gap.rejected]
+        subject = "the classes together"
+        if rejected:
+            subject = " and ".join(_name(gap, names) for gap in rejected[:3])
+        elif evidence.worst:
+            subject = f"the classes together, most of all {_name(evidence.worst[0], names)}"
+        return "stale", (
+            f"the frequency of {subject} is not within {tolerance:.1%} of the probability: the"
+            f" class-wise test rejected this on {evidence.labels:,} labels (log E reached"
+            f" {evidence.threshold:.2f})"
+        )
+    if evidence.worst and evidence.suspicion >= evidence.suspicion_threshold:
+        return "suspect", (
+            f"recent labels look miscalibrated for {_name(evidence.worst[0], names)} (log suspicion"
+            f" {evidence.suspicion:.2f}, level {evidence.suspicion_threshold:.2f}), but the"
+            f" class-wise test does not confirm this yet (log E {evidence.log_evidence:.2f} of"
+            f" {evidence.threshold:.2f})"
+        )
+    return None
+
+
+def _name(gap: ClassGap, names: Sequence[str] | None) -> str:
+    name = "" if names is None else f" {names[gap.class_index]!r:.60}"
+    return f"class {gap.class_index}{name}"
