@@ -267,18 +267,26 @@ class _Snapshot:
         delays = labels.labelled_at - labels.predicted_at
         timely = delays <= monitoring.maturity_seconds
         names = _names(monitoring)
-        traffic = {name: np.zeros(len(self.edges) + 1, np.int64) for name in names}
+        # Of each segment: predictions, those of them with a known confidence, and Σp, by bin.
+        shape = (len(names), len(self.edges) + 1)
+        traffic, known = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+        confidence = np.zeros(shape)
         for bucket in tx.traffic.between(self.model, self.version, start, end):
-            traffic[names[bucket.segment]][bucket.bin] += bucket.predictions
+            at = bucket.segment, bucket.bin
+            traffic[at] += bucket.predictions
+            known[at] += bucket.confidence_count
+            confidence[at] += bucket.confidence_sum
         parts = {}
         for number, name in enumerate(names):
             selected = timely & (labels.segment == number)
             parts[name] = Cohort(
-                traffic[name],
+                traffic[number],
                 labels.confidence[selected],
                 labels.correct[selected],
                 delays[selected],
                 labels.predicted_at[selected],
+                confidence[number],
+                known[number],
             )
         return _Cohort(start, end, parts, int(np.count_nonzero(~timely)))
 
@@ -316,6 +324,7 @@ def _monitor(snapshot: _Snapshot, monitoring: MonitoringConfig) -> Monitor:
         alpha=spend_alpha(monitoring.alpha, snapshot.row.number),
         tolerance=monitoring.tolerance,
         objective=monitoring.objective,
+        selection_ratio=monitoring.selection_ratio,
         least_labels=monitoring.least_labels,
         window_labels=max(monitoring.window_labels, monitoring.least_labels),
         # The rest is a segment too.

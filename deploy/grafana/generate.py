@@ -65,10 +65,13 @@ CALIBRATION = [
         "{{model}} {{calibrator}} {{state}}": f"recalib_calibration_state{_MODEL}",
     }),
     Panel("ECE of the window with its noise floor", "percentunit",
-          "A perfectly calibrated model has an ECE near the floor.", {
+          "A perfectly calibrated model has an ECE near the floor. With a selection_ratio, the "
+          "band of selection holds for labels selected by outcome up to this ratio.", {
         "{{model}} ECE": error("ece"),
         "{{model}} low": error("ece_low"),
         "{{model}} high": error("ece_high"),
+        "{{model}} low, selection": error("selection_low"),
+        "{{model}} high, selection": error("selection_high"),
         "{{model}} floor": error("ece_floor"),
         "{{model}} objective": f"recalib_calibration_objective_ratio{_MODEL}",
     }),
@@ -83,6 +86,11 @@ CALIBRATION = [
     Panel("Accuracy and confidence", "percentunit", "Over the labels of the window.", {
         "{{model}} accuracy": f"recalib_accuracy_ratio{_MODEL}",
         "{{model}} confidence": f"recalib_confidence_ratio{_MODEL}",
+    }),
+    Panel("Evidence may come from the selection of labels", "short",
+          "1 if labels are evidence against the champion, their rates depend on the confidence or "
+          "cannot be tested, and a selection by outcome can explain the error.", {
+        "{{model}} {{calibrator}} {{segment}}": f"recalib_evidence_may_be_selection{_MODEL}",
     }),
     Panel("ECE by segment", "percentunit", "Declared segments, and the remaining traffic.", {
         "{{model}} {{segment}}": 'recalib_calibration_error_ratio{model=~"$model", '
@@ -107,6 +115,13 @@ DRIFT = [
           "Share of predictions with labels, in the window and in one day.", {
         "{{model}} window": f"recalib_label_coverage_ratio{_MODEL}",
         "{{model}} day": f"recalib:label_coverage:ratio1d{_MODEL}",
+    }),
+    Panel("Silent traffic", "percentunit",
+          "Share of the window's predictions about which labels say nothing: bins of confidence "
+          "and segments with significantly fewer labels than the rest. It adds its largest "
+          "possible error to the interval of the ECE.", {
+        "{{model}} silent": f"recalib_silent_traffic_ratio{_MODEL}",
+        "{{model}} objective": f"recalib_calibration_objective_ratio{_MODEL}",
     }),
     Panel("Delay of labels", "s", "Mean time from prediction to label.", {
         "{{model}}": f"recalib_label_delay_seconds{_MODEL}",

@@ -77,8 +77,14 @@ def _window(evidence: dict[str, Any]) -> str:
         f"floor {percent('ece_floor')}"
     )
     unbiased = f"unbiased CE {percent('ce')} [{percent('ce_low')}, {percent('ce_high')}]"
+    if evidence.get("selection_low") is not None:
+        ece += (
+            f"; ECE [{percent('selection_low')}, {percent('selection_high')}] for selection of "
+            f"labels up to a ratio of {evidence['selection_ratio']:g}"
+        )
     means = f"accuracy {percent('accuracy')}, confidence {percent('confidence')}"
-    return f"window: {ece}; {unbiased}; {means}; coverage {percent('coverage')}"
+    labels = f"coverage {percent('coverage')}, silent traffic {percent('silent')}"
+    return f"window: {ece}; {unbiased}; {means}; {labels}"
 
 
 def _segments(status: Monitoring) -> Table:

@@ -51,6 +51,12 @@ def replay(
         ),
     ] = None,
     objective: Annotated[float, typer.Option(help="The largest acceptable ECE.")] = 0.05,
+    selection_ratio: Annotated[
+        float,
+        typer.Option(
+            help="Assumed largest ratio of the labelling rates of right and wrong predictions."
+        ),
+    ] = 1.0,
     window: Annotated[int, typer.Option(help="Labels per window.")] = 4_000,
     cohort: Annotated[
         float | None,
@@ -99,6 +105,7 @@ def replay(
         alpha=alpha,
         tolerance=tolerance,
         objective=objective,
+        selection_ratio=selection_ratio,
         maturity=maturity,
         window_labels=window,
         least_labels=min(_MIN_WINDOW_LABELS, window),
@@ -157,6 +164,11 @@ def _warnings(result: Replay) -> list[str]:
         messages.append(
             "labels come more often for some confidences than for others; the test and the windows"
             " are biased if errors are labelled more often"
+        )
+    if last_window.get("may_be_selection"):
+        messages.append(
+            f"the evidence for the state {result.state} may come from the selection of labels;"
+            " --selection-ratio gives the error for selection up to a ratio"
         )
     return messages
 

@@ -179,6 +179,7 @@ class SegmentState(msgspec.Struct, frozen=True):
     state: str
     reason: str
     evidence: dict[str, Any]
+    may_be_selection: bool = False
 
 
 class MonitoringWindow(msgspec.Struct, frozen=True):
@@ -217,7 +218,8 @@ class Monitoring(msgspec.Struct, frozen=True):
     """The monitoring state of a model's champion, `version`.
 
     `state` is fresh, unverified, suspect or stale. `reason` explains it in one sentence, `evidence`
-    in numbers. `onset` is the estimated start of the drift.
+    in numbers. `onset` is the estimated start of the drift. `may_be_selection` tells whether the
+    evidence may come from the selection of labels.
     """
 
     model: str
@@ -234,6 +236,7 @@ class Monitoring(msgspec.Struct, frozen=True):
     events: list[MonitoringEvent]
     candidate: Candidate | None = None
     captured_rows: int = 0
+    may_be_selection: bool = False
 
 
 class Readiness(msgspec.Struct, frozen=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -17,8 +17,11 @@ __all__ = ["CalibrationSums", "bin_indices", "check_edges"]
 Values = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
-_COUNTS = ("traffic", "labelled", "correct")
-_FLOATS = ("confidence", "confidence_squared", "confidence_correct", "delay")
+_COUNTS = ("traffic", "traffic_confidence_count", "labelled", "correct")
+_FLOATS = ("traffic_confidence", "confidence", "confidence_squared", "confidence_correct", "delay")
+#: Sums that earlier versions did not keep.
+_LATER = ("traffic_confidence_count", "traffic_confidence")
+_TRAFFIC = ("traffic", *_LATER)
 
 
 @dataclass(eq=False)
@@ -34,6 +37,11 @@ class CalibrationSums:
     edges: Values
     #: N, the number of predictions, with and without labels.
     traffic: Counts
+    #: The number of these predictions whose confidence is in the next sum; earlier versions only
+    #: counted predictions.
+    traffic_confidence_count: Counts
+    #: Σp of all predictions, with and without labels.
+    traffic_confidence: Values
     #: n, the number of labelled predictions. All sums below are over these alone; p is the
     #: confidence and y is 1 if the prediction was correct, else 0.
     labelled: Counts
@@ -57,10 +65,10 @@ class CalibrationSums:
         InputError: the edges do not ascend, or are not inside (0, 1].
         """
         checked = check_edges(edges)
-        zeros = np.zeros(len(checked) + 1)
-        counts = [zeros.astype(np.int64) for _ in range(3)]
-        sums = [zeros.copy() for _ in range(4)]
-        return cls(checked, counts[0], counts[1], counts[2], *sums)
+        bins = len(checked) + 1
+        fields: dict[str, Any] = {name: np.zeros(bins, np.int64) for name in _COUNTS}
+        fields |= {name: np.zeros(bins) for name in _FLOATS}
+        return cls(checked, **fields)
 
     @property
     def bins(self) -> int:
@@ -69,19 +77,55 @@ class CalibrationSums:
 
     def add_traffic(self, confidences: ArrayLike) -> None:
         """Count predictions by their confidences (N,), whether or not they get labels."""
-        where = bin_indices(self.edges, check_confidences(confidences))
-        self.traffic += np.bincount(where, minlength=self.bins)
+        checked = check_confidences(confidences)
+        where = bin_indices(self.edges, checked)
+        counts = np.bincount(where, minlength=self.bins)
+        self.traffic += counts
+        self.traffic_confidence_count += counts
+        self.traffic_confidence += np.bincount(where, checked, self.bins)
 
-    def add_counts(self, traffic: ArrayLike) -> None:
-        """Add a histogram (B,) of predictions over the same bins."""
-        counts = np.asarray(traffic)
+    def add_counts(
+        self,
+        traffic: ArrayLike,
+        confidence: ArrayLike | None = None,
+        confidence_count: ArrayLike | None = None,
+    ) -> None:
+        """Add a histogram (B,) of predictions over the same bins.
+
+        Parameters
+        ----------
+        confidence: Σp of these predictions (B,), None if it is unknown.
+        confidence_count: the number of these predictions in Σp (B,); by default all.
+
+        Raises
+        ------
+        InputError: another shape, or a negative count; nothing is added.
+        """
+        counts = self._check_counts("traffic", traffic)
+        if confidence is not None:
+            known = counts
+            if confidence_count is not None:
+                known = self._check_counts("confidence_count", confidence_count)
+            total = np.asarray(confidence, np.float64)
+            if total.shape != (self.bins,) or not np.isfinite(total).all():
+                raise InputError(
+                    "confidence",
+                    found=f"shape {total.shape}, or a value that is not finite",
+                    accepted=f"({self.bins},), one per bin",
+                )
+            self.traffic_confidence_count += known
+            self.traffic_confidence += total
+        self.traffic += counts
+
+    def _check_counts(self, field: str, values: ArrayLike) -> Counts:
+        counts = np.asarray(values)
         if counts.shape != (self.bins,) or counts.dtype.kind not in "iu" or (counts < 0).any():
             raise InputError(
-                "traffic",
+                field,
                 found=f"shape {counts.shape} of {counts.dtype}, or a negative count",
                 accepted=f"({self.bins},) integers, one per bin",
             )
-        self.traffic += counts.astype(np.int64)
+        return counts.astype(np.int64)
 
     def add_labels(
         self, confidences: ArrayLike, correct: ArrayLike, delays: ArrayLike | None = None
@@ -131,6 +175,19 @@ class CalibrationSums:
         for name in (*_COUNTS, *_FLOATS):
             setattr(self, name, getattr(self, name) + getattr(other, name))
 
+    def traffic_only(self, bins: NDArray[np.bool_] | None = None) -> CalibrationSums:
+        """Return the sums over traffic of these bins, all by default, without those of labels."""
+        sums = CalibrationSums.empty(self.edges)
+        where = np.ones(self.bins, bool) if bins is None else bins
+        for name in _TRAFFIC:
+            setattr(sums, name, np.where(where, getattr(self, name), 0))
+        return sums
+
+    def without_traffic(self, part: CalibrationSums) -> CalibrationSums:
+        """Return the sums without the traffic of `part`; those of labels do not change."""
+        rest = {name: np.maximum(getattr(self, name) - getattr(part, name), 0) for name in _TRAFFIC}
+        return replace(self, **rest)
+
     def to_dict(self) -> dict[str, list[float]]:
         """Return everything as JSON."""
         return {name: getattr(self, name).tolist() for name in ("edges", *_COUNTS, *_FLOATS)}
@@ -141,6 +198,8 @@ class CalibrationSums:
         sums = cls.empty(saved["edges"])
         for names, dtype in ((_COUNTS, np.int64), (_FLOATS, np.float64)):
             for name in names:
+                if name in _LATER and name not in saved:
+                    continue
                 values = np.array(saved[name], dtype)
                 if values.shape != (sums.bins,):
                     accepted = f"({sums.bins},), one per bin"

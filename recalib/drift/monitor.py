@@ -14,6 +14,7 @@ from recalib.drift.calibration_sums import CalibrationSums, check_edges
 from recalib.drift.class_monitor import ClassEvidence, ClassMonitor, decide_class_state
 from recalib.drift.class_rows import ClassRows
 from recalib.drift.monitor_state import STATES, Evidence, State, decide_state
+from recalib.drift.selection import check_selection_ratio
 from recalib.drift.silence import is_silent
 from recalib.drift.stream_monitor import Cohort, StreamMonitor
 from recalib.drift.windows import Weighting
@@ -48,6 +49,9 @@ class MonitorOptions:
     #: The weights of a window's bins. `traffic` estimates the error of all predictions even if
     #: label rates depend on the confidence.
     weighting: Weighting = "traffic"
+    #: The assumed largest ratio of the labelling rates of right and of wrong predictions in a bin;
+    #: above 1, the window has an interval for ECE under it, which decides the state.
+    selection_ratio: float = 1.0
     #: Largest number of segments that are monitored beside all traffic; 0 for none.
     segments: int = 0
     #: The indices of the classes whose probabilities are monitored, see `ClassMonitor`.
@@ -63,6 +67,7 @@ class MonitorOptions:
         positive = self.oldest_seconds > 0
         check_option("oldest_seconds", self.oldest_seconds, positive, "more than 0")
         check_option("suspicion", self.suspicion, self.suspicion > 1, "more than 1")
+        check_selection_ratio(self.selection_ratio, self.weighting)
         check_option("segments", self.segments, 0 <= self.segments <= 1000, "0 to 1000")
 
 
@@ -73,6 +78,8 @@ class SegmentStatus:
     state: State
     reason: str
     evidence: Evidence
+    #: Whether labels are evidence against the calibrator, and this may come from their selection.
+    may_be_selection: bool
     #: Prediction time since which the evidence has grown.
     onset: float | None
 
@@ -88,6 +95,8 @@ class Status:
     reason: str
     #: The evidence of all traffic.
     evidence: Evidence
+    #: Whether the reason is evidence from labels that may come from their selection.
+    may_be_selection: bool
     #: Prediction time since which the evidence for the state has grown: a refit uses labels from
     #: this time on.
     onset: float | None
@@ -104,6 +113,7 @@ class Status:
             "since": self.since,
             "reason": self.reason,
             "evidence": self.evidence.to_dict(),
+            "may_be_selection": self.may_be_selection,
             "onset": self.onset,
             "segment": self.segment,
             "segments": {
@@ -111,6 +121,7 @@ class Status:
                     "state": segment.state,
                     "reason": segment.reason,
                     "evidence": segment.evidence.to_dict(),
+                    "may_be_selection": segment.may_be_selection,
                     "onset": segment.onset,
                 }
                 for name, segment in self.segments.items()
@@ -240,16 +251,28 @@ class Monitor:
                 worst, owner = segment, name
         state = worst.state
         reason = worst.reason if owner is None else f"segment {owner!r}: {worst.reason}"
-        onset, class_evidence = worst.onset, None
+        onset, class_evidence, may_be_selection = worst.onset, None, worst.may_be_selection
         if self._classes is not None:
             class_evidence = self._classes.evidence()
             names, tolerance = self._class_labels, self.options.tolerance
             decision = decide_class_state(class_evidence, tolerance, names)
             if decision is not None and STATES.index(decision[0]) > STATES.index(state):
                 (state, reason), onset, owner = decision, self._classes.onset, None
+                may_be_selection = evidence.selective
+                reason += "; this may come from the selection of labels" * may_be_selection
         if self._since is None or state != self._state:
             self._state, self._since = state, now
-        return Status(state, self._since, reason, evidence, onset, owner, segments, class_evidence)
+        return Status(
+            state,
+            self._since,
+            reason,
+            evidence,
+            may_be_selection,
+            onset,
+            owner,
+            segments,
+            class_evidence,
+        )
 
     def state(self) -> dict[str, Any]:
         """Return the state as JSON, without options, edges and reference."""
@@ -302,6 +325,7 @@ class Monitor:
             window_labels=self.options.window_labels,
             oldest_seconds=self.options.oldest_seconds,
             weighting=self.options.weighting,
+            selection_ratio=self.options.selection_ratio,
             reference=reference,
         )
 
@@ -330,13 +354,15 @@ class Monitor:
         silent_segments: Mapping[str, CalibrationSums] | None = None,
     ) -> SegmentStatus:
         evidence = monitor.evidence(now, served, silent_segments)
-        state, reason = decide_state(
+        decision = decide_state(
             evidence,
             objective=self.options.objective,
             tolerance=self.options.tolerance,
             least_labels=self.options.least_labels,
         )
-        return SegmentStatus(state, reason, evidence, monitor.onset)
+        return SegmentStatus(
+            decision.state, decision.reason, evidence, decision.may_be_selection, monitor.onset
+        )
 
 
 def _sort_by_time(cohorts: Sequence[tuple[Values, ...]]) -> tuple[Values, ...]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
-__all__ = ["STATES", "Evidence", "State", "decide_state"]
+__all__ = ["STATES", "Decision", "Evidence", "State", "decide_state"]
 
 State = Literal["fresh", "unverified", "suspect", "stale"]
 #: From best to worst.
@@ -29,7 +29,8 @@ class Evidence:
     #: First and last prediction time of the window, in seconds.
     window_start: float | None
     window_end: float | None
-    #: n, N, n/N, and whether n/N depends on confidence (`Coverage.selective`).
+    #: n, N, n/N, and whether n/N depends on confidence (`Coverage`); `coverage_p_value` is also
+    #: None if this cannot be tested.
     n: int
     traffic: int
     coverage: float | None
@@ -47,6 +48,11 @@ class Evidence:
     ece_floor: float | None
     ece_low: float | None
     ece_high: float | None
+    #: The assumed largest ratio of labelling rates of right and wrong predictions, and the interval
+    #: for ECE under it (`Window`); None without an assumption.
+    selection_ratio: float | None
+    selection_low: float | None
+    selection_high: float | None
     ce: float | None
     ce_low: float | None
     ce_high: float | None
@@ -61,15 +67,34 @@ class Evidence:
         """Whether the PSI exceeds its threshold."""
         return self.psi is not None and self.psi > (self.psi_threshold or 0.0)
 
+    @property
+    def error_low(self) -> float | None:
+        """Lower end of the interval for ECE, under the assumed selection if there is one."""
+        return self.ece_low if self.selection_low is None else self.selection_low
+
+    @property
+    def error_high(self) -> float | None:
+        """Upper end of the interval for ECE, under the assumed selection if there is one."""
+        return self.ece_high if self.selection_high is None else self.selection_high
+
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON."""
         return asdict(self)
 
 
+class Decision(NamedTuple):
+    """A state with the reason for it, one sentence."""
+
+    state: State
+    reason: str
+    #: Whether labels are evidence against the calibrator, and this may come from their selection.
+    may_be_selection: bool
+
+
 def decide_state(
     evidence: Evidence, *, objective: float, tolerance: float, least_labels: int
-) -> tuple[State, str]:
-    """Return the state and the reason for it, one sentence.
+) -> Decision:
+    """Return the state and the reason for it.
 
     - stale: the test has rejected, E ≥ 1/α, that accuracy is within `tolerance` of confidence;
     - suspect: the CUSUM is at its threshold, or the whole interval of the window's ECE is above
@@ -77,13 +102,48 @@ def decide_state(
     - fresh: at least `least_labels` labels in the window, and the interval of its ECE, which is for
       all traffic with and without labels, ends below `objective`;
     - unverified: none of these.
+
+    The interval of ECE is the one under the assumed selection of labels, if there is an assumption.
+    Evidence from labels may come from their selection if their rates depend on the confidence, or
+    if this cannot be tested, unless selection cannot explain the error of the window.
     """
     state, reason = _decide(evidence, objective, tolerance, least_labels)
     if evidence.silent_reason is not None:
         reason += f"; {evidence.silent_reason}"
     if evidence.selective:
         reason += "; labels come more often for some confidences than for others"
-    return state, reason
+    if not _is_from_labels(evidence, state, objective, least_labels):
+        return Decision(state, reason, False)
+    if not evidence.selective and evidence.coverage_p_value is not None:
+        return Decision(state, reason, False)
+    if _least_error(evidence) > tolerance:
+        reason += "; a selection of labels by outcome cannot explain this"
+        if evidence.selection_ratio is not None:
+            reason += f" up to a ratio of {evidence.selection_ratio:g}"
+        return Decision(state, reason, False)
+    if not evidence.selective:
+        reason += "; label rates cannot be compared between confidences"
+    return Decision(state, f"{reason}; this may come from the selection of labels", True)
+
+
+def _is_from_labels(evidence: Evidence, state: State, objective: float, least_labels: int) -> bool:
+    """Return whether labels are evidence against the calibrator, and not only a shift."""
+    if state == "stale":
+        return True
+    is_large = evidence.n >= least_labels and (evidence.error_low or 0.0) > objective
+    suspicion = evidence.suspicion
+    return is_large or (suspicion is not None and suspicion >= evidence.suspicion_threshold)
+
+
+def _least_error(evidence: Evidence) -> float:
+    """Return the smallest ECE of all traffic that the assumed selection of labels allows.
+
+    Without an assumption, all predictions without labels may be right, or wrong: this moves the
+    accuracies of bins by at most the share of these predictions.
+    """
+    if evidence.selection_low is not None:
+        return evidence.selection_low
+    return (evidence.ece_low or 0.0) - (1 - (evidence.coverage or 0.0))
 
 
 def _decide(
@@ -101,13 +161,13 @@ def _decide(
             f" (log E {evidence.log_evidence:.2f} of {evidence.threshold:.2f})"
         )
     enough = evidence.n >= least_labels and evidence.ece is not None
-    if enough and (evidence.ece_low or 0.0) > objective:
+    if enough and (evidence.error_low or 0.0) > objective:
         return "suspect", (
             f"{_describe_ece(evidence)}, the whole interval above the objective of"
             f" {objective:.1%}; the test does not confirm this yet"
             f" (log E {evidence.log_evidence:.2f} of {evidence.threshold:.2f})"
         )
-    is_calibrated = enough and evidence.ece_high is not None and evidence.ece_high < objective
+    is_calibrated = enough and evidence.error_high is not None and evidence.error_high < objective
     if evidence.shifted and not (is_calibrated and evidence.psi_covered):
         return "suspect", (
             f"the confidences served have shifted (PSI {evidence.psi:.3f}, threshold"
@@ -127,7 +187,13 @@ def _decide(
 
 
 def _describe_ece(evidence: Evidence) -> str:
+    selection = ""
+    if evidence.selection_low is not None:
+        selection = (
+            f", {evidence.selection_low:.1%} to {evidence.selection_high:.1%} if labelling rates of"
+            f" right and wrong predictions differ by a factor up to {evidence.selection_ratio:g}"
+        )
     return (
         f"ECE {evidence.ece:.1%} on {evidence.n:,} labels (interval {evidence.ece_low:.1%} to"
-        f" {evidence.ece_high:.1%}, noise floor {evidence.ece_floor:.1%})"
+        f" {evidence.ece_high:.1%}{selection}, noise floor {evidence.ece_floor:.1%})"
     )

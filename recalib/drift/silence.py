@@ -47,13 +47,21 @@ def silent_bins(sums: CalibrationSums) -> NDArray[np.bool_]:
     return is_silent(sums.labelled, traffic, sums.labelled.sum() / total)
 
 
-def worst_gaps(edges: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the largest possible |accuracy − confidence| of each bin, (B,).
+def worst_gaps(sums: CalibrationSums) -> NDArray[np.float64]:
+    """Return the largest possible |accuracy − confidence| of the traffic of each bin, (B,).
 
-    It is max(p̄, 1 − p̄) for a bin with the mean confidence p̄. Confidences of predictions without
-    labels are only known by their bin, so this is the maximum over the bin.
+    It is max(p̄, 1 − p̄) for a bin with the mean confidence p̄. Where Σp does not include all
+    predictions, the confidences of the others may be anywhere in the bin.
     """
-    gaps: NDArray[np.float64] = np.maximum(np.append(edges, 1.0), 1 - np.insert(edges, 0, 0.0))
+    low, high = np.insert(sums.edges, 0, 0.0), np.append(sums.edges, 1.0)
+    known = np.minimum(sums.traffic_confidence_count, sums.traffic)
+    shares = known / np.maximum(sums.traffic, 1)
+    means = sums.traffic_confidence / np.maximum(sums.traffic_confidence_count, 1)
+    # The sum of confidences at an edge may be rounded to a mean outside the bin.
+    means = np.clip(means, low, high)
+    gaps: NDArray[np.float64] = np.maximum(
+        shares * means + (1 - shares) * high, 1 - shares * means - (1 - shares) * low
+    )
     return gaps
 
 

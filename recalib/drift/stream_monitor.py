@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -40,6 +40,10 @@ class Cohort:
     #: Prediction times (n,), in seconds and ascending: a rejection then has an exact time.
     #: By default the end of the cohort.
     times: ArrayLike | None = None
+    #: Σp of all predictions in each bin (B,), None if it is unknown, and the number of predictions
+    #: in it, by default all.
+    traffic_confidence: ArrayLike | None = None
+    traffic_confidence_count: ArrayLike | None = None
 
     def rows(self) -> tuple[Values, Values]:
         """Return confidences and correctness, (n,) each; raise `InputError` for invalid values."""
@@ -65,7 +69,7 @@ class Cohort:
     def sums(self, edges: ArrayLike) -> CalibrationSums:
         """Return the sums; raise `InputError` for invalid values."""
         sums = CalibrationSums.empty(edges)
-        sums.add_counts(self.traffic)
+        sums.add_counts(self.traffic, self.traffic_confidence, self.traffic_confidence_count)
         sums.add_labels(self.confidences, self.correct, self.delays)
         return sums
 
@@ -78,6 +82,7 @@ class StreamMonitor:
     alpha: the false alarm rate of the test.
     suspicion: the threshold of the CUSUM for the state `suspect`.
     window_labels, oldest_seconds: the size of the window, see `SlidingWindow`.
+    weighting, selection_ratio: of the window, see `summarise_window`.
     reference: counts (B,) of the calibration set; without them there is no PSI.
     """
 
@@ -91,6 +96,7 @@ class StreamMonitor:
         window_labels: int,
         oldest_seconds: float,
         weighting: Weighting,
+        selection_ratio: float,
         reference: Counts | None = None,
     ) -> None:
         self._timed = TimedTest(alpha, tolerance)
@@ -99,6 +105,7 @@ class StreamMonitor:
         self._suspicion = math.log(suspicion)
         self._oldest = oldest_seconds
         self._weighting: Weighting = weighting
+        self._selection_ratio = selection_ratio
         self._reference = reference
 
     @property
@@ -138,9 +145,17 @@ class StreamMonitor:
         """
         start, end, sums = self._window.since(now - self._oldest)
         segments = silent_segments or {}
-        labelled, silent_traffic = _without(sums, segments.values())
+        silent_traffic = CalibrationSums.empty(sums.edges)
+        for part in segments.values():
+            silent_traffic.merge(part.traffic_only())
+        # The oldest entry of a segment's window may begin before the window of all traffic.
+        silent_traffic.traffic = np.minimum(silent_traffic.traffic, sums.traffic)
+        labelled = sums.without_traffic(silent_traffic)
         summary = summarise_window(
-            labelled, weighting=self._weighting, silent_traffic=silent_traffic
+            labelled,
+            weighting=self._weighting,
+            silent_traffic=silent_traffic,
+            selection_ratio=self._selection_ratio,
         )
         silence = None
         if self._weighting == "traffic" and summary.silent:
@@ -171,6 +186,9 @@ class StreamMonitor:
             ece_floor=summary.ece_floor,
             ece_low=summary.ece_low,
             ece_high=summary.ece_high,
+            selection_ratio=None if summary.selection_low is None else self._selection_ratio,
+            selection_low=summary.selection_low,
+            selection_high=summary.selection_high,
             ce=summary.ce,
             ce_low=summary.ce_low,
             ce_high=summary.ce_high,
@@ -200,14 +218,3 @@ class StreamMonitor:
         if not covered and sums.traffic.sum():
             covered = not confidence_shift(sums.traffic, traffic).shifted
         return shift.psi, shift.threshold, covered
-
-
-def _without(
-    sums: CalibrationSums, parts: Iterable[CalibrationSums]
-) -> tuple[CalibrationSums, Counts]:
-    """Return `sums` without the traffic of `parts`, and that traffic (B,)."""
-    traffic = np.zeros(sums.bins, np.int64)
-    for part in parts:
-        traffic = traffic + part.traffic
-    traffic = np.minimum(traffic, sums.traffic)
-    return replace(sums, traffic=sums.traffic - traffic), traffic

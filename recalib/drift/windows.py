@@ -10,6 +10,7 @@ import scipy
 from numpy.typing import NDArray
 
 from recalib.drift.calibration_sums import CalibrationSums
+from recalib.drift.selection import check_selection_ratio, selection_interval
 from recalib.drift.silence import silent_bins, worst_gaps
 from recalib.metrics.calibration_gaps import Gaps
 from recalib.metrics.intervals import (
@@ -37,8 +38,9 @@ class Coverage:
 
     #: n/N over all bins; 1 if lost traffic leaves more labels than counted predictions.
     share: float
-    #: The p-value of the hypothesis that all bins have the same label rate.
-    p_value: float
+    #: The p-value of the hypothesis that all bins have the same label rate; None if there is
+    #: traffic without labels, and too little of it, or too few different confidences, for a test.
+    p_value: float | None
     #: n/N of each bin (B,), None without traffic.
     by_bin: list[float | None]
 
@@ -48,9 +50,10 @@ class Coverage:
 
         Selection by confidence alone biases neither the test nor a window weighted by traffic.
         Selection by outcome biases both; it shows here because outcomes depend on confidence.
-        Selection by outcome at equal rates for all confidences cannot be detected.
+        Selection by outcome at equal rates for all confidences cannot be detected, and nothing can
+        be detected where all traffic has one confidence.
         """
-        return self.p_value < _FALSE_FLAGS
+        return self.p_value is not None and self.p_value < _FALSE_FLAGS
 
 
 @dataclass(frozen=True)
@@ -89,6 +92,10 @@ class Window:
     #: ECE ± √(χ²_{level,B} Σ w²v), wide, but valid without further assumptions.
     ece_widest_low: float | None
     ece_widest_high: float | None
+    #: An interval for ECE if labels are selected by outcome up to a stated ratio, see
+    #: `selection_interval`; None without a ratio.
+    selection_low: float | None
+    selection_high: float | None
     #: θ̂ = Σ w((Σr)² − Σr²)/(n(n − 1)), unbiased for CE², where r = y − p; may be negative.
     squared_ce: float | None
     #: √(Σ w²(4·max(g² − v, 0)·v + 2v²·n/(n − 1))).
@@ -108,7 +115,8 @@ def summarise_window(
     *,
     weighting: Weighting = "labelled",
     level: float = 0.95,
-    silent_traffic: NDArray[np.int64] | None = None,
+    silent_traffic: CalibrationSums | None = None,
+    selection_ratio: float = 1.0,
 ) -> Window:
     """Return the calibration error of `sums`, with intervals.
 
@@ -122,24 +130,28 @@ def summarise_window(
     Parameters
     ----------
     level: confidence level of the intervals, inside (0, 1).
-    silent_traffic: counts (B,) of further traffic without useful labels, such as that of silent
+    silent_traffic: the sums of further traffic without useful labels, such as that of silent
         segments; only for the weighting `traffic`.
+    selection_ratio: the largest ratio of the labelling rates of right and wrong predictions, and of
+        wrong and right ones, in a bin. Above 1 it gives `selection_low` and `selection_high`; only
+        for the weighting `traffic`.
 
     Raises
     ------
-    InputError: `level` is out of range.
+    InputError: `level` or `selection_ratio` is out of range.
     """
     check_option("level", level, 0 < level < 1, "0 < level < 1")
+    check_selection_ratio(selection_ratio, weighting)
     seen = np.maximum(sums.traffic, sums.labelled)
     silent = np.zeros(sums.bins, bool)
-    unknown = np.zeros(sums.bins, np.int64)
     if weighting == "traffic":
         silent = silent_bins(sums)
-        unknown = np.where(silent, seen, 0)
-        unknown = unknown if silent_traffic is None else unknown + silent_traffic
+    unknown = sums.traffic_only(silent)
+    if weighting == "traffic" and silent_traffic is not None:
+        unknown.merge(silent_traffic.traffic_only())
     n, rows = int(sums.labelled[~silent].sum()), int(seen[~silent].sum())
-    traffic = rows + int(unknown.sum())
-    share = int(unknown.sum()) / max(traffic, 1)
+    traffic = rows + int(unknown.traffic.sum())
+    share = int(unknown.traffic.sum()) / max(traffic, 1)
     if n < 2:
         labelled = int(sums.labelled.sum())
         return Window(weighting, level, labelled, traffic, 0, share, **_means(sums), **_EMPTY)
@@ -153,11 +165,28 @@ def summarise_window(
     gaps = Gaps.from_sums(grouped(sums.labelled), p, y, squares=(p2, py))
     residuals = y - 2 * py + p2
     weights, rows = (gaps.weights, n) if weighting == "labelled" else (grouped(seen) / rows, rows)
-    fields = {
+    fields: dict[str, Any] = {
+        "selection_low": None,
+        "selection_high": None,
         **_ece_fields(gaps, weights, rows, level),
         **_ce_fields(gaps, residuals, weights, rows, level),
     }
-    _widen(fields, share, unknown / max(traffic, 1), worst_gaps(sums.edges))
+    if selection_ratio > 1:
+        known, total = grouped(sums.traffic_confidence_count), grouped(sums.traffic_confidence)
+        confidences = _mean_confidences(gaps, grouped(seen), known, total)
+        low, high = selection_interval(
+            gaps,
+            confidences,
+            weights,
+            gaps.counts / grouped(seen),
+            ratio=selection_ratio,
+            level=level,
+            rows=rows,
+        )
+        # Labels at random are one of the allowed selections.
+        fields["selection_low"] = min(low, fields["ece_low"])
+        fields["selection_high"] = max(high, fields["ece_high"])
+    _widen(fields, share, unknown.traffic / max(traffic, 1), worst_gaps(unknown))
     return Window(
         weighting,
         level,
@@ -170,7 +199,20 @@ def summarise_window(
     )
 
 
-def _widen(fields: dict[str, float], share: float, unknown: Values, worst: Values) -> None:
+def _mean_confidences(gaps: Gaps, traffic: Values, known: Values, total: Values) -> Values:
+    """Return the mean confidence of all traffic in each bin, (B,).
+
+    Parameters
+    ----------
+    known, total: the number of predictions with a known confidence, and the sum of these; the
+        others have the mean confidence of the labelled predictions.
+    """
+    shares = np.minimum(known, traffic) / traffic
+    means: Values = shares * total / np.maximum(known, 1) + (1 - shares) * gaps.confidences
+    return means
+
+
+def _widen(fields: dict[str, Any], share: float, unknown: Values, worst: Values) -> None:
     """Extend the intervals to silent traffic.
 
     Parameters
@@ -180,8 +222,10 @@ def _widen(fields: dict[str, float], share: float, unknown: Values, worst: Value
     worst: the largest error of each bin, (B,).
     """
     known, most, most_squared = 1 - share, float(unknown @ worst), float(unknown @ worst**2)
-    for name in ("ece", "ece_widest"):
+    for name in ("ece", "ece_widest", "selection"):
         low, high = fields[f"{name}_low"], fields[f"{name}_high"]
+        if low is None or high is None:
+            continue
         fields[f"{name}_low"] = known * low
         fields[f"{name}_high"] = min(1.0, max(high, known * high + most))
     low, high = fields["ce_low"], fields["ce_high"]
@@ -206,8 +250,10 @@ def label_coverage(sums: CalibrationSums) -> Coverage | None:
     minimum = _MIN_EXPECTED / max(min(share, 1 - share), 1e-300)
     groups = _groups(traffic, minimum)
     n, of = np.add.reduceat(sums.labelled, groups), np.add.reduceat(traffic, groups)
-    if len(groups) == 1 or not 0 < share < 1:
+    if not 0 < share < 1:
         return Coverage(share, 1.0, rates)
+    if len(groups) == 1:
+        return Coverage(share, None, rates)
     off, variance = n - of * share, share * (1 - share)
     pearson = scipy.special.chdtrc(len(groups) - 1, np.sum(off**2 / of) / variance)
     # The mean rank of a bin's predictions among all.
@@ -225,6 +271,8 @@ _EMPTY: dict[str, None] = dict.fromkeys(
         "ece_high",
         "ece_widest_low",
         "ece_widest_high",
+        "selection_low",
+        "selection_high",
         "squared_ce",
         "squared_ce_error",
         "ce",

@@ -32,7 +32,7 @@ from recalib.registry.records import (
 )
 from recalib.registry.registry import Registry
 from recalib.registry.resource_names import check_name, is_name
-from recalib.registry.traffic import TrafficCount
+from recalib.registry.traffic import TrafficCount, merge_counts
 from recalib.registry.transaction import Transaction
 
 __all__ = [
@@ -63,4 +63,5 @@ __all__ = [
     "Transaction",
     "check_name",
     "is_name",
+    "merge_counts",
 ]

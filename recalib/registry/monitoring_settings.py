@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, Self
 
+from recalib.drift.selection import MAX_SELECTION_RATIO
 from recalib.errors import ConflictError, InputError
 from recalib.registry.resource_names import check_name
 
@@ -26,6 +27,9 @@ class MonitoringConfig:
     tolerance: float = 0.02
     #: The probability of ever calling a good calibrator stale, over all versions of the model.
     alpha: float = 0.05
+    #: The assumed largest ratio of the labelling rates of right and wrong predictions, and of wrong
+    #: and right ones, at similar confidences; 1 if labels do not depend on the outcome.
+    selection_ratio: float = 1.0
     #: How long after a prediction its label may arrive, in seconds. Predictions are assessed only
     #: then: before, the labels that arrive early are no random sample.
     maturity_seconds: float = 86_400.0
@@ -53,6 +57,9 @@ class MonitoringConfig:
         _check("objective", self.objective, 0 < self.objective < 1, "above 0 and below 1")
         _check("tolerance", self.tolerance, 0 <= self.tolerance < 0.5, "from 0 to below 0.5")
         _check("alpha", self.alpha, 0 < self.alpha < 1, "above 0 and below 1")
+        ratio = self.selection_ratio
+        legal, accepted = 1 <= ratio <= MAX_SELECTION_RATIO, f"1 to {MAX_SELECTION_RATIO:g}"
+        _check("selection_ratio", ratio, legal, accepted)
         for name in ("maturity_seconds", "cohort_seconds", "capture_seconds"):
             _check(name, getattr(self, name), 1 <= getattr(self, name) < 1e10, "1 to 1e10 seconds")
         for name in ("least_labels", "window_labels"):

@@ -237,6 +237,10 @@ traffic = Table(
     Column("segment", Integer, primary_key=True, autoincrement=False),
     Column("bin", Integer, primary_key=True, autoincrement=False),
     Column("predictions", BigInteger, nullable=False),
+    # The sum of the confidences of these predictions, and how many are in it: servers of earlier
+    # versions, which may run beside this one, only count predictions.
+    Column("confidence_count", BigInteger, nullable=False, server_default="0"),
+    Column("confidence_sum", Double, nullable=False, server_default="0"),
     sqlite_with_rowid=False,
 )
 

@@ -1,8 +1,7 @@
-"""Queries of the table `traffic`: numbers of predictions by time, segment and bin."""
+"""Queries of the table `traffic`: predictions and sums of confidences by time, segment and bin."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -13,15 +12,16 @@ from recalib.registry import tables
 from recalib.registry.base import Queries
 from recalib.registry.records import Model
 
-__all__ = ["Traffic", "TrafficCount"]
+__all__ = ["Traffic", "TrafficCount", "merge_counts"]
 
 _TABLE = tables.traffic
 _KEY = ["model_id", "version", "started_at", "segment", "bin"]
-_COLUMNS = [*_KEY, "predictions"]
+_TOTALS = ["predictions", "confidence_count", "confidence_sum"]
+_COLUMNS = [*_KEY, *_TOTALS]
 
 
 class TrafficCount(NamedTuple):
-    """Number of predictions of one version, time bucket, segment and bin."""
+    """Predictions of one version, time bucket, segment and bin."""
 
     model_id: int
     version: int
@@ -30,6 +30,31 @@ class TrafficCount(NamedTuple):
     segment: int
     bin: int
     predictions: int
+    #: The number of predictions whose confidences are in the sum; a server of an earlier version
+    #: counts predictions without their confidences.
+    confidence_count: int = 0
+    confidence_sum: float = 0.0
+
+    @property
+    def key(self) -> tuple[int, int, int, int, int]:
+        """Model, version, time bucket, segment and bin."""
+        return self.model_id, self.version, self.started_at, self.segment, self.bin
+
+
+def merge_counts(counts: Iterable[TrafficCount]) -> list[TrafficCount]:
+    """Return one count for each key."""
+    totals: dict[tuple[int, ...], TrafficCount] = {}
+    for count in counts:
+        before = totals.get(count.key)
+        if before is not None:
+            count = TrafficCount(
+                *count.key,
+                count.predictions + before.predictions,
+                count.confidence_count + before.confidence_count,
+                count.confidence_sum + before.confidence_sum,
+            )
+        totals[count.key] = count
+    return list(totals.values())
 
 
 class Traffic(Queries):
@@ -99,11 +124,13 @@ class Traffic(Queries):
         removed = self._connection.execute(
             delete(_TABLE).where(*where).returning(*(_TABLE.c[name] for name in _COLUMNS))
         ).all()
-        sums: Counter[TrafficCount] = Counter()
-        for count in map(TrafficCount._make, removed):
-            start = count.started_at - count.started_at % seconds
-            sums[count._replace(started_at=start, predictions=0)] += count.predictions
-        self.add(key._replace(predictions=total) for key, total in sums.items())
+        counts = map(TrafficCount._make, removed)
+        self.add(
+            merge_counts(
+                count._replace(started_at=count.started_at - count.started_at % seconds)
+                for count in counts
+            )
+        )
         return len(removed)
 
     def delete(self, model: Model, version: int, before: float) -> int:
@@ -119,5 +146,5 @@ class Traffic(Queries):
 
 
 def _add_on_conflict(statement: Any) -> Any:
-    total = _TABLE.c.predictions + statement.excluded.predictions
-    return statement.on_conflict_do_update(index_elements=_KEY, set_={"predictions": total})
+    totals = {name: _TABLE.c[name] + statement.excluded[name] for name in _TOTALS}
+    return statement.on_conflict_do_update(index_elements=_KEY, set_=totals)

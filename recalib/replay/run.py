@@ -53,6 +53,8 @@ class ReplayOptions:
     alpha: float = 0.05
     tolerance: float = 0.02
     objective: float = 0.05
+    #: See `MonitorOptions.selection_ratio`.
+    selection_ratio: float = 1.0
     window_labels: int = 4_000
     least_labels: int = 300
     #: Maturity in seconds, from the end of a cohort to its assessment; by default the time in which
@@ -83,7 +85,15 @@ class Event:
     def to_dict(self) -> dict[str, Any]:
         """Return the event as JSON."""
         status = self.status.to_dict()
-        order = ("state", "reason", "evidence", "onset", "segment", "classes")
+        order = (
+            "state",
+            "reason",
+            "evidence",
+            "may_be_selection",
+            "onset",
+            "segment",
+            "classes",
+        )
         return {"time": self.time, **{name: status[name] for name in order}}
 
 
@@ -162,7 +172,12 @@ def replay(
         has no confidence histogram, or another number of classes than the log.
     """
     settings = options or ReplayOptions()
-    MonitorOptions(alpha=settings.alpha, tolerance=settings.tolerance, objective=settings.objective)
+    MonitorOptions(
+        alpha=settings.alpha,
+        tolerance=settings.tolerance,
+        objective=settings.objective,
+        selection_ratio=settings.selection_ratio,
+    )
     if card is not None and card.confidences is None:
         found = "a card without the confidences of the calibration set"
         raise InputError(
@@ -252,7 +267,15 @@ class _Reader:
             self.events.append(Event(_time_of(status, end), status))
         self.classes = status.classes
         evidence = status.evidence.to_dict()
-        self.windows.append({"start": start, "time": end, "state": status.state, **evidence})
+        self.windows.append(
+            {
+                "start": start,
+                "time": end,
+                "state": status.state,
+                "may_be_selection": status.may_be_selection,
+                **evidence,
+            }
+        )
 
 
 def _cohorts(survey: Survey, cohort: float | None) -> tuple[float, int]:
@@ -318,6 +341,7 @@ def _monitor_options(options: ReplayOptions, survey: Survey, cohort: float) -> M
         alpha=options.alpha,
         tolerance=options.tolerance,
         objective=options.objective,
+        selection_ratio=options.selection_ratio,
         least_labels=options.least_labels,
         window_labels=options.window_labels,
         # A log may span years: a window holds at least 24 cohorts of any length.
@@ -342,7 +366,14 @@ def _cohort(rows: Rows, on_time: NDArray[np.bool_], edges: NDArray[np.float64]) 
     traffic = CalibrationSums.empty(edges)
     traffic.add_traffic(rows.confidence)
     used = rows.select(on_time)
-    return Cohort(traffic.traffic, used.confidence, used.correct, used.delay, used.time)
+    return Cohort(
+        traffic.traffic,
+        used.confidence,
+        used.correct,
+        used.delay,
+        used.time,
+        traffic.traffic_confidence,
+    )
 
 
 def _time_of(status: Status, end: float) -> float:

@@ -30,12 +30,26 @@ _PATIENCE_SECONDS = 2.0
 _NONE_FAILED: dict[tuple[str, JobState], int] = {
     (kind, "failed"): 0 for kind in (FIT, MONITOR, REFIT, TRAIN)
 }
-_ESTIMATORS = ("ece", "ece_floor", "ece_low", "ece_high", "ce", "ce_low", "ce_high")
+_ESTIMATORS = (
+    "ece",
+    "ece_floor",
+    "ece_low",
+    "ece_high",
+    "selection_low",
+    "selection_high",
+    "ce",
+    "ce_low",
+    "ce_high",
+)
 #: Gauges by the key of their value in the evidence.
 _GAUGES = {
     "n": ("recalib_window_labels", "Labels of the latest window."),
     "traffic": ("recalib_window_predictions", "Predictions of the latest window."),
     "coverage": ("recalib_label_coverage_ratio", "Share of the window's predictions with labels."),
+    "silent": (
+        "recalib_silent_traffic_ratio",
+        "Share of the window's predictions about which labels say nothing.",
+    ),
     "delay": ("recalib_label_delay_seconds", "Mean time from prediction to label."),
     "accuracy": ("recalib_accuracy_ratio", "Share of the window's labels that were right."),
     "confidence": ("recalib_confidence_ratio", "Mean confidence of the window's labels."),
@@ -115,6 +129,11 @@ def _champion_families(stored: Stored) -> Iterable[Any]:
         "Calibration error of the latest window, its noise floor and intervals.",
         labels=[*owner, "segment", "estimator"],
     )
+    selection = GaugeMetricFamily(
+        "recalib_evidence_may_be_selection",
+        "1 if the evidence against it may come from the selection of labels.",
+        labels=[*owner, "segment"],
+    )
     objective = GaugeMetricFamily(
         "recalib_calibration_objective_ratio", "The error that is still good.", labels=owner
     )
@@ -150,18 +169,20 @@ def _champion_families(stored: Stored) -> Iterable[Any]:
         parts = {"": row.status, **row.status["segments"]}
         for segment, part in parts.items():
             for name in _ESTIMATORS:
-                _add(error, [*labels, segment, name], part["evidence"][name])
+                # A status may have been written by an earlier version.
+                _add(error, [*labels, segment, name], part["evidence"].get(name))
+            selection.add_metric([*labels, segment], int(part.get("may_be_selection", False)))
         objective.add_metric(labels, monitoring.objective)
         needed.add_metric(labels, monitoring.least_labels)
         assessed.add_metric(labels, row.assessed_at)
         _add(since, labels, row.status["since"])
         late.add_metric(labels, row.late)
         for name, gauge in gauges.items():
-            _add(gauge, labels, row.status["evidence"][name])
+            _add(gauge, labels, row.status["evidence"].get(name))
         for name, counter in counters.items():
             for bin, total in enumerate(row.totals[name]):
                 counter.add_metric([*labels, str(bin)], total)
-    yield from (states, error, objective, needed, assessed, since, late)
+    yield from (states, error, selection, objective, needed, assessed, since, late)
     yield from gauges.values()
     yield from counters.values()
 

@@ -7,7 +7,6 @@ and monitored with their cohort. Independent of the transport.
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any
@@ -19,7 +18,7 @@ from recalib.drift.calibration_sums import bin_indices
 from recalib.drift.reference_histogram import reference_edges
 from recalib.errors import InputError
 from recalib.prediction_ids import Prediction, summarise_predictions
-from recalib.registry import Model, Registry, TrafficCount
+from recalib.registry import Model, Registry, TrafficCount, merge_counts
 from service.access.authenticator import current_principal
 from service.calibration import check_logits
 from service.labels.handlers import class_reader, counts_of, note_labels, outcome_of
@@ -231,15 +230,16 @@ def _counts(
         reference_edges(loaded.calibrator.card),
         np.array([prediction.confidence for prediction in predictions]),
     )
-    cells = Counter(
+    return merge_counts(
         TrafficCount(
             prediction.model,
             prediction.version,
             int(prediction.made_at // bucket_seconds) * bucket_seconds,
             prediction.segment,
             bin,
-            0,
+            1,
+            1,
+            prediction.confidence,
         )
         for prediction, bin in zip(predictions, bins.tolist(), strict=True)
     )
-    return [cell._replace(predictions=count) for cell, count in cells.items()]

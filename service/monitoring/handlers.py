@@ -56,6 +56,8 @@ def get_monitoring(tx: Transaction, model: str) -> MonitoringReport:
         since=_time(status["since"]),
         reason=no_champion if version is None else status["reason"],
         evidence=status["evidence"],
+        # Statuses of earlier versions do not have it.
+        may_be_selection=status.get("may_be_selection", False),
         onset=_time(status["onset"]),
         segments=[
             SegmentReport(
@@ -63,6 +65,7 @@ def get_monitoring(tx: Transaction, model: str) -> MonitoringReport:
                 state=part["state"],
                 reason=part["reason"],
                 evidence=part["evidence"],
+                may_be_selection=part.get("may_be_selection", False),
             )
             for name, part in status["segments"].items()
         ],
@@ -199,24 +202,25 @@ def _time(seconds: float | None) -> str | None:
 
 
 def _windows(tx: Transaction, model: ModelRow, row: MonitorRow) -> list[WindowReport]:
-    segments = len(model.monitoring.segments) + 1
+    segments, ratio = len(model.monitoring.segments) + 1, model.monitoring.selection_ratio
     cohorts = tx.monitors.cohorts(model, row.version, 0.0, _MAX_WINDOWS * segments)
     starts = sorted({cohort.started_at for cohort in cohorts}, reverse=True)
     # The limit may cut between the segments of the oldest window.
     if len(cohorts) == _MAX_WINDOWS * segments and len(starts) > 1:
         starts.pop()
     return [
-        _window([cohort for cohort in cohorts if cohort.started_at == start])
+        _window([cohort for cohort in cohorts if cohort.started_at == start], ratio)
         for start in starts[:_MAX_WINDOWS]
     ]
 
 
-def _window(cohorts: Iterable[CohortRow]) -> WindowReport:
+def _window(cohorts: Iterable[CohortRow], selection_ratio: float) -> WindowReport:
     first, *rest = cohorts
     sums = CalibrationSums.from_dict(first.sums)
     for cohort in rest:
         sums.merge(CalibrationSums.from_dict(cohort.sums))
     covered = label_coverage(sums)
     share = None if covered is None else covered.share
-    measured = {**summarise_window(sums, weighting="traffic").to_dict(), "coverage": share}
+    summary = summarise_window(sums, weighting="traffic", selection_ratio=selection_ratio)
+    measured = {**summary.to_dict(), "coverage": share}
     return WindowReport(start=iso(first.started_at), end=iso(first.ended_at), measured=measured)

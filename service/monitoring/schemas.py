@@ -24,8 +24,14 @@ _EVIDENCE = (
     "`threshold`; `ece`, its noise floor `ece_floor` and interval of the latest window of `n` "
     "labels; the unbiased `ce`; `psi` of confidences served and its `psi_threshold`; `coverage` of "
     "labels and whether they are `selective`; the share of traffic without useful labels "
-    "(`silent`), and which it is (`silent_reason`); mean `delay` of labels in seconds. Null if "
-    "there is no data."
+    "(`silent`), and which it is (`silent_reason`); the interval of the error (`selection_low` to "
+    "`selection_high`) under the model's `selection_ratio`; mean `delay` of labels in seconds. "
+    "Null if there is no data."
+)
+_MAY_BE_SELECTION = (
+    "Whether labels are evidence against the calibrator, and this may come from their selection: "
+    "label rates depend on the confidence, or this cannot be tested, and a selection by outcome "
+    "can explain the error."
 )
 
 
@@ -36,6 +42,7 @@ class SegmentReport(BaseModel):
     state: CalibrationState
     reason: str
     evidence: dict[str, Any] = Field(description=_EVIDENCE)
+    may_be_selection: bool = Field(description=_MAY_BE_SELECTION)
 
 
 class WindowReport(BaseModel):
@@ -96,6 +103,7 @@ class MonitoringReport(BaseModel):
     since: str | None = Field(description="Start of the state.")
     reason: str = Field(description="One sentence.")
     evidence: dict[str, Any] = Field(description=_EVIDENCE)
+    may_be_selection: bool = Field(description=_MAY_BE_SELECTION)
     onset: str | None = Field(description="Estimated start of the drift, by prediction time.")
     segments: list[SegmentReport]
     windows: list[WindowReport] = Field(description="Matured cohorts, newest first.")

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from recalib.drift.selection import MAX_SELECTION_RATIO
 from recalib.registry import MAX_SEGMENTS, MonitoringConfig
 from service.schemas.field_types import INTEGRAL, NAME, Documented
 
@@ -35,6 +36,14 @@ class MonitoringSettings(BaseModel):
         lt=1,
         description="The probability of ever calling a good calibrator stale, over all versions "
         "and segments of the model.",
+    )
+    selection_ratio: float = Field(
+        _DEFAULT.selection_ratio,
+        ge=1,
+        le=MAX_SELECTION_RATIO,
+        description="The assumed largest ratio of the labelling rates of right and wrong "
+        "predictions at similar confidences, in both directions. Above 1, states follow from the "
+        "interval of the error under every such selection of labels.",
     )
     maturity_seconds: _Seconds = Field(
         _DEFAULT.maturity_seconds,

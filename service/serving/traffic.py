@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 from weakref import WeakValueDictionary
@@ -20,7 +19,7 @@ from recalib.arrays import Floats
 from recalib.card import Card
 from recalib.drift.calibration_sums import bin_indices
 from recalib.drift.reference_histogram import reference_edges
-from recalib.registry import Model, MonitoringConfig, TrafficCount
+from recalib.registry import Model, MonitoringConfig, TrafficCount, merge_counts
 from service.serving.logit_sampling import Captures
 
 __all__ = ["Stream", "Traffic"]
@@ -32,7 +31,8 @@ _MAX_BUFFERED = 4096
 #: Counts kept while the registry is unavailable; a day of a busy service has fewer.
 _MAX_UNSENT = 1_000_000
 
-Counts = NDArray[np.int64]
+#: Numbers of predictions and sums of their confidences by bin, (2, B).
+Totals = NDArray[np.float64]
 
 
 class _ServingSettings:
@@ -61,7 +61,7 @@ class Stream:
         #: By segment, bucket, and whether they are confidences: arrays of a list have one width.
         self._buffer: dict[tuple[int, int, bool], list[Floats]] = {}
         self._buffered = 0
-        self._counts: dict[tuple[int, int], Counts] = {}
+        self._totals: dict[tuple[int, int], Totals] = {}
 
     def segment_of(self, name: str) -> int:
         """Return the number of a segment; 0 for an undeclared segment."""
@@ -93,22 +93,25 @@ class Stream:
             if self._buffered >= _MAX_BUFFERED:
                 self._fold()
 
-    def take(self) -> dict[tuple[int, int], Counts]:
-        """Remove and return counts (B,) by segment and bucket."""
+    def take(self) -> dict[tuple[int, int], Totals]:
+        """Remove and return totals (2, B) by segment and bucket."""
         with self._lock:
             self._fold()
-            counts, self._counts = self._counts, {}
-        return counts
+            totals, self._totals = self._totals, {}
+        return totals
 
     def _fold(self) -> None:
         buffer, self._buffer, self._buffered = self._buffer, {}, 0
         for (segment, bucket, _), batches in buffer.items():
             # One NumPy call for all batches: its overhead is that of thousands of rows.
             confidences = np.concatenate(batches).max(axis=1)
-            bins = bin_indices(self._edges, confidences)
-            counts = np.bincount(bins, minlength=len(self._edges) + 1)
-            before = self._counts.get((segment, bucket))
-            self._counts[segment, bucket] = counts if before is None else before + counts
+            where, bins = bin_indices(self._edges, confidences), len(self._edges) + 1
+            totals: Totals = np.array(
+                [np.bincount(where, minlength=bins), np.bincount(where, confidences, bins)],
+                np.float64,
+            )
+            before = self._totals.get((segment, bucket))
+            self._totals[segment, bucket] = totals if before is None else before + totals
 
 
 class Traffic:
@@ -127,7 +130,7 @@ class Traffic:
         self._settings: WeakValueDictionary[int, _ServingSettings] = WeakValueDictionary()
         #: Streams with buffered data; they outlive their calibrators until `take`.
         self._streams: set[Stream] = set()
-        self._unsent: Counter[TrafficCount] = Counter()
+        self._unsent: dict[tuple[int, ...], TrafficCount] = {}
 
     def stream(self, model: Model, version: int, card: Card) -> Stream:
         """Return the stream of a version."""
@@ -153,24 +156,29 @@ class Traffic:
         """Remove and return all counts; a caller that cannot write them calls `give_back`."""
         with self._lock:
             streams, self._streams = self._streams, set()
-            counted, self._unsent = self._unsent, Counter()
+            counted, self._unsent = list(self._unsent.values()), {}
         for stream in streams:
-            for (segment, bucket), counts in stream.take().items():
-                start = bucket * self.bucket_seconds
-                for bin, count in enumerate(counts.tolist()):
-                    if count:
-                        key = TrafficCount(stream.model, stream.version, start, segment, bin, 0)
-                        counted[key] += count
-        return [key._replace(predictions=count) for key, count in counted.items()]
+            for (segment, bucket), (counts, sums) in stream.take().items():
+                key = (stream.model, stream.version, bucket * self.bucket_seconds, segment)
+                counted += [
+                    TrafficCount(*key, bin, int(count), int(count), confidence_sum)
+                    for bin, (count, confidence_sum) in enumerate(
+                        zip(counts.tolist(), sums.tolist(), strict=True)
+                    )
+                    if count
+                ]
+        return merge_counts(counted)
 
     def give_back(self, counted: list[TrafficCount]) -> int:
         """Put counts back; return the number of predictions for which there is no room."""
         lost = 0
         with self._lock:
             for count in counted:
-                key = count._replace(predictions=0)
-                if key in self._unsent or len(self._unsent) < _MAX_UNSENT:
-                    self._unsent[key] += count.predictions
+                before = self._unsent.get(count.key)
+                if before is not None:
+                    self._unsent[count.key] = merge_counts([before, count])[0]
+                elif len(self._unsent) < _MAX_UNSENT:
+                    self._unsent[count.key] = count
                 else:
                     lost += count.predictions
         return lost

@@ -53,6 +53,7 @@ COMMANDS = {
         "--tolerance",
         "--maturity",
         "--objective",
+        "--selection-ratio",
         "--window",
         "--cohort",
         "--calibrator",

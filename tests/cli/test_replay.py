@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from recalib.errors import InputError
@@ -96,6 +98,7 @@ def test_warnings_name_violated_assumptions(cli: Cli):
         (("--objective", 0), "options.objective", "0"),
         (("--maturity", -1), "options.maturity", "-1"),
         (("--cohort", 0), "options.cohort", "0"),
+        (("--selection-ratio", 0.5), "options.selection_ratio", "0.5"),
         (("--window", 1), "options.least_labels", "1"),
         (("--picture", "a.gif"), "picture", ".gif"),
         (("--picture", "log.parquet.svg/a.svg"), "picture", "no folder"),
@@ -104,6 +107,31 @@ def test_warnings_name_violated_assumptions(cli: Cli):
 def test_invalid_options_are_one_line(cli: Cli, arguments, field: str, found: str):
     write(cli.folder / "log.parquet", log(200))
     check(cli("replay", "log.parquet", *arguments), field, found)
+
+
+def test_selection_of_labels_is_named_and_its_band_is_drawn(cli: Cli):
+    """All errors have a label, and 30% of the other predictions."""
+    columns = log(drift=None, labelled=1.0)
+    right = np.array(columns["correct"].to_pylist())
+    chosen = ~right | (np.random.default_rng(0).random(len(right)) < 0.3)
+    for name in ("correct", "label_time"):
+        columns[name] = pc.if_else(pa.array(chosen), pa.array(columns[name]), None)
+    write(cli.folder / "log.parquet", columns)
+    result = cli("replay", "log.parquet")
+    assert "now stale" in result.out
+    assert "may come from the selection of labels" in " ".join((result.out + result.err).split())
+    options = ("--selection-ratio", 4, "--picture", "t.json", "--json")
+    output = cli("replay", "log.parquet", *options).json
+    last = output["windows"][-1]
+    assert last["selective"]
+    assert last["may_be_selection"]
+    assert output["events"][-1]["may_be_selection"]
+    assert last["selection_low"] == 0
+    assert last["selection_high"] > last["ece_high"]
+    picture = json.loads((cli.folder / "t.json").read_text())
+    assert "selection_low" in json.dumps(picture["vconcat"][0])
+    (table,) = (rows for rows in picture["datasets"].values() if "state" in rows[0])
+    assert table[-1]["selection_high"] == pytest.approx(last["selection_high"], abs=1e-6)
 
 
 def test_invalid_logs_are_one_line(cli: Cli):

@@ -18,7 +18,8 @@ _EVIDENCE: dict[str, Any] = {
     "log_evidence": 4.5, "threshold": 3.0, "psi": 0.25, "psi_threshold": 0.125,
     "n": 4_000, "traffic": 16_000, "coverage": 0.25, "accuracy": 0.8, "confidence": 0.875,
     "ece": 0.075, "ece_low": 0.07, "ece_high": 0.08, "ece_floor": 0.01,
-    "ce": 0.085, "ce_low": 0.08, "ce_high": 0.09,
+    "ce": 0.085, "ce_low": 0.08, "ce_high": 0.09, "silent": 0.125,
+    "selection_ratio": 2.0, "selection_low": 0.02, "selection_high": 0.15,
 }  # fmt: skip
 _MEASURED = {
     "ece": 0.081, "ece_low": 0.061, "ece_high": 0.101, "ece_floor": 0.021, "ce": 0.09,
@@ -29,7 +30,8 @@ REPORT = MonitoringReport.model_validate(
     {
         "model": "m", "version": 3, "state": "stale", "since": _AT,
         "reason": "accuracy is not within 2.0% of confidence", "evidence": _EVIDENCE, "onset": _AT,
-        "segments": [{"segment": "[red]eu", "state": "stale", "reason": "so", "evidence": {}}],
+        "segments": [{"segment": "[red]eu", "state": "stale", "reason": "so", "evidence": {},
+                      "may_be_selection": False}],
         "windows": [
             {"start": _AT, "end": _AT, "measured": _MEASURED},
             {"start": _AT, "end": _AT, "measured": {**dict.fromkeys(_MEASURED), "labelled": 0}},
@@ -44,7 +46,7 @@ REPORT = MonitoringReport.model_validate(
         "candidate": {"version": 4, "verdict": None, "began_at": _AT,
                       "evidence": {"labels": 1_500, "mean_difference": 0.0123,
                                    "log_evidence": 1.5, "threshold": 3.0}},
-        "captured_rows": 1_234,
+        "captured_rows": 1_234, "may_be_selection": True,
     }
 ).model_dump(mode="json")  # fmt: skip
 
@@ -59,8 +61,10 @@ def test_text_output_has_the_full_report(cli: Cli, flaky: Flaky) -> None:
         "accuracy is not within 2.0% of confidence",
         "log E 4.50 of 3.00; PSI 0.25, threshold 0.12; 4,000 labels of 16,000 predictions",
         "7 labels came too late; 1,234 logits kept",
-        "window: ECE 7.5% [7.0%, 8.0%], floor 1.0%; unbiased CE 8.5% [8.0%, 9.0%]",
-        "accuracy 80.0%, confidence 87.5%; coverage 25.0%",
+        "window: ECE 7.5% [7.0%, 8.0%], floor 1.0%;",
+        "ECE [2.0%, 15.0%] for selection of labels up to a ratio of 2;",
+        "unbiased CE 8.5% [8.0%, 9.0%]",
+        "accuracy 80.0%, confidence 87.5%; coverage 25.0%, silent traffic 12.5%",
         "evidence has grown since the prediction of 2026-03-04 05:06:07 UTC",
         "[red]eu",
         "8.1% [6.1%, 10.1%]",

@@ -129,7 +129,7 @@ def test_every_query_of_every_panel_returns_data(
     registry = Registry(
         f"sqlite:///{programs.home / 'recalib.db'}", (programs.home / "blobs").as_uri()
     )
-    model = a_champion(registry, replace(WATCHING, segments=("eu",)))
+    model = a_champion(registry, replace(WATCHING, segments=("eu",), selection_ratio=2.0))
     stream = Stream(registry, model)
     over = threading.Event()
 

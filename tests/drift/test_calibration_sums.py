@@ -39,6 +39,8 @@ def test_sums_equal_a_loop(rows):
     for p, y, delay in rows:
         b = sum(p >= edge for edge in EDGES)
         slow.traffic[b] += 1
+        slow.traffic_confidence_count[b] += 1
+        slow.traffic_confidence[b] += p
         slow.labelled[b] += 1
         slow.correct[b] += y
         slow.confidence[b] += p
@@ -73,6 +75,32 @@ def test_json_is_exact():
     restored = CalibrationSums.from_dict(json.loads(json.dumps(sums.to_dict())))
     assert restored.to_dict() == sums.to_dict()
     assert restored.labelled.dtype == np.int64
+
+
+def test_sums_of_earlier_versions_have_no_confidences_of_traffic():
+    sums = sums_of([(0.1, True, 3.0), (0.9, True, 0.0)])
+    saved = sums.to_dict()
+    del saved["traffic_confidence"], saved["traffic_confidence_count"]
+    restored = CalibrationSums.from_dict(saved)
+    assert restored.traffic.tolist() == sums.traffic.tolist()
+    assert not restored.traffic_confidence_count.any()
+    restored.merge(sums)
+    assert restored.traffic_confidence_count.tolist() == sums.traffic.tolist()
+    assert restored.traffic.tolist() == (2 * sums.traffic).tolist()
+
+
+def test_traffic_is_separated_from_labels():
+    sums = sums_of([(0.1, True, 3.0), (0.4, False, 0.1), (0.9, True, 0.0)])
+    low = np.array([True, False, False, False])
+    part = sums.traffic_only(low)
+    assert part.traffic.tolist() == [1, 0, 0, 0]
+    assert part.traffic_confidence.tolist() == [0.1, 0, 0, 0]
+    assert not part.labelled.any()
+    rest = sums.without_traffic(part)
+    assert rest.traffic.tolist() == [0, 1, 1, 0]
+    assert rest.labelled.tolist() == sums.labelled.tolist()
+    rest.merge(part)
+    assert same(rest, sums)
 
 
 @pytest.mark.parametrize("edges", [[0.5, 0.5], [0.7, 0.3], [0.0, 0.5], [1.1], [float("nan")], [[]]])

@@ -54,11 +54,28 @@ def test_bins_without_labels_are_silent_and_other_rates_are_not() -> None:
 
 
 def test_worst_gap_is_the_largest_error_within_a_bin() -> None:
-    """By search over confidences and accuracies of 0 and 1."""
+    """By search over confidences and accuracies of 0 and 1, where only counts are known."""
     p = np.linspace(0, 1, 1001)
     where = np.searchsorted(EDGES, p, side="right")
-    expected = [max(np.maximum(p, 1 - p)[where == b].max() for _ in "1") for b in range(5)]
-    np.testing.assert_allclose(worst_gaps(EDGES), expected, atol=2e-3)
+    expected = [np.maximum(p, 1 - p)[where == b].max() for b in range(5)]
+    sums = CalibrationSums.empty(EDGES)
+    np.testing.assert_allclose(worst_gaps(sums), expected, atol=2e-3)
+    sums.add_counts(np.full(5, 7))
+    np.testing.assert_allclose(worst_gaps(sums), expected, atol=2e-3)
+
+
+def test_worst_gap_uses_known_confidences() -> None:
+    """The mean is exact where all confidences are known; others may be anywhere in the bin."""
+    p = np.array([0.1, 0.5, 0.62, 0.78, 0.95])
+    sums = CalibrationSums.empty(EDGES)
+    sums.add_traffic(p)
+    means = np.array([0.3, 0.62, 0.78, 0.85, 0.95])
+    np.testing.assert_allclose(worst_gaps(sums)[[0, 1, 2, 4]], [0.7, 0.62, 0.78, 0.95])
+    sums.add_counts(np.array([2, 1, 1, 0, 1]))
+    high, low = np.array([0.6, 0.7, 0.8, 0.9, 1.0]), np.array([0, 0.6, 0.7, 0.8, 0.9])
+    known = np.array([0.5, 0.5, 0.5, 0.0, 0.5])
+    expected = np.maximum(known * means + (1 - known) * high, 1 - known * means - (1 - known) * low)
+    np.testing.assert_allclose(worst_gaps(sums), expected)
 
 
 def test_interval_includes_silent_traffic() -> None:

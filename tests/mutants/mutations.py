@@ -330,7 +330,7 @@ MUTATIONS = [
     *_file(
         "recalib/drift/monitor_state.py",
         "tests/drift/test_monitor.py",
-        ("(evidence.ece_low or 0.0) > objective", "False"),
+        ("enough and (evidence.error_low or 0.0) > objective", "False"),
     ),
     *_file(
         "recalib/registry/jobs.py",
@@ -367,8 +367,8 @@ MUTATIONS = [
         "tests/registry/test_traffic.py",
         ("before - before % seconds,", "before,"),
         (
-            "total = _TABLE.c.predictions + statement.excluded.predictions",
-            "total = statement.excluded.predictions",
+            "_TABLE.c[name] + statement.excluded[name]",
+            "statement.excluded[name]",
         ),
     ),
     *_file(

@@ -78,6 +78,10 @@ def test_a_database_at_0009_keeps_its_rows(database_at_0009: str, blob_url: str)
     for name, rows in _dictionaries(engine).items():
         shared = [{key: row[key] for key in before[name][0]} for row in rows]
         assert shared == before[name]
+    with registry.reading() as tx:
+        counts = tx.traffic.between(tx.models.get("resnet"), 1, 0, 1e11)
+    assert counts
+    assert {(count.confidence_count, count.confidence_sum) for count in counts} == {(0, 0.0)}
     with registry.transaction() as tx:
         assert tx.models.get("resnet").latest_version == 1
         assert tx.models.create("new", None, 2, "anna").id == 2

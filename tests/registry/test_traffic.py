@@ -7,8 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from sqlalchemy import text
 
-from recalib.registry import Model, Registry, TrafficCount
+from recalib.registry import Model, Registry, TrafficCount, merge_counts
 from tests.registry.scenes import a_model
 
 
@@ -44,6 +45,34 @@ def test_counts_add_up(registry: Registry) -> None:
         assert tx.traffic.between(model, 1, 301, 600) == []
         assert len(tx.traffic.between(model, 1, 300, 600)) == 3
         assert [tx.traffic.first(model, 1, since) for since in (0, 301, 601)] == [300, 600, None]
+
+
+def test_sums_of_confidences_add_up(registry: Registry) -> None:
+    """Also when buckets are merged; a server of an earlier version counts without them."""
+    model = a_model(registry)
+    first = TrafficCount(model.id, 1, 300, 0, 2, 4, 4, 3.5)
+    later = first._replace(started_at=600, predictions=2, confidence_count=2, confidence_sum=1.25)
+    with registry.transaction() as tx:
+        tx.traffic.add([first, later])
+    with registry.transaction() as tx:
+        tx.connection.execute(text("UPDATE traffic SET predictions = predictions + 1"))
+        tx.traffic.add([first])
+    assert counts(registry, model) == [
+        first._replace(predictions=9, confidence_count=8, confidence_sum=7.0),
+        later._replace(predictions=3),
+    ]
+    with registry.transaction() as tx:
+        assert tx.traffic.compact(model, 1, 7_200.0, 3_600) == 2
+    assert counts(registry, model) == [TrafficCount(model.id, 1, 0, 0, 2, 12, 10, 8.25)]
+
+
+def test_counts_with_the_same_key_are_merged() -> None:
+    count = TrafficCount(1, 1, 300, 0, 2, 4, 4, 3.5)
+    other = count._replace(bin=3)
+    assert merge_counts([count, other, count]) == [
+        count._replace(predictions=8, confidence_count=8, confidence_sum=7.0),
+        other,
+    ]
 
 
 _ADDING = """

@@ -74,6 +74,8 @@ def test_early_labels_of_errors_do_not_bias_cohorts(tmp_path: Path):
     # Labels must not be awaited for errors alone: that would select by outcome.
     assert impatient.state == "stale"
     assert impatient.windows[-1]["selective"]
+    assert impatient.windows[-1]["may_be_selection"]
+    assert impatient.events[-1].to_dict()["may_be_selection"]
 
 
 def test_drifting_segment_is_named(tmp_path: Path):

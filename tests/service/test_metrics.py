@@ -57,6 +57,8 @@ def test_metrics_show_the_last_monitoring_result(service: Service) -> None:
     assert metrics["recalib_calibration_objective_ratio"] == {("1", "resnet"): 0.15}
     assert metrics["recalib_window_labels_needed"] == {("1", "resnet"): 200.0}
     assert metrics["recalib_window_labels"] == {("1", "resnet"): report["evidence"]["n"]}
+    assert metrics["recalib_silent_traffic_ratio"] == {("1", "resnet"): 0.0}
+    assert metrics["recalib_evidence_may_be_selection"]["1", "resnet", ""] == 0
     assert metrics["recalib_registry_up"] == {(): 1}
 
     totals = {

@@ -47,7 +47,8 @@ def test_report_is_empty_before_the_first_look(service: Service) -> None:
 @pytest.fixture
 def stale(service: Service) -> Service:
     """A service whose champion became stale in one of two segments."""
-    model = a_champion(service.registry, replace(WATCHING, segments=("eu",), objective=0.15))
+    settings = replace(WATCHING, segments=("eu",), objective=0.15, selection_ratio=1.1)
+    model = a_champion(service.registry, settings)
     stream = Stream(service.registry, model)
     stream.send(1_500, ago=4_000, seconds=1_000)
     watch(service.registry, model)
@@ -65,7 +66,8 @@ def test_report_has_state_evidence_windows_and_events(stale: Service, rpc: Rpc) 
     evidence = body["evidence"]
     for name in (
         "log_evidence", "threshold", "ece", "ece_floor", "ece_low", "ece_high", "ce", "ce_low",
-        "ce_high", "n", "traffic", "coverage", "delay", "psi", "psi_threshold",
+        "ce_high", "selection_ratio", "selection_low",
+        "selection_high", "silent", "n", "traffic", "coverage", "delay", "psi", "psi_threshold",
     ):  # fmt: skip
         assert isinstance(evidence[name], int | float), name
     assert {segment["segment"]: segment["state"] for segment in body["segments"]}["eu"] == "stale"
@@ -77,6 +79,10 @@ def test_report_has_state_evidence_windows_and_events(stale: Service, rpc: Rpc) 
     assert second["coverage"] == second["labelled"] / second["traffic"]
     assert oldest["coverage"] == 1
     assert second["ece_low"] <= second["ece"] <= second["ece_high"]
+    assert second["selection_low"] <= second["ece_low"]
+    assert second["ece_high"] <= second["selection_high"]
+    # Labels are missing at random in one segment, at all confidences.
+    assert body["may_be_selection"] is False
     drifted = [window["measured"] for window in windows[1:15]]
     assert sum(window["ece"] - window["ece_floor"] for window in drifted) > 0
     assert sum(window["measured"]["traffic"] for window in windows) == 3_500
@@ -85,10 +91,35 @@ def test_report_has_state_evidence_windows_and_events(stale: Service, rpc: Rpc) 
     assert (by_rpc.state, by_rpc.version) == (pb.CALIBRATION_STATE_STALE, 1)
     assert by_rpc.reason == body["reason"]
     assert by_rpc.evidence["ece"] == evidence["ece"]
+    assert by_rpc.evidence["selection_high"] == evidence["selection_high"]
+    assert by_rpc.may_be_selection is False
     assert len(by_rpc.windows) == len(windows)
     assert by_rpc.windows[1].measured["ece"] == second["ece"]
     assert [event.kind for event in by_rpc.events] == ["stale", "fresh"]
     assert by_rpc.segments[0].state in pb.CalibrationState.values()
+
+
+def test_selection_of_labels_is_reported(service: Service, rpc: Rpc) -> None:
+    """Over REST, gRPC and metrics, for all traffic; a status of an earlier version has none."""
+    model = a_champion(service.registry)
+    stream = Stream(service.registry, model)
+    stream.send(2_000, ago=4_000, seconds=1_000, slope=0.3)
+    watch(service.registry, model)
+    metric = 'recalib_evidence_may_be_selection{calibrator="1",model="resnet",segment=""}'
+    for flag in (True, False):
+        with service.registry.transaction() as tx:
+            row = tx.monitors.find(model, 1)
+            assert row is not None
+            status = {**row.status, "may_be_selection": flag}
+            if not flag:
+                del status["may_be_selection"], status["evidence"]["silent"]
+            tx.monitors.save(model, replace(row, turn=row.turn + 1, status=status))
+        assert report(service)["may_be_selection"] is flag
+        answer = rpc.monitoring.get_monitoring(pb.GetMonitoringRequest(model="resnet"))
+        assert answer.may_be_selection is flag
+        text = service.client.get("/metrics").text
+        assert f"{metric} {float(flag)}" in text
+        assert ("recalib_silent_traffic_ratio{" in text) is flag
 
 
 def test_refit_is_queued_once_and_its_candidate_is_reported(service: Service, rpc: Rpc) -> None:

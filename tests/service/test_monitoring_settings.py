@@ -58,11 +58,13 @@ def test_settings_over_grpc(service: Service, rpc: Rpc) -> None:
     assert service.client.get("/v1/models/digits").json()["monitoring"] == usual | WANTED
     message.segments.append("asia")
     message.promote = pb.PROMOTE_CANDIDATE_MANUAL
+    message.selection_ratio = 1.5
     changed = rpc.monitoring.set_monitoring(
         pb.SetMonitoringRequest(model="digits", settings=message)
     )
     assert list(changed.monitoring.segments) == ["eu", "us", "asia"]
     assert changed.monitoring.promote == pb.PROMOTE_CANDIDATE_MANUAL
+    assert changed.monitoring.selection_ratio == 1.5
     message.alpha = 2
     error = refused(
         grpc.StatusCode.INVALID_ARGUMENT,
@@ -77,6 +79,7 @@ def test_settings_over_grpc(service: Service, rpc: Rpc) -> None:
     [
         ({"alpha": 0}, "alpha"),
         ({"objective": "low"}, "objective"),
+        ({"selection_ratio": 0.5}, "selection_ratio"),
         ({"least_labels": 2.5}, "least_labels"),
         ({"window_labels": 1}, "window_labels"),
         ({"segments": ["eu", "eu"]}, "segments"),

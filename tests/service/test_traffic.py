@@ -62,6 +62,9 @@ def test_predictions_are_counted_by_segment_and_confidence() -> None:
     assert {(count.model_id, count.version) for count in counted} == {(7, 2)}
     assert {count.started_at % 300 for count in counted} == {0}
     assert before - 300 < counted[0].started_at <= time.time()
+    sums = {(count.segment, count.bin): count.confidence_sum for count in counted}
+    assert sums == pytest.approx({(0, 0): 0.4, (0, 1): 1.1, (2, 3): 0.95, (2, 2): 800, (0, 2): 0.8})
+    assert all(count.confidence_count == count.predictions for count in counted)
     assert traffic.take() == []
     stream.add(rows(0.1))
     assert by_bin(traffic.take()) == {(0, 0): 1}
@@ -132,7 +135,10 @@ def test_counts_wait_for_an_unavailable_registry(registry: Registry) -> None:
     assert stream.segment_of("eu") == 1
     assert flush(registry, traffic) is True
     with registry.reading() as tx:
-        assert by_bin(tx.traffic.between(model, 1, 0, 1e11)) == {(0, 0): 4, (0, 1): 3}
+        counts = tx.traffic.between(model, 1, 0, 1e11)
+    assert by_bin(counts) == {(0, 0): 4, (0, 1): 3}
+    assert [count.confidence_count for count in counts] == [4, 3]
+    assert [count.confidence_sum for count in counts] == pytest.approx([1.6, 1.8])
 
 
 def test_every_protocol_is_counted(ready: Service) -> None:

@@ -31,11 +31,13 @@ def timeline(
 ) -> alt.VConcatChart:
     """Return three panels over prediction time: ECE with interval and floor, log E, and states.
 
+    A pale band around the interval is the interval for ECE under the assumed selection of labels.
+
     Parameters
     ----------
     windows: one for each cohort, in order, with `start`, `time`, `state`, and of `Evidence` at
         least `ece`, `ece_low`, `ece_high`, `ece_floor`, `log_evidence` and `threshold`; None
-        values are left out.
+        values, and the band without `selection_low` and `selection_high`, are left out.
     objective: the largest acceptable ECE.
 
     Raises
@@ -71,6 +73,9 @@ def timeline(
             y=alt.Y("ece_low:Q", axis=percent("ECE, interval, floor"), scale=scale),
             y2="ece_high:Q",
         ),
+        measured.transform_filter("isValid(datum.selection_low)")
+        .mark_area(color=BLUE, opacity=0.12, clip=True)
+        .encode(y="selection_low:Q", y2="selection_high:Q"),
         measured.mark_line(color=GREY, strokeDash=[2, 2], clip=True).encode(y="ece_floor:Q"),
         measured.mark_line(color=BLUE, strokeWidth=2, clip=True).encode(y="ece:Q"),
         _level(objective),
@@ -110,12 +115,22 @@ def _level(value: float) -> alt.Chart:
 
 def _highest(values: list[dict[str, Any]], objective: float) -> float:
     """Return the upper limit of the error panel; early windows with few labels may exceed it."""
-    ends = sorted(value["ece_high"] for value in values if value["ece_high"] is not None)
+    highs = (value["selection_high"] or value["ece_high"] for value in values)
+    ends = sorted(high for high in highs if high is not None)
     typical = ends[int(0.9 * (len(ends) - 1))] if ends else 0.0
     return float(min(1.0, 1.25 * max(typical, objective)))
 
 
-_SHARES = ("ece", "ece_low", "ece_high", "ece_floor", "coverage")
+_SHARES = (
+    "ece",
+    "ece_low",
+    "ece_high",
+    "ece_floor",
+    "selection_low",
+    "selection_high",
+    "coverage",
+    "silent",
+)
 _NUMBERS = ("log_evidence", "n", "psi")
 
 
