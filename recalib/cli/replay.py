@@ -166,9 +166,11 @@ def _warnings(result: Replay) -> list[str]:
             " are biased if errors are labelled more often"
         )
     if last_window.get("may_be_selection"):
+        hint = ""
+        if last_window.get("selection_low") is None:
+            hint = "; --selection-ratio gives the error for selection up to a ratio"
         messages.append(
-            f"the evidence for the state {result.state} may come from the selection of labels;"
-            " --selection-ratio gives the error for selection up to a ratio"
+            f"the evidence for the state {result.state} may come from the selection of labels{hint}"
         )
     return messages
 

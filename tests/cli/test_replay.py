@@ -130,6 +130,8 @@ def test_selection_of_labels_is_named_and_its_band_is_drawn(cli: Cli):
     assert last["selection_high"] > last["ece_high"]
     picture = json.loads((cli.folder / "t.json").read_text())
     assert "selection_low" in json.dumps(picture["vconcat"][0])
+    assert "by a factor up to 4" in picture["title"]["subtitle"][2]
+    assert "selection of labels" in picture["title"]["subtitle"][3]
     (table,) = (rows for rows in picture["datasets"].values() if "state" in rows[0])
     assert table[-1]["selection_high"] == pytest.approx(last["selection_high"], abs=1e-6)
 

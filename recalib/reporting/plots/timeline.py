@@ -59,6 +59,15 @@ def timeline(
         f" {windows[-1]['threshold']:.2f}",
     ]
 
+    ratio = windows[-1].get("selection_ratio")
+    if ratio is not None:
+        subtitle.append(
+            "pale band: labelling rates of right and wrong predictions differ by a factor up to"
+            f" {ratio:g}"
+        )
+    if windows[-1].get("may_be_selection"):
+        subtitle.append("the evidence may come from the selection of labels")
+
     def x(name: str, axis: bool = False) -> alt.X:
         time_axis = alt.Axis(title="prediction time (UTC)" if dated else "prediction time, seconds")
         hidden_axis = alt.Axis(labels=False, ticks=False, title=None)
