@@ -29,7 +29,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.frozen import FrozenEstimator
 
-__all__ = ["PEERS", "Fit", "Fitted", "Labels", "Rows", "install", "peers_of"]
+__all__ = ["PEERS", "Fit", "Fitted", "FixedLogits", "Labels", "Rows", "install", "peers_of"]
 
 Rows = NDArray[np.float64]
 Labels = NDArray[np.int64]
@@ -126,10 +126,10 @@ def _only_scalers() -> None:
     logging.getLogger().addFilter(lambda record: "model is None" not in record.getMessage())
 
 
-class _Logits(ClassifierMixin, BaseEstimator):
+class FixedLogits(ClassifierMixin, BaseEstimator):
     """A fitted classifier whose decision function is its input."""
 
-    def fit(self, x: Rows, y: Labels) -> _Logits:
+    def fit(self, x: Rows, y: Labels) -> FixedLogits:
         self.classes_ = np.arange(x.shape[1])
         return self
 
@@ -141,7 +141,7 @@ class _Logits(ClassifierMixin, BaseEstimator):
 
 
 def _sklearn_temperature(logits: Rows, labels: Labels) -> Fitted:
-    frozen = FrozenEstimator(_Logits().fit(logits, labels))
+    frozen = FrozenEstimator(FixedLogits().fit(logits, labels))
     fitted = CalibratedClassifierCV(frozen, method="temperature").fit(logits, labels)
     return Fitted(lambda: np.asarray(fitted.predict_proba(logits)))
 

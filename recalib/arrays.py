@@ -24,6 +24,7 @@ __all__ = [
     "check_probabilities",
     "check_weights",
     "log_probabilities",
+    "resemble_probabilities",
 ]
 
 Floats = NDArray[np.floating[Any]]
@@ -112,6 +113,14 @@ def check_probabilities(
             accepted="rows that sum to 1",
         )
     return probabilities
+
+
+def resemble_probabilities(logits: Floats) -> bool:
+    """Return whether checked logits are non-negative with rows that sum to 1, but not one-hot."""
+    for rows in (logits[:1], logits):  # the first row of logits is enough in practice
+        if rows.min() < 0 or np.abs(rows.sum(axis=1, dtype=np.float64) - 1).max() > _SUM_TOLERANCE:
+            return False
+    return bool((logits % 1).any())
 
 
 def log_probabilities(probabilities: Floats) -> Floats:

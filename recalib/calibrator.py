@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterable, Mapping
 from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 import numpy as np
@@ -15,14 +16,23 @@ import safetensors
 import safetensors.numpy
 from numpy.typing import ArrayLike, NDArray
 
-from recalib.arrays import Floats, check_logits, check_probabilities, log_probabilities
+from recalib.arrays import (
+    Floats,
+    check_logits,
+    check_probabilities,
+    log_probabilities,
+    resemble_probabilities,
+)
 from recalib.card import Card
 from recalib.decoding import decoder_of
-from recalib.errors import CorruptError, InputError
+from recalib.errors import CorruptError, InputError, RecalibWarning
 from recalib.files import write_atomically
 from recalib.maps import MAPS, Map, Parameters
 from recalib.ops import NumpyOps
 from recalib.options import configure
+
+if TYPE_CHECKING:
+    from recalib.metrics import Estimate
 
 __all__ = ["SMALL_BATCH", "Calibrator"]
 
@@ -67,7 +77,22 @@ class Calibrator:
     def __repr__(self) -> str:
         return f"<Calibrator {self.card.map} of {self.card.classes} classes>"
 
-    def predict(self, values: ArrayLike, *, input: _Input = "logits") -> Floats:
+    def __eq__(self, other: object) -> bool:
+        """Return whether card and parameters are equal."""
+        if not isinstance(other, Calibrator):
+            return NotImplemented
+        return self.card == other.card and all(
+            np.array_equal(value, other.parameters[name]) for name, value in self.parameters.items()
+        )
+
+    def __hash__(self) -> int:
+        return hash(self.card.to_json())
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the attributes without the session, which each process creates for itself."""
+        return {name: value for name, value in vars(self).items() if name != "session"}
+
+    def predict(self, values: ArrayLike, *, input: _Input | None = None) -> Floats:
         """Return calibrated probabilities, (N, K).
 
         float64 input gives float64. float16 and float32 give float32, computed by onnxruntime
@@ -76,17 +101,62 @@ class Calibrator:
         Parameters
         ----------
         values: logits (−inf masks a class) or probabilities, (N, K).
-        input: which of the two `values` are; never guessed.
+        input: which of the two `values` are, by default what the calibrator was fitted on. If that
+            is logits, values that look like probabilities cause a `RecalibWarning`.
 
         Raises
         ------
         InputError: invalid values (see `recalib.arrays`), another K than the card's, or another
             `input` than the fit's if the map is not shift invariant.
+
+        Examples
+        --------
+        >>> calibrator = recalib.fit(probabilities, labels, input="probabilities")  # doctest: +SKIP
+        >>> calibrator.predict(new_probabilities)  # doctest: +SKIP
         """
-        logits = self.to_logits(values, input)
+        logits = self.to_logits(values, input or self.card.input)
+        if input is None and self.card.input == "logits" and resemble_probabilities(logits):
+            message = (
+                "values: every row is non-negative and sums to 1, but the calibrator takes logits; "
+                'if these are probabilities, write input="probabilities", otherwise input="logits"'
+            )
+            warnings.warn(message, RecalibWarning, stacklevel=2)
         if logits.dtype == np.float64:
             return self.predict_float64(logits)
         return self.predict_float32(logits)
+
+    predict_proba = predict
+
+    def evaluate(
+        self,
+        values: ArrayLike,
+        labels: ArrayLike,
+        *,
+        input: _Input | None = None,
+        metrics: Iterable[str] | None = None,
+        level: float | None = 0.95,
+    ) -> dict[str, Estimate]:
+        """Return metrics of the calibrated probabilities of labelled rows, by name.
+
+        Parameters
+        ----------
+        values, input: as in `predict`.
+        labels: (N,), integers in [0, K).
+        metrics: names in `recalib.metrics.METRICS`, by default all that are quick.
+        level: confidence of the intervals; None for none.
+
+        Raises
+        ------
+        InputError: invalid input, or an unknown metric.
+
+        Examples
+        --------
+        >>> calibrator.evaluate(test_logits, test_labels)["ece"].value  # doctest: +SKIP
+        """
+        from recalib.metrics.evaluate import evaluate
+
+        probabilities = self.predict(values, input=input)
+        return evaluate(labels, probabilities=probabilities, metrics=metrics, level=level)
 
     def predict_float32(self, logits: Floats) -> NDArray[np.float32]:
         """Return probabilities in float32 for checked logits; used by servers and files."""

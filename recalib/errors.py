@@ -34,6 +34,7 @@ __all__ = [
     "NotAcceptableError",
     "NotFoundError",
     "RecalibError",
+    "RecalibWarning",
     "TooLargeError",
     "UnauthorizedError",
     "UnavailableError",
@@ -43,6 +44,10 @@ __all__ = [
 
 class RecalibError(Exception):
     """Base class of all errors that Recalib raises."""
+
+
+class RecalibWarning(UserWarning):
+    """Valid input that is probably a mistake."""
 
 
 class InputError(RecalibError):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from typing import Any, TypeVar
 
@@ -12,9 +13,24 @@ import msgspec
 from recalib.decoding import converted
 from recalib.errors import InputError
 
-__all__ = ["check_option", "configure", "options_of"]
+__all__ = ["check_option", "configure", "options_of", "unknown_name"]
 
 T = TypeVar("T")
+
+#: What other libraries call our members.
+_SYNONYMS = {
+    "bcts": "vector",
+    "cross_entropy": "nll",
+    "histogram": "histogram_binning",
+    "isotonic_regression": "isotonic",
+    "log_loss": "nll",
+    "logistic": "vector",
+    "platt": "vector",
+    "sigmoid": "vector",
+    "temperature_scaling": "temperature",
+    "ts": "temperature",
+    "vector_scaling": "vector",
+}
 
 
 def configure(
@@ -29,11 +45,12 @@ def configure(
     """
     member = family.get(name)
     if member is None:
-        raise InputError(field, found=repr(name), accepted=", ".join(family))
+        raise unknown_name(field, name, family)
     known = [option.name for option in fields(member)]  # type: ignore[arg-type]
     for option in options:
         if option not in known:
             accepted = ", ".join(known) or f"none: {name} has no options"
+            accepted = _nearest(option, known) + accepted
             raise InputError(f"options.{option}", found="an unknown option", accepted=accepted)
     try:
         values = converted(dict(options), member)
@@ -41,6 +58,22 @@ def configure(
         raise InputError("options", found=str(error), accepted=f"options of {name}") from None
     # Include defaults, so that a card names all options even if a later version changes a default.
     return member(**{option: getattr(values, option) for option in known})
+
+
+def unknown_name(field: str, name: str, names: Iterable[str]) -> InputError:
+    """Return the error for a name that is not among `names`; it suggests the nearest.
+
+    >>> str(unknown_name("map", "temprature", ["temperature", "vector"]))
+    "map: found 'temprature'; accepted: did you mean temperature? Names: temperature, vector"
+    """
+    known = list(names)
+    return InputError(field, found=repr(name), accepted=_nearest(name, known) + ", ".join(known))
+
+
+def _nearest(name: str, names: list[str]) -> str:
+    synonym = _SYNONYMS.get(name.lower().replace("-", "_"))
+    close = [synonym] if synonym in names else difflib.get_close_matches(name, names, n=1)
+    return f"did you mean {close[0]}? Names: " if close else ""
 
 
 def check_option(name: str, value: float, legal: bool, accepted: str) -> None:

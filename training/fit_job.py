@@ -63,6 +63,7 @@ def run_fit(context: JobContext) -> None:
         request.objective,
         input=dataset.input,
         class_labels=model.labels,
+        measure=True,
         data=DataSummary(rows=dataset.rows, digest=dataset.digest, name=dataset.name),
         progress=report,
         **request.options,

@@ -152,6 +152,7 @@ def _fit_candidate(
         card.map,
         card.objective,
         class_labels=model.labels,
+        measure=True,
         data=DataSummary(rows=len(rows), name="kept logits"),
         progress=report,
         **(card.objective_options | card.options),

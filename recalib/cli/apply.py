@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from recalib.cli.arguments import (
     CalibratorFile,
-    InputKind,
+    CalibratorInput,
     JsonOutput,
     LogitsFile,
     OutputFile,
@@ -20,7 +20,7 @@ def apply(
     calibrator: CalibratorFile,
     data: LogitsFile,
     output: OutputFile,
-    input: InputKind = "logits",
+    input: CalibratorInput = None,
     json_output: JsonOutput = False,
 ) -> None:
     """Turn logits into calibrated probabilities.
@@ -35,7 +35,7 @@ def apply(
     check_output_path("output", output, calibrator, data)
     fitted = load(calibrator)
     with progress("apply", quiet=json_output):
-        rows = files.read(data, input=input, labels="optional")
+        rows = files.read(data, input=input or fitted.card.input, labels="optional")
         probabilities = fitted.predict(rows.logits, input=input)
         files.write_npz(output, probabilities=probabilities)
     n, k = probabilities.shape

@@ -11,6 +11,7 @@ from recalib.errors import InputError
 
 __all__ = [
     "CalibratorFile",
+    "CalibratorInput",
     "InputKind",
     "JsonOutput",
     "LabelledFile",
@@ -45,6 +46,14 @@ OutputFile = Annotated[
 InputKind = Annotated[
     Literal["logits", "probabilities"],
     typer.Option(help="What the file holds; it is never guessed from the values."),
+]
+#: None: what the calibrator was fitted on.
+CalibratorInput = Annotated[
+    Literal["logits", "probabilities"] | None,
+    typer.Option(
+        help="What the file holds; never guessed from the values. Default: what the calibrator was "
+        "fitted on."
+    ),
 ]
 JsonOutput = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 MapNames = Annotated[str, typer.Option(help="Maps, separated by commas; all by default.")]

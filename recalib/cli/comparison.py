@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recalib.errors import InputError
+from recalib.options import unknown_name
 from recalib.terminal import warn
 
 if TYPE_CHECKING:
@@ -85,5 +86,5 @@ def _parse_names(field: str, text: str, known: list[str]) -> list[str]:
     names = [name.strip() for name in text.split(",") if name.strip()] or known
     for name in names:
         if name not in known:
-            raise InputError(field, found=repr(name), accepted=", ".join(known))
+            raise unknown_name(field, name, known)
     return names

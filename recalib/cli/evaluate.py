@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from recalib.cli.arguments import InputKind, JsonOutput, LabelledFile, check_output_path
+from recalib.cli.arguments import CalibratorInput, JsonOutput, LabelledFile, check_output_path
 from recalib.errors import InputError
 from recalib.terminal import metrics_table, print_json, progress, say
 
@@ -35,7 +35,7 @@ def evaluate(
     picture: Annotated[
         Picture | None, typer.Option(help="What --diagram draws; reliability by default.")
     ] = None,
-    input: InputKind = "logits",
+    input: CalibratorInput = None,
     json_output: JsonOutput = False,
 ) -> None:
     """Measure accuracy, proper scores and calibration errors."""
@@ -54,8 +54,9 @@ def evaluate(
             check_bins(bins)
     fitted = load(calibrator) if calibrator is not None else None
     with progress("evaluate", quiet=json_output):
-        rows = files.read(data, input=input)
-        values: dict[str, Any] = {input: rows.logits}
+        kind = input or (fitted.card.input if fitted is not None else "logits")
+        rows = files.read(data, input=kind)
+        values: dict[str, Any] = {kind: rows.logits}
         if fitted is not None:
             values = {"probabilities": fitted.predict(rows.logits, input=input)}
         level = 0.95 if intervals or not json_output else None

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
 from recalib.cli.arguments import (
-    InputKind,
     JsonOutput,
     LabelledFile,
     OutputFile,
     check_output_path,
 )
-from recalib.errors import InputError
+from recalib.errors import InputError, RecalibWarning
 from recalib.terminal import candidates_table, metrics_table, print_json, progress, say, warn
 
 __all__ = ["fit"]
@@ -43,7 +43,10 @@ def fit(
         Path | None,
         typer.Option(help="Start from this parameter file, a fit of the same map and options."),
     ] = None,
-    input: InputKind = "logits",
+    input: Annotated[
+        Literal["logits", "probabilities"] | None,
+        typer.Option(help="Logits by default, with a warning if they look like probabilities."),
+    ] = None,
     json_output: JsonOutput = False,
 ) -> None:
     """Fit a calibrator to validation logits and save it."""
@@ -58,9 +61,10 @@ def fit(
     resolve_fit(map, objective, options)  # report a typo before a large file is read
     start_calibrator = load(start) if start is not None else None
     sample_weights = _read_npy("weights", weights) if weights is not None else None
-    with progress("fit", quiet=json_output) as update:
+    with progress("fit", quiet=json_output) as update, warnings.catch_warnings():
+        warnings.simplefilter("ignore", RecalibWarning)  # the card has it
         update("reading")
-        rows = files.read(data, input=input)
+        rows = files.read(data, input=input or "logits")
         summary = DataSummary(rows=len(rows.logits), digest=files.digest(data), name=data.name)
         calibrator = fit_calibrator(
             rows.logits,
@@ -70,6 +74,7 @@ def fit(
             input=input,
             weights=sample_weights,
             start=start_calibrator,
+            measure=True,
             data=summary,
             progress=lambda stage, i, value: update(
                 f"{stage}, iteration {i}, objective {value:.5f}"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 import traceback
+import warnings
 from functools import cache
-from typing import Annotated, NoReturn, cast
+from typing import Annotated, NoReturn, TextIO, cast
 
 import typer
 import typer.main
@@ -35,8 +36,9 @@ from recalib.cli.rotate_key import rotate_key
 from recalib.cli.serve import serve
 from recalib.cli.train import train
 from recalib.cli.worker import worker
-from recalib.errors import RecalibError
+from recalib.errors import RecalibError, RecalibWarning
 from recalib.sanitize import sanitize_text
+from recalib.terminal import warn
 
 __all__ = ["app", "main", "root_command"]
 
@@ -104,6 +106,21 @@ def root_command() -> TyperGroup:
     return cast(TyperGroup, typer.main.get_command(app))
 
 
+def _show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    if issubclass(category, RecalibWarning):
+        warn(str(message))
+    else:
+        text = warnings.formatwarning(message, category, filename, lineno, line)
+        (file or sys.stderr).write(text)
+
+
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the program and exit.
 
@@ -115,7 +132,9 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     debug = "--debug" in arguments
     arguments = [argument for argument in arguments if argument != "--debug"] or ["--help"]
     try:
-        status = root_command()(arguments, prog_name="recalib", standalone_mode=False)
+        with warnings.catch_warnings():
+            warnings.showwarning = _show_warning
+            status = root_command()(arguments, prog_name="recalib", standalone_mode=False)
     except TyperException as error:
         status = _fail(f"error: {error.format_message()}", error.exit_code, debug)
     except RecalibError as error:

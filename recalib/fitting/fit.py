@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -20,12 +21,13 @@ from recalib.arrays import (
     check_logits,
     check_probabilities,
     check_weights,
+    resemble_probabilities,
 )
 from recalib.arrays import log_probabilities as as_logits
 from recalib.calibrator import Calibrator
 from recalib.card import AutoChoice, Card, DataSummary, FitSummary, MetricValue
 from recalib.drift.reference_histogram import reference_histogram
-from recalib.errors import InputError
+from recalib.errors import InputError, RecalibWarning
 from recalib.fitting.auto import AUTO, Auto, choose
 from recalib.fitting.cross_validation import Candidate
 from recalib.fitting.problem import Problem, Progress
@@ -33,12 +35,15 @@ from recalib.fitting.solvers import check_pair, solve
 from recalib.maps import MAPS, Map, Parameters
 from recalib.metrics.evaluate import evaluate
 from recalib.objectives import OBJECTIVES, Objective
-from recalib.options import configure, options_of
+from recalib.options import configure, options_of, unknown_name
 
 __all__ = ["AutoPolicy", "check_data", "configure_pair", "fit", "resolve_fit"]
 
 #: The largest number of reached bounds in a card.
 _MAX_TEXTS = 10
+#: Up to this size NumPy computes confidences in float64; a session of onnxruntime, which is faster
+#: for larger ones, takes 90 ms to create.
+_MAX_EXACT_SIZE = 1_000_000
 
 
 def fit(
@@ -47,8 +52,9 @@ def fit(
     map: str = "temperature",
     objective: str = "nll",
     *,
-    input: Literal["logits", "probabilities"] = "logits",
+    input: Literal["logits", "probabilities"] | None = None,
     weights: ArrayLike | None = None,
+    measure: bool = False,
     start: Calibrator | None = None,
     class_labels: tuple[str, ...] | None = None,
     data: DataSummary | None = None,
@@ -65,8 +71,11 @@ def fit(
     map: a name in `recalib.maps.MAPS`, or `auto` for selection by cross-validation, see
         `recalib.fitting.auto.Auto`. The card then has the reason in `choice`.
     objective: a name in `recalib.objectives.OBJECTIVES`.
-    input: the kind of values in `logits`; never guessed.
+    input: the kind of values in `logits`; never guessed. By default they are logits, with a
+        `RecalibWarning` if they look like probabilities; the card has it too.
     weights: (N,), weights of rows: non-negative, on any scale; equal by default.
+    measure: whether the card gets the metrics of these rows before and after the map, with 95%
+        intervals. They take much longer than most fits; `Calibrator.evaluate` measures other rows.
     start: an earlier fit of the same map with the same options, used as the start.
     class_labels: names of the classes, for the card.
     data: the source of the rows, for the card.
@@ -80,8 +89,15 @@ def fit(
     request = resolve_fit(map, objective, options)
     if start is not None and not isinstance(request, Candidate):
         raise InputError("start", found="a fit to begin from", accepted=f"none: {AUTO} may choose")
-    z, y = check_data(logits, labels, input)
+    z, y = check_data(logits, labels, input or "logits")
     w = check_weights(weights, rows=len(z))
+    messages = _warnings(z, y)
+    if input is None and resemble_probabilities(z):
+        messages.append(
+            "logits: every row is non-negative and sums to 1; if these are probabilities, "
+            'write input="probabilities", otherwise input="logits"'
+        )
+        warnings.warn(messages[-1], RecalibWarning, stacklevel=2)
     if isinstance(request, Candidate):
         candidate, choice = request, None
     else:
@@ -98,7 +114,7 @@ def fit(
         objective_options=options_of(the_objective),
         classes=z.shape[1],
         labels=class_labels,
-        input=input,
+        input=input or "logits",
         library=version("recalib"),
         created_at=datetime.now(UTC).isoformat(timespec="seconds"),
         data=data or DataSummary(rows=len(z)),
@@ -109,11 +125,11 @@ def fit(
             objective=solution.objective,
             bounds_reached=tuple(_limit(solution.bounds)),
             settled=solution.settled,
-            warnings=(*solution.warnings, *_warnings(z, y)),
+            warnings=(*solution.warnings, *messages),
         ),
         choice=choice,
     )
-    return _with_metrics(Calibrator(solution.parameters, card), z, y)
+    return _described(Calibrator(solution.parameters, card), z, y, measure)
 
 
 @dataclass(frozen=True)
@@ -160,7 +176,7 @@ def configure_pair(map: str, objective: str, options: Mapping[str, Any]) -> tupl
     Options are assigned by name. An option that neither has raises `InputError`.
     """
     if map not in MAPS:
-        raise InputError("map", found=repr(map), accepted=", ".join([*MAPS, AUTO]))
+        raise unknown_name("map", map, [*MAPS, AUTO])
     the_objective, map_options = _objective_of(objective, options)
     the_map = configure(MAPS, map, map_options, field="map")
     check_pair(the_map, the_objective)
@@ -212,29 +228,38 @@ def _warnings(logits: Floats, labels: Integers) -> list[str]:
     """Return warnings about these rows, independent of the map."""
     rows, classes = logits.shape
     absent = np.flatnonzero(np.bincount(labels, minlength=classes) == 0)
-    warnings = []
+    messages = []
     if rows < classes:
-        warnings.append(f"{rows} rows for {classes} classes: too few to trust the result")
+        messages.append(f"{rows} rows for {classes} classes: too few to trust the result")
     if len(absent) > 0:
         names = ", ".join(str(k) for k in absent[:5]) + (", ..." if len(absent) > 5 else "")
-        warnings.append(f"{len(absent)} of {classes} classes never occur in the labels: {names}")
-    return warnings
+        messages.append(f"{len(absent)} of {classes} classes never occur in the labels: {names}")
+    return messages
 
 
-def _with_metrics(calibrator: Calibrator, logits: Floats, labels: Integers) -> Calibrator:
-    """Return the calibrator with its metrics and confidences on these rows in its card."""
-    after = calibrator.predict_float64(logits)
-    measurements = {
-        "before": evaluate(labels, logits=logits, level=0.95),
-        "after": evaluate(labels, probabilities=after, level=0.95),
-    }
-    metrics = {
-        stage: {
-            name: MetricValue(estimate.value, estimate.low, estimate.high)
-            for name, estimate in estimates.items()
+def _described(
+    calibrator: Calibrator, logits: Floats, labels: Integers, measure: bool
+) -> Calibrator:
+    """Return the calibrator with its confidences, and metrics if asked for, in its card."""
+    metrics: dict[str, dict[str, MetricValue]] = {}
+    if measure:
+        after = calibrator.predict_float64(logits)
+        confidences = after.max(axis=1)
+        measurements = {
+            "before": evaluate(labels, logits=logits, level=0.95),
+            "after": evaluate(labels, probabilities=after, level=0.95),
         }
-        for stage, estimates in measurements.items()
-    }
-    confidences = reference_histogram(after.max(axis=1))
-    card = msgspec.structs.replace(calibrator.card, metrics=metrics, confidences=confidences)
+        metrics = {
+            stage: {
+                name: MetricValue(estimate.value, estimate.low, estimate.high)
+                for name, estimate in estimates.items()
+            }
+            for stage, estimates in measurements.items()
+        }
+    elif logits.size <= _MAX_EXACT_SIZE:
+        confidences = calibrator.predict_float64(logits).max(axis=1)
+    else:
+        confidences = calibrator.predict_float32(logits).max(axis=1).astype(np.float64)
+    histogram = reference_histogram(confidences)
+    card = msgspec.structs.replace(calibrator.card, metrics=metrics, confidences=histogram)
     return Calibrator(calibrator.parameters, card)

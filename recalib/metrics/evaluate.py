@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 from recalib.arrays import check_labels, check_logits, check_probabilities
 from recalib.errors import InputError
 from recalib.metrics import METRICS, Estimate, Metric, Predictions, State, StreamingMetric
+from recalib.options import unknown_name
 
 __all__ = ["StreamingEvaluation", "evaluate"]
 
@@ -125,7 +126,7 @@ def _select(names: Iterable[str] | None, bins: int) -> dict[str, Metric]:
     selected = list(names)
     for name in selected:
         if name not in METRICS:
-            raise InputError("metrics", found=repr(name), accepted=", ".join(METRICS))
+            raise unknown_name("metrics", name, METRICS)
     return {name: metric for name, metric in metrics.items() if name in selected}
 
 

@@ -31,10 +31,26 @@ def test_input_probabilities(cli: Cli) -> None:
     fit = cli("fit", "p.npz", "--input", "probabilities", "-o", "p.calib", "--json").json
     expected = recalib.fit(log_probabilities(p), LABELS).parameters["temperature"]
     assert fit["parameters"]["temperature"] == pytest.approx(expected)
-    result = cli("apply", "p.calib", "p.npz", "--input", "probabilities", "-o", "out.npz")
-    assert result.status == 0
+    for arguments in (["--input", "probabilities"], []):  # by default, what was fitted
+        result = cli("apply", "p.calib", "p.npz", *arguments, "-o", "out.npz")
+        assert (result.status, result.err) == (0, "")
+        calibrated = cli("evaluate", "p.npz", "--calibrator", "p.calib", *arguments, "--json").json
+        assert calibrated["nll"] == pytest.approx(fit["card"]["metrics"]["after"]["nll"]["value"])
     measured = cli("evaluate", "p.npz", "--input", "probabilities", "--json").json
     assert measured["nll"] == pytest.approx(evaluate(LABELS, logits=LOGITS)["nll"].value)
+
+
+@pytest.mark.filterwarnings("always::recalib.errors.RecalibWarning")
+def test_probabilities_in_place_of_logits_cause_a_warning(cli: Cli) -> None:
+    p = np.exp(LOGITS) / np.exp(LOGITS).sum(axis=1, keepdims=True)
+    cli.write("p.npz", write_npz(p, LABELS))
+    result = cli("fit", "p.npz", "-o", "p.calib")
+    assert result.status == 0
+    assert result.err.startswith("warning: logits: every row is non-negative and sums to 1; if ")
+    assert result.err.count("\n") == 1
+    result = cli("apply", cli.fitted(), "p.npz", "-o", "out.npz")
+    assert result.status == 0
+    assert result.err.startswith("warning: values: every row is non-negative and sums to 1, but ")
 
 
 def test_options(cli: Cli) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import subprocess
 import sys
 from dataclasses import replace
@@ -10,12 +12,14 @@ import numpy as np
 import pytest
 
 import recalib
-from recalib.errors import InputError
+from recalib.drift.reference_histogram import reference_histogram
+from recalib.errors import InputError, RecalibWarning
 from recalib.fitting.fit import configure_pair, fit
 from recalib.fitting.linear_maps import LINEAR_MAPS
 from recalib.fitting.problem import Problem
 from recalib.fitting.solvers import solve
 from recalib.maps import MAPS
+from recalib.metrics.evaluate import evaluate
 from recalib.objectives import OBJECTIVES
 from recalib.ops import NumpyOps
 from tests.fitting.conftest import draw
@@ -91,7 +95,7 @@ def test_ensemble_is_never_worse_than_its_temperature(known) -> None:
 
 def test_card_describes_the_fit(known) -> None:
     logits, labels = known
-    card = fit(logits, labels).card
+    card = fit(logits, labels, measure=True).card
     assert (card.map, card.objective, card.classes, card.data.rows) == (
         "temperature",
         "nll",
@@ -105,6 +109,81 @@ def test_card_describes_the_fit(known) -> None:
     for when in ("before", "after"):
         ece = card.metrics[when]["ece"]
         assert ece.low <= ece.value <= ece.high
+
+
+def test_card_without_metrics_has_the_confidences(known) -> None:
+    logits, labels = known
+    card, measured = fit(logits, labels).card, fit(logits, labels, measure=True).card
+    assert card.metrics == {}
+    assert card.confidences == measured.confidences
+
+
+def test_confidences_of_many_numbers_are_those_of_float64() -> None:
+    logits, labels = draw(11_000, 100, 1.0)
+    fitted = fit(logits, labels)
+    confidences = fitted.predict(logits.astype(np.float64)).max(axis=1)
+    expected = reference_histogram(confidences)
+    assert fitted.card.confidences is not None
+    np.testing.assert_allclose(fitted.card.confidences.edges, expected.edges, atol=1e-6)
+    np.testing.assert_allclose(fitted.card.confidences.counts, expected.counts, atol=2)
+
+
+def test_probabilities_in_place_of_logits_cause_a_warning(known) -> None:
+    logits, labels = known
+    probabilities = NumpyOps().softmax(logits)
+    with pytest.warns(RecalibWarning, match='write input="probabilities"'):
+        fitted = fit(probabilities, labels)
+    assert "sums to 1" in fitted.card.fit.warnings[-1]
+    with pytest.warns(RecalibWarning, match="takes logits"):
+        fitted.predict(probabilities)
+    assert fit(probabilities, labels, input="logits").card.fit.warnings == ()
+
+
+def test_one_hot_rows_and_rows_near_one_are_logits() -> None:
+    one_hot = np.eye(3)[[0, 1, 2, 0, 1, 2, 2]]
+    assert not fit(one_hot, [0, 1, 2, 0, 1, 2, 1]).card.fit.warnings
+    rows = np.array([[0.5, 0.5], [0.2, 0.9], [0.3, 0.6], [0.7, 0.2]])
+    assert not fit(rows, [0, 1, 1, 1]).card.fit.warnings
+
+
+def test_prediction_takes_what_the_fit_took(known) -> None:
+    logits, labels = known
+    probabilities = NumpyOps().softmax(logits)
+    fitted = fit(probabilities, labels, "class_temperature", input="probabilities")
+    expected = fitted.predict(probabilities, input="probabilities")
+    np.testing.assert_array_equal(fitted.predict(probabilities), expected)
+    np.testing.assert_array_equal(fitted.predict_proba(probabilities), expected)
+
+
+def test_evaluation_is_that_of_the_calibrated_probabilities(known) -> None:
+    logits, labels = known
+    fitted = fit(logits, labels)
+    estimates = fitted.evaluate(logits, labels, metrics=["nll", "ece"])
+    expected = evaluate(
+        labels, probabilities=fitted.predict(logits), metrics=["nll", "ece"], level=0.95
+    )
+    assert estimates == expected
+
+
+def test_calibrators_are_pickled_copied_and_compared(known) -> None:
+    logits, labels = known
+    fitted = fit(logits, labels)
+    batch = logits.astype(np.float32)
+    expected = fitted.predict(batch)  # creates the session
+    for copied in (pickle.loads(pickle.dumps(fitted)), copy.deepcopy(fitted)):  # noqa: S301
+        assert copied == fitted
+        assert hash(copied) == hash(fitted)
+        np.testing.assert_array_equal(copied.predict(batch), expected)
+    assert fitted != fit(logits[:1000], labels[:1000])
+    assert fitted != "temperature"
+
+
+def test_unknown_name_suggests_the_nearest() -> None:
+    for name, suggestion in {"temprature": "temperature", "Platt": "vector"}.items():
+        with pytest.raises(InputError, match=rf"did you mean {suggestion}\? Names: identity, "):
+            fit([[0.0, 1.0]], [1], name)
+    with pytest.raises(InputError, match=r"did you mean bins\? Names: "):
+        fit([[0.0, 1.0]], [1], "histogram_binning", bin=3)
 
 
 def test_card_includes_default_options(known) -> None:
@@ -143,7 +222,7 @@ def test_logits_are_rejected_by_a_shift_dependent_map_fitted_on_probabilities(kn
     logits, labels = known
     fitted = fit(NumpyOps().softmax(logits), labels, "class_temperature", input="probabilities")
     with pytest.raises(InputError, match="fitted on probabilities"):
-        fitted.predict(logits)
+        fitted.predict(logits, input="logits")
 
 
 @pytest.mark.parametrize(

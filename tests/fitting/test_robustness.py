@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -82,7 +83,9 @@ def check_degenerate_data(name: str, objective: str, kind: str) -> None:
 def test_degenerate_data_has_a_complete_card(kind: str) -> None:
     """Every metric is a number, or is absent where it is undefined."""
     logits, labels = DEGENERATE[kind](*draw(100, 6, 2.0))
-    for metrics in fit(logits, labels).card.metrics.values():
+    card = fit(logits, labels, measure=True).card
+    assert set(card.metrics) == {"before", "after"}
+    for metrics in card.metrics.values():
         assert len(metrics) > 15
         for metric in metrics.values():
             ends = [end for end in (metric.value, metric.low, metric.high) if end is not None]
@@ -92,11 +95,11 @@ def test_degenerate_data_has_a_complete_card(kind: str) -> None:
 @pytest.mark.usefixtures("whole_cards")
 def test_memory_bound_holds_for_a_complete_card() -> None:
     """The memory bound of the next test includes the card's metrics."""
-    test_many_classes_and_few_rows("temperature", {})
+    test_many_classes_and_few_rows("temperature", {"measure": True})
 
 
 @pytest.mark.parametrize(("name", "options"), MANY)
-def test_many_classes_and_few_rows(name: str, options: dict[str, str]) -> None:
+def test_many_classes_and_few_rows(name: str, options: dict[str, Any]) -> None:
     """A fit of 60 rows with 10,000 or 50,000 classes has bounded memory or a clear error.
 
     The rows take 2.4 or 12 MB; a fit may hold twelve float64 copies of them at a time. A matrix of

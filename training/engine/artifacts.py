@@ -152,6 +152,7 @@ def _calibrate(
         rows.labels,
         part.map,
         part.objective,
+        measure=True,
         data=DataSummary(len(rows.logits), validation.digest, validation.name),
         **part.options,
     )
