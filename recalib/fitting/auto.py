@@ -16,13 +16,12 @@ from recalib.arrays import Floats, Integers
 from recalib.card import AutoChoice, CandidateResult, MetricValue
 from recalib.errors import InputError
 from recalib.fitting.cross_validation import (
-    FOLDS,
     Candidate,
     HeldOutScores,
     Weights,
     held_out,
     mean_and_standard_error,
-    stratified_folds,
+    random_folds,
 )
 from recalib.fitting.problem import Progress
 from recalib.fitting.solvers import check_pair
@@ -44,6 +43,8 @@ _COMPETING = (
 #: Another map must be better than temperature scaling by this many standard errors. With one
 #: standard error `identity` was chosen too often, see `python -m benchmarks.selection`.
 _ERRORS = 2.0
+#: Fewer rows are not cross-validated.
+_MIN_CROSS_VALIDATED = 5
 #: With fewer rows no map is preferred to temperature scaling: samples of 20 rows that preferred
 #: `identity`, even by three standard errors, were wrong and lost up to 20% of the NLL.
 _MIN_ROWS = 100
@@ -60,8 +61,8 @@ _MAX_GROUPS = 10_000
 class Auto:
     """The policy with its option.
 
-    Each candidate map is cross-validated in five folds, stratified by label and the same for
-    all; its score is the mean NLL of held-out rows. Temperature scaling is selected unless
+    Each candidate map is cross-validated in the same folds, `random_folds`; its score is the mean
+    NLL of held-out rows. Temperature scaling is selected unless
 
     - its best temperature is on the lower bound: separable rows determine no temperature, and the
       first new error would have an unbounded loss. Then `identity` is selected.
@@ -123,7 +124,7 @@ def choose(
     }
     seconds: dict[Candidate, float] = {}
     scores: dict[Candidate, HeldOutScores] = {}
-    folds = stratified_folds(y) if len(y) >= FOLDS else None
+    folds = random_folds(len(y)) if len(y) >= _MIN_CROSS_VALIDATED else None
     for candidate in contenders:
         started = time.perf_counter()
         unfit = _unfit(candidate, *z.shape)
@@ -148,7 +149,7 @@ def choose(
         objective=winner.objective.name,
         reason=f"{winner.name}: {reason}",
         rows=len(y),
-        folds=0 if folds is None else FOLDS,
+        folds=0 if folds is None else int(folds.max()) + 1,
         preserve_accuracy=preserve_accuracy,
         candidates=tuple(
             CandidateResult(
@@ -187,8 +188,8 @@ def _undecided(
     temperature: Candidate, logits: Floats, labels: Integers, weights: Weights | None
 ) -> str | None:
     """Return why these rows do not determine a temperature, or None."""
-    if len(labels) < FOLDS:
-        return f"fewer rows than {FOLDS} folds: {len(labels)}"
+    if len(labels) < _MIN_CROSS_VALIDATED:
+        return f"fewer than {_MIN_CROSS_VALIDATED} rows: {len(labels)}"
     bounds = temperature.fitted(logits, labels, weights).bounds
     lowest = [bound for bound in bounds if "lower bound" in bound]
     return f"these rows determine no temperature ({lowest[0]})" if lowest else None

@@ -64,6 +64,6 @@ def test_few_rows_are_not_cross_validated(cli: Cli, rows: int) -> None:
     cli.write("few.npz", write_npz(LOGITS[:rows], LABELS[:rows]))
     output = cli("compare", "few.npz", "val.npz", "--maps", "temperature", "--json").json
     assert output[0]["cross_validated"] is None
-    assert output[0]["verdict"] == f"fewer rows than 5 folds: {rows}"
+    assert output[0]["verdict"] == f"fewer than 5 rows: {rows}"
     text = cli("compare", "few.npz", "val.npz", "--maps", "temperature").out
-    assert f"recommended: identity: fewer rows than 5 folds: {rows}" in text
+    assert f"recommended: identity: fewer than 5 rows: {rows}" in text

@@ -15,7 +15,7 @@ from recalib.calibrator import Calibrator
 from recalib.card import AutoChoice, CandidateResult, Card
 from recalib.errors import InputError
 from recalib.fitting.auto import choose
-from recalib.fitting.cross_validation import Candidate, stratified_folds
+from recalib.fitting.cross_validation import Candidate, random_folds
 from recalib.fitting.fit import configure_pair, resolve_fit
 from tests.fitting.conftest import draw
 
@@ -56,7 +56,7 @@ def test_auto_chooses_temperature_for_an_overconfident_classifier() -> None:
     choice = auto(draw(500, 5, 3.0))
     assert choice.map == "temperature"
     assert choice.reason == "temperature: no other map is clearly better on held-out folds"
-    assert (choice.rows, choice.folds) == (500, 5)
+    assert (choice.rows, choice.folds) == (500, 20)
     results = by_map(choice)
     assert results["temperature"].chosen
     assert "NLL higher by" in results["identity"].verdict
@@ -72,7 +72,7 @@ def test_identity_is_a_candidate() -> None:
 
 
 def test_complex_map_needs_a_clear_gain() -> None:
-    choice = auto(sure_where_it_is_wrong(1500))
+    choice = auto(sure_where_it_is_wrong(2000))
     assert choice.map not in ("identity", "temperature")
     chosen = by_map(choice)[choice.map]
     assert chosen.nll_difference is not None
@@ -135,7 +135,7 @@ def test_uninformative_logits_get_the_highest_temperature() -> None:
 def test_very_few_rows_are_not_compared(rows: int) -> None:
     choice = auto(draw(rows, 3, 1.0))
     assert (choice.map, choice.folds, choice.rows) == ("identity", 0, rows)
-    assert choice.reason == f"identity: fewer rows than 5 folds: {rows}"
+    assert choice.reason == f"identity: fewer than 5 rows: {rows}"
     assert all(candidate.nll is None for candidate in choice.candidates)
 
 
@@ -143,9 +143,9 @@ def test_scores_match_a_loop() -> None:
     """Each fold under a fit to the others; the interval of a mean is about ±1.96 errors."""
     logits, labels = draw(400, 4, 2.0)
     choice = auto((logits, labels))
-    folds = stratified_folds(labels)
+    folds = random_folds(len(labels))
     nll, brier = np.empty(400), np.empty(400)
-    for fold in range(5):
+    for fold in range(20):
         out = folds == fold
         p = fit(logits[~out], labels[~out]).predict(logits[out])
         right = np.eye(4)[labels[out]]
@@ -217,8 +217,10 @@ def test_card_records_the_choice(tmp_path: Path) -> None:
 def test_progress_names_the_candidate_and_the_fold() -> None:
     messages: list[str] = []
     fit(*draw(200, 3, 2.0), "auto", progress=lambda stage, i, value: messages.append(stage))
-    assert "temperature, fold 1 of 5: temperature" in messages
-    assert any(message.startswith("intra_order_preserving, fold 5 of 5: ") for message in messages)
+    assert "temperature, fold 1 of 20: temperature" in messages
+    assert any(
+        message.startswith("intra_order_preserving, fold 20 of 20: ") for message in messages
+    )
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from recalib.fitting.cross_validation import (
     Candidate,
     Refit,
     compare_by_cross_validation,
-    stratified_folds,
+    random_folds,
 )
 from recalib.fitting.fit import configure_pair, fit
 from recalib.fitting.newton import fit_temperature
@@ -27,7 +27,7 @@ def test_scores_match_a_loop() -> None:
     result = compare_by_cross_validation(
         candidate("temperature"), candidate("identity"), logits, labels
     )
-    folds = stratified_folds(labels)
+    folds = random_folds(len(labels))
     scores, plain = np.empty(len(labels)), np.empty(len(labels))
     for i in range(len(labels)):
         training = folds != folds[i]
@@ -69,13 +69,37 @@ def test_fitted_calibrator_is_not_refitted() -> None:
     )
 
 
-def test_folds_are_stratified_by_class() -> None:
-    labels = np.repeat([0, 1, 2], [50, 10, 5])
-    folds = stratified_folds(labels)
-    for label in range(3):
-        counts = np.bincount(folds[labels == label], minlength=5)
-        assert counts.max() - counts.min() <= 1
-    np.testing.assert_array_equal(folds, stratified_folds(labels))
+@pytest.mark.parametrize(
+    ("rows", "count"),
+    [(1, 1), (7, 7), (300, 20), (2_000, 20), (5_000, 8), (8_000, 5), (50_000, 5)],
+)
+def test_folds_are_even_random_and_deterministic(rows: int, count: int) -> None:
+    folds = random_folds(rows)
+    sizes = np.bincount(folds)
+    assert len(sizes) == count
+    assert sizes.max() - sizes.min() <= 1
+    np.testing.assert_array_equal(folds, random_folds(rows))
+    if rows >= 300:  # independent of the order of the rows
+        assert abs(np.corrcoef(folds, np.arange(rows))[0, 1]) < 4 / np.sqrt(rows)
+
+
+def test_held_out_score_is_near_the_error_on_other_rows() -> None:
+    """The excess NLL of `vector` over the truth; folds stratified by label show half of it."""
+    differences, excesses = [], []
+    for seed in range(12):
+        logits, labels = draw(300, 8, 2.0, seed=seed)
+        result = compare_by_cross_validation(
+            candidate("vector"), candidate("temperature"), logits, labels
+        )
+        truth = -scipy.special.log_softmax(logits / 2, axis=1)[np.arange(300), labels]
+        fresh, fresh_labels = draw(20_000, 8, 2.0, seed=100 + seed)
+        log_p = np.log(fit(logits, labels, "vector").predict_float64(fresh))
+        best = scipy.special.log_softmax(fresh / 2, axis=1)
+        rows = np.arange(len(fresh))
+        excesses.append(float((best - log_p)[rows, fresh_labels].mean()))
+        differences.append(result.nll - float(truth.mean()) - excesses[-1])
+    error = np.std(differences) / np.sqrt(len(differences))
+    assert abs(np.mean(differences)) < 0.2 * np.mean(excesses) + 2 * error
 
 
 @pytest.mark.parametrize(
@@ -126,7 +150,7 @@ def test_rows_that_are_not_compared_are_in_every_fit() -> None:
         candidate("temperature"), candidate("identity"), logits, labels, rows=rows
     )
     folds = np.full(203, -1)
-    folds[rows] = stratified_folds(labels[rows])
+    folds[rows] = random_folds(len(labels[rows]))
     scores = []
     for i in np.flatnonzero(rows):
         training = folds != folds[i]
@@ -143,7 +167,7 @@ def test_reference_is_refitted_to_its_own_rows() -> None:
     positions = np.where(own < 50, -1, own - 50)
     refit = Refit(candidate("temperature"), logits[own], labels[own], positions)
     result = compare_by_cross_validation(candidate("identity"), refit, logits[here], labels[here])
-    folds = stratified_folds(labels[here])
+    folds = random_folds(len(labels[here]))
     scores = []
     for i, row in enumerate(here):
         training = (positions < 0) | (folds[positions] != folds[i])

@@ -153,5 +153,5 @@ def test_labels_reach_the_card(registry: Registry) -> None:
     work(registry)
     with registry.reading() as tx:
         card = tx.calibrators.get(tx.models.get("m"), 1).card
-    assert card["selection"]["folds"] == 5
+    assert card["selection"]["folds"] == 20
     assert np.isfinite(card["selection"]["nll"])
