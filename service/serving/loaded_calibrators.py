@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from recalib.arrays import Floats
 from recalib.calibrator import Calibrator
 from recalib.errors import ConflictError, NotFoundError, RecalibError, UnavailableError
-from recalib.registry import Alias, Model, Registry
+from recalib.registry import Alias, CalibratorVersion, Model, Registry
 from service.metrics import CALIBRATED_ROWS
 from service.serving.clock_cache import ClockCache
 from service.serving.negative_cache import NegativeCache
@@ -196,8 +196,8 @@ class LoadedCalibrators:
     def _look_up(self, model: str, selector: str) -> _Lookup:
         with self._registry.reading() as tx:
             row = tx.calibrators.serving(model, _parse_selector(selector))
-        if row.version is None or row.parameters is None:
-            raise _not_found(model, selector)
+            if row.version is None or row.parameters is None:
+                raise _not_found(model, selector, tx.calibrators.latest(row.model))
         loaded = self._versions.get((model, row.version))
         if loaded is None:
             loaded = _prepare(self.traffic, row.model, row.version, row.parameters)
@@ -299,16 +299,26 @@ def _parse_selector(selector: str) -> str | int:
     return int(selector)
 
 
-def _not_found(model: str, selector: str) -> RecalibError:
-    """Return the error for a model that has no calibrator under `selector`."""
+def _not_found(model: str, selector: str, latest: CalibratorVersion | None) -> RecalibError:
+    """Return the error for a model that has no calibrator under `selector`.
+
+    Parameters
+    ----------
+    latest: the newest version, which was not promoted if the model has no champion.
+    """
     if isinstance(_parse_selector(selector), int):
         return NotFoundError("version", selector, hint=f"{model} has none so numbered")
     if selector != CHAMPION:
         return NotFoundError("alias", selector)
+    fit = f"POST /v1/models/{model}/calibrators"
+    if latest is None:
+        return ConflictError(f"model {model!r} has no champion: fit a calibrator ({fit})")
+    number, selection = latest.version, latest.card.get("selection")
+    reason = f" ({selection['reason']})" if selection else ""
     return ConflictError(
-        f"model {model!r} has no champion: fit a calibrator "
-        f"(POST /v1/models/{model}/calibrators) and promote it "
-        f"(PUT /v1/models/{model}/aliases/{CHAMPION}), or name one with ?calibrator=VERSION"
+        f"model {model!r} has no champion: version {number} was not promoted{reason}. Promote it "
+        f'(PUT /v1/models/{model}/aliases/{CHAMPION} {{"version": {number}}}), fit another map '
+        f"({fit}), or name a version with ?calibrator={number}"
     )
 
 
