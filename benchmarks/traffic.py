@@ -37,7 +37,7 @@ def day(folder: Path, segments: int, predictions: int = 10**9) -> dict[str, floa
     before = _size(registry)
     counted = [
         TrafficCount(model.id, 1, place // ((segments + 1) * _BINS) * bucket,
-                place // _BINS % (segments + 1), place % _BINS, count)
+                place // _BINS % (segments + 1), place % _BINS, count, count, count / 1.1)
         for place, count in enumerate(counts.tolist())
     ]  # fmt: skip
     for start in range(0, len(counted), 50_000):
