@@ -27,6 +27,7 @@ from recalib.card import Card
 from recalib.decoding import decoder_of
 from recalib.errors import CorruptError, InputError, RecalibWarning
 from recalib.files import write_atomically
+from recalib.inputs import class_indices, like, score_matrix
 from recalib.maps import MAPS, Map, Parameters
 from recalib.ops import NumpyOps
 from recalib.options import configure
@@ -92,15 +93,16 @@ class Calibrator:
         """Return the attributes without the session, which each process creates for itself."""
         return {name: value for name, value in vars(self).items() if name != "session"}
 
-    def predict(self, values: ArrayLike, *, input: _Input | None = None) -> Floats:
-        """Return calibrated probabilities, (N, K).
+    def predict(self, values: Any, *, input: _Input | None = None) -> Any:
+        """Return calibrated probabilities, (N, K), as an array, or as a data frame of one.
 
         float64 input gives float64. float16 and float32 give float32, computed by onnxruntime
         unless the batch is small.
 
         Parameters
         ----------
-        values: logits (−inf masks a class) or probabilities, (N, K).
+        values: logits (−inf masks a class) or probabilities, (N, K), or (N,) for class 1 of 2, as
+            in `recalib.fit`. A data frame keeps its index.
         input: which of the two `values` are, by default what the calibrator was fitted on. If that
             is logits, values that look like probabilities cause a `RecalibWarning`.
 
@@ -114,22 +116,23 @@ class Calibrator:
         >>> calibrator = recalib.fit(probabilities, labels, input="probabilities")  # doctest: +SKIP
         >>> calibrator.predict(new_probabilities)  # doctest: +SKIP
         """
-        logits = self.to_logits(values, input or self.card.input)
+        kind = input or self.card.input
+        logits = self.to_logits(score_matrix(values, kind, kind), kind)
         if input is None and self.card.input == "logits" and resemble_probabilities(logits):
             message = (
                 "values: every row is non-negative and sums to 1, but the calibrator takes logits; "
                 'if these are probabilities, write input="probabilities", otherwise input="logits"'
             )
             warnings.warn(message, RecalibWarning, stacklevel=2)
-        if logits.dtype == np.float64:
-            return self.predict_float64(logits)
-        return self.predict_float32(logits)
+        is_wide = logits.dtype == np.float64
+        probabilities = self.predict_float64(logits) if is_wide else self.predict_float32(logits)
+        return like(values, probabilities, self.card.labels)
 
     predict_proba = predict
 
     def evaluate(
         self,
-        values: ArrayLike,
+        values: Any,
         labels: ArrayLike,
         *,
         input: _Input | None = None,
@@ -141,7 +144,7 @@ class Calibrator:
         Parameters
         ----------
         values, input: as in `predict`.
-        labels: (N,), integers in [0, K).
+        labels: (N,), integers in [0, K), or names of the card's classes.
         metrics: names in `recalib.metrics.METRICS`, by default all that are quick.
         level: confidence of the intervals; None for none.
 
@@ -155,8 +158,9 @@ class Calibrator:
         """
         from recalib.metrics.evaluate import evaluate
 
-        probabilities = self.predict(values, input=input)
-        return evaluate(labels, probabilities=probabilities, metrics=metrics, level=level)
+        probabilities = np.asarray(self.predict(values, input=input))
+        indices, _ = class_indices(labels, self.card.classes, self.card.labels)
+        return evaluate(indices, probabilities=probabilities, metrics=metrics, level=level)
 
     def predict_float32(self, logits: Floats) -> NDArray[np.float32]:
         """Return probabilities in float32 for checked logits; used by servers and files."""

@@ -32,6 +32,7 @@ from recalib.fitting.auto import AUTO, Auto, choose
 from recalib.fitting.cross_validation import Candidate
 from recalib.fitting.problem import Problem, Progress
 from recalib.fitting.solvers import check_pair, solve
+from recalib.inputs import class_indices, column_names, score_matrix
 from recalib.maps import MAPS, Map, Parameters
 from recalib.metrics.evaluate import evaluate
 from recalib.objectives import OBJECTIVES, Objective
@@ -53,6 +54,7 @@ def fit(
     objective: str = "nll",
     *,
     input: Literal["logits", "probabilities"] | None = None,
+    sample_weight: ArrayLike | None = None,
     weights: ArrayLike | None = None,
     measure: bool = False,
     start: Calibrator | None = None,
@@ -65,19 +67,22 @@ def fit(
 
     Parameters
     ----------
-    logits: (N, K); −inf masks a class. If `input` is `probabilities`, their logarithms are
-        used, clipped at 1e-38.
-    labels: (N,), integers in [0, K).
+    logits: (N, K), or (N,): the log-odds of class 1 of 2; −inf masks a class. If `input` is
+        `probabilities`, their logarithms are used, clipped at 1e-38. Arrays, tensors on any device
+        and data frames are accepted.
+    labels: (N,), integers in [0, K), truth values for two classes, or names of classes. Names are
+        those of `class_labels`, of the columns, or K different texts in sorted order.
     map: a name in `recalib.maps.MAPS`, or `auto` for selection by cross-validation, see
         `recalib.fitting.auto.Auto`. The card then has the reason in `choice`.
     objective: a name in `recalib.objectives.OBJECTIVES`.
     input: the kind of values in `logits`; never guessed. By default they are logits, with a
         `RecalibWarning` if they look like probabilities; the card has it too.
-    weights: (N,), weights of rows: non-negative, on any scale; equal by default.
+    sample_weight: (N,), weights of rows: non-negative, on any scale; equal by default.
+    weights: the same as `sample_weight`.
     measure: whether the card gets the metrics of these rows before and after the map, with 95%
         intervals. They take much longer than most fits; `Calibrator.evaluate` measures other rows.
     start: an earlier fit of the same map with the same options, used as the start.
-    class_labels: names of the classes, for the card.
+    class_labels: names of the classes, for the card, in the order of the columns.
     data: the source of the rows, for the card.
     progress: called with the stage's name, the iteration and the objective's value.
     options: the map's and the objective's own options; of `auto`, `preserve_accuracy`.
@@ -89,8 +94,14 @@ def fit(
     request = resolve_fit(map, objective, options)
     if start is not None and not isinstance(request, Candidate):
         raise InputError("start", found="a fit to begin from", accepted=f"none: {AUTO} may choose")
-    z, y = check_data(logits, labels, input or "logits")
-    w = check_weights(weights, rows=len(z))
+    if sample_weight is not None and weights is not None:
+        raise InputError("weights", found="sample_weight too", accepted="one of the two")
+    kind = input or "logits"
+    scores = score_matrix(logits, kind, kind)
+    classes = scores.shape[1] if scores.ndim == 2 else 0
+    indices, class_labels = class_indices(labels, classes, class_labels, column_names(logits))
+    z, y = check_data(scores, indices, kind)
+    w = check_weights(weights if sample_weight is None else sample_weight, rows=len(z))
     messages = _warnings(z, y)
     if input is None and resemble_probabilities(z):
         messages.append(
@@ -114,7 +125,7 @@ def fit(
         objective_options=options_of(the_objective),
         classes=z.shape[1],
         labels=class_labels,
-        input=input or "logits",
+        input=kind,
         library=version("recalib"),
         created_at=datetime.now(UTC).isoformat(timespec="seconds"),
         data=data or DataSummary(rows=len(z)),

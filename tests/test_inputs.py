@@ -1,0 +1,125 @@
+"""Inputs of the library that are no arrays of numbers: frames, tensors, texts, binary scores.
+
+The other libraries are imported by the tests, since their imports take a second.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import recalib
+from recalib.errors import InputError
+from tests.fitting.conftest import draw
+
+LOGITS, LABELS = draw(200, 3, 2.0)
+NAMES = ("cat", "dog", "emu")
+TEXTS = np.array(NAMES)[LABELS]
+FITTED = recalib.fit(LOGITS, LABELS, "vector")
+
+
+def temperature_of(*arguments: Any, **options: Any) -> float:
+    return float(recalib.fit(*arguments, **options).parameters["temperature"])
+
+
+def test_labels_can_be_texts_of_any_container() -> None:
+    import pandas as pd
+    import polars as pl
+    import pyarrow as pa
+
+    for labels in (
+        TEXTS,
+        TEXTS.astype(object),
+        list(TEXTS),
+        pd.Series(TEXTS),
+        pd.Series(TEXTS, dtype="category"),
+        pl.Series(TEXTS),
+        pl.Series(TEXTS, dtype=pl.Categorical),
+        pa.chunked_array([TEXTS.tolist()]),
+    ):
+        fitted = recalib.fit(LOGITS, labels, "vector")
+        assert fitted.card.labels == NAMES, type(labels)
+        np.testing.assert_array_equal(fitted.predict(LOGITS), FITTED.predict(LOGITS))
+
+
+def test_texts_follow_class_labels_and_columns_before_their_order() -> None:
+    import pandas as pd
+
+    order = ("emu", "cat", "dog")
+    position = np.array([1, 2, 0])[LABELS]
+    expected = temperature_of(LOGITS, position)
+    fitted = recalib.fit(LOGITS, TEXTS, class_labels=order)
+    assert fitted.card.labels == order
+    assert float(fitted.parameters["temperature"]) == expected
+    frame = pd.DataFrame(LOGITS, columns=list(order))
+    assert temperature_of(frame, TEXTS) == expected
+    columns = pd.DataFrame(LOGITS, columns=["a", "b", "c"])
+    assert recalib.fit(columns, LABELS).card.labels is None
+
+
+def test_unclear_texts_are_rejected() -> None:
+    with pytest.raises(InputError, match="2 different texts for 3 classes; accepted: with texts"):
+        recalib.fit(LOGITS[:2], ["cat", "dog"])
+    with pytest.raises(InputError, match=r"labels\[1\]: found 'cow'; accepted: cat, dog, emu"):
+        recalib.fit(LOGITS[:2], ["cat", "cow"], class_labels=NAMES)
+
+
+def test_binary_scores_are_log_odds_or_probabilities_of_class_1() -> None:
+    scores = np.random.default_rng(0).normal(size=300) * 3
+    labels = np.random.default_rng(1).random(300) < 1 / (1 + np.exp(-scores / 2))
+    matrix = np.stack([np.zeros(300), scores], axis=1)
+    fitted = recalib.fit(scores, labels)
+    assert fitted.parameters == recalib.fit(matrix, labels.astype(int)).parameters
+    np.testing.assert_array_equal(fitted.predict(scores), fitted.predict(matrix))
+    p = 1 / (1 + np.exp(-scores))
+    assert temperature_of(p, labels, input="probabilities") == pytest.approx(
+        float(fitted.parameters["temperature"]), rel=1e-6
+    )
+    with pytest.raises(InputError, match="probabilities between 0 and 1"):
+        recalib.fit(scores, labels, input="probabilities")
+    with pytest.raises(InputError, match="found 2 classes; accepted: 3 classes"):
+        FITTED.predict(scores)
+
+
+def test_frames_are_returned_with_index_and_names() -> None:
+    import pandas as pd
+    import polars as pl
+
+    expected = FITTED.predict(LOGITS)
+    frame = pd.DataFrame(LOGITS, index=range(5, 205), columns=["a", "b", "c"])
+    answer = FITTED.predict(frame)
+    pd.testing.assert_frame_equal(
+        answer, pd.DataFrame(expected, index=frame.index, columns=frame.columns)
+    )
+    named = recalib.fit(LOGITS, TEXTS, "vector")
+    assert list(named.predict(frame).columns) == list(NAMES)
+    answer = named.predict(pl.DataFrame(LOGITS, schema=["a", "b", "c"]))
+    assert answer.columns == list(NAMES)
+    np.testing.assert_array_equal(answer.to_numpy(), expected)
+    estimates = named.evaluate(frame, TEXTS, metrics=["nll"])
+    assert estimates == FITTED.evaluate(LOGITS, LABELS, metrics=["nll"])
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float64"])
+def test_tensors_may_require_gradients_and_be_bfloat16(dtype: str) -> None:
+    import torch
+
+    logits = torch.tensor(LOGITS, dtype=getattr(torch, dtype), requires_grad=True)
+    numbers = logits.detach().double().numpy()
+    assert temperature_of(logits, torch.tensor(LABELS)) == pytest.approx(
+        temperature_of(numbers, LABELS), rel=1e-5
+    )
+    probabilities = FITTED.predict(logits)
+    assert isinstance(probabilities, np.ndarray)
+    np.testing.assert_allclose(probabilities, FITTED.predict(numbers), atol=1e-6)
+
+
+def test_sample_weight_is_weights() -> None:
+    weights = np.random.default_rng(0).random(200)
+    assert temperature_of(LOGITS, LABELS, sample_weight=weights) == temperature_of(
+        LOGITS, LABELS, weights=weights
+    )
+    with pytest.raises(InputError, match="weights: found sample_weight too"):
+        recalib.fit(LOGITS, LABELS, sample_weight=weights, weights=weights)
