@@ -34,12 +34,12 @@ from numpy.typing import NDArray
 
 from recalib.calibrator import Calibrator
 from recalib.fitting.cross_validation import compare_by_cross_validation
+from recalib.fitting.fit import candidate_of
 from recalib.registry import Registry
 from service.calibrators.handlers import request_fit
 from service.calibrators.schemas import CalibratorCreate
 from service.datasets.handlers import register_dataset
 from service.datasets.survey import survey
-from training.champion_comparison import candidate_of
 from training.main import HANDLERS
 from training.worker import Worker
 
@@ -170,7 +170,7 @@ def _draw(
                 for version in (1, 2)
             )
         registry.close()
-    before = compare_by_cross_validation(candidate_of(challenger), champion, *grown)
+    before = compare_by_cross_validation(candidate_of(challenger.card), champion, *grown)
     selection = challenger.card.selection
     assert selection is not None
     in_errors = (selection.reference_nll - selection.nll) / selection.standard_error

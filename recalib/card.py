@@ -77,6 +77,9 @@ class Selection(msgspec.Struct, frozen=True):
     reason: str
     #: Rows compared; None for comparisons older than this field.
     rows: int | None = None
+    #: Calibration error of the new version on the compared rows, each under a fit without it: see
+    #: `recalib.fitting.validation_error`.
+    calibration_error: MetricValue | None = None
 
 
 class CandidateResult(msgspec.Struct, frozen=True):
@@ -143,6 +146,8 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     fit: FitSummary
     #: On the fitted data, `before` and `after` the map; in sample, so slightly optimistic.
     metrics: dict[str, dict[str, MetricValue]] = {}
+    #: On the fitted data, if it was measured; see `recalib.fitting.validation_error`.
+    calibration_error: MetricValue | None = None
     #: The reference for served confidences; None for fits older than this field.
     confidences: ConfidenceHistogram | None = None
     selection: Selection | None = None

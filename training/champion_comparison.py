@@ -18,12 +18,12 @@ from recalib.calibrator import Calibrator
 from recalib.card import Selection
 from recalib.errors import CorruptError, NotFoundError
 from recalib.fitting.cross_validation import Candidate, Refit, compare_by_cross_validation
-from recalib.fitting.fit import configure_pair
+from recalib.fitting.fit import candidate_of, configure_pair
 from recalib.fitting.row_digests import Digests, decode_digests
 from recalib.registry import Dataset, ExpectedVersion, Model, Registry
 from training.dataset_rows import DatasetRows, read_rows
 
-__all__ = ["Champion", "candidate_of", "compare_with_champion", "find_champion"]
+__all__ = ["Champion", "compare_with_champion", "find_champion"]
 
 log = logging.getLogger(__name__)
 
@@ -105,7 +105,7 @@ def compare_with_champion(
     ----------
     progress: called with the number of finished folds and the number of folds.
     """
-    candidate = candidate_of(calibrator)
+    candidate = candidate_of(calibrator.card)
     if champion.calibrator is None:
         plan: _Plan | str = _Plan(Candidate(*configure_pair("identity", "nll", {})))
     else:
@@ -121,13 +121,6 @@ def compare_with_champion(
         candidate, plan.reference, rows.logits, rows.labels, rows=plan.rows, progress=progress
     )
     return msgspec.structs.replace(selection, reason=f"{selection.reason}{plan.remark}")
-
-
-def candidate_of(calibrator: Calibrator) -> Candidate:
-    """Return the map and the objective of a calibrator, with their options."""
-    card = calibrator.card
-    options = card.objective_options | card.options
-    return Candidate(*configure_pair(card.map, card.objective, options))
 
 
 def _plan(
@@ -152,7 +145,7 @@ def _plan(
     on_unseen = f"; on the {unseen:,} of {total:,} rows that {name} was not fitted on"
     if 2 * unseen >= total:
         return _Plan(calibrator, ~seen, on_unseen)
-    candidate, refit = candidate_of(calibrator), None
+    candidate, refit = candidate_of(calibrator.card), None
     if np.isin(digests, rows.digests).all():
         refit = Refit(candidate, rows.logits[seen], rows.labels[seen], np.flatnonzero(seen))
     else:
@@ -179,7 +172,7 @@ def _plan_without_digests(name: str, calibrator: Calibrator, rows: DatasetRows) 
             f"them; {_ADVICE}"
         )
     remark = f"; the rows of {name} are not recorded, so both are fitted to these rows in folds"
-    return _Plan(candidate_of(calibrator), None, remark)
+    return _Plan(candidate_of(calibrator.card), None, remark)
 
 
 def _own_rows(

@@ -11,6 +11,7 @@ from recalib.card import DataSummary, Selection
 from recalib.decoding import converted
 from recalib.errors import ConflictError, InputError
 from recalib.fitting.fit import fit
+from recalib.fitting.validation_error import validation_warnings
 from recalib.registry import ExpectedVersion, Model
 from training.champion_comparison import compare_with_champion, find_champion
 from training.dataset_rows import read_rows
@@ -98,6 +99,10 @@ def _publish(
     """Publish the version, promote it and finish the job, atomically."""
     context.progress(0.95, "publishing")
     card = msgspec.structs.replace(calibrator.card, selection=selection, model=model.name)
+    monitoring = model.monitoring
+    warnings = validation_warnings(
+        card, "this version", tolerance=monitoring.tolerance, objective=monitoring.objective
+    )
     if_better = request.promote == "if_better"
     promote = selection.better if if_better else bool(request.promote)
     reason = selection.reason if if_better else "as requested"
@@ -109,7 +114,7 @@ def _publish(
         promote_alias=_CHAMPION if promote else None,
         reason=reason,
         expected=expected if if_better else None,
-        result={"promoted": promote, "reason": reason, "map": card.map},
+        result={"promoted": promote, "reason": reason, "map": card.map, "warnings": warnings},
     )
 
 

@@ -16,11 +16,14 @@ from recalib.calibrator import Calibrator
 from recalib.card import Card, DataSummary
 from recalib.decoding import converted
 from recalib.errors import ConflictError, RecalibError, UnavailableError
-from recalib.fitting.fit import fit
+from recalib.fitting.fit import candidate_of, fit
 from recalib.fitting.row_digests import encode_digests, row_digests
+from recalib.fitting.validation_error import validation_warnings
+from recalib.options import options_of
 from recalib.registry import Candidate, Model, MonitorRow, Transaction
 from recalib.registry.job_kinds import REFIT
 from training.logit_samples import LabelledSample, read_labelled_sample
+from training.refit_map import choose_map, refused_maps
 from training.worker import JobContext
 
 __all__ = ["refit_is_due", "request_refit", "run_refit"]
@@ -75,6 +78,8 @@ def run_refit(context: JobContext) -> None:
         row = tx.monitors.find(model, champion.version)
         card = converted(tx.calibrators.get(model, champion.version).card, Card)
         undecided = tx.candidates.undecided(model)
+        is_stale = row is not None and row.status["state"] == "stale"
+        refused = refused_maps(tx, model, champion.version, card) if is_stale else None
         now = tx.clock()
     if undecided is not None:
         reason = f"candidate {undecided.version} is being compared with the champion"
@@ -88,7 +93,7 @@ def run_refit(context: JobContext) -> None:
         _finish_without_candidate(context, model, champion.version, _too_few(rows, model, onset))
         return
     try:
-        calibrator = _fit_candidate(context, model, card, rows)
+        calibrator = _fit_candidate(context, model, card, rows, refused)
     except UnavailableError:
         raise
     except RecalibError as error:
@@ -140,24 +145,33 @@ def _timestamp(seconds: float) -> str:
 
 
 def _fit_candidate(
-    context: JobContext, model: Model, card: Card, rows: LabelledSample
+    context: JobContext,
+    model: Model,
+    card: Card,
+    rows: LabelledSample,
+    refused: dict[str, str] | None,
 ) -> Calibrator:
+    """Fit the champion's map, or one that `choose_map` selects if `refused` is not None."""
+
     def report(stage: str, iteration: int, value: float) -> None:
         context.progress(0.3, f"fitting {stage}: iteration {iteration}, objective {value:.5f}")
         context.check_cancelled()
 
+    candidate, choice = candidate_of(card), None
+    if refused is not None:
+        candidate, choice = choose_map(card, refused, rows, report)
     calibrator = fit(
         rows.logits,
         rows.labels,
-        card.map,
-        card.objective,
+        candidate.map.name,
+        candidate.objective.name,
         class_labels=model.labels,
         measure=True,
         data=DataSummary(rows=len(rows), name="kept logits"),
         progress=report,
-        **(card.objective_options | card.options),
+        **(options_of(candidate.objective) | options_of(candidate.map)),
     )
-    named = msgspec.structs.replace(calibrator.card, model=model.name)
+    named = msgspec.structs.replace(calibrator.card, model=model.name, choice=choice)
     return Calibrator(calibrator.parameters, named)
 
 
@@ -172,6 +186,12 @@ def _publish(
 ) -> None:
     card, rows = calibrator.card, calibrator.card.data.rows
     reason = f"{context.payload['reason']}: fitted {card.map} on {rows} kept predictions"
+    if card.choice is not None:
+        reason += f"; {card.choice.reason}"
+    monitoring = model.monitoring
+    warnings = validation_warnings(
+        card, "the candidate", tolerance=monitoring.tolerance, objective=monitoring.objective
+    )
     with context.finishing() as tx:
         version = tx.calibrators.publish(
             context.lease,
@@ -189,8 +209,9 @@ def _publish(
         _drop_proven_candidate(tx, model, actor, version)
         tx.candidates.add(model, candidate)
         tx.monitors.record(model, version, "refitted", actor, reason, {"rows": rows})
-        result: dict[str, Any] = {"model": model.name, "version": version, "candidate": True}
-        tx.jobs.succeed(context.lease, {**result, "reason": reason})
+        result = {"model": model.name, "version": version, "candidate": True}
+        result |= {"map": card.map, "reason": reason, "warnings": warnings}
+        tx.jobs.succeed(context.lease, result)
     fields = {"action": "refitted", "model": model.name, "version": version}
     log.info("Model %s has candidate %d: %s.", model.name, version, reason, extra=fields)
 

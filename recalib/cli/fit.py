@@ -53,8 +53,10 @@ def fit(
     from recalib import files
     from recalib.api import load
     from recalib.card import DataSummary
+    from recalib.drift import MonitorOptions
     from recalib.fitting.fit import fit as fit_calibrator
     from recalib.fitting.fit import resolve_fit
+    from recalib.fitting.validation_error import validation_warnings
 
     check_output_path("output", output, data)
     options = _parse_options(option or [])
@@ -83,11 +85,16 @@ def fit(
         )
     calibrator.save(output)
     card = calibrator.card
+    monitoring = MonitorOptions()
+    about_monitoring = validation_warnings(
+        card, "this calibrator", tolerance=monitoring.tolerance, objective=monitoring.objective
+    )
     if json_output:
         parameters = {name: value.tolist() for name, value in calibrator.parameters.items()}
-        print_json({"output": str(output), "parameters": parameters, "card": card.to_dict()})
+        answer = {"output": str(output), "parameters": parameters, "card": card.to_dict()}
+        print_json({**answer, "warnings": about_monitoring})
         return
-    for message in (*card.fit.bounds_reached, *card.fit.warnings):
+    for message in (*card.fit.bounds_reached, *card.fit.warnings, *about_monitoring):
         warn(message)
     if card.choice is not None:
         say(candidates_table(card.choice))

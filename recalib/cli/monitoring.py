@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from recalib.cli.arguments import JsonOutput, ModelName, ServerUrl
-from recalib.terminal import narrow_table, print_json, say
+from recalib.terminal import narrow_table, print_json, say, warn
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -39,6 +39,8 @@ def monitoring(model: ModelName, server: ServerUrl, json_output: JsonOutput = Fa
     since = "" if status.since is None else f" since {_format_time(status.since)}"
     say(f"{status.model}, {version}: {status.state}{since}")
     say(f"{status.reason}")
+    for message in status.warnings:
+        warn(message)
     if status.assessed_at is not None:
         say(f"last assessed {_format_time(status.assessed_at)}; {_evidence(status)}")
         say(_window(status.evidence))

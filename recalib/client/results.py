@@ -51,6 +51,8 @@ class Model(msgspec.Struct, frozen=True):
     labels: tuple[str, ...] | None
     created_at: datetime
     monitoring: dict[str, Any] = {}
+    #: After a change of the settings: why the champion cannot stay fresh under them.
+    warnings: tuple[str, ...] = ()
 
 
 class Estimate(msgspec.Struct, frozen=True):
@@ -97,6 +99,8 @@ class Alias(msgspec.Struct, frozen=True):
     model: str
     version: int
     updated_at: datetime
+    #: After a promotion: why the version cannot stay fresh under the monitoring settings.
+    warnings: tuple[str, ...] = ()
 
 
 class AliasChange(msgspec.Struct, frozen=True):
@@ -237,6 +241,8 @@ class Monitoring(msgspec.Struct, frozen=True):
     candidate: Candidate | None = None
     captured_rows: int = 0
     may_be_selection: bool = False
+    #: Why the champion cannot stay fresh under the settings, and what to do.
+    warnings: tuple[str, ...] = ()
 
 
 class Readiness(msgspec.Struct, frozen=True):

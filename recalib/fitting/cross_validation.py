@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Self
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,6 +19,7 @@ from recalib.calibrator import Calibrator
 from recalib.card import Selection
 from recalib.fitting.problem import Problem, Progress, Solution
 from recalib.fitting.solvers import solve
+from recalib.fitting.validation_error import calibration_error
 from recalib.maps import Map, Parameters
 from recalib.objectives import Objective
 from recalib.ops import NumpyOps
@@ -96,10 +99,27 @@ class Refit:
 
 @dataclass(frozen=True)
 class HeldOutScores:
-    """Proper scores of each row under a fit to the other folds; each (N,)."""
+    """Scores of each row under a fit to the other folds; each (N,)."""
 
     nll: NDArray[np.float64]
     brier: NDArray[np.float64]
+    #: Of the predicted class, and whether it is the label.
+    confidence: NDArray[np.float64]
+    correct: NDArray[np.bool_]
+
+    @classmethod
+    def empty(cls, rows: int) -> Self:
+        """Return scores of undefined values."""
+        return cls(np.empty(rows), np.empty(rows), np.empty(rows), np.empty(rows, np.bool_))
+
+    def set(self, rows: NDArray[np.bool_], scores: HeldOutScores) -> None:
+        """Assign the scores of the rows that a mask (N,) selects."""
+        for field in fields(self):
+            getattr(self, field.name)[rows] = getattr(scores, field.name)
+
+    def subset(self, rows: NDArray[np.bool_]) -> Self:
+        """Return the scores of the rows that a mask (N,) selects."""
+        return type(self)(*(getattr(self, field.name)[rows] for field in fields(self)))
 
 
 def compare_by_cross_validation(
@@ -155,7 +175,9 @@ def compare_by_cross_validation(
             reference, logits, labels, folds, on_fold=lambda fold: on_fold(count + fold)
         )
     unknown = _incomparable(ours.nll, labels[compared])
-    return _verdict(ours.nll, theirs.nll, count, candidate.name, name, unknown)
+    selection = _verdict(ours.nll, theirs.nll, count, candidate.name, name, unknown)
+    error = calibration_error(ours.confidence, ours.correct)
+    return msgspec.structs.replace(selection, calibration_error=error)
 
 
 def held_out(
@@ -182,7 +204,7 @@ def held_out(
     if isinstance(refit, Candidate):
         refit = Refit(refit, logits, labels, np.arange(len(labels)))
     own_folds = np.where(refit.positions < 0, _NO_FOLD, folds[refit.positions])
-    nll, brier = np.empty(len(labels)), np.empty(len(labels))
+    scores = HeldOutScores.empty(len(labels))
     for fold in range(count):
         out, training = folds == fold, own_folds != fold
         training_weights = None if weights is None else weights[training]
@@ -190,12 +212,10 @@ def held_out(
         fit = refit.candidate.fitted(
             refit.logits[training], refit.labels[training], training_weights, fold_progress
         )
-        scores = _scored(refit.candidate.map, fit.parameters, logits[out], labels[out])
-        nll[out], brier[out] = scores.nll, scores.brier
+        scores.set(out, _scored(refit.candidate.map, fit.parameters, logits[out], labels[out]))
         if on_fold is not None:
             on_fold(fold + 1)
-    has_fold = folds >= 0
-    return HeldOutScores(nll[has_fold], brier[has_fold])
+    return scores.subset(folds >= 0)
 
 
 def _titled(progress: Progress | None, title: str) -> Progress | None:
@@ -273,15 +293,18 @@ def _scored(map: Map, parameters: Parameters, logits: Floats, labels: Integers) 
     """Return the scores of rows (N, K), computed in blocks."""
     ops = NumpyOps()
     constants = map.constants(ops, parameters)
-    nll, brier = np.empty(len(labels)), np.empty(len(labels))
+    scores = HeldOutScores.empty(len(labels))
     step = max(1, _BLOCK // logits.shape[1])
     for start in range(0, len(labels), step):
         rows = slice(start, start + step)
         z = logits[rows].astype(np.float64, copy=False)
         log_p = map.log_probabilities(ops, z, constants)
         # The limit is for mixtures whose terms all underflow: p < 1e-323 is not 0.
-        nll[rows] = np.minimum(-ops.pick(log_p, labels[rows]), 750.0)
-        errors = np.exp(log_p)
+        scores.nll[rows] = np.minimum(-ops.pick(log_p, labels[rows]), 750.0)
+        probabilities = np.exp(log_p)
+        scores.confidence[rows] = probabilities.max(axis=1)
+        scores.correct[rows] = probabilities.argmax(axis=1) == labels[rows]
+        errors = probabilities
         errors[np.arange(len(z)), labels[rows]] -= 1
-        brier[rows] = np.einsum("ij,ij->i", errors, errors)
-    return HeldOutScores(nll, brier)
+        scores.brier[rows] = np.einsum("ij,ij->i", errors, errors)
+    return scores

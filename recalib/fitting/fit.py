@@ -32,13 +32,14 @@ from recalib.fitting.auto import AUTO, Auto, choose
 from recalib.fitting.cross_validation import Candidate
 from recalib.fitting.problem import Problem, Progress
 from recalib.fitting.solvers import check_pair, solve
+from recalib.fitting.validation_error import calibration_error
 from recalib.inputs import class_indices, column_names, score_matrix
 from recalib.maps import MAPS, Map, Parameters
 from recalib.metrics.evaluate import evaluate
 from recalib.objectives import OBJECTIVES, Objective
 from recalib.options import configure, options_of, unknown_name
 
-__all__ = ["AutoPolicy", "check_data", "configure_pair", "fit", "resolve_fit"]
+__all__ = ["AutoPolicy", "candidate_of", "check_data", "configure_pair", "fit", "resolve_fit"]
 
 #: The largest number of reached bounds in a card.
 _MAX_TEXTS = 10
@@ -194,6 +195,12 @@ def configure_pair(map: str, objective: str, options: Mapping[str, Any]) -> tupl
     return the_map, the_objective
 
 
+def candidate_of(card: Card) -> Candidate:
+    """Return the map and the objective of a card, with their options."""
+    options = card.objective_options | card.options
+    return Candidate(*configure_pair(card.map, card.objective, options))
+
+
 def _objective_of(name: str, options: Mapping[str, Any]) -> tuple[Objective, dict[str, Any]]:
     """Return the objective with its options, and the remaining options."""
     known = getattr(OBJECTIVES.get(name), "__dataclass_fields__", {})
@@ -253,9 +260,11 @@ def _described(
 ) -> Calibrator:
     """Return the calibrator with its confidences, and metrics if asked for, in its card."""
     metrics: dict[str, dict[str, MetricValue]] = {}
+    error = None
     if measure:
         after = calibrator.predict_float64(logits)
         confidences = after.max(axis=1)
+        error = calibration_error(confidences, after.argmax(axis=1) == labels)
         measurements = {
             "before": evaluate(labels, logits=logits, level=0.95),
             "after": evaluate(labels, probabilities=after, level=0.95),
@@ -272,5 +281,7 @@ def _described(
     else:
         confidences = calibrator.predict_float32(logits).max(axis=1).astype(np.float64)
     histogram = reference_histogram(confidences)
-    card = msgspec.structs.replace(calibrator.card, metrics=metrics, confidences=histogram)
+    card = msgspec.structs.replace(
+        calibrator.card, metrics=metrics, calibration_error=error, confidences=histogram
+    )
     return Calibrator(calibrator.parameters, card)

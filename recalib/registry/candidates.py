@@ -40,6 +40,13 @@ class Candidates(Queries):
         row = result.one_or_none()
         return None if row is None else Candidate(**row._mapping)
 
+    def against(self, model: Model, champion: int) -> list[Candidate]:
+        """Return the candidates that were compared with this champion, oldest first."""
+        rows = self._connection.execute(
+            _select(model).where(_TABLE.c.champion == champion).order_by(_TABLE.c.version)
+        )
+        return [Candidate(**row._mapping) for row in rows]
+
     def add(self, model: Model, candidate: Candidate) -> None:
         """Add a candidate; `ConflictError` if another is in comparison."""
         self._insert(

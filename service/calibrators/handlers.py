@@ -27,8 +27,9 @@ from service.calibrators.schemas import (
 from service.idempotency import run_once
 from service.pagination import decode_cursor, next_cursor
 from service.schemas.job import Job
-from service.serving.loaded_calibrators import LoadedCalibrators
+from service.serving.loaded_calibrators import CHAMPION, LoadedCalibrators
 from service.times import iso
+from service.validation_warnings import warnings_of
 
 __all__ = [
     "create_calibrator",
@@ -129,14 +130,20 @@ async def set_alias(
         calibrators.Calibrator.from_bytes(get_parameters(registry, model, change.version))
         with registry.transaction() as tx:
             owner = tx.models.get(model)
-            point = partial(tx.aliases.set, owner, alias, change.version, actor, change.reason)
             scope = f"set_alias {model} {alias}"
-            return run_once(tx, key, scope, change, 200, Alias, lambda: Alias.of(point()))
+            point = partial(_point, tx, owner, alias, change, actor)
+            return run_once(tx, key, scope, change, 200, Alias, point)
 
     answer = await to_thread.run_sync(act)
     # Other server processes follow within `refresh_seconds`.
     await to_thread.run_sync(loaded.refresh)
     return answer
+
+
+def _point(tx: Transaction, model: Model, alias: str, change: AliasSet, actor: str) -> Alias:
+    row = tx.aliases.set(model, alias, change.version, actor, change.reason)
+    # Only the champion is monitored.
+    return Alias.of(row, warnings_of(tx, model, row.version) if alias == CHAMPION else ())
 
 
 def get_alias_history(tx: Transaction, model: str, alias: str, limit: int) -> AliasHistory:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -93,15 +94,21 @@ class Alias(BaseModel):
     model: str
     version: int
     updated_at: str
+    warnings: list[str] = Field(
+        [],
+        description="After a promotion: why the version cannot stay fresh under the model's "
+        "monitoring settings, and what to do.",
+    )
 
     @classmethod
-    def of(cls, row: registry.Alias) -> Alias:
+    def of(cls, row: registry.Alias, warnings: Sequence[str] = ()) -> Alias:
         """Return the wire form of an alias."""
         return cls(
             alias=row.alias,
             model=row.model,
             version=row.version,
             updated_at=iso(row.changed_at),
+            warnings=list(warnings),
         )
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import Counter
 
 from recalib.errors import InputError
+from recalib.registry import Model as ModelRow
 from recalib.registry import Transaction
 from service.idempotency import run_once
 from service.models.schemas import ModelCreate, ModelPage
 from service.pagination import decode_cursor, next_cursor
 from service.schemas.model import Model
+from service.validation_warnings import warnings_of
 
 __all__ = ["create_model", "get_model", "list_models"]
 
@@ -46,11 +48,15 @@ def get_model(tx: Transaction, name: str) -> Model:
 def _create(tx: Transaction, request: ModelCreate, actor: str) -> Model:
     classes, monitoring = request.classes, request.monitoring.monitoring()
     if isinstance(classes, int):
-        return Model.of(tx.models.create(request.name, None, classes, actor, monitoring))
+        return _answer(tx, tx.models.create(request.name, None, classes, actor, monitoring))
     label, times = Counter(classes).most_common(1)[0]
     if times > 1:
         raise InputError(
             "classes", found=f"label {label!r} {times} times", accepted="labels that differ"
         )
     labels = tuple(classes)
-    return Model.of(tx.models.create(request.name, labels, len(labels), actor, monitoring))
+    return _answer(tx, tx.models.create(request.name, labels, len(labels), actor, monitoring))
+
+
+def _answer(tx: Transaction, model: ModelRow) -> Model:
+    return Model.of(model, warnings_of(tx, model, None))

@@ -27,6 +27,7 @@ from service.schemas.model import Model
 from service.schemas.monitoring_settings import MonitoringSettings
 from service.serving.loaded_calibrators import CHAMPION
 from service.times import iso
+from service.validation_warnings import warnings_of
 
 __all__ = ["create_refit", "drop_candidate", "get_monitoring", "set_monitoring"]
 
@@ -85,6 +86,7 @@ def get_monitoring(tx: Transaction, model: str) -> MonitoringReport:
         ],
         candidate=_candidate(tx.candidates.latest(owner)),
         captured_rows=tx.captures.totals(owner)[0],
+        warnings=warnings_of(tx, owner, version),
     )
 
 
@@ -160,7 +162,10 @@ def set_monitoring(
     tx.models.get(model)
 
     def act() -> Model:
-        changed = Model.of(tx.models.set_monitoring(model, settings.monitoring()))
+        owner = tx.models.set_monitoring(model, settings.monitoring())
+        champion = tx.aliases.find(owner, CHAMPION)
+        version = None if champion is None else champion.version
+        changed = Model.of(owner, warnings_of(tx, owner, version))
         tx.audit.record(
             current_principal().name, "set_monitoring", model, model, settings.model_dump_json()
         )

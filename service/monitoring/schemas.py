@@ -112,3 +112,6 @@ class MonitoringReport(BaseModel):
     events: list[MonitoringEvent] = Field(description="Newest first.")
     candidate: CandidateReport | None
     captured_rows: int = Field(description="Predictions whose logits are kept for refitting.")
+    warnings: list[str] = Field(
+        description="Why the champion cannot stay fresh under the settings, and what to do."
+    )

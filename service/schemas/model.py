@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pydantic import BaseModel, Field
 
 from recalib import registry
@@ -19,9 +21,14 @@ class Model(BaseModel):
     labels: list[str] | None = Field(description="Names of the classes, where they were given.")
     created_at: str = Field(description="ISO 8601, UTC.")
     monitoring: MonitoringSettings = MonitoringSettings()
+    warnings: list[str] = Field(
+        [],
+        description="After a change of the monitoring settings: why the champion cannot stay fresh "
+        "under them, and what to do.",
+    )
 
     @classmethod
-    def of(cls, model: registry.Model) -> Model:
+    def of(cls, model: registry.Model, warnings: Sequence[str] = ()) -> Model:
         """Return the wire form of a model."""
         return cls(
             name=model.name,
@@ -29,4 +36,5 @@ class Model(BaseModel):
             labels=list(model.labels) if model.labels is not None else None,
             created_at=iso(model.created_at),
             monitoring=MonitoringSettings.of(model.monitoring),
+            warnings=list(warnings),
         )

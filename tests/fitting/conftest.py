@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-__all__ = ["draw"]
+__all__ = ["draw", "draw_with_wrong_labels"]
 
 
 def draw(
@@ -24,3 +24,13 @@ def draw(
 def known() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """2,000 rows of 6 classes with temperature 2."""
     return draw(2000, 6, 2.0)
+
+
+def draw_with_wrong_labels(
+    rows: int, classes: int, share: float, seed: int = 0
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Calibrated logits whose labels are random in `share` of the rows: no temperature fits."""
+    logits, labels = draw(rows, classes, 1.0, seed)
+    rng = np.random.default_rng(seed + 1)
+    random = rng.integers(0, classes, rows)
+    return logits, np.where(rng.random(rows) < share, random, labels)

@@ -1,0 +1,30 @@
+"""Warnings about a version that cannot stay fresh under the monitoring settings of its model."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import msgspec
+
+from recalib.card import Card
+from recalib.decoding import converted
+from recalib.fitting.validation_error import validation_warnings
+from recalib.registry import Model, Transaction
+
+__all__ = ["warnings_of"]
+
+
+def warnings_of(tx: Transaction, model: Model, version: int | None) -> list[str]:
+    """Return the warnings about a version; about the settings alone if it is None."""
+    card = None
+    if version is not None:
+        # A card that cannot be read must not prevent a promotion or new settings.
+        with suppress(msgspec.ValidationError):
+            card = converted(tx.calibrators.get(model, version).card, Card)
+    monitoring = model.monitoring
+    return validation_warnings(
+        card,
+        f"version {version}",
+        tolerance=monitoring.tolerance,
+        objective=monitoring.objective,
+    )

@@ -1,0 +1,161 @@
+"""A refit of a stale champion does not repeat a refused map while others were not tried."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+
+from recalib.card import Card, MetricValue
+from recalib.drift import ScoreTest
+from recalib.fitting.fit import fit
+from recalib.registry import Candidate, Registry
+from recalib.registry.job_kinds import REFIT
+from tests.fitting.conftest import draw, draw_with_wrong_labels
+from tests.training.test_refit_job import candidate, drifted, work
+from tests.training.watched import CAPTURING, a_champion, serve
+from training.logit_samples import LabelledSample
+from training.refit_map import choose_map, refused_maps
+
+__all__ = ["drifted"]
+
+pytestmark = pytest.mark.sqlite_only
+
+
+def quiet(stage: str, iteration: int, value: float) -> None: ...
+
+
+def sample(logits: Any, labels: Any) -> LabelledSample:
+    return LabelledSample(logits.astype(np.float32), labels, 0.0, len(labels))
+
+
+CARD = fit(*draw(500, 4, 3.0)).card
+#: Rows for which temperature scaling is best, and rows for which it is not.
+FITTING = sample(*draw(800, 4, 3.0))
+MISFIT = sample(*draw_with_wrong_labels(800, 4, 0.3))
+
+
+def with_error(card: Card, low: float) -> Card:
+    return msgspec.structs.replace(card, calibration_error=MetricValue(low + 0.01, low, 0.2))
+
+
+def test_auto_selects_the_map() -> None:
+    kept, choice = choose_map(CARD, {}, FITTING, quiet)
+    assert (kept.map.name, choice.map) == ("temperature", "temperature")
+    other, choice = choose_map(CARD, {}, MISFIT, quiet)
+    assert other.map.name == choice.map == "ensemble_temperature"
+
+
+def test_refused_map_is_replaced_by_the_best_of_the_others() -> None:
+    refused = {"temperature": "candidate 2 was no better than version 1"}
+    chosen, choice = choose_map(CARD, refused, FITTING, quiet)
+    results = {result.map: result for result in choice.candidates}
+    assert chosen.map.name != "temperature"
+    others = [
+        result.nll.value for map, result in results.items() if map not in refused and result.nll
+    ]
+    best = results[chosen.map.name].nll
+    assert best is not None
+    assert best.value == min(others)
+    assert "temperature was refused: candidate 2" in choice.reason
+    assert [map for map, result in results.items() if result.chosen] == [chosen.map.name]
+
+
+def test_refused_map_is_repeated_when_no_other_is_left() -> None:
+    _, choice = choose_map(CARD, {}, FITTING, quiet)
+    refused = {result.map: "it was no better" for result in choice.candidates}
+    chosen, choice = choose_map(CARD, refused, FITTING, quiet)
+    assert chosen.map.name == "temperature"
+    assert choice.reason.endswith("but no other map is left")
+
+
+def test_champions_own_options_compete() -> None:
+    """A map that may change predictions competes only after a champion that may, too."""
+    card = fit(*draw(500, 4, 3.0), map="vector").card
+    _, choice = choose_map(card, {}, FITTING, quiet)
+    maps = {result.map for result in choice.candidates}
+    assert {"vector", "structured_matrix"} <= maps
+    _, choice = choose_map(CARD, {}, FITTING, quiet)
+    assert "structured_matrix" not in {result.map for result in choice.candidates}
+
+
+def test_maps_are_refused_by_their_error_and_by_comparisons(registry: Registry) -> None:
+    model = a_champion(registry, CAPTURING)
+    lost, undecided = ScoreTest(), ScoreTest()
+    lost.update(np.zeros(3_000), np.full(3_000, 0.5))
+    assert lost.verdict == "no better"
+    states = [(lost, "dropped"), (undecided, "dropped"), (lost, "promoted")]
+    with registry.transaction() as tx:
+        for map, (test, verdict) in zip(("beta", "isotonic", "spline"), states, strict=True):
+            card = msgspec.structs.replace(CARD, map=map).to_dict()
+            version = publish(tx, model, card)
+            tx.candidates.add(
+                model, Candidate(version, 1, 0, 0, 0, 0.05, test.state(), verdict, None)
+            )
+        assert set(refused_maps(tx, model, 1, CARD)) == {"beta"}
+        refused = refused_maps(tx, model, 1, with_error(CARD, 0.03))
+        assert set(refused) == {"temperature", "beta"}
+        assert set(refused_maps(tx, model, 2, with_error(CARD, 0.01))) == set()
+
+
+def publish(tx: Any, model: Any, card: dict[str, Any]) -> int:
+    job = tx.jobs.enqueue("fit", {})
+    lease = tx.jobs.claim("w", ["fit"], 60.0)
+    version: int = tx.calibrators.publish(lease, model, None, card, b"numbers", None, "")
+    tx.jobs.succeed(lease, {})
+    assert job.id == lease.job.id
+    return version
+
+
+def test_refit_of_a_stale_champion_says_which_map_and_why(registry: Registry, drifted: Any) -> None:
+    """The drift is one of temperature, so temperature scaling is fitted again, and wins."""
+    work(registry)
+    with registry.reading() as tx:
+        job = tx.jobs.latest(drifted, REFIT)
+        card: Any = tx.calibrators.get(drifted, 2).card
+    assert job is not None
+    assert job.result is not None
+    assert job.result["map"] == card["map"] == card["choice"]["map"]
+    assert "temperature: no other map is clearly better" in job.result["reason"]
+    assert job.result["warnings"] == []
+
+
+def test_second_refit_fits_another_map(registry: Registry, drifted: Any) -> None:
+    """The first candidate was no better than the champion."""
+    work(registry)
+    first = candidate(registry, drifted)
+    test = ScoreTest(alpha=first.alpha)
+    test.update(np.zeros(3_000), np.full(3_000, 0.5))
+    with registry.transaction() as tx:
+        dropped = replace(first, turn=first.turn + 1, state=test.state(), verdict="dropped")
+        tx.candidates.save(drifted, dropped)
+        payload = {"model": drifted.name, "reason": "the calibrator is stale"}
+        tx.jobs.enqueue(REFIT, payload, model=drifted)
+    work(registry, REFIT)
+    with registry.reading() as tx:
+        job = tx.jobs.latest(drifted, REFIT)
+        maps = [tx.calibrators.get(drifted, version).card["map"] for version in (1, 2, 3)]
+    assert maps[:2] == ["temperature", "temperature"]
+    assert maps[2] != "temperature"
+    assert job is not None
+    assert job.result is not None
+    assert job.result["map"] == maps[2]
+    assert "candidate 2 was no better than version 1" in job.result["reason"]
+
+
+def test_requested_refit_of_a_champion_that_is_not_stale_keeps_its_map(
+    registry: Registry,
+) -> None:
+
+    model = a_champion(registry, replace(CAPTURING, refit="manual"))
+    serve(registry, model, ago=4_000, temperature=3.0, rows=600)
+    with registry.transaction() as tx:
+        payload = {"model": model.name, "reason": "requested"}
+        tx.jobs.enqueue(REFIT, payload, model=model)
+    work(registry, REFIT)
+    with registry.reading() as tx:
+        card: Any = tx.calibrators.get(model, 2).card
+    assert (card["map"], card["choice"]) == ("temperature", None)

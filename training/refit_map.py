@@ -1,0 +1,95 @@
+"""Which map a refit of a stale champion fits.
+
+The policy `auto` selects it, and a map that the evidence has refused is fitted again only when no
+other is left. Two things refuse a map: the champion's calibration error on its own validation data
+exceeded the tolerance, so no drift explains that it is stale; or a candidate with this map was
+dropped, because it was no better than the same champion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from recalib.card import AutoChoice, Card
+from recalib.decoding import converted
+from recalib.drift import ScoreTest
+from recalib.fitting.auto import Auto, choose
+from recalib.fitting.cross_validation import Candidate
+from recalib.fitting.fit import candidate_of, check_data
+from recalib.fitting.problem import Progress
+from recalib.fitting.validation_error import exceeds_tolerance
+from recalib.registry import Model, Transaction
+from training.logit_samples import LabelledSample
+
+__all__ = ["choose_map", "refused_maps"]
+
+
+def refused_maps(tx: Transaction, model: Model, version: int, card: Card) -> dict[str, str]:
+    """Return the maps that the evidence has refused as successors of champion `version`.
+
+    Each map has the reason.
+    """
+    refused = {}
+    if exceeds_tolerance(card, model.monitoring.tolerance):
+        refused[card.map] = (
+            f"the calibration error of version {version} exceeded the tolerance on its own "
+            "validation data"
+        )
+    for candidate in tx.candidates.against(model, version):
+        if candidate.verdict == "dropped" and _is_no_better(candidate.state, candidate.alpha):
+            map = converted(tx.calibrators.get(model, candidate.version).card, Card).map
+            refused[map] = f"candidate {candidate.version} was no better than version {version}"
+    return refused
+
+
+def choose_map(
+    card: Card, refused: Mapping[str, str], rows: LabelledSample, progress: Progress
+) -> tuple[Candidate, AutoChoice]:
+    """Return the candidate to fit after the champion with this card, and the reason.
+
+    The candidates are those of `auto` with the champion's objective, and the champion's own map.
+    Maps that may change predictions compete only if the champion's may, too.
+    """
+    own = candidate_of(card)
+    preserve = own.map.preserves_accuracy
+    candidates = {
+        candidate.map.name: candidate for candidate in Auto(preserve).candidates(own.objective)
+    }
+    candidates[own.map.name] = own
+    logits, labels = check_data(rows.logits, rows.labels, "logits")
+    winner, choice = choose(
+        list(candidates.values()), logits, labels, preserve_accuracy=preserve, progress=progress
+    )
+    if winner.map.name not in refused:
+        return winner, choice
+    others = {
+        result.map: result.nll.value
+        for result in choice.candidates
+        if result.nll is not None and result.map in candidates and result.map not in refused
+    }
+    reason = f"{winner.name} was refused: {refused[winner.map.name]}"
+    if not others:
+        note = f"{choice.reason}; {reason}, but no other map is left"
+        return winner, msgspec.structs.replace(choice, reason=note)
+    name = min(others, key=lambda map: others[map])
+    return candidates[name], msgspec.structs.replace(
+        choice,
+        map=name,
+        objective=candidates[name].objective.name,
+        reason=f"{name}: the lowest NLL on held-out folds of the maps that are left; {reason}",
+        candidates=tuple(
+            msgspec.structs.replace(result, chosen=result.map == name)
+            for result in choice.candidates
+        ),
+    )
+
+
+def _is_no_better(state: dict[str, Any], alpha: float) -> bool:
+    """Whether the comparison ended with this verdict, not by a user or for another reason."""
+    test = ScoreTest(alpha=alpha)
+    if state:
+        test.restore(state)
+    return test.verdict == "no better"
