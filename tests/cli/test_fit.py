@@ -12,6 +12,7 @@ from recalib.arrays import log_probabilities
 from recalib.metrics.evaluate import evaluate
 from tests.cli.running import LABELS, LOGITS, Cli
 from tests.files.examples import write_npz
+from tests.fitting.conftest import draw_with_wrong_labels
 
 
 def test_warnings_go_to_standard_error(cli: Cli) -> None:
@@ -22,6 +23,16 @@ def test_warnings_go_to_standard_error(cli: Cli) -> None:
     assert "warning" not in result.out
     card = cli("fit", "few.npz", "-o", "t.calib", "--json").json["card"]
     assert card["fit"]["warnings"] == ["2 of 4 classes never occur in the labels: 2, 3"]
+
+
+def test_error_above_the_tolerance_of_monitoring_is_a_warning(cli: Cli) -> None:
+    rows = draw_with_wrong_labels(1_000, 4, 0.3)
+    cli.write("misfit.npz", write_npz(*rows))
+    text = cli("fit", "misfit.npz", "-o", "t.calib").err
+    assert "this calibrator (temperature) on its own validation data is" in text
+    (warning,) = cli("fit", "misfit.npz", "-o", "t.calib", "--json").json["warnings"]
+    assert warning in text
+    assert cli("fit", "misfit.npz", "-o", "t.calib", "--map", "auto").err == ""
 
 
 def test_input_probabilities(cli: Cli) -> None:
