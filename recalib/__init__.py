@@ -12,21 +12,43 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from recalib.api import evaluate, load
+    from recalib.api import (
+        classwise_diagram,
+        confidence_histogram,
+        evaluate,
+        load,
+        reliability_diagram,
+        risk_coverage,
+    )
     from recalib.calibrator import Calibrator
     from recalib.fitting.fit import fit
     from recalib.onnx_fusion.fuse import fuse
 
-__all__ = ["Calibrator", "__version__", "evaluate", "fit", "fuse", "load"]
+__all__ = [
+    "Calibrator",
+    "__version__",
+    "classwise_diagram",
+    "confidence_histogram",
+    "evaluate",
+    "fit",
+    "fuse",
+    "load",
+    "reliability_diagram",
+    "risk_coverage",
+]
 
 __version__ = version("recalib")
 
 _MODULES = {
     "Calibrator": "recalib.calibrator",
+    "classwise_diagram": "recalib.api",
+    "confidence_histogram": "recalib.api",
     "evaluate": "recalib.api",
     "fit": "recalib.fitting.fit",
     "fuse": "recalib.onnx_fusion.fuse",
     "load": "recalib.api",
+    "reliability_diagram": "recalib.api",
+    "risk_coverage": "recalib.api",
 }
 
 

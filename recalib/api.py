@@ -1,39 +1,195 @@
-"""The public functions `evaluate` and `load`."""
+"""The public functions `evaluate` and `load`, and the pictures of arrays."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from numpy.typing import ArrayLike
 
+from recalib.arrays import check_labels, check_logits, check_probabilities
 from recalib.calibrator import Calibrator
+from recalib.errors import InputError
+from recalib.inputs import class_indices, column_names, score_matrix
+from recalib.metrics import Predictions
 from recalib.metrics.evaluate import evaluate as _evaluate
 
-__all__ = ["evaluate", "load"]
+if TYPE_CHECKING:
+    import altair as alt
+
+__all__ = [
+    "classwise_diagram",
+    "confidence_histogram",
+    "evaluate",
+    "load",
+    "reliability_diagram",
+    "risk_coverage",
+]
 
 
 def evaluate(
     labels: ArrayLike,
+    probabilities: Any = None,
     *,
-    logits: ArrayLike | None = None,
-    probabilities: ArrayLike | None = None,
-) -> dict[str, float]:
-    """Return every metric of predictions, by name.
+    logits: Any = None,
+    metrics: Iterable[str] | None = None,
+    bins: int = 15,
+    class_labels: tuple[str, ...] | None = None,
+    intervals: bool = False,
+    level: float = 0.95,
+) -> dict[str, Any]:
+    """Return metrics of predictions by name: numbers, or with `intervals` an `Estimate` each.
 
     Parameters
     ----------
-    labels: (N,), integers in [0, K).
-    logits: (N, K), or
-    probabilities: (N, K); exactly one of the two.
+    labels: (N,), integers in [0, K), truth values for two classes, or names, as in `recalib.fit`.
+    probabilities: (N, K), or (N,) of class 1 of 2; or
+    logits: (N, K), or the log-odds (N,) of class 1 of 2; exactly one of the two.
+    metrics: names in `recalib.metrics.METRICS`; by default all but the slow ones.
+    bins: the number of bins of binned metrics.
+    class_labels: names of the classes, if the labels are names.
+    intervals: whether to return `value`, `low`, `high`, `floor` and `floor_high` of each metric.
+    level: confidence of the intervals.
 
     Raises
     ------
-    InputError: invalid input, or both or neither of the two arrays.
+    InputError: invalid input, an unknown metric, or both or neither of the two arrays.
+
+    Examples
+    --------
+    >>> evaluate([0, 1, 1], [[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]], metrics=["accuracy"])
+    {'accuracy': 0.6666666666666666}
+    >>> estimates = evaluate(["no", "yes", "yes"], [0.2, 0.6, 0.7], intervals=True)
+    >>> estimates["ece"].low <= estimates["ece"].value <= estimates["ece"].high
+    True
     """
-    estimates = _evaluate(labels, logits=logits, probabilities=probabilities)
+    kind, scores = _one_of(logits, probabilities)
+    matrix = score_matrix(scores, kind, kind)
+    indices = _indices(labels, matrix, class_labels, scores)
+    estimates = _evaluate(
+        indices,
+        logits=matrix if kind == "logits" else None,
+        probabilities=matrix if kind == "probabilities" else None,
+        metrics=metrics,
+        bins=bins,
+        level=level if intervals else None,
+    )
+    if intervals:
+        return estimates
     return {name: estimate.value for name, estimate in estimates.items()}
 
 
 def load(path: str | os.PathLike[str]) -> Calibrator:
     """Read a parameter file; see `Calibrator.load`."""
     return Calibrator.load(path)
+
+
+def reliability_diagram(
+    labels: ArrayLike,
+    probabilities: Any = None,
+    *,
+    logits: Any = None,
+    bins: int = 15,
+    smooth: bool = False,
+) -> alt.HConcatChart:
+    """Return a reliability diagram: accuracy over confidence, with 95% intervals.
+
+    The result is an Altair chart: it shows itself in a notebook, `chart.save("diagram.png")` writes
+    a file, and `chart.to_dict()` returns the Vega-Lite specification. Needs `recalib[pictures]`.
+
+    Parameters
+    ----------
+    labels: as in `evaluate`.
+    probabilities: (N, K), or (N,) of class 1 of 2; or a dictionary of two such, by the title of the
+        panel, such as `{"before": ..., "after": ...}`.
+    logits: the same for logits; exactly one of the two.
+    bins: the number of bins, at most 100.
+    smooth: a curve with a band instead of bars.
+
+    Raises
+    ------
+    InputError: invalid input, or both or neither of the two arrays.
+
+    Examples
+    --------
+    >>> recalib.reliability_diagram(labels, calibrator.predict(logits))  # doctest: +SKIP
+    """
+    from recalib.reporting import plots
+
+    series = _series(labels, logits, probabilities)
+    return plots.reliability_diagram(series, bins=bins, smooth=smooth)
+
+
+def confidence_histogram(
+    labels: ArrayLike, probabilities: Any = None, *, logits: Any = None, bins: int = 15
+) -> alt.HConcatChart:
+    """Return a histogram of confidences of right and wrong rows; see `reliability_diagram`."""
+    from recalib.reporting import plots
+
+    return plots.confidence_histogram(_series(labels, logits, probabilities), bins=bins)
+
+
+def risk_coverage(
+    labels: ArrayLike, probabilities: Any = None, *, logits: Any = None
+) -> alt.LayerChart | alt.FacetChart:
+    """Return the error rate of the most confident rows over their share, for up to eight series.
+
+    Parameters and result are those of `reliability_diagram`.
+    """
+    from recalib.reporting import plots
+
+    return plots.risk_coverage(_series(labels, logits, probabilities))
+
+
+def classwise_diagram(
+    labels: ArrayLike,
+    probabilities: Any = None,
+    *,
+    logits: Any = None,
+    class_labels: tuple[str, ...] | None = None,
+    worst: int = 6,
+    bins: int = 15,
+) -> alt.ConcatChart:
+    """Return reliability diagrams of the `worst` calibrated classes; see `reliability_diagram`."""
+    from recalib.reporting import plots
+
+    ((_, predictions),) = _series(labels, logits, probabilities, class_labels).items()
+    return plots.classwise_diagram(predictions, classes=class_labels, worst=worst, bins=bins)
+
+
+def _one_of(logits: Any, probabilities: Any) -> tuple[str, Any]:
+    if (logits is None) == (probabilities is None):
+        found = "neither" if logits is None else "both"
+        raise InputError("logits, probabilities", found=found, accepted="exactly one of the two")
+    return ("probabilities", probabilities) if logits is None else ("logits", logits)
+
+
+def _indices(
+    labels: ArrayLike, matrix: Any, class_labels: tuple[str, ...] | None, scores: Any
+) -> Any:
+    classes = matrix.shape[1] if matrix.ndim == 2 else 0
+    return class_indices(labels, classes, class_labels, column_names(scores))[0]
+
+
+def _series(
+    labels: ArrayLike,
+    logits: Any,
+    probabilities: Any,
+    class_labels: tuple[str, ...] | None = None,
+) -> dict[str, Predictions]:
+    """Return the predictions of each series by its title."""
+    kind, values = _one_of(logits, probabilities)
+    by_title = values if isinstance(values, Mapping) else {"": values}
+    series = {}
+    for title, scores in by_title.items():
+        matrix = score_matrix(scores, kind, kind)
+        indices = np.asarray(_indices(labels, matrix, class_labels, scores))
+        if kind == "logits":
+            z = check_logits(matrix)
+            series[title] = Predictions.from_logits(z, check_labels(indices, logits=z))
+        else:
+            p = check_probabilities(matrix)
+            series[title] = Predictions.from_probabilities(p, check_labels(indices, logits=p))
+    return series

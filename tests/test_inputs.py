@@ -123,3 +123,33 @@ def test_sample_weight_is_weights() -> None:
     )
     with pytest.raises(InputError, match="weights: found sample_weight too"):
         recalib.fit(LOGITS, LABELS, sample_weight=weights, weights=weights)
+
+
+def test_evaluation_takes_what_fits_take() -> None:
+    import pandas as pd
+
+    probabilities = FITTED.predict(LOGITS)
+    expected = recalib.evaluate(LABELS, probabilities=probabilities)
+    assert recalib.evaluate(TEXTS, probabilities) == expected
+    frame = pd.DataFrame(probabilities, columns=list(NAMES))
+    estimates = recalib.evaluate(TEXTS, frame, metrics=["nll", "ece"], intervals=True)
+    assert list(estimates) == ["nll", "ece"]
+    assert estimates["ece"].value == expected["ece"]
+    assert estimates["ece"].low <= estimates["ece"].value <= estimates["ece"].high
+    binary = recalib.evaluate([True, False], [0.75, 0.25], metrics=["brier"])
+    assert binary["brier"] == pytest.approx(2 * 0.25**2)
+    with pytest.raises(InputError, match="found both; accepted: exactly one"):
+        recalib.evaluate(LABELS, probabilities, logits=LOGITS)
+
+
+def test_pictures_of_arrays_are_charts() -> None:
+    probabilities = FITTED.predict(LOGITS)
+    series = {"before": FITTED.predict(LOGITS * 2), "after": probabilities}
+    diagram = recalib.reliability_diagram(TEXTS, series).to_dict()
+    assert "before" in str(diagram)
+    assert "after" in str(diagram)
+    for draw_picture in (recalib.confidence_histogram, recalib.risk_coverage):
+        by_logits = draw_picture(LABELS, logits=LOGITS).to_dict()
+        assert by_logits["$schema"].startswith("https://vega.github.io/schema/vega-lite/")
+    classes = recalib.classwise_diagram(TEXTS, probabilities, class_labels=NAMES, worst=2)
+    assert sum(name in str(classes.to_dict()) for name in NAMES) == 2
