@@ -50,7 +50,7 @@ def test_all_writers_fail_with_the_first(
         names = [f"model-{number}" for number in range(60)]
         assert not any(threads.map(lambda name: _write(sqlite_registry, name), names))
     # One after another, the first twenty alone would take eight seconds.
-    assert _LOCK_SECONDS <= time.monotonic() - begun < 10 * _LOCK_SECONDS
+    assert _LOCK_SECONDS <= time.monotonic() - begun < 18 * _LOCK_SECONDS
     with sqlite_registry.reading() as tx:
         assert tx.models.page(None, 9) == []
     other.execute("ROLLBACK")

@@ -142,7 +142,7 @@ def test_cancelled_upload_frees_the_child(reader: ReaderProcess, tmp_path: Path)
         started = time.monotonic()
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(reader.run(wait, seconds=_SECONDS, **_ENDLESS), 0.3)
-        assert time.monotonic() - started < 1
+        assert time.monotonic() - started < _SECONDS / 2
         assert _upload(reader, tmp_path / "file", write_npz(LOGITS, LABELS))["rows"] == 40
 
     asyncio.run(cancel())
