@@ -27,8 +27,10 @@ class LabelledSample:
 
     #: Input of the map, (N, K).
     logits: NDArray[np.float32]
-    #: True classes (N,).
+    #: True and predicted classes, (N,) each, and prediction times in seconds, (N,).
     labels: NDArray[np.int64]
+    predicted: NDArray[np.int64]
+    times: NDArray[np.float64]
     end: float
     #: Number of sampled logits, with or without a label.
     sampled: int
@@ -45,16 +47,17 @@ def read_labelled_sample(
     end: float,
     *,
     newest: bool = False,
+    max_rows: int = MAX_ROWS,
 ) -> LabelledSample:
     """Return the labelled logits of a version's predictions in [start, end).
 
-    Labels count if they arrived within the model's maturity. About `MAX_ROWS` rows are read: those
+    Labels count if they arrived within the model's maturity. About `max_rows` rows are read: those
     of the oldest files, with an earlier `end` that is still after `start`; or, with `newest`, those
     of the newest files, with a later `start`.
     """
     with registry.reading() as tx:
         files = tx.captures.between(model, start, end)
-        selected = _newest(files) if newest else _oldest(files)
+        selected = _newest(files, max_rows) if newest else _oldest(files, max_rows)
         if len(selected) < len(files):
             if newest:
                 start = max(start, min(file.first_at for file in selected))
@@ -62,7 +65,7 @@ def read_labelled_sample(
                 end = min(end, files[len(selected)].first_at)
         maturity = model.monitoring.maturity_seconds
         labels_by_digest = tx.labels.by_digest(model, version, start, end, maturity)
-    samples: list[tuple[float, int, Any]] = []
+    samples: list[tuple[float, int, int, Any]] = []
     sampled = 0
     for capture in selected:
         table = _read_table(registry, capture)
@@ -73,14 +76,16 @@ def read_labelled_sample(
         sampled += len(table)
         for digest, row in zip(table["digest"].to_pylist(), rows, strict=True):
             if digest in labels_by_digest:
-                predicted_at, label = labels_by_digest[digest]
                 # A copy releases the memory of the file's other rows.
-                samples.append((predicted_at, label, row.copy()))
+                samples.append((*labels_by_digest[digest], row.copy()))
     samples.sort(key=lambda sample: sample[0])
-    labels = np.array([label for _, label, _ in samples], np.int64)
-    if not samples:
-        return LabelledSample(np.zeros((0, model.classes), np.float32), labels, end, sampled)
-    return LabelledSample(np.stack([row for *_, row in samples]), labels, end, sampled)
+    times = np.array([time for time, *_ in samples])
+    labels = np.array([label for _, label, *_ in samples], np.int64)
+    predicted = np.array([predicted for _, _, predicted, _ in samples], np.int64)
+    logits = np.zeros((0, model.classes), np.float32)
+    if samples:
+        logits = np.stack([row for *_, row in samples])
+    return LabelledSample(logits, labels, predicted, times, end, sampled)
 
 
 def _read_table(registry: Registry, capture: Capture) -> Any:
@@ -95,14 +100,14 @@ def _read_table(registry: Registry, capture: Capture) -> Any:
         return None
 
 
-def _newest(files: list[Capture]) -> list[Capture]:
-    """Return the newest files with at most `MAX_ROWS` rows in total, at least one file."""
-    is_within = np.cumsum([file.rows for file in reversed(files)]) <= MAX_ROWS
+def _newest(files: list[Capture], max_rows: int) -> list[Capture]:
+    """Return the newest files with at most `max_rows` rows in total, at least one file."""
+    is_within = np.cumsum([file.rows for file in reversed(files)]) <= max_rows
     return files[::-1][: max(int(np.count_nonzero(is_within)), 1)]
 
 
-def _oldest(files: list[Capture]) -> list[Capture]:
-    """Return the oldest files with about `MAX_ROWS` rows in total.
+def _oldest(files: list[Capture], max_rows: int) -> list[Capture]:
+    """Return the oldest files with about `max_rows` rows in total.
 
     All files that start before the first one ends are included. Files of several processes overlap,
     and a reader that continues at the start of the next file must make progress.
@@ -110,6 +115,6 @@ def _oldest(files: list[Capture]) -> list[Capture]:
     rows = 0
     for number, file in enumerate(files):
         rows += file.rows
-        if rows > MAX_ROWS and file.first_at > files[0].last_at:
+        if rows > max_rows and file.first_at > files[0].last_at:
             return files[:number]
     return files

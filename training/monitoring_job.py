@@ -32,6 +32,7 @@ from recalib.errors import ConflictError, RecalibError, UnavailableError
 from recalib.registry import (
     Alias,
     CohortRow,
+    LabelColumns,
     Model,
     MonitoringConfig,
     MonitorRow,
@@ -39,7 +40,9 @@ from recalib.registry import (
     Transaction,
 )
 from recalib.registry.job_kinds import MONITOR
+from recalib.watched_classes import class_indices
 from training.checkpoint_blobs import sweep_checkpoints
+from training.class_rows import read_class_rows
 from training.refit_job import refit_is_due, request_refit
 from training.shadow_comparison import compare
 from training.worker import JobContext
@@ -155,7 +158,12 @@ def _step(registry: Registry, model: Model) -> int | None:
     )
     late = 0
     for cohort in cohorts:
-        monitor.add(cohort.start, cohort.end, cohort.parts)
+        class_rows = None
+        if snapshot.classes:
+            where = cohort.labels, cohort.start, cohort.end
+            version = before.version
+            class_rows = read_class_rows(registry, model, version, *where, snapshot.classes)
+        monitor.add(cohort.start, cohort.end, cohort.parts, class_rows)
         for part in cohort.parts.values():
             totals.merge(part.sums(snapshot.edges))
         late += cohort.late
@@ -202,6 +210,8 @@ class _Cohort:
     start: float
     end: float
     parts: dict[str, Cohort]
+    #: Labels of all segments that arrived in time.
+    labels: LabelColumns
     #: Number of labels that arrived too late to count.
     late: int
 
@@ -221,6 +231,12 @@ class _Snapshot:
     card: Card
     row: MonitorRow
     now: float
+
+    @property
+    def classes(self) -> tuple[int, ...]:
+        """Indices of the watched classes."""
+        classes = self.model.monitoring.classes
+        return class_indices(classes, self.model.classes, self.model.labels) if classes else ()
 
     @property
     def edges(self) -> Any:
@@ -288,7 +304,8 @@ class _Snapshot:
                 confidence[number],
                 known[number],
             )
-        return _Cohort(start, end, parts, int(np.count_nonzero(~timely)))
+        late = int(np.count_nonzero(~timely))
+        return _Cohort(start, end, parts, labels.select(timely), late)
 
 
 def _names(monitoring: MonitoringConfig) -> list[str]:
@@ -299,7 +316,7 @@ def _names(monitoring: MonitoringConfig) -> list[str]:
 def _take_snapshot(tx: Transaction, model: Model, champion: Alias) -> _Snapshot:
     card = converted(tx.calibrators.get(model, champion.version).card, Card)
     now, monitoring = tx.clock(), model.monitoring
-    options = {
+    options: dict[str, Any] = {
         "alpha": monitoring.alpha,
         "tolerance": monitoring.tolerance,
         "segments": len(monitoring.segments),
@@ -307,7 +324,9 @@ def _take_snapshot(tx: Transaction, model: Model, champion: Alias) -> _Snapshot:
         # Another version of Recalib may have other bettors, and cannot continue from this state.
         "bettors": len(default_bettors()),
     }
-    row = tx.monitors.find(model, champion.version)
+    if monitoring.classes:
+        options["classes"] = list(monitoring.classes)
+    row = tx.monitors.find(model, champion.version, with_state=True)
     if row is None:
         number = tx.monitors.next_number(model)
         row = MonitorRow(champion.version, number, 0, options, 0.0, {}, {}, {}, 0, 0.0)
@@ -329,8 +348,10 @@ def _monitor(snapshot: _Snapshot, monitoring: MonitoringConfig) -> Monitor:
         window_labels=max(monitoring.window_labels, monitoring.least_labels),
         # The rest is a segment too.
         segments=len(monitoring.segments) + 1 if monitoring.segments else 0,
+        classes=snapshot.classes,
     )
-    monitor = Monitor(snapshot.edges, None if bins is None else bins.counts, options)
+    reference = None if bins is None else bins.counts
+    monitor = Monitor(snapshot.edges, reference, options, snapshot.model.labels)
     if snapshot.row.state:
         monitor.restore(snapshot.row.state)
     return monitor
@@ -350,7 +371,10 @@ def _models(registry: Registry) -> Iterator[Model]:
 def _evidence(status: Status) -> dict[str, Any]:
     owner = status.evidence if status.segment is None else status.segments[status.segment].evidence
     evidence: dict[str, Any] = _plain(owner.to_dict())
-    return {**evidence, "segment": status.segment, "onset": status.onset}
+    evidence = {**evidence, "segment": status.segment, "onset": status.onset}
+    if status.classes is not None:
+        evidence["classes"] = _plain(status.classes.to_dict())
+    return evidence
 
 
 def _plain(value: Any) -> Any:

@@ -122,7 +122,9 @@ def _drifts(status: dict[str, Any]) -> bool:
     evidence = (status if segment is None else status["segments"][segment])["evidence"]
     suspicion = evidence["suspicion"]
     suspected = suspicion is not None and suspicion >= evidence["suspicion_threshold"]
-    return suspected or evidence["rejected_at"] is not None
+    classes = status.get("classes")
+    classes_rejected = classes is not None and classes["rejected"]
+    return suspected or classes_rejected or evidence["rejected_at"] is not None
 
 
 def _too_few(rows: LabelledSample, model: Model, onset: float | None) -> str:

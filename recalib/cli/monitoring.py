@@ -48,6 +48,8 @@ def monitoring(model: ModelName, server: ServerUrl, json_output: JsonOutput = Fa
         say(f"evidence has grown since the prediction of {_format_time(status.onset)}")
     if status.segments:
         say(_segments(status))
+    if status.classes is not None:
+        say(_classes(status.classes))
     if status.windows:
         say(_windows(status))
     if status.candidate is not None:
@@ -93,6 +95,17 @@ def _segments(status: Monitoring) -> Table:
     table = narrow_table("segments", "segment", "state", "why")
     for segment in status.segments:
         table.add_row(segment.segment, segment.state, segment.reason)
+    return table
+
+
+def _classes(evidence: dict[str, Any]) -> Table:
+    test = f"log E {_number(evidence, 'log_evidence')} of {_number(evidence, 'threshold')}"
+    columns = ("class", "log E", "probability", "frequency", "labels")
+    table = narrow_table(f"{evidence['watched']:,} classes, {test}; those with the most", *columns)
+    for gap in evidence["worst"]:
+        means = _percent(gap, "probability"), _percent(gap, "frequency")
+        labels = f"{gap['labels']:,.0f}"
+        table.add_row(str(gap["class_index"]), _number(gap, "log_evidence"), *means, labels)
     return table
 
 

@@ -111,7 +111,7 @@ def replay(
         least_labels=min(_MIN_WINDOW_LABELS, window),
         cohort=cohort,
         find_segments=_names(find_segments),
-        classes="all" if classes.strip() == "all" else _names(classes) or None,
+        classes=_names(classes),
     )
     if picture is not None:
         from recalib.reporting.plots import check_suffix
@@ -195,7 +195,7 @@ def _maturity(result: Replay) -> str:
 def _class_evidence(evidence: ClassEvidence) -> str:
     """Return the class-wise evidence, with the class of which it has most."""
     text = (
-        f"{evidence.watched:,} classes on {evidence.labels:,} labels: log E"
+        f"{evidence.watched:,} classes on up to {evidence.labels:,} labels each: log E"
         f" {evidence.log_evidence:.2f} of {evidence.threshold:.2f}"
     )
     if not evidence.worst:

@@ -243,6 +243,8 @@ class Monitoring(msgspec.Struct, frozen=True):
     may_be_selection: bool = False
     #: Why the champion cannot stay fresh under the settings, and what to do.
     warnings: tuple[str, ...] = ()
+    #: Evidence of the watched classes, None without any.
+    classes: dict[str, Any] | None = None
 
 
 class Readiness(msgspec.Struct, frozen=True):

@@ -4,7 +4,6 @@ from recalib.drift.bettors import Bettor, default_bettors
 from recalib.drift.calibration_sums import CalibrationSums
 from recalib.drift.calibration_test import CalibrationTest
 from recalib.drift.class_monitor import ClassEvidence, ClassGap, ClassMonitor
-from recalib.drift.class_names import MAX_WATCHED_CLASSES, WatchedClasses, class_indices
 from recalib.drift.class_rows import ClassRows
 from recalib.drift.label_shift import estimate_priors
 from recalib.drift.monitor import Monitor, MonitorOptions, SegmentStatus, Status, spend_alpha
@@ -15,7 +14,6 @@ from recalib.drift.stream_monitor import Cohort
 from recalib.drift.windows import Coverage, Weighting, Window, label_coverage, summarise_window
 
 __all__ = [
-    "MAX_WATCHED_CLASSES",
     "STATES",
     "Bettor",
     "CalibrationSums",
@@ -35,10 +33,8 @@ __all__ = [
     "SegmentStatus",
     "State",
     "Status",
-    "WatchedClasses",
     "Weighting",
     "Window",
-    "class_indices",
     "confidence_shift",
     "default_bettors",
     "estimate_priors",

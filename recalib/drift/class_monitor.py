@@ -40,7 +40,7 @@ class ClassEvidence:
     """The evidence about W watched classes together, and about those with the most evidence."""
 
     watched: int
-    #: Labelled rows that count for any class.
+    #: Labels of the class with the most.
     labels: int
     #: log of the mean of the classes' E, the threshold that it has to reach, and that of one class.
     log_evidence: float
@@ -89,7 +89,6 @@ class ClassMonitor:
         self._tests: dict[int, TimedTest] = {}
         #: Σp and Σ[y = k] of each of these classes.
         self._sums: dict[int, tuple[float, float]] = {}
-        self._labels = 0
         self._rejected_time: float | None = None
 
     @property
@@ -117,7 +116,6 @@ class ClassMonitor:
             self._tests[k].add(start, end, p, occurs, rows.times[index])
             expected, count = self._sums.get(k, (0.0, 0.0))
             self._sums[k] = expected + float(p.sum()), count + float(occurs.sum())
-        self._labels += int(np.count_nonzero(np.diff(rows.probabilities.indptr)))
         # A test checks E after each row, the mean is checked after each cohort: where a class
         # rejects, the mean has reached its threshold at the same row.
         if self._rejected_time is None and (
@@ -130,7 +128,7 @@ class ClassMonitor:
         """Return the evidence now."""
         return ClassEvidence(
             watched=len(self.classes),
-            labels=self._labels,
+            labels=max((timed.test.labels for timed in self._tests.values()), default=0),
             log_evidence=self._log_evidence(),
             threshold=self._threshold,
             class_threshold=self._threshold + math.log(len(self.classes)),
@@ -144,7 +142,6 @@ class ClassMonitor:
     def state(self) -> dict[str, Any]:
         """Return the state as JSON, without the options."""
         return {
-            "labels": self._labels,
             "rejected_time": self._rejected_time,
             "classes": {
                 str(k): {"sums": list(self._sums[k]), **timed.state()}
@@ -154,7 +151,7 @@ class ClassMonitor:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Restore what `state` returned; classes and options must be the same."""
-        self._labels, self._rejected_time = int(state["labels"]), state["rejected_time"]
+        self._rejected_time = state["rejected_time"]
         self._tests, self._sums = {}, {}
         for name, saved in state["classes"].items():
             k = int(name)
@@ -215,8 +212,8 @@ def decide_class_state(
             subject = f"the classes together, most of all {_name(evidence.worst[0], names)}"
         return "stale", (
             f"the frequency of {subject} is not within {tolerance:.1%} of the probability: the"
-            f" class-wise test rejected this on {evidence.labels:,} labels (log E reached"
-            f" {evidence.threshold:.2f})"
+            f" class-wise test rejected this on up to {evidence.labels:,} labels a class (log E"
+            f" reached {evidence.threshold:.2f})"
         )
     if evidence.worst and evidence.suspicion >= evidence.suspicion_threshold:
         return "suspect", (

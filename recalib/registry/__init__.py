@@ -9,6 +9,7 @@ One module per table holds all its queries. Callers get frozen records, never ro
 """
 
 from recalib.registry.blobs import BlobStore, BlobWriter
+from recalib.registry.labels import LabelColumns
 from recalib.registry.monitoring_settings import MAX_SEGMENTS, MonitoringConfig
 from recalib.registry.records import (
     Alias,
@@ -50,6 +51,7 @@ __all__ = [
     "ExpectedVersion",
     "Job",
     "JobState",
+    "LabelColumns",
     "LabelledPrediction",
     "Lease",
     "Model",

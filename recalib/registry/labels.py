@@ -48,10 +48,21 @@ class LabelColumns(NamedTuple):
     #: The number of the segment, from 1; 0 for none.
     segment: Values
     confidence: Values
-    #: Zeros and ones.
-    correct: Values
+    #: Class indices.
+    predicted: Values
+    label: Values
     predicted_at: Values
     labelled_at: Values
+
+    @property
+    def correct(self) -> Values:
+        """Zeros and ones, (N,)."""
+        correct: Values = (self.predicted == self.label).astype(np.float64)
+        return correct
+
+    def select(self, index: NDArray[Any]) -> LabelColumns:
+        """Return the rows of an index or a mask."""
+        return LabelColumns(*(column[index] for column in self))
 
 
 class Labels(Queries):
@@ -96,9 +107,8 @@ class Labels(Queries):
 
     def columns(self, model: Model, version: int, start: float, end: float) -> LabelColumns:
         """Return the same rows as `between`, with the columns of a calibration error."""
-        names = ("segment", "confidence", "correct", "predicted_at", "labelled_at")
-        correct = (_TABLE.c.predicted == _TABLE.c.label).label("correct")
-        columns = [correct if name == "correct" else _TABLE.c[name] for name in names]
+        names = ("segment", "confidence", "predicted", "label", "predicted_at", "labelled_at")
+        columns = [_TABLE.c[name] for name in names]
         rows = self._connection.execute(
             select(*columns)
             .where(*_between(model, version, start, end))
@@ -112,18 +122,20 @@ class Labels(Queries):
 
     def by_digest(
         self, model: Model, version: int, start: float, end: float, maturity_seconds: float
-    ) -> dict[bytes, tuple[float, int]]:
-        """Return time and label of predictions from `start` until before `end`, by digest.
+    ) -> dict[bytes, tuple[float, int, int]]:
+        """Return time, label and predicted class from `start` until before `end`, by digest.
 
         Only predictions whose labels arrived within `maturity_seconds`.
         """
         rows = self._connection.execute(
-            select(_TABLE.c.digest, _TABLE.c.predicted_at, _TABLE.c.label).where(
+            select(
+                _TABLE.c.digest, _TABLE.c.predicted_at, _TABLE.c.label, _TABLE.c.predicted
+            ).where(
                 *_between(model, version, start, end),
                 _TABLE.c.labelled_at - _TABLE.c.predicted_at <= maturity_seconds,
             )
         )
-        return {bytes(row.digest): (row.predicted_at, row.label) for row in rows}
+        return {bytes(row.digest): (row.predicted_at, row.label, row.predicted) for row in rows}
 
     def first(self, model: Model, version: int, since: float) -> float | None:
         """Return the time of the first labelled prediction from `since` on, or None."""

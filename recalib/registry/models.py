@@ -14,6 +14,7 @@ from recalib.registry.clock import now
 from recalib.registry.monitoring_settings import MonitoringConfig
 from recalib.registry.records import Model
 from recalib.registry.resource_names import check_name, is_name
+from recalib.watched_classes import class_indices
 
 __all__ = ["Models", "model_of"]
 
@@ -31,9 +32,16 @@ class Models(Queries):
         actor: str,
         monitoring: MonitoringConfig | None = None,
     ) -> Model:
-        """Add a model; `ExistsError` if the name is taken."""
+        """Add a model; `ExistsError` if the name is taken.
+
+        Raises
+        ------
+        InputError: the name or the labels are not valid, or monitoring names an unknown class.
+        """
         check_name("name", name)
         _check_classes(labels, classes)
+        if monitoring is not None and monitoring.classes:
+            class_indices(monitoring.classes, classes, labels)
         statement = insert(_TABLE).values(
             name=name,
             classes=classes,
@@ -61,15 +69,20 @@ class Models(Queries):
         Raises
         ------
         ConflictError: the numbers of segments would change.
+        InputError: an unknown class.
         """
         if not is_name(name):
             raise NotFoundError("model", name)
         row = self._connection.execute(
-            select(_TABLE.c.monitoring).where(_TABLE.c.name == name).with_for_update()
+            select(_TABLE.c.monitoring, _TABLE.c.classes, _TABLE.c.labels)
+            .where(_TABLE.c.name == name)
+            .with_for_update()
         ).one_or_none()
         if row is None:
             raise NotFoundError("model", name)
         MonitoringConfig.of(row.monitoring).check_change(monitoring)
+        if monitoring.classes:
+            class_indices(monitoring.classes, row.classes, row.labels)
         statement = update(_TABLE).where(_TABLE.c.name == name)
         self._connection.execute(statement.values(monitoring=monitoring.to_dict()))
         return self.get(name)

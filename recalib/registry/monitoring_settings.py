@@ -9,6 +9,7 @@ from typing import Any, Literal, Self
 from recalib.drift.selection import MAX_SELECTION_RATIO
 from recalib.errors import ConflictError, InputError
 from recalib.registry.resource_names import check_name
+from recalib.watched_classes import MAX_WATCHED_CLASSES
 
 __all__ = ["MAX_SEGMENTS", "MonitoringConfig"]
 
@@ -42,6 +43,8 @@ class MonitoringConfig:
     #: Values of the request's field `segment` with separate monitoring; all other predictions count
     #: as the rest. The position is the number of a segment, so values may only be appended.
     segments: tuple[str, ...] = ()
+    #: Classes with separate monitoring: names or indices, or ("all",); see `class_indices`.
+    classes: tuple[str, ...] = ()
     #: Share of predictions with ids whose logits are stored for refits.
     capture: float = 0.0
     #: How long the logits are stored, in seconds.
@@ -77,17 +80,22 @@ class MonitoringConfig:
             raise InputError("segments", found=found, accepted=accepted)
         for index, name in enumerate(self.segments):
             check_name(f"segments[{index}]", name)
+        count, different = len(self.classes), len(set(self.classes))
+        accepted = f"at most {MAX_WATCHED_CLASSES:,}, all different"
+        legal = different == count <= MAX_WATCHED_CLASSES
+        _check("classes", f"{count} classes, {different} of them different", legal, accepted)
 
     @classmethod
     def of(cls, stored: Mapping[str, Any] | None) -> Self:
         """Return the settings of a model's row; fields of a later version are ignored."""
         known = {field.name for field in fields(cls)}
         values = {name: value for name, value in (stored or {}).items() if name in known}
-        return cls(**{**values, "segments": tuple(values.get("segments", ()))})
+        lists = {name: tuple(values.get(name, ())) for name in ("segments", "classes")}
+        return cls(**{**values, **lists})
 
     def to_dict(self) -> dict[str, Any]:
         """Return the settings as JSON."""
-        return {**asdict(self), "segments": list(self.segments)}
+        return {**asdict(self), "segments": list(self.segments), "classes": list(self.classes)}
 
     def check_change(self, to: MonitoringConfig) -> None:
         """Raise `ConflictError` if a segment would change its number, which old ids contain."""

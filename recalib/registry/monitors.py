@@ -21,6 +21,7 @@ __all__ = ["Monitors"]
 _MONITOR = tables.monitors
 _COHORT = tables.cohorts
 _EVENT = tables.monitoring_events
+_COLUMNS = [column for column in _MONITOR.c if column.name not in ("model_id", "state")]
 #: Events that are states (`recalib.drift.STATES`), not actions: no entry in the audit trail.
 _STATES = ("fresh", "unverified", "suspect", "stale")
 
@@ -28,23 +29,30 @@ _STATES = ("fresh", "unverified", "suspect", "stale")
 class Monitors(Queries):
     """Monitoring state of calibrators."""
 
-    def find(self, model: Model, version: int) -> MonitorRow | None:
-        """Return the monitor of a version, or None."""
-        result = self._connection.execute(_select(model).where(_MONITOR.c.version == version))
-        row = result.one_or_none()
-        return None if row is None else MonitorRow(**row._mapping)
+    def find(self, model: Model, version: int, *, with_state: bool = False) -> MonitorRow | None:
+        """Return the monitor of a version, or None.
+
+        Parameters
+        ----------
+        with_state: whether to read `state`, which may have megabytes; it is empty otherwise.
+        """
+        columns = [*_COLUMNS, _MONITOR.c.state] if with_state else _COLUMNS
+        row = self._connection.execute(
+            select(*columns).where(_MONITOR.c.model_id == model.id, _MONITOR.c.version == version)
+        ).one_or_none()
+        return None if row is None else _monitor_row(row._mapping)
 
     def all(self, model: Model) -> list[MonitorRow]:
-        """Return all monitors of a model, by version."""
-        rows = self._connection.execute(_select(model).order_by(_MONITOR.c.version))
-        return [MonitorRow(**row._mapping) for row in rows]
+        """Return all monitors of a model, by version, without their states."""
+        where = _MONITOR.c.model_id == model.id
+        rows = self._connection.execute(select(*_COLUMNS).where(where).order_by(_MONITOR.c.version))
+        return [_monitor_row(row._mapping) for row in rows]
 
     def champions(self) -> list[tuple[str, MonitoringConfig, MonitorRow]]:
-        """Return the monitored champions: model, monitoring settings and monitor."""
+        """Return the monitored champions: model, settings, and monitor without its state."""
         models, aliases = tables.models, tables.aliases
-        columns = [column for column in _MONITOR.c if column.name != "model_id"]
         statement = (
-            select(models.c.name.label("model"), models.c.monitoring, *columns)
+            select(models.c.name.label("model"), models.c.monitoring, *_COLUMNS)
             .join(aliases, (aliases.c.model_id == models.c.id) & (aliases.c.alias == "champion"))
             .join(
                 _MONITOR,
@@ -58,7 +66,7 @@ class Monitors(Queries):
         for row in self._connection.execute(statement):
             values = dict(row._mapping)
             name, declared = values.pop("model"), values.pop("monitoring")
-            champions.append((name, MonitoringConfig.of(declared), MonitorRow(**values)))
+            champions.append((name, MonitoringConfig.of(declared), _monitor_row(values)))
         return champions
 
     def champions_without_monitor(self) -> list[tuple[str, int, float]]:
@@ -188,9 +196,8 @@ class Monitors(Queries):
         return int(result.rowcount)
 
 
-def _select(model: Model) -> Any:
-    columns = [column for column in _MONITOR.c if column.name != "model_id"]
-    return select(*columns).where(_MONITOR.c.model_id == model.id)
+def _monitor_row(values: Any) -> MonitorRow:
+    return MonitorRow(**{"state": {}, **values})
 
 
 def _conflict(model: Model, version: int) -> str:

@@ -208,7 +208,8 @@ class MonitorRow:
     options: dict[str, Any]
     #: Predictions before this time are assessed.
     through: float
-    #: State of `recalib.drift.Monitor`, its last status, and the sums of all cohorts.
+    #: State of `recalib.drift.Monitor`, empty if it was not read; its last status, and the sums of
+    #: all cohorts.
     state: dict[str, Any]
     status: dict[str, Any]
     totals: dict[str, Any]

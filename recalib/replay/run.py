@@ -20,8 +20,6 @@ from recalib.drift import (
     Monitor,
     MonitorOptions,
     Status,
-    WatchedClasses,
-    class_indices,
     quantile_edges,
 )
 from recalib.drift.calibration_sums import bin_indices
@@ -33,6 +31,7 @@ from recalib.replay.columns import Rows
 from recalib.replay.log import Log, Survey
 from recalib.replay.segment_search import SegmentSearch, search_segments
 from recalib.replay.splits import split_of
+from recalib.watched_classes import class_indices
 
 __all__ = ["Replay", "ReplayOptions", "replay"]
 
@@ -64,9 +63,9 @@ class ReplayOptions:
     cohort: float | None = None
     #: Columns whose values are tried as segments.
     find_segments: tuple[str, ...] = ()
-    #: Classes to monitor: "all", or names and indices; None for none. The log then needs the
-    #: columns `probabilities` and `label`.
-    classes: WatchedClasses | None = None
+    #: Classes to monitor, see `class_indices`: names and indices, or ("all",). The log then needs
+    #: the columns `probabilities` and `label`.
+    classes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if self.maturity is not None:
@@ -184,7 +183,7 @@ def replay(
             "calibrator", found=found, accepted="a calibrator fitted by a newer Recalib"
         )
     classes = None if card is None else card.classes
-    with_labels = settings.classes is not None
+    with_labels = bool(settings.classes)
     with Log(path, classes, settings.find_segments, with_labels=with_labels) as log:
         progress("reading")
         survey = log.survey()
@@ -197,7 +196,7 @@ def replay(
         edges, reference = _reference(log, survey, cohort, counts, card)
         monitor_options = _monitor_options(settings, survey, cohort)
         class_labels = None if card is None else card.labels
-        if settings.classes is not None and log.classes is not None:
+        if settings.classes and log.classes is not None:
             watched = class_indices(settings.classes, log.classes, class_labels)
             monitor_options = dataclasses.replace(monitor_options, classes=watched)
             log.watch(watched)

@@ -75,13 +75,14 @@ def settings_of(message: pb.MonitoringSettings) -> MonitoringSettings:
     numbers = {
         field.name: value
         for field, value in message.ListFields()
-        if field.name not in ("refit", "promote", "segments")
+        if field.name not in ("refit", "promote", "segments", "classes")
     }
     policies = {
         "refit": enum_value("settings.refit", pb.Refit.DESCRIPTOR, message.refit),
         "promote": enum_value("settings.promote", pb.PromoteCandidate.DESCRIPTOR, message.promote),
     }
-    fields = {**numbers, **policies, "segments": list(message.segments)}
+    lists = {"segments": list(message.segments), "classes": list(message.classes)}
+    fields = {**numbers, **policies, **lists}
     return MonitoringSettings.model_validate(fields)
 
 

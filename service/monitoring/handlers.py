@@ -85,6 +85,7 @@ def get_monitoring(tx: Transaction, model: str) -> MonitoringReport:
             for event in tx.monitors.events(owner, _MAX_EVENTS)
         ],
         candidate=_candidate(tx.candidates.latest(owner)),
+        classes=status.get("classes"),
         captured_rows=tx.captures.totals(owner)[0],
         warnings=warnings_of(tx, owner, version),
     )
@@ -150,13 +151,13 @@ def set_monitoring(
 ) -> Model:
     """Replace the monitoring settings of a model.
 
-    Server processes follow within seconds. A change of `alpha` or `tolerance`, or a new segment,
-    restarts the test with the part of `alpha` that earlier tests have not spent.
+    Server processes follow within seconds. A change of `alpha`, `tolerance` or the classes, or a
+    new segment, restarts the test with the part of `alpha` that earlier tests have not spent.
 
     Raises
     ------
     NotFoundError: the model does not exist.
-    InputError: the segments are not valid.
+    InputError: the segments are not valid, or a class is unknown.
     ConflictError: the numbers of segments would change, which prediction ids contain.
     """
     tx.models.get(model)

@@ -111,6 +111,11 @@ class MonitoringReport(BaseModel):
     assessed_at: str | None
     events: list[MonitoringEvent] = Field(description="Newest first.")
     candidate: CandidateReport | None
+    classes: dict[str, Any] | None = Field(
+        description="Evidence of the watched classes: `log_evidence` of their mean and its "
+        "`threshold`; number of `labels`; `worst`: the classes with the most evidence, with mean "
+        "`probability`, `frequency`, and whether it is `rejected`. Null without watched classes."
+    )
     captured_rows: int = Field(description="Predictions whose logits are kept for refitting.")
     warnings: list[str] = Field(
         description="Why the champion cannot stay fresh under the settings, and what to do."

@@ -8,7 +8,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from recalib.drift.selection import MAX_SELECTION_RATIO
 from recalib.registry import MAX_SEGMENTS, MonitoringConfig
-from service.schemas.field_types import INTEGRAL, NAME, Documented
+from recalib.watched_classes import MAX_WATCHED_CLASSES
+from service.schemas.field_types import INTEGRAL, NAME, Documented, Text
 
 __all__ = ["MonitoringSettings"]
 
@@ -34,8 +35,8 @@ class MonitoringSettings(BaseModel):
         _DEFAULT.alpha,
         gt=0,
         lt=1,
-        description="The probability of ever calling a good calibrator stale, over all versions "
-        "and segments of the model.",
+        description="The probability of ever calling a good calibrator stale, over all versions, "
+        "segments and classes of the model.",
     )
     selection_ratio: float = Field(
         _DEFAULT.selection_ratio,
@@ -66,6 +67,12 @@ class MonitoringSettings(BaseModel):
         description="Values of `segment` that are monitored separately; all others are monitored "
         "together. Segments can only be added at the end of the list.",
     )
+    classes: Annotated[list[Text], Documented({"uniqueItems": True})] = Field(
+        [],
+        max_length=MAX_WATCHED_CLASSES,
+        description="Classes whose probabilities are monitored: names, or indices as text; `all` as"
+        " the only entry is every class. Without `capture`, only predictions of a class count.",
+    )
     capture: float = Field(
         _DEFAULT.capture,
         ge=0,
@@ -92,5 +99,6 @@ class MonitoringSettings(BaseModel):
         return cls(**monitoring.to_dict())
 
     def monitoring(self) -> MonitoringConfig:
-        """Return the domain form; raise `InputError` if the segments are not valid."""
-        return MonitoringConfig(**{**self.model_dump(), "segments": tuple(self.segments)})
+        """Return the domain form; raise `InputError` if segments or classes are not valid."""
+        lists = {"segments": tuple(self.segments), "classes": tuple(self.classes)}
+        return MonitoringConfig(**{**self.model_dump(), **lists})

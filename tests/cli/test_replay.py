@@ -189,7 +189,7 @@ def test_classes_are_monitored(cli: Cli):
     write(cli.folder / "log.parquet", classes_log(swap=True))
     result = cli("replay", "log.parquet", "--classes", "all", "--cohort", 43_200)
     text = "".join(result.out.split())
-    assert "4classeson" in text
+    assert "4classesonupto" in text
     assert "nowstale" in text
     output = cli("replay", "log.parquet", "--classes", "1,2", "--cohort", 43_200, "--json").json
     assert output["classes"]["watched"] == 2

@@ -8,6 +8,7 @@ import pytest
 
 from recalib.errors import ConflictError, InputError, NotFoundError
 from recalib.registry import MAX_SEGMENTS, MonitoringConfig, Registry
+from recalib.watched_classes import MAX_WATCHED_CLASSES
 from tests.registry.scenes import a_model
 
 
@@ -61,6 +62,8 @@ BAD: list[dict[str, Any]] = [
     {"segments": ("a", "a")},
     {"segments": ("a b",)},
     {"segments": tuple(map(str, range(MAX_SEGMENTS + 1)))},
+    {"classes": ("1", "1")},
+    {"classes": tuple(map(str, range(MAX_WATCHED_CLASSES + 1)))},
 ]
 
 
@@ -68,6 +71,21 @@ BAD: list[dict[str, Any]] = [
 def test_invalid_settings_are_refused(bad: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=next(iter(bad))):
         MonitoringConfig(**bad)
+
+
+@pytest.mark.parametrize("unknown", [("2",), ("cat",), ("all", "0")], ids=str)
+def test_watched_classes_are_those_of_the_model(registry: Registry, unknown: tuple[str, ...]):
+    settings = MonitoringConfig(classes=("dog", "0"))
+    with registry.transaction() as tx:
+        tx.models.create("named", ("cow", "dog"), 2, "anna", settings)
+        every = MonitoringConfig(classes=("all",))
+        assert tx.models.set_monitoring("named", every).monitoring == every
+    with pytest.raises(InputError, match="classes"), registry.transaction() as tx:
+        tx.models.set_monitoring("named", MonitoringConfig(classes=unknown))
+    with pytest.raises(InputError, match="classes"), registry.transaction() as tx:
+        tx.models.create("other", None, 2, "anna", settings)
+    with registry.reading() as tx:
+        assert tx.models.get("named").monitoring == every
 
 
 def test_fields_of_a_later_version_are_ignored() -> None:

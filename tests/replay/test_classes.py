@@ -41,7 +41,7 @@ def test_swapped_classes_are_found_only_with_class_wise_monitoring(tmp_path: Pat
     without = replay(path, options())
     assert without.state == "fresh"
     assert without.classes is None
-    result = replay(path, options(classes="all"))
+    result = replay(path, options(classes=("all",)))
     assert result.state == "stale"
     assert result.events[-1].time > START + 5 * _DAY
     assert result.events[-1].status.onset == pytest.approx(START + 5 * _DAY, abs=1.5 * _DAY)
@@ -56,12 +56,12 @@ def test_swapped_classes_are_found_only_with_class_wise_monitoring(tmp_path: Pat
 
 def test_order_of_rows_and_column_confidence_do_not_matter(tmp_path: Path):
     columns = log(2_000, swap=True)
-    result = replay(write(tmp_path / "a.parquet", columns), options(classes="all"))
+    result = replay(write(tmp_path / "a.parquet", columns), options(classes=("all",)))
     columns["confidence"] = np.max(columns["probabilities"], axis=1)
     table = pa.table(columns).take(np.random.default_rng(1).permutation(2_000))
     other = tmp_path / "b.parquet"
     pa.parquet.write_table(table, other, row_group_size=300)
-    assert replay(other, options(classes="all")).classes == result.classes
+    assert replay(other, options(classes=("all",))).classes == result.classes
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_invalid_labels_are_rejected(tmp_path: Path, changes: dict, message: str
     columns = {name: value for name, value in (columns | changes).items() if value is not None}
     path = write(tmp_path / "a.parquet", columns)
     with pytest.raises(InputError, match=message):
-        replay(path, ReplayOptions(classes="all"))
+        replay(path, ReplayOptions(classes=("all",)))
 
 
 def test_unrelated_column_label_is_not_read(tmp_path: Path):

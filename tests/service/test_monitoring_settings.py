@@ -19,7 +19,13 @@ from tests.service.test_grpc_workflow import matrix
 
 pytestmark = pytest.mark.sqlite_only
 
-WANTED = {"alpha": 0.01, "segments": ["eu", "us"], "capture": 0.5, "refit": "manual"}
+WANTED = {
+    "alpha": 0.01,
+    "segments": ["eu", "us"],
+    "classes": ["2", "0"],
+    "capture": 0.5,
+    "refit": "manual",
+}
 
 
 def declare(service: Service, **settings: Any) -> Any:
@@ -47,7 +53,11 @@ def test_settings_are_declared_and_changed(service: Service) -> None:
 def test_settings_over_grpc(service: Service, rpc: Rpc) -> None:
     """Unset fields have the defaults of REST; enumerations have the values of REST."""
     message = pb.MonitoringSettings(
-        alpha=0.01, segments=["eu", "us"], capture=0.5, refit=pb.REFIT_MANUAL
+        alpha=0.01,
+        segments=["eu", "us"],
+        classes=["2", "0"],
+        capture=0.5,
+        refit=pb.REFIT_MANUAL,
     )
     created = rpc.models.create_model(
         pb.CreateModelRequest(name="digits", classes=4, monitoring=message)
@@ -84,6 +94,9 @@ def test_settings_over_grpc(service: Service, rpc: Rpc) -> None:
         ({"window_labels": 1}, "window_labels"),
         ({"segments": ["eu", "eu"]}, "segments"),
         ({"segments": ["a b"]}, "segments[0]"),
+        ({"classes": ["cat"]}, "classes"),
+        ({"classes": "all"}, "classes"),
+        ({"classes": ["1", "1"]}, "classes"),
         ({"promote": True}, "promote"),
         ({"unheard_of": 1}, "unheard_of"),
     ],

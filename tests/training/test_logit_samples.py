@@ -73,11 +73,8 @@ def test_logits_are_buffered_written_and_expired(registry: Registry) -> None:
 
 
 @pytest.mark.sqlite_only
-def test_comparison_advances_with_many_rows_of_the_same_time(
-    registry: Registry, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_comparison_advances_with_many_rows_of_the_same_time(registry: Registry) -> None:
     """Files of several processes overlap; each read must advance."""
-    monkeypatch.setattr("training.logit_samples.MAX_ROWS", 1_000)
     model = a_champion(registry, CAPTURING)
     for seed in range(4):
         serve(registry, model, ago=2_000, temperature=3.0, rows=400, seed=seed)
@@ -86,9 +83,10 @@ def test_comparison_advances_with_many_rows_of_the_same_time(
         now = tx.clock()
     start, sizes = now - 2_100, []
     while start < now - 200:
-        sample = read_labelled_sample(registry, model, 1, start, now - 200)
+        sample = read_labelled_sample(registry, model, 1, start, now - 200, max_rows=1_000)
         assert start < sample.end
         start, sizes = sample.end, [*sizes, len(sample)]
     assert sum(sizes) == 8 * 400
     assert len(sizes) == 2
-    assert 0 < len(read_labelled_sample(registry, model, 1, 0, now, newest=True)) <= 1_000
+    newest = read_labelled_sample(registry, model, 1, 0, now, newest=True, max_rows=1_000)
+    assert 0 < len(newest) <= 1_000

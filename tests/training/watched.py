@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -130,14 +131,21 @@ def serve(
     seed: int = 1,
     version: int = 1,
     save_logits: bool = True,
+    label: Callable[[NDArray[np.float32]], NDArray[np.int64]] | None = None,
 ) -> None:
-    """Serve rows of true temperature `temperature`, with ids, labels and saved logits."""
+    """Serve rows of true temperature `temperature`, with ids, labels and saved logits.
+
+    Parameters
+    ----------
+    label: return the labels from the probabilities served, (rows, 4), instead of true ones.
+    """
     logits, truth = draw(rows, 4, temperature, seed=seed)
     logits = logits.astype(np.float32)
     with registry.transaction() as tx:
         key, now = tx.signing_keys.first(), tx.clock()
         champion = Calibrator.from_bytes(tx.calibrators.parameters(model, version))
     probabilities = champion.predict_float32(logits)
+    truth = truth if label is None else label(probabilities)
     times = now - ago + np.arange(rows) * seconds / rows
     ids = [
         mint(key, model.id, version, at, summarise_predictions(logits[[n]], probabilities[[n]]))[0]

@@ -112,7 +112,7 @@ class CreateModelRequest(_message.Message):
     def __init__(self, name: _Optional[str] = ..., classes: _Optional[int] = ..., labels: _Optional[_Union[ClassLabels, _Mapping]] = ..., monitoring: _Optional[_Union[MonitoringSettings, _Mapping]] = ...) -> None: ...
 
 class MonitoringSettings(_message.Message):
-    __slots__ = ("objective", "tolerance", "alpha", "maturity_seconds", "cohort_seconds", "least_labels", "window_labels", "segments", "capture", "capture_seconds", "refit", "refit_every_seconds", "promote", "selection_ratio")
+    __slots__ = ("objective", "tolerance", "alpha", "maturity_seconds", "cohort_seconds", "least_labels", "window_labels", "segments", "capture", "capture_seconds", "refit", "refit_every_seconds", "promote", "selection_ratio", "classes")
     OBJECTIVE_FIELD_NUMBER: _ClassVar[int]
     TOLERANCE_FIELD_NUMBER: _ClassVar[int]
     ALPHA_FIELD_NUMBER: _ClassVar[int]
@@ -127,6 +127,7 @@ class MonitoringSettings(_message.Message):
     REFIT_EVERY_SECONDS_FIELD_NUMBER: _ClassVar[int]
     PROMOTE_FIELD_NUMBER: _ClassVar[int]
     SELECTION_RATIO_FIELD_NUMBER: _ClassVar[int]
+    CLASSES_FIELD_NUMBER: _ClassVar[int]
     objective: float
     tolerance: float
     alpha: float
@@ -141,7 +142,8 @@ class MonitoringSettings(_message.Message):
     refit_every_seconds: float
     promote: PromoteCandidate
     selection_ratio: float
-    def __init__(self, objective: _Optional[float] = ..., tolerance: _Optional[float] = ..., alpha: _Optional[float] = ..., maturity_seconds: _Optional[float] = ..., cohort_seconds: _Optional[float] = ..., least_labels: _Optional[int] = ..., window_labels: _Optional[int] = ..., segments: _Optional[_Iterable[str]] = ..., capture: _Optional[float] = ..., capture_seconds: _Optional[float] = ..., refit: _Optional[_Union[Refit, str]] = ..., refit_every_seconds: _Optional[float] = ..., promote: _Optional[_Union[PromoteCandidate, str]] = ..., selection_ratio: _Optional[float] = ...) -> None: ...
+    classes: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, objective: _Optional[float] = ..., tolerance: _Optional[float] = ..., alpha: _Optional[float] = ..., maturity_seconds: _Optional[float] = ..., cohort_seconds: _Optional[float] = ..., least_labels: _Optional[int] = ..., window_labels: _Optional[int] = ..., segments: _Optional[_Iterable[str]] = ..., capture: _Optional[float] = ..., capture_seconds: _Optional[float] = ..., refit: _Optional[_Union[Refit, str]] = ..., refit_every_seconds: _Optional[float] = ..., promote: _Optional[_Union[PromoteCandidate, str]] = ..., selection_ratio: _Optional[float] = ..., classes: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class GetMonitoringRequest(_message.Message):
     __slots__ = ("model",)
@@ -218,7 +220,7 @@ class CandidateReport(_message.Message):
     def __init__(self, version: _Optional[int] = ..., verdict: _Optional[str] = ..., began_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., evidence: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ...) -> None: ...
 
 class MonitoringReport(_message.Message):
-    __slots__ = ("model", "version", "state", "since", "reason", "evidence", "onset", "segments", "windows", "late_labels", "assessed_at", "events", "candidate", "captured_rows", "may_be_selection", "warnings")
+    __slots__ = ("model", "version", "state", "since", "reason", "evidence", "onset", "segments", "windows", "late_labels", "assessed_at", "events", "candidate", "captured_rows", "may_be_selection", "warnings", "classes")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -235,6 +237,7 @@ class MonitoringReport(_message.Message):
     CAPTURED_ROWS_FIELD_NUMBER: _ClassVar[int]
     MAY_BE_SELECTION_FIELD_NUMBER: _ClassVar[int]
     WARNINGS_FIELD_NUMBER: _ClassVar[int]
+    CLASSES_FIELD_NUMBER: _ClassVar[int]
     model: str
     version: int
     state: CalibrationState
@@ -251,7 +254,8 @@ class MonitoringReport(_message.Message):
     captured_rows: int
     may_be_selection: bool
     warnings: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, model: _Optional[str] = ..., version: _Optional[int] = ..., state: _Optional[_Union[CalibrationState, str]] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., reason: _Optional[str] = ..., evidence: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., onset: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., segments: _Optional[_Iterable[_Union[SegmentReport, _Mapping]]] = ..., windows: _Optional[_Iterable[_Union[WindowReport, _Mapping]]] = ..., late_labels: _Optional[int] = ..., assessed_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., events: _Optional[_Iterable[_Union[MonitoringEvent, _Mapping]]] = ..., candidate: _Optional[_Union[CandidateReport, _Mapping]] = ..., captured_rows: _Optional[int] = ..., may_be_selection: _Optional[bool] = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
+    classes: _struct_pb2.Struct
+    def __init__(self, model: _Optional[str] = ..., version: _Optional[int] = ..., state: _Optional[_Union[CalibrationState, str]] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., reason: _Optional[str] = ..., evidence: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., onset: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., segments: _Optional[_Iterable[_Union[SegmentReport, _Mapping]]] = ..., windows: _Optional[_Iterable[_Union[WindowReport, _Mapping]]] = ..., late_labels: _Optional[int] = ..., assessed_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., events: _Optional[_Iterable[_Union[MonitoringEvent, _Mapping]]] = ..., candidate: _Optional[_Union[CandidateReport, _Mapping]] = ..., captured_rows: _Optional[int] = ..., may_be_selection: _Optional[bool] = ..., warnings: _Optional[_Iterable[str]] = ..., classes: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ...) -> None: ...
 
 class SetMonitoringRequest(_message.Message):
     __slots__ = ("model", "settings")

@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
 from recalib.errors import InputError
 
-__all__ = ["MAX_WATCHED_CLASSES", "WatchedClasses", "class_indices"]
+__all__ = ["ALL_CLASSES", "MAX_WATCHED_CLASSES", "class_indices"]
 
-#: "all", or names and indices of classes.
-WatchedClasses = Literal["all"] | Sequence[str | int]
-
+#: The only entry of a list of watched classes that stands for every class.
+ALL_CLASSES = "all"
 #: Largest number of watched classes: cost and the size of the state grow with it.
 MAX_WATCHED_CLASSES = 1_000
 
 
 def class_indices(
-    classes: WatchedClasses, count: int, labels: Sequence[str] | None = None
+    classes: Sequence[str], count: int, labels: Sequence[str] | None = None
 ) -> tuple[int, ...]:
     """Return the indices of the watched classes, (W,), ascending.
 
     Parameters
     ----------
-    classes: "all", or names and indices. A text that is no name may be an index ("3").
+    classes: names, or indices as text ("3") that are no name; ("all",) for every class.
     count: the number of classes of the model, K.
     labels: the names of all classes, where they are known.
 
@@ -31,7 +29,7 @@ def class_indices(
     ------
     InputError: a class that the model does not have, a class twice, none, or more than 1,000.
     """
-    if classes == "all":
+    if tuple(classes) == (ALL_CLASSES,):
         indices = list(range(count))
     else:
         by_name = {} if labels is None else {name: index for index, name in enumerate(labels)}
@@ -44,11 +42,11 @@ def class_indices(
     return tuple(sorted(indices))
 
 
-def _index(entry: str | int, count: int, by_name: dict[str, int]) -> int:
-    index = by_name.get(entry) if isinstance(entry, str) else entry
-    if index is None and isinstance(entry, str) and entry.isdecimal() and len(entry) < 10:
+def _index(entry: str, count: int, by_name: dict[str, int]) -> int:
+    index = by_name.get(entry)
+    if index is None and entry.isdecimal() and len(entry) < 10:
         index = int(entry)
-    if index is None or not 0 <= index < count:
+    if index is None or index >= count:
         names = " or a class name" if by_name else ""
         accepted = f"an index from 0 to {count - 1}{names}"
         raise InputError("classes", found=f"{entry!r:.80}", accepted=accepted)

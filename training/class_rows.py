@@ -1,0 +1,52 @@
+"""The rows of class-wise monitoring: what is known of the probabilities of labelled predictions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from recalib.calibrator import Calibrator
+from recalib.drift import ClassRows
+from recalib.registry import LabelColumns, Model, Registry
+from training.logit_samples import read_labelled_sample
+
+__all__ = ["read_class_rows"]
+
+#: About this number of rows with logits is read of a cohort: 80 MB with 1,000 classes.
+_MAX_SAMPLED_ROWS = 20_000
+
+
+def read_class_rows(
+    registry: Registry,
+    model: Model,
+    version: int,
+    labels: LabelColumns,
+    start: float,
+    end: float,
+    classes: Sequence[int],
+) -> ClassRows:
+    """Return the class rows of predictions from `start` until before `end`, by time.
+
+    A prediction id has the probability of the predicted class only, so each label counts for that
+    class. A prediction with sampled logits counts for the other classes too: their probabilities
+    are those that the version gives to the logits.
+
+    Parameters
+    ----------
+    labels: of these predictions, those that arrived in time.
+    classes: indices of the watched classes, (W,).
+    """
+    columns = labels.confidence, labels.predicted, labels.label, labels.predicted_at
+    rows = ClassRows.from_top_labels(*columns, classes)
+    sample = read_labelled_sample(registry, model, version, start, end, max_rows=_MAX_SAMPLED_ROWS)
+    if not len(sample):
+        return rows
+    with registry.reading() as tx:
+        parameters = tx.calibrators.parameters(model, version)
+    others = ClassRows.from_probabilities(
+        Calibrator.from_bytes(parameters).predict_float64(sample.logits),
+        sample.labels,
+        sample.times,
+        classes,
+        excluded=sample.predicted,
+    )
+    return ClassRows.concatenate([rows, others]).sort_by_time()
