@@ -46,6 +46,9 @@ REPORT = MonitoringReport.model_validate(
         "candidate": {"version": 4, "verdict": None, "began_at": _AT,
                       "evidence": {"labels": 1_500, "mean_difference": 0.0123,
                                    "log_evidence": 1.5, "threshold": 3.0}},
+        "classes": {"watched": 4, "log_evidence": 2.5, "threshold": 3.7,
+                    "worst": [{"class_index": 2, "log_evidence": 3.25, "probability": 0.125,
+                               "frequency": 0.0625, "labels": 900}]},
         "captured_rows": 1_234, "may_be_selection": True,
         "warnings": ["the calibration error of version 3 exceeds [the tolerance]"],
     }
@@ -69,6 +72,8 @@ def test_text_output_has_the_full_report(cli: Cli, flaky: Flaky) -> None:
         "accuracy 80.0%, confidence 87.5%; coverage 25.0%, silent traffic 12.5%",
         "evidence has grown since the prediction of 2026-03-04 05:06:07 UTC",
         "[red]eu",
+        "4 classes, log E 2.50 of 3.70; those with the most",
+        "2 3.25 12.5% 6.2% 900",
         "8.1% [6.1%, 10.1%]",
         "75 s",
         "candidate 4: is being compared; Brier score lower by 0.0123 on 1,500 labels",
