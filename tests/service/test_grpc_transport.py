@@ -41,7 +41,9 @@ SERVICES = ["", WIRE_NAME, *(item.full_name for item in OWN.values())]
 
 def test_every_error_has_a_status() -> None:
     """A new error class needs a row in the table."""
-    assert set(CODES) == {getattr(errors, name) for name in errors.__all__}
+    assert set(CODES) == {getattr(errors, name) for name in errors.__all__} - {
+        errors.RecalibWarning
+    }
 
 
 def test_error_details_fit_into_metadata() -> None:
