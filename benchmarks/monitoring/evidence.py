@@ -1,0 +1,154 @@
+"""`python -m benchmarks.monitoring.evidence [NAME ...]`: write the page of evidence.
+
+It runs the benchmarks of these names, by default all, and puts what they print on the page. The
+outputs of the others stay. The exit status is 1 if a benchmark misses a goal.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+__all__ = ["PAGE", "SECTIONS", "Section", "read", "render", "run"]
+
+PAGE = Path(__file__).parents[2] / "docs" / "monitoring-evidence.md"
+
+_HEAD = """# Evidence for monitoring
+
+`python -m benchmarks.monitoring.evidence` writes this page. Each section has a command and what it
+printed. All streams are simulated, with fixed seeds, so a second run prints the same figures,
+except for processor times. Shares have exact intervals of 95% (Clopper and Pearson, 1934).
+[monitoring.md](monitoring.md) says what follows from them.
+"""
+
+
+class Section(NamedTuple):
+    """A benchmark and its place on the page."""
+
+    title: str
+    #: What is measured, and the meaning of its terms.
+    text: str
+    module: str
+    arguments: tuple[str, ...] = ()
+
+    @property
+    def command(self) -> str:
+        """The command that prints the output."""
+        return " ".join(["python -m", self.module, *self.arguments])
+
+
+#: By the name of the benchmark.
+SECTIONS: Mapping[str, Section] = {
+    "guarantees": Section(
+        "False alarms, delays and intervals",
+        """\
+Streams of 15,000 labels that are calibrated, or within the tolerance ε = 2%, and streams with a
+drift, read by Recalib and by other detectors.
+
+- *Delayed*: errors are reported twice as fast, and cohorts are read when 99% of labels have
+  arrived.
+- *Tolerated*: accuracy is always 2% off confidence; under a covariate shift; or above first and
+  below later.
+- *Tuned*: a threshold from simulation of the same streams, or Bonferroni's for a known number of
+  windows, whose χ² is only approximately the law of the statistic.
+- In order of arrival with errors reported first, and with errors labelled more often, calibrated
+  streams look miscalibrated to every detector.
+""",
+        "benchmarks.monitoring",
+    ),
+    "unlabelled": Section(
+        "Traffic without labels",
+        """\
+Streams where part of the traffic has no labels. *Interval has ECE*: the last interval contains the
+error of all traffic, with and without labels.
+""",
+        "benchmarks.monitoring.unlabelled",
+    ),
+    "selection": Section(
+        "Labels selected by outcome",
+        """\
+Windows where right and wrong predictions are labelled at different rates. *Interval* assumes that
+labels of a bin are random; *band* is `selection_low` to `selection_high`, with the true ratio of
+rates or twice this ratio as `selection_ratio`. Then streams of calibrated predictions whose errors
+are labelled more often: every state against them names the selection.
+""",
+        "benchmarks.monitoring.selection",
+    ),
+    "class_wise": Section(
+        "Class-wise monitoring",
+        """\
+Streams in which only probabilities of single classes are wrong, and calibrated ones, read by the
+test of the top label and by the tests of the classes.
+""",
+        "benchmarks.monitoring.class_wise",
+    ),
+    "segment_search": Section(
+        "Search for segments",
+        """\
+Logs with an error in one value of a column, and logs without, searched by
+`recalib replay --find-segments`.
+""",
+        "benchmarks.monitoring.segment_search",
+    ),
+}
+
+_BLOCK = re.compile(r"```text\n\$ python -m ([\w.]+)[^\n]*\n.*?\n```\n", re.DOTALL)
+
+
+def run(section: Section) -> tuple[str, bool]:
+    """Run a benchmark; return its block on the page, and whether it meets its goals."""
+    command = [sys.executable, "-m", section.module, *section.arguments]
+    result = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    return block(section.command, result.stdout), result.returncode == 0
+
+
+def block(command: str, output: str) -> str:
+    """Return the block of a command and its output."""
+    lines = [line.rstrip() for line in output.strip("\n").splitlines()]
+    return "\n".join(["```text", f"$ {command}", *lines, "```", ""])
+
+
+def read(page: str) -> dict[str, str]:
+    """Return the blocks of a page, by the names of their benchmarks."""
+    blocks = {match[1]: match[0] for match in _BLOCK.finditer(page)}
+    return {
+        name: blocks[section.module]
+        for name, section in SECTIONS.items()
+        if section.module in blocks
+    }
+
+
+def render(blocks: Mapping[str, str]) -> str:
+    """Return the page with these blocks; a benchmark without a block has its command only."""
+    parts = [_HEAD]
+    for name, section in SECTIONS.items():
+        text = blocks.get(name, f"`{section.command}` has not run for this version.\n")
+        parts.append(f"## {section.title}\n\n{section.text}\n{text}")
+    return "\n".join(parts)
+
+
+def main() -> None:
+    """Write the page."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(SECTIONS))
+    names = parser.parse_args().names or list(SECTIONS)
+    if unknown := set(names) - set(SECTIONS):
+        parser.error(f"no benchmark {', '.join(sorted(unknown))}; there are {', '.join(SECTIONS)}")
+    all_met = True
+    for name in names:
+        print(SECTIONS[name].command, flush=True)
+        text, met = run(SECTIONS[name])
+        # After each, so that an interrupted run keeps what it has measured.
+        blocks = read(PAGE.read_text()) if PAGE.exists() else {}
+        PAGE.write_text(render({**blocks, name: text}))
+        all_met &= met
+    sys.exit(0 if all_met else 1)
+
+
+if __name__ == "__main__":
+    main()
