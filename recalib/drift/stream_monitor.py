@@ -11,13 +11,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from recalib.drift.calibration_sums import CalibrationSums
+from recalib.drift.coverage import label_coverage
 from recalib.drift.monitor_state import Evidence
 from recalib.drift.psi import confidence_shift
 from recalib.drift.silence import describe_silence, silent_bins
 from recalib.drift.sliding_window import SlidingWindow
 from recalib.drift.timed_test import TimedTest
 from recalib.drift.validation import check_rows
-from recalib.drift.windows import Weighting, label_coverage, summarise_window
+from recalib.drift.windows import Weighting, summarise_window
 from recalib.errors import InputError
 
 __all__ = ["Cohort", "StreamMonitor"]

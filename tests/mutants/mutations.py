@@ -314,6 +314,10 @@ MUTATIONS = [
         "recalib/drift/windows.py",
         "tests/drift/test_windows.py",
         ("residuals = y - 2 * py + p2", "residuals = y - py + p2"),
+    ),
+    *_file(
+        "recalib/drift/coverage.py",
+        "tests/drift/test_windows.py",
         ("variance = n - of * share, share * (1 - share)", "variance = n - of * share, share"),
     ),
     *_file(
