@@ -21,6 +21,7 @@ __all__ = [
     "DataSummary",
     "FitSummary",
     "MetricValue",
+    "PooledGain",
     "Selection",
 ]
 
@@ -61,6 +62,18 @@ class FitSummary(msgspec.Struct, frozen=True):
     warnings: tuple[str, ...] = ()
 
 
+class PooledGain(msgspec.Struct, frozen=True):
+    """The mean gain over the rows of several comparisons with one champion."""
+
+    #: The number of comparisons.
+    refits: int
+    rows: int
+    gain: float
+    standard_error: float
+    #: In standard errors.
+    threshold: float
+
+
 class Selection(msgspec.Struct, frozen=True):
     """Comparison with the previously served calibrator on held-out rows.
 
@@ -80,6 +93,15 @@ class Selection(msgspec.Struct, frozen=True):
     #: Calibration error of the new version on the compared rows, each under a fit without it: see
     #: `recalib.fitting.validation_error`.
     calibration_error: MetricValue | None = None
+    #: The version of the reference; None for the uncalibrated probabilities.
+    reference_version: int | None = None
+    #: The standard errors by which the reference's NLL has to be higher; None if the rows allow no
+    #: comparison.
+    threshold: float | None = None
+    #: The rule that applied; see `recalib.fitting.promotion`.
+    rule: Literal["gain", "pooled gain", "more rows"] | None = None
+    #: Of this and earlier refits, if there are any.
+    pooled: PooledGain | None = None
 
 
 class CandidateResult(msgspec.Struct, frozen=True):

@@ -15,13 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalib.calibrator import Calibrator
-from recalib.card import Selection
+from recalib.card import Card, Selection
 from recalib.errors import CorruptError, NotFoundError
 from recalib.fitting.cross_validation import Candidate, Refit, compare_by_cross_validation
 from recalib.fitting.fit import candidate_of, configure_pair
 from recalib.fitting.row_digests import Digests, decode_digests
 from recalib.registry import Dataset, ExpectedVersion, Model, Registry
 from training.dataset_rows import DatasetRows, read_rows
+from training.promotion_history import earlier_gains, is_same_configuration
 
 __all__ = ["Champion", "compare_with_champion", "find_champion"]
 
@@ -38,6 +39,8 @@ class Champion:
     """The version that serves, and the rows that it was fitted on."""
 
     expected: ExpectedVersion
+    #: The time at which it became the champion.
+    since: float = 0.0
     #: None if there is no champion, or if it is damaged.
     calibrator: Calibrator | None = None
     #: None if it was fitted on sampled logits.
@@ -72,9 +75,9 @@ def find_champion(registry: Registry, model: Model) -> Champion:
         # A damaged champion must not block its successors.
         fields = {"action": "champion_damaged", "model": model.name}
         log.warning("The champion is damaged and not compared: %s", error, extra=fields)
-        return Champion(expected)
+        return Champion(expected, alias.changed_at)
     digests = None if stored is None else decode_digests(stored)
-    return Champion(expected, calibrator, dataset, digests)
+    return Champion(expected, alias.changed_at, calibrator, dataset, digests)
 
 
 def compare_with_champion(
@@ -117,10 +120,29 @@ def compare_with_champion(
             better=False, rows=0,
             reason=f"{candidate.name} cannot be compared with {reference}: {plan}",
         )  # fmt: skip
+    version = None if champion.calibrator is None else champion.expected.version
+    with registry.reading() as tx:
+        earlier = earlier_gains(tx, model, calibrator.card, rows.digests, version, champion.since)
     selection = compare_by_cross_validation(
-        candidate, plan.reference, rows.logits, rows.labels, rows=plan.rows, progress=progress
+        candidate,
+        plan.reference,
+        rows.logits,
+        rows.labels,
+        rows=plan.rows,
+        earlier=earlier,
+        growth=_growth(calibrator.card, plan.reference),
+        progress=progress,
     )
-    return msgspec.structs.replace(selection, reason=f"{selection.reason}{plan.remark}")
+    return msgspec.structs.replace(
+        selection, reason=f"{selection.reason}{plan.remark}", reference_version=version
+    )
+
+
+def _growth(card: Card, reference: Candidate | Refit | Calibrator) -> float | None:
+    """Return the ratio of rows if the reference is a champion as it is, of the same options."""
+    if isinstance(reference, Calibrator) and is_same_configuration(card, reference.card):
+        return card.data.rows / reference.card.data.rows
+    return None
 
 
 def _plan(

@@ -114,8 +114,28 @@ def _publish(
         promote_alias=_CHAMPION if promote else None,
         reason=reason,
         expected=expected if if_better else None,
-        result={"promoted": promote, "reason": reason, "map": card.map, "warnings": warnings},
+        result={
+            "promoted": promote,
+            "reason": reason,
+            "map": card.map,
+            "warnings": warnings,
+            "comparison": _comparison(selection),
+        },
     )
+
+
+def _comparison(selection: Selection) -> dict[str, Any]:
+    """Return the gain over the champion and the thresholds, for the job's result."""
+    return {
+        "reference": selection.reference,
+        "reference_version": selection.reference_version,
+        "rows": selection.rows,
+        "gain": selection.reference_nll - selection.nll,
+        "standard_error": selection.standard_error,
+        "threshold": selection.threshold,
+        "pooled": msgspec.to_builtins(selection.pooled),
+        "rule": selection.rule,
+    }
 
 
 def _request(payload: dict[str, Any]) -> FitRequest:

@@ -6,7 +6,7 @@ Legend: N rows, K classes.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Self
 
@@ -18,6 +18,7 @@ from recalib.arrays import Floats, Integers
 from recalib.calibrator import Calibrator
 from recalib.card import Selection
 from recalib.fitting.problem import Problem, Progress, Solution
+from recalib.fitting.promotion import THRESHOLD, Gain, decide
 from recalib.fitting.solvers import solve
 from recalib.fitting.validation_error import calibration_error
 from recalib.maps import Map, Parameters
@@ -129,9 +130,11 @@ def compare_by_cross_validation(
     labels: Integers,
     *,
     rows: NDArray[np.bool_] | None = None,
+    earlier: Sequence[Gain] = (),
+    growth: float | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Selection:
-    """Return whether `candidate` beats `reference` by more than one standard error.
+    """Return whether `candidate` is promoted over `reference`, see `recalib.fitting.promotion`.
 
     The score is the negative log-likelihood of each compared row under a fit to the other folds of
     `random_folds`. A reference that was fitted on compared rows must be refitted in the same folds:
@@ -150,6 +153,9 @@ def compare_by_cross_validation(
     logits: (N, K), checked.
     labels: (N,), checked.
     rows: (N,), whether a row is compared, all by default; the others are in every fit.
+    earlier: gains of earlier refits over this reference, oldest first, on other rows.
+    growth: the candidate's rows divided by the reference's, if both are of the same map and
+        options.
     progress: called with the number of finished folds and the number of folds.
     """
     compared = np.ones(len(labels), np.bool_) if rows is None else rows
@@ -174,10 +180,35 @@ def compare_by_cross_validation(
         theirs = held_out(
             reference, logits, labels, folds, on_fold=lambda fold: on_fold(count + fold)
         )
+    mean, error = mean_and_standard_error(theirs.nll - ours.nll)
+    selection = Selection(
+        folds=count,
+        nll=float(ours.nll.mean()),
+        reference=name,
+        reference_nll=float(theirs.nll.mean()),
+        standard_error=error,
+        better=False,
+        reason="",
+        rows=len(ours.nll),
+        calibration_error=calibration_error(ours.confidence, ours.correct),
+    )
     unknown = _incomparable(ours.nll, labels[compared])
-    selection = _verdict(ours.nll, theirs.nll, count, candidate.name, name, unknown)
-    error = calibration_error(ours.confidence, ours.correct)
-    return msgspec.structs.replace(selection, calibration_error=error)
+    if unknown is not None:
+        reason = f"{candidate.name} cannot be compared with {name}: {unknown}"
+        return msgspec.structs.replace(selection, reason=reason)
+    gain = Gain(len(ours.nll), mean, error)
+    decision = decide(
+        candidate.name, name, gain,
+        champion_nll=selection.reference_nll, earlier=earlier, growth=growth,
+    )  # fmt: skip
+    return msgspec.structs.replace(
+        selection,
+        better=decision.rule is not None,
+        reason=decision.reason,
+        threshold=THRESHOLD,
+        rule=decision.rule,
+        pooled=decision.pooled,
+    )
 
 
 def held_out(
@@ -258,35 +289,6 @@ def _incomparable(nll: NDArray[np.float64], labels: Integers) -> str | None:
     if nll.max() < math.log(2):
         return "every held-out row was predicted correctly, so the rows do not limit the confidence"
     return None
-
-
-def _verdict(
-    ours: NDArray[np.float64],
-    theirs: NDArray[np.float64],
-    folds: int,
-    name: str,
-    reference: str,
-    unknown: str | None,
-) -> Selection:
-    gain, error = mean_and_standard_error(theirs - ours)
-    better = gain > error and unknown is None
-    verb = "beats" if better else "does not beat"
-    message = (
-        f"{name} {verb} {reference} by more than one standard error: "
-        f"NLL lower by {gain:.3g} ± {error:.2g} on held-out folds"
-    )
-    if unknown is not None:
-        message = f"{name} cannot be compared with {reference}: {unknown}"
-    return Selection(
-        folds=folds,
-        nll=float(ours.mean()),
-        reference=reference,
-        reference_nll=float(theirs.mean()),
-        standard_error=error,
-        better=better,
-        reason=message,
-        rows=len(ours),
-    )
 
 
 def _scored(map: Map, parameters: Parameters, logits: Floats, labels: Integers) -> HeldOutScores:

@@ -5,18 +5,17 @@ parameters that were not fitted to this row. With the mean gain and its standard
 becomes the champion by the first of three rules that applies:
 
 1. `gain`: the mean is more than `THRESHOLD` standard errors above 0.
-2. `pooled gain`: the same for the rows of this comparison and of up to four earlier ones against
-   the same champion, m in total, with the threshold times √((m + 3)/4).
+2. `pooled gain`: the mean over the rows of this comparison and of up to four earlier ones against
+   the same champion is more than `POOLED_THRESHOLD` standard errors above 0.
 3. `more rows`: the challenger is the same map, fitted to at least four times the champion's rows,
    and the mean is more than `THRESHOLD` standard errors above −`MARGIN` times the champion's NLL:
    it is no worse by a relevant amount.
 
-Refits repeat the comparison, and the threshold allows for it: over 20 refits without any change at
-most 5% of champions are replaced by rules 1 and 2 (`python -m benchmarks.promotion`). The factor of
-rule 2 is for the error of the champion's own fit. Let m challengers and the champion be fitted to N
-rows each, with many parameters: then the variance of a mean gain is three quarters noise of its
-own rows and a quarter the champion's deviation from the average fit, which all m comparisons
-share. So the pooled mean in standard errors has the variance 3/4 + m/4.
+Refits repeat the comparison, and the thresholds allow for it: over 20 refits without any change at
+most 5% of champions are replaced by rules 1 and 2, and a gain of four standard errors is proven at
+once in 85%, of two within five refits in 90% (`python -m benchmarks.promotion`). The pooled gain
+has the larger threshold because its comparisons have the champion in common: where its fit is worse
+than the average fit to as many rows, all of them show it.
 """
 
 from __future__ import annotations
@@ -26,20 +25,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from recalib.card import PooledGain
+
 __all__ = [
     "MARGIN",
     "MAX_POOLED",
     "MIN_GROWTH",
+    "POOLED_THRESHOLD",
     "THRESHOLD",
     "Decision",
     "Gain",
     "decide",
     "pool",
-    "pooled_threshold",
 ]
 
-#: A gain of this number of standard errors is proven.
-THRESHOLD = 2.95
+#: A gain is proven above this number of standard errors, and a pooled gain above this number.
+THRESHOLD, POOLED_THRESHOLD = 2.96, 3.2
 #: The largest number of comparisons that are pooled, the latest included.
 MAX_POOLED = 5
 #: From this ratio of rows a challenger of the same map only has to be no worse.
@@ -75,10 +76,8 @@ class Decision:
     """Whether the challenger is promoted, by which rule, and why."""
 
     rule: Rule | None
-    #: The pooled gain of two or more comparisons.
-    pooled: Gain | None
-    #: The number of comparisons in it.
-    refits: int
+    #: Of this and earlier comparisons, if there are any.
+    pooled: PooledGain | None
     reason: str
 
 
@@ -88,11 +87,6 @@ def pool(gains: Sequence[Gain]) -> Gain:
     mean = sum(gain.rows * gain.mean for gain in gains) / rows
     error = math.hypot(*(gain.rows * gain.standard_error for gain in gains)) / rows
     return Gain(rows, mean, error)
-
-
-def pooled_threshold(refits: int) -> float:
-    """Return the threshold of the pooled gain of `refits` comparisons, in standard errors."""
-    return THRESHOLD * math.sqrt((refits + 3) / 4)
 
 
 def decide(
@@ -117,12 +111,12 @@ def decide(
         options.
     """
     gains = [*earlier, gain][-MAX_POOLED:]
-    refits = len(gains)
-    pooled = pool(gains) if refits > 1 else None
+    pooled = pool(gains)
+    is_pooled = len(gains) > 1
     margin = MARGIN * abs(champion_nll)
     if gain.mean > THRESHOLD * gain.standard_error:
         rule: Rule | None = "gain"
-    elif pooled and pooled.mean > pooled_threshold(refits) * pooled.standard_error:
+    elif is_pooled and pooled.mean > POOLED_THRESHOLD * pooled.standard_error:
         rule = "pooled gain"
     elif (
         growth is not None
@@ -140,10 +134,12 @@ def decide(
     else:
         verb = "beats" if rule else "does not beat"
         reason = f"{challenger} {verb} {champion}: {_evidence(gain, THRESHOLD)} on held-out folds"
-    if pooled and rule in (None, "pooled gain"):
-        evidence = _evidence(pooled, pooled_threshold(refits))
-        reason += f"; over the last {refits} refits {evidence}"
-    return Decision(rule, pooled, refits, reason)
+    if not is_pooled:
+        return Decision(rule, None, reason)
+    if rule in (None, "pooled gain"):
+        reason += f"; over the last {len(gains)} refits {_evidence(pooled, POOLED_THRESHOLD)}"
+    card = PooledGain(len(gains), pooled.rows, pooled.mean, pooled.standard_error, POOLED_THRESHOLD)
+    return Decision(rule, card, reason)
 
 
 def _evidence(gain: Gain, threshold: float) -> str:

@@ -157,6 +157,12 @@ class Calibrators(Queries):
         ).one_or_none()
         return None if row is None else CalibratorVersion(model=model.name, **row._mapping)
 
+    def newest(self, model: Model, since: float, limit: int) -> list[CalibratorVersion]:
+        """Return up to `limit` versions that are newer than a time, newest first."""
+        statement = _select(model).order_by(_TABLE.c.version.desc()).limit(limit)
+        rows = self._connection.execute(statement.where(_TABLE.c.created_at > since))
+        return [CalibratorVersion(model=model.name, **row._mapping) for row in rows]
+
     def page(self, model: Model, after: int | None, limit: int) -> list[CalibratorVersion]:
         """Return up to `limit` versions, oldest first, after version `after`."""
         statement = _select(model).order_by(_TABLE.c.version).limit(limit)

@@ -44,7 +44,7 @@ class CalibratorCreate(BaseModel):
         "if_better",
         description="Whether the new version becomes the champion: always, never, or if its "
         "cross-validated NLL beats the champion's (the NLL of the classifier if there is none) by "
-        "more than one standard error.",
+        "more than the threshold in the job's result, in standard errors.",
     )
 
 
