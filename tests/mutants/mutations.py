@@ -332,6 +332,23 @@ MUTATIONS = [
         ("(math.pi * number) ** 2", "(math.pi * number)"),
     ),
     *_file(
+        "recalib/drift/class_monitor.py",
+        "tests/drift/test_class_monitor.py",
+        ("(rows.labels[index] == k)", "(rows.labels[index] != k)"),
+        ("float(np.logaddexp.reduce(values)) - math", "float(np.logaddexp.reduce(values)) + math"),
+    ),
+    *_file(
+        "recalib/drift/class_rows.py",
+        "tests/drift/test_class_monitor.py",
+        ("is_stored &= watched !=", "is_stored &= watched =="),
+    ),
+    *_file(
+        "recalib/replay/segment_search.py",
+        "tests/replay/test_segment_search.py",
+        ("alpha / max(tried, 1)", "alpha"),
+        ("np.maximum(low, -high) > tolerance", "np.maximum(low, -high) > 0"),
+    ),
+    *_file(
         "recalib/drift/monitor_state.py",
         "tests/drift/test_monitor.py",
         ("enough and (evidence.error_low or 0.0) > objective", "False"),

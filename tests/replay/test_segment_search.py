@@ -89,6 +89,10 @@ def test_sums_agree_with_a_direct_calculation(tmp_path: Path):
         correct = np.array(columns["correct"].to_pylist())[used].astype(float)
         assert segment.accuracy == pytest.approx(correct.mean())
         assert segment.confidence == pytest.approx(columns["confidence"][used].mean())
+        exact = scipy.stats.binomtest(int(correct.sum()), len(correct))
+        interval = exact.proportion_ci(1 - 0.05 / result.tried, "exact")
+        assert segment.low == pytest.approx(interval.low - segment.confidence)
+        assert segment.high == pytest.approx(interval.high - segment.confidence)
 
 
 def test_interval_agrees_with_scipy_and_covers_mixed_accuracies():
@@ -104,6 +108,23 @@ def test_interval_agrees_with_scipy_and_covers_mixed_accuracies():
         low, high = accuracy_interval(sums, np.full(20_000, 30), 0.05)
         misses = np.mean((accuracies.mean() < low) | (accuracies.mean() > high))
         assert misses <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / 20_000)
+
+
+def test_error_within_the_tolerance_is_no_finding(tmp_path: Path):
+    """Half of the rows are 3 points off, which 20,000 labels show."""
+    rows = 20_000
+    rng = np.random.default_rng(1)
+    off = rng.random(rows) < 0.5
+    columns = {
+        "time": np.arange(rows, dtype=float),
+        "confidence": np.full(rows, 0.9),
+        "correct": rng.random(rows) < np.where(off, 0.87, 0.9),
+        "off": off,
+    }
+    path = write(tmp_path / "a.parquet", columns)
+    strict, usual = (search(path, "off", tolerance=tolerance) for tolerance in (0.0, 0.03))
+    assert strict.worst is not None
+    assert (strict.worst.value, strict.exceeding, usual.exceeding) == ("true", 1, 0)
 
 
 def test_every_type_of_column_makes_groups(tmp_path: Path):
