@@ -5,12 +5,14 @@ from __future__ import annotations
 import gzip
 import io
 import pickle
+import time
 import zipfile
 from typing import Any
 
 import numpy as np
 import pytest
 
+from service.serving.negative_cache import TTL_SECONDS
 from tests.service.conftest import NPY, NPZ, Service, npy, npz
 
 pytestmark = pytest.mark.sqlite_only
@@ -160,7 +162,16 @@ def test_missing_champion_error_names_the_next_step(service: Service) -> None:
     service.model()
     answer = service.calibrate([ROW])
     assert answer.status_code == 409
-    assert "/aliases/champion" in answer.json()["detail"]
+    assert "fit a calibrator (POST /v1/models/digits/calibrators)" in answer.json()["detail"]
+    assert service.upload(npz(GOOD, Y)).status_code == 201
+    reason = service.fitted(map="identity", promote="if_better")["result"]["reason"]
+    time.sleep(TTL_SECONDS)
+    detail = service.calibrate([ROW]).json()["detail"]
+    assert f"version 1 was not promoted ({reason}). Promote it (PUT " in detail
+    assert "?calibrator=1" in detail
+    champion = "/v1/models/digits/aliases/champion"
+    assert service.client.put(champion, json={"version": 1}).is_success
+    assert service.calibrate([ROW]).is_success
 
 
 GOOD = np.tile(ROW, (6, 1))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import time
 
 import numpy as np
 import onnxruntime
@@ -13,7 +12,6 @@ import scipy.special
 
 import recalib
 from recalib.calibrator import Calibrator
-from service.serving.negative_cache import TTL_SECONDS
 from tests.service.conftest import NPY, Service, npy, npz
 
 pytestmark = pytest.mark.sqlite_only
@@ -139,22 +137,6 @@ def test_if_better_keeps_an_equal_champion(ready: Service) -> None:
     job = ready.fitted(map="temperature")
     assert job["result"]["promoted"] is False
     assert "does not beat temperature" in job["result"]["reason"]
-
-
-def test_missing_champion_names_the_version_that_was_not_promoted(service: Service, data) -> None:
-    service.model()
-    error = service.calibrate(data[0][:1])
-    assert error.status_code == 409
-    assert "fit a calibrator (POST /v1/models/digits/calibrators)" in error.json()["detail"]
-    service.upload(npz(*data))
-    reason = service.fitted(map="identity", promote="if_better")["result"]["reason"]
-    time.sleep(TTL_SECONDS)
-    error = service.calibrate(data[0][:1])
-    assert error.status_code == 409
-    detail = error.json()["detail"]
-    assert f"version 1 was not promoted ({reason}). Promote it (PUT " in detail
-    assert "?calibrator=1" in detail
-    assert service.client.put("/v1/models/digits/aliases/champion", json={"version": 1}).is_success
 
 
 def test_promote_always_promotes_any_result(ready: Service, data) -> None:
