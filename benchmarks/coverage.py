@@ -47,7 +47,7 @@ from recalib.metrics.confidence_order import sort_by_confidence
 from recalib.metrics.ece_sweep import _max_bins
 from recalib.metrics.kernels import best_bandwidth
 
-__all__ = ["GOAL", "Result", "main", "measure"]
+__all__ = ["CLASSWISE", "GOAL", "Result", "main", "measure", "without_floors"]
 
 Values = NDArray[np.float64]
 TrueValue = Callable[[Any, Predictions], float]
@@ -123,6 +123,12 @@ def _bandwidth_of(p: Values) -> float:
     return _best_bandwidth(np.stack([p, 1 - p], axis=1))
 
 
+def _joined(population: Classes, rows: Predictions) -> float:
+    cells = bin_indices(rows.probabilities, BINS) + np.arange(rows.classes) * BINS
+    counts = np.bincount(cells.ravel(), minlength=rows.classes * BINS)
+    return float(np.sqrt(population.joined(counts.reshape(-1, BINS))))
+
+
 #: The true value of a population by metric, with the bins or kernels of the drawn rows.
 TOP_LABEL: dict[str, TrueValue] = {
     "ece": lambda population, _: _by_width(population, 1),
@@ -145,6 +151,7 @@ TOP_LABEL: dict[str, TrueValue] = {
     "brier_uncertainty": lambda population, _: population.accuracy * (1 - population.accuracy),
 }
 CLASSWISE: dict[str, TrueValue] = {
+    "classwise_ce": _joined,
     "classwise_ece": lambda population, _: _by_width(population, 1),
     "marginal_ece_l2": lambda population, _: _by_width(population, 2) ** 0.5,
     "classwise_ece_equal_mass": lambda population, _: float(
@@ -210,7 +217,7 @@ def measure(names: list[str], classes: int | None, law: str, truth: str, rows: i
     repeated: dict[str, list[list[float]]] = {name: [] for name in names}
     fixed: dict[str, float] = {}
     rng = np.random.default_rng(0)
-    with _without_floors():
+    with without_floors():
         for draw in range(draws):
             sample = population.draw(rows, rng)
             for name in names:
@@ -230,7 +237,14 @@ def measure(names: list[str], classes: int | None, law: str, truth: str, rows: i
 
 
 #: Metrics whose true value depends on the rows drawn.
-_DEPENDING = {"mce", "ece_sweep", "ece_kde", "ece_kde_classwise", "ece_kde_canonical"}
+_DEPENDING = {
+    "mce",
+    "ece_sweep",
+    "ece_kde",
+    "ece_kde_classwise",
+    "ece_kde_canonical",
+    "classwise_ce",
+}
 
 
 def _bootstrapped(name: str, rows: int, classes: int | None) -> int:
@@ -284,7 +298,7 @@ def _best_bandwidth(p: Values) -> float:
     return _remembered[key]
 
 
-def _without_floors() -> ExitStack:
+def without_floors() -> ExitStack:
     """Return a context in which floors are 0."""
     stack = ExitStack()
     modules = calibration_gaps, ece_debiased, ece_label_binned, ks_error

@@ -23,7 +23,7 @@ from recalib.metrics.binning import bin_indices
 from recalib.metrics.kernels import kernel_means
 from recalib.metrics.smooth_ece import smoothed
 
-__all__ = ["BINS", "CLASSES", "LAWS", "TRUTHS", "Classes", "Population", "TopLabel"]
+__all__ = ["BINS", "CLASSES", "LAWS", "LOGITS", "TRUTHS", "Classes", "Population", "TopLabel"]
 
 Values = NDArray[np.float64]
 
@@ -48,6 +48,42 @@ TRUTHS: dict[str, Callable[[Values], Values]] = {
     "both signs": lambda p: np.clip(p + 0.1 * np.cos(9 * p), 0, 1),
     "wrong where sure": lambda p: np.where(p > 0.93, p - 0.03, p),
     "wrong where unsure": lambda p: np.where(p < 0.8, 0.6 * p, p),
+}
+
+
+def _normal(rows: int, classes: int, rng: np.random.Generator) -> Values:
+    """Return logits of standard deviation 3."""
+    return 3 * rng.standard_normal((rows, classes))
+
+
+def _confident(rows: int, classes: int, rng: np.random.Generator) -> Values:
+    """Return logits of which one is larger by an exponential variable of mean 10."""
+    logits = rng.standard_normal((rows, classes))
+    logits[np.arange(rows), rng.integers(0, classes, rows)] += 10 * rng.exponential(1, rows)
+    return logits
+
+
+def _pairs(rows: int, classes: int, rng: np.random.Generator) -> Values:
+    """Return logits that confuse the classes 2j and 2j + 1, so that their residuals correlate."""
+    logits = rng.standard_normal((rows, classes))
+    row, top = np.arange(rows), rng.integers(0, classes, rows)
+    logits[row, top] += 6 * rng.exponential(1, rows)
+    partner = np.minimum(top ^ 1, classes - 1)
+    logits[row, partner] = logits[row, top] + 2 * rng.standard_normal(rows)
+    return logits
+
+
+def _rare(rows: int, classes: int, rng: np.random.Generator) -> Values:
+    """Return logits of classes whose odds fall from the first to the last by a factor of e⁶."""
+    return 2 * rng.standard_normal((rows, classes)) - np.linspace(0, 6, classes)
+
+
+#: Laws of logits (N, K).
+LOGITS: dict[str, Callable[[int, int, np.random.Generator], Values]] = {
+    "normal": _normal,
+    "confident": _confident,
+    "pairs": _pairs,
+    "rare": _rare,
 }
 #: Factor of the logits, and standard deviation of the offset of each class.
 CLASSES = {
@@ -170,11 +206,11 @@ class TopLabel(Population):
 
 
 class Classes(Population):
-    """Softmax of normal logits of standard deviation 3, K classes; the truth is another softmax."""
+    """Softmax of logits from a law, K classes; the truth is another softmax."""
 
-    def __init__(self, classes: int, truth: str) -> None:
+    def __init__(self, classes: int, truth: str, law: str = "normal") -> None:
         self.label = f"K = {classes:<12}{truth:19}"
-        self._classes = classes
+        self._classes, self._law = classes, LOGITS[law]
         self._known: dict[float, float] = {}
         self._slope, spread = CLASSES[truth]
         self._shift = spread * np.random.default_rng(1).standard_normal(classes)
@@ -186,7 +222,7 @@ class Classes(Population):
 
     def rows(self, rows: int, rng: np.random.Generator) -> tuple[Values, Values]:
         """Return N rows of probabilities and the true probabilities, (N, K) each."""
-        logits = 3 * rng.standard_normal((rows, self._classes))
+        logits = self._law(rows, self._classes, rng)
         true = scipy.special.softmax(self._slope * logits + self._shift, axis=1)
         return scipy.special.softmax(logits, axis=1), true
 
@@ -195,6 +231,36 @@ class Classes(Population):
         upto = np.cumsum(q, axis=1)
         labels = (upto[:, :-1] < rng.random((rows, 1))).sum(axis=1)
         return Predictions(p, labels, p.argmax(axis=1), np.zeros(rows), p)
+
+    def joined(self, counts_km: NDArray[np.int64]) -> float:
+        """Return 1/K Σ wg² over equal-width bins, joined downwards until they hold two rows.
+
+        `counts_km` has the rows of a sample in each bin, (K, M).
+        """
+        total = 0.0
+        for counts, bins in zip(counts_km.tolist(), self._cells, strict=True):
+            # Rows of the sample, share and share times gap of each group of bins.
+            groups = [[0, 0.0, 0.0]]
+            for count, (share, gap) in zip(reversed(counts), reversed(bins), strict=True):
+                if groups[-1][0] > 1:
+                    groups.append([0, 0.0, 0.0])
+                groups[-1] = [groups[-1][0] + count, groups[-1][1] + share, groups[-1][2] + gap]
+            if len(groups) > 1 and groups[-1][0] < 2:
+                rest = groups.pop()
+                groups[-1] = [a + b for a, b in zip(groups[-1], rest, strict=True)]
+            total += sum(gap**2 / share for _, share, gap in groups if share > 0)
+        return total / len(counts_km)
+
+    @cached_property
+    def _cells(self) -> list[list[tuple[float, float]]]:
+        """The share, and the share times the gap, of each equal-width bin, by class."""
+        cells = []
+        for column in self.columns:
+            bins, rows = bin_indices(column.p, BINS), len(column.p)
+            shares = np.bincount(bins, minlength=BINS) / rows
+            gaps = np.bincount(bins, column.gaps, BINS) / rows
+            cells.append(list(zip(shares.tolist(), gaps.tolist(), strict=True)))
+        return cells
 
     def canonical(self, bandwidth: float) -> float:
         """Return the mean Σ_k |Σ k q/Σ k − p| over 4,000 rows."""

@@ -30,11 +30,12 @@ FORMAT = 1
 
 
 class MetricValue(msgspec.Struct, frozen=True):
-    """A metric's value, with its interval if one was computed."""
+    """A metric's value, with its interval and its noise floor if they were computed."""
 
     value: float
     low: float | None = None
     high: float | None = None
+    floor: float | None = None
 
 
 class DataSummary(msgspec.Struct, frozen=True):

@@ -95,7 +95,7 @@ def metrics_table(columns: Mapping[str, Mapping[str, Any]], title: str | None = 
 
 
 #: Metrics that fit into the width of a terminal; JSON has every metric.
-_COMPARED = ("accuracy", "nll", "ece", "classwise_ece")
+_COMPARED = ("accuracy", "nll", "ece", "classwise_ce")
 #: Characters of the longest part of their names.
 _WIDTH = 9
 

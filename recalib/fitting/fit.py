@@ -271,7 +271,7 @@ def _described(
         }
         metrics = {
             stage: {
-                name: MetricValue(estimate.value, estimate.low, estimate.high)
+                name: MetricValue(estimate.value, estimate.low, estimate.high, estimate.floor)
                 for name, estimate in estimates.items()
             }
             for stage, estimates in measurements.items()

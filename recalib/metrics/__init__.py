@@ -16,6 +16,7 @@ from recalib.metrics.brier_decomposition import (
     BrierUncertainty,
 )
 from recalib.metrics.classwise import ClasswiseError, MarginalError
+from recalib.metrics.classwise_ce import UnbiasedClasswiseError
 from recalib.metrics.classwise_equal_mass import ClasswiseEqualMassError
 from recalib.metrics.classwise_loss_std import ClasswiseLossDeviation
 from recalib.metrics.confidence import S99, MeanConfidence, MeanEntropy, S99Accuracy
@@ -62,6 +63,7 @@ METRICS: dict[str, type[Metric]] = {
     "ks_error": KsError,
     "smooth_ece": SmoothError,
     "mce": MaximumCalibrationError,
+    "classwise_ce": UnbiasedClasswiseError,
     "classwise_ece": ClasswiseError,
     "classwise_ece_equal_mass": ClasswiseEqualMassError,
     "marginal_ece_l2": MarginalError,

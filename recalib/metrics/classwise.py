@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from recalib.arrays import Floats, Integers
 from recalib.metrics.base import Estimate, State, StreamingMetric, Unit
@@ -16,14 +17,19 @@ __all__ = ["ClasswiseError", "ClasswiseState", "MarginalError"]
 
 
 class ClasswiseState(State):
-    """Counts, Σp and Σ1[y = k] for each class k and equal-width bin of p_k; arrays of (K, M)."""
+    """Sums for each class k and equal-width bin of p = p_k; arrays of (K, M).
+
+    With y = 1[label = k]: `count`, Σp, Σp², Σy and Σpy.
+    """
 
     def __init__(self, classes: int, bins: int) -> None:
         self.bins = bins
         self.rows = 0
         self.count = np.zeros((classes, bins), np.int64)
         self.confidence = np.zeros((classes, bins))
+        self.confidence_squared = np.zeros((classes, bins))
         self.occurred = np.zeros((classes, bins))
+        self.confidence_occurred = np.zeros((classes, bins))
 
     def add(self, predictions: Predictions) -> None:
         probabilities, labels = predictions.probabilities, predictions.labels
@@ -31,8 +37,10 @@ class ClasswiseState(State):
             return
         self.rows += len(labels)
         self._add_confidences(probabilities)
-        cells = self._cells(labels, probabilities[np.arange(len(labels)), labels])
-        self.occurred += np.bincount(cells, minlength=self.count.size).reshape(self.count.shape)
+        p = probabilities[np.arange(len(labels)), labels]
+        cells = self._cells(labels, p)
+        self.occurred += self._sums(cells)
+        self.confidence_occurred += self._sums(cells, p)
 
     def merge(self, other: ClasswiseState) -> None:
         if other.confidence.shape != self.confidence.shape:
@@ -40,34 +48,46 @@ class ClasswiseState(State):
         self.rows += other.rows
         self.count += other.count
         self.confidence += other.confidence
+        self.confidence_squared += other.confidence_squared
         self.occurred += other.occurred
+        self.confidence_occurred += other.confidence_occurred
 
     def _add_confidences(self, probabilities: Floats) -> None:
         """Add probabilities (n, K).
 
         Few of 1,000 classes have a probability above 1/M in any row. Only those are binned; the
-        count and sum of the first bin are the column's total minus the other bins.
+        count and sums of the first bin are the column's totals minus the other bins.
         """
         classes = probabilities.shape[1]
-        totals = np.zeros(classes)
+        totals, squares = np.zeros(classes), np.zeros(classes)
         columns, values = [], []
         for rows in row_chunks(probabilities.shape):
             p = probabilities[rows]
             totals += p.sum(axis=0, dtype=np.float64)
+            squares += np.square(p, dtype=np.float64).sum(axis=0)
             # Flat: `np.nonzero` of a 2-D array is ten times slower.
             row, column = np.divmod(np.flatnonzero(p > p.dtype.type(1 / self.bins)), classes)
             columns.append(column)
             values.append(p[row, column])
         large = np.concatenate(values)
         cells = self._cells(np.concatenate(columns), large)
-        sums = np.bincount(cells, large, self.count.size)
-        # For empty input, bincount returns integers.
-        binned = sums.astype(np.float64, copy=False).reshape(self.count.shape)
-        binned[:, 0] += totals - binned.sum(axis=1)
-        self.confidence += binned
-        counts = np.bincount(cells, minlength=self.count.size).reshape(self.count.shape)
+        large = large.astype(np.float64, copy=False)
+        for total, sums, weights in (
+            (totals, self.confidence, large),
+            (squares, self.confidence_squared, large * large),
+        ):
+            binned = self._sums(cells, weights)
+            binned[:, 0] += total - binned.sum(axis=1)
+            sums += binned
+        counts = self._sums(cells).astype(np.int64)
         counts[:, 0] += len(probabilities) - counts.sum(axis=1)
         self.count += counts
+
+    def _sums(self, cells: Integers, weights: Floats | None = None) -> NDArray[np.float64]:
+        """Return the sums of `weights` (n,), or the counts, in each cell: (K, M)."""
+        # For empty input, bincount returns integers.
+        sums = np.bincount(cells, weights, self.count.size).astype(np.float64, copy=False)
+        return sums.reshape(self.count.shape)
 
     def _cells(self, columns: Integers, values: Floats) -> Integers:
         """Return the flat index in (K, M) of each column and the bin of its value; all are (n,)."""

@@ -16,11 +16,14 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from recalib.metrics.quadratic_form import QuadraticForm
+
 __all__ = [
     "interval_of_convex_error",
     "interval_of_largest_gap",
     "interval_of_mean_gap",
     "interval_of_mean_squared_gap",
+    "interval_of_unbiased_square",
     "variances_under",
 ]
 
@@ -124,6 +127,59 @@ def interval_of_mean_squared_gap(
         there = under(_sizes(furthest(variances), weights, gaps, variances))
         variances = np.maximum(variances, there)
     return low, furthest(variances)
+
+
+def interval_of_unbiased_square(
+    estimate: float,
+    weights: Vector,
+    gaps: Vector,
+    variances: Vector,
+    level: float,
+    *,
+    rows: int,
+    classes: int,
+    under: VariancesUnder,
+) -> tuple[float, float]:
+    """Return an interval for θ = Σ wg² around an unbiased estimate θ̂, within [0, 1].
+
+    The ends are where P(T ≥ θ̂) = α/2 and P(T ≤ max(θ̂, 0)) = α/2. T − θ is a `QuadraticForm` of
+    variance κ₂ and third cumulant κ₃, in which c = `copies` of `interval_of_mean_gap` classes have
+    equal errors:
+
+        κ₂ = c(2 Σ w²v² + 4 Σ w²vg²) + θ²·c·k/(KN),  κ₃ = c²(8 Σ w³v³ + 24 Σ w³v²g²).
+
+    k is the variance due to random weights, of which a row changes few: only few of its
+    probabilities are large. Σ w²vg² is θ times a mean of w·v over the observed gaps, and at least
+    its value for equal noncentralities; Σ w³v²g² is computed alike.
+
+    Parameters: as in `interval_of_mean_squared_gap`, with K = `classes`; `weights` add up to 1.
+    """
+    copies = min(classes, 2)
+    parts = weights * np.maximum(gaps**2 - variances, 0)
+    total = float(parts.sum())
+    beyond = 2 * np.log(len(gaps) + 1)
+    share_variance = _share_variance(weights, gaps, variances, beyond) * copies / (classes * rows)
+
+    def excess(theta: float) -> QuadraticForm:
+        noise = weights * under(_sizes(theta, weights, gaps, variances))
+        squares, cubes = float(noise @ noise), float(noise**2 @ noise)
+        spread, cubed_spread = squares / float(noise.sum()), cubes / float(noise.sum())
+        if total > 0:
+            spread = max(spread, float(parts @ noise) / total)
+            cubed_spread = max(cubed_spread, float(parts @ noise**2) / total)
+        return QuadraticForm(
+            copies * (2 * squares + 4 * theta * spread) + share_variance * theta**2,
+            copies**2 * (8 * cubes + 24 * theta * cubed_spread),
+        )
+
+    def at_most(value: float, theta: float) -> float:
+        return excess(theta).at_most(value - theta)
+
+    tail = (1 - level) / 2
+    return (
+        _crossing(lambda theta: 1 - at_most(estimate, theta), tail, 0.0),
+        _crossing(lambda theta: at_most(max(estimate, 0.0), theta), tail, 1.0),
+    )
 
 
 def _sizes(theta: float, weights: Vector, gaps: Vector, variances: Vector) -> Vector:

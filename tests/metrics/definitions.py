@@ -259,6 +259,39 @@ def marginal_ece_l2(p: Rows, y: Sequence[int], bins: int) -> float:
     return math.sqrt(sum(squares) / len(p[0]))
 
 
+def pair_mean(residuals: Sequence[float]) -> float:
+    """The mean over rows of a residual times the mean of the others."""
+    total, others = math.fsum(residuals), len(residuals) - 1
+    return math.fsum(r * (total - r) / others for r in residuals) / len(residuals)
+
+
+def joined(members: dict[int, list[float]], bins: int) -> list[list[float]]:
+    """Residuals of joined bins: downwards until there are two rows; the rest joins the last."""
+    groups: list[list[float]] = [[]]
+    for b in range(bins - 1, -1, -1):
+        if len(groups[-1]) > 1:
+            groups.append([])
+        groups[-1] = groups[-1] + members.get(b, [])
+    if len(groups) > 1 and len(groups[-1]) < 2:
+        rest = groups.pop()
+        groups[-1] = groups[-1] + rest
+    return groups
+
+
+def classwise_ce(p: Rows, y: Sequence[int], bins: int) -> float:
+    """The mean over classes and rows of the products of residuals in joined bins."""
+    if len(y) == 1:
+        return marginal_ece_l2(p, y, bins)
+    total = 0.0
+    for column in columns(p, y):
+        members = defaultdict(list)
+        for value, occurred in column:
+            members[bin_by_definition(value, bins)].append(occurred - value)
+        total += math.fsum(len(group) * pair_mean(group) for group in joined(members, bins))
+    squared = total / len(y) / len(p[0])
+    return math.sqrt(squared) if squared > 1e-14 else 0.0
+
+
 def s99(p: Rows, y: Sequence[int], bins: int) -> float:
     return sum(value > 0.99 for value, _ in confident(p, y)) / len(y)
 
@@ -298,6 +331,7 @@ DEFINITIONS: dict[str, Callable[[Rows, Sequence[int], int], float]] = {
     "ece_sweep": ece_sweep,
     "ks_error": ks_error,
     "mce": mce,
+    "classwise_ce": classwise_ce,
     "classwise_ece": classwise_ece,
     "classwise_ece_equal_mass": classwise_ece_equal_mass,
     "marginal_ece_l2": marginal_ece_l2,

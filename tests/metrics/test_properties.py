@@ -20,7 +20,8 @@ LARGEST |= {"mean_entropy": math.log(5), "classwise_loss_std": math.inf}
 STREAMING = [name for name, metric in METRICS.items() if issubclass(metric, StreamingMetric)]
 EQUAL_MASS = {"ece_equal_mass", "ece_l2_equal_mass", "classwise_ece_equal_mass"}
 #: Metrics that depend on the number of rows: duplicating rows changes them.
-SIZE_AWARE = {"ece_debiased", "ece_sweep", "ece_kde", "ece_kde_classwise", "ece_kde_canonical"}
+SIZE_AWARE = {"ece_debiased", "classwise_ce", "ece_sweep"}
+SIZE_AWARE |= {"ece_kde", "ece_kde_classwise", "ece_kde_canonical"}
 
 #: For tests whose examples compute every metric.
 few = settings(max_examples=12)

@@ -130,6 +130,12 @@ MUTATIONS = [
         ("/ (n * (n - 1))", "/ (n * n)"),
     ),
     *_file(
+        "recalib/metrics/classwise_ce.py",
+        "tests/metrics/test_classwise_ce.py",
+        ("self._squares) / (self.count - 1)", "self._squares) / self.count"),
+        ("starts[:, b] = total > 1", "starts[:, b] = total > 0"),
+    ),
+    *_file(
         "recalib/metrics/classwise_equal_mass.py",
         "tests/metrics/test_classwise_equal_mass.py",
         ("total / (rows * classes)", "total / rows"),

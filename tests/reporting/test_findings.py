@@ -44,7 +44,7 @@ def evidence(validation: tuple[Logits, Any], test: tuple[Logits, Any], **more: A
             before=Predictions.from_logits(second.logits, second.labels),
             after=Predictions.from_probabilities(answer, second.labels),
             metrics_after=evaluate(
-                second.labels, probabilities=answer, level=0.95, metrics=["ece"]
+                second.labels, probabilities=answer, level=0.95, metrics=["ece", "classwise_ce"]
             ),
             name_of=lambda k: f"class {k}",
         ),
@@ -170,4 +170,9 @@ def test_remaining_miscalibration_is_reported() -> None:
     texts = findings(replace(facts, metrics_after=estimates))
     assert any("an ECE of 5.00% is left, more than the 2.00%" in text for text in texts)
     estimates["ece"] = Estimate(0.019, 0.0, 0.04, floor=0.01, floor_high=0.02)
+    assert findings(replace(facts, metrics_after=estimates)) == []
+    estimates["classwise_ce"] = Estimate(0.03, 0.01, 0.04)
+    (text,) = findings(replace(facts, metrics_after=estimates))
+    assert "a class-wise calibration error of 3.00% is left, 95% interval 1.00% to 4.00%" in text
+    estimates["classwise_ce"] = Estimate(0.03, 0.0, 0.04)
     assert findings(replace(facts, metrics_after=estimates)) == []

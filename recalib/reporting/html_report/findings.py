@@ -125,14 +125,24 @@ def _about_the_fit(evidence: Evidence) -> Iterator[str]:
     changed = int((evidence.before.predicted != evidence.after.predicted).sum())
     if changed > 0:
         yield f"The recommended calibrator changes the predicted class of {changed:,} test rows."
-    ece = evidence.metrics_after["ece"]
+    yield from _about_remaining_errors(evidence)
+
+
+def _about_remaining_errors(evidence: Evidence) -> Iterator[str]:
+    identity = evidence.comparison.recommended.card.map == "identity"
+    subject = "As it is" if identity else "With the recommended calibrator"
+    ece, classwise = (evidence.metrics_after[name] for name in ("ece", "classwise_ce"))
     if ece.floor_high is not None and ece.value > ece.floor_high:
-        identity = evidence.comparison.recommended.card.map == "identity"
-        subject = "As it is" if identity else "With the recommended calibrator"
         yield (
             f"{subject}, an ECE of {ece.value:.2%} is left, more than the "
             f"{ece.floor_high:.2%} that chance alone would show in so many rows one time in "
             "twenty: some miscalibration remains."
+        )
+    if classwise.low is not None and classwise.high is not None and classwise.low > 0:
+        yield (
+            f"{subject}, a class-wise calibration error of {classwise.value:.2%} is left, 95% "
+            f"interval {classwise.low:.2%} to {classwise.high:.2%}: probabilities of some classes "
+            "are too large or too small."
         )
 
 

@@ -37,7 +37,9 @@ __all__ = ["Report", "Source", "write_report"]
 
 _LEVEL = 0.95
 #: Metrics in the table of maps; the first table of the page has all metrics.
-_COLUMNS = ("accuracy", "nll", "ece", "classwise_ece")
+_COLUMNS = ("accuracy", "nll", "ece", "classwise_ce")
+#: Metrics at the top of the page.
+_HEADLINE = ("ece", "classwise_ce", "nll", "brier")
 #: Labels of the two predictions in plots, and of the test set among shifted test sets.
 _SERIES = ("as it is", "calibrated")
 _UNSHIFTED = "test"
@@ -167,6 +169,7 @@ def write_report(
         warnings=warnings,
         left_out=comparison.left_out,
         metrics=_metric_rows(metrics_before, metrics_after),
+        headline=_headline(metrics_before, metrics_after),
         has_floor=any(estimate.floor is not None for estimate in metrics_after.values()),
         maps=_map_rows(comparison),
         columns=[(name, is_percentage(name)) for name in _COLUMNS],
@@ -286,6 +289,17 @@ def _metric_rows(
         }
         for name in after
     ]
+
+
+def _headline(
+    before: Mapping[str, Estimate], after: Mapping[str, Estimate]
+) -> list[dict[str, Any]]:
+    """Return the rows of `_HEADLINE`; beside the class-wise error, the plug-in error."""
+    rows = {row["name"]: row | {"note": ""} for row in _metric_rows(before, after)}
+    plug_in = after["classwise_ece"]
+    floor = "" if plug_in.floor is None else f"; a calibrated model shows {plug_in.floor:.2%}"
+    rows["classwise_ce"]["note"] = f"with noise (classwise_ece): {plug_in.value:.2%}{floor}"
+    return [rows[name] for name in _HEADLINE]
 
 
 def _map_rows(comparison: Comparison) -> list[dict[str, Any]]:

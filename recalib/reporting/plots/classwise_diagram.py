@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from recalib.errors import InputError
 from recalib.metrics import BinState, Predictions
 from recalib.metrics.classwise import ClasswiseError
+from recalib.metrics.classwise_ce import UnbiasedClasswiseError
 from recalib.reporting.plots.bar_panels import accuracy_bars, bin_rows
-from recalib.reporting.plots.style import check_bins, check_series, inline, styled, title
+from recalib.reporting.plots.style import LEVEL, check_bins, check_series, inline, styled, title
 
 if TYPE_CHECKING:
     import altair as alt
@@ -54,7 +54,10 @@ def classwise_diagram(
     count = predictions.classes
     if classes is not None and len(classes) != count:
         raise InputError("classes", found=f"{len(classes)} labels", accepted=f"{count} labels")
-    errors = _errors(predictions, bins)
+    state = ClasswiseError(bins).state(count)
+    state.add(predictions)
+    errors = np.abs(state.occurred - state.confidence).sum(axis=1) / state.rows
+    mean = UnbiasedClasswiseError(bins).estimate(state, LEVEL)
     worst_classes = np.argsort(-errors, kind="stable")[:worst]
     panels = [
         _panel(
@@ -67,7 +70,8 @@ def classwise_diagram(
     ]
     subtitle = f"the {len(worst_classes)} of {count:,} with the largest error"
     facts = [
-        f"mean over all classes (class-wise ECE) {errors.mean():.2%}, n = {len(predictions):,}"
+        f"all classes: class-wise CE {mean.value:.2%} [{mean.low:.2%}, {mean.high:.2%}]",
+        f"with noise (class-wise ECE) {errors.mean():.2%}, n = {len(predictions):,}",
     ]
     width = _SIDE * min(len(worst_classes), _COLUMNS)
     diagram: alt.ConcatChart = alt.concat(
@@ -77,14 +81,6 @@ def classwise_diagram(
         title=title(f"Classes: {subtitle}", facts, max(width, 300)),
     ).resolve_scale(color="shared", strokeDash="shared")
     return styled(diagram, legend_columns=2)
-
-
-def _errors(predictions: Predictions, bins: int) -> NDArray[np.float64]:
-    """Return the class-wise errors, (K,)."""
-    state = ClasswiseError(bins).state(predictions.classes)
-    state.add(predictions)
-    gaps: NDArray[np.float64] = np.abs(state.occurred - state.confidence).sum(axis=1)
-    return gaps / state.rows
 
 
 def _state(predictions: Predictions, k: int, bins: int) -> BinState:
