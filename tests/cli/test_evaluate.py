@@ -25,6 +25,15 @@ def test_intervals(cli: Cli) -> None:
     assert "noise floor" in cli("evaluate", "val.npz").out
 
 
+def test_classwise_error_is_without_bias_and_beside_the_plug_in_error(cli: Cli) -> None:
+    measured = cli("evaluate", "val.npz", "--intervals", "--json").json
+    error, plug_in = measured["classwise_ce"], measured["marginal_ece_l2"]
+    assert error["low"] <= error["value"] <= error["high"]
+    assert error["value"] < plug_in["value"]
+    names = [line.split()[1] for line in cli("evaluate", "val.npz").out.splitlines() if "%" in line]
+    assert names.index("classwise_ece") == names.index("classwise_ce") + 1
+
+
 def test_bins(cli: Cli) -> None:
     assert cli("evaluate", "val.npz", "--bins", 1, "--json").json["ece"] == pytest.approx(
         evaluate(LABELS, logits=LOGITS, bins=1)["ece"].value

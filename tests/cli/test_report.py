@@ -30,6 +30,13 @@ def test_json_output_summarises_the_page(report_cli: Cli) -> None:
     assert output["recommended"]["map"] in page
     assert output["shift"] == []
     assert 'id="shift"' not in page
+    after = output["metrics"]["after"]
+    for text in (
+        f"→ {after['classwise_ce']['value']:.2%}</b>",
+        f"plug-in classwise_ece: {after['classwise_ece']['value']:.2%}, noise floor"
+        f" {after['classwise_ece']['floor']:.2%}",
+    ):
+        assert text in page
 
 
 def test_text_output_and_title(report_cli: Cli) -> None:

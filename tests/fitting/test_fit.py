@@ -109,6 +109,7 @@ def test_card_describes_the_fit(known) -> None:
     for when in ("before", "after"):
         ece = card.metrics[when]["ece"]
         assert ece.low <= ece.value <= ece.high
+        assert ece.floor > 0
 
 
 def test_card_without_metrics_has_the_confidences(known) -> None:

@@ -297,8 +297,8 @@ def _headline(
     """Return the rows of `_HEADLINE`; beside the class-wise error, the plug-in error."""
     rows = {row["name"]: row | {"note": ""} for row in _metric_rows(before, after)}
     plug_in = after["classwise_ece"]
-    floor = "" if plug_in.floor is None else f"; a calibrated model shows {plug_in.floor:.2%}"
-    rows["classwise_ce"]["note"] = f"with noise (classwise_ece): {plug_in.value:.2%}{floor}"
+    floor = "" if plug_in.floor is None else f", noise floor {plug_in.floor:.2%}"
+    rows["classwise_ce"]["note"] = f"plug-in classwise_ece: {plug_in.value:.2%}{floor}"
     return [rows[name] for name in _HEADLINE]
 
 

@@ -70,8 +70,9 @@ def classwise_diagram(
     ]
     subtitle = f"the {len(worst_classes)} of {count:,} with the largest error"
     facts = [
-        f"all classes: class-wise CE {mean.value:.2%} [{mean.low:.2%}, {mean.high:.2%}]",
-        f"with noise (class-wise ECE) {errors.mean():.2%}, n = {len(predictions):,}",
+        f"all classes, n = {len(predictions):,}: class-wise CE {mean.value:.2%}, 95% interval "
+        f"{mean.low:.2%} to {mean.high:.2%}",
+        f"plug-in class-wise ECE {errors.mean():.2%}",
     ]
     width = _SIDE * min(len(worst_classes), _COLUMNS)
     diagram: alt.ConcatChart = alt.concat(
