@@ -104,7 +104,7 @@ def _classes(evidence: dict[str, Any]) -> Table:
     table = narrow_table(f"{evidence['watched']:,} classes, {test}; those with the most", *columns)
     for gap in evidence["worst"]:
         means = _percent(gap, "probability"), _percent(gap, "frequency")
-        labels = f"{gap['labels']:,.0f}"
+        labels = f"{gap['range_labels']:,.0f}"
         table.add_row(str(gap["class_index"]), _number(gap, "log_evidence"), *means, labels)
     return table
 

@@ -202,8 +202,8 @@ def _class_evidence(evidence: ClassEvidence) -> str:
         return text
     gap = evidence.worst[0]
     return (
-        f"{text}, most of class {gap.class_index} with probability {gap.probability:.1%} and"
-        f" frequency {gap.frequency:.1%} on {gap.labels:,} labels"
+        f"{text}, most of class {gap.class_index}, which occurs in {gap.frequency:.1%} of"
+        f" {gap.range_labels:,} labels where its probability is {gap.probability:.1%} on average"
     )
 
 

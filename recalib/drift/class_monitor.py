@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from recalib.drift.class_rows import ClassRows
 from recalib.drift.monitor_state import State
@@ -16,8 +17,12 @@ from recalib.errors import InputError
 
 __all__ = ["ClassEvidence", "ClassGap", "ClassMonitor", "decide_class_state"]
 
+Values = NDArray[np.float64]
+
 #: Classes in the evidence: those with the most.
 _MAX_LISTED = 5
+#: Inner ends of the ranges of probability, finer near 0 and 1.
+_RANGES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9, 0.95)
 
 
 @dataclass(frozen=True)
@@ -26,8 +31,13 @@ class ClassGap:
 
     #: The index of the class among those of the model.
     class_index: int
-    #: Rows that count for it, and among them the mean probability and the frequency of the class.
+    #: Rows that count for it.
     labels: int
+    #: The range of probabilities where frequency and probability differ most, measured in standard
+    #: errors; its rows, and among them the mean probability and the frequency of the class.
+    low: float
+    high: float
+    range_labels: int
     probability: float
     frequency: float
     log_evidence: float
@@ -87,8 +97,8 @@ class ClassMonitor:
         self._suspicion = math.log(suspicion)
         #: By position in `classes`: only classes that a row has counted for.
         self._tests: dict[int, TimedTest] = {}
-        #: Σp and Σ[y = k] of each of these classes.
-        self._sums: dict[int, tuple[float, float]] = {}
+        #: Number of rows, Σp and Σ[y = k] of each of these classes by range of p, (3, R).
+        self._sums: dict[int, Values] = {}
         self._rejected_time: float | None = None
 
     @property
@@ -114,8 +124,10 @@ class ClassMonitor:
             if k not in self._tests:
                 self._tests[k] = self._new_test()
             self._tests[k].add(start, end, p, occurs, rows.times[index])
-            expected, count = self._sums.get(k, (0.0, 0.0))
-            self._sums[k] = expected + float(p.sum()), count + float(occurs.sum())
+            ranges = np.searchsorted(_RANGES, p, side="right")
+            self._sums[k] = self._sums.get(k, np.zeros(())) + np.stack(
+                [np.bincount(ranges, weights, len(_RANGES) + 1) for weights in (None, p, occurs)]
+            )
         # A test checks E after each row, the mean is checked after each cohort: where a class
         # rejects, the mean has reached its threshold at the same row.
         if self._rejected_time is None and (
@@ -144,7 +156,7 @@ class ClassMonitor:
         return {
             "rejected_time": self._rejected_time,
             "classes": {
-                str(k): {"sums": list(self._sums[k]), **timed.state()}
+                str(k): {"sums": self._sums[k].tolist(), **timed.state()}
                 for k, timed in self._tests.items()
             },
         }
@@ -157,8 +169,7 @@ class ClassMonitor:
             k = int(name)
             self._tests[k] = self._new_test()
             self._tests[k].restore(saved)
-            expected, count = saved["sums"]
-            self._sums[k] = float(expected), float(count)
+            self._sums[k] = np.array(saved["sums"], np.float64)
 
     @property
     def _threshold(self) -> float:
@@ -183,12 +194,20 @@ class ClassMonitor:
         return float(np.logaddexp.reduce(values)) - math.log(len(self.classes))
 
     def _gap(self, k: int) -> ClassGap:
-        test, (expected, count) = self._tests[k].test, self._sums[k]
+        test, (rows, expected, count) = self._tests[k].test, self._sums[k]
+        mean = expected / np.maximum(rows, 1)
+        # Half a row keeps the variance above 0.
+        scores = np.abs(count - expected) / np.sqrt(rows * mean * (1 - mean) + 0.5)
+        worst = int(np.argmax(np.where(rows > 0, scores, -1.0)))
+        ends = [0.0, *_RANGES, 1.0]
         return ClassGap(
             class_index=self.classes[k],
             labels=test.labels,
-            probability=expected / test.labels,
-            frequency=count / test.labels,
+            low=ends[worst],
+            high=ends[worst + 1],
+            range_labels=int(rows[worst]),
+            probability=float(mean[worst]),
+            frequency=float(count[worst] / rows[worst]),
             log_evidence=test.log_evidence,
             rejected=test.rejected,
         )
@@ -205,15 +224,14 @@ def decide_class_state(
     """
     if evidence.rejected:
         rejected = [gap for gap in evidence.worst if gap.rejected]
-        subject = "the classes together"
         if rejected:
             subject = " and ".join(_name(gap, names) for gap in rejected[:3])
-        elif evidence.worst:
-            subject = f"the classes together, most of all {_name(evidence.worst[0], names)}"
+        else:
+            subject = f"the classes together, most of all {_name(evidence.worst[0], names)},"
         return "stale", (
             f"the frequency of {subject} is not within {tolerance:.1%} of the probability: the"
             f" class-wise test rejected this on up to {evidence.labels:,} labels a class (log E"
-            f" reached {evidence.threshold:.2f})"
+            f" reached {evidence.threshold:.2f}); {_describe_gap(evidence.worst[0])}"
         )
     if evidence.worst and evidence.suspicion >= evidence.suspicion_threshold:
         return "suspect", (
@@ -223,6 +241,13 @@ def decide_class_state(
             f" {evidence.threshold:.2f})"
         )
     return None
+
+
+def _describe_gap(gap: ClassGap) -> str:
+    return (
+        f"class {gap.class_index} occurs in {gap.frequency:.1%} of {gap.range_labels:,} labels"
+        f" where its probability is {gap.probability:.1%} on average"
+    )
 
 
 def _name(gap: ClassGap, names: Sequence[str] | None) -> str:

@@ -114,7 +114,8 @@ class MonitoringReport(BaseModel):
     classes: dict[str, Any] | None = Field(
         description="Evidence of the watched classes: `log_evidence` of their mean and its "
         "`threshold`; number of `labels`; `worst`: the classes with the most evidence, with mean "
-        "`probability`, `frequency`, and whether it is `rejected`. Null without watched classes."
+        "`probability` and `frequency` in the range (`low`, `high`) where they differ most, and "
+        "whether it is `rejected`. Null without watched classes."
     )
     captured_rows: int = Field(description="Predictions whose logits are kept for refitting.")
     warnings: list[str] = Field(
