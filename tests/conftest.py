@@ -32,10 +32,17 @@ settings.register_profile(
     max_examples=50,
     suppress_health_check=[HealthCheck.too_slow],
 )
+# `make test` looks at fewer, unless a test says how many itself.
+settings.register_profile("short", settings.get_profile("recalib"), max_examples=15)
 settings.register_profile(
     "deep", settings.get_profile("recalib"), derandomize=False, max_examples=2000
 )
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "recalib"))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Load the profile of hypothesis."""
+    default = "short" if config.option.markexpr == "not slow" else "recalib"
+    settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", default))
 
 
 @pytest.hookimpl(wrapper=True)
@@ -51,19 +58,35 @@ def pytest_collection() -> Any:
         gc.enable()
 
 
+#: Files that run in one process, by the start of their names.
+_GROUPS = {
+    "a server": ("tests/client/",),
+    "servers": ("tests/hostile/test_browsers", "tests/hostile/test_connection_limits"),
+    # Altair, and the bundle of Vega's scripts, which takes 3 s.
+    "pictures": (
+        "tests/reporting/",
+        "tests/cli/test_evaluate",
+        "tests/cli/test_replay",
+        "tests/cli/test_report",
+    ),
+}
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Run all tests of a file in one process, so that its fixtures are made once.
 
-    The same for the whole of tests/client, whose tests share a server. `--dist loadgroup` of
-    pytest-xdist 3.8 does nothing with pytest 9.2: it sets an attribute that is no longer read.
+    The same for the files of `_GROUPS`. `--dist loadgroup` of pytest-xdist 3.8 does nothing with
+    pytest 9.2: it sets an attribute that is no longer read.
     """
     from xdist.scheduler import LoadScopeScheduling
 
     class Scheduling(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            folder = "tests/client/"
-            return folder if nodeid.startswith(folder) else nodeid.partition("::")[0]
+            for group, starts in _GROUPS.items():
+                if nodeid.startswith(starts):
+                    return group
+            return nodeid.partition("::")[0]
 
     return Scheduling(config, log)
 

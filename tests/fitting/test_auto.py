@@ -250,6 +250,7 @@ def test_policy_is_not_a_map() -> None:
         resolve_fit("magic", "nll", {})
 
 
+@pytest.mark.slow
 def test_auto_beats_temperature_on_held_out_rows(real_data: Path) -> None:
     """For a published network, `auto` beats temperature scaling on the test rows."""
     with np.load(real_data / "resnet110-cifar10-val.npz") as file:

@@ -188,7 +188,8 @@ def test_unknown_name_suggests_the_nearest() -> None:
 
 
 def test_card_includes_default_options(known) -> None:
-    fitted = fit(*known, map="matrix", objective="sb_ece", bins=20)
+    logits, labels = known
+    fitted = fit(logits[:200], labels[:200], map="matrix", objective="sb_ece", bins=20)
     assert fitted.card.objective_options["bins"] == 20
     assert fitted.card.objective_options["order"] == 2
     assert set(fitted.card.options) == {"off_diagonal", "intercept", "diagonal"}

@@ -36,29 +36,43 @@ DEGENERATE: dict[str, Change] = {
     "duplicates": lambda z, y: (np.tile(z[:5], (9, 1)), np.tile(y[:5], 9)),
     "masked": lambda z, y: (np.where(np.arange(6) == (y[:, None] + 1) % 6, -np.inf, z), y),
 }
-#: Each map by NLL with all kinds of data. Two maps by each other objective with a third of the
-#: kinds, so that each objective and each kind is covered; all pairs would take four times as long.
-CASES = {(name, "nll"): list(DEGENERATE) for name in MAPS} | {
-    (name, objective): list(DEGENERATE)[(i + j) % 3 :: 3]
-    for j, name in enumerate(("temperature", "class_temperature"))
-    for i, objective in enumerate(OBJECTIVES)
+#: Each map by NLL, and two maps by each other objective.
+PAIRS = [(name, "nll") for name in MAPS] + [
+    (name, objective)
+    for name in ("temperature", "class_temperature")
+    for objective in OBJECTIVES
     if objective != "nll"
-}
+]
+#: Each pair with a third of the kinds of data, so that each map, objective and kind is covered.
+#: The other thirds are slow, of maps by NLL only.
+CASES = [
+    pytest.param(*pair, list(DEGENERATE)[(i + j) % 3 :: 3], marks=[pytest.mark.slow] if j else [])
+    for i, pair in enumerate(PAIRS)
+    for j in range(3 if pair[1] == "nll" else 1)
+]
 
 #: The first for maps that reject it and for common maps, the second for all others.
 MOST_CLASSES, MANY_CLASSES = 50_000, 10_000
 #: Maps whose K x K matrix would take 20 GB.
 TOO_LARGE = ("matrix", "dirichlet", "structured_matrix")
-#: Every map, and those with a table for each class.
-MANY = [pytest.param(name, {}, id=name) for name in MAPS] + [
-    pytest.param(name, {"target": "one_vs_rest"}, id=f"{name} one_vs_rest")
+#: Every map, and those with a table for each class. One map of each kind of fit is short.
+MANY = [
+    pytest.param(
+        name,
+        {},
+        id=name,
+        marks=[] if name in ("temperature", "vector", "matrix", "isotonic") else pytest.mark.slow,
+    )
+    for name in MAPS
+] + [
+    pytest.param(name, {"target": "one_vs_rest"}, id=f"{name} one_vs_rest", marks=pytest.mark.slow)
     for name in ("isotonic", "histogram_binning")
 ]
 
 
-@pytest.mark.parametrize(("name", "objective"), CASES)
-def test_degenerate_data_has_a_defined_result(name: str, objective: str) -> None:
-    for kind in CASES[name, objective]:
+@pytest.mark.parametrize(("name", "objective", "kinds"), CASES)
+def test_degenerate_data_has_a_defined_result(name: str, objective: str, kinds: list[str]) -> None:
+    for kind in kinds:
         check_degenerate_data(name, objective, kind)
 
 
@@ -78,7 +92,15 @@ def check_degenerate_data(name: str, objective: str, kind: str) -> None:
 
 @pytest.mark.usefixtures("whole_cards")
 @pytest.mark.parametrize(
-    "kind", ["single class", "separable", "logits x 4000", "constant", "one row", "masked"]
+    "kind",
+    [
+        "single class",
+        "one row",
+        "masked",
+        pytest.param("separable", marks=pytest.mark.slow),
+        pytest.param("logits x 4000", marks=pytest.mark.slow),
+        pytest.param("constant", marks=pytest.mark.slow),
+    ],
 )
 def test_degenerate_data_has_a_complete_card(kind: str) -> None:
     """Every metric is a number, or is absent where it is undefined."""
@@ -92,6 +114,7 @@ def test_degenerate_data_has_a_complete_card(kind: str) -> None:
             assert not np.isnan(ends).any()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("whole_cards")
 def test_memory_bound_holds_for_a_complete_card() -> None:
     """The memory bound of the next test includes the card's metrics."""

@@ -73,7 +73,9 @@ def curve(objective: Any, logits: Floats, labels: Any, temperatures: Floats) -> 
     return np.array(values)
 
 
-@pytest.mark.parametrize(("rows", "classes"), [(100, 2), (150, 5)])
+@pytest.mark.parametrize(
+    ("rows", "classes"), [(150, 5), pytest.param(100, 2, marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize(("name", "options"), SEARCHED)
 def test_no_grid_temperature_is_better(
     name: str, options: dict[str, Any], rows: int, classes: int
@@ -109,7 +111,7 @@ def test_temperature_scales_with_the_logits(name: str, options: dict[str, Any]) 
         assert temperature_of(scaled) == pytest.approx(temperature_of(single) * scale, rel=1e-4)
 
 
-@pytest.mark.parametrize("start", [0.01, 1.0, 300.0])
+@pytest.mark.parametrize("start", [0.01, pytest.param(1.0, marks=pytest.mark.slow), 300.0])
 @pytest.mark.parametrize("name", ["sb_ece", "hb_ece"])
 def test_every_warm_start_reaches_the_same_optimum(name: str, start: float) -> None:
     logits, labels = draw(150, 5, 2.0)
@@ -333,6 +335,7 @@ class TestRealLogits:
         assert ece < 0.70
         assert equal_mass < 1.5
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("bins", [30])
     def test_number_of_soft_bins_has_little_effect(self, bins: int, splits: Any) -> None:
         assert self.measured(splits, bins=bins)[0] < 0.85

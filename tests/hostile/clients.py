@@ -10,8 +10,10 @@ from urllib.parse import urlsplit
 
 from tests.end_to_end.programs import PATIENCE_SECONDS, Server
 
-__all__ = ["HEAD", "POST", "Client", "ask", "peak_growth_mib", "peak_mib"]
+__all__ = ["HEAD", "POST", "RECEIVE_SECONDS", "Client", "ask", "peak_growth_mib", "peak_mib"]
 
+#: Setting of servers that close slow connections.
+RECEIVE_SECONDS = 1.0
 HEAD = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n"
 POST = b"POST /v1/models HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 

@@ -4,29 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator
 
-import pytest
-
-from tests.end_to_end.programs import Programs, Server
+from tests.end_to_end.programs import Server
 from tests.hostile.clients import Client
-
-_OPTIONS = ("--job-workers", 0)
-
-
-@pytest.fixture(scope="module")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Programs]:
-    programs = Programs(tmp_path_factory.mktemp("browsers"))
-    yield programs
-    programs.clean_up()
-
-
-@pytest.fixture(scope="module")
-def server(programs: Programs) -> Iterator[Server]:
-    """A server without keys, with a model."""
-    with programs.serve(*_OPTIONS, grpc_port=-1) as server:
-        server.model()
-        yield server
 
 
 def _status(server: Server, method: str, path: str, *headers: str) -> int:
@@ -60,9 +40,8 @@ def test_page_of_another_site_changes_nothing(server: Server) -> None:
     assert _status(server, "POST", refit, "Host: localhost", *own) == 409  # no champion yet
 
 
-def test_server_with_keys_accepts_any_host_and_no_other_site(programs: Programs) -> None:
-    with programs.serve(*_OPTIONS, "--require-keys", grpc_port=-1) as locked:
-        assert _status(locked, "GET", "/livez", "Host: evil.example") == 200
-        assert _status(locked, "GET", "/v1/models", "Host: recalib.example") == 401
-        page = "Sec-Fetch-Site: cross-site"
-        assert _status(locked, "POST", "/v1/models", "Host: recalib.example", page) == 403
+def test_server_with_keys_accepts_any_host_and_no_other_site(locked: Server) -> None:
+    assert _status(locked, "GET", "/livez", "Host: evil.example") == 200
+    assert _status(locked, "GET", "/v1/models", "Host: recalib.example") == 401
+    page = "Sec-Fetch-Site: cross-site"
+    assert _status(locked, "POST", "/v1/models", "Host: recalib.example", page) == 403

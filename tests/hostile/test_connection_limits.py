@@ -6,12 +6,9 @@ import contextlib
 import json
 import logging
 import ssl
-import subprocess
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -19,11 +16,11 @@ import pytest
 from tests.end_to_end.programs import Programs, Server, paused, recalib_command, until
 from tests.end_to_end.test_tls import Certificates
 from tests.hostile.bystander import Bystander
-from tests.hostile.clients import HEAD, POST, Client, ask, peak_growth_mib
+from tests.hostile.clients import HEAD, POST, RECEIVE_SECONDS, Client, ask, peak_growth_mib
+from tests.hostile.conftest import serve
 
 log = logging.getLogger(__name__)
 
-_RECEIVE_SECONDS = 1.0
 #: Limits of growth of the server's memory, in MiB. A refused request holds one read of the socket
 #: (256 KiB) at a time; an open connection holds its parser and up to 64 KiB of head.
 _MAX_FLOOD_MIB = 48
@@ -35,41 +32,9 @@ _MAX_WAIT_SECONDS = 15.0
 _MIB = 2**20
 
 
-@pytest.fixture(scope="module")
-def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Programs]:
-    programs = Programs(tmp_path_factory.mktemp("connection-limits"))
-    yield programs
-    programs.clean_up()
-
-
-@contextlib.contextmanager
-def _serve(programs: Programs, *options: str, **settings: Any) -> Iterator[Server]:
-    settings = {"receive_seconds": _RECEIVE_SECONDS, "grpc_port": -1, **settings}
-    with programs.serve("--job-workers", 0, *options, **settings) as server:
-        yield server
-        assert server.stop() == 0
-        assert "Traceback" not in server.log()
-
-
-@pytest.fixture(scope="module")
-def server(programs: Programs) -> Iterator[Server]:
-    """A server without keys."""
-    with _serve(programs) as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def key(programs: Programs, server: Server) -> str:
-    command = recalib_command("keys", "create", "web", "--scope", "admin", "--json")
-    output = subprocess.run(command, env=programs.environment(), capture_output=True, check=True)
-    return str(json.loads(output.stdout)["key"])
-
-
-@pytest.fixture(scope="module")
-def locked(programs: Programs, key: str) -> Iterator[Server]:
-    """A server that requires keys, with room for few connections."""
-    with _serve(programs, "--require-keys", max_connections=20, receive_seconds=5) as server:
-        yield server
+@pytest.fixture
+def programs(shared_programs: Programs) -> Programs:
+    return shared_programs
 
 
 @pytest.mark.parametrize(
@@ -177,11 +142,11 @@ def test_slow_client_is_disconnected(server: Server, start: bytes) -> None:
     with contextlib.closing(Client(server)) as client:
         client.send(start)
         while not client.is_closed():
-            assert time.monotonic() - started < 10 * _RECEIVE_SECONDS
+            assert time.monotonic() - started < 10 * RECEIVE_SECONDS
             time.sleep(0.1)
             if start:
                 client.flood(b"\r\n" if start == b"\r\n" else b"a", 1)
-    assert time.monotonic() - started > 0.9 * _RECEIVE_SECONDS
+    assert time.monotonic() - started > 0.9 * RECEIVE_SECONDS
 
 
 def test_body_that_moves_is_accepted(server: Server) -> None:
@@ -191,7 +156,7 @@ def test_body_that_moves_is_accepted(server: Server) -> None:
         client.send(POST + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(body))
         for at in range(0, len(body), 400):
             client.send(body[at : at + 400])
-            time.sleep(2.5 * _RECEIVE_SECONDS / (len(body) / 400))
+            time.sleep(2.5 * RECEIVE_SECONDS / (len(body) / 400))
         assert client.response()[0] == 201
 
 
@@ -246,7 +211,7 @@ def test_load_is_shed_except_health_metrics_and_labels(programs: Programs, serve
     metrics = HEAD.replace(b"/livez", b"/metrics") + b"\r\n"
     reserved = {0: (HEAD + b"\r\n", b" 200 OK"), 4: (metrics, b" 200 OK"), 7: (labels, b" 404 ")}
     with (
-        _serve(programs, max_requests=4, receive_seconds=5) as small,
+        serve(programs, max_requests=4, receive_seconds=5) as small,
         contextlib.ExitStack() as stack,
     ):
         clients = [Client(small) for _ in range(50)]
@@ -285,7 +250,7 @@ def test_few_descriptors_are_enough(programs: Programs, server: Server) -> None:
     limited = Programs.__new__(Programs)
     limited.__dict__.update(programs.__dict__)
     limited.command = lambda *arguments: ["prlimit", "--nofile=64:64", *recalib_command(*arguments)]
-    with _serve(limited, receive_seconds=5) as small, contextlib.ExitStack() as stack:
+    with serve(limited, receive_seconds=5) as small, contextlib.ExitStack() as stack:
         for _ in range(200):
             client = Client(small)
             stack.callback(client.close)
@@ -305,7 +270,7 @@ def test_soft_limit_of_descriptors_is_raised(programs: Programs, server: Server)
     limited.command = lambda *arguments: [
         "prlimit", "--nofile=256:4096", *recalib_command(*arguments)
     ]  # fmt: skip
-    with _serve(limited) as small:
+    with serve(limited) as small:
         text = Path(f"/proc/{small.pid}/limits").read_text()
     (line,) = (line for line in text.splitlines() if line.startswith("Max open files"))
     assert line.split()[3:5] == ["4096", "4096"]
@@ -335,6 +300,7 @@ def test_half_requests_do_not_stop_others(server: Server, heads: int, bodies: in
     assert bystander.livez.longest < _MAX_WAIT_SECONDS
 
 
+@pytest.mark.slow
 def test_incomplete_bodies_take_bounded_memory_and_leave_room_for_others(
     programs: Programs, server: Server
 ) -> None:
@@ -342,7 +308,7 @@ def test_incomplete_bodies_take_bounded_memory_and_leave_room_for_others(
     half_body = POST + b"Content-Length: 1000000\r\n\r\n" + b" " * 900_000
     limits = {"max_body_bytes": 4 * _MIB, "max_bodies_bytes": 16 * _MIB, "receive_seconds": 30}
     with (
-        _serve(programs, **limits) as small,
+        serve(programs, **limits) as small,
         peak_growth_mib(small) as growth,
         contextlib.ExitStack() as stack,
     ):
@@ -381,13 +347,14 @@ def test_millions_of_headers_and_a_url_of_74_mib_leave_memory_flat(server: Serve
     assert bystander.livez.longest < _MAX_WAIT_SECONDS
 
 
+@pytest.mark.slow
 def test_unfinished_tls_handshake_is_ended(programs: Programs, tmp_path: Path) -> None:
     """After the time for a head, for a silent client and for half a record."""
     certificates = Certificates(tmp_path)
     context = ssl.create_default_context(cafile=str(certificates.root))
     options = {"tls_certificate": certificates.chain, "tls_key": certificates.key}
     with (
-        _serve(programs, verify=context, **options) as server,
+        serve(programs, verify=context, **options) as server,
         contextlib.ExitStack() as stack,
     ):
         started = time.monotonic()
@@ -395,5 +362,5 @@ def test_unfinished_tls_handshake_is_ended(programs: Programs, tmp_path: Path) -
         for client in clients:
             stack.callback(client.close)
         until(lambda: all(client.is_closed() for client in clients), "the connections to close")
-        assert time.monotonic() - started < 20 * _RECEIVE_SECONDS
+        assert time.monotonic() - started < 20 * RECEIVE_SECONDS
         assert server.client.get("/livez").status_code == 200

@@ -7,15 +7,20 @@ import gzip
 import io
 import json
 import logging
+import threading
 from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
 
+from recalib.registry import Registry
+from recalib.settings import Settings
 from tests.end_to_end.programs import Programs, Server
 from tests.fitting.conftest import draw
 from tests.hostile.bystander import Bystander
 from tests.hostile.clients import Client, peak_growth_mib
+from training.main import HANDLERS
+from training.worker import Worker
 
 log = logging.getLogger(__name__)
 
@@ -40,11 +45,16 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Programs]:
 
 @pytest.fixture(scope="module")
 def server(programs: Programs) -> Iterator[Server]:
-    """A server without keys, with a model."""
-    with programs.serve("--job-workers", 1, grpc_port=-1) as server:
+    """A server without keys, with a model and a champion, which a worker of this process fits."""
+    with programs.serve("--job-workers", 0, grpc_port=-1) as server:
         server.model()
         server.upload(*draw(200, 4, 1.0))
-        server.finished(server.ask_fit(map="identity", promote=True))
+        job = server.ask_fit(map="identity", promote=True)
+        settings = Settings(home=programs.home)
+        registry = Registry(settings.resolved_database_url, settings.resolved_blob_url)
+        assert Worker(registry, HANDLERS, name="test").work_once(threading.Event())
+        registry.close()
+        server.finished(job)
         yield server
         assert server.stop() == 0
         assert "Traceback" not in server.log()
@@ -124,7 +134,14 @@ _SHAPES: dict[str, tuple[str, Callable[[], bytes]]] = {
 }
 
 
-@pytest.mark.parametrize("shape", _SHAPES)
+#: One for each kind of parser; the others are slow.
+_SHORT = ("short rows", "nested", "null", "labels")
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [pytest.param(name, marks=[] if name in _SHORT else pytest.mark.slow) for name in _SHAPES],
+)
 def test_others_are_answered_while_json_of_any_shape_is_parsed(server: Server, shape: str) -> None:
     name, make = _SHAPES[shape]
     path = f"/v2/models/digits/{name}" if name == "infer" else f"{_MODEL}/{name}"
@@ -150,7 +167,10 @@ def _check(what: str, bystander: Bystander, growth_mib: float) -> None:
     assert growth_mib < _MAX_GROWTH_MIB
 
 
-@pytest.mark.parametrize("media_type", ["application/x-npy", "application/json"])
+@pytest.mark.parametrize(
+    "media_type",
+    [pytest.param("application/x-npy", marks=pytest.mark.slow), "application/json"],
+)
 def test_others_are_answered_while_a_large_answer_is_written(
     server: Server, media_type: str
 ) -> None:

@@ -8,14 +8,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.hostile.mutations import changed
 from tests.hostile.parsers import PARSERS, refusal
-
-#: All parsers together take some seconds.
-_EXAMPLES = 40
 
 
 @pytest.mark.parametrize("name", PARSERS)
@@ -26,7 +23,6 @@ def test_seeds_are_valid(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", PARSERS)
-@settings(max_examples=_EXAMPLES)
 @given(data=st.data())
 def test_changed_bytes_are_parsed_or_rejected(name: str, data: Any) -> None:
     """The result is a value or a `RecalibError` with a short message."""

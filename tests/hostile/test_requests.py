@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.registry.fixtures import sqlite_template
@@ -35,7 +35,6 @@ _VERBS = {"aliases/other": "PUT", "monitoring/settings": "PUT"}
 
 
 @pytest.mark.parametrize("name", _BODIES)
-@settings(max_examples=40)
 @given(data=st.data())
 def test_arbitrary_values_are_not_server_errors(shared: Service, name: str, data: Any) -> None:
     """One value of a valid body, at any place, is replaced."""

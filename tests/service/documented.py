@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 from recalib.settings import Settings
 from service.app import create_app
 
-__all__ = ["Answers", "DocumentedClient", "operations"]
+__all__ = ["Answers", "DocumentedClient", "answers", "operations"]
 
 
 class Answers:
@@ -67,7 +67,7 @@ class DocumentedClient(TestClient):
 
     def request(self, *arguments: Any, **more: Any) -> Any:
         answer = super().request(*arguments, **more)
-        _answers().check(answer)
+        answers().check(answer)
         return answer
 
 
@@ -81,6 +81,9 @@ def operations(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 @functools.cache
-def _answers() -> Answers:
-    # The document depends on no setting and takes 100 ms, so all tests share it.
+def answers() -> Answers:
+    """Return the answers that the service's document allows.
+
+    The document depends on no setting and takes 100 ms, so all tests share it.
+    """
     return Answers(create_app(Settings()).openapi())

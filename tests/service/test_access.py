@@ -24,7 +24,7 @@ from service.access.permissions import DOCS_PATHS, MODEL_CHECKED_LATER, OPEN_PAT
 from service.app import create_app
 from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
 from service.grpc.rpc import method_name
-from tests.service.documented import operations
+from tests.service.documented import answers, operations
 from tests.service.issuers import AUDIENCE, Issuer, encoded, issuer, signing_keys
 from tests.service.stubs import HEALTH, OWN, REFLECTION, V2, Rpc, refused
 
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.sqlite_only
 
 __all__ = ["issuer", "signing_keys"]
 
-_DOCUMENT = create_app(Settings()).openapi()  # which connects to nothing
+_DOCUMENT = answers().document
 ROUTES = sorted(
     (operation["operationId"], verb, path)
     for path, of_path in _DOCUMENT["paths"].items()
