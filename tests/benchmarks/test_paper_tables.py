@@ -90,7 +90,7 @@ def test_status_is_1_if_a_cell_is_not_reproduced(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    split = draw_split(300)
+    split = draw_split(60)
     for name in ("val", "test"):
         path = tmp_path / f"resnet110-cifar10-{name}.npz"
         np.savez(path, logits=split.logits, labels=split.labels)

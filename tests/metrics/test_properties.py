@@ -24,7 +24,7 @@ SIZE_AWARE = {"ece_debiased", "classwise_ce", "ece_sweep"}
 SIZE_AWARE |= {"ece_kde", "ece_kde_classwise", "ece_kde_canonical"}
 
 #: For tests whose examples compute every metric.
-few = settings(max_examples=12)
+few = settings(max_examples=8)
 orders = st.randoms(use_true_random=False)
 levels = st.sampled_from([0.5, 0.9, 0.95, 0.999])
 

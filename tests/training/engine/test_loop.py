@@ -134,7 +134,13 @@ def interrupted(config: Recipe, data: Splits, every: int) -> Trained:
             return result
 
 
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name in ("adagrad", "plain") else [])
+        for name in RECIPES
+    ],
+)
 def test_interruptions_do_not_change_the_result(name: str) -> None:
     """Weights, history and logits equal those of an uninterrupted run bit for bit."""
     config, data = recipe(model={"name": "restless"}, **RECIPES[name]), splits()

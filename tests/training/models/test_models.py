@@ -38,6 +38,13 @@ _PUBLISHED = {
 }
 
 
+#: One network of each kind. The others are its deeper or wider forms.
+_SHORT = ("linear", "resnet20", "resnet50", "text_cnn", "tree_lstm", "segmenter")
+short_names = pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in _SHORT else pytest.mark.slow) for name in MODELS]
+)
+
+
 def _inputs(name: str, rows: int = 5) -> Tensor:
     generator = torch.Generator().manual_seed(0)
     if name == "linear":
@@ -55,7 +62,7 @@ def _built(name: str, seed: int = 0) -> nn.Module:
     return build(name, 4, facts=_FACTS, **_SMALL.get(name, {}))
 
 
-@pytest.mark.parametrize("name", MODELS)
+@short_names
 def test_contract(name: str) -> None:
     """Logits of the promised shape, a gradient for every weight, the head as the last layer."""
     model, inputs = _built(name), _inputs(name)
@@ -71,7 +78,7 @@ def test_contract(name: str) -> None:
     assert torch.equal(model.eval()(inputs), head_outputs[0])
 
 
-@pytest.mark.parametrize("name", MODELS)
+@short_names
 def test_predictions_do_not_depend_on_the_batch(name: str) -> None:
     """In evaluation a row's logits do not depend on other rows; the seed determines the weights."""
     model, inputs = _built(name).eval(), _inputs(name)
