@@ -41,7 +41,8 @@ def test_bins(cli: Cli) -> None:
 
 
 @pytest.mark.parametrize(
-    ("suffix", "start"), [("png", b"\x89PNG"), ("svg", b"<svg"), ("json", b"{")]
+    ("suffix", "start"),
+    [pytest.param("png", b"\x89PNG", marks=pytest.mark.slow), ("svg", b"<svg")],
 )
 def test_diagram(cli: Cli, suffix: str, start: bytes) -> None:
     result = cli("evaluate", "val.npz", "--diagram", f"d.{suffix}")
@@ -53,8 +54,8 @@ def test_diagram(cli: Cli, suffix: str, start: bytes) -> None:
     ("picture", "text"),
     [
         ("reliability", "gap to mean confidence"),
-        ("smooth", "accuracy, smoothed"),
-        ("classwise", "class-wise ECE"),
+        pytest.param("smooth", "accuracy, smoothed", marks=pytest.mark.slow),
+        pytest.param("classwise", "class-wise ECE", marks=pytest.mark.slow),
         ("confidence", "wrong"),
         ("risk", "AURC"),
     ],

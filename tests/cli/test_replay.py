@@ -42,7 +42,7 @@ def test_json_has_states_events_and_windows(cli: Cli):
 
 def test_options_reach_the_monitor(cli: Cli):
     """A tolerance that the drift is within, a horizon, an α, and a smaller window."""
-    write(cli.folder / "log.parquet", log())
+    write(cli.folder / "log.parquet", log(4_000))
     options = ("--tolerance", 0.2, "--maturity", 7_200, "--alpha", 0.01, "--window", 500)
     output = cli("replay", "log.parquet", *options, "--objective", 0.3, "--json").json
     assert output["state"] == "fresh"
@@ -79,7 +79,7 @@ def test_text_output_and_picture(cli: Cli):
 
 
 def test_warnings_name_violated_assumptions(cli: Cli):
-    columns = log(drift=None, labelled=1.0)
+    columns = log(4_000, drift=None, labelled=1.0)
     right = np.array(columns["correct"].to_pylist())
     columns["label_time"] = columns["time"] + np.where(right, 86_400.0, 60.0)
     write(cli.folder / "log.parquet", columns)

@@ -106,9 +106,7 @@ def test_small_errors_of_one_sign_are_measured(gap: float) -> None:
     assert result == pytest.approx(gap, rel=1e-4)
 
 
-@pytest.mark.parametrize(
-    "gap", [1e-3, 1e-5, pytest.param(1e-4, marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("gap", [1e-3, 1e-5, pytest.param(1e-4, marks=pytest.mark.slow)])
 def test_small_errors_of_two_signs_are_measured(gap: float) -> None:
     """Gaps of ±gap at two distant confidences: their size, less mutual smoothing."""
     p = np.repeat([0.6 + gap, 0.8 - gap], 50)

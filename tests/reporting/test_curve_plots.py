@@ -42,6 +42,14 @@ PICTURES = {
     "confidence": confidence_histogram,
     "risk": risk_coverage,
 }
+#: Altair takes a second for each picture of several panels.
+costly_are_slow = pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name in ("smooth", "classwise") else [])
+        for name in PICTURES
+    ],
+)
 
 
 def datasets(chart) -> list[list[dict]]:
@@ -265,7 +273,7 @@ def test_severities_may_have_names(tmp_path: Path) -> None:
         error_over_shift(SHIFT, n=500, names=["clear"])
 
 
-@pytest.mark.parametrize("name", PICTURES)
+@costly_are_slow
 def test_plot_size_does_not_grow_with_rows(name: str) -> None:
     """100,000 rows give no more than 200 kB: two bytes a row."""
     rng = np.random.default_rng(0)
@@ -286,7 +294,7 @@ def test_every_picture_renders_with_any_title(name: str, tmp_path: Path) -> None
     assert "n = 500" in texts
 
 
-@pytest.mark.parametrize("name", PICTURES)
+@costly_are_slow
 def test_saturated_rows_are_drawn(name: str, tmp_path: Path) -> None:
     series = {"a": saturated(1, 1), "b": saturated(0, 3)}
     save(PICTURES[name](series), tmp_path / "a.svg")

@@ -133,7 +133,7 @@ def test_known_suffix_is_accepted(suffix: str) -> None:
     check_suffix(f"a{suffix}")
 
 
-@pytest.mark.parametrize("suffix", [".svg", ".json"])
+@pytest.mark.parametrize("suffix", [pytest.param(".svg", marks=pytest.mark.slow), ".json"])
 def test_failed_save_leaves_no_file(suffix: str, chart, tmp_path: Path) -> None:
     """A folder in the way of the file, and a folder that does not exist."""
     (tmp_path / f"a{suffix}").mkdir()
@@ -157,7 +157,7 @@ def test_failed_rendering_keeps_the_old_file(
     assert len(list(tmp_path.iterdir())) == 1
 
 
-@pytest.mark.parametrize("correct", [(0, 2), (3,)])
+@pytest.mark.parametrize("correct", [pytest.param((0, 2), marks=pytest.mark.slow), (3,)])
 def test_equal_confidences_fill_one_bin(correct: tuple[int], tmp_path: Path) -> None:
     chart = reliability_diagram({f"{count} correct": saturated(count) for count in correct})
     for count, (row,) in zip(correct, drawn_rows(chart.to_dict()), strict=True):

@@ -20,7 +20,7 @@ from recalib.settings import Settings
 from service.app import create_app
 from tests.fitting.conftest import draw
 from tests.registry.fixtures import copy_of
-from tests.service.documented import DocumentedClient
+from tests.service.documented import DocumentedClient, answers
 from tests.service.stubs import Rpc
 from training.main import HANDLERS
 from training.worker import Worker
@@ -159,7 +159,9 @@ def service(settings: Settings, registry: Registry) -> Iterator[Service]:
 
 @contextlib.contextmanager
 def _served(settings: Settings, registry: Registry) -> Iterator[Service]:
-    with DocumentedClient(create_app(settings), raise_server_exceptions=False) as client:
+    app = create_app(settings)
+    app.openapi_schema = answers().document
+    with DocumentedClient(app, raise_server_exceptions=False) as client:
         yield Service(client, registry)
 
 

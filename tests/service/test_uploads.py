@@ -32,7 +32,9 @@ _SECONDS = 60.0
 def reader() -> Iterator[ReaderProcess]:
     """A reader process for the tests of this module."""
     reader = ReaderProcess()
-    yield reader
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RECALIB_DATABASE_URL", "postgresql://user:secret@host/db")
+        yield reader
     reader.close()
 
 
@@ -99,6 +101,7 @@ def test_killed_child_is_an_error_and_is_replaced(
     assert reader.pid != killed
 
 
+@pytest.mark.slow
 def test_child_that_is_killed_between_uploads_is_replaced(
     reader: ReaderProcess, tmp_path: Path
 ) -> None:
@@ -135,6 +138,7 @@ def test_memory_limit_rejects_the_file(tmp_path: Path) -> None:
     reader.close()
 
 
+@pytest.mark.slow
 def test_cancelled_upload_frees_the_child(reader: ReaderProcess, tmp_path: Path) -> None:
     """A server that stops does not wait for a long file."""
 
@@ -149,11 +153,9 @@ def test_cancelled_upload_frees_the_child(reader: ReaderProcess, tmp_path: Path)
 
 
 def test_settings_are_not_in_the_environment_of_the_child(
-    reader: ReaderProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    reader: ReaderProcess, tmp_path: Path
 ) -> None:
     """Settings contain passwords."""
-    monkeypatch.setenv("RECALIB_DATABASE_URL", "postgresql://user:secret@host/db")
-    reader.close()
     _upload(reader, tmp_path / "file", write_npz(LOGITS, LABELS))
     assert reader.pid is not None
     environment = psutil.Process(reader.pid).environ()

@@ -41,7 +41,8 @@ _PUBLISHED = {
 #: One network of each kind. The others are its deeper or wider forms.
 _SHORT = ("linear", "resnet20", "resnet50", "text_cnn", "tree_lstm", "segmenter")
 short_names = pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name in _SHORT else pytest.mark.slow) for name in MODELS]
+    "name",
+    [pytest.param(name, marks=[] if name in _SHORT else pytest.mark.slow) for name in MODELS],
 )
 
 
