@@ -80,23 +80,21 @@ WRONG: dict[str, tuple[Any, Any, str, str]] = {
 
 
 @every_writer
-@pytest.mark.parametrize(("logits", "labels", "field", "part"), WRONG.values(), ids=list(WRONG))
-def test_wrong_values_are_rejected(
-    name: str, write: Writer, logits: Any, labels: Any, field: str, part: str
-) -> None:
+def test_wrong_values_are_rejected(name: str, write: Writer) -> None:
     """Row numbers count from the start of the file, not of the chunk."""
-    if name == "npy" and field.startswith("labels"):
-        pytest.skip("npy holds no labels")
-    if name == "json" and not np.isfinite([*np.ravel(logits), *labels]).all():
-        pytest.skip("JSON has neither NaN nor infinity: see bad_files.py; null is a mask")
-    content = write(np.array(logits, dtype=np.float32), np.array(labels))
-    with (
-        pytest.raises(InputError, match="accepted") as excinfo,
-        open_data(io.BytesIO(content), format=name) as file,
-    ):
-        list(file.chunks(max_bytes=1))
-    assert excinfo.value.field == field
-    assert part in str(excinfo.value)
+    for logits, labels, field, part in WRONG.values():
+        if name == "npy" and field.startswith("labels"):
+            continue  # npy holds no labels
+        if name == "json" and not np.isfinite([*np.ravel(logits), *labels]).all():
+            continue  # JSON has neither NaN nor infinity: see bad_files.py; null is a mask
+        content = write(np.array(logits, dtype=np.float32), np.array(labels))
+        with (
+            pytest.raises(InputError, match="accepted") as excinfo,
+            open_data(io.BytesIO(content), format=name) as file,
+        ):
+            list(file.chunks(max_bytes=1))
+        assert excinfo.value.field == field
+        assert part in str(excinfo.value)
 
 
 @every_writer

@@ -31,29 +31,29 @@ every_writer = pytest.mark.parametrize(("name", "write"), WRITERS.values(), ids=
 
 
 @every_writer
-@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
-def test_values_and_dtype_come_back(name: str, write: Writer, dtype: Any) -> None:
+def test_values_and_dtype_come_back(name: str, write: Writer) -> None:
     """Only text formats widen: to float64, without loss."""
-    logits, labels = example(dtype=dtype)
-    data = read(io.BytesIO(write(logits, labels)), format=name, labels="optional")
-    assert data.logits.dtype == (np.float64 if name in ("csv", "json") else dtype)
-    np.testing.assert_array_equal(data.logits, logits)
-    if name == "npy":
-        assert data.labels is None
-    else:
-        assert data.labels is not None
-        assert data.labels.dtype == np.int64
-        np.testing.assert_array_equal(data.labels, labels)
+    for dtype in (np.float16, np.float32, np.float64):
+        logits, labels = example(dtype=dtype)
+        data = read(io.BytesIO(write(logits, labels)), format=name, labels="optional")
+        assert data.logits.dtype == (np.float64 if name in ("csv", "json") else dtype)
+        np.testing.assert_array_equal(data.logits, logits)
+        if name == "npy":
+            assert data.labels is None
+        else:
+            assert data.labels is not None
+            assert data.labels.dtype == np.int64
+            np.testing.assert_array_equal(data.labels, labels)
 
 
 @every_writer
-@pytest.mark.parametrize("dtype", ["u1", "i2", "i4", "u8", "f4", "f8"])
-def test_labels_have_any_number_type(name: str, write: Writer, dtype: str) -> None:
+def test_labels_have_any_number_type(name: str, write: Writer) -> None:
     logits, labels = example()
     if name == "npy":
         pytest.skip("npy holds no labels")
-    data = read(io.BytesIO(write(logits, labels.astype(dtype))), format=name)
-    np.testing.assert_array_equal(data.labels, labels)
+    for dtype in ("u1", "i2", "i4", "u8", "f4", "f8"):
+        data = read(io.BytesIO(write(logits, labels.astype(dtype))), format=name)
+        np.testing.assert_array_equal(data.labels, labels, err_msg=dtype)
 
 
 @every_writer

@@ -189,15 +189,16 @@ def _without(rows: Rows, row: int) -> Rows:
     return tuple(np.delete(item, row, axis=0) for item in rows)
 
 
-@pytest.mark.parametrize("scale", [0.0, 1e-8, 100.0, 4e3, 1e30])
 @pytest.mark.parametrize(("name", "options"), CASES)
 def test_extreme_logits_give_finite_values_and_gradients(
-    name: str, options: dict[str, Any], scale: float, rows: Rows
+    name: str, options: dict[str, Any], rows: Rows
 ) -> None:
-    extreme = (rows[0] * scale, *rows[1:])
-    assert np.isfinite(value(objective_of(name, **options), extreme))
-    if OBJECTIVES[name].smooth:
-        assert np.isfinite(gradient(objective_of(name, **options), extreme)).all()
+    objective = objective_of(name, **options)
+    for scale in (0.0, 1e-8, 100.0, 4e3, 1e30):
+        extreme = (rows[0] * scale, *rows[1:])
+        assert np.isfinite(value(objective, extreme)), scale
+        if OBJECTIVES[name].smooth:
+            assert np.isfinite(gradient(objective, extreme)).all(), scale
 
 
 @pytest.mark.parametrize(
