@@ -68,6 +68,7 @@ _GROUPS = {
         "tests/cli/test_evaluate",
         "tests/cli/test_replay",
         "tests/cli/test_report",
+        "tests/cli/test_train",
     ),
 }
 
@@ -100,6 +101,19 @@ def short_cards(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
     if "whole_cards" not in request.fixturenames:
         fitting = importlib.import_module("recalib.fitting.fit")
         monkeypatch.setattr(fitting, "evaluate", partial(evaluate, metrics=["nll", "ece"]))
+
+
+@pytest.fixture(autouse=True)
+def few_folds(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cross-validation has 5 folds, unless a test uses `all_folds`: 20 take four times as long."""
+    if "all_folds" not in request.fixturenames:
+        folds = importlib.import_module("recalib.fitting.cross_validation")
+        monkeypatch.setattr(folds, "_MAX_FOLDS", 5)
+
+
+@pytest.fixture
+def all_folds() -> None:
+    """Cross-validation with the number of folds that users get."""
 
 
 @pytest.fixture

@@ -74,6 +74,7 @@ def test_options(cli: Cli) -> None:
     assert nll == pytest.approx(recalib.fit(LOGITS, LABELS).parameters["temperature"], rel=1e-3)
 
 
+@pytest.mark.usefixtures("all_folds")
 def test_auto_reports_choice_and_reason(cli: Cli) -> None:
     fitted = cli("fit", "val.npz", "-o", "a.calib", "--map", "auto", "--json").json
     card, choice = fitted["card"], fitted["card"]["choice"]

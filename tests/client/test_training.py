@@ -27,6 +27,7 @@ def data(shared_programs: Programs) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_server_trains_and_serves_the_result(
     cli: Cli, server: Server, data: Path, name: str
 ) -> None:

@@ -52,6 +52,7 @@ def sure_where_it_is_wrong(rows: int) -> Data:
     return np.stack([np.zeros(rows), logits], axis=1), labels
 
 
+@pytest.mark.usefixtures("all_folds")
 def test_auto_chooses_temperature_for_an_overconfident_classifier() -> None:
     choice = auto(draw(500, 5, 3.0))
     assert choice.map == "temperature"
@@ -139,6 +140,7 @@ def test_very_few_rows_are_not_compared(rows: int) -> None:
     assert all(candidate.nll is None for candidate in choice.candidates)
 
 
+@pytest.mark.usefixtures("all_folds")
 def test_scores_match_a_loop() -> None:
     """Each fold under a fit to the others; the interval of a mean is about ±1.96 errors."""
     logits, labels = draw(400, 4, 2.0)
@@ -214,6 +216,7 @@ def test_card_records_the_choice(tmp_path: Path) -> None:
     assert Card.from_json(calibrator.card.to_json()) == calibrator.card
 
 
+@pytest.mark.usefixtures("all_folds")
 def test_progress_names_the_candidate_and_the_fold() -> None:
     messages: list[str] = []
     fit(*draw(200, 3, 2.0), "auto", progress=lambda stage, i, value: messages.append(stage))

@@ -17,6 +17,8 @@ from recalib.fitting.newton import fit_temperature
 from recalib.fitting.promotion import THRESHOLD
 from tests.fitting.conftest import draw
 
+pytestmark = pytest.mark.usefixtures("all_folds")
+
 
 def candidate(name: str) -> Candidate:
     return Candidate(*configure_pair(name, "nll", {}))

@@ -147,6 +147,7 @@ def slow_fit(*args: Any, progress: Any, **more: Any) -> Any:
     raise AssertionError("never cancelled")
 
 
+@pytest.mark.usefixtures("all_folds")
 def test_labels_reach_the_card(registry: Registry) -> None:
     with_data(registry)
     ask(registry, map="class_temperature", promote=True)
