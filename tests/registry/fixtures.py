@@ -22,6 +22,8 @@ import pytest
 from recalib.registry import Registry, migrate
 
 _TEMPLATE = "recalib_template"
+#: Before a test replaces the migrations.
+_HEAD = migrate.head()
 #: What a later version may add: a column with a default.
 _LATER = """
 import sqlalchemy as sa
@@ -37,6 +39,30 @@ def upgrade():
 
 def downgrade():
     op.drop_column("labels", "weight")
+"""
+#: Names of the databases of PostgreSQL that tests have left without rows.
+_emptied: list[str] = []
+#: Ends the connections of processes that a test killed, and of registries that it left open.
+_DISCONNECT = """
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+WHERE datname = current_database() AND pid <> pg_backend_pid()
+"""
+#: Only of what is not empty: to truncate all tables takes twice as long.
+_EMPTY = """
+DO $$
+DECLARE name text; is_filled bool;
+BEGIN
+    FOR name IN SELECT tablename FROM pg_tables WHERE schemaname = 'public'
+        AND tablename NOT IN ('alembic_version', 'alias_revision')
+    LOOP
+        EXECUTE format('SELECT EXISTS (SELECT 1 FROM %I)', name) INTO is_filled;
+        IF is_filled THEN EXECUTE format('TRUNCATE %I CASCADE', name); END IF;
+    END LOOP;
+    FOR name IN SELECT sequencename FROM pg_sequences
+        WHERE schemaname = 'public' AND last_value IS NOT NULL
+    LOOP EXECUTE format('ALTER SEQUENCE %I RESTART', name); END LOOP;
+    UPDATE alias_revision SET revision = 0;
+END $$
 """
 
 
@@ -130,7 +156,7 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str
     if request.param == "sqlite":
         yield from copy_of(request.getfixturevalue("sqlite_template"), tmp_path)
     else:
-        yield from copy_of(request.getfixturevalue("postgresql_template"), tmp_path)
+        yield from empty_database(*request.getfixturevalue("postgresql_template"))
 
 
 @pytest.fixture
@@ -189,6 +215,28 @@ def new_database(server: str, template: str) -> Iterator[str]:
     execute(server, f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy")
     yield _at(server, name)
     # FORCE: worker processes that a test killed may not have been noticed by the server yet.
+    execute(server, f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def empty_database(server: str, template: str) -> Iterator[str]:
+    """Yield the URL of a migrated database without rows, which the next test gets emptied.
+
+    To make and drop a database takes 48 ms of the server's processor time, to empty one 9.
+    """
+    if not _emptied:
+        name = f"test_{uuid4().hex}"
+        execute(server, f"CREATE DATABASE {name} TEMPLATE {template} STRATEGY file_copy")
+        _emptied.append(name)
+    name = _emptied.pop()
+    url = _at(server, name)
+    yield url
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(_DISCONNECT)
+        revisions = connection.execute("SELECT version_num FROM alembic_version").fetchall()
+        if [revision for (revision,) in revisions] == [_HEAD]:
+            connection.execute(_EMPTY)
+            _emptied.append(name)
+            return
     execute(server, f"DROP DATABASE {name} WITH (FORCE)")
 
 

@@ -19,7 +19,7 @@ from recalib.registry import Registry
 from recalib.settings import Settings
 from service.app import create_app
 from tests.fitting.conftest import draw
-from tests.registry.fixtures import copy_of
+from tests.registry.fixtures import copy_of, empty_database
 from tests.service.documented import DocumentedClient, answers
 from tests.service.stubs import Rpc
 from training.main import HANDLERS
@@ -132,10 +132,12 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str
 
     Making a service ready takes longer than most tests and always gives the same result.
     """
-    if "ready" not in request.fixturenames:
-        yield from copy_of(request.getfixturevalue(f"{request.param}_template"), tmp_path)
-        return
     template: Any
+    if "ready" not in request.fixturenames:
+        template = request.getfixturevalue(f"{request.param}_template")
+        is_file = request.param == "sqlite"
+        yield from copy_of(template, tmp_path) if is_file else empty_database(*template)
+        return
     if request.param == "sqlite":
         folder = request.getfixturevalue("ready_sqlite")
         template = folder / "recalib.db"
