@@ -74,19 +74,18 @@ def test_options(cli: Cli) -> None:
     assert nll == pytest.approx(recalib.fit(LOGITS, LABELS).parameters["temperature"], rel=1e-3)
 
 
-@pytest.mark.usefixtures("all_folds")
 def test_auto_reports_choice_and_reason(cli: Cli) -> None:
     fitted = cli("fit", "val.npz", "-o", "a.calib", "--map", "auto", "--json").json
     card, choice = fitted["card"], fitted["card"]["choice"]
     assert card["map"] == choice["map"]
     assert choice["reason"].startswith(f"{card['map']}: ")
-    assert choice["folds"] == 20
+    assert choice["folds"] == 5
     chosen = [candidate for candidate in choice["candidates"] if candidate["chosen"]]
     assert [value["map"] for value in chosen] == [card["map"]]
     assert chosen[0]["nll"]["low"] < chosen[0]["nll"]["value"] < chosen[0]["nll"]["high"]
     text = cli("fit", "val.npz", "-o", "b.calib", "--map", "auto").out
     assert choice["reason"] in text
-    assert "cross-validated on 300 rows in 20 folds" in text
+    assert "cross-validated on 300 rows in 5 folds" in text
     assert f"{card['map']} by nll on 300 rows" in text
 
 

@@ -13,7 +13,7 @@ import recalib
 from recalib.client import ContradictionError, JobFailedError, MissingError
 from recalib.errors import InputError, NotFoundError
 from tests.client.either import Either
-from tests.end_to_end.programs import Programs
+from tests.end_to_end.programs import Programs, Server
 from tests.fitting.conftest import draw
 from tests.service.conftest import npz
 
@@ -21,14 +21,26 @@ LOGITS, LABELS = draw(600, 4, 3.0)
 ROWS = LOGITS[:40].astype(np.float32)
 
 
-@pytest.fixture
-def fitted(client: Either, name: str) -> str:
-    """A model with versions 1 (identity) and 2 (temperature), the second its champion."""
+def fit_twice(client: Either, name: str) -> str:
+    """Make a model with versions 1 (identity) and 2 (temperature), the second its champion."""
     client.create_model(name, 4)
     client.upload_dataset(name, "val", LOGITS, LABELS, progress=False)
     for map, promote in (("identity", False), ("temperature", True)):
         client.wait(client.fit(name, "val", map=map, promote=promote), progress=False)
     return name
+
+
+@pytest.fixture
+def fitted(client: Either, name: str) -> str:
+    """A model of `fit_twice`, which the test may change."""
+    return fit_twice(client, name)
+
+
+@pytest.fixture(scope="module")
+def unchanged(server: Server) -> str:
+    """A model of `fit_twice`, which all tests share."""
+    with Either("blocking", server.url) as client:
+        return fit_twice(client, "unchanged")
 
 
 def test_from_data_to_probabilities(client: Either, name: str, tmp_path: Path) -> None:
@@ -136,11 +148,11 @@ def test_existing_model_is_returned_with_exist_ok(client: Either, name: str) -> 
         client.create_model(f"{name}-2", 3, exist_ok=True)
 
 
-def test_jobs(client: Either, fitted: str) -> None:
+def test_jobs(client: Either, unchanged: str) -> None:
     """Jobs can be listed by model and state; finished jobs cannot be cancelled."""
-    second, first = client.list_jobs(model=fitted)
+    second, first = client.list_jobs(model=unchanged)
     assert first.created_at <= second.created_at
-    assert list(client.list_jobs(model=fitted, state="failed")) == []
+    assert list(client.list_jobs(model=unchanged, state="failed")) == []
     assert client.cancel_job(first) == first == client.get_job(first.id)
     with pytest.raises(MissingError, match="job 'nobody' does not exist") as excinfo:
         client.wait("nobody")
@@ -168,12 +180,12 @@ def test_ready(client: Either) -> None:
 
 
 def test_download_to_an_invalid_path_is_rejected(
-    client: Either, fitted: str, tmp_path: Path
+    client: Either, unchanged: str, tmp_path: Path
 ) -> None:
     """No file is left; an unknown suffix is rejected before any request."""
     for destination in ("c.npz", "c", "nowhere/c.calib"):
         with pytest.raises(InputError):
-            client.download_calibrator(fitted, tmp_path / destination)
+            client.download_calibrator(unchanged, tmp_path / destination)
     with pytest.raises(InputError, match=r"ends in \.calib or \.onnx"):
         client.download_calibrator("nobody", tmp_path / "c.npz")
     assert list(tmp_path.iterdir()) == []

@@ -82,6 +82,7 @@ def test_dropped_connection_rolls_back_its_transaction(
         assert tx.models.page(None, 9) == []
 
 
+@pytest.mark.slow
 def test_restarted_database_server_is_used_again() -> None:
     """Unavailable in between, as before afterwards."""
     with _postgresql() as server:

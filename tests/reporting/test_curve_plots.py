@@ -283,7 +283,11 @@ def test_plot_size_does_not_grow_with_rows(name: str) -> None:
     assert len(chart.to_json(indent=None)) < 200_000
 
 
-@pytest.mark.parametrize("name", [*PICTURES, "shift"])
+@pytest.mark.parametrize(
+    "name",
+    [*(name for name in PICTURES if name != "classwise"), "shift"]
+    + [pytest.param("classwise", marks=pytest.mark.slow)],
+)
 def test_every_picture_renders_with_any_title(name: str, tmp_path: Path) -> None:
     """An SVG is well-formed and has no NaN; test_plots.py tests the other formats."""
     chart = error_over_shift(SHIFT, n=500) if name == "shift" else PICTURES[name](two())

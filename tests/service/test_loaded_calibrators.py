@@ -417,6 +417,7 @@ def test_readiness_answers_while_the_registry_hangs(
         over.set()
 
 
+@pytest.mark.slow
 def test_estimated_size_matches_process_growth() -> None:
     """Measured in a separate process, with calls: a session must not keep its largest batch."""
     code = """

@@ -124,6 +124,7 @@ def test_refit_of_a_stale_champion_says_which_map_and_why(registry: Registry, dr
     assert job.result["warnings"] == []
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("all_folds")
 def test_second_refit_fits_another_map(registry: Registry, drifted: Any) -> None:
     """The first candidate was no better than the champion."""
