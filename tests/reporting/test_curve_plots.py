@@ -285,8 +285,10 @@ def test_plot_size_does_not_grow_with_rows(name: str) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    [*(name for name in PICTURES if name != "classwise"), "shift"]
-    + [pytest.param("classwise", marks=pytest.mark.slow)],
+    [
+        pytest.param(name, marks=pytest.mark.slow if name == "classwise" else [])
+        for name in (*PICTURES, "shift")
+    ],
 )
 def test_every_picture_renders_with_any_title(name: str, tmp_path: Path) -> None:
     """An SVG is well-formed and has no NaN; test_plots.py tests the other formats."""
