@@ -46,9 +46,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=2, help="mutations at the same time")
     parser.add_argument("--only", default="", help="part of the paths of the files to mutate")
+    parser.add_argument("--tests", nargs="*", default=[""], help="parts of the paths of test files")
     parser.add_argument("--quick", action="store_true", help="neither baseline nor rest of suite")
     options = parser.parse_args()
-    mutations = [mutation for mutation in MUTATIONS if options.only in mutation.file]
+    mutations = [
+        mutation
+        for mutation in MUTATIONS
+        if options.only in mutation.file and any(part in mutation.test for part in options.tests)
+    ]
     start = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="recalib-mutants-") as folder:
         copies: queue.Queue[Path] = queue.Queue()
