@@ -29,7 +29,10 @@ def quiet(stage: str, iteration: int, value: float) -> None: ...
 
 
 def sample(logits: Any, labels: Any) -> LabelledSample:
-    return LabelledSample(logits.astype(np.float32), labels, 0.0, len(labels))
+    times = np.arange(len(labels), dtype=np.float64)
+    end = float(len(labels))
+    predicted = logits.argmax(axis=1)
+    return LabelledSample(logits.astype(np.float32), labels, predicted, times, end, len(labels))
 
 
 CARD = fit(*draw(500, 4, 3.0)).card
