@@ -140,7 +140,7 @@ _FORMS: dict[str, Callable[[Logits, Labels], Bytes]] = {
     "in Parquet of float64": _parquet,
     "in safetensors, reversed": _safetensors,
 }
-_FEW_FORMS = ("as they were", "in Parquet of float64")
+_FEW_FORMS = ("in Parquet of float64",)
 
 
 def _draw(
