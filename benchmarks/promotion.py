@@ -10,7 +10,8 @@ A run is 20 refits, each on N fresh rows, compared with the champion by
   With ξ ~ N(0, I) the champion's deviation and η that of a refit, in standard deviations of a
   parameter, N times the gain is ½|ξ − η|² − C, and its standard error |ξ − η|, with C of
   cross-validation in k folds, ½ χ²(P (k − 1)) (2k − 1)/(k − 1)².
-- `maps`: real fits of each map at each N (`--maps`, `--rows`).
+- `maps`: real fits of each map at each N (`--maps`, `--rows`); `benchmarks.newton_folds` fits
+  `temperature` and `vector`.
 
 `--thresholds` replaces the thresholds of a gain and of a pooled gain.
 """
@@ -26,11 +27,17 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from benchmarks.folds import POPULATIONS, Population
+from benchmarks.newton_folds import fit_folds, nll
 from recalib.fitting import promotion
-from recalib.fitting.cross_validation import Candidate, compare_by_cross_validation
+from recalib.fitting.cross_validation import (
+    Candidate,
+    compare_by_cross_validation,
+    mean_and_standard_error,
+    random_folds,
+)
 from recalib.fitting.fit import configure_pair, fit
 
-__all__ = ["first_promotions", "main", "share"]
+__all__ = ["fast_gains", "first_promotions", "main", "real_gains", "share"]
 
 Values = NDArray[np.float64]
 #: Of a gain and of a pooled gain, in standard errors.
@@ -134,17 +141,11 @@ def _fits(runs: int, thresholds: Thresholds) -> None:
 
 
 def _maps(population: Population, name: str, rows: int, runs: int, thresholds: Thresholds) -> None:
-    candidate = Candidate(*configure_pair(name, "nll", {}))
     means, errors = np.empty((runs, _REFITS)), np.empty((runs, _REFITS))
     for run in range(runs):
         rng = np.random.default_rng([run, rows])
-        champion = fit(*population.sample(rng, rows), name)
-        for refit in range(_REFITS):
-            selection = compare_by_cross_validation(
-                candidate, champion, *population.sample(rng, rows)
-            )
-            means[run, refit] = selection.reference_nll - selection.nll
-            errors[run, refit] = selection.standard_error
+        gains = fast_gains if name in ("temperature", "vector") else real_gains
+        means[run], errors[run] = gains(population, name, rows, rng, _REFITS)
     first = first_promotions(means, errors, thresholds)
     ratios = means / errors
     print(
@@ -152,6 +153,42 @@ def _maps(population: Population, name: str, rows: int, runs: int, thresholds: T
         f"standard errors: mean {ratios.mean():+.2f}, standard deviation {ratios.std():.2f}",
         flush=True,
     )
+
+
+def real_gains(
+    population: Population, name: str, rows: int, rng: Generator, refits: int
+) -> tuple[Values, Values]:
+    """Return the gains of refits over a champion and their standard errors, (refits,) each."""
+    candidate = Candidate(*configure_pair(name, "nll", {}))
+    champion = fit(*population.sample(rng, rows), name)
+    gains = []
+    for _ in range(refits):
+        selection = compare_by_cross_validation(candidate, champion, *population.sample(rng, rows))
+        gains.append((selection.reference_nll - selection.nll, selection.standard_error))
+    means, errors = np.array(gains).T
+    return means, errors
+
+
+def fast_gains(
+    population: Population, name: str, rows: int, rng: Generator, refits: int
+) -> tuple[Values, Values]:
+    """Return `real_gains` of a map that `fit_folds` can fit."""
+    start = rng.bit_generator.state
+    z, y = population.sample(rng, rows)
+    champion = fit_folds(name, z, y, np.ones((1, rows), np.bool_))
+    gains = []
+    folds = random_folds(rows)
+    held_out = folds == np.arange(folds.max() + 1)[:, None]
+    for _ in range(refits):
+        z, y = population.sample(rng, rows)
+        fits = fit_folds(name, z, y, ~held_out)
+        if champion is None or fits is None:
+            rng.bit_generator.state = start
+            return real_gains(population, name, rows, rng, refits)
+        ours = nll(z, y, fits)[folds, np.arange(rows)]
+        gains.append(mean_and_standard_error(nll(z, y, champion)[0] - ours))
+    means, errors = np.array(gains).T
+    return means, errors
 
 
 if __name__ == "__main__":

@@ -205,7 +205,7 @@ def _publish(
             reason,
             row_digests=digests,
         )
-        alpha = model.monitoring.alpha
+        alpha = _alpha(monitoring.alpha, tx.candidates.count(model, champion))
         candidate = Candidate(version, champion, 0, now, through, alpha, {}, None, None)
         actor = f"job:{context.lease.job.id}"
         _drop_proven_candidate(tx, model, actor, version)
@@ -216,6 +216,16 @@ def _publish(
         tx.jobs.succeed(context.lease, result)
     fields = {"action": "refitted", "model": model.name, "version": version}
     log.info("Model %s has candidate %d: %s.", model.name, version, reason, extra=fields)
+
+
+def _alpha(alpha: float, earlier: int) -> float:
+    """Return the error probability of the next candidate against a champion.
+
+    The j-th has α/(j (j + 1)), which sums to α. So however often a champion is refitted, the
+    probability is at most α that any candidate that is no better replaces it.
+    """
+    number = earlier + 1
+    return alpha / (number * (number + 1))
 
 
 def _drop_proven_candidate(tx: Transaction, model: Model, actor: str, version: int) -> None:

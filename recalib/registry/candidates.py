@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import Select, insert, select, update
+from sqlalchemy import Select, func, insert, select, update
 
 from recalib.errors import ConflictError, NotFoundError
 from recalib.registry import tables
@@ -46,6 +46,13 @@ class Candidates(Queries):
             _select(model).where(_TABLE.c.champion == champion).order_by(_TABLE.c.version)
         )
         return [Candidate(**row._mapping) for row in rows]
+
+    def count(self, model: Model, champion: int) -> int:
+        """Return the number of candidates that were ever compared with a champion."""
+        statement = select(func.count()).where(
+            _TABLE.c.model_id == model.id, _TABLE.c.champion == champion
+        )
+        return int(self._connection.execute(statement).scalar_one())
 
     def add(self, model: Model, candidate: Candidate) -> None:
         """Add a candidate; `ConflictError` if another is in comparison."""

@@ -108,6 +108,20 @@ def test_stale_champion_is_refitted_and_promoted_on_evidence(
     assert events[0].evidence["log_evidence"] >= events[0].evidence["threshold"]
 
 
+@pytest.mark.sqlite_only
+def test_candidates_against_a_champion_share_alpha(registry: Registry, drifted: Model) -> None:
+    """α/(j (j + 1)) for the j-th, so repeated refits do not add up to more than α."""
+    work(registry)
+    assert candidate(registry, drifted).alpha == pytest.approx(0.05 / 2)
+    for version, share in ((3, 6), (4, 12)):
+        with registry.transaction() as tx:
+            tx.candidates.drop(drifted, version - 1)
+            request_refit(tx, drifted, "by hand")
+        work(registry, REFIT)
+        latest = candidate(registry, drifted)
+        assert (latest.version, latest.alpha) == (version, pytest.approx(0.05 / share))
+
+
 def check_that_rows_are_of_the_drift(registry: Registry, model: Model) -> None:
     """Candidate 2 beats a fit to all rows, and is close to the true temperature."""
     with registry.reading() as tx:
