@@ -65,7 +65,8 @@ drift, read by Recalib and by other detectors.
         "Traffic without labels",
         """\
 Streams where part of the traffic has no labels. *Interval has ECE*: the last interval contains the
-error of all traffic, with and without labels.
+error of all traffic, with and without labels. Where labels stop, the state is fresh before, and the
+end is one window of labels later.
 """,
         "benchmarks.monitoring.unlabelled",
     ),
