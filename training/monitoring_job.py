@@ -24,7 +24,6 @@ from recalib.drift import (
     Monitor,
     MonitorOptions,
     Status,
-    default_bettors,
     spend_alpha,
 )
 from recalib.drift.reference_histogram import reference_edges
@@ -321,8 +320,6 @@ def _take_snapshot(tx: Transaction, model: Model, champion: Alias) -> _Snapshot:
         "tolerance": monitoring.tolerance,
         "segments": len(monitoring.segments),
         "window_labels": max(monitoring.window_labels, monitoring.least_labels),
-        # Another version of Recalib may have other bettors, and cannot continue from this state.
-        "bettors": len(default_bettors()),
     }
     if monitoring.classes:
         options["classes"] = list(monitoring.classes)
@@ -330,7 +327,7 @@ def _take_snapshot(tx: Transaction, model: Model, champion: Alias) -> _Snapshot:
     if row is None:
         number = tx.monitors.next_number(model)
         row = MonitorRow(champion.version, number, 0, options, 0.0, {}, {}, {}, 0, 0.0)
-    elif row.options != options:
+    elif any(row.options.get(name) != value for name, value in options.items()):
         # A new test, with the alpha that earlier tests have left. Past data is spent: it was read.
         number = tx.monitors.next_number(model)
         row = replace(row, number=number, options=options, state={})

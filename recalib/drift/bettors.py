@@ -1,17 +1,17 @@
 """Bettors: models that predict correctness before the label is seen.
 
-A bettor predicts the probability that each row of a block is correct; then it learns from the
-labels of the block. The test in `calibration_test.py` is valid for every bettor, because a
-prediction uses no label of its block. A better bettor finds drift sooner.
+A bettor predicts the probability that each row is correct from the labels of the rows before it.
+The test in `calibration_test.py` is valid for every bettor, because a prediction uses no label of
+its own row or of a later one. A better bettor finds drift sooner.
 
-Rows are processed in blocks, as arrays, so a bettor lags by one block at most. A bettor may
-consist of several experts, which differ in how fast they forget. Legend: N rows, H experts, B bins.
+Legend: N rows, J alternatives, M cells of confidence, B bins.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,34 +20,31 @@ from numpy.typing import NDArray
 
 from recalib.errors import InputError
 
-__all__ = ["Bettor", "BinnedBettor", "PlattBettor", "default_bettors", "log_odds"]
+__all__ = ["Bettor", "BinnedBettor", "MixtureBettor", "default_bettors"]
 
 Values = NDArray[np.float64]
 
-#: Confidences are clipped this far from 0 and 1: one wrong bet may not lose the whole stake.
+#: Predictions are clipped this far from 0 and 1: one wrong bet may not lose the whole stake.
 _EDGE = 1e-6
-#: An estimated deviation is shrunk by the factor max(1 − 1/z², 0), which is 0 within its noise,
-#: z² ≤ 1 (James and Stein 1961). A calibrated stream then loses almost nothing, and experts with
-#: short memories cost little.
-_NOISE = 1.0
 
 
 class Bettor(ABC):
-    """Predicts the correctness of a block, then learns from it."""
+    """Predicts the correctness of rows in their order, and learns from them."""
 
-    #: The share of the stake of each expert, (H,), up to a common factor.
-    shares: tuple[float, ...]
+    #: The share of the stake, up to a common factor.
+    share: float
 
     @abstractmethod
-    def predict(self, confidences: Values, odds: Values) -> Values:
-        """Return the probability that each row is correct, (H, N), inside (0, 1).
+    def predict(self, confidences: Values, correct: Values) -> Values:
+        """Return the probability that each row is correct, (N,) inside (0, 1), and learn.
 
-        `odds` are the `log_odds` of the confidences; both are (N,).
+        The prediction for row n depends on `correct[:n]` only. Both arguments are (N,); a call may
+        have any number of rows above 0 of one block.
         """
 
     @abstractmethod
-    def learn(self, confidences: Values, odds: Values, correct: Values) -> None:
-        """Learn from the block; `correct` is (N,), zeros and ones."""
+    def start_block(self) -> None:
+        """Prepare for the next block; the test calls it before each block."""
 
     @abstractmethod
     def state(self) -> dict[str, Any]:
@@ -58,154 +55,172 @@ class Bettor(ABC):
         """Restore what `state` returned; raise `InputError` for the state of another bettor."""
 
 
-@dataclass
-class PlattBettor(Bettor):
-    """Online logistic regression of correctness on the log-odds of the confidence.
+@dataclass(frozen=True)
+class _Alternatives:
+    """Plausible drifts: fixed curves of accuracy by confidence, tabulated by cell of confidence."""
 
-    q = σ(ℓ + a + b·ℓ) with ℓ = logit c. It starts from a = b = 0, the calibrator's confidence,
-    with a normal prior worth `strength` rows. Each block is one Newton step on the mode of the
-    posterior; the precision grows with each block and decays by a factor per row.
+    #: Accuracy minus confidence (M, J).
+    deviations: Values
+    #: Prior weight of each alternative (J,); the weights sum to 1.
+    weights: Values
+    #: The log likelihood ratio of an alternative to the confidence, for a row that is wrong or
+    #: correct, (2, M, J). It is clipped, so that no row outweighs all others.
+    log_ratios: Values
 
-    Source: Platt 1999; the online form is that of an extended Kalman filter.
+
+class MixtureBettor(Bettor):
+    """The mean of fixed alternatives, weighted by their odds given the labels.
+
+    An alternative is a curve of accuracy by confidence: a slope and an intercept on the scale of
+    log-odds, wrong labels, or an offset in a tenth of the confidences (see `_alternatives`). A
+    drift to alternative j may begin before every row. The odds that it has begun, against no drift,
+    are a Shiryaev-Roberts sum,
+
+        o_j ← (o_j + ρ w_j) · (likelihood ratio of j for the row),
+
+    and the prediction is q = c + Σ o_j d_j(c) / (1 + Σ o_j) with d_j = accuracy − confidence. While
+    nothing is wrong the odds are small and q is near c: within the tolerance a bet neither wins nor
+    loses. After a drift the odds grow with the divergence from c, which is faster than the evidence
+    against c ± ε can grow, so the delay of learning is small.
+
+    Source: Shiryaev 1963; Roberts 1966; for mixtures of predictions, Cesa-Bianchi and Lugosi,
+    Prediction, Learning, and Games, 2006.
     """
 
-    #: The forgetting factor per row of each expert; 1 forgets nothing.
-    memories: tuple[float, ...] = (1.0,)
-    shares: tuple[float, ...] = (1.0,)
-    strength: float = 10.0
-    #: (H, 2) and (H, 2, 2).
-    _mode: Values = field(init=False)
-    _precision: Values = field(init=False)
+    share = 0.9
 
-    def __post_init__(self) -> None:
-        # A row at even odds has precision q(1 − q) = 1/4.
-        self._prior = np.diag([0.25 * self.strength, 0.25 * self.strength])
-        self._mode = np.zeros((len(self.memories), 2))
-        self._precision = np.tile(self._prior, (len(self.memories), 1, 1))
+    #: ρ, the weight of a drift that begins at a row, and the prior odds of a drift from the start.
+    rate: ClassVar[float] = 1 / 300
+    prior_odds: ClassVar[float] = 1.0
+    #: At the start of a block the odds add up to this at most: another drift may follow.
+    max_odds: ClassVar[float] = 100.0
 
-    def predict(self, confidences: Values, odds: Values) -> Values:
-        mode = self._mode
-        known = self._precision - self._prior
-        squared = np.einsum("hi,hij,hj->h", mode, known, mode)
-        mode = _shrinkage(squared)[:, None] * mode
-        return _clip(_recalibrate(odds, mode))
+    def __init__(self) -> None:
+        self._odds = self.prior_odds * _alternatives().weights
 
-    def learn(self, confidences: Values, odds: Values, correct: Values) -> None:
-        decay = (np.array(self.memories) ** len(odds))[:, None, None]
-        self._precision = decay * self._precision + (1 - decay) * self._prior
-        q = _recalibrate(odds, self._mode)
-        weights, off = q * (1 - q), correct - q
-        features = np.stack([np.ones_like(odds), odds, odds * odds], axis=1)
-        moments = weights @ features
-        self._precision += moments[:, [[0, 1], [1, 2]]]
-        self._mode = self._mode + _solve(self._precision, off @ features[:, :2])
-        # On a separable block the mode diverges.
-        self._mode = np.clip(self._mode, [-8.0, -0.95], [8.0, 7.0])
+    def predict(self, confidences: Values, correct: Values) -> Values:
+        table, cells = _alternatives(), _cells(confidences)
+        logs = table.log_ratios[correct.astype(np.intp), cells]
+        after = np.exp(np.cumsum(logs, axis=0))
+        before = np.concatenate([np.ones((1, after.shape[1])), after[:-1]])
+        # Odds that begin at row m grow by before[n] / before[m] until row n.
+        begun = self._odds + self.rate * table.weights * np.cumsum(1 / before, axis=0)
+        odds = before * begun
+        means = np.einsum("nj,nj->n", odds, table.deviations[cells]) / (1 + odds.sum(axis=1))
+        self._odds = after[-1] * begun[-1]
+        return _clip(confidences + means)
+
+    def start_block(self) -> None:
+        self._odds = self._odds * min(1.0, self.max_odds / self._odds.sum())
 
     def state(self) -> dict[str, Any]:
-        return {
-            "memories": list(self.memories),
-            "mode": self._mode.tolist(),
-            "precision": self._precision.tolist(),
-        }
+        return {"odds": self._odds.tolist()}
 
     def restore(self, state: dict[str, Any]) -> None:
-        _check_memories(self.memories, state)
-        self._mode = np.array(state["mode"], np.float64)
-        self._precision = np.array(state["precision"], np.float64)
+        odds = np.array(state.get("odds", ()), np.float64)
+        _check_shape("odds", odds, self._odds)
+        self._odds = odds
 
 
 @dataclass
 class BinnedBettor(Bettor):
     """The mean residual of each bin of confidence, shrunk towards 0.
 
-    q = c + Σ(a − c) / (n + `strength`) over the past rows of the bin. It finds a local error,
-    which a curve with two parameters cannot follow.
+    q = c + s·Σ(a − c) / (n + `strength`) over the past rows of the bin, with s = max(1 − 1/z², 0)
+    and z the standardised sum (James and Stein 1961): within its noise a bin bets nothing. It
+    forgets nothing, so it finds every lasting error of a bin above the tolerance, also one that no
+    alternative of `MixtureBettor` resembles.
     """
 
     bins: ClassVar[int] = 15
+    strength: ClassVar[float] = 50.0
 
-    memories: tuple[float, ...] = (1.0,)
-    shares: tuple[float, ...] = (1.0,)
-    strength: float = 50.0
-    #: n, Σc(1 − c) and Σ(a − c), (H, B).
-    _counts: Values = field(init=False)
-    _variances: Values = field(init=False)
-    _residuals: Values = field(init=False)
+    share: ClassVar[float] = 0.1
+    #: n, Σc(1 − c) and Σ(a − c), (3, B).
+    _sums: Values = field(init=False)
 
     def __post_init__(self) -> None:
-        self._counts, self._variances, self._residuals = np.zeros(
-            (3, len(self.memories), self.bins)
+        self._sums = np.zeros((3, self.bins))
+
+    def predict(self, confidences: Values, correct: Values) -> Values:
+        bins = np.minimum((confidences * self.bins).astype(np.intp), self.bins - 1)
+        terms = np.stack(
+            [np.ones_like(confidences), confidences * (1 - confidences), correct - confidences]
         )
-
-    def predict(self, confidences: Values, odds: Values) -> Values:
+        rows = np.zeros((3, len(bins), self.bins))
+        rows[:, np.arange(len(bins)), bins] = terms
+        sums = self._sums[:, None] + np.cumsum(rows, axis=1)
+        count, variance, residual = sums[:, np.arange(len(bins)), bins] - terms
+        self._sums = sums[:, -1]
         # A bin of confidences near 1 has almost no variance: one error in it is strong evidence.
-        squared = self._residuals**2 / np.maximum(self._variances, _EDGE)
-        shift = _shrinkage(squared) * self._residuals / (self._counts + self.strength)
-        return _clip(confidences + shift[:, self._indices(confidences)])
+        squared = residual**2 / np.maximum(variance, _EDGE)
+        shrinkage = 1 - 1 / np.maximum(squared, 1)
+        return _clip(confidences + shrinkage * residual / (count + self.strength))
 
-    def learn(self, confidences: Values, odds: Values, correct: Values) -> None:
-        decay = (np.array(self.memories) ** len(confidences))[:, None]
-        indices = self._indices(confidences)
-
-        def by_bin(weights: Values | None = None) -> NDArray[Any]:
-            return np.bincount(indices, weights, self.bins)
-
-        self._counts = decay * self._counts + by_bin()
-        self._variances = decay * self._variances + by_bin(confidences * (1 - confidences))
-        self._residuals = decay * self._residuals + by_bin(correct - confidences)
+    def start_block(self) -> None:
+        """Do nothing: the sums need no preparation."""
 
     def state(self) -> dict[str, Any]:
-        return {
-            "memories": list(self.memories),
-            "counts": self._counts.tolist(),
-            "variances": self._variances.tolist(),
-            "residuals": self._residuals.tolist(),
-        }
+        return {"sums": self._sums.tolist()}
 
     def restore(self, state: dict[str, Any]) -> None:
-        _check_memories(self.memories, state)
-        self._counts = np.array(state["counts"], np.float64)
-        self._variances = np.array(state["variances"], np.float64)
-        self._residuals = np.array(state["residuals"], np.float64)
-
-    def _indices(self, confidences: Values) -> NDArray[np.intp]:
-        return np.minimum((confidences * self.bins).astype(np.intp), self.bins - 1)
+        sums = np.array(state.get("sums", ()), np.float64)
+        _check_shape("sums", sums, self._sums)
+        self._sums = sums
 
 
 def default_bettors() -> list[Bettor]:
-    """Return new bettors for a test.
-
-    Experts that remember about 500 and 200 rows adapt quickly. An expert that forgets nothing finds
-    errors just above the tolerance and gets a tenth of the stake. `python -m benchmarks.monitoring`
-    measures it.
-    """
-    memories, shares = (0.998, 0.995, 1.0), (0.45, 0.45, 0.1)
-    return [PlattBettor(memories, shares), BinnedBettor(memories, shares)]
+    """Return new bettors for a test; `python -m benchmarks.monitoring.bound` measures them."""
+    return [MixtureBettor(), BinnedBettor()]
 
 
-def log_odds(confidences: Values) -> Values:
-    """Return logit c, with c clipped inside (0, 1)."""
-    odds: Values = scipy.special.logit(np.clip(confidences, _EDGE, 1 - _EDGE))
-    return odds
+#: Cells of equal width in arcsin √c, in which residuals have equal variance.
+_CELLS = 256
+#: Slopes and intercepts of the true log-odds against those of the confidence.
+_SLOPES = (0.5, 0.6, 0.7, 0.8, 0.87, 0.93, 1.0, 1.1, 1.3)
+_INTERCEPTS = (-0.5, -0.2, 0.0, 0.2, 0.5)
+#: Shares of labels that are replaced by wrong ones.
+_NOISE = (0.05, 0.12)
+#: Offsets of accuracy in windows of confidence of width 0.1 that begin at each multiple of 0.05.
+_OFFSETS = (-0.12, 0.12)
+_WINDOW, _STEP = 0.1, 0.05
+#: The weight of all windows together, and the bound of a row's log likelihood ratio.
+_LOCAL_WEIGHT = 0.4
+_MAX_LOG_RATIO = 4.0
 
 
-def _check_memories(memories: tuple[float, ...], state: dict[str, Any]) -> None:
-    stored = state.get("memories")
-    if stored != list(memories):
-        accepted = f"{list(memories)}: restart a test of another version"
-        raise InputError("state.memories", found=str(stored), accepted=accepted)
+@cache
+def _alternatives() -> _Alternatives:
+    centres = np.sin((np.arange(_CELLS) + 0.5) / _CELLS * np.pi / 2) ** 2
+    odds = scipy.special.logit(centres)
+    curves = [
+        scipy.special.expit(slope * odds + intercept)
+        for slope in _SLOPES
+        for intercept in _INTERCEPTS
+        if (slope, intercept) != (1.0, 0.0)
+    ]
+    curves += [(1 - noise) * centres for noise in _NOISE]
+    starts = np.arange(0, 1 - _WINDOW + _EDGE, _STEP)
+    windows = [
+        centres + offset * ((centres >= start) & (centres < start + _WINDOW))
+        for start in starts
+        for offset in _OFFSETS
+    ]
+    truth = _clip(np.stack([*curves, *windows], axis=1))
+    weights = np.repeat(
+        [(1 - _LOCAL_WEIGHT) / len(curves), _LOCAL_WEIGHT / len(windows)],
+        [len(curves), len(windows)],
+    )
+    confidences = _clip(centres)[:, None]
+    ratios = np.stack([(1 - truth) / (1 - confidences), truth / confidences])
+    logs = np.clip(np.log(ratios), -_MAX_LOG_RATIO, _MAX_LOG_RATIO)
+    return _Alternatives(truth - confidences, weights, logs)
 
 
-def _shrinkage(squared: Values) -> Values:
-    """Return the shrinkage factor of a deviation from z², its square over its variance."""
-    return np.maximum(1 - _NOISE / np.maximum(squared, _NOISE), 0.0)
-
-
-def _recalibrate(odds: Values, mode: Values) -> Values:
-    """Return σ(ℓ + a + bℓ), (H, N)."""
-    q: Values = scipy.special.expit(mode[:, 1:] * odds + mode[:, :1] + odds)
-    return q
+def _cells(confidences: Values) -> NDArray[np.intp]:
+    """Return the index of the cell of each confidence."""
+    angles = np.arcsin(np.sqrt(confidences)) * (2 / np.pi)
+    return np.minimum((angles * _CELLS).astype(np.intp), _CELLS - 1)
 
 
 def _clip(q: Values) -> Values:
@@ -213,8 +228,7 @@ def _clip(q: Values) -> Values:
     return np.minimum(np.maximum(q, _EDGE), 1 - _EDGE)
 
 
-def _solve(matrices: Values, vectors: Values) -> Values:
-    """Return the solutions of H systems of 2 equations, (H, 2)."""
-    a, b, c = matrices[:, 0, 0], matrices[:, 0, 1], matrices[:, 1, 1]
-    x, y = vectors.T
-    return np.stack([c * x - b * y, a * y - b * x], axis=1) / (a * c - b * b)[:, None]
+def _check_shape(name: str, stored: Values, own: Values) -> None:
+    if stored.shape != own.shape:
+        accepted = f"{own.shape}: the state of the same bettor"
+        raise InputError(f"state.{name}", found=f"shape {stored.shape}", accepted=accepted)

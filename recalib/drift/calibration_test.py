@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.drift.bettors import Bettor, default_bettors, log_odds
+from recalib.drift.bettors import Bettor, default_bettors
 from recalib.drift.validation import check_rows
 from recalib.errors import InputError
 from recalib.options import check_option
@@ -18,12 +18,14 @@ __all__ = ["CalibrationTest"]
 
 Values = NDArray[np.float64]
 
-#: Rows of a block: few at first, so that the bettors learn soon, then 128, and 256 in a long
-#: stream, which halves the cost of a row.
-_MIN_BLOCK, _USUAL_BLOCK, _MAX_BLOCK = 16, 128, 256
+#: Labels of a block.
+_BLOCK = 128
 #: Onsets this close in log evidence (nats) count as ties. The latest is used: a refit on labels
 #: from before the drift does more harm than a refit on fewer labels.
 _TIE_NATS = 1.0
+#: The version of the stored state, and log of the shares of the six experts of version 1.
+_VERSION = 2
+_VERSION_1_SHARES = np.log([0.225, 0.225, 0.05] * 2)
 
 
 @dataclass
@@ -37,13 +39,13 @@ class CalibrationTest:
         e = (q / p*)^a · ((1 − q) / (1 − p*))^(1 − a),   a = 1 if the row is correct, else 0,
 
     whose mean under the hypothesis is at most 1. E is the weighted mean of the wealth over the
-    experts and over their start: a part of the stake is reserved for each later block, so that past
+    bettors and over their start: a part of the stake is reserved for each later block, so that past
     losses do not have to be won back. Under the hypothesis P(E ever reaches 1/α) ≤ α (Ville).
 
     Given the prediction, the arrival of a label must not depend on the outcome: if errors are
     labelled more often than correct predictions, a calibrated stream looks miscalibrated.
 
-    `suspicion` is the cumulative sum (CUSUM) of the same bets: the wealth of each expert since the
+    `suspicion` is the cumulative sum (CUSUM) of the same bets: the wealth of each bettor since the
     block at whose start it was lowest, as if it had started there with the full stake. It is faster
     but has no such guarantee: under the hypothesis it needs on average at least L blocks to reach a
     level L, because it is below the Shiryaev-Roberts statistic.
@@ -63,18 +65,17 @@ class CalibrationTest:
         self.labels = 0
         self.blocks = 0
         self.rejected_at: int | None = None
-        #: log of each expert's share of the stake, (H,).
-        self._shares = _log_shares(self.bettors)
-        experts = len(self._shares)
-        self._staked = np.full(experts, -math.inf)
-        #: log of each expert's total wealth, its lowest value at the start of a block, and the
+        #: log of each bettor's share of the stake and of its wealth from the stake in play, (H,).
+        shares = np.array([bettor.share for bettor in self.bettors])
+        self._shares: Values = np.log(shares / shares.sum())
+        self._staked = np.full(len(shares), -math.inf)
+        #: log of each bettor's total wealth, its lowest value at the start of a block, and the
         #: last label before which it was within `_TIE_NATS` of that value.
-        self._won = np.zeros(experts)
-        self._lowest = np.zeros(experts)
-        self._lowest_at = np.zeros(experts, np.int64)
-        #: The open block: its size, and its rows so far.
-        self._size = 0
-        self._open: tuple[Values, Values] = np.zeros(0), np.zeros(0)
+        self._won = np.zeros(len(shares))
+        self._lowest = np.zeros(len(shares))
+        self._lowest_at = np.zeros(len(shares), np.int64)
+        #: The label at which the next block starts.
+        self._next_block = 0
 
     @property
     def log_evidence(self) -> float:
@@ -93,12 +94,12 @@ class CalibrationTest:
 
     @property
     def leader(self) -> int:
-        """The index of the expert that has won most since its lowest value."""
+        """The index of the bettor that has won most since its lowest value."""
         return int(np.argmax(self._won - self._lowest))
 
     @property
     def onsets(self) -> list[int]:
-        """The number of labels before each expert began to win, at its lowest value.
+        """The number of labels before each bettor began to win, at its lowest value.
 
         This is the CUSUM estimate of the change point; it tends to be late.
         """
@@ -112,7 +113,7 @@ class CalibrationTest:
 
     @property
     def suspicion(self) -> float:
-        """The logarithm of the CUSUM, a mean over experts; 0 if all are at their lowest value."""
+        """The logarithm of the CUSUM, a mean over bettors; 0 if all are at their lowest value."""
         since = self._won - np.minimum(self._won, self._lowest)
         return float(np.logaddexp.reduce(since + self._shares))
 
@@ -131,15 +132,16 @@ class CalibrationTest:
         confidences, correct = check_rows(confidences, correct)
         start = 0
         while start < len(confidences):
-            if not self._size:
+            if self.labels == self._next_block:
                 self._start_block()
-            rows = slice(start, start + self._size - len(self._open[0]))
+            rows = slice(start, start + self._next_block - self.labels)
             self._process(confidences[rows], correct[rows])
             start = rows.stop
 
     def state(self) -> dict[str, Any]:
         """Return the state as JSON, without the options."""
         return {
+            "version": _VERSION,
             "labels": self.labels,
             "blocks": self.blocks,
             "rejected_at": self.rejected_at,
@@ -147,35 +149,49 @@ class CalibrationTest:
             "won": self._won.tolist(),
             "lowest": self._lowest.tolist(),
             "lowest_at": self._lowest_at.tolist(),
-            "size": self._size,
-            "open": [rows.tolist() for rows in self._open],
+            "next_block": self._next_block,
             "bettors": [bettor.state() for bettor in self.bettors],
         }
 
     def restore(self, state: dict[str, Any]) -> None:
         """Restore what `state` returned; the options and bettors must be the same.
 
+        A state of version 1 had six experts. Its evidence and its suspicion continue exactly, with
+        the bettors of this version, which start anew: a supermartingale may change its bets at any
+        time, so the error rate stays α.
+
         Raises
         ------
-        InputError: the state is of other bettors, such as those of an earlier version.
+        InputError: the state is of another version or of other bettors.
         """
+        version = state.get("version", 1)
+        if version not in (1, _VERSION):
+            raise InputError("state.version", found=str(version), accepted=f"1 to {_VERSION}")
+        if version == _VERSION:
+            self._restore_bettors(state)
+        self.labels, self.blocks = int(state["labels"]), int(state["blocks"])
+        self.rejected_at = state["rejected_at"]
+        staked, won, lowest = (_from_json(state[name]) for name in ("staked", "won", "lowest"))
+        lowest_at = np.array(state["lowest_at"], np.int64)
+        if version == 1:
+            leader = np.argmax(won - lowest)
+            ours = np.zeros(len(self.bettors))
+            staked = ours + np.logaddexp.reduce(staked + _VERSION_1_SHARES)
+            won = ours + np.logaddexp.reduce(won - lowest + _VERSION_1_SHARES)
+            lowest, lowest_at = ours, np.full(len(ours), lowest_at[leader])
+        self._staked, self._won, self._lowest, self._lowest_at = staked, won, lowest, lowest_at
+        self._next_block = int(state.get("next_block", self.labels))
+
+    def _restore_bettors(self, state: dict[str, Any]) -> None:
         if len(state["bettors"]) != len(self.bettors):
             found, accepted = f"{len(state['bettors'])} bettors", str(len(self.bettors))
             raise InputError("state.bettors", found=found, accepted=accepted)
         for bettor, saved in zip(self.bettors, state["bettors"], strict=True):
             bettor.restore(saved)
-        self.labels, self.blocks = int(state["labels"]), int(state["blocks"])
-        self.rejected_at = state["rejected_at"]
-        self._staked = _from_json(state["staked"])
-        self._won, self._lowest = np.array(state["won"]), np.array(state["lowest"])
-        self._lowest_at = np.array(state["lowest_at"], np.int64)
-        self._size = int(state["size"])
-        p, y = (np.array(rows, np.float64) for rows in state["open"])
-        self._open = p, y
 
     def _start_block(self) -> None:
         """Start a block, before any of its rows is seen."""
-        self._size = _block_size(self.labels)
+        self._next_block = self.labels + _BLOCK
         # The stake reserved for this block is now in play.
         share = math.log(_reserve(self.blocks) - _reserve(self.blocks + 1))
         self._staked = np.logaddexp(self._staked, share)
@@ -183,25 +199,16 @@ class CalibrationTest:
         low = self._won <= self._lowest + _TIE_NATS
         self._lowest_at = np.where(low, self.labels, self._lowest_at)
         self.blocks += 1
+        for bettor in self.bettors:
+            bettor.start_block()
 
     def _process(self, confidences: Values, correct: Values) -> None:
-        """Process rows of the open block; the bettors learn when it is complete."""
-        odds = log_odds(confidences)
-        q = np.concatenate([bettor.predict(confidences, odds) for bettor in self.bettors])
+        """Process rows of one block."""
+        q = np.stack([bettor.predict(confidences, correct) for bettor in self.bettors])
         path = np.cumsum(self._log_gains(q, confidences, correct), axis=1)
         self._check_rejection(self._staked[:, None] + path)
-        log_wealth = path[:, -1]
-        self._staked, self._won = self._staked + log_wealth, self._won + log_wealth
+        self._staked, self._won = self._staked + path[:, -1], self._won + path[:, -1]
         self.labels += len(confidences)
-        p, y = confidences, correct
-        if len(self._open[0]):
-            p, y = np.concatenate([self._open[0], p]), np.concatenate([self._open[1], y])
-            odds = log_odds(p)
-        self._open = p, y
-        if len(p) == self._size:
-            for bettor in self.bettors:
-                bettor.learn(p, odds, y)
-            self._size, self._open = 0, (np.zeros(0), np.zeros(0))
 
     def _log_gains(self, q: Values, confidences: Values, correct: Values) -> Values:
         """Return log e of each row, (H, N)."""
@@ -227,18 +234,6 @@ class CalibrationTest:
     def _evidence(self, staked: Values) -> float:
         wealth = float(np.logaddexp.reduce(staked + self._shares))
         return float(np.logaddexp(wealth, math.log(_reserve(self.blocks))))
-
-
-def _log_shares(bettors: list[Bettor]) -> Values:
-    """Return the logarithm of each expert's share of the stake, (H,); the shares sum to 1."""
-    shares = np.concatenate([bettor.shares for bettor in bettors])
-    logs: Values = np.log(shares / shares.sum())
-    return logs
-
-
-def _block_size(labels: int) -> int:
-    """Return the size of the block that starts after this number of labels."""
-    return min(max(labels // 8, _MIN_BLOCK), max(_USUAL_BLOCK, min(labels // 100, _MAX_BLOCK)))
 
 
 def _reserve(blocks: int) -> float:

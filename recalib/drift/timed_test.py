@@ -19,7 +19,7 @@ class TimedTest:
 
     def __init__(self, alpha: float, tolerance: float) -> None:
         self.test = CalibrationTest(alpha=alpha, tolerance=tolerance)
-        #: The prediction time since which each expert has won.
+        #: The prediction time since which each bettor has won.
         self._onsets: list[float] = []
         #: The prediction time at which the test first rejected.
         self.rejected_time: float | None = None
@@ -44,7 +44,7 @@ class TimedTest:
             self.rejected_time = float(times[self.test.rejected_at - before - 1])
         if self.test.labels > before:
             earlier = self._onsets or [start] * len(self.test.onsets)
-            # An expert that was at its lowest in this cohort wins from the next row on. Rows
+            # A bettor that was at its lowest in this cohort wins from the next row on. Rows
             # without a time have the end of the cohort; its start is then the safe onset.
             onsets = np.where(times < end, times, start)
             self._onsets = [
@@ -64,4 +64,9 @@ class TimedTest:
         """Restore what `state` returned; the options must be the same."""
         self.test.restore(state["test"])
         self._onsets = list(state["onsets"])
+        if self._onsets and len(self._onsets) != len(self.test.onsets):
+            # The state of an earlier version: all bettors continue from the onset of its leader.
+            saved = state["test"]
+            leader = int(np.argmax(np.subtract(saved["won"], saved["lowest"])))
+            self._onsets = [self._onsets[leader]] * len(self.test.onsets)
         self.rejected_time = state["rejected_time"]
