@@ -100,13 +100,16 @@ class MixtureBettor(Bettor):
 
     def predict(self, confidences: Values, correct: Values) -> Values:
         table, cells = _alternatives(), _cells(confidences)
-        logs = table.log_ratios[correct.astype(np.intp), cells]
-        after = np.exp(np.cumsum(logs, axis=0))
+        after = _cumsum(table.log_ratios[correct.astype(np.intp), cells])
+        np.exp(after, out=after)
         before = np.concatenate([np.ones((1, after.shape[1])), after[:-1]])
         # Odds that begin at row m grow by before[n] / before[m] until row n.
-        begun = self._odds + self.rate * table.weights * np.cumsum(1 / before, axis=0)
+        begun = _cumsum(1 / before)
+        begun *= self.rate * table.weights
+        begun += self._odds
         odds = before * begun
-        means = np.einsum("nj,nj->n", odds, table.deviations[cells]) / (1 + odds.sum(axis=1))
+        total = 1 + odds @ np.ones(odds.shape[1])
+        means = np.einsum("nj,nj->n", odds, table.deviations[cells]) / total
         self._odds = after[-1] * begun[-1]
         return _clip(confidences + means)
 
@@ -126,47 +129,44 @@ class MixtureBettor(Bettor):
 class BinnedBettor(Bettor):
     """The mean residual of each bin of confidence, shrunk towards 0.
 
-    q = c + s·Σ(a − c) / (n + `strength`) over the past rows of the bin, with s = max(1 − 1/z², 0)
-    and z the standardised sum (James and Stein 1961): within its noise a bin bets nothing. It
-    forgets nothing, so it finds every lasting error of a bin above the tolerance, also one that no
-    alternative of `MixtureBettor` resembles.
+    q = c + s·Σ(a − c) / (n + `strength`) over the rows of the bin in earlier blocks, with
+    s = max(1 − 1/z², 0) and z the standardised sum (James and Stein 1961): within its noise a bin
+    bets nothing. It forgets nothing, so it finds every lasting error of a bin above the tolerance,
+    also one that no alternative of `MixtureBettor` resembles.
     """
 
     bins: ClassVar[int] = 15
     strength: ClassVar[float] = 50.0
 
-    share: ClassVar[float] = 0.1
-    #: n, Σc(1 − c) and Σ(a − c), (3, B).
+    share: float = 0.1
+    #: n, Σc(1 − c) and Σ(a − c) of earlier blocks and of the open one, (3, B) each.
     _sums: Values = field(init=False)
+    _open: Values = field(init=False)
 
     def __post_init__(self) -> None:
-        self._sums = np.zeros((3, self.bins))
+        self._sums, self._open = np.zeros((2, 3, self.bins))
 
     def predict(self, confidences: Values, correct: Values) -> Values:
         bins = np.minimum((confidences * self.bins).astype(np.intp), self.bins - 1)
-        terms = np.stack(
-            [np.ones_like(confidences), confidences * (1 - confidences), correct - confidences]
-        )
-        rows = np.zeros((3, len(bins), self.bins))
-        rows[:, np.arange(len(bins)), bins] = terms
-        sums = self._sums[:, None] + np.cumsum(rows, axis=1)
-        count, variance, residual = sums[:, np.arange(len(bins)), bins] - terms
-        self._sums = sums[:, -1]
+        count, variance, residual = self._sums
         # A bin of confidences near 1 has almost no variance: one error in it is strong evidence.
         squared = residual**2 / np.maximum(variance, _EDGE)
-        shrinkage = 1 - 1 / np.maximum(squared, 1)
-        return _clip(confidences + shrinkage * residual / (count + self.strength))
+        shift = (1 - 1 / np.maximum(squared, 1)) * residual / (count + self.strength)
+        terms = (None, confidences * (1 - confidences), correct - confidences)
+        self._open += [np.bincount(bins, term, self.bins) for term in terms]
+        return _clip(confidences + shift[bins])
 
     def start_block(self) -> None:
-        """Do nothing: the sums need no preparation."""
+        self._sums, self._open = self._sums + self._open, np.zeros_like(self._open)
 
     def state(self) -> dict[str, Any]:
-        return {"sums": self._sums.tolist()}
+        return {"sums": self._sums.tolist(), "open": self._open.tolist()}
 
     def restore(self, state: dict[str, Any]) -> None:
-        sums = np.array(state.get("sums", ()), np.float64)
+        sums, rows = (np.array(state.get(name, ()), np.float64) for name in ("sums", "open"))
         _check_shape("sums", sums, self._sums)
-        self._sums = sums
+        _check_shape("open", rows, self._open)
+        self._sums, self._open = sums, rows
 
 
 def default_bettors() -> list[Bettor]:
@@ -221,6 +221,21 @@ def _cells(confidences: Values) -> NDArray[np.intp]:
     """Return the index of the cell of each confidence."""
     angles = np.arcsin(np.sqrt(confidences)) * (2 / np.pi)
     return np.minimum((angles * _CELLS).astype(np.intp), _CELLS - 1)
+
+
+#: Rows of a partial sum, and the matrix whose product with these rows is their running sums.
+_PART = 32
+_TRIANGLE = np.tri(_PART)
+
+
+def _cumsum(rows: Values) -> Values:
+    """Return the running sums of rows (N, J), in half the time of `np.cumsum`."""
+    parts = np.zeros((-(-len(rows) // _PART) * _PART, rows.shape[1]))
+    parts[: len(rows)] = rows
+    sums = _TRIANGLE @ parts.reshape(-1, _PART, rows.shape[1])
+    sums[1:] += np.cumsum(sums[:-1, -1], axis=0)[:, None]
+    result: Values = sums.reshape(parts.shape)[: len(rows)]
+    return result
 
 
 def _clip(q: Values) -> Values:

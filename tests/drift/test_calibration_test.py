@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import json
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,9 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from recalib.drift import CalibrationTest, default_bettors
-from recalib.drift.bettors import BinnedBettor, PlattBettor, log_odds
+from recalib.drift import Bettor, CalibrationTest, default_bettors
+from recalib.drift.bettors import BinnedBettor, MixtureBettor, _alternatives, _cells
 from recalib.drift.calibration_test import _reserve
+from recalib.drift.timed_test import TimedTest
 from recalib.errors import InputError
 from tests.draws import few_or_many
 
@@ -37,12 +40,12 @@ class ConstantBettor:
     def __init__(self, q: float) -> None:
         self.q = q
 
-    shares = (1.0,)
+    share = 1.0
 
-    def predict(self, confidences: Values, odds: Values) -> Values:
-        return np.full((1, len(confidences)), self.q)
+    def predict(self, confidences: Values, correct: Values) -> Values:
+        return np.full(len(confidences), self.q)
 
-    def learn(self, confidences: Values, odds: Values, correct: Values) -> None:
+    def start_block(self) -> None:
         pass
 
     def state(self) -> dict[str, Any]:
@@ -70,58 +73,105 @@ def test_the_expected_gain_is_at_most_1_under_the_hypothesis(p, q, where, tolera
     assert truth * gains[1.0] + (1 - truth) * gains[0.0] <= 1 + 1e-6
 
 
+@pytest.mark.parametrize("tolerance", [0.0, 0.02])
+@pytest.mark.parametrize("start", ["new", "after a drift", "at the end of a block"])
+def test_evidence_is_a_supermartingale_by_exact_computation(tolerance, start):
+    """E[E after a row | rows before] ≤ E for every history of seven rows and every tolerated truth.
+
+    The mean is linear in the truth, so both edges of the tolerance suffice. The test is the one
+    that serves: its bettors, their shares, the reserve of the stake, and the start of a block.
+    """
+    rng = np.random.default_rng(2)
+    root = CalibrationTest(tolerance=tolerance)
+    rows = {"new": 0, "after a drift": 700, "at the end of a block": 3 * 128 - 3}[start]
+    if rows:
+        p = confidences(rng, rows)
+        root.update(p, outcomes(rng, drifted(p, "overconfident")))
+    for grid in ((0.93, 0.55, 0.999, 0.93, 0.7, 1.0, 0.86), (0.03, 0.5, 0.0, 0.97, 0.2, 0.97, 0.8)):
+        nodes = [root]
+        for p in grid:
+            children = []
+            for node in nodes:
+                pair = [copy.deepcopy(node) for _ in (0, 1)]
+                for correct, child in enumerate(pair):
+                    child.update(np.array([p]), np.array([float(correct)]))
+                wrong, right = (np.exp(child.log_evidence - node.log_evidence) for child in pair)
+                for truth in (max(p - tolerance, 0), min(p + tolerance, 1)):
+                    assert truth * right + (1 - truth) * wrong <= 1 + 1e-8
+                children += pair
+            nodes = children
+        assert len(nodes) == 2 ** len(grid)
+
+
 @pytest.mark.parametrize("bettor", range(2))
 def test_bettors_predict_before_they_see_labels(bettor):
-    """The prediction for a block does not depend on the labels of that block."""
+    """The prediction for a row depends on the labels of earlier rows, and on no other."""
     rng = np.random.default_rng(0)
-    p = confidences(rng, 800)
-    odds = log_odds(p)
-    first, second = default_bettors()[bettor], default_bettors()[bettor]
-    for start in range(0, 600, 50):
-        rows = slice(start, start + 50)
-        for each in (first, second):
-            labels = outcomes(np.random.default_rng(start), drifted(p[rows], "overconfident"))
-            each.learn(p[rows], odds[rows], labels)
-    q = first.predict(p, odds)
-    np.testing.assert_array_equal(q, second.predict(p, odds))
-    assert q.shape == (len(first.shares), 800)
+    p = confidences(rng, 100)
+    y = outcomes(rng, drifted(p, "overconfident"))
+    q = predict_in_blocks(default_bettors()[bettor], p, y)
     assert np.all((q > 0) & (q < 1))
-    assert np.any(q != p)
+    for row in (0, 40, 59):
+        changed = y.copy()
+        changed[row:] = 1 - changed[row:]
+        other = predict_in_blocks(default_bettors()[bettor], p, changed)
+        np.testing.assert_array_equal(other[: row + 1], q[: row + 1])
+        assert np.any(other[row + 1 :] != q[row + 1 :])
 
 
-def test_bettors_equal_a_slow_implementation():
-    """Platt: one Newton step from the confidence. Binned: shrunk means of residuals."""
+def predict_in_blocks(bettor: Bettor, p: Values, y: Values) -> Values:
+    """Return predictions for blocks of 20 rows, in calls of 10."""
+    q = []
+    for start in range(0, len(p), 10):
+        if start % 20 == 0:
+            bettor.start_block()
+        q.append(bettor.predict(p[start : start + 10], y[start : start + 10]))
+    return np.concatenate(q)
+
+
+def test_mixture_bettor_equals_a_slow_implementation():
+    """The Shiryaev-Roberts sum, row by row and alternative by alternative."""
+    rng = np.random.default_rng(1)
+    p = confidences(rng, 60)
+    y = outcomes(rng, drifted(p, "overconfident"))
+    table = _alternatives()
+    odds = table.weights.copy()
+    expected = []
+    for cell, confidence, correct in zip(_cells(p), p, y, strict=True):
+        odds = odds + table.weights / 300
+        expected.append(confidence + odds @ table.deviations[cell] / (1 + odds.sum()))
+        odds = odds * np.exp(table.log_ratios[int(correct), cell])
+    bettor = MixtureBettor()
+    q = np.concatenate([bettor.predict(p[:25], y[:25]), bettor.predict(p[25:], y[25:])])
+    np.testing.assert_allclose(q, np.clip(expected, 1e-6, 1 - 1e-6), rtol=1e-9)
+    np.testing.assert_allclose(bettor.state()["odds"], odds, rtol=1e-9)
+
+
+def test_mixture_bettor_follows_one_drift_after_another():
+    """Limited odds let the opposite drift take over."""
+    rng = np.random.default_rng(3)
+    bettor, p = MixtureBettor(), np.full(128, 0.8)
+    for truth, rows in ((0.65, 30), (0.92, 30)):
+        for _ in range(rows):
+            bettor.start_block()
+            assert sum(bettor.state()["odds"]) <= 100 * (1 + 1e-12)
+            q = bettor.predict(p, outcomes(rng, np.full(128, truth)))
+        assert q[-1] == pytest.approx(truth, abs=0.03)
+
+
+def test_binned_bettor_equals_a_slow_implementation():
+    """Shrunk means of residuals of the rows of the bin in earlier blocks."""
     rng = np.random.default_rng(1)
     p = confidences(rng, 400)
-    y, odds = outcomes(rng, drifted(p, "overconfident")), log_odds(p)
-    platt = PlattBettor((0.99,), strength=8.0)
-    platt.learn(p, odds, y)
-    x = np.stack([np.ones(400), odds], axis=1)
-    precision = np.eye(2) * 2.0 + (x * (p * (1 - p))[:, None]).T @ x
-    step = np.linalg.solve(precision, x.T @ (y - p))
-    np.testing.assert_allclose(platt.state()["mode"], [step], rtol=1e-9)
-    squared = step @ (precision - np.eye(2) * 2.0) @ step
-    q = 1 / (1 + np.exp(-(odds + x @ (step * (1 - 1 / squared)))))
-    np.testing.assert_allclose(platt.predict(p, odds)[0], q, rtol=1e-9)
-    binned = BinnedBettor((1.0,), strength=20.0)
-    binned.learn(p, odds, y)
-    binned_q = binned.predict(p, odds)[0]
-    for b in range(15):
-        at = (p * 15 // 1) == b
+    y = outcomes(rng, drifted(p, "overconfident"))
+    q = predict_in_blocks(BinnedBettor(), p, y)
+    for row in (0, 10, 159, 160, 399):
+        block = row - row % 20
+        at = np.flatnonzero((p[:block] * 15 // 1) == p[row] * 15 // 1)
         total, variance = np.sum((y - p)[at]), np.sum((p * (1 - p))[at])
         shrinkage = max(0.0, 1 - variance / total**2) if total else 0.0
-        expected = p[at] + shrinkage * total / (at.sum() + 20)
-        np.testing.assert_allclose(binned_q[at], np.clip(expected, 1e-6, 1 - 1e-6), rtol=1e-9)
-
-
-def test_memories_decay_per_row():
-    """The weight of a row halves after the half-life of the memory."""
-    binned = BinnedBettor((0.5 ** (1 / 100),))
-    p = np.full(100, 0.7)
-    binned.learn(p, log_odds(p), np.ones(100))
-    before = binned.state()["counts"][0][10]
-    binned.learn(np.full(100, 0.1), log_odds(np.full(100, 0.1)), np.zeros(100))
-    assert binned.state()["counts"][0][10] == pytest.approx(before / 2)
+        expected = p[row] + shrinkage * total / (len(at) + 50)
+        assert q[row] == pytest.approx(np.clip(expected, 1e-6, 1 - 1e-6), rel=1e-9)
 
 
 @pytest.mark.parametrize("offset", [0.02, -0.02])
@@ -246,14 +296,51 @@ def test_a_restored_test_continues_exactly():
 
 
 @pytest.mark.parametrize(
-    "bettors", [[PlattBettor()], [PlattBettor((0.5,)), BinnedBettor()], [ConstantBettor(0.5)]]
+    "bettors",
+    [[MixtureBettor()], [BinnedBettor(), MixtureBettor()], [ConstantBettor(0.5), BinnedBettor()]],
 )
 def test_a_state_of_other_bettors_is_rejected(bettors):
-    """The state of an earlier version, for example: its wealth comes from other bets."""
     test = CalibrationTest()
     with pytest.raises(InputError):
         test.restore(CalibrationTest(bettors=bettors).state())
     assert (test.labels, test.log_evidence) == (0, 0)
+
+
+def test_a_state_of_a_later_version_is_rejected():
+    with pytest.raises(InputError, match="version"):
+        CalibrationTest().restore({**CalibrationTest().state(), "version": 3})
+
+
+@pytest.mark.parametrize("name", ["calibrated", "drift"])
+def test_a_state_of_version_1_continues_with_its_evidence(name):
+    """States that were written before the bettors changed, in the middle of a block."""
+    saved = json.loads(Path(__file__).with_name("states_of_version_1.json").read_text())[name]
+    test = CalibrationTest()
+    test.restore(saved["state"])
+    for field in ("labels", "log_evidence", "suspicion", "rejected_at", "onset"):
+        assert getattr(test, field) == pytest.approx(saved[field], abs=1e-9)
+    labels = test.labels
+    p = np.full(300, 0.8)
+    test.update(p, outcomes(np.random.default_rng(0), p - 0.3))
+    assert test.log_evidence > saved["log_evidence"] + 5
+    assert test.labels == labels + 300
+    again = CalibrationTest()
+    again.restore(json.loads(json.dumps(test.state())))
+    assert again.log_evidence == test.log_evidence
+
+
+def test_onset_time_of_version_1_continues():
+    """Six experts become two bettors, which have the onset of the leader."""
+    path = Path(__file__).with_name("states_of_version_1.json")
+    saved = json.loads(path.read_text())["drift"]["state"]
+    leader = int(np.argmax(np.subtract(saved["won"], saved["lowest"])))
+    test = TimedTest(0.05, 0.02)
+    onsets = [10.0 * expert for expert in range(6)]
+    test.restore({"test": saved, "onsets": onsets, "rejected_time": None})
+    assert test.onset == onsets[leader]
+    p = np.full(200, 0.8)
+    test.add(90, 100, p, np.zeros(200), np.full(200, 95.0))
+    assert test.rejected_time == 95
 
 
 def test_the_size_of_updates_makes_no_difference():

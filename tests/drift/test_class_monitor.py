@@ -95,8 +95,8 @@ def test_alarm_is_never_later_than_with_a_split():
     classes = monitor((0, 1))
     tests = [CalibrationTest(alpha=0.05 / 2) for _ in range(2)]
     earlier = 0
-    for cohort in range(150):
-        p, _, times = draw(rng, 4, 2)
+    for cohort in range(300):
+        p, _, times = draw(rng, 2, 2)
         y = labels_of(rng, np.clip(p, 0.3, 0.7))
         rows = ClassRows.from_probabilities(p, y, times, (0, 1))
         classes.add(cohort * _HOUR, (cohort + 1) * _HOUR, rows)

@@ -306,9 +306,10 @@ MUTATIONS = [
     *_file(
         "recalib/drift/bettors.py",
         "tests/drift/test_calibration_test.py",
-        ("weights, off = q * (1 - q), correct - q", "weights, off = q * (1 - q), q - correct"),
-        ("by_bin(confidences * (1 - confidences))", "by_bin(confidences)"),
-        ("c * x - b * y", "c * x + b * y"),
+        ("self.rate * table.weights", "self.rate"),
+        ("[np.ones((1, after.shape[1])), after[:-1]]", "[after[:1], after[:-1]]"),
+        ("(None, confidences * (1 - confidences)", "(None, confidences"),
+        ("min(1.0, self.max_odds", "max(1.0, self.max_odds"),
     ),
     *_file(
         "recalib/drift/score_test.py",
