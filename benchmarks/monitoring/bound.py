@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy
@@ -112,21 +112,40 @@ def _nearest(truth: Values, confidences: Values) -> Values:
     return np.clip(tolerated, 1e-9, 1 - 1e-9)
 
 
-def _stream(drift: _Drift, onset: int, length: int, seed: int) -> tuple[Values, Values, Values]:
-    """Return confidences, correctness and true accuracies, (N,) each."""
-    rng = np.random.default_rng([seed, onset])
+def _stream(drift: _Drift, length: int, seed: int, *, drifts: bool) -> tuple[Values, ...]:
+    """Return confidences, correctness and true accuracies, (N,) each, before or after the onset."""
+    rng = np.random.default_rng([seed, drifts])
     rows = rng.integers(len(drift.confidences), size=length)
-    truth = drift.accuracy(rows, np.arange(length) - onset)
+    truth = drift.accuracy(rows, np.arange(length) if drifts else np.full(length, -np.inf))
     return drift.confidences[rows], (rng.random(length) < truth).astype(np.float64), truth
 
 
-def _ours(p: Values, y: Values) -> float:
-    test = CalibrationTest(alpha=_ALPHA, tolerance=_TOLERANCE)
+def _ours(p: Values, y: Values, test: CalibrationTest | None = None) -> float:
+    test = test or CalibrationTest(alpha=_ALPHA, tolerance=_TOLERANCE)
     for start in range(0, len(p), _CALL):
         test.update(p[start : start + _CALL], y[start : start + _CALL])
         if test.rejected_at is not None:
             return test.rejected_at
     return np.inf
+
+
+class Start(NamedTuple):
+    """The calibrated beginning of a stream, and the state of the test after it."""
+
+    confidences: Values
+    correct: Values
+    state: dict[str, Any]
+
+
+def start_streams(drift: _Drift, onset: int, streams: int) -> list[Start]:
+    """Return the calibrated beginnings of streams; all drifts of a classifier share them."""
+    starts = []
+    for seed in range(streams):
+        p, y, _ = _stream(drift, onset, seed, drifts=False)
+        test = CalibrationTest(alpha=_ALPHA, tolerance=_TOLERANCE)
+        test.update(p, y)
+        starts.append(Start(p, y, test.state()))
+    return starts
 
 
 def _oracle(p: Values, y: Values, truth: Values) -> float:
@@ -152,17 +171,20 @@ class Delays(NamedTuple):
     early: int
 
 
-def measure(drift: _Drift, onset: int, streams: int, *, adwin: bool) -> Delays:
+def measure(drift: _Drift, starts: Sequence[Start], *, adwin: bool) -> Delays:
     """Run the detectors on the same streams."""
     bound = drift.bound()
-    length = onset + int(_LENGTH * bound) + 200
+    length, onset = int(_LENGTH * bound) + 200, len(starts[0].correct)
     alarms: dict[str, list[float]] = {"oracle": [], "ours": [], "adwin": []}
-    for seed in range(streams):
-        p, y, truth = _stream(drift, onset, length, seed)
-        alarms["oracle"].append(_oracle(p[onset:], y[onset:], truth[onset:]) + onset)
-        alarms["ours"].append(_ours(p, y))
+    for seed, start in enumerate(starts):
+        p, y, truth = _stream(drift, length, seed, drifts=True)
+        alarms["oracle"].append(_oracle(p, y, truth) + onset)
+        test = CalibrationTest(alpha=_ALPHA, tolerance=_TOLERANCE)
+        test.restore(start.state)
+        alarms["ours"].append(test.rejected_at or _ours(p, y, test))
         if adwin:
-            alarms["adwin"].append(_adwin(p, y))
+            stream = np.concatenate([start.confidences, p]), np.concatenate([start.correct, y])
+            alarms["adwin"].append(_adwin(*stream))
     medians = {name: _median(np.array(values), onset) for name, values in alarms.items()}
     return Delays(bound, **medians, early=int(np.sum(np.array(alarms["ours"]) <= onset)))
 
@@ -222,12 +244,17 @@ def main() -> None:
         print(f"\n{classes} classes: median labels from the onset to the alarm")
         heads = ("bound", "oracle", "ours", "/ bound", "ADWIN", "early")
         print(f"{'drift':18}{'onset':>6}" + "".join(f"{head:>9}" for head in heads))
-        for name, drift in drifts(classes).items():
+        population = drifts(classes)
+        starts = {
+            onset: start_streams(population["local"], onset, args.streams)
+            for onset in args.onset or _ONSETS
+        }
+        for name, drift in population.items():
             if drift.bound() > _MAX_BOUND:
                 print(f"{name:18}{'':6}{drift.bound():9,.0f}  not measured")
                 continue
-            for onset in args.onset or _ONSETS:
-                delays = measure(drift, onset, args.streams, adwin=adwin and onset > 0)
+            for onset in starts:
+                delays = measure(drift, starts[onset], adwin=adwin and onset > 0)
                 ratio = delays.ours / delays.bound
                 met &= ratio <= _GOAL
                 print(

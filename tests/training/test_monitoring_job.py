@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import copy
+import json
 import logging
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -194,6 +197,31 @@ def test_new_test_gets_the_remaining_alpha(registry: Registry) -> None:
     assert second.status["evidence"]["labels"] == 100
     assert second.status["evidence"]["threshold"] > first.status["evidence"]["threshold"] + 1
     assert sum(second.totals["labelled"]) == 400
+
+
+@pytest.mark.sqlite_only
+def test_state_of_earlier_bettors_continues_without_a_new_alpha(registry: Registry) -> None:
+    """Rows that an earlier version of Recalib wrote name the number of its bettors."""
+    model = a_champion(registry)
+    stream = Stream(registry, model)
+    stream.send(300, ago=2_000)
+    caught_up(registry, model)
+    with registry.reading() as tx:
+        first = tx.monitors.find(model, 1, with_state=True)
+    assert first is not None
+    saved = Path(__file__).parents[1] / "drift" / "states_of_version_1.json"
+    test = json.loads(saved.read_text())["drift"]
+    state = copy.deepcopy(dict(first.state))
+    state["all"] |= {"test": test["state"], "onsets": [first.through] * 6}
+    with registry.transaction() as tx:
+        options = {**first.options, "bettors": 2}
+        tx.monitors.save(model, replace(first, turn=first.turn + 1, options=options, state=state))
+    stream.send(100, ago=1_000)
+    caught_up(registry, model)
+    second = known(registry, model)
+    assert second.number == first.number
+    assert second.status["evidence"]["threshold"] == first.status["evidence"]["threshold"]
+    assert second.status["evidence"]["labels"] == test["labels"] + 100
 
 
 def test_many_cohorts_are_caught_up_with_in_short_transactions(
