@@ -51,3 +51,9 @@ def test_stored_digests_are_sorted_and_different() -> None:
     digests = np.array([2**64 - 1, 3, 3, 1], np.uint64)
     assert decode_digests(encode_digests(digests)).tolist() == [1, 3, 2**64 - 1]
     assert len(encode_digests(digests)) == 24
+
+
+def test_rounding_to_float32_keeps_the_digest() -> None:
+    logits, _ = draw(100, 5, 1.0)
+    assert (logits != logits.astype(np.float32)).any()
+    np.testing.assert_array_equal(row_digests(logits), row_digests(logits.astype(np.float32)))

@@ -512,4 +512,26 @@ MUTATIONS = [
         ("if made_at < now - maturity:", "if False:"),
         ("// bucket_seconds) * bucket_seconds", "// bucket_seconds)"),
     ),
+    *_file(
+        "recalib/fitting/row_digests.py",
+        "tests/fitting/test_row_digests.py",
+        ('values[start : start + step], "<f4"', 'values[start : start + step], "<f8"'),
+        ("block + np.float32(0)", "block * np.float32(1)"),
+    ),
+    *_file(
+        "recalib/fitting/validation_error.py",
+        "tests/fitting/test_validation_error.py",
+        ("error.low > tolerance", "error.value > tolerance"),
+    ),
+    *_file(
+        "training/champion_comparison.py",
+        "tests/training/test_champion_comparison.py",
+        ("2 * unseen >= total", "unseen >= 0"),
+        ("== digests, places, -1)", "== digests, places, places)"),
+    ),
+    *_file(
+        "training/refit_map.py",
+        "tests/training/test_refit_map.py",
+        ('test.verdict == "no better"', 'test.verdict != "better"'),
+    ),
 ]
