@@ -109,6 +109,7 @@ def test_invalid_options_are_one_line(cli: Cli, arguments, field: str, found: st
     check(cli("replay", "log.parquet", *arguments), field, found)
 
 
+@pytest.mark.slow
 def test_selection_of_labels_is_named_and_its_band_is_drawn(cli: Cli):
     """All errors have a label, and 30% of the other predictions."""
     columns = log(drift=None, labelled=1.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import io
 import shutil
 import threading
@@ -86,10 +87,13 @@ class Service:
 
 def _settings(database_url: str, blob_url: str, grpc_port: int) -> Settings:
     """Return settings with small limits, which tests can exceed, and without polling."""
+    places = {"database_url": database_url, "blob_url": blob_url, "grpc_port": grpc_port}
+    return _small_limits().model_copy(update=places)
+
+
+@functools.cache
+def _small_limits() -> Settings:
     return Settings(
-        database_url=database_url,
-        blob_url=blob_url,
-        grpc_port=grpc_port,
         max_body_bytes=100_000,
         max_upload_bytes=1_000_000,
         max_rows=50,
