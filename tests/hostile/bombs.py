@@ -1,7 +1,7 @@
 """Small files that claim large resources.
 
-`python -m tests.hostile.bombs [NAME ...]` reads them, by default all, with memory and time limits for the whole
-process, and prints the result of each.
+`python -m tests.hostile.bombs [NAME ...]` reads them, by default all, with memory and time limits
+for the whole process, and prints the result of each.
 """
 
 from __future__ import annotations
