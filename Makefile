@@ -42,7 +42,7 @@ clients: $(CLIENT_STAMPS) ## Install the clients of other projects into .venv-cl
 PYTEST := $(BIN)/pytest --durations=12 --durations-min=5
 
 .PHONY: test
-test: $(STAMP) ## Run the short tests, on SQLite and PostgreSQL (5 minutes).
+test: $(STAMP) ## Run the short tests, on SQLite and PostgreSQL (5 minutes on two quiet cores).
 	@# Each process imports and collects everything, 10 s: as many as there are processors.
 	@$(PYTEST) -n logical -m "not slow"
 
