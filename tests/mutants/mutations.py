@@ -328,6 +328,18 @@ MUTATIONS = [
         ("variance = n - of * share, share * (1 - share)", "variance = n - of * share, share"),
     ),
     *_file(
+        "recalib/drift/selection.py",
+        "tests/drift/test_selection.py",
+        ("accuracies / scale, accuracies * rates", "accuracies / scale, accuracies * rates**2"),
+        ("np.maximum(-np.minimum(below, above), 0)", "np.maximum(-np.maximum(below, above), 0)"),
+        ("2 * ratio * (ratio - 1)", "ratio * (ratio - 1)"),
+    ),
+    *_file(
+        "recalib/drift/silence.py",
+        "tests/drift/test_silence.py",
+        ("shares * means + (1 - shares) * high,", "shares * means + (1 - shares) * low,"),
+    ),
+    *_file(
         "recalib/drift/calibration_sums.py",
         "tests/drift/test_calibration_sums.py",
         ('confidences, side="right")', 'confidences, side="left")'),
