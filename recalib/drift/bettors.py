@@ -178,7 +178,7 @@ def default_bettors() -> list[Bettor]:
 _CELLS = 256
 #: Slopes and intercepts of the true log-odds against those of the confidence.
 _SLOPES = (0.5, 0.6, 0.7, 0.8, 0.87, 0.93, 1.0, 1.1, 1.3)
-_INTERCEPTS = (-0.5, -0.2, 0.0, 0.2, 0.5)
+_INTERCEPTS = (-0.5, -0.2, -0.1, 0.0, 0.1, 0.2, 0.5)
 #: Shares of labels that are replaced by wrong ones.
 _NOISE = (0.05, 0.12)
 #: Offsets of accuracy in windows of confidence of width 0.1 that begin at each multiple of 0.05.
