@@ -37,6 +37,7 @@ _READ = """
 import re, sys
 from pathlib import Path
 import pyarrow.csv, pyarrow.parquet  # libraries, loaded when a file first needs them
+import pandas  # pyarrow loads it, if it is installed
 from recalib.files import open_data
 peak = lambda: int(re.search(r"VmHWM:\\s*(\\d+)", Path("/proc/self/status").read_text())[1])
 before, rows = peak(), 0
