@@ -31,7 +31,7 @@ def create_app() -> FastAPI:
     application = app.create_app()
     # A full collection visits every object, and nothing else runs meanwhile: 30 ms for those of the
     # imports. A large body, of whose parts Python makes objects, causes many collections: with the
-    # default of one per 700 objects, they take four fifths of the time to parse 1 MiB of JSON.
+    # default of one per 700 objects, they take most of the time to parse 1 MiB of JSON.
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 10, 10)
