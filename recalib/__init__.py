@@ -22,10 +22,12 @@ if TYPE_CHECKING:
     )
     from recalib.calibrator import Calibrator
     from recalib.fitting.fit import fit
+    from recalib.metrics.evaluate import StreamingEvaluation
     from recalib.onnx_fusion.fuse import fuse
 
 __all__ = [
     "Calibrator",
+    "StreamingEvaluation",
     "__version__",
     "classwise_diagram",
     "confidence_histogram",
@@ -41,6 +43,7 @@ __version__ = version("recalib")
 
 _MODULES = {
     "Calibrator": "recalib.calibrator",
+    "StreamingEvaluation": "recalib.metrics.evaluate",
     "classwise_diagram": "recalib.api",
     "confidence_histogram": "recalib.api",
     "evaluate": "recalib.api",

@@ -164,7 +164,7 @@ def _step(registry: Registry, model: Model) -> int | None:
             class_rows = read_class_rows(registry, model, version, *where, snapshot.classes)
         monitor.add(cohort.start, cohort.end, cohort.parts, class_rows)
         for part in cohort.parts.values():
-            totals.merge(part.sums(snapshot.edges))
+            totals = totals.merge(part.sums(snapshot.edges))
         late += cohort.late
     status = monitor.assess(snapshot.now, served)
     entered = status.state != before.status.get("state", "unverified")

@@ -163,8 +163,8 @@ class CalibrationSums:
         self.confidence_correct += total(p * y)
         self.delay += total(np.maximum(seconds, 0))
 
-    def merge(self, other: CalibrationSums) -> None:
-        """Add other sums over the same bins; no prediction may be in both.
+    def merge(self, other: CalibrationSums) -> CalibrationSums:
+        """Return the sums of both over the same bins; no prediction may be in both.
 
         Raises
         ------
@@ -172,8 +172,17 @@ class CalibrationSums:
         """
         if not np.array_equal(self.edges, other.edges):
             raise InputError("edges", found=str(other.edges), accepted=f"{self.edges}")
-        for name in (*_COUNTS, *_FLOATS):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+        names = (*_COUNTS, *_FLOATS)
+        return replace(self, **{name: getattr(self, name) + getattr(other, name) for name in names})
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether edges and sums are equal."""
+        if not isinstance(other, CalibrationSums):
+            return NotImplemented
+        names = ("edges", *_COUNTS, *_FLOATS)
+        return all(np.array_equal(getattr(self, name), getattr(other, name)) for name in names)
+
+    __hash__ = None  # type: ignore[assignment]
 
     def traffic_only(self, bins: NDArray[np.bool_] | None = None) -> CalibrationSums:
         """Return the sums over traffic of these bins, all by default, without those of labels."""

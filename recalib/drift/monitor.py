@@ -219,7 +219,7 @@ class Monitor:
         }
         total = CalibrationSums.empty(self._edges)
         for sums, _ in data.values():
-            total.merge(sums)
+            total = total.merge(sums)
         self._all.add(start, end, total, _sort_by_time([rows for _, rows in data.values()]))
         self._end = end
         for name, (sums, rows) in data.items() if self.options.segments else ():

@@ -42,7 +42,7 @@ class SlidingWindow:
         sums, start, end = CalibrationSums.empty(self.edges), None, None
         for cohort_start, cohort_end, cohort in self._entries:
             if cohort_end > oldest:
-                sums.merge(cohort)
+                sums = sums.merge(cohort)
                 start, end = cohort_start if start is None else start, cohort_end
         return start, end, sums
 
@@ -67,7 +67,4 @@ class SlidingWindow:
         ]
         at = int(np.argmin(spans))
         (start, _, first), (_, end, second) = self._entries[at : at + 2]
-        merged = CalibrationSums.empty(self.edges)
-        merged.merge(first)
-        merged.merge(second)
-        self._entries[at : at + 2] = [(start, end, merged)]
+        self._entries[at : at + 2] = [(start, end, first.merge(second))]

@@ -148,7 +148,7 @@ class StreamMonitor:
         segments = silent_segments or {}
         silent_traffic = CalibrationSums.empty(sums.edges)
         for part in segments.values():
-            silent_traffic.merge(part.traffic_only())
+            silent_traffic = silent_traffic.merge(part.traffic_only())
         # The oldest entry of a segment's window may begin before the window of all traffic.
         silent_traffic.traffic = np.minimum(silent_traffic.traffic, sums.traffic)
         labelled = sums.without_traffic(silent_traffic)

@@ -119,7 +119,7 @@ def summarise_window(
         silent = silent_bins(sums)
     unknown = sums.traffic_only(silent)
     if weighting == "traffic" and silent_traffic is not None:
-        unknown.merge(silent_traffic.traffic_only())
+        unknown = unknown.merge(silent_traffic.traffic_only())
     n, rows = int(sums.labelled[~silent].sum()), int(seen[~silent].sum())
     traffic = rows + int(unknown.traffic.sum())
     share = int(unknown.traffic.sum()) / max(traffic, 1)

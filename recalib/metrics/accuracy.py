@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import ClassVar
 
 from recalib.metrics.base import Estimate, StreamingMetric, Unit
@@ -23,7 +24,7 @@ class Accuracy(StreamingMetric[MeanState]):
     state_kind: ClassVar[str] = "accuracy"
 
     def state(self, classes: int) -> MeanState:
-        return MeanState(lambda predictions: predictions.correct)
+        return MeanState(attrgetter("correct"))
 
     def estimate(self, state: MeanState, level: float | None = None) -> Estimate:
         if level is None:

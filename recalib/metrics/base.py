@@ -9,8 +9,11 @@ add up to the state of one pass over all rows. Sums over rows are float64.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from copy import copy
 from dataclasses import dataclass
 from typing import ClassVar, Generic, Literal, Self, TypeVar
+
+import numpy as np
 
 from recalib.metrics.predictions import Predictions
 
@@ -40,13 +43,36 @@ class Estimate:
 class State(ABC):
     """Sums of constant size, for any number of rows."""
 
+    #: Names of the attributes that are sums over rows: numbers or arrays. Other attributes do not
+    #: depend on rows.
+    sums: ClassVar[tuple[str, ...]]
+
     @abstractmethod
     def add(self, predictions: Predictions) -> None:
         """Add a batch."""
 
-    @abstractmethod
-    def merge(self, other: Self) -> None:
-        """Add another state of the same shape; the two must not share rows."""
+    def merge(self, other: Self) -> Self:
+        """Return the state of the rows of both, which must not share rows; neither changes.
+
+        Raises
+        ------
+        ValueError: the states have different shapes.
+        """
+        shapes = [[np.shape(getattr(state, name)) for name in self.sums] for state in (self, other)]
+        if shapes[0] != shapes[1]:
+            raise ValueError("states of different classes or bins cannot be merged")
+        merged = copy(self)
+        for name in self.sums:
+            setattr(merged, name, getattr(self, name) + getattr(other, name))
+        return merged
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether the sums are equal."""
+        if type(self) is not type(other):
+            return NotImplemented
+        return all(np.array_equal(getattr(self, name), getattr(other, name)) for name in self.sums)
+
+    __hash__ = None  # type: ignore[assignment]
 
 
 class Metric(ABC):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,6 +51,14 @@ class BinState(State):
     ECE, related errors and their intervals, and do not reveal single rows.
     """
 
+    sums: ClassVar[tuple[str, ...]] = (
+        "count",
+        "confidence",
+        "confidence_squared",
+        "correct",
+        "confidence_correct",
+    )
+
     def __init__(self, bins: int) -> None:
         self.bins = bins
         self.count = np.zeros(bins, np.int64)
@@ -84,15 +92,6 @@ class BinState(State):
 
     def _bins_of(self, confidences: Floats) -> NDArray[np.intp]:
         return bin_indices(confidences, self.bins)
-
-    def merge(self, other: BinState) -> None:
-        if other.bins != self.bins:
-            raise ValueError(f"states of {self.bins} and {other.bins} bins cannot be merged")
-        self.count += other.count
-        self.confidence += other.confidence
-        self.confidence_squared += other.confidence_squared
-        self.correct += other.correct
-        self.confidence_correct += other.confidence_correct
 
     @property
     def filled(self) -> NDArray[np.bool_]:

@@ -22,6 +22,15 @@ class ClasswiseState(State):
     With y = 1[label = k]: `count`, Σp, Σp², Σy and Σpy.
     """
 
+    sums: ClassVar[tuple[str, ...]] = (
+        "rows",
+        "count",
+        "confidence",
+        "confidence_squared",
+        "occurred",
+        "confidence_occurred",
+    )
+
     def __init__(self, classes: int, bins: int) -> None:
         self.bins = bins
         self.rows = 0
@@ -41,16 +50,6 @@ class ClasswiseState(State):
         cells = self._cells(labels, p)
         self.occurred += self._sums(cells)
         self.confidence_occurred += self._sums(cells, p)
-
-    def merge(self, other: ClasswiseState) -> None:
-        if other.confidence.shape != self.confidence.shape:
-            raise ValueError("states of different classes or bins cannot be merged")
-        self.rows += other.rows
-        self.count += other.count
-        self.confidence += other.confidence
-        self.confidence_squared += other.confidence_squared
-        self.occurred += other.occurred
-        self.confidence_occurred += other.confidence_occurred
 
     def _add_confidences(self, probabilities: Floats) -> None:
         """Add probabilities (n, K).

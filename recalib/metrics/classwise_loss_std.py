@@ -15,6 +15,8 @@ __all__ = ["ClassLossState", "ClasswiseLossDeviation"]
 class ClassLossState(State):
     """Count and sum of NLL for each label; arrays of (K,)."""
 
+    sums: ClassVar[tuple[str, ...]] = ("count", "loss")
+
     def __init__(self, classes: int) -> None:
         self.count = np.zeros(classes, np.int64)
         self.loss = np.zeros(classes)
@@ -23,12 +25,6 @@ class ClassLossState(State):
         labels, classes = predictions.labels, len(self.count)
         self.count += np.bincount(labels, minlength=classes)
         self.loss += np.bincount(labels, -predictions.label_log_probabilities, classes)
-
-    def merge(self, other: ClassLossState) -> None:
-        if len(other.count) != len(self.count):
-            raise ValueError("states of different classes cannot be merged")
-        self.count += other.count
-        self.loss += other.loss
 
 
 class ClasswiseLossDeviation(StreamingMetric[ClassLossState]):

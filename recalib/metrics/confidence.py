@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import ClassVar
 
 import numpy as np
@@ -32,7 +33,7 @@ class MeanConfidence(StreamingMetric[MeanState]):
     state_kind: ClassVar[str] = "mean_confidence"
 
     def state(self, classes: int) -> MeanState:
-        return MeanState(lambda predictions: predictions.confidences)
+        return MeanState(attrgetter("confidences"))
 
     def estimate(self, state: MeanState, level: float | None = None) -> Estimate:
         estimate = interval_of_mean(state, level)
@@ -100,7 +101,7 @@ class S99Accuracy(StreamingMetric[MeanState]):
     state_kind: ClassVar[str] = "s99_accuracy"
 
     def state(self, classes: int) -> MeanState:
-        return MeanState(lambda predictions: predictions.correct[_is_s99(predictions)])
+        return MeanState(_correct_of_s99)
 
     def estimate(self, state: MeanState, level: float | None = None) -> Estimate:
         if state.count == 0:
@@ -133,3 +134,8 @@ def _entropies(predictions: Predictions) -> NDArray[np.float64]:
         logs *= p
         entropies[rows] = -logs.sum(axis=1, dtype=np.float64)
     return np.maximum(entropies, 0.0)  # no −0
+
+
+def _correct_of_s99(predictions: Predictions) -> NDArray[np.bool_]:
+    correct: NDArray[np.bool_] = predictions.correct[_is_s99(predictions)]
+    return correct

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any, cast
 
+import numpy as np
+import safetensors.numpy
 from numpy.typing import ArrayLike
 
 from recalib.arrays import check_labels, check_logits, check_probabilities
-from recalib.errors import InputError
+from recalib.errors import CorruptError, InputError
 from recalib.metrics import METRICS, Estimate, Metric, Predictions, State, StreamingMetric
+from recalib.metrics.mean_metrics import MeanState
 from recalib.options import unknown_name
 
 __all__ = ["StreamingEvaluation", "evaluate"]
 
 _MAX_BINS = 10_000
+
+#: Errors for bytes that are no evaluation.
+_BAD_VALUES = (KeyError, TypeError, ValueError)
 
 
 def evaluate(
@@ -82,12 +89,21 @@ class StreamingEvaluation:
         for state in self._states.values():
             state.add(predictions)
 
-    def merge(self, other: StreamingEvaluation) -> None:
-        """Add the rows of another evaluation with the same classes and bins."""
-        if (other.classes, other.bins) != (self.classes, self.bins):  # before any state changes
-            raise ValueError("evaluations of different classes or bins cannot be merged")
-        for kind, state in self._states.items():
-            state.merge(other._states[kind])
+    def merge(self, *others: StreamingEvaluation) -> StreamingEvaluation:
+        """Return the evaluation of the rows of all; none of them changes.
+
+        Raises
+        ------
+        ValueError: the classes or the bins differ.
+        """
+        merged = StreamingEvaluation(self.classes, self.bins)
+        for other in (self, *others):
+            if (other.classes, other.bins) != (self.classes, self.bins):
+                raise ValueError("evaluations of different classes or bins cannot be merged")
+            merged._states = {
+                kind: state.merge(other._states[kind]) for kind, state in merged._states.items()
+            }
+        return merged
 
     def finish(self, level: float | None = None) -> dict[str, Estimate]:
         """Return the metrics of all rows so far, at least one."""
@@ -96,6 +112,63 @@ class StreamingEvaluation:
             name: metric.estimate(self._states[metric.state_kind], level)
             for name, metric in self._metrics.items()
         }
+
+    def to_bytes(self) -> bytes:
+        """Return the sums as safetensors; pickles hold the same bytes."""
+        arrays = {
+            f"{kind}.{name}": np.asarray(getattr(state, name))
+            for kind, state in self._states.items()
+            for name in state.sums
+        }
+        data: bytes = safetensors.numpy.save(arrays | {"shape": np.array(self._shape)})
+        return data
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> StreamingEvaluation:
+        """Return the evaluation in the result of `to_bytes`.
+
+        Raises
+        ------
+        CorruptError: other bytes, or those of another version of Recalib.
+        """
+        try:
+            arrays = safetensors.numpy.load(data)
+            evaluation = cls(*arrays.pop("shape").tolist())
+            for key, array in arrays.items():
+                kind, _, name = key.rpartition(".")
+                state = evaluation._states[kind]
+                empty = np.asarray(getattr(state, name))
+                if (array.shape, array.dtype) != (empty.shape, empty.dtype):
+                    raise ValueError(f"{key} has shape {array.shape} and type {array.dtype}")
+                # A copy is writable; a sum without axes is a number.
+                setattr(state, name, array.copy() if array.ndim else array.item())
+        except (safetensors.SafetensorError, InputError, AttributeError, *_BAD_VALUES) as error:
+            raise CorruptError(f"not a streaming evaluation: {error}") from None
+        return evaluation
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return what pickles and copies are made of."""
+        return StreamingEvaluation.from_bytes, (self.to_bytes(),)
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether classes, bins and sums are equal."""
+        if not isinstance(other, StreamingEvaluation):
+            return NotImplemented
+        return self._shape == other._shape and self._states == other._states
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"<StreamingEvaluation of {self.rows} rows, {self.classes} classes>"
+
+    @property
+    def rows(self) -> int:
+        """The number of rows so far."""
+        return cast(MeanState, self._states["accuracy"]).count
+
+    @property
+    def _shape(self) -> tuple[int, int]:
+        return self.classes, self.bins
 
 
 def _measure(

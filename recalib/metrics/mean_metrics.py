@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy
@@ -20,6 +20,8 @@ Scores = Callable[[Predictions], NDArray[Any]]
 class MeanState(State):
     """Count, sum and sum of squares of the scores of rows."""
 
+    sums: ClassVar[tuple[str, ...]] = ("count", "sum", "squares")
+
     def __init__(self, scores: Scores) -> None:
         self._scores = scores
         self.count = 0
@@ -31,11 +33,6 @@ class MeanState(State):
         self.count += len(scores)
         self.sum += float(scores.sum())
         self.squares += float(scores @ scores)
-
-    def merge(self, other: MeanState) -> None:
-        self.count += other.count
-        self.sum += other.sum
-        self.squares += other.squares
 
     @property
     def mean(self) -> float:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from recalib.arrays import Floats
 from recalib.metrics.base import Estimate, StreamingMetric, Unit
 from recalib.metrics.mean_metrics import MeanState, interval_of_mean
+from recalib.metrics.predictions import Predictions
 
 __all__ = ["NegativeLogLikelihood"]
 
@@ -25,7 +27,11 @@ class NegativeLogLikelihood(StreamingMetric[MeanState]):
     state_kind: ClassVar[str] = "nll"
 
     def state(self, classes: int) -> MeanState:
-        return MeanState(lambda predictions: -predictions.label_log_probabilities)
+        return MeanState(_losses)
 
     def estimate(self, state: MeanState, level: float | None = None) -> Estimate:
         return interval_of_mean(state, level)
+
+
+def _losses(predictions: Predictions) -> Floats:
+    return -predictions.label_log_probabilities

@@ -224,7 +224,7 @@ def _window(cohorts: Iterable[CohortRow], selection_ratio: float) -> WindowRepor
     first, *rest = cohorts
     sums = CalibrationSums.from_dict(first.sums)
     for cohort in rest:
-        sums.merge(CalibrationSums.from_dict(cohort.sums))
+        sums = sums.merge(CalibrationSums.from_dict(cohort.sums))
     covered = label_coverage(sums)
     share = None if covered is None else covered.share
     summary = summarise_window(sums, weighting="traffic", selection_ratio=selection_ratio)

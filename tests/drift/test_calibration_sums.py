@@ -53,8 +53,8 @@ def test_sums_equal_a_loop(rows):
 @given(rows=ROWS, more=ROWS)
 def test_merged_sums_equal_the_sums_of_all_rows(rows, more):
     first, second = sums_of(rows), sums_of(more)
-    first.merge(second)
-    assert same(first, sums_of(rows + more))
+    assert same(first.merge(second), sums_of(rows + more))
+    assert same(first, sums_of(rows))
     assert same(sums_of(rows, more), sums_of(rows + more))
     assert same(second, sums_of(more))
 
@@ -84,7 +84,7 @@ def test_sums_of_earlier_versions_have_no_confidences_of_traffic():
     restored = CalibrationSums.from_dict(saved)
     assert restored.traffic.tolist() == sums.traffic.tolist()
     assert not restored.traffic_confidence_count.any()
-    restored.merge(sums)
+    restored = restored.merge(sums)
     assert restored.traffic_confidence_count.tolist() == sums.traffic.tolist()
     assert restored.traffic.tolist() == (2 * sums.traffic).tolist()
 
@@ -99,8 +99,7 @@ def test_traffic_is_separated_from_labels():
     rest = sums.without_traffic(part)
     assert rest.traffic.tolist() == [0, 1, 1, 0]
     assert rest.labelled.tolist() == sums.labelled.tolist()
-    rest.merge(part)
-    assert same(rest, sums)
+    assert rest.merge(part) == sums
 
 
 @pytest.mark.parametrize("edges", [[0.5, 0.5], [0.7, 0.3], [0.0, 0.5], [1.1], [float("nan")], [[]]])

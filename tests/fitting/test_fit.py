@@ -171,7 +171,7 @@ def test_calibrators_are_pickled_copied_and_compared(known) -> None:
     fitted = fit(logits, labels)
     batch = logits.astype(np.float32)
     expected = fitted.predict(batch)  # creates the session
-    for copied in (pickle.loads(pickle.dumps(fitted)), copy.deepcopy(fitted)):  # noqa: S301
+    for copied in (pickle.loads(pickle.dumps(fitted)), copy.deepcopy(fitted)):
         assert copied == fitted
         assert hash(copied) == hash(fitted)
         np.testing.assert_array_equal(copied.predict(batch), expected)

@@ -38,7 +38,7 @@ def streamed(rows: Rows, parts: int = 1) -> FineHistogram:
     for p, correct in zip(*(np.array_split(row, parts) for row in rows), strict=True):
         state = FineHistogram()
         state.add_confidences(p, correct)
-        total.merge(state)
+        total = total.merge(state)
     return total
 
 
@@ -109,7 +109,7 @@ def test_forty_million_rows_fit_in_one_state() -> None:
     confidences = np.full(10**6, 0.9, np.float32)
     block.add_confidences(confidences, np.ones(len(confidences), bool))
     for _ in range(40):
-        state.merge(block)
+        state = state.merge(block)
     bins = EqualMassBins.from_histogram(state, 15)
     assert bins.sizes.sum() == 40 * 10**6
     assert bins.mean(1) == pytest.approx(1 - float(np.float32(0.9)), abs=1e-9)

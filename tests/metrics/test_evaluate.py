@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import recalib.metrics
-from recalib.errors import InputError
+from recalib.errors import CorruptError, InputError
 from recalib.metrics import METRICS, Metric, Predictions, StreamingMetric
 from recalib.metrics.classwise import ClasswiseState
 from recalib.metrics.evaluate import StreamingEvaluation, evaluate
@@ -160,8 +162,7 @@ def test_real_logits_have_published_error(real_data: Path) -> None:
     halves = [StreamingEvaluation(10), StreamingEvaluation(10)]
     for half, rows in zip(halves, (slice(0, 3001), slice(3001, None)), strict=True):
         half.add(labels[rows], logits=logits[rows])
-    halves[0].merge(halves[1])
-    for name, estimate in halves[0].finish().items():
+    for name, estimate in halves[0].merge(halves[1]).finish().items():
         # Equal-count bins come from histogram cells, which round confidences.
         tolerance = 1e-8 if "equal_mass" in name else 1e-12
         assert estimate.value == pytest.approx(result[name].value, rel=tolerance), name
@@ -182,3 +183,43 @@ def test_metrics_of_one_kind_share_one_pass(monkeypatch: pytest.MonkeyPatch) -> 
     again = evaluate([0, 1], probabilities=[[0.7, 0.3], [0.6, 0.4]], level=0.95)
     assert passes == [2, 2]
     assert again == first
+
+
+def test_streaming_evaluation_is_a_value() -> None:
+    """Pickles and copies are equal and independent; `merge` changes neither operand."""
+    rng = np.random.default_rng(0)
+    p, y = rng.dirichlet(np.ones(3), 40), rng.integers(0, 3, 40)
+    first, second = StreamingEvaluation(3), StreamingEvaluation(3)
+    first.add(y[:25], probabilities=p[:25])
+    second.add(y[25:], probabilities=p[25:])
+    before = [pickle.dumps(part) for part in (first, second)]
+    merged = pickle.loads(before[0]).merge(copy.deepcopy(second))
+    assert merged == first.merge(second)
+    assert merged != first
+    assert merged.rows == 40
+    assert [pickle.dumps(part) for part in (first, second)] == before
+    merged.add(y, probabilities=p)  # sums of a pickle are writable
+    assert first.merge().rows == 25
+
+
+def test_bytes_of_something_else_are_no_evaluation() -> None:
+    data = StreamingEvaluation(3).to_bytes()
+    for bad in (b"", data[:-1], data.replace(b"bins.count", b"bins.other")):
+        with pytest.raises(CorruptError):
+            StreamingEvaluation.from_bytes(bad)
+
+
+@pytest.mark.parametrize(
+    "name", [name for name, metric in METRICS.items() if issubclass(metric, StreamingMetric)]
+)
+def test_every_state_is_a_value(name: str) -> None:
+    """Sums are equal after a pickle and a copy, and in the order of merging."""
+    rng = np.random.default_rng(0)
+    first, second = (METRICS[name]().state(3) for _ in range(2))
+    for state, rows in ((first, 9), (second, 7)):
+        p = np.concatenate([rng.dirichlet(np.ones(3), rows), np.eye(3)[: rows - 7]])
+        state.add(Predictions.from_probabilities(p, rng.integers(0, 3, len(p))))
+    same = pickle.loads(pickle.dumps(first))
+    assert same == first == copy.deepcopy(first) != second
+    assert first.merge(second) == second.merge(first)
+    assert same == first

@@ -74,7 +74,7 @@ def test_matured_cohorts_are_read_exactly_once(registry: Registry) -> None:
     assert len(cohorts) == cohort_count
     sums = CalibrationSums.empty(stream.edges)
     for cohort in cohorts:
-        sums.merge(CalibrationSums.from_dict(cohort.sums))
+        sums = sums.merge(CalibrationSums.from_dict(cohort.sums))
     assert sums.to_dict() == row.totals
     assert (sums.traffic.sum(), sums.labelled.sum()) == (300, 300)
 
