@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from starlette.requests import ClientDisconnect
@@ -9,7 +10,7 @@ from starlette.types import Message, Receive, Scope
 
 from recalib.errors import TooLargeError, UnsupportedError
 from recalib.settings import Settings
-from service.access.body_budget import Body
+from service.access.body_budget import Body, BodyBudget
 from service.exchange import Exchange
 from service.http.draining import connection_of
 from service.http.fast_routes import header_map
@@ -93,21 +94,22 @@ def limit_body(state: State, scope: Scope, receive: Receive, exchange: Exchange)
         return receive
     limit = _limit_of(state.settings, scope)
     lowest = min(limit.bytes, key_limit or limit.bytes)
-    body = None
+    limited = LimitedBody(receive, announced, limit, lowest, exchange)
     if not limit.is_stream:
         connection = connection_of(scope)
-        evict = None if connection is None else connection.give_up
-        body = state.bodies.open(exchange.caller, evict)
-    return LimitedBody(receive, announced, limit, lowest, exchange, body)
+        limited.count(state.bodies, None if connection is None else connection.give_up)
+    return limited
 
 
 class LimitedBody:
-    """A `receive` that counts the body, and raises an error if it is too large.
+    """A `receive` that raises an error if the body is too large.
+
+    A body that is kept in memory is counted and returned as one message. It is kept here, so that
+    its memory is free as soon as it is evicted.
 
     Parameters
     ----------
     lowest: the smaller of the limits of route and key.
-    body: counts the memory; None for a body that is not kept in memory.
     """
 
     def __init__(
@@ -117,15 +119,27 @@ class LimitedBody:
         limit: _Limit,
         lowest: int,
         exchange: Exchange,
-        body: Body | None,
     ) -> None:
         self._receive = receive
         self._announced = announced
         self._limit = limit
         self._lowest = lowest
         self._exchange = exchange
-        self._body = body
+        self._body: Body | None = None
+        self._close: Callable[[], None] | None = None
+        self._parts = bytearray()  # and not a list: a part can be a single byte
         self._size = 0
+        self._is_evicted = False
+
+    def count(self, bodies: BodyBudget, close: Callable[[], None] | None) -> None:
+        """Keep the body in memory, and count it.
+
+        Parameters
+        ----------
+        close: closes the connection while the body is incomplete; None: it cannot be evicted.
+        """
+        self._close = close
+        self._body = bodies.open(self._exchange.caller, close and self._evict)
 
     async def __call__(self) -> Message:
         """Return the next message.
@@ -137,19 +151,38 @@ class LimitedBody:
         """
         if self._announced is not None and self._announced > self._lowest:
             raise _too_large(self._announced, self._limit, self._exchange, "")
-        message = await self._receive()
-        size = len(message.get("body", b""))
-        self._size += size
-        if self._size > self._lowest:
-            raise _too_large(self._size, self._limit, self._exchange, "over ")
-        if self._body is not None:
-            self._body.receive(size)
-            if not message.get("more_body", False):
-                self._body.complete()
-        return message
+        body = self._body
+        while True:
+            message = await self._receive()
+            if self._is_evicted:
+                return {"type": "http.disconnect"}
+            part = message.get("body", b"")
+            self._size += len(part)
+            if self._size > self._lowest:
+                raise _too_large(self._size, self._limit, self._exchange, "over ")
+            if body is None or message["type"] != "http.request":
+                return message
+            body.receive(len(part))
+            is_complete = not message.get("more_body", False)
+            if is_complete:
+                body.complete()
+                if not self._parts:
+                    return message
+            self._parts += part
+            if is_complete:
+                content = bytes(self._parts)
+                self._parts = bytearray()
+                return {"type": "http.request", "body": content, "more_body": False}
+
+    def _evict(self) -> None:
+        self._is_evicted = True
+        self._parts = bytearray()
+        if self._close is not None:
+            self._close()
 
     def release(self) -> None:
         """End the request."""
+        self._parts = bytearray()
         if self._body is not None:
             self._body.release()
 

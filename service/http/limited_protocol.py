@@ -260,6 +260,7 @@ class LimitedProtocol(HttpToolsProtocol):
     def give_up(self) -> None:
         """Refuse the request whose body is incomplete, to free its memory."""
         self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "the memory for request bodies is in use")
+        self.cycle.body = bytearray()
 
     # Time
 

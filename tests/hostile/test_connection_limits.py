@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 #: Limits of growth of the server's memory, in MiB. A refused request holds one read of the socket
 #: (256 KiB) at a time; an open connection holds its parser and up to 64 KiB of head.
 _MAX_FLOOD_MIB = 48
-_MAX_HELD_MIB = 160
+_MAX_HELD_MIB = 320
 #: Default of RECALIB_MAX_BODIES_BYTES.
 _MAX_BODIES_MIB = 128
 #: Longest wait of another client, on a machine that other programs keep busy.
@@ -305,6 +305,7 @@ def test_incomplete_bodies_take_bounded_memory_and_leave_room_for_others(
     programs: Programs, server: Server
 ) -> None:
     """The caller with the most bytes loses its oldest body; another caller's is answered."""
+    count = 300
     half_body = POST + b"Content-Length: 1000000\r\n\r\n" + b" " * 900_000
     limits = {"max_body_bytes": 4 * _MIB, "max_bodies_bytes": 16 * _MIB, "receive_seconds": 30}
     with (
@@ -313,17 +314,17 @@ def test_incomplete_bodies_take_bounded_memory_and_leave_room_for_others(
         contextlib.ExitStack() as stack,
     ):
         clients = []
-        for _ in range(100):
+        for _ in range(count):
             clients.append(Client(small, "127.0.2.1"))
             stack.callback(clients[-1].close)
             clients[-1].send(half_body)
-        until(lambda: sum(client.is_closed() for client in clients) > 75, "the evictions")
+        until(lambda: sum(client.is_closed() for client in clients) > count - 25, "the evictions")
         complete = POST + b"Connection: close\r\nContent-Length: 900000\r\n\r\n" + b" " * 900_000
         other = Client(small, "127.0.2.2")
         stack.callback(other.close)
         assert other.send(complete).response()[0] == 422
-        log.info("100 half bodies of 900 kB: peak +%.0f MiB", growth())
-        assert growth() < 2 * 16 + _MAX_FLOOD_MIB
+        log.info("%d half bodies of 900 kB: peak +%.0f MiB", count, growth())
+        assert growth() < 160  # 80 on a quiet machine; all bodies: 258
         assert 'recalib_limited_requests_total{limit="memory"}' in small.client.get("/metrics").text
 
 
