@@ -29,6 +29,7 @@ __all__ = [
     "ENDPOINT",
     "JSON",
     "MODEL_SERVERS",
+    "NO_LIMITS",
     "OURS",
     "SMALL",
     "Contestant",
@@ -87,6 +88,12 @@ def installed(packages: str) -> Path:
 def _recalib(python: Path, port: int, workers: int, folder: Path) -> list[str]:
     options = ["--port", str(port), "--workers", str(workers), "--job-workers", "0"]
     return [str(python), "-m", "recalib.cli", "serve", *options, "--home", str(folder / "home")]
+
+
+def _without_limits(python: Path, port: int, workers: int, folder: Path) -> list[str]:
+    if workers > 1:
+        raise RuntimeError("one process only")
+    return [str(python), str(_SERVERS / "without_limits.py"), str(port), str(folder / "home")]
 
 
 def _uvicorn(app: str) -> Callable[[Path, int, int, Path], list[str]]:
@@ -204,6 +211,7 @@ def bare_requests(batches: Batches) -> Requests:
 
 
 OURS, BARE, ENDPOINT = "recalib", "bare ASGI", "FastAPI"
+NO_LIMITS = "recalib, no limits"
 #: The peers of the goal at one row.
 MODEL_SERVERS = ("LitServe", "KServe", "MLServer", "BentoML")
 
@@ -212,6 +220,7 @@ CONTESTANTS = {
     OURS: Contestant(_recalib, _v1),
     "recalib, no ids": Contestant(_recalib, _without_ids),
     "recalib, V2": Contestant(_recalib, _v2),
+    NO_LIMITS: Contestant(_without_limits, _v1),
     BARE: Contestant(_uvicorn("with_nothing:app"), bare_requests),
     "bare, and the work": Contestant(
         _uvicorn("with_nothing:app"), _by_hand("/json", "/binary/1000")

@@ -122,7 +122,7 @@ def measure(
         for name in names:
             own = folder / name.replace(" ", "-")
             own.mkdir()
-            if CONTESTANTS[name].command is CONTESTANTS[OURS].command:
+            if name.startswith(OURS):
                 shutil.copytree(home, own / "home")
             try:
                 started = _started(name, CONTESTANTS[name], own, workers, environment, temperatures)

@@ -15,6 +15,7 @@ from benchmarks.serving.contestants import (
     ENDPOINT,
     JSON,
     MODEL_SERVERS,
+    NO_LIMITS,
     OURS,
     SMALL,
 )
@@ -38,7 +39,22 @@ def goals(measured: Measured, workers: int) -> list[Goal]:
         results.append(_goal("FastAPI with pydantic", json, ENDPOINT, 1.5, workers, JSON))
     if BARE in binary:
         results.append(_goal("a bare ASGI handler", binary, BARE, 1 / 1.5, workers, BINARY))
+    if NO_LIMITS in small:
+        results.append(_cost_of_limits(small))
     return results
+
+
+def _cost_of_limits(trials: dict[str, list[Trial]]) -> Goal:
+    """At most 5% or 3 us of processor time a request, whichever is more."""
+    ratio = over(trials[OURS], trials[NO_LIMITS], "cpu_microseconds")
+    base = median(trials[NO_LIMITS], "cpu_microseconds")
+    return Goal(
+        f"{SMALL}, 1 process, processor time a request with limits over without",
+        ratio,
+        round(max(1.05, 1 + 3 / base), 3),
+        at_most=True,
+        detail=f"; {base:.0f} us without",
+    )
 
 
 def _goal(
