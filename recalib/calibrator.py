@@ -34,6 +34,7 @@ from recalib.options import configure
 
 if TYPE_CHECKING:
     from recalib.metrics import Estimate
+    from recalib.torch import CalibratorModule
 
 __all__ = ["SMALL_BATCH", "Calibrator"]
 
@@ -199,6 +200,23 @@ class Calibrator:
         model = ops.model(output, classes=self.card.classes, metadata=metadata)
         serialised: bytes = model.SerializeToString()
         return serialised
+
+    def to_torch(self, *, input: _Input | None = None) -> CalibratorModule:
+        """Return the map as a `torch.nn.Module`; see `recalib.torch.CalibratorModule`.
+
+        Parameters
+        ----------
+        input: what the module takes, by default what the calibrator was fitted on.
+
+        Raises
+        ------
+        InputError: as in `predict`.
+        """
+        from recalib.torch import CalibratorModule
+
+        kind = input or self.card.input
+        self._check_input(kind)
+        return CalibratorModule(self.map, self.card.classes, self.parameters, input=kind)
 
     @cached_property
     def session(self) -> Any:

@@ -26,6 +26,11 @@ OPERATIONS: list[tuple[str, Callable[[Any, Any], Any], Callable[[np.ndarray], np
     ("multiply", lambda o, x: 2.0 * x * 0.25, lambda x: x * 0.5),
     ("divide", lambda o, x: 1.0 / (x * x + 1.0) / 2.0, lambda x: 0.5 / (x * x + 1)),
     (
+        "scale_rows",
+        lambda o, x: o.scale_rows(x, 1.0 / o.sum(x * x)),
+        lambda x: x / (x * x).sum(axis=1, keepdims=True),
+    ),
+    (
         "select",
         lambda o, x: x * o.select(o.constant(np.array([1.0, 7.0])), 1),
         lambda x: x * 7,

@@ -102,8 +102,8 @@ class IntraOrderPreserving(Map):
         # Sum from the last gap up: later sums contain earlier ones, so rounding cannot reverse the
         # order, and a gap of 0 changes nothing.
         heights = ops.matmul(gaps * multipliers, ops.constant(np.tri(ranks, ranks + 1)))
-        below = (logits - ops.min(ends)) * last
-        return ops.put_along(below, places, heights + (largest - ends) * last)
+        below = ops.scale_rows(logits - ops.min(ends), last)
+        return ops.put_along(below, places, heights + ops.scale_rows(largest - ends, last))
 
     def _multipliers(self, ops: Ops, depths: Array, parameters: Mapping[str, Array]) -> Array:
         """Return T₀ s (N, R) from the depths (N, R + 1) of the ends of pieces, in units of T₀."""

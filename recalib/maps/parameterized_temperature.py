@@ -90,7 +90,7 @@ class ParameterizedTemperature(Map):
 
     def transform(self, ops: Ops, logits: Array, parameters: Mapping[str, Array]) -> Array:
         largest = ops.top_k(logits, int(parameters["input"].shape[0]))
-        return logits / self.temperatures(ops, largest, parameters)
+        return ops.scale_rows(logits, 1.0 / self.temperatures(ops, largest, parameters))
 
     def temperatures(self, ops: Ops, largest: Array, parameters: Mapping[str, Array]) -> Array:
         """Return T (N, 1) from the s largest logits of each row, (N, s), descending."""

@@ -69,6 +69,10 @@ class Ops(Protocol):
         """Return x · matrix, (N, A) times (A, B)."""
         ...
 
+    def scale_rows(self, x: Array, factors: Array) -> Array:
+        """Return x · factors, (N, K) times (N, 1) > 0; −inf stays, and gives no gradient."""
+        ...
+
     def relu(self, x: Array) -> Array:
         """Return max(x, 0)."""
         ...

@@ -73,6 +73,9 @@ class NumpyOps:
     def matmul(self, x: _Floats, matrix: _Floats) -> _Floats:
         return x @ matrix
 
+    def scale_rows(self, x: _Floats, factors: _Floats) -> _Floats:
+        return x * factors
+
     def relu(self, x: _Floats) -> _Floats:
         return np.maximum(x, 0.0)
 

@@ -97,6 +97,9 @@ class OnnxOps:
     def matmul(self, x: GraphValue, matrix: GraphValue) -> GraphValue:
         return self.node("MatMul", x, matrix)
 
+    def scale_rows(self, x: GraphValue, factors: GraphValue) -> GraphValue:
+        return x * factors
+
     def relu(self, x: GraphValue) -> GraphValue:
         return self.node("Relu", x)
 

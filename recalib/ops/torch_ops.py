@@ -59,6 +59,11 @@ class TorchOps:
     def matmul(self, x: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
         return x @ matrix
 
+    def scale_rows(self, x: torch.Tensor, factors: torch.Tensor) -> torch.Tensor:
+        # The slope of −inf · factor in the factor is infinite; times a zero gradient it is NaN.
+        masked = self.is_masked(x)
+        return torch.where(masked, x, torch.where(masked, 0.0, x) * factors)
+
     def relu(self, x: torch.Tensor) -> torch.Tensor:
         return torch.relu(x)
 
@@ -129,4 +134,4 @@ class TorchOps:
         return zeros.index_add(0, where, values)
 
     def _tensor(self, x: Any) -> torch.Tensor:
-        return torch.as_tensor(x, dtype=self.dtype)
+        return torch.as_tensor(x, dtype=self.dtype, device=self.device)

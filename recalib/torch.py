@@ -1,0 +1,188 @@
+"""Calibrators as torch modules, with gradients, `torch.export` and `torch.compile`.
+
+`Calibrator.to_torch` returns a `CalibratorModule`; `CalibratedModule` puts it behind a classifier.
+Both need torch, which `recalib[fit]` installs.
+
+Legend: N rows, K classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from numpy.typing import NDArray
+
+from recalib.arrays import SMALLEST_PROBABILITY
+from recalib.errors import InputError
+from recalib.maps import Map
+from recalib.ops.torch_ops import TorchOps
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from recalib.calibrator import Calibrator
+
+__all__ = ["CalibratedModule", "CalibratorModule"]
+
+_NARROW = (torch.float16, torch.bfloat16)
+
+
+class CalibratorModule(torch.nn.Module):
+    """A fitted map as a module: logits (..., K) to calibrated probabilities (..., K).
+
+    The fitted arrays are buffers in float64, under their names in `Calibrator.parameters`, in the
+    child `arrays`; so they are in `state_dict()`, move with `to(device)` and are not trained.
+    `half()` and `bfloat16()` leave them unchanged, because rounded parameters are another
+    calibrator. `float()` rounds them to float32, for devices without float64.
+
+    float64 values are computed in float64, all others in float32, also inside `torch.autocast`. The
+    result has the dtype of the computation and agrees with `Calibrator.predict`. It is
+    differentiable in the values. Shapes and dtypes are checked; the values themselves are not,
+    since a check would stop a compiled graph: NaN gives NaN.
+
+    Parameters
+    ----------
+    the_map, classes, parameters: the map, K, and its fitted arrays.
+    input: whether values are logits (−inf masks a class) or probabilities, whose logarithms are
+        clipped at 1e-38.
+
+    Raises
+    ------
+    CorruptError: parameters that are illegal for the map.
+
+    Examples
+    --------
+    >>> module = calibrator.to_torch()  # doctest: +SKIP
+    >>> probabilities = module(classifier(images))  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        the_map: Map,
+        classes: int,
+        parameters: Mapping[str, NDArray[np.float64]],
+        *,
+        input: Literal["logits", "probabilities"] = "logits",
+    ) -> None:
+        super().__init__()
+        the_map.check(classes, parameters)
+        self.map = the_map
+        self.classes = classes
+        self.input = input
+        self.arrays = _Arrays(parameters)
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        """Return probabilities (..., K): non-negative rows that sum to one.
+
+        Raises
+        ------
+        InputError: another last dimension than K, or no floating-point tensor.
+        """
+        return self._apply_map(self.map.probabilities, values)
+
+    def log_probabilities(self, values: torch.Tensor) -> torch.Tensor:
+        """Return log p (..., K), exact where p is too small to be stored; −inf for a masked class.
+
+        Raises
+        ------
+        InputError: as for calls.
+        """
+        return self._apply_map(self.map.log_probabilities, values)
+
+    def extra_repr(self) -> str:
+        return f"{self.map.name}, classes={self.classes}, input={self.input}"
+
+    def _apply_map(
+        self, formula: Callable[..., torch.Tensor], values: torch.Tensor
+    ) -> torch.Tensor:
+        if not values.is_floating_point():
+            raise InputError("values", found=f"dtype {values.dtype}", accepted="floating point")
+        if values.ndim == 0 or values.shape[-1] != self.classes:
+            raise InputError(
+                "values", found=f"shape {tuple(values.shape)}", accepted=f"(..., {self.classes})"
+            )
+        kind = values.device.type
+        if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
+            with torch.autocast(kind, enabled=False):
+                return self._compute(formula, values)
+        return self._compute(formula, values)
+
+    def _compute(self, formula: Callable[..., torch.Tensor], values: torch.Tensor) -> torch.Tensor:
+        dtype = torch.promote_types(values.dtype, torch.float32)
+        logits = values.to(dtype).reshape(-1, self.classes)
+        if self.input == "probabilities":
+            logits = torch.log(torch.clamp(logits, min=SMALLEST_PROBABILITY))
+        ops = TorchOps(dtype, values.device)
+        parameters = {name: value.to(dtype) for name, value in self.arrays.named_buffers()}
+        return formula(ops, logits, parameters).reshape(values.shape)
+
+
+class _Arrays(torch.nn.Module):
+    """The fitted arrays as buffers, in a module without names that could be theirs."""
+
+    def __init__(self, parameters: Mapping[str, NDArray[np.float64]]) -> None:
+        super().__init__()
+        for name, value in parameters.items():
+            self.register_buffer(name, torch.tensor(value, dtype=torch.float64))
+
+    def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> _Arrays:
+        """Apply a conversion of `torch.nn.Module`, without rounding the arrays to 16 bits."""
+        exact = dict(self.named_buffers())
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        for name, value in exact.items():
+            converted = self.get_buffer(name)
+            if converted.dtype in _NARROW:
+                setattr(self, name, value.to(converted.device))
+        return self
+
+
+class CalibratedModule(torch.nn.Module):
+    """A classifier followed by its calibrator.
+
+    Parameters
+    ----------
+    model: the classifier. Its output is a tensor of what the calibrator was fitted on, (..., K), or
+        an object with the attribute `logits`, as models of Hugging Face return.
+    calibrator: fitted on outputs of `model`.
+    output: a function that takes the tensor out of any other output of `model`.
+
+    Raises
+    ------
+    InputError: in a call, an output without a tensor of (..., K).
+
+    Examples
+    --------
+    >>> calibrated = CalibratedModule(model, calibrator).eval()  # doctest: +SKIP
+    >>> torch.export.export(calibrated, (images,))  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        calibrator: Calibrator,
+        *,
+        output: Callable[[Any], torch.Tensor] | None = None,
+    ) -> None:
+        super().__init__()
+        self.model = model
+        self.calibrator = calibrator.to_torch()
+        self._output = _tensor_of if output is None else output
+
+    def forward(self, *args: Any, **kwargs: Any) -> torch.Tensor:
+        """Return calibrated probabilities (..., K) of the classifier's output for its arguments."""
+        result: torch.Tensor = self.calibrator(self._output(self.model(*args, **kwargs)))
+        return result
+
+
+def _tensor_of(output: Any) -> torch.Tensor:
+    tensor = getattr(output, "logits", output)
+    if not isinstance(tensor, torch.Tensor):
+        raise InputError(
+            "model",
+            found=f"an output of type {type(output).__name__}",
+            accepted="a tensor, or an object with the attribute logits; for others, write "
+            "output=: a function from the output to the tensor",
+        )
+    return tensor
