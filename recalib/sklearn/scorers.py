@@ -1,0 +1,88 @@
+"""The metrics as scorers of scikit-learn."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from recalib.metrics import METRICS
+from recalib.metrics.evaluate import evaluate
+from recalib.options import unknown_name
+from recalib.sklearn.scores import class_numbers
+
+__all__ = ["Scorer", "make_scorer"]
+
+#: Metrics that are not errors. The others are negated, because scikit-learn maximises scores.
+_NOT_ERRORS = {
+    "accuracy",
+    "top5_accuracy",
+    "brier_resolution",
+    "brier_uncertainty",
+    "s99",
+    "s99_accuracy",
+    "mean_confidence",
+    "mean_entropy",
+}
+
+
+class Scorer:
+    """A function of a fitted classifier, rows and their classes, as `make_scorer` returns it."""
+
+    def __init__(self, metrics: str | Sequence[str], bins: int) -> None:
+        self.metrics = metrics
+        self.bins = bins
+        self._names = [metrics] if isinstance(metrics, str) else list(metrics)
+        for name in self._names:
+            if name not in METRICS:
+                raise unknown_name("metrics", name, list(METRICS))
+
+    def __repr__(self) -> str:
+        return f"make_scorer({self.metrics!r}, bins={self.bins})"
+
+    def __call__(self, estimator: Any, X: Any, y: ArrayLike) -> float | dict[str, float]:
+        """Return the score of `estimator.predict_proba(X)`, or each score by its name.
+
+        Raises
+        ------
+        ValueError: a class in `y` that is not in `estimator.classes_`.
+        """
+        estimates = evaluate(
+            class_numbers(y, np.asarray(estimator.classes_)),
+            probabilities=estimator.predict_proba(X),
+            metrics=self._names,
+            bins=self.bins,
+        )
+        scores = {
+            name if name in _NOT_ERRORS else f"neg_{name}": estimate.value
+            if name in _NOT_ERRORS
+            else -estimate.value
+            for name, estimate in estimates.items()
+        }
+        return next(iter(scores.values())) if isinstance(self.metrics, str) else scores
+
+
+def make_scorer(metrics: str | Sequence[str], *, bins: int = 15) -> Scorer:
+    """Return metrics as `scoring` of `cross_validate`, `GridSearchCV` and similar functions.
+
+    Errors are negated, because scikit-learn maximises scores. The classes of the columns are those
+    of the classifier, so a fold need not have all of them.
+
+    Parameters
+    ----------
+    metrics: a name in `recalib.metrics.METRICS`, for one score; or several names, for scores by
+        name: `neg_ece` for an error, `accuracy` for another metric.
+    bins: the number of bins of binned metrics.
+
+    Raises
+    ------
+    InputError: an unknown metric.
+
+    Examples
+    --------
+    >>> scoring = make_scorer(["accuracy", "nll", "ece"])
+    >>> cross_validate(model, X, y, scoring=scoring)["test_neg_ece"]  # doctest: +SKIP
+    """
+    return Scorer(metrics, bins)

@@ -1,0 +1,86 @@
+"""Scores of scikit-learn classifiers: which method gives them, and a calibrator of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from sklearn.utils.validation import column_or_1d
+
+from recalib.calibrator import Calibrator
+from recalib.errors import InputError
+from recalib.fitting.fit import fit
+
+__all__ = ["ScoreKind", "ScoreMethod", "class_numbers", "fit_calibrator", "score_method"]
+
+ScoreKind = Literal["logits", "probabilities"]
+ScoreMethod = Literal["auto", "decision_function", "predict_proba"]
+
+_KINDS: dict[str, ScoreKind] = {"decision_function": "logits", "predict_proba": "probabilities"}
+
+
+def score_method(estimator: Any, response_method: str) -> tuple[str, ScoreKind]:
+    """Return the method that gives the scores of a classifier, and the kind of its values."""
+    if response_method not in ("auto", *_KINDS):
+        accepted = ", ".join(["auto", *_KINDS])
+        raise ValueError(f"response_method: found {response_method!r}; accepted: {accepted}")
+    names = list(_KINDS) if response_method == "auto" else [response_method]
+    for name in names:
+        if hasattr(estimator, name):
+            return name, _KINDS[name]
+    accepted = " or ".join(names)
+    raise ValueError(f"estimator: found {estimator!r}; accepted: a classifier with {accepted}")
+
+
+def fit_calibrator(
+    scores: Any,
+    y: ArrayLike,
+    sample_weight: ArrayLike | None,
+    *,
+    classes: NDArray[Any],
+    kind: ScoreKind,
+    map: str,
+    objective: str,
+    options: Mapping[str, Any] | None,
+) -> Calibrator:
+    """Return a calibrator of `scores`, (N, K) or (N,), in float64.
+
+    Parameters
+    ----------
+    y: (N,), members of `classes`.
+    classes: (K,), in the order of the columns; the card has them as texts unless they are 0 to
+        K − 1.
+
+    Raises
+    ------
+    ValueError: invalid input, as scikit-learn expects, in place of `InputError`.
+    """
+    labels = class_numbers(y, classes)
+    numbered = np.array_equal(classes, np.arange(len(classes)))
+    try:
+        return fit(
+            np.asarray(scores, np.float64),
+            labels,
+            map,
+            objective,
+            input=kind,
+            sample_weight=None if sample_weight is None else np.asarray(sample_weight),
+            class_labels=None if numbered else tuple(str(name) for name in classes.tolist()),
+            **(options or {}),
+        )
+    except InputError as error:
+        raise ValueError(str(error)) from error
+
+
+def class_numbers(y: ArrayLike, classes: NDArray[Any]) -> NDArray[np.intp]:
+    """Return the positions of `y` (N,) in `classes` (K,); raise `ValueError` for other values."""
+    labels = column_or_1d(y)
+    unknown = np.setdiff1d(labels, classes)
+    if len(unknown) > 0:
+        accepted = ", ".join(str(name) for name in classes[:10].tolist())
+        raise ValueError(f"y: found the class {unknown.tolist()[0]!r}; accepted: {accepted}")
+    order = np.argsort(classes)
+    numbers: NDArray[np.intp] = order[np.searchsorted(classes[order], labels)]
+    return numbers
