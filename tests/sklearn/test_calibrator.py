@@ -32,7 +32,7 @@ def test_transformer_equals_fit_and_predict() -> None:
     np.testing.assert_array_equal(
         model.calibrator_.parameters["scale"], expected.parameters["scale"]
     )
-    np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).transform(z), result)  # noqa: S301
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).transform(z), result)
     assert not hasattr(clone(model), "calibrator_")
 
 

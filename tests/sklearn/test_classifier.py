@@ -142,7 +142,7 @@ def test_model_works_in_pipelines_and_searches() -> None:
         {"calibratedclassifier__map": ["identity", "temperature"]},
         cv=2,
     ).fit(frame, y)
-    copy = pickle.loads(pickle.dumps(search))  # noqa: S301
+    copy = pickle.loads(pickle.dumps(search))
     assert copy.predict(frame).tolist() == search.predict(frame).tolist()
     assert clone(inner.fit(frame, y)).get_params()["map"] == "temperature"
     assert inner.feature_names_in_.tolist() == list(frame.columns)
