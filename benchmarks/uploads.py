@@ -18,8 +18,8 @@ import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from service.datasets.reader_process import ReaderProcess
 from service.datasets.survey import survey_url
+from service.reader_process import ReaderProcess
 
 _FILES = {"small": (1_000, 10), "large": (50_000, 1_000)}
 _REPEATS = 5

@@ -17,6 +17,7 @@ __all__ = [
     "AutoChoice",
     "CandidateResult",
     "Card",
+    "Claims",
     "ConfidenceHistogram",
     "DataSummary",
     "FitSummary",
@@ -103,6 +104,8 @@ class Selection(msgspec.Struct, frozen=True):
     rule: Literal["gain", "pooled gain", "more rows"] | None = None
     #: Of this and earlier refits, if there are any.
     pooled: PooledGain | None = None
+    #: The data set of the compared rows, if the version was not fitted on it.
+    dataset: str | None = None
 
 
 class CandidateResult(msgspec.Struct, frozen=True):
@@ -146,6 +149,14 @@ class ConfidenceHistogram(msgspec.Struct, frozen=True):
     counts: tuple[int, ...]
 
 
+class Claims(msgspec.Struct, frozen=True):
+    """What an uploaded card states about the calibrator, and the server has not measured."""
+
+    metrics: dict[str, dict[str, MetricValue]] = {}
+    calibration_error: MetricValue | None = None
+    choice: AutoChoice | None = None
+
+
 class Card(msgspec.Struct, frozen=True, kw_only=True):
     """All data of a calibrator except its parameters."""
 
@@ -167,7 +178,8 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     created_at: str
     data: DataSummary
     fit: FitSummary
-    #: On the fitted data, `before` and `after` the map; in sample, so slightly optimistic.
+    #: `before` and `after` the map, on the fitted data: in sample, so slightly optimistic. Of an
+    #: uploaded calibrator, on the rows that it was compared on, which it was not fitted on.
     metrics: dict[str, dict[str, MetricValue]] = {}
     #: On the fitted data, if it was measured; see `recalib.fitting.validation_error`.
     calibration_error: MetricValue | None = None
@@ -178,6 +190,9 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     choice: AutoChoice | None = None
     #: The classifier's name in the registry.
     model: str | None = None
+    #: Present if the calibrator was fitted elsewhere and uploaded. `data` and `fit` are also as the
+    #: uploaded card states them.
+    claimed: Claims | None = None
 
     def to_json(self) -> str:
         """Return the card as JSON."""

@@ -58,7 +58,9 @@ def run_once(
     if current_principal() is not ANONYMOUS:
         scope = f"{scope} by {current_principal().name}"
     # The request has not been checked yet: json escapes text that is not valid Unicode.
-    fingerprint = hashlib.sha256(json.dumps(request.model_dump()).encode()).hexdigest()
+    fingerprint = hashlib.sha256(
+        json.dumps(request.model_dump(), default=bytes.hex).encode()
+    ).hexdigest()
     stored = tx.idempotency.find(key, scope)
     if stored is not None:
         if stored.fingerprint != fingerprint:

@@ -24,14 +24,20 @@ from recalib.registry import Dataset, ExpectedVersion, Model, Registry
 from training.dataset_rows import DatasetRows, read_rows
 from training.promotion_history import earlier_gains, is_same_configuration
 
-__all__ = ["Champion", "compare_with_champion", "find_champion"]
+__all__ = [
+    "MIN_UNSEEN",
+    "Champion",
+    "compare_with_champion",
+    "digests_of_champion",
+    "find_champion",
+]
 
 log = logging.getLogger(__name__)
 
 _CHAMPION = "champion"
 _ADVICE = "upload more new rows, or promote it with `promote: true`"
 #: Unseen rows that suffice for a comparison if the champion cannot be refitted.
-_MIN_UNSEEN = 100
+MIN_UNSEEN = 100
 
 
 @dataclass(frozen=True, eq=False)
@@ -177,7 +183,7 @@ def _plan(
     if refit is not None:
         remark = f"; {name} was fitted on {total - unseen:,} of the {total:,} rows"
         return _Plan(refit, None, f"{remark}, so both are fitted without the rows of each fold")
-    if unseen >= _MIN_UNSEEN:
+    if unseen >= MIN_UNSEEN:
         return _Plan(calibrator, ~seen, on_unseen)
     return (
         f"{name} was fitted on other rows, which cannot be read, and on all but {unseen:,} of "
@@ -212,6 +218,21 @@ def _own_rows(
         fields = {"action": "champion_rows_unreadable", "model": model.name}
         log.warning("The data of the champion cannot be read: %s", error, extra=fields)
         return None
+
+
+def digests_of_champion(
+    registry: Registry, model: Model, champion: Champion, rows: DatasetRows
+) -> Digests | None:
+    """Return the digests of the champion's rows; None if they are not known.
+
+    Parameters
+    ----------
+    rows: a data set in memory, which may be that of the champion.
+    """
+    if champion.digests is not None:
+        return champion.digests
+    own = _own_rows(registry, model, champion, rows)
+    return None if own is None else own.digests
 
 
 def _positions(digests: Digests, of_rows: Digests) -> NDArray[np.intp]:

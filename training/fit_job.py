@@ -7,21 +7,16 @@ from typing import Any
 import msgspec
 
 from recalib.calibrator import Calibrator
-from recalib.card import DataSummary, Selection
+from recalib.card import DataSummary
 from recalib.decoding import converted
-from recalib.errors import ConflictError, InputError
+from recalib.errors import InputError
 from recalib.fitting.fit import fit
-from recalib.fitting.validation_error import validation_warnings
-from recalib.registry import ExpectedVersion, Model
-from training.champion_comparison import compare_with_champion, find_champion
+from training.champion_comparison import Champion, compare_with_champion
 from training.dataset_rows import read_rows
+from training.publication import publish
 from training.worker import JobContext
 
 __all__ = ["run_fit"]
-
-_CHAMPION = "champion"
-#: Attempts to compare with a champion that changes meanwhile; each is a cross-validation.
-_MAX_COMPARISONS = 5
 
 
 class FitRequest(msgspec.Struct, frozen=True):
@@ -74,68 +69,15 @@ def run_fit(context: JobContext) -> None:
         context.progress(0.3 + 0.6 * fold / folds, f"cross-validating: {fold} of {folds} folds")
         context.check_cancelled()
 
-    # 4. Comparison with the current champion, repeated if the champion changes meanwhile.
-    for attempt in range(_MAX_COMPARISONS):
-        champion = find_champion(context.registry, model)
+    # 4. Comparison with the current champion, and publication.
+    def compare(champion: Champion) -> Calibrator:
         selection = compare_with_champion(
             context.registry, model, calibrator, champion, rows, on_fold
         )
-        try:
-            _publish(context, request, model, calibrator, selection, champion.expected)
-            return
-        except ConflictError:
-            if attempt + 1 == _MAX_COMPARISONS:
-                raise
+        card = msgspec.structs.replace(calibrator.card, selection=selection, model=model.name)
+        return Calibrator(calibrator.parameters, card)
 
-
-def _publish(
-    context: JobContext,
-    request: FitRequest,
-    model: Model,
-    calibrator: Calibrator,
-    selection: Selection,
-    expected: ExpectedVersion,
-) -> None:
-    """Publish the version, promote it and finish the job, atomically."""
-    context.progress(0.95, "publishing")
-    card = msgspec.structs.replace(calibrator.card, selection=selection, model=model.name)
-    monitoring = model.monitoring
-    warnings = validation_warnings(
-        card, "this version", tolerance=monitoring.tolerance, objective=monitoring.objective
-    )
-    if_better = request.promote == "if_better"
-    promote = selection.better if if_better else bool(request.promote)
-    reason = selection.reason if if_better else "as requested"
-    context.publish(
-        model,
-        dataset_name=request.dataset,
-        card=card.to_dict(),
-        parameters=Calibrator(calibrator.parameters, card).to_bytes(),
-        promote_alias=_CHAMPION if promote else None,
-        reason=reason,
-        expected=expected if if_better else None,
-        result={
-            "promoted": promote,
-            "reason": reason,
-            "map": card.map,
-            "warnings": warnings,
-            "comparison": _comparison(selection),
-        },
-    )
-
-
-def _comparison(selection: Selection) -> dict[str, Any]:
-    """Return the gain over the champion and the thresholds, for the job's result."""
-    return {
-        "reference": selection.reference,
-        "reference_version": selection.reference_version,
-        "rows": selection.rows,
-        "gain": selection.reference_nll - selection.nll,
-        "standard_error": selection.standard_error,
-        "threshold": selection.threshold,
-        "pooled": msgspec.to_builtins(selection.pooled),
-        "rule": selection.rule,
-    }
+    publish(context, model, compare, promote=request.promote, dataset_name=dataset.name)
 
 
 def _request(payload: dict[str, Any]) -> FitRequest:

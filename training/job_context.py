@@ -97,10 +97,12 @@ class JobContext:
         reason: str = "",
         expected: ExpectedVersion | None = None,
         result: dict[str, Any] | None = None,
+        row_digests: bytes | None = None,
     ) -> int:
         """Publish a calibrator and finish the job with it; return the version.
 
-        The job's result is `result` with `model` and `version` added. Wait up to half a minute for
+        The job's result is `result` with `model` and `version` added. `row_digests` are those of
+        the fitted rows, if they are of no data set. Wait up to half a minute for
         an unavailable database; a retry is safe, because the fence admits a single attempt.
 
         Raises
@@ -119,6 +121,7 @@ class JobContext:
                     promote_alias,
                     reason,
                     expected,
+                    row_digests,
                 )
                 outcome = {**(result or {}), "model": model.name, "version": version}
                 tx.jobs.succeed(self.lease, outcome)

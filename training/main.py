@@ -11,10 +11,11 @@ from collections.abc import Callable
 from recalib.errors import UnavailableError
 from recalib.observability import telemetry
 from recalib.registry import Registry
-from recalib.registry.job_kinds import FIT, MONITOR, REFIT, TRAIN
+from recalib.registry.job_kinds import FIT, MONITOR, PUBLISH, REFIT, TRAIN
 from recalib.settings import Settings
 from training.fit_job import run_fit
 from training.monitoring_job import run_monitor
+from training.publish_job import run_publish
 from training.refit_job import run_refit
 from training.training_job import training_handler
 from training.worker import JobHandler, Worker, stop_on_signals, watch_parent
@@ -22,7 +23,12 @@ from training.worker import JobHandler, Worker, stop_on_signals, watch_parent
 __all__ = ["HANDLERS", "handlers", "run"]
 
 #: Handlers of the kinds of job that need no settings.
-HANDLERS: dict[str, JobHandler] = {FIT: run_fit, MONITOR: run_monitor, REFIT: run_refit}
+HANDLERS: dict[str, JobHandler] = {
+    FIT: run_fit,
+    MONITOR: run_monitor,
+    PUBLISH: run_publish,
+    REFIT: run_refit,
+}
 
 
 def handlers(

@@ -46,6 +46,7 @@ def earlier_gains(
         selection = earlier.selection
         if (
             selection is None
+            or earlier.claimed is not None  # its rows are not those that were compared
             or selection.rows is None
             or selection.threshold is None
             or selection.reference_version != champion

@@ -29,6 +29,8 @@ from recalib.cli.fuse import fuse
 from recalib.cli.keys import app as keys_app
 from recalib.cli.monitoring import monitoring
 from recalib.cli.prepare import prepare
+from recalib.cli.publish import publish
+from recalib.cli.pull import pull
 from recalib.cli.replay import replay
 from recalib.cli.report import report
 from recalib.cli.restore import restore
@@ -79,6 +81,8 @@ app.command()(fit)
 app.command()(apply)
 app.command()(calibrate)
 app.command()(export)
+app.command()(publish)
+app.command()(pull)
 app.command()(fuse)
 app.command()(evaluate)
 app.command()(compare)

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+from numpy.typing import ArrayLike
 
 from recalib.client.drivers import Listing
 from recalib.client.operations import Flow, Request, Session
 from recalib.client.results import Alias, AliasChange, Calibrator, Items, Job, Page
 from recalib.client.retry import fetch, idempotency_headers, path, send_checked
 from recalib.errors import InputError, NotFoundError
+
+if TYPE_CHECKING:
+    from recalib.calibrator import Calibrator as FittedCalibrator
 
 __all__ = [
     "CHAMPION",
@@ -22,6 +28,7 @@ __all__ = [
     "list_aliases",
     "list_calibrators",
     "promote",
+    "publish",
     "resolve_version",
     "rollback",
 ]
@@ -64,6 +71,73 @@ def fit(
     }
     place = path("models", model, "calibrators")
     return fetch(session, Job, "POST", place, json=body, headers=idempotency_headers())
+
+
+def publish(
+    session: Session,
+    model: str,
+    calibrator: str | PathLike[str] | FittedCalibrator,
+    dataset: str | None = None,
+    *,
+    fitted_on: str | PathLike[str] | ArrayLike | None = None,
+    promote: bool | Literal["if_better"] = "if_better",
+) -> Flow[Job]:
+    """Publish a calibrator that was fitted elsewhere as a version; return the job.
+
+    The metrics of its card are shown as claims.
+
+    Parameters
+    ----------
+    calibrator: a `.calib` file, or a result of `recalib.fit`.
+    dataset: an uploaded data set to compare it with the champion on, without the rows that either
+        was fitted on.
+    fitted_on: the file or the array (N, K) that it was fitted on. Only digests of its rows are
+        sent. Not needed if the same file is a data set of the model.
+    promote: as for `fit`. `if_better` needs 100 rows that neither was fitted on.
+
+    Raises
+    ------
+    InputError: the file cannot be read, or `fitted_on` is other data than the card states.
+    RefusedError: the server rejects the calibrator.
+    MissingError: no such model or data set.
+    """
+    from recalib.calibrator import Calibrator as FittedCalibrator
+
+    if not isinstance(calibrator, FittedCalibrator):
+        calibrator = FittedCalibrator.load(calibrator)
+    body = {"parameters": _base64(calibrator.to_bytes()), "promote": promote}
+    if dataset is not None:
+        body["dataset"] = dataset
+    if fitted_on is not None:
+        body["row_digests"] = _base64(_row_digests(calibrator, fitted_on))
+    place = path("models", model, "calibrators")
+    return fetch(session, Job, "POST", place, json=body, headers=idempotency_headers())
+
+
+def _base64(content: bytes) -> str:
+    return base64.b64encode(content).decode()
+
+
+def _row_digests(calibrator: FittedCalibrator, fitted_on: str | PathLike[str] | ArrayLike) -> bytes:
+    """Return the digests of the rows that a calibrator was fitted on."""
+    from recalib import files
+    from recalib.fitting.row_digests import encode_digests, row_digests
+    from recalib.inputs import score_matrix
+
+    card = calibrator.card
+    if isinstance(fitted_on, str | PathLike):
+        source = Path(fitted_on)
+        values = files.read(source, input=card.input, labels="optional").logits
+        digest = files.digest(source)
+        if card.data.digest not in (None, digest):
+            accepted = f"the file of the fit, sha256 {card.data.digest}"
+            raise InputError("fitted_on", found=f"sha256 {digest}", accepted=accepted)
+    else:
+        values = score_matrix(fitted_on, card.input, "fitted_on")
+    if len(values) != card.data.rows:
+        accepted = f"{card.data.rows}, as the card states"
+        raise InputError("fitted_on", found=f"{len(values)} rows", accepted=accepted)
+    return encode_digests(row_digests(values))
 
 
 def list_calibrators(model: str) -> Listing[Calibrator]:

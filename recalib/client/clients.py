@@ -49,6 +49,7 @@ class Operations:
     list_datasets = ListOperation(datasets.list_datasets)
 
     fit = Operation(calibrators.fit)
+    publish = Operation(calibrators.publish)
     get_calibrator = Operation(calibrators.get_calibrator)
     list_calibrators = ListOperation(calibrators.list_calibrators)
     download_calibrator = Operation(calibrators.download_calibrator)

@@ -5,7 +5,7 @@ share their pages it reads 6,000. It keeps a page of each column of a row group 
 
 pyarrow ends the process if the size statistics in a damaged footer are inconsistent ("terminate
 called after throwing an instance of 'parquet::ParquetException'", pyarrow 26). The server therefore
-reads uploads in a child process, `service.datasets.reader_process`.
+reads uploads in a child process, `service.reader_process`.
 """
 
 from __future__ import annotations

@@ -22,6 +22,7 @@ from recalib.fitting.promotion import THRESHOLD, Gain, decide
 from recalib.fitting.solvers import solve
 from recalib.fitting.validation_error import calibration_error
 from recalib.maps import Map, Parameters
+from recalib.maps.identity import Identity
 from recalib.objectives import Objective
 from recalib.ops import NumpyOps
 
@@ -30,6 +31,7 @@ __all__ = [
     "HeldOutScores",
     "Refit",
     "Weights",
+    "compare_as_fitted",
     "compare_by_cross_validation",
     "held_out",
     "mean_and_standard_error",
@@ -180,11 +182,56 @@ def compare_by_cross_validation(
         theirs = held_out(
             reference, logits, labels, folds, on_fold=lambda fold: on_fold(count + fold)
         )
+    names = candidate.name, name
+    return _decided(names, count, ours, theirs, labels[compared], earlier=earlier, growth=growth)
+
+
+def compare_as_fitted(
+    calibrator: Calibrator, reference: Calibrator | None, logits: Floats, labels: Integers
+) -> Selection:
+    """Return whether a calibrator is promoted over another, on rows that neither was fitted on.
+
+    The rule is that of `compare_by_cross_validation`, without folds and earlier refits.
+
+    Parameters
+    ----------
+    reference: None for the uncalibrated probabilities.
+    logits: (N, K), checked; N ≥ 2.
+    labels: (N,), checked.
+    """
+    ours = _scored(calibrator.map, calibrator.parameters, logits, labels)
+    if reference is None:
+        theirs = _scored(Identity(), {}, logits, labels)
+    else:
+        theirs = _scored(reference.map, reference.parameters, logits, labels)
+    names = calibrator.card.map, "identity" if reference is None else reference.card.map
+    return _decided(names, 0, ours, theirs, labels, sample="rows that it was not fitted on")
+
+
+def _decided(
+    names: tuple[str, str],
+    folds: int,
+    ours: HeldOutScores,
+    theirs: HeldOutScores,
+    labels: Integers,
+    *,
+    earlier: Sequence[Gain] = (),
+    growth: float | None = None,
+    sample: str = "held-out folds",
+) -> Selection:
+    """Return the decision from the scores of challenger and champion on the same rows.
+
+    Parameters
+    ----------
+    names: of challenger and champion.
+    earlier, growth, sample: as in `decide`.
+    """
+    name, reference = names
     mean, error = mean_and_standard_error(theirs.nll - ours.nll)
     selection = Selection(
-        folds=count,
+        folds=folds,
         nll=float(ours.nll.mean()),
-        reference=name,
+        reference=reference,
         reference_nll=float(theirs.nll.mean()),
         standard_error=error,
         better=False,
@@ -192,14 +239,14 @@ def compare_by_cross_validation(
         rows=len(ours.nll),
         calibration_error=calibration_error(ours.confidence, ours.correct),
     )
-    unknown = _incomparable(ours.nll, labels[compared])
+    unknown = _incomparable(ours.nll, labels)
     if unknown is not None:
-        reason = f"{candidate.name} cannot be compared with {name}: {unknown}"
+        reason = f"{name} cannot be compared with {reference}: {unknown}"
         return msgspec.structs.replace(selection, reason=reason)
     gain = Gain(len(ours.nll), mean, error)
     decision = decide(
-        candidate.name, name, gain,
-        champion_nll=selection.reference_nll, earlier=earlier, growth=growth,
+        name, reference, gain,
+        champion_nll=selection.reference_nll, earlier=earlier, growth=growth, sample=sample,
     )  # fmt: skip
     return msgspec.structs.replace(
         selection,

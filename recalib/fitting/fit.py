@@ -39,7 +39,15 @@ from recalib.metrics.evaluate import evaluate
 from recalib.objectives import OBJECTIVES, Objective
 from recalib.options import configure, options_of, unknown_name
 
-__all__ = ["AutoPolicy", "candidate_of", "check_data", "configure_pair", "fit", "resolve_fit"]
+__all__ = [
+    "AutoPolicy",
+    "candidate_of",
+    "check_data",
+    "configure_pair",
+    "fit",
+    "measure_metrics",
+    "resolve_fit",
+]
 
 #: The largest number of reached bounds in a card.
 _MAX_TEXTS = 10
@@ -255,6 +263,30 @@ def _warnings(logits: Floats, labels: Integers) -> list[str]:
     return messages
 
 
+def measure_metrics(
+    logits: Floats, probabilities: NDArray[np.float64], labels: Integers
+) -> dict[str, dict[str, MetricValue]]:
+    """Return the metrics of a card, `before` and `after` the map, with 95% intervals.
+
+    Parameters
+    ----------
+    logits: (N, K), checked.
+    probabilities: (N, K), of the calibrator.
+    labels: (N,), checked.
+    """
+    estimates = {
+        "before": evaluate(labels, logits=logits, level=0.95),
+        "after": evaluate(labels, probabilities=probabilities, level=0.95),
+    }
+    return {
+        stage: {
+            name: MetricValue(estimate.value, estimate.low, estimate.high, estimate.floor)
+            for name, estimate in metrics.items()
+        }
+        for stage, metrics in estimates.items()
+    }
+
+
 def _described(
     calibrator: Calibrator, logits: Floats, labels: Integers, measure: bool
 ) -> Calibrator:
@@ -265,17 +297,7 @@ def _described(
         after = calibrator.predict_float64(logits)
         confidences = after.max(axis=1)
         error = calibration_error(confidences, after.argmax(axis=1) == labels)
-        measurements = {
-            "before": evaluate(labels, logits=logits, level=0.95),
-            "after": evaluate(labels, probabilities=after, level=0.95),
-        }
-        metrics = {
-            stage: {
-                name: MetricValue(estimate.value, estimate.low, estimate.high, estimate.floor)
-                for name, estimate in estimates.items()
-            }
-            for stage, estimates in measurements.items()
-        }
+        metrics = measure_metrics(logits, after, labels)
     elif logits.size <= _MAX_EXACT_SIZE:
         confidences = calibrator.predict_float64(logits).max(axis=1)
     else:

@@ -97,6 +97,7 @@ def decide(
     champion_nll: float,
     earlier: Sequence[Gain] = (),
     growth: float | None = None,
+    sample: str = "held-out folds",
 ) -> Decision:
     """Return whether the challenger is promoted.
 
@@ -109,6 +110,7 @@ def decide(
         champion, oldest first, on other rows.
     growth: the challenger's rows divided by the champion's, if both are of the same map and
         options.
+    sample: what the rows are, for the reason.
     """
     gains = [*earlier, gain][-MAX_POOLED:]
     pooled = pool(gains)
@@ -129,11 +131,11 @@ def decide(
     if rule == "more rows":
         reason = (
             f"{challenger} replaces {champion}: fitted to {growth:.3g} times the rows, and no "
-            f"worse by {margin:.2g} ({MARGIN:.0%} of the NLL): {gain} on held-out folds"
+            f"worse by {margin:.2g} ({MARGIN:.0%} of the NLL): {gain} on {sample}"
         )
     else:
         verb = "beats" if rule else "does not beat"
-        reason = f"{challenger} {verb} {champion}: {_evidence(gain, THRESHOLD)} on held-out folds"
+        reason = f"{challenger} {verb} {champion}: {_evidence(gain, THRESHOLD)} on {sample}"
     if not is_pooled:
         return Decision(rule, None, reason)
     if rule in (None, "pooled gain"):

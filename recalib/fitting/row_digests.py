@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 
 from recalib.arrays import Floats
 
-__all__ = ["Digests", "decode_digests", "encode_digests", "row_digests"]
+__all__ = ["DIGEST_BYTES", "Digests", "decode_digests", "encode_digests", "row_digests"]
 
 Digests = NDArray[np.uint64]
 
 #: Of a stored digest.
 _STORED = np.dtype("<u8")
+DIGEST_BYTES = _STORED.itemsize
 #: Numbers of a block of rows: 32 MB of float32.
 _BLOCK = 8_000_000
 
@@ -42,7 +43,7 @@ def row_digests(values: Floats) -> Digests:
             block = np.ascontiguousarray(values[start : start + step], "<f4")
         block = block + np.float32(0)  # −0 equals 0
         for row in block:
-            digests += hashlib.blake2b(row, digest_size=_STORED.itemsize).digest()
+            digests += hashlib.blake2b(row, digest_size=DIGEST_BYTES).digest()
     return decode_digests(bytes(digests))
 
 

@@ -59,6 +59,12 @@ class Datasets(Queries):
         row = self._connection.execute(_select(model).where(_TABLE.c.name == name)).one_or_none()
         return None if row is None else Dataset(model=model.name, **row._mapping)
 
+    def find_digest(self, model: Model, digest: str | None) -> Dataset | None:
+        """Return the first dataset with these bytes, or None."""
+        statement = _select(model).where(_TABLE.c.digest == digest).order_by(_TABLE.c.id).limit(1)
+        row = self._connection.execute(statement).one_or_none()
+        return None if row is None else Dataset(model=model.name, **row._mapping)
+
     def get(self, model: Model, name: str) -> Dataset:
         """Return the dataset, or raise `NotFoundError`."""
         dataset = self.find(model, name)

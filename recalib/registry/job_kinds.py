@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-__all__ = ["FIT", "MONITOR", "REFIT", "TRAIN"]
+__all__ = ["FIT", "MONITOR", "PUBLISH", "REFIT", "TRAIN"]
 
 FIT = "fit"
 MONITOR = "monitor"
+PUBLISH = "publish"
 REFIT = "refit"
 TRAIN = "train"

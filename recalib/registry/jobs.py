@@ -62,8 +62,15 @@ class Jobs(Queries):
         run_after_seconds: float = 0.0,
         max_attempts: int = 3,
         unique: str | None = None,
+        parameters: bytes | None = None,
+        row_digests: bytes | None = None,
     ) -> Job:
-        """Add a job; with `unique`, return the unfinished job of that key if there is one."""
+        """Add a job; with `unique`, return the unfinished job of that key if there is one.
+
+        Parameters
+        ----------
+        parameters, row_digests: a calibrator that the job publishes, see `Jobs.upload`.
+        """
         job_id = uuid4().hex
         statement = insert(_TABLE).values(
             id=job_id,
@@ -80,6 +87,8 @@ class Jobs(Queries):
             cancel_requested=False,
             created_at=now(),
             trace=current_traceparent(),
+            parameters=parameters,
+            row_digests=row_digests,
         )
         try:
             self._insert(statement, conflict=f"an unfinished job has the key {unique!r}")
@@ -99,6 +108,20 @@ class Jobs(Queries):
         if row is None:
             raise NotFoundError("job", job_id)
         return Job(**row._mapping)
+
+    def upload(self, job_id: str) -> tuple[bytes, bytes | None]:
+        """Return the parameter file that an unfinished job publishes, and the digests of its rows.
+
+        Raises
+        ------
+        NotFoundError: the job does not exist, has ended, or publishes no parameter file.
+        """
+        columns = select(_TABLE.c.parameters, _TABLE.c.row_digests).where(_TABLE.c.id == job_id)
+        row = self._connection.execute(columns).one_or_none()
+        if row is None or row.parameters is None:
+            raise NotFoundError("the parameter file of job", job_id)
+        digests = None if row.row_digests is None else bytes(row.row_digests)
+        return bytes(row.parameters), digests
 
     def page(
         self, model: Model | None, state: JobState | None, after: str | None, limit: int
@@ -182,6 +205,7 @@ class Jobs(Queries):
                 cancel_requested=True,
                 state=case((queued, "cancelled"), else_=_TABLE.c.state),
                 finished_at=case((queued, now()), else_=null()),
+                **{name: case((queued, null()), else_=_TABLE.c[name]) for name in _UPLOAD},
             )
         )
         return self.get(job_id)
@@ -274,6 +298,7 @@ class Jobs(Queries):
             state=case((requested, "cancelled"), else_="queued"),
             finished_at=case((requested, now()), else_=null()),
             lease_expires=None,
+            **{name: case((requested, null()), else_=_TABLE.c[name]) for name in _UPLOAD},
             **values,
         )
 
@@ -314,7 +339,13 @@ class Jobs(Queries):
         return None if row is None else Job(**row._mapping)
 
 
-_FINISHED: dict[str, Any] = {"finished_at": now(), "lease_expires": None}
+#: Columns of the upload, which a job does not keep after its end.
+_UPLOAD = ("parameters", "row_digests")
+_FINISHED: dict[str, Any] = {
+    "finished_at": now(),
+    "lease_expires": None,
+    **dict.fromkeys(_UPLOAD),
+}
 
 _SELECT: Select[Any] = select(
     _TABLE.c.id,

@@ -125,6 +125,9 @@ jobs = Table(
     Column("finished_at", Double),
     # The `traceparent` of the request that created the job, if it was traced.
     Column("trace", String(64)),
+    # A calibrator that the job publishes, and the digests of its rows; null when the job has ended.
+    Column("parameters", LargeBinary),
+    Column("row_digests", LargeBinary),
     CheckConstraint(
         "state IN ('queued', 'running', 'succeeded', 'failed', 'cancelled')", name="state"
     ),

@@ -194,7 +194,7 @@ class Settings(BaseSettings):
     max_json_bytes: int = Field(
         4 * _MIB,
         gt=0,
-        description="Largest JSON body of a request with logits or labels, in bytes.",
+        description="Largest JSON body of a request with logits, labels or parameters, in bytes.",
     )
     max_bodies_bytes: int = Field(
         128 * _MIB,

@@ -11,7 +11,7 @@ from recalib import calibrator as calibrators
 from recalib.errors import InputError
 from recalib.fitting.fit import resolve_fit
 from recalib.registry import Model, Registry, Transaction
-from recalib.registry.job_kinds import FIT
+from recalib.registry.job_kinds import FIT, PUBLISH
 from recalib.registry.resource_names import check_alias
 from service.access.authenticator import current_principal
 from service.calibrators.schemas import (
@@ -24,6 +24,7 @@ from service.calibrators.schemas import (
     CalibratorCreate,
     CalibratorPage,
 )
+from service.calibrators.upload import Upload, check_upload
 from service.idempotency import run_once
 from service.pagination import decode_cursor, next_cursor
 from service.schemas.job import Job
@@ -40,22 +41,34 @@ __all__ = [
     "list_aliases",
     "list_calibrators",
     "request_fit",
+    "request_publication",
     "set_alias",
 ]
 
+_UPLOAD_FIELDS = ("parameters", "row_digests")
 
-def create_calibrator(tx: Transaction, model: str, fit: CalibratorCreate, key: str | None) -> Job:
-    """Enqueue a fit job.
+
+def create_calibrator(
+    registry: Registry, model: str, request: CalibratorCreate, key: str | None
+) -> Job:
+    """Enqueue a fit, or the publication of an uploaded calibrator.
+
+    The reader process checks a parameter file before this returns.
 
     Raises
     ------
-    InputError: an unknown map, objective or option.
+    InputError: an unknown map, objective or option, or a parameter file that is refused.
     NotFoundError: no such model or data set.
     ConflictError: `key` was used with another request.
     """
-    owner = tx.models.get(model)
-    scope = f"create_calibrator {model}"
-    return run_once(tx, key, scope, fit, 202, Job, lambda: request_fit(tx, owner, fit))
+    act = request_fit
+    if request.parameters is not None:
+        with registry.reading() as tx:
+            act = partial(request_publication, upload=check_upload(tx.models.get(model), request))
+    with registry.transaction() as tx:
+        owner = tx.models.get(model)
+        scope = f"create_calibrator {model}"
+        return run_once(tx, key, scope, request, 202, Job, lambda: act(tx, owner, request))
 
 
 def request_fit(tx: Transaction, model: Model, fit: CalibratorCreate) -> Job:
@@ -63,13 +76,37 @@ def request_fit(tx: Transaction, model: Model, fit: CalibratorCreate) -> Job:
 
     Raises
     ------
-    InputError: an unknown map, objective or option.
+    InputError: an unknown map, objective or option, or no data set.
     NotFoundError: the data set does not exist.
     """
+    if fit.dataset is None:
+        accepted = "the name of a data set to fit on, or the `parameters` of a calibrator"
+        raise InputError("dataset", found="none", accepted=accepted)
+    if fit.row_digests is not None:
+        raise InputError("row_digests", found="no `parameters`", accepted="both, or neither")
     resolve_fit(fit.map, fit.objective, fit.options)
     tx.datasets.get(model, fit.dataset)
-    job = tx.jobs.enqueue(FIT, {"model": model.name, **fit.model_dump()}, model=model)
+    fields = fit.model_dump(exclude=set(_UPLOAD_FIELDS))
+    job = tx.jobs.enqueue(FIT, {"model": model.name, **fields}, model=model)
     detail = f"{fit.map} by {fit.objective} on {fit.dataset}"
+    tx.audit.record(current_principal().name, "create_calibrator", model.name, job.id, detail)
+    return Job.of(job)
+
+
+def request_publication(
+    tx: Transaction, model: Model, request: CalibratorCreate, upload: Upload
+) -> Job:
+    """Enqueue the publication of an uploaded calibrator; `NotFoundError` without its data set."""
+    if request.dataset is not None:
+        tx.datasets.get(model, request.dataset)
+    job = tx.jobs.enqueue(
+        PUBLISH,
+        {"model": model.name, "dataset": request.dataset, "promote": request.promote},
+        model=model,
+        parameters=upload.parameters,
+        row_digests=upload.row_digests,
+    )
+    detail = f"uploaded {upload.map}, sha256 {upload.digest}"
     tx.audit.record(current_principal().name, "create_calibrator", model.name, job.id, detail)
     return Job.of(job)
 

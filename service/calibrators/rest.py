@@ -50,9 +50,11 @@ def create_calibrator(
     state: StateDependency,
     idempotency_key: IdempotencyKey = None,
 ) -> Job:
-    """Fit a calibrator: answers with the job, whose `result` will name the version."""
-    with state.registry.transaction() as tx:
-        return handlers.create_calibrator(tx, model, body, idempotency_key)
+    """Fit a calibrator, or publish an uploaded one.
+
+    Answers with the job, whose `result` will name the version.
+    """
+    return handlers.create_calibrator(state.registry, model, body, idempotency_key)
 
 
 @router.get("/calibrators", responses=problems(404, 422), operation_id="list_calibrators")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -36,17 +37,22 @@ class Calibrators:
         self._state = state
 
     def create_calibrator(self, request: pb.CreateCalibratorRequest, context: Context) -> pb.Job:
-        """Enqueue a fit job. Fields that are not set have the defaults of REST."""
-        texts = {"dataset": request.dataset, "map": request.map, "objective": request.objective}
+        """Enqueue a fit or a publication. Fields that are not set have the defaults of REST."""
         promote = enum_value("promote", pb.Promote.DESCRIPTOR, request.promote)
-        fit = CalibratorCreate(
-            **{name: text for name, text in texts.items() if text or name == "dataset"},
-            options=struct_to_dict(request.options),
-            promote=_PROMOTE[promote],
+        fields = {
+            "dataset": request.dataset,
+            "map": request.map,
+            "objective": request.objective,
+            "options": struct_to_dict(request.options),
+            "parameters": base64.b64encode(request.parameters),
+            "row_digests": base64.b64encode(request.row_digests),
+        }
+        create = CalibratorCreate(
+            **{name: value for name, value in fields.items() if value}, promote=_PROMOTE[promote]
         )
         key = idempotency_key(context)
-        with self._state.registry.transaction() as tx:
-            return to_message(pb.Job, handlers.create_calibrator(tx, request.model, fit, key))
+        registry = self._state.registry
+        return to_message(pb.Job, handlers.create_calibrator(registry, request.model, create, key))
 
     def get_calibrator(self, request: pb.GetCalibratorRequest, context: Context) -> pb.Calibrator:
         """Return a calibrator's card."""

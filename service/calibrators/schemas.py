@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Base64Bytes, BaseModel, ConfigDict, Field
 
 from recalib import registry
 from recalib.fitting.auto import AUTO
@@ -27,11 +27,18 @@ __all__ = [
 
 
 class CalibratorCreate(BaseModel):
-    """A request to fit a calibrator."""
+    """A request to fit a calibrator, or to publish one that was fitted elsewhere."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={"anyOf": [{"required": ["dataset"]}, {"required": ["parameters"]}]},
+    )
 
-    dataset: Text = Field(description="Name of an uploaded data set of this model.")
+    dataset: Text | None = Field(
+        None,
+        description="Name of an uploaded data set of this model: to fit on; with `parameters`, to "
+        "compare on.",
+    )
     map: Annotated[Text, Documented({"enum": [*MAPS, AUTO]})] = Field(
         "temperature",
         description="The post-hoc map to fit; `auto` selects the map by cross-validation.",
@@ -45,6 +52,17 @@ class CalibratorCreate(BaseModel):
         description="Whether the new version becomes the champion: always, never, or if its "
         "cross-validated NLL beats the champion's (the NLL of the classifier if there is none) by "
         "more than the threshold in the job's result, in standard errors.",
+    )
+    parameters: Base64Bytes | None = Field(
+        None,
+        description="A `.calib` file in base64, to publish it as a version, without `map`, "
+        "`objective` and `options`. The metrics of its card are shown as claims.",
+    )
+    row_digests: Base64Bytes | None = Field(
+        None,
+        description="Digests of the rows that the file was fitted on, 8 bytes each, in base64; see "
+        "`recalib.fitting.row_digests`. Without them, the rows are those of the model's data set "
+        "with the digest in the card, if there is one.",
     )
 
 

@@ -12,10 +12,10 @@ from recalib.errors import ExistsError, InputError
 from recalib.files import MEDIA_TYPES
 from recalib.registry import BlobWriter, Model, Registry, Transaction, check_name
 from service.access.authenticator import current_principal
-from service.datasets.reader_process import reader_process
 from service.datasets.schemas import Dataset, DatasetPage
 from service.datasets.survey import DatasetSummary, survey_url
 from service.pagination import decode_cursor, next_cursor
+from service.reader_process import reader_process
 
 __all__ = [
     "get_dataset",

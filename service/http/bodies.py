@@ -25,6 +25,7 @@ _MAX_DOCUMENT_BYTES = 2**20
 #: Last part of the paths of routes with large bodies, and what carries more than JSON may.
 _BATCHES = {
     "calibrate": "; application/x-npy or an Arrow stream for more",
+    "calibrators": "; gRPC for more",
     "infer": "; the binary tensor data extension for more",
     "labels": "; several requests for more",
     "observations": "; several requests for more",

@@ -35,7 +35,7 @@ _DESCRIPTIONS = {
     406: "No available response format matches `Accept`; `errors` lists the available ones.",
     409: "The request conflicts with the current state.",
     413: "The request exceeds a size limit, which `errors` states. JSON has at most 1 MiB, with "
-    "logits or labels at most `RECALIB_MAX_JSON_BYTES`.",
+    "logits, labels or parameters at most `RECALIB_MAX_JSON_BYTES`.",
     415: "Unsupported content type; `errors` lists the supported ones.",
     421: "A server without keys accepts only loopback names and `RECALIB_ALLOWED_HOSTS` in `Host`.",
     422: "Invalid input; `errors` says where, what was found and what is accepted.",

@@ -24,6 +24,16 @@ COMMANDS = {
         "--json",
     ],
     "export": ["calibrator", "--output", "-o", "--json"],
+    "publish": [
+        "calibrator",
+        "--server",
+        "--model",
+        "--dataset",
+        "--fitted-on",
+        "--promote",
+        "--json",
+    ],
+    "pull": ["--server", "--model", "--output", "-o", "--version", "--json"],
     "evaluate": [
         "data",
         "--calibrator",

@@ -9,7 +9,7 @@ from typing import Any
 
 from recalib.files import open_data
 from recalib.replay.log import Log
-from service.datasets.reader_process import reader_process
+from service.reader_process import reader_process
 
 __all__ = ["call_in_child", "read_chunks", "read_log"]
 

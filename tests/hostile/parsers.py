@@ -32,6 +32,7 @@ from recalib.maps import MAPS
 from recalib.options import configure
 from recalib.prediction_ids import Predictions, SigningKey, mint, read_ids
 from recalib.recipe import read_recipe
+from service.calibrators.parameter_file import check_parameter_file
 from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
 from service.grpc.generated.recalib.v2wire import inference_pb2 as v2
 from service.http import bodies
@@ -106,6 +107,15 @@ def _parameter_file(content: bytes) -> object:
     # Parameters can be any numbers, so the result need not be a distribution.
     with np.errstate(all="ignore"):
         return calibrator.predict(np.zeros((2, classes)))
+
+
+def _uploaded_calibrator(content: bytes) -> object:
+    with np.errstate(all="ignore"):
+        calibrator = check_parameter_file(content, 4, None)
+        probabilities = calibrator.predict(np.zeros((2, 4)))
+    assert np.isfinite(probabilities).all()
+    assert not calibrator.card.metrics
+    return calibrator
 
 
 def _calibrator(name: str, classes: int = 4) -> bytes:
@@ -265,6 +275,10 @@ PARSERS: dict[str, Parser] = {
     "calib": Parser(
         _parameter_file,
         tuple(_calibrator(name) for name in ("temperature", "matrix", "vector", "dirichlet")),
+    ),
+    "uploaded calib": Parser(
+        _uploaded_calibrator,
+        tuple(_calibrator(name) for name in ("temperature", "matrix", "intra_order_preserving")),
     ),
     # pyarrow can end the process that reads a damaged footer.
     "parquet": Parser(

@@ -16,8 +16,10 @@ from numpy.typing import NDArray
 
 import recalib
 from recalib.calibrator import Calibrator
+from recalib.fitting.row_digests import encode_digests, row_digests
 from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
 from service.grpc.rpc import method_name
+from tests.fitting.conftest import draw
 from tests.service.conftest import Service, npz
 from tests.service.documented import operations
 from tests.service.stubs import OWN, Rpc, refused, violations
@@ -178,6 +180,21 @@ def test_promotion_and_rollback(ready: Service, rpc: Rpc, data) -> None:
     assert not history[2].HasField("from_version")
     assert history[0].reason == "back"
     assert "beats identity" in history[2].reason
+
+
+def test_local_fit_becomes_a_version(ready: Service, rpc: Rpc) -> None:
+    logits, labels = draw(900, 4, 2.0, seed=9)
+    local = recalib.fit(logits[:600], labels[:600], "vector")
+    rpc.datasets.upload_dataset(pieces(npz(logits[600:], labels[600:]), name="later"))
+    digests = encode_digests(row_digests(logits[:600]))
+    request = {"dataset": "later", "parameters": local.to_bytes(), "row_digests": digests}
+    result = fitted(rpc, ready, **request).result
+    assert (result["version"], result["comparison"]["rows"]) == (2, 300)
+    answer = rpc.calibration.calibrate(question(logits[:5], calibrator="2"))
+    np.testing.assert_allclose(array(answer), local.predict(logits[:5]), atol=1e-6)
+    refusal = pb.CreateCalibratorRequest(model="digits", parameters=b"hello")
+    error = refused(grpc.StatusCode.INVALID_ARGUMENT, rpc.calibrators.create_calibrator, refusal)
+    assert set(violations(error)) == {"parameters"}
 
 
 def test_calibrator_is_selected_by_version_or_alias(ready: Service, rpc: Rpc, data) -> None:

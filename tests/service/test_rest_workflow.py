@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import io
 
@@ -12,6 +13,8 @@ import scipy.special
 
 import recalib
 from recalib.calibrator import Calibrator
+from recalib.fitting.row_digests import encode_digests, row_digests
+from tests.fitting.conftest import draw
 from tests.service.conftest import NPY, Service, npy, npz
 
 pytestmark = pytest.mark.sqlite_only
@@ -122,6 +125,26 @@ def test_promotion_and_rollback(ready: Service, data) -> None:
     ]
     assert history[0]["reason"] == "back"
     assert "beats identity" in history[2]["reason"]
+
+
+def test_local_fit_becomes_a_version(ready: Service) -> None:
+    """With a data set of rows that nobody has fitted on, it is compared with the champion."""
+    logits, labels = draw(900, 4, 2.0, seed=9)
+    local = recalib.fit(logits[:600], labels[:600], "vector")
+    ready.upload(npz(logits[600:], labels[600:]), name="later")
+    digests = encode_digests(row_digests(logits[:600]))
+    body = {name: base64.b64encode(content).decode() for name, content in
+            (("parameters", local.to_bytes()), ("row_digests", digests))}  # fmt: skip
+    url, body = "/v1/models/digits/calibrators", {**body, "dataset": "later"}
+    answer = ready.client.post(url, json=body, headers={"Idempotency-Key": "once"})
+    assert answer.status_code == 202, answer.text
+    again = ready.client.post(url, json=body, headers={"Idempotency-Key": "once"})
+    assert again.json() == answer.json()
+    ready.work()
+    result = ready.client.get(f"/v1/jobs/{answer.json()['id']}").json()["result"]
+    assert (result["version"], result["comparison"]["rows"]) == (2, 300)
+    calibrated = ready.calibrate(logits[:5], calibrator="2").json()["probabilities"]
+    np.testing.assert_allclose(calibrated, local.predict(logits[:5]), atol=1e-6)
 
 
 def test_calibrator_is_selected_by_version_or_alias(ready: Service, data) -> None:

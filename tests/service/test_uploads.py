@@ -20,8 +20,8 @@ import psutil
 import pytest
 
 from recalib.errors import InputError, UnavailableError
-from service.datasets.reader_process import ReaderProcess
 from service.datasets.survey import survey, survey_url
+from service.reader_process import ReaderProcess
 from tests.files.examples import WRITERS, Writer, example, write_npz, write_parquet_columns
 
 LOGITS, LABELS = example()

@@ -1,0 +1,66 @@
+"""`recalib publish`: publish a calibrator on a server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from recalib.cli.arguments import CalibratorFile, JsonOutput, ServerUrl
+from recalib.terminal import metrics_table, print_json, progress, say, warn
+
+__all__ = ["publish"]
+
+_PROMOTE: dict[str, Any] = {"if-better": "if_better", "always": True, "never": False}
+
+
+def publish(
+    calibrator: CalibratorFile,
+    server: ServerUrl,
+    model: Annotated[str, typer.Option(help="The model's name on the server.", show_default=False)],
+    dataset: Annotated[
+        str | None,
+        typer.Option(help="A data set of the model, to compare with the champion on."),
+    ] = None,
+    fitted_on: Annotated[
+        Path | None,
+        typer.Option(
+            help="The file of the fit. Digests of its rows are sent, so that they are not compared."
+        ),
+    ] = None,
+    promote: Annotated[
+        Literal["if-better", "always", "never"],
+        typer.Option(help="Whether the version becomes the champion."),
+    ] = "if-better",
+    json_output: JsonOutput = False,
+) -> None:
+    """Publish a calibrator on a server.
+
+    It becomes the next version of the model. The metrics of its card are shown as claims; the
+    server compares it with the champion on rows that neither was fitted on.
+    """
+    from recalib.card import Card
+    from recalib.client import Client
+    from recalib.decoding import converted
+
+    with Client(server) as client, progress("publish", quiet=json_output) as update:
+        queued_job = client.publish(
+            model, calibrator, dataset, fitted_on=fitted_on, promote=_PROMOTE[promote]
+        )
+        job = client.wait(queued_job, progress=lambda _, text: update(text))
+        result = job.result or {}
+        card = converted(client.get_calibrator(model, result["version"]).card, Card)
+    if json_output:
+        print_json({**result, "job": job.id, "card": card.to_dict()})
+        return
+    for message in result["warnings"]:
+        warn(message)
+    claimed = {} if card.claimed is None else card.claimed.metrics.get("after", {})
+    if claimed:
+        say(metrics_table({"claimed": claimed}, "metrics that the card claims"))
+    if card.metrics and card.selection is not None:
+        title = f"measured on {card.selection.rows} rows of {card.selection.dataset}"
+        say(metrics_table(card.metrics, title))
+    state = "is the champion" if result["promoted"] else "is not the champion"
+    say(f"version {result['version']} of {model} {state}: {result['reason']}")

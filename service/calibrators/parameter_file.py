@@ -1,0 +1,116 @@
+"""Check an uploaded parameter file. Runs in the reader process."""
+
+from __future__ import annotations
+
+import base64
+from datetime import datetime
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from recalib.calibrator import Calibrator
+from recalib.card import Card, Claims
+from recalib.errors import CorruptError, InputError
+from recalib.fitting.fit import candidate_of
+from recalib.options import options_of
+
+__all__ = ["check_parameter_file", "read_parameter_file"]
+
+#: The longest card in bytes, besides the names of classes. A page of versions has 1,000 cards.
+_MAX_CARD_BYTES = 2**16
+_ACCEPTED = "a .calib file, as `recalib fit` writes it"
+#: Rows of the probe, and the largest deviation of a sum of probabilities from 1.
+_PROBE_ROWS, _TOLERANCE = 8, 1e-3
+
+
+def read_parameter_file(content: str, classes: int, labels: list[str] | None) -> dict[str, Any]:
+    """Return `check_parameter_file` in base64, with its map and its rows; `content` is base64."""
+    names = None if labels is None else tuple(labels)
+    calibrator = check_parameter_file(base64.b64decode(content), classes, names)
+    parameters = base64.b64encode(calibrator.to_bytes()).decode()
+    card = calibrator.card
+    return {"parameters": parameters, "map": card.map, "rows": card.data.rows}
+
+
+def check_parameter_file(
+    content: bytes, classes: int, labels: tuple[str, ...] | None
+) -> Calibrator:
+    """Return the calibrator in a file, with the metrics of its card as claims.
+
+    It is applied to a few rows, in float64 and in float32: legal parameters can be so large that
+    the result overflows.
+
+    Parameters
+    ----------
+    classes, labels: those of the model.
+
+    Raises
+    ------
+    InputError: the file is damaged, is of another number of classes or of other class names, has an
+        unknown map, objective or option, a card that is too long, or parameters that overflow.
+    """
+    try:
+        calibrator = Calibrator.from_bytes(content)
+    except CorruptError as error:
+        raise _refused(str(error)[:300]) from None
+    card = calibrator.card
+    if card.classes != classes:
+        raise _refused(f"a card of {card.classes} classes", f"{classes}, as the model has")
+    if card.labels is not None and labels is not None and card.labels != labels:
+        raise _refused("a card with other names of classes", "those of the model, in its order")
+    claimed = Calibrator(calibrator.parameters, _claimed(card, labels))
+    _probe(claimed)
+    return claimed
+
+
+def _claimed(card: Card, labels: tuple[str, ...] | None) -> Card:
+    """Return the card with what the server has not measured as claims."""
+    try:
+        candidate = candidate_of(card)
+        datetime.fromisoformat(card.created_at)
+    except InputError as error:
+        raise _refused(f"a card with {error.field} {error.found}"[:300], error.accepted) from None
+    except ValueError:
+        raise _refused(f"a card with created_at {card.created_at[:80]!r}", "ISO 8601") from None
+    if card.data.rows < 1:
+        raise _refused(f"a card with data.rows {card.data.rows}", "at least 1")
+    own = msgspec.structs.replace(card, labels=None)
+    if len(own.to_json()) > _MAX_CARD_BYTES:
+        found = f"a card of {len(own.to_json())} bytes"
+        raise _refused(found, f"at most {_MAX_CARD_BYTES}, besides the names of classes")
+    return msgspec.structs.replace(
+        own,
+        options=options_of(candidate.map),
+        objective_options=options_of(candidate.objective),
+        labels=labels,
+        claimed=Claims(card.metrics, card.calibration_error, card.choice),
+        metrics={},
+        calibration_error=None,
+        choice=None,
+        # The baseline of monitoring, which the server measures.
+        confidences=None,
+        selection=None,
+    )
+
+
+def _probe(calibrator: Calibrator) -> None:
+    """Raise `InputError` unless the results for a few rows are distributions."""
+    shape = _PROBE_ROWS, calibrator.card.classes
+    logits = np.random.default_rng(0).normal(0, 5, shape).astype(np.float32)
+    logits -= np.log(np.exp(logits).sum(axis=1, keepdims=True))  # legal as log-probabilities too
+    calibrator.configure_session(1)
+    feed = {"logits": logits}
+    with np.errstate(all="ignore"):
+        results = (
+            calibrator.predict_float64(logits),
+            calibrator.session.run(("probabilities",), feed)[0],
+        )
+    for probabilities in results:
+        sums = probabilities.sum(axis=1, dtype=np.float64)
+        if not (np.isfinite(sums).all() and np.abs(sums - 1).max() <= _TOLERANCE):
+            raise _refused(f"parameters of {calibrator.card.map} that overflow")
+
+
+def _refused(found: str, accepted: str = _ACCEPTED) -> InputError:
+    return InputError("parameters", found=found, accepted=accepted)

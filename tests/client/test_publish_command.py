@@ -1,0 +1,88 @@
+"""`recalib publish` and `recalib pull`: a calibrator goes to a server and comes back."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from recalib.client import Client
+from tests.cli.conftest import cli
+from tests.cli.running import Cli
+from tests.end_to_end.programs import Server
+from tests.files.examples import write_npz
+from tests.fitting.conftest import draw
+
+__all__ = ["cli"]
+
+_LOGITS, _LABELS = draw(900, 4, 2.0, seed=9)
+
+
+@pytest.fixture
+def model(cli: Cli, server: Server, name: str) -> str:
+    """A model without a champion, and a data set of rows that the local fit has not seen."""
+    cli.write("local.npz", write_npz(_LOGITS[:600], _LABELS[:600]))
+    with Client(server.url) as client:
+        client.create_model(name, 4)
+        client.upload_dataset(name, "later", _LOGITS[600:], _LABELS[600:], progress=False)
+    return name
+
+
+def test_local_fit_is_published_and_pulled(cli: Cli, server: Server, model: str) -> None:
+    cli("fit", "local.npz", "-o", "local.calib")
+    there = ("--server", server.url, "--model", model)
+    result = cli("publish", "local.calib", *there, "--dataset", "later")
+    assert (result.status, result.err) == (0, "")
+    assert "metrics that the card claims" in result.out
+    expected = (
+        f"version 1 of {model} is not the champion: temperature is not compared with identity"
+    )
+    assert expected in result.out
+    assert "--fitted-on FILE" in result.out
+
+    fitted_on = ("--dataset", "later", "--fitted-on", "local.npz")
+    result = cli("publish", "local.calib", *there, *fitted_on)
+    assert (result.status, result.err) == (0, "")
+    assert "measured on 300 rows of later" in result.out
+    assert f"version 2 of {model} is the champion: temperature beats identity" in result.out
+
+    assert cli("pull", *there, "-o", "back.calib").out == (
+        f"saved version 2 of {model} to back.calib\n"
+    )
+    cli("apply", "local.calib", "local.npz", "-o", "here.npz")
+    cli("apply", "back.calib", "local.npz", "-o", "back.npz")
+    np.testing.assert_array_equal(cli.probabilities("here.npz"), cli.probabilities("back.npz"))
+    result = cli("pull", *there, "--version", "1", "-o", "1.onnx", "--json")
+    assert result.json == {"output": "1.onnx", "model": model, "version": 1}
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (("--fitted-on", "val.npz"), "fitted_on: found sha256"),
+        (("--dataset", "absent"), "dataset 'absent' does not exist"),
+        (("--model", "absent"), "model 'absent' does not exist"),
+    ],
+)
+def test_impossible_publications_are_one_line(
+    cli: Cli, server: Server, model: str, more: tuple[str, ...], message: str
+) -> None:
+    cli("fit", "local.npz", "-o", "local.calib")
+    result = cli("publish", "local.calib", "--server", server.url, "--model", model, *more)
+    assert (result.status, result.out, result.err.count("\n")) == (2, "", 1)
+    assert result.err.startswith(f"error: {message}")
+
+
+def test_arrays_are_published_from_python(server: Server, name: str) -> None:
+    """The digests are those of the array of the fit, of any float dtype."""
+    import recalib
+
+    logits = _LOGITS.astype(np.float32)
+    calibrator = recalib.fit(logits[:600].astype(np.float64), _LABELS[:600])
+    with Client(server.url) as client:
+        client.create_model(name, 4)
+        client.upload_dataset(name, "all", logits, _LABELS, progress=False)
+        queued = client.publish(name, calibrator, "all", fitted_on=logits[:600])
+        result = client.wait(queued, progress=False).result
+    assert result is not None
+    assert result["promoted"]
+    assert result["comparison"]["rows"] == 300

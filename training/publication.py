@@ -1,0 +1,112 @@
+"""Publish a version that was compared with the champion."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from recalib.calibrator import Calibrator
+from recalib.card import Selection
+from recalib.errors import ConflictError
+from recalib.fitting.validation_error import validation_warnings
+from recalib.registry import ExpectedVersion, Model
+from training.champion_comparison import Champion, find_champion
+from training.worker import JobContext
+
+__all__ = ["publish"]
+
+_CHAMPION = "champion"
+#: Attempts to compare with a champion that changes meanwhile; each can be a cross-validation.
+_MAX_COMPARISONS = 5
+
+
+def publish(
+    context: JobContext,
+    model: Model,
+    compare: Callable[[Champion], Calibrator],
+    *,
+    promote: bool | str,
+    dataset_name: str | None,
+    row_digests: bytes | None = None,
+) -> None:
+    """Compare a calibrator with the champion, publish it and finish the job.
+
+    The comparison is repeated if the champion changes meanwhile.
+
+    Parameters
+    ----------
+    compare: returns the calibrator, with the comparison in its card.
+    promote: whether the version becomes the champion: always, never or `if_better`.
+    dataset_name: the data set that it was fitted on, if there is one.
+    row_digests: of the rows that it was fitted on, if they are of no data set.
+
+    Raises
+    ------
+    ConflictError: the champion changed during each of several comparisons.
+    """
+    for attempt in range(_MAX_COMPARISONS):
+        champion = find_champion(context.registry, model)
+        calibrator = compare(champion)
+        try:
+            _publish(
+                context, model, calibrator, champion.expected, promote, dataset_name, row_digests
+            )
+            return
+        except ConflictError:
+            if attempt + 1 == _MAX_COMPARISONS:
+                raise
+
+
+def _publish(
+    context: JobContext,
+    model: Model,
+    calibrator: Calibrator,
+    expected: ExpectedVersion,
+    promote: bool | str,
+    dataset_name: str | None,
+    row_digests: bytes | None,
+) -> None:
+    """Publish the version, promote it and finish the job, atomically."""
+    context.progress(0.95, "publishing")
+    card, monitoring = calibrator.card, model.monitoring
+    selection = card.selection
+    assert selection is not None  # noqa: S101  (set by `compare`)
+    warnings = validation_warnings(
+        card, "this version", tolerance=monitoring.tolerance, objective=monitoring.objective
+    )
+    if_better = promote == "if_better"
+    is_promoted = selection.better if if_better else bool(promote)
+    reason = selection.reason if if_better else "as requested"
+    context.publish(
+        model,
+        dataset_name=dataset_name,
+        card=card.to_dict(),
+        parameters=calibrator.to_bytes(),
+        promote_alias=_CHAMPION if is_promoted else None,
+        reason=reason,
+        expected=expected if if_better else None,
+        result={
+            "promoted": is_promoted,
+            "reason": reason,
+            "map": card.map,
+            "warnings": warnings,
+            "comparison": _comparison(selection),
+        },
+        row_digests=row_digests,
+    )
+
+
+def _comparison(selection: Selection) -> dict[str, Any]:
+    """Return the gain over the champion and the thresholds, for the job's result."""
+    return {
+        "reference": selection.reference,
+        "reference_version": selection.reference_version,
+        "rows": selection.rows,
+        "gain": selection.reference_nll - selection.nll,
+        "standard_error": selection.standard_error,
+        "threshold": selection.threshold,
+        "pooled": msgspec.to_builtins(selection.pooled),
+        "rule": selection.rule,
+    }

@@ -1,0 +1,168 @@
+"""The publication job: compare an uploaded calibrator with the champion, and publish it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from recalib.calibrator import Calibrator
+from recalib.card import Selection
+from recalib.decoding import converted
+from recalib.drift.reference_histogram import reference_histogram
+from recalib.errors import InputError
+from recalib.fitting.cross_validation import compare_as_fitted
+from recalib.fitting.fit import measure_metrics
+from recalib.fitting.row_digests import Digests, decode_digests
+from recalib.registry import Dataset, Model, Registry
+from training.champion_comparison import MIN_UNSEEN, Champion, digests_of_champion
+from training.dataset_rows import DatasetRows, read_rows
+from training.publication import publish
+from training.worker import JobContext
+
+__all__ = ["run_publish"]
+
+
+class PublishRequest(msgspec.Struct, frozen=True):
+    """The payload of a publication job."""
+
+    model: str
+    #: The data set of the comparison.
+    dataset: str | None
+    promote: bool | str
+
+
+@dataclass(frozen=True, eq=False)
+class _Upload:
+    """An uploaded calibrator, and what is known of the rows that it was fitted on."""
+
+    calibrator: Calibrator
+    #: The digests that came with it.
+    sent_digests: bytes | None
+    #: The data set with the digest in the card.
+    dataset: Dataset | None
+    #: Of the rows; None if they are not known.
+    digests: Digests | None
+
+
+def run_publish(context: JobContext) -> None:
+    """Publish an uploaded calibrator in the transaction that finishes the job.
+
+    It is compared with the champion on the rows of a data set that neither was fitted on. Without
+    such rows, `if_better` does not promote it.
+    """
+    # 1. The request.
+    try:
+        request = converted(context.payload, PublishRequest)
+    except msgspec.ValidationError as error:
+        accepted = "the fields of a publication"
+        raise InputError("payload", found=str(error), accepted=accepted) from None
+    with context.registry.reading() as tx:
+        model = tx.models.get(request.model)
+        dataset = None if request.dataset is None else tx.datasets.get(model, request.dataset)
+
+    # 2. The calibrator, and the data set of the comparison.
+    context.progress(0.0, "reading")
+    upload = _read_upload(context, model)
+    rows = None if dataset is None else read_rows(context.registry, model, dataset)
+    context.check_cancelled()
+
+    # 3. Comparison with the champion, and publication.
+    def compare(champion: Champion) -> Calibrator:
+        context.progress(0.5, "comparing")
+        return _compare(context.registry, model, upload, champion, rows)
+
+    publish(
+        context,
+        model,
+        compare,
+        promote=request.promote,
+        dataset_name=None if upload.dataset is None else upload.dataset.name,
+        row_digests=upload.sent_digests,
+    )
+
+
+def _read_upload(context: JobContext, model: Model) -> _Upload:
+    with context.registry.reading() as tx:
+        content, sent = tx.jobs.upload(context.lease.job.id)
+        calibrator = Calibrator.from_bytes(content)
+        dataset = tx.datasets.find_digest(model, calibrator.card.data.digest)
+    if sent is not None:
+        return _Upload(calibrator, sent, None, decode_digests(sent))
+    if dataset is None or dataset.input != calibrator.card.input:
+        return _Upload(calibrator, None, None, None)
+    digests = read_rows(context.registry, model, dataset).digests
+    return _Upload(calibrator, None, dataset, digests)
+
+
+def _compare(
+    registry: Registry,
+    model: Model,
+    upload: _Upload,
+    champion: Champion,
+    rows: DatasetRows | None,
+) -> Calibrator:
+    """Return the calibrator with the comparison in its card, and what the rows measure."""
+    calibrator, reference = upload.calibrator, champion.calibrator
+    card = msgspec.structs.replace(calibrator.card, model=model.name)
+    unseen = _unseen_rows(registry, model, upload, champion, rows)
+    if rows is None or isinstance(unseen, str):
+        name = "identity" if reference is None else reference.card.map
+        selection = Selection(
+            folds=0, nll=0.0, reference=name, reference_nll=0.0, standard_error=0.0,
+            better=False, rows=0, reason=f"{card.map} is not compared with {name}: {unseen}",
+        )  # fmt: skip
+    else:
+        logits, labels = rows.logits[unseen], rows.labels[unseen]
+        selection = compare_as_fitted(calibrator, reference, logits, labels)
+        probabilities = calibrator.predict_float64(logits)
+        card = msgspec.structs.replace(
+            card,
+            metrics=measure_metrics(logits, probabilities, labels),
+            confidences=reference_histogram(probabilities.max(axis=1)),
+        )
+        selection = msgspec.structs.replace(selection, dataset=rows.dataset.name)
+    version = None if reference is None else champion.expected.version
+    selection = msgspec.structs.replace(selection, reference_version=version)
+    return Calibrator(calibrator.parameters, msgspec.structs.replace(card, selection=selection))
+
+
+def _unseen_rows(
+    registry: Registry,
+    model: Model,
+    upload: _Upload,
+    champion: Champion,
+    rows: DatasetRows | None,
+) -> NDArray[np.bool_] | str:
+    """Return which rows (N,) neither calibrator was fitted on, or why there is no comparison."""
+    if rows is None:
+        return "the request names no data set to compare on"
+    if upload.digests is None:
+        return (
+            "the rows that it was fitted on are not known; send their digests (`recalib publish "
+            "--fitted-on FILE`), or upload the file that it was fitted on as a data set"
+        )
+    name, kind = rows.dataset.name, upload.calibrator.card.input
+    if rows.dataset.input != kind:
+        return (
+            f"it was fitted on {kind}, and {name} has {rows.dataset.input}, in which its rows are "
+            "not recognised"
+        )
+    seen = np.isin(rows.digests, upload.digests)
+    fitted = "it was"
+    if champion.calibrator is not None:
+        digests = digests_of_champion(registry, model, champion, rows)
+        version = f"version {champion.expected.version}"
+        if digests is None:
+            return f"the rows that {version} was fitted on are not known"
+        seen |= np.isin(rows.digests, digests)
+        fitted = f"it or {version} was"
+    unseen = int(np.count_nonzero(~seen))
+    if unseen < MIN_UNSEEN:
+        return (
+            f"{fitted} fitted on all but {unseen:,} of the {len(seen):,} rows of {name}, and "
+            f"{MIN_UNSEEN} other rows are needed"
+        )
+    return ~seen
