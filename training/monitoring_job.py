@@ -130,8 +130,9 @@ def tidy(registry: Registry, model: Model) -> None:
     for version in range(1, model.latest_version + 1):
         with registry.transaction() as tx:  # short transactions
             read = through.get(version, matured)
-            tx.traffic.delete(model, version, min(now - _DELETE_AFTER, read))
-            tx.traffic.compact(model, version, min(now - _COMPACT_AFTER, read), _HOUR)
+            for counts in (tx.traffic, tx.class_traffic):
+                counts.delete(model, version, min(now - _DELETE_AFTER, read))
+                counts.compact(model, version, min(now - _COMPACT_AFTER, read), _HOUR)
     with registry.transaction() as tx:
         tx.monitors.delete_cohorts(model, now - _DELETE_AFTER)
         deleted = tx.captures.delete(model, now - model.monitoring.capture_seconds)

@@ -33,7 +33,7 @@ from recalib.registry.records import (
 )
 from recalib.registry.registry import Registry
 from recalib.registry.resource_names import check_name, is_name
-from recalib.registry.traffic import TrafficCount, merge_counts
+from recalib.registry.traffic import ClassTrafficCount, TrafficCount, merge_counts
 from recalib.registry.transaction import Transaction
 
 __all__ = [
@@ -46,6 +46,7 @@ __all__ = [
     "CalibratorVersion",
     "Candidate",
     "Capture",
+    "ClassTrafficCount",
     "CohortRow",
     "Dataset",
     "ExpectedVersion",

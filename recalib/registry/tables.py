@@ -35,6 +35,7 @@ __all__ = [
     "calibrators",
     "candidates",
     "captures",
+    "class_traffic",
     "cohorts",
     "datasets",
     "idempotency",
@@ -244,6 +245,21 @@ traffic = Table(
     # versions, which may run beside this one, only count predictions.
     Column("confidence_count", BigInteger, nullable=False, server_default="0"),
     Column("confidence_sum", Double, nullable=False, server_default="0"),
+    sqlite_with_rowid=False,
+)
+
+class_traffic = Table(
+    "class_traffic",
+    METADATA,
+    # No foreign keys, as above. One row per watched class that was predicted, and time bucket.
+    Column("model_id", _Key, primary_key=True, autoincrement=False),
+    Column("version", Integer, primary_key=True, autoincrement=False),
+    # Start of the bucket, in seconds since 1970.
+    Column("started_at", BigInteger, primary_key=True, autoincrement=False),
+    Column("predicted", Integer, primary_key=True, autoincrement=False),
+    Column("predictions", BigInteger, nullable=False),
+    # The sum of max(p, 1 - p) over their confidences p.
+    Column("max_error_sum", Double, nullable=False),
     sqlite_with_rowid=False,
 )
 

@@ -1,23 +1,21 @@
-"""Queries of the table `traffic`: predictions and sums of confidences by time, segment and bin."""
+"""Queries of the tables `traffic` and `class_traffic`: predictions by time and part of traffic."""
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
-from sqlalchemy import ARRAY, bindparam, delete, func, select
+from sqlalchemy import ARRAY, Column, ColumnElement, Table, bindparam, delete, func, select
 from sqlalchemy.dialects import postgresql, sqlite
 
 from recalib.registry import tables
 from recalib.registry.base import Queries
 from recalib.registry.records import Model
 
-__all__ = ["Traffic", "TrafficCount", "merge_counts"]
+__all__ = ["ClassTraffic", "ClassTrafficCount", "Traffic", "TrafficCount", "merge_counts"]
 
-_TABLE = tables.traffic
-_KEY = ["model_id", "version", "started_at", "segment", "bin"]
-_TOTALS = ["predictions", "confidence_count", "confidence_sum"]
-_COLUMNS = [*_KEY, *_TOTALS]
+_Row = TypeVar("_Row", "TrafficCount", "ClassTrafficCount")
 
 
 class TrafficCount(NamedTuple):
@@ -36,31 +34,52 @@ class TrafficCount(NamedTuple):
     confidence_sum: float = 0.0
 
     @property
-    def key(self) -> tuple[int, int, int, int, int]:
+    def key(self) -> tuple[int, ...]:
         """Model, version, time bucket, segment and bin."""
-        return self.model_id, self.version, self.started_at, self.segment, self.bin
+        return self[:5]
 
 
-def merge_counts(counts: Iterable[TrafficCount]) -> list[TrafficCount]:
+class ClassTrafficCount(NamedTuple):
+    """Predictions of one version, time bucket and predicted class, which is watched."""
+
+    model_id: int
+    version: int
+    #: Start of the bucket, in seconds since 1970.
+    started_at: int
+    predicted: int
+    predictions: int
+    #: Σ max(p, 1 − p) of the confidences p: the largest possible |Σ (correct − p)|.
+    max_error_sum: float
+
+    @property
+    def key(self) -> tuple[int, ...]:
+        """Model, version, time bucket and predicted class."""
+        return self[:4]
+
+
+def merge_counts(counts: Iterable[_Row]) -> list[_Row]:
     """Return one count for each key."""
-    totals: dict[tuple[int, ...], TrafficCount] = {}
+    totals: dict[tuple[int, ...], _Row] = {}
     for count in counts:
         before = totals.get(count.key)
-        if before is not None:
-            count = TrafficCount(
-                *count.key,
-                count.predictions + before.predictions,
-                count.confidence_count + before.confidence_count,
-                count.confidence_sum + before.confidence_sum,
-            )
-        totals[count.key] = count
+        totals[count.key] = count if before is None else _sum(before, count)
     return list(totals.values())
 
 
-class Traffic(Queries):
+def _sum(first: _Row, second: _Row) -> _Row:
+    """Return the sum of two counts with the same key."""
+    return type(first)._make(
+        [*first.key, *map(operator.add, first[len(first.key) :], second[len(first.key) :])]
+    )
+
+
+class _Counts(Queries, Generic[_Row]):
     """Counts; all server processes add to them."""
 
-    def add(self, counts: Iterable[TrafficCount]) -> None:
+    _table: Table
+    _row: type[_Row]
+
+    def add(self, counts: Iterable[_Row]) -> None:
         """Add to the stored counts; each key may occur once.
 
         The rows are sorted so that processes that add to the same buckets cannot deadlock.
@@ -70,42 +89,35 @@ class Traffic(Queries):
             return
         if self._connection.dialect.name == "sqlite":
             values = [row._asdict() for row in rows]
-            self._connection.execute(_add_on_conflict(sqlite.insert(_TABLE)), values)
+            self._connection.execute(self._add_on_conflict(sqlite.insert(self._table)), values)
             return
         # One array per column instead of thousands of parameters.
-        types = {name: ARRAY(_TABLE.c[name].type) for name in _COLUMNS}
+        types = {name: ARRAY(self._table.c[name].type) for name in self._row._fields}
         arrays = select(*(func.unnest(bindparam(name, type_=types[name])) for name in types))
-        statement = postgresql.insert(_TABLE).from_select(_COLUMNS, arrays)
+        statement = postgresql.insert(self._table).from_select(list(types), arrays)
         columns = zip(*rows, strict=True)
-        arrays_by_name = {
-            name: list(column) for name, column in zip(_COLUMNS, columns, strict=True)
-        }
-        self._connection.execute(_add_on_conflict(statement), arrays_by_name)
+        arrays_by_name = {name: list(column) for name, column in zip(types, columns, strict=True)}
+        self._connection.execute(self._add_on_conflict(statement), arrays_by_name)
 
-    def between(self, model: Model, version: int, start: float, end: float) -> list[TrafficCount]:
+    def between(self, model: Model, version: int, start: float, end: float) -> list[_Row]:
         """Return the counts of buckets that start from `start` until before `end`, by time."""
         rows = self._connection.execute(
-            select(*(_TABLE.c[name] for name in _COLUMNS))
+            select(*self._columns)
             .where(
-                _TABLE.c.model_id == model.id,
-                _TABLE.c.version == version,
-                _TABLE.c.started_at >= start,
-                _TABLE.c.started_at < end,
+                *self._of(model, version),
+                self._table.c.started_at >= start,
+                self._table.c.started_at < end,
             )
-            .order_by(*(_TABLE.c[name] for name in _KEY))
+            .order_by(*self._table.primary_key.columns)
         )
-        return [TrafficCount(*row) for row in rows]
+        return [self._row._make(row) for row in rows]
 
     def first(self, model: Model, version: int, since: float) -> int | None:
         """Return the start of the first bucket from `since` on, or None."""
         started_at: int | None = self._connection.scalar(
-            select(_TABLE.c.started_at)
-            .where(
-                _TABLE.c.model_id == model.id,
-                _TABLE.c.version == version,
-                _TABLE.c.started_at >= since,
-            )
-            .order_by(_TABLE.c.started_at)
+            select(self._table.c.started_at)
+            .where(*self._of(model, version), self._table.c.started_at >= since)
+            .order_by(self._table.c.started_at)
             .limit(1)
         )
         return started_at
@@ -115,16 +127,16 @@ class Traffic(Queries):
 
         If a process adds to an old bucket meanwhile, the bucket is merged at the next call.
         """
-        where = (
-            _TABLE.c.model_id == model.id,
-            _TABLE.c.version == version,
-            _TABLE.c.started_at < before - before % seconds,
-            _TABLE.c.started_at % seconds != 0,
-        )
         removed = self._connection.execute(
-            delete(_TABLE).where(*where).returning(*(_TABLE.c[name] for name in _COLUMNS))
+            delete(self._table)
+            .where(
+                *self._of(model, version),
+                self._table.c.started_at < before - before % seconds,
+                self._table.c.started_at % seconds != 0,
+            )
+            .returning(*self._columns)
         ).all()
-        counts = map(TrafficCount._make, removed)
+        counts = map(self._row._make, removed)
         self.add(
             merge_counts(
                 count._replace(started_at=count.started_at - count.started_at % seconds)
@@ -136,15 +148,34 @@ class Traffic(Queries):
     def delete(self, model: Model, version: int, before: float) -> int:
         """Delete buckets that started before `before`; return the number of rows."""
         result = self._connection.execute(
-            delete(_TABLE).where(
-                _TABLE.c.model_id == model.id,
-                _TABLE.c.version == version,
-                _TABLE.c.started_at < before,
-            )
+            delete(self._table).where(*self._of(model, version), self._table.c.started_at < before)
         )
         return int(result.rowcount)
 
+    @property
+    def _columns(self) -> list[Column[Any]]:
+        return [self._table.c[name] for name in self._row._fields]
 
-def _add_on_conflict(statement: Any) -> Any:
-    totals = {name: _TABLE.c[name] + statement.excluded[name] for name in _TOTALS}
-    return statement.on_conflict_do_update(index_elements=_KEY, set_=totals)
+    def _of(self, model: Model, version: int) -> tuple[ColumnElement[bool], ...]:
+        return self._table.c.model_id == model.id, self._table.c.version == version
+
+    def _add_on_conflict(self, statement: Any) -> Any:
+        key = self._table.primary_key.columns.keys()
+        totals = {
+            column.name: column + statement.excluded[column.name]
+            for column in self._columns
+            if column.name not in key
+        }
+        return statement.on_conflict_do_update(index_elements=key, set_=totals)
+
+
+class Traffic(_Counts[TrafficCount]):
+    """Counts by segment and bin."""
+
+    _table, _row = tables.traffic, TrafficCount
+
+
+class ClassTraffic(_Counts[ClassTrafficCount]):
+    """Counts by predicted class."""
+
+    _table, _row = tables.class_traffic, ClassTrafficCount

@@ -20,7 +20,7 @@ from recalib.registry.labels import Labels
 from recalib.registry.models import Models
 from recalib.registry.monitors import Monitors
 from recalib.registry.signing_keys import SigningKeys
-from recalib.registry.traffic import Traffic
+from recalib.registry.traffic import ClassTraffic, Traffic
 
 __all__ = ["Transaction"]
 
@@ -43,6 +43,7 @@ class Transaction:
         self.audit = Audit(connection)
         self.signing_keys = SigningKeys(connection)
         self.traffic = Traffic(connection)
+        self.class_traffic = ClassTraffic(connection)
         self.monitors = Monitors(connection)
         self.captures = Captures(connection)
         self.candidates = Candidates(connection)

@@ -18,7 +18,14 @@ from recalib.drift.calibration_sums import bin_indices
 from recalib.drift.reference_histogram import reference_edges
 from recalib.errors import InputError
 from recalib.prediction_ids import Prediction, summarise_predictions
-from recalib.registry import Model, Registry, TrafficCount, merge_counts
+from recalib.registry import (
+    ClassTrafficCount,
+    Model,
+    Registry,
+    TrafficCount,
+    merge_counts,
+)
+from recalib.watched_classes import class_indices
 from service.access.authenticator import current_principal
 from service.calibration import check_logits
 from service.labels.handlers import class_reader, counts_of, note_labels, outcome_of
@@ -139,6 +146,7 @@ def _store(
             if before is None
         ]
         tx.traffic.add(_counts(loaded, new, bucket_seconds))
+        tx.class_traffic.add(_class_counts(model, new, bucket_seconds))
     return existing
 
 
@@ -242,4 +250,25 @@ def _counts(
             prediction.confidence,
         )
         for prediction, bin in zip(predictions, bins.tolist(), strict=True)
+    )
+
+
+def _class_counts(
+    model: Model, predictions: list[Prediction], bucket_seconds: int
+) -> list[ClassTrafficCount]:
+    """Return counts by time bucket and predicted class, of the watched classes."""
+    if not model.monitoring.classes:
+        return []
+    watched = set(class_indices(model.monitoring.classes, model.classes, model.labels))
+    return merge_counts(
+        ClassTrafficCount(
+            prediction.model,
+            prediction.version,
+            int(prediction.made_at // bucket_seconds) * bucket_seconds,
+            prediction.predicted,
+            1,
+            max(prediction.confidence, 1 - prediction.confidence),
+        )
+        for prediction in predictions
+        if prediction.predicted in watched
     )

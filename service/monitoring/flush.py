@@ -60,11 +60,12 @@ async def _flush_in_thread(state: State, older_than_seconds: float) -> None:
 def flush(registry: Registry, traffic: Traffic) -> bool:
     """Write counts and update the models' monitoring settings; return whether it succeeded."""
     counts = traffic.take()
-    if not counts:
+    if not counts.traffic:
         return True
     try:
         with registry.transaction() as tx:
-            tx.traffic.add(counts)
+            tx.traffic.add(counts.traffic)
+            tx.class_traffic.add(counts.classes)
     except RecalibError as error:
         log.warning("Traffic counts are written later: %s", error, extra={"action": "flush_failed"})
         lost_rows = traffic.give_back(counts)
@@ -80,7 +81,7 @@ def flush(registry: Registry, traffic: Traffic) -> bool:
         raise
     try:
         with registry.reading() as tx:
-            traffic.declare(tx.models.monitoring({count.model_id for count in counts}))
+            traffic.declare(tx.models.monitoring({count.model_id for count in counts.traffic}))
     except RecalibError:  # the earlier settings stay in use
         return False
     return True

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -19,10 +19,17 @@ from recalib.arrays import Floats
 from recalib.card import Card
 from recalib.drift.calibration_sums import bin_indices
 from recalib.drift.reference_histogram import reference_edges
-from recalib.registry import Model, MonitoringConfig, TrafficCount, merge_counts
+from recalib.registry import (
+    ClassTrafficCount,
+    Model,
+    MonitoringConfig,
+    TrafficCount,
+    merge_counts,
+)
+from recalib.watched_classes import class_indices
 from service.serving.logit_sampling import Captures
 
-__all__ = ["Stream", "Traffic"]
+__all__ = ["Counts", "Stream", "Traffic"]
 
 #: Probabilities of larger responses are reduced to confidences before they are buffered.
 _MAX_BUFFERED_SIZE = 256
@@ -31,19 +38,35 @@ _MAX_BUFFERED = 4096
 #: Counts kept while the registry is unavailable; a day of a busy service has fewer.
 _MAX_UNSENT = 1_000_000
 
-#: Numbers of predictions and sums of their confidences by bin, (2, B).
+#: Numbers of predictions and sums of their confidences by bin, (2, B), or of their largest
+#: possible errors by predicted class, (2, K).
 Totals = NDArray[np.float64]
+#: Rows of probabilities (N, K), confidences (N, 1), or predicted classes with confidences (N, 2).
+_Kind = Literal["probabilities", "confidences", "classes"]
+_Key = TypeVar("_Key")
+
+
+class Counts(NamedTuple):
+    """Traffic that the registry does not have yet; it has these of watched classes too."""
+
+    traffic: list[TrafficCount]
+    classes: list[ClassTrafficCount]
 
 
 class _ServingSettings:
     """Monitoring settings of a model that serving needs."""
 
-    def __init__(self, monitoring: MonitoringConfig) -> None:
-        self.declare(monitoring)
+    def __init__(self, model: Model) -> None:
+        self.count, self._labels = model.classes, model.labels
+        self.declare(model.monitoring)
 
     def declare(self, monitoring: MonitoringConfig) -> None:
         self.capture = monitoring.capture
         self.segments = {name: number for number, name in enumerate(monitoring.segments, 1)}
+        #: Indices of the watched classes.
+        self.classes: tuple[int, ...] = ()
+        if monitoring.classes:
+            self.classes = class_indices(monitoring.classes, self.count, self._labels)
 
 
 class Stream:
@@ -58,10 +81,11 @@ class Stream:
         self._settings = settings
         self._edges = edges
         self._lock = threading.Lock()
-        #: By segment, bucket, and whether they are confidences: arrays of a list have one width.
-        self._buffer: dict[tuple[int, int, bool], list[Floats]] = {}
+        #: By segment, bucket and kind of rows: arrays of a list have one width.
+        self._buffer: dict[tuple[int, int, _Kind], list[Floats]] = {}
         self._buffered = 0
         self._totals: dict[tuple[int, int], Totals] = {}
+        self._class_totals: dict[int, Totals] = {}
 
     def segment_of(self, name: str) -> int:
         """Return the number of a segment; 0 for an undeclared segment."""
@@ -79,10 +103,10 @@ class Stream:
         ----------
         probabilities: of the response, (N, K); must not change afterwards.
         """
-        large = probabilities.size > _MAX_BUFFERED_SIZE
-        if large:
-            probabilities = np.maximum.reduce(probabilities, axis=1, keepdims=True)
-        key = (segment, int(time.time() // self._traffic.bucket_seconds), large)
+        kind: _Kind = "probabilities"
+        if probabilities.size > _MAX_BUFFERED_SIZE:
+            kind, probabilities = self._reduce(probabilities)
+        key = (segment, int(time.time() // self._traffic.bucket_seconds), kind)
         with self._lock:
             buffer = self._buffer.get(key)
             if buffer is None:
@@ -93,25 +117,54 @@ class Stream:
             if self._buffered >= _MAX_BUFFERED:
                 self._fold()
 
-    def take(self) -> dict[tuple[int, int], Totals]:
-        """Remove and return totals (2, B) by segment and bucket."""
+    def take(self) -> tuple[dict[tuple[int, int], Totals], dict[tuple[int, int], Totals]]:
+        """Remove and return totals (2, B) by segment and bucket, and (2,) by class and bucket."""
         with self._lock:
             self._fold()
             totals, self._totals = self._totals, {}
-        return totals
+            class_totals, self._class_totals = self._class_totals, {}
+        watched = self._settings.classes
+        by_class = {
+            (index, bucket): values[:, index]
+            for bucket, values in class_totals.items()
+            for index in watched
+            if values[0, index]
+        }
+        return totals, by_class
+
+    def _reduce(self, probabilities: Floats) -> tuple[_Kind, Floats]:
+        """Return the confidences (N, 1), after the predicted classes (N, 2) if some are watched."""
+        if not self._settings.classes:
+            return "confidences", np.maximum.reduce(probabilities, axis=1, keepdims=True)
+        predicted = probabilities.argmax(axis=1)
+        confidences = probabilities[np.arange(len(predicted)), predicted]
+        return "classes", np.column_stack([predicted, confidences])
 
     def _fold(self) -> None:
         buffer, self._buffer, self._buffered = self._buffer, {}, 0
-        for (segment, bucket, _), batches in buffer.items():
+        for (segment, bucket, kind), batches in buffer.items():
             # One NumPy call for all batches: its overhead is that of thousands of rows.
-            confidences = np.concatenate(batches).max(axis=1)
-            where, bins = bin_indices(self._edges, confidences), len(self._edges) + 1
-            totals: Totals = np.array(
-                [np.bincount(where, minlength=bins), np.bincount(where, confidences, bins)],
-                np.float64,
-            )
-            before = self._totals.get((segment, bucket))
-            self._totals[segment, bucket] = totals if before is None else before + totals
+            rows = np.concatenate(batches)
+            if kind == "probabilities":
+                kind, rows = self._reduce(rows)
+            confidences = rows[:, -1].astype(np.float64)
+            bins = bin_indices(self._edges, confidences)
+            _add(self._totals, (segment, bucket), bins, confidences, len(self._edges) + 1)
+            if kind == "classes":
+                errors = np.maximum(confidences, 1 - confidences)
+                predicted = rows[:, 0].astype(np.intp)
+                _add(self._class_totals, bucket, predicted, errors, self._settings.count)
+
+
+def _add(
+    totals: dict[_Key, Totals], key: _Key, parts: NDArray[np.intp], values: Floats, count: int
+) -> None:
+    """Add the number and the sum of values (N,) of each part, a number below `count`."""
+    added: Totals = np.array(
+        [np.bincount(parts, minlength=count), np.bincount(parts, values, count)], np.float64
+    )
+    before = totals.get(key)
+    totals[key] = added if before is None else before + added
 
 
 class Traffic:
@@ -130,14 +183,14 @@ class Traffic:
         self._settings: WeakValueDictionary[int, _ServingSettings] = WeakValueDictionary()
         #: Streams with buffered data; they outlive their calibrators until `take`.
         self._streams: set[Stream] = set()
-        self._unsent: dict[tuple[int, ...], TrafficCount] = {}
+        self._unsent = Counts([], [])
 
     def stream(self, model: Model, version: int, card: Card) -> Stream:
         """Return the stream of a version."""
         with self._lock:
             settings = self._settings.get(model.id)
             if settings is None:
-                settings = self._settings[model.id] = _ServingSettings(model.monitoring)
+                settings = self._settings[model.id] = _ServingSettings(model)
         return Stream(self, settings, model.id, version, reference_edges(card))
 
     def note(self, stream: Stream) -> None:
@@ -152,33 +205,32 @@ class Traffic:
             if settings is not None:
                 settings.declare(monitoring)
 
-    def take(self) -> list[TrafficCount]:
+    def take(self) -> Counts:
         """Remove and return all counts; a caller that cannot write them calls `give_back`."""
         with self._lock:
             streams, self._streams = self._streams, set()
-            counted, self._unsent = list(self._unsent.values()), {}
+            (traffic, classes), self._unsent = self._unsent, Counts([], [])
         for stream in streams:
-            for (segment, bucket), (counts, sums) in stream.take().items():
+            totals, class_totals = stream.take()
+            for (segment, bucket), (counts, sums) in totals.items():
                 key = (stream.model, stream.version, bucket * self.bucket_seconds, segment)
-                counted += [
+                traffic += [
                     TrafficCount(*key, bin, int(count), int(count), confidence_sum)
                     for bin, (count, confidence_sum) in enumerate(
                         zip(counts.tolist(), sums.tolist(), strict=True)
                     )
                     if count
                 ]
-        return merge_counts(counted)
+            for (index, bucket), (count, error_sum) in class_totals.items():
+                start = bucket * self.bucket_seconds
+                key = (stream.model, stream.version, start, index)
+                classes.append(ClassTrafficCount(*key, int(count), float(error_sum)))
+        return Counts(merge_counts(traffic), merge_counts(classes))
 
-    def give_back(self, counted: list[TrafficCount]) -> int:
+    def give_back(self, counts: Counts) -> int:
         """Put counts back; return the number of predictions for which there is no room."""
-        lost = 0
         with self._lock:
-            for count in counted:
-                before = self._unsent.get(count.key)
-                if before is not None:
-                    self._unsent[count.key] = merge_counts([before, count])[0]
-                elif len(self._unsent) < _MAX_UNSENT:
-                    self._unsent[count.key] = count
-                else:
-                    lost += count.predictions
-        return lost
+            traffic = merge_counts([*self._unsent.traffic, *counts.traffic])
+            classes = merge_counts([*self._unsent.classes, *counts.classes])
+            self._unsent = Counts(traffic[:_MAX_UNSENT], classes[:_MAX_UNSENT])
+        return sum(count.predictions for count in traffic[_MAX_UNSENT:])

@@ -407,8 +407,8 @@ MUTATIONS = [
         "tests/registry/test_traffic.py",
         ("before - before % seconds,", "before,"),
         (
-            "_TABLE.c[name] + statement.excluded[name]",
-            "statement.excluded[name]",
+            "column + statement.excluded[column.name]",
+            "statement.excluded[column.name]",
         ),
     ),
     *_file(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from recalib.registry import Model, Registry, TrafficCount, merge_counts
+from recalib.registry import ClassTrafficCount, Model, Registry, TrafficCount, merge_counts
 from tests.registry.scenes import a_model
 
 
@@ -73,6 +73,30 @@ def test_counts_with_the_same_key_are_merged() -> None:
         count._replace(predictions=8, confidence_count=8, confidence_sum=7.0),
         other,
     ]
+
+
+def test_counts_of_predicted_classes_add_up(registry: Registry) -> None:
+    """Also when buckets are merged, and apart from those of bins."""
+    model = a_model(registry)
+    first = ClassTrafficCount(model.id, 1, 300, 7, 4, 3.5)
+    other = first._replace(predicted=8)
+    assert merge_counts([first, other, first]) == [
+        first._replace(predictions=8, max_error_sum=7.0),
+        other,
+    ]
+    for count in (first, other, first, first._replace(started_at=600)):
+        with registry.transaction() as tx:
+            tx.class_traffic.add([count])
+    with registry.transaction() as tx:
+        stored = tx.class_traffic.between(model, 1, 0, 1e11)
+        assert stored[0] == first._replace(predictions=8, max_error_sum=7.0)
+        assert tx.class_traffic.compact(model, 1, 7_200.0, 3_600) == 3
+        assert tx.class_traffic.between(model, 1, 0, 300) == [
+            first._replace(started_at=0, predictions=12, max_error_sum=10.5),
+            other._replace(started_at=0),
+        ]
+        assert tx.traffic.between(model, 1, 0, 1e11) == []
+        assert tx.class_traffic.delete(model, 1, 1.0) == 2
 
 
 _ADDING = """

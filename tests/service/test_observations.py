@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from dataclasses import replace
 from typing import Any
 
@@ -78,6 +79,22 @@ def test_observations_are_stored_like_served_predictions(service: Service, model
         zip(summary.predicted, sent["labels"], strict=True)
     )
     assert {(item.segment, item.started_at % 300) for item in traffic} == {(1, 0)}
+
+
+def test_observations_are_counted_by_watched_class(service: Service, model: Model) -> None:
+    """With the class that the calibrator predicts; a repeat is not counted again."""
+    watching = replace(model.monitoring, classes=("1", "3"))
+    with service.registry.transaction() as tx:
+        tx.models.set_monitoring("resnet", watching)
+    sent = batch(40)
+    for _ in range(2):
+        post(service, sent)
+    rows, _ = stored(service, model)
+    expected = Counter(row.predicted for row in rows if row.predicted in (1, 3))
+    with service.registry.reading() as tx:
+        counts = tx.class_traffic.between(model, 1, 0, 1e11)
+    assert len(expected) == 2
+    assert {count.predicted: count.predictions for count in counts} == expected
 
 
 @pytest.mark.both_databases

@@ -6,6 +6,7 @@ import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -57,7 +58,7 @@ def test_predictions_are_counted_by_segment_and_confidence() -> None:
     stream.add(rows(0.95), stream.segment_of("us"))
     stream.add(np.tile(rows(0.8), (1_000, 1)), stream.segment_of("us"))
     stream.add(rows(0.8), stream.segment_of("mars"))
-    counted = traffic.take()
+    counted = traffic.take().traffic
     assert by_bin(counted) == {(0, 0): 1, (0, 1): 2, (2, 3): 1, (2, 2): 1_000, (0, 2): 1}
     assert {(count.model_id, count.version) for count in counted} == {(7, 2)}
     assert {count.started_at % 300 for count in counted} == {0}
@@ -65,9 +66,9 @@ def test_predictions_are_counted_by_segment_and_confidence() -> None:
     sums = {(count.segment, count.bin): count.confidence_sum for count in counted}
     assert sums == pytest.approx({(0, 0): 0.4, (0, 1): 1.1, (2, 3): 0.95, (2, 2): 800, (0, 2): 0.8})
     assert all(count.confidence_count == count.predictions for count in counted)
-    assert traffic.take() == []
+    assert traffic.take().traffic == []
     stream.add(rows(0.1))
-    assert by_bin(traffic.take()) == {(0, 0): 1}
+    assert by_bin(traffic.take().traffic) == {(0, 0): 1}
 
 
 def test_calibrators_without_bins_use_equal_width_bins() -> None:
@@ -78,7 +79,7 @@ def test_counts_of_evicted_calibrators_are_kept() -> None:
     """The cache may evict a calibrator before the next flush."""
     traffic = Traffic()
     traffic.stream(MODEL, 1, a_card()).add(rows(0.4))
-    assert by_bin(traffic.take()) == {(0, 0): 1}
+    assert by_bin(traffic.take().traffic) == {(0, 0): 1}
 
 
 def test_concurrent_counts_are_not_lost() -> None:
@@ -89,7 +90,7 @@ def test_concurrent_counts_are_not_lost() -> None:
 
     def take() -> None:
         while not over.is_set():
-            counts.extend(traffic.take())
+            counts.extend(traffic.take().traffic)
 
     def answer(segment: int) -> None:
         for _ in range(5_000):
@@ -101,7 +102,7 @@ def test_concurrent_counts_are_not_lost() -> None:
             future.result()
         over.set()
         taking.result()
-    counts.extend(traffic.take())
+    counts.extend(traffic.take().traffic)
     assert by_bin(counts) == {(0, 1): 10_000, (1, 1): 5_000, (2, 1): 5_000}
 
 
@@ -112,6 +113,46 @@ def test_declared_segments_are_used() -> None:
     traffic.declare({7: MonitoringConfig(segments=("eu", "us", "asia")), 8: MonitoringConfig()})
     assert stream.segment_of("asia") == 3
     assert traffic.stream(MODEL, 2, a_card()).segment_of("asia") == 3
+
+
+WATCHED = replace(MODEL, monitoring=MonitoringConfig(classes=("0", "2")))
+
+
+@pytest.mark.parametrize("repeats", [1, 1_000])
+def test_predictions_of_watched_classes_are_counted(repeats: int) -> None:
+    """With their largest possible errors, in small and in large responses."""
+    traffic = Traffic()
+    stream = traffic.stream(WATCHED, 2, a_card())
+    batch = np.array([[0.8, 0.1, 0.1], [0.1, 0.2, 0.7], [0.3, 0.3, 0.4], [0.1, 0.8, 0.1]])
+    stream.add(np.tile(batch, (repeats, 1)))
+    counts = traffic.take()
+    assert [(count.predicted, count.predictions) for count in counts.classes] == [
+        (0, repeats),
+        (2, 2 * repeats),
+    ]
+    sums = [count.max_error_sum for count in counts.classes]
+    assert sums == pytest.approx([0.8 * repeats, 1.3 * repeats])
+    assert by_bin(counts.traffic) == {(0, 0): repeats, (0, 2): 3 * repeats}
+    assert traffic.give_back(counts) == 0
+    assert traffic.give_back(counts) == 0
+    assert [count.predictions for count in traffic.take().classes] == [2 * repeats, 4 * repeats]
+
+
+def test_classes_are_counted_from_their_declaration_on() -> None:
+    """A buffer may hold rows of before; without watched classes nothing is counted by class."""
+    traffic = Traffic()
+    stream = traffic.stream(MODEL, 1, a_card())
+    stream.add(np.tile(rows(0.8), (1_000, 1)))
+    traffic.declare({MODEL.id: WATCHED.monitoring})
+    stream.add(np.tile(rows(0.8), (1_000, 1)))
+    counts = traffic.take()
+    assert sum(count.predictions for count in counts.traffic) == 2_000
+    assert [count.predictions for count in counts.classes] == [1_000]
+    stream.add(rows(0.8))
+    traffic.declare({MODEL.id: MODEL.monitoring})
+    counts = traffic.take()
+    assert len(counts.traffic) == 1
+    assert counts.classes == []
 
 
 class Away(Registry):
