@@ -20,6 +20,7 @@ from recalib.card import Card
 from recalib.decoding import converted
 from recalib.drift import (
     CalibrationSums,
+    ClassTraffic,
     Cohort,
     Monitor,
     MonitorOptions,
@@ -163,7 +164,7 @@ def _step(registry: Registry, model: Model) -> int | None:
             where = cohort.labels, cohort.start, cohort.end
             version = before.version
             class_rows = read_class_rows(registry, model, version, *where, snapshot.classes)
-        monitor.add(cohort.start, cohort.end, cohort.parts, class_rows)
+        monitor.add(cohort.start, cohort.end, cohort.parts, class_rows, cohort.class_traffic)
         for part in cohort.parts.values():
             totals = totals.merge(part.sums(snapshot.edges))
         late += cohort.late
@@ -214,6 +215,8 @@ class _Cohort:
     labels: LabelColumns
     #: Number of labels that arrived too late to count.
     late: int
+    #: Predictions of all segments by predicted class; None without watched classes.
+    class_traffic: ClassTraffic | None
 
     def rows(self, edges: Any, monitoring: MonitoringConfig) -> Iterator[CohortRow]:
         for number, name in enumerate(_names(monitoring)):
@@ -305,7 +308,25 @@ class _Snapshot:
                 known[number],
             )
         late = int(np.count_nonzero(~timely))
-        return _Cohort(start, end, parts, labels.select(timely), late)
+        labels = labels.select(timely)
+        class_traffic = None
+        if self.classes:
+            class_traffic = self._class_traffic(tx, start, end, labels, int(traffic.sum()))
+        return _Cohort(start, end, parts, labels, late, class_traffic)
+
+    def _class_traffic(
+        self, tx: Transaction, start: float, end: float, labels: LabelColumns, total: int
+    ) -> ClassTraffic:
+        """Return predictions by predicted class; `total` is their number with all classes."""
+        positions = {index: position for position, index in enumerate(self.classes)}
+        counts, errors = np.zeros(len(positions), np.int64), np.zeros(len(positions))
+        for bucket in tx.class_traffic.between(self.model, self.version, start, end):
+            position = positions.get(bucket.predicted)
+            if position is not None:
+                counts[position] += bucket.predictions
+                errors[position] += bucket.max_error_sum
+        columns = labels.predicted, labels.correct, labels.confidence
+        return ClassTraffic.from_rows(self.classes, counts, errors, total, *columns)
 
 
 def _names(monitoring: MonitoringConfig) -> list[str]:
@@ -372,6 +393,8 @@ def _evidence(status: Status) -> dict[str, Any]:
     evidence = {**evidence, "segment": status.segment, "onset": status.onset}
     if status.classes is not None:
         evidence["classes"] = _plain(status.classes.to_dict())
+        # An event and a log line have the classes with the most evidence, not up to 1,000.
+        del evidence["classes"]["windows"]
     return evidence
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from recalib.drift import Cohort, Monitor, MonitorOptions
+from recalib.drift import ClassTraffic, Cohort, Monitor, MonitorOptions
 
 Values = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -33,18 +33,20 @@ _LEVEL = 0.95
 class _Scene(NamedTuple):
     """A kind of stream."""
 
-    #: Predictions of a cohort, cohorts, and segments.
+    #: Predictions of a cohort, cohorts, and segments or predicted classes.
     rows: int
     cohorts: int
-    segments: int
-    #: Return which predictions get labels, from confidences (N,), segments (N,), the cohort's
-    #: number and draws from [0, 1) (N,).
+    parts: int
+    #: Return which predictions get labels, from confidences (N,), segments or predicted classes
+    #: (N,), the cohort's number and draws from [0, 1) (N,).
     labelled: Callable[[Values, NDArray[np.intp], int, Values], Flags]
     #: Return the accuracy of each prediction from its confidence.
     accuracy: Callable[[Values], Values]
     #: Whether the last state has to be fresh, rather than anything else. Earlier states of such
     #: streams are not read.
     is_fresh: bool
+    #: Whether the parts are predicted classes, which are all watched.
+    has_classes: bool = False
 
 
 def _calibrated(p: Values) -> Values:
@@ -71,6 +73,12 @@ SCENES: Mapping[str, _Scene] = {
     ),
     "labels of one of five segments stop half way": _Scene(
         1_000, 22, 5, lambda p, s, i, u: (i < _STOP) | (s > 0), _calibrated, False
+    ),
+    "labels of one of five predicted classes stop half way": _Scene(
+        1_000, 22, 5, lambda p, s, i, u: (i < _STOP) | (s > 0), _calibrated, False, True
+    ),
+    "labels at random of 30%, five predicted classes": _Scene(
+        2_000, 10, 5, lambda p, s, i, u: u < 0.3, _calibrated, True, True
     ),
 }
 
@@ -101,22 +109,25 @@ def measure(scene: _Scene, streams: int, seed: int = 0) -> Outcome:
 def _run(scene: _Scene, rng: np.random.Generator) -> tuple[list[str], bool]:
     """Return the states that are read, and whether the last interval has the true error."""
     edges = np.quantile(_confidences(rng, 5_000), np.arange(1, 15) / 15)
-    options = MonitorOptions(window_labels=_WINDOW, segments=scene.segments)
+    segments = 0 if scene.has_classes else scene.parts
+    classes = tuple(range(scene.parts)) if scene.has_classes else ()
+    options = MonitorOptions(window_labels=_WINDOW, segments=segments, classes=classes)
     monitor = Monitor(edges, options=options)
     states = []
     for number in range(scene.cohorts):
         p = _confidences(rng, scene.rows)
         correct = (rng.random(scene.rows) < scene.accuracy(p)).astype(np.float64)
-        segment = rng.integers(max(scene.segments, 1), size=scene.rows)
-        has_label = scene.labelled(p, segment, number, rng.random(scene.rows))
+        part = rng.integers(max(scene.parts, 1), size=scene.rows)
+        has_label = scene.labelled(p, part, number, rng.random(scene.rows))
         cohorts = {
-            str(name) if scene.segments else "": _cohort(
-                edges, p, correct, has_label, segment == name
+            str(name) if segments else "": _cohort(
+                edges, p, correct, has_label, part == name if segments else np.ones_like(has_label)
             )
-            for name in range(max(scene.segments, 1))
+            for name in range(max(segments, 1))
         }
         start = number * _HOUR
-        monitor.add(start, start + _HOUR, cohorts)
+        traffic = _class_traffic(classes, p, correct, has_label, part) if classes else None
+        monitor.add(start, start + _HOUR, cohorts, class_traffic=traffic)
         # With many segments, most of the time goes into assessments.
         if number + 1 == scene.cohorts or not scene.is_fresh:
             status = monitor.assess(start + _HOUR)
@@ -135,6 +146,19 @@ def _cohort(edges: Values, p: Values, correct: Values, has_label: Flags, part: F
     where = np.searchsorted(edges, p[part], side="right")
     chosen = part & has_label
     return Cohort(np.bincount(where, minlength=len(edges) + 1), p[chosen], correct[chosen])
+
+
+def _class_traffic(
+    classes: tuple[int, ...],
+    p: Values,
+    correct: Values,
+    has_label: Flags,
+    predicted: NDArray[np.intp],
+) -> ClassTraffic:
+    counts = np.bincount(predicted, minlength=len(classes))
+    errors = np.bincount(predicted, np.maximum(p, 1 - p), len(classes))
+    labelled = predicted[has_label], correct[has_label], p[has_label]
+    return ClassTraffic.from_rows(classes, counts, errors, len(p), *labelled)
 
 
 def _true_error(accuracy: Callable[[Values], Values], edges: Values) -> float:

@@ -5,12 +5,14 @@ from recalib.drift.calibration_sums import CalibrationSums
 from recalib.drift.calibration_test import CalibrationTest
 from recalib.drift.class_monitor import ClassEvidence, ClassGap, ClassMonitor
 from recalib.drift.class_rows import ClassRows
+from recalib.drift.class_traffic import ClassTraffic, ClassWindow
 from recalib.drift.coverage import Coverage, label_coverage
 from recalib.drift.label_shift import estimate_priors
 from recalib.drift.monitor import Monitor, MonitorOptions, SegmentStatus, Status, spend_alpha
 from recalib.drift.monitor_state import STATES, Evidence, State
 from recalib.drift.psi import ConfidenceShift, confidence_shift, quantile_edges
 from recalib.drift.score_test import ScoreTest, ScoreVerdict
+from recalib.drift.silence import SilentClasses
 from recalib.drift.stream_monitor import Cohort
 from recalib.drift.windows import Weighting, Window, summarise_window
 
@@ -23,6 +25,8 @@ __all__ = [
     "ClassGap",
     "ClassMonitor",
     "ClassRows",
+    "ClassTraffic",
+    "ClassWindow",
     "Cohort",
     "ConfidenceShift",
     "Coverage",
@@ -32,6 +36,7 @@ __all__ = [
     "ScoreTest",
     "ScoreVerdict",
     "SegmentStatus",
+    "SilentClasses",
     "State",
     "Status",
     "Weighting",

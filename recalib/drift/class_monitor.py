@@ -11,7 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalib.drift.class_rows import ClassRows
+from recalib.drift.class_traffic import ClassTraffic, ClassWindow
 from recalib.drift.monitor_state import State
+from recalib.drift.silence import SilentClasses
+from recalib.drift.sliding_window import SlidingWindow
 from recalib.drift.timed_test import TimedTest
 from recalib.errors import InputError
 
@@ -63,6 +66,8 @@ class ClassEvidence:
     suspicion: float
     suspicion_threshold: float
     worst: list[ClassGap]
+    #: The watched classes that were predicted in the latest window.
+    windows: list[ClassWindow]
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as JSON."""
@@ -84,10 +89,17 @@ class ClassMonitor:
     ----------
     classes: the indices of the watched classes, different, at least one.
     suspicion: the threshold of the mean CUSUM for the state `suspect`.
+    window_labels: size of the window of predicted classes, see `SlidingWindow`.
     """
 
     def __init__(
-        self, classes: Sequence[int], *, alpha: float, tolerance: float, suspicion: float
+        self,
+        classes: Sequence[int],
+        *,
+        alpha: float,
+        tolerance: float,
+        suspicion: float,
+        window_labels: int = 4_000,
     ) -> None:
         self.classes = tuple(classes)
         if not self.classes or len(set(self.classes)) < len(self.classes):
@@ -100,6 +112,7 @@ class ClassMonitor:
         #: Number of rows, Σp and Σ[y = k] of each of these classes by range of p, (3, R).
         self._sums: dict[int, Values] = {}
         self._rejected_time: float | None = None
+        self._window = SlidingWindow(ClassTraffic.empty(len(self.classes)), window_labels)
 
     @property
     def onset(self) -> float | None:
@@ -136,8 +149,30 @@ class ClassMonitor:
         ):
             self._rejected_time = end
 
-    def evidence(self) -> ClassEvidence:
-        """Return the evidence now."""
+    def add_traffic(self, start: float, end: float, traffic: ClassTraffic) -> None:
+        """Add the predictions of a cohort, with and without labels: of each cohort, or of none.
+
+        Raises
+        ------
+        InputError: traffic of another number of classes.
+        """
+        if len(traffic.labelled) != len(self.classes) + 1:
+            found = f"traffic of {len(traffic.labelled) - 1} classes"
+            raise InputError("class_traffic", found=found, accepted=f"{len(self.classes)} classes")
+        self._window.add(start, end, traffic)
+
+    def silent(self, oldest: float, names: Sequence[str] | None = None) -> SilentClasses:
+        """Return the classes without useful labels among the predictions since `oldest`.
+
+        Parameters
+        ----------
+        names: of all classes of the model; by default their indices.
+        """
+        watched = [_name(k, names) for k in self.classes]
+        return self._window.since(oldest)[2].silent_classes(watched)
+
+    def evidence(self, oldest: float = -math.inf) -> ClassEvidence:
+        """Return the evidence now, with windows of predictions since `oldest`."""
         return ClassEvidence(
             watched=len(self.classes),
             labels=max((timed.test.labels for timed in self._tests.values()), default=0),
@@ -149,12 +184,14 @@ class ClassMonitor:
             suspicion=self._log_mean(timed.test.suspicion for timed in self._tests.values()),
             suspicion_threshold=self._suspicion,
             worst=[self._gap(k) for k in self._leaders()[:_MAX_LISTED]],
+            windows=self._window.since(oldest)[2].windows(self.classes),
         )
 
     def state(self) -> dict[str, Any]:
         """Return the state as JSON, without the options."""
         return {
             "rejected_time": self._rejected_time,
+            "window": self._window.state(),
             "classes": {
                 str(k): {"sums": self._sums[k].tolist(), **timed.state()}
                 for k, timed in self._tests.items()
@@ -164,6 +201,8 @@ class ClassMonitor:
     def restore(self, state: dict[str, Any]) -> None:
         """Restore what `state` returned; classes and options must be the same."""
         self._rejected_time = state["rejected_time"]
+        # States of earlier versions do not have it.
+        self._window.restore(state.get("window", []), ClassTraffic.from_dict)
         self._tests, self._sums = {}, {}
         for name, saved in state["classes"].items():
             k = int(name)
@@ -222,20 +261,21 @@ def decide_class_state(
     ----------
     names: of all classes of the model; by default their indices.
     """
-    if evidence.rejected:
+    worst = evidence.worst[0] if evidence.worst else None
+    if evidence.rejected and worst is not None:
         rejected = [gap for gap in evidence.worst if gap.rejected]
         if rejected:
-            subject = " and ".join(_name(gap, names) for gap in rejected[:3])
+            subject = " and ".join(_name(gap.class_index, names) for gap in rejected[:3])
         else:
-            subject = f"the classes together, most of all {_name(evidence.worst[0], names)},"
+            subject = f"the classes together, most of all {_name(worst.class_index, names)},"
         return "stale", (
             f"the frequency of {subject} is not within {tolerance:.1%} of the probability: the"
             f" class-wise test rejected this on up to {evidence.labels:,} labels a class (log E"
-            f" reached {evidence.threshold:.2f}); {_describe_gap(evidence.worst[0])}"
+            f" reached {evidence.threshold:.2f}); {_describe_gap(worst)}"
         )
-    if evidence.worst and evidence.suspicion >= evidence.suspicion_threshold:
+    if worst is not None and evidence.suspicion >= evidence.suspicion_threshold:
         return "suspect", (
-            f"recent labels look miscalibrated for {_name(evidence.worst[0], names)} (log suspicion"
+            f"recent labels look miscalibrated for {_name(worst.class_index, names)} (log suspicion"
             f" {evidence.suspicion:.2f}, level {evidence.suspicion_threshold:.2f}), but the"
             f" class-wise test does not confirm this yet (log E {evidence.log_evidence:.2f} of"
             f" {evidence.threshold:.2f})"
@@ -250,6 +290,5 @@ def _describe_gap(gap: ClassGap) -> str:
     )
 
 
-def _name(gap: ClassGap, names: Sequence[str] | None) -> str:
-    name = "" if names is None else f" {names[gap.class_index]!r:.60}"
-    return f"class {gap.class_index}{name}"
+def _name(class_index: int, names: Sequence[str] | None) -> str:
+    return f"class {class_index}" + ("" if names is None else f" {names[class_index]!r:.60}")

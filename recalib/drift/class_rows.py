@@ -13,7 +13,7 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["MAX_DENSE_CLASSES", "MIN_PROBABILITY", "ClassRows"]
+__all__ = ["MAX_DENSE_CLASSES", "MIN_PROBABILITY", "ClassRows", "watched_positions"]
 
 Values = NDArray[np.float64]
 Labels = NDArray[np.int64]
@@ -70,7 +70,7 @@ class ClassRows:
         rows, columns = np.nonzero(is_stored)
         return cls(
             _matrix(values[rows, columns], rows, columns, values.shape),
-            _positions(np.asarray(labels, np.int64), watched),
+            watched_positions(np.asarray(labels, np.int64), watched),
             np.asarray(times, np.float64),
         )
 
@@ -94,13 +94,13 @@ class ClassRows:
         labels, times, classes: as in `from_probabilities`.
         """
         watched = np.asarray(classes, np.int64)
-        columns = _positions(np.asarray(predicted, np.int64), watched)
+        columns = watched_positions(np.asarray(predicted, np.int64), watched)
         is_watched = columns >= 0
         columns = columns[is_watched]
         values = np.asarray(confidences, np.float64)[is_watched]
         return cls(
             _matrix(values, np.arange(len(values)), columns, (len(values), len(watched))),
-            _positions(np.asarray(labels, np.int64)[is_watched], watched),
+            watched_positions(np.asarray(labels, np.int64)[is_watched], watched),
             np.asarray(times, np.float64)[is_watched],
         )
 
@@ -130,7 +130,7 @@ def _matrix(
     return scipy.sparse.csr_array((values, columns, starts), shape=shape)
 
 
-def _positions(labels: Labels, watched: Labels) -> Labels:
+def watched_positions(labels: Labels, watched: Labels) -> Labels:
     """Return the position of each label among the watched classes, −1 for another class."""
     order = np.argsort(watched)
     where = np.minimum(np.searchsorted(watched, labels, sorter=order), len(watched) - 1)

@@ -13,9 +13,10 @@ from numpy.typing import ArrayLike, NDArray
 from recalib.drift.calibration_sums import CalibrationSums, check_edges
 from recalib.drift.class_monitor import ClassEvidence, ClassMonitor, decide_class_state
 from recalib.drift.class_rows import ClassRows
+from recalib.drift.class_traffic import ClassTraffic
 from recalib.drift.monitor_state import STATES, Evidence, State, decide_state
 from recalib.drift.selection import check_selection_ratio
-from recalib.drift.silence import is_silent
+from recalib.drift.silence import SilentClasses, is_silent
 from recalib.drift.stream_monitor import Cohort, StreamMonitor
 from recalib.drift.windows import Weighting
 from recalib.errors import InputError
@@ -186,6 +187,7 @@ class Monitor:
                 alpha=self._alpha,
                 tolerance=self.options.tolerance,
                 suspicion=self.options.suspicion,
+                window_labels=self.options.window_labels,
             )
         self._end = -math.inf
         self._state: State = "unverified"
@@ -197,6 +199,7 @@ class Monitor:
         end: float,
         cohorts: Mapping[str, Cohort] | Cohort,
         class_rows: ClassRows | None = None,
+        class_traffic: ClassTraffic | None = None,
     ) -> None:
         """Add the matured cohort of predictions made from `start` until before `end`, in seconds.
 
@@ -205,6 +208,8 @@ class Monitor:
         cohorts: a cohort per segment, by name; without segments, one `Cohort`.
         class_rows: labelled predictions of all segments with the probabilities of the watched
             classes. Which of the predictions are among them must not depend on the labels.
+        class_traffic: all predictions of all segments by predicted class. With it, classes whose
+            labels stop are found. It is given with each cohort, or with none.
 
         Raises
         ------
@@ -228,6 +233,8 @@ class Monitor:
             self._segments[name].add(start, end, sums, rows)
         if self._classes is not None and class_rows is not None:
             self._classes.add(start, end, class_rows)
+        if self._classes is not None and class_traffic is not None:
+            self._classes.add_traffic(start, end, class_traffic)
 
     def assess(self, now: float, served: ArrayLike | None = None) -> Status:
         """Return the state at time `now`, in seconds on the clock of prediction times.
@@ -238,8 +245,11 @@ class Monitor:
         ----------
         served: counts (B,) of recent traffic, matured or not; see `StreamMonitor.evidence`.
         """
-        silent_segments = self._silent_segments(now)
-        worst = self._segment_status(self._all, now, served, silent_segments)
+        oldest, silent_classes = now - self.options.oldest_seconds, None
+        if self._classes is not None:
+            silent_classes = self._classes.silent(oldest, self._class_labels)
+        silent = self._silent_segments(oldest), silent_classes
+        worst = self._segment_status(self._all, now, served, *silent)
         evidence, owner = worst.evidence, None
         segments = {
             name: self._segment_status(monitor, now) for name, monitor in self._segments.items()
@@ -253,7 +263,7 @@ class Monitor:
         reason = worst.reason if owner is None else f"segment {owner!r}: {worst.reason}"
         onset, class_evidence, may_be_selection = worst.onset, None, worst.may_be_selection
         if self._classes is not None:
-            class_evidence = self._classes.evidence()
+            class_evidence = self._classes.evidence(oldest)
             names, tolerance = self._class_labels, self.options.tolerance
             decision = decide_class_state(class_evidence, tolerance, names)
             if decision is not None and STATES.index(decision[0]) > STATES.index(state):
@@ -329,9 +339,9 @@ class Monitor:
             reference=reference,
         )
 
-    def _silent_segments(self, now: float) -> dict[str, CalibrationSums]:
+    def _silent_segments(self, oldest: float) -> dict[str, CalibrationSums]:
         """Return the sums of segments without useful labels in the window of all traffic."""
-        start, _, total = self._all.window(now - self.options.oldest_seconds)
+        start, _, total = self._all.window(oldest)
         traffic = int(np.maximum(total.traffic, total.labelled).sum())
         if start is None or not traffic or not self._segments:
             return {}
@@ -352,8 +362,9 @@ class Monitor:
         now: float,
         served: ArrayLike | None = None,
         silent_segments: Mapping[str, CalibrationSums] | None = None,
+        silent_classes: SilentClasses | None = None,
     ) -> SegmentStatus:
-        evidence = monitor.evidence(now, served, silent_segments)
+        evidence = monitor.evidence(now, served, silent_segments, silent_classes)
         decision = decide_state(
             evidence,
             objective=self.options.objective,

@@ -1,8 +1,9 @@
-"""Traffic without labels: bins of confidence and segments about which labels say nothing."""
+"""Traffic without labels: bins of confidence, segments and classes that labels do not describe."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 import scipy
@@ -10,13 +11,22 @@ from numpy.typing import ArrayLike, NDArray
 
 from recalib.drift.calibration_sums import CalibrationSums
 
-__all__ = ["describe_silence", "is_silent", "silent_bins", "worst_gaps"]
+__all__ = ["SilentClasses", "describe_silence", "is_silent", "silent_bins", "worst_gaps"]
 
 #: Probability that any of the compared bins or segments is called silent by chance.
 _FALSE_SILENCE = 0.01
 #: With this number of labels, a bin or segment is estimated from them.
 _ENOUGH_LABELS = 5
 _MAX_NAMES = 3
+
+
+class SilentClasses(NamedTuple):
+    """Traffic of predicted classes without useful labels."""
+
+    #: The share of each class in all traffic, by its name in a sentence.
+    shares: Mapping[str, float]
+    #: Σ max(p, 1 − p) of these predictions by the number of all: the most that they add to ECE.
+    max_error: float
 
 
 def is_silent(labelled: ArrayLike, traffic: ArrayLike, rate: float) -> NDArray[np.bool_]:
@@ -66,7 +76,10 @@ def worst_gaps(sums: CalibrationSums) -> NDArray[np.float64]:
 
 
 def describe_silence(
-    sums: CalibrationSums, bins: NDArray[np.bool_], segments: Mapping[str, CalibrationSums]
+    sums: CalibrationSums,
+    bins: NDArray[np.bool_],
+    segments: Mapping[str, CalibrationSums],
+    class_shares: Mapping[str, float] | None = None,
 ) -> str | None:
     """Return the silent parts of the traffic with their shares, for a sentence; None without any.
 
@@ -75,17 +88,26 @@ def describe_silence(
     sums: all traffic.
     bins: the silent bins, (B,), of traffic outside silent segments.
     segments: the silent segments.
+    class_shares: the silent classes with their shares of traffic.
     """
     total = int(np.maximum(sums.traffic, sums.labelled).sum())
     shares = {name: int(part.traffic.sum()) / total for name, part in segments.items()}
-    names = sorted(shares, key=lambda name: (-shares[name], name))
-    parts = [f"segment {name!r} ({shares[name]:.0%} of traffic)" for name in names[:_MAX_NAMES]]
-    if len(names) > _MAX_NAMES:
-        parts.append(f"{len(names) - _MAX_NAMES} further segments")
+    parts = _largest({f"segment {name!r}": share for name, share in shares.items()}, "segments")
+    classes = {f"predictions of {name}": share for name, share in (class_shares or {}).items()}
+    parts += _largest(classes, "classes")
     if bins.any():
         share = int(sums.traffic[bins].sum()) / total
         parts.append(f"traffic with confidence {_ranges(sums.edges, bins)} ({share:.0%})")
     return f"no labels for {' and '.join(parts)}" if parts else None
+
+
+def _largest(shares: Mapping[str, float], plural: str) -> list[str]:
+    """Return the largest parts of the traffic with their shares, and the number of the others."""
+    names = sorted(shares, key=lambda name: (-shares[name], name))
+    parts = [f"{name} ({shares[name]:.0%} of traffic)" for name in names[:_MAX_NAMES]]
+    if len(names) > _MAX_NAMES:
+        parts.append(f"{len(names) - _MAX_NAMES} further {plural}")
+    return parts
 
 
 def _ranges(edges: NDArray[np.float64], bins: NDArray[np.bool_]) -> str:

@@ -2,32 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.drift.calibration_sums import CalibrationSums
-
-__all__ = ["SlidingWindow"]
+__all__ = ["SlidingWindow", "Sums"]
 
 #: Most entries: memory does not grow with the number of cohorts.
 _MAX_ENTRIES = 24
 
 
+class Sums(Protocol):
+    """Sums over the predictions of one or more cohorts."""
+
+    @property
+    def labelled(self) -> NDArray[np.int64]:
+        """The number of labelled predictions of each part."""
+
+    def merge(self, other: Self) -> Self:
+        """Return the sums of both."""
+
+    def to_dict(self) -> dict[str, list[float]]:
+        """Return everything as JSON."""
+
+
+_Sums = TypeVar("_Sums", bound=Sums)
+
+
 @dataclass
-class SlidingWindow:
+class SlidingWindow(Generic[_Sums]):
     """The smallest number of latest cohorts that hold `labels` labels.
 
     Above 24 cohorts, the two neighbours with the shortest joint time span are merged.
     """
 
-    edges: NDArray[np.float64]
+    empty: _Sums
     labels: int
-    _entries: list[tuple[float, float, CalibrationSums]] = field(default_factory=list)
+    _entries: list[tuple[float, float, _Sums]] = field(default_factory=list)
 
-    def add(self, start: float, end: float, sums: CalibrationSums) -> None:
+    def add(self, start: float, end: float, sums: _Sums) -> None:
         """Add a cohort; cohorts are added in order of time."""
         self._entries.append((start, end, sums))
         total = sum(int(entry.labelled.sum()) for _, _, entry in self._entries)
@@ -37,9 +53,9 @@ class SlidingWindow:
         if len(self._entries) > _MAX_ENTRIES:
             self._merge()
 
-    def since(self, oldest: float) -> tuple[float | None, float | None, CalibrationSums]:
+    def since(self, oldest: float) -> tuple[float | None, float | None, _Sums]:
         """Return the start, the end and the sums of the cohorts that end after `oldest`."""
-        sums, start, end = CalibrationSums.empty(self.edges), None, None
+        sums, start, end = self.empty, None, None
         for cohort_start, cohort_end, cohort in self._entries:
             if cohort_end > oldest:
                 sums = sums.merge(cohort)
@@ -53,12 +69,16 @@ class SlidingWindow:
             for start, end, sums in self._entries
         ]
 
-    def restore(self, state: list[dict[str, Any]]) -> None:
-        """Restore the entries from what `state` returned."""
-        self._entries = [
-            (entry["start"], entry["end"], CalibrationSums.from_dict(entry["sums"]))
-            for entry in state
-        ]
+    def restore(
+        self, state: list[dict[str, Any]], read: Callable[[Mapping[str, Any]], _Sums]
+    ) -> None:
+        """Restore the entries from what `state` returned.
+
+        Parameters
+        ----------
+        read: return sums from what `to_dict` returned.
+        """
+        self._entries = [(entry["start"], entry["end"], read(entry["sums"])) for entry in state]
 
     def _merge(self) -> None:
         spans = [

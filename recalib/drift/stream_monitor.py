@@ -14,7 +14,7 @@ from recalib.drift.calibration_sums import CalibrationSums
 from recalib.drift.coverage import label_coverage
 from recalib.drift.monitor_state import Evidence
 from recalib.drift.psi import confidence_shift
-from recalib.drift.silence import describe_silence, silent_bins
+from recalib.drift.silence import SilentClasses, describe_silence, silent_bins
 from recalib.drift.sliding_window import SlidingWindow
 from recalib.drift.timed_test import TimedTest
 from recalib.drift.validation import check_rows
@@ -102,7 +102,7 @@ class StreamMonitor:
     ) -> None:
         self._timed = TimedTest(alpha, tolerance)
         self.test = self._timed.test
-        self._window = SlidingWindow(edges, window_labels)
+        self._window = SlidingWindow(CalibrationSums.empty(edges), window_labels)
         self._suspicion = math.log(suspicion)
         self._oldest = oldest_seconds
         self._weighting: Weighting = weighting
@@ -135,6 +135,7 @@ class StreamMonitor:
         now: float,
         served: ArrayLike | None = None,
         silent_segments: Mapping[str, CalibrationSums] | None = None,
+        silent_classes: SilentClasses | None = None,
     ) -> Evidence:
         """Return the evidence at time `now`.
 
@@ -143,6 +144,7 @@ class StreamMonitor:
         served: counts (B,) of recent traffic, matured or not, for the PSI; by default the traffic
             of the window.
         silent_segments: sums over the window of segments without useful labels, by name.
+        silent_classes: traffic of predicted classes without useful labels.
         """
         start, end, sums = self._window.since(now - self._oldest)
         segments = silent_segments or {}
@@ -156,11 +158,13 @@ class StreamMonitor:
             labelled,
             weighting=self._weighting,
             silent_traffic=silent_traffic,
+            silent_classes=silent_classes,
             selection_ratio=self._selection_ratio,
         )
         silence = None
         if self._weighting == "traffic" and summary.silent:
-            silence = describe_silence(sums, silent_bins(labelled), segments)
+            shares = silent_classes.shares if silent_classes is not None else {}
+            silence = describe_silence(sums, silent_bins(labelled), segments, shares)
         coverage = label_coverage(sums)
         psi, threshold, covered = self._psi(sums, served)
         return Evidence(
@@ -205,7 +209,7 @@ class StreamMonitor:
     def restore(self, state: dict[str, Any]) -> None:
         """Restore what `state` returned; the options must be the same."""
         self._timed.restore(state)
-        self._window.restore(state["recent"])
+        self._window.restore(state["recent"], CalibrationSums.from_dict)
 
     def _psi(
         self, sums: CalibrationSums, served: ArrayLike | None

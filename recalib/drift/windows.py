@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from recalib.drift.bin_groups import group_bins
 from recalib.drift.calibration_sums import CalibrationSums
 from recalib.drift.selection import check_selection_ratio, selection_interval
-from recalib.drift.silence import silent_bins, worst_gaps
+from recalib.drift.silence import SilentClasses, silent_bins, worst_gaps
 from recalib.metrics.calibration_gaps import Gaps
 from recalib.metrics.intervals import (
     interval_of_mean_gap,
@@ -87,6 +87,7 @@ def summarise_window(
     weighting: Weighting = "labelled",
     level: float = 0.95,
     silent_traffic: CalibrationSums | None = None,
+    silent_classes: SilentClasses | None = None,
     selection_ratio: float = 1.0,
 ) -> Window:
     """Return the calibration error of `sums`, with intervals.
@@ -103,6 +104,9 @@ def summarise_window(
     level: confidence level of the intervals, inside (0, 1).
     silent_traffic: the sums of further traffic without useful labels, such as that of silent
         segments; only for the weighting `traffic`.
+    silent_classes: traffic of predicted classes without useful labels. It is among that of the
+        bins, which do not tell classes apart: the lower ends decrease by its share, the upper ends
+        increase by its largest possible error. Only for the weighting `traffic`.
     selection_ratio: the largest ratio of the labelling rates of right and wrong predictions, and of
         wrong and right ones, in a bin. Above 1 it gives `selection_low` and `selection_high`; only
         for the weighting `traffic`.
@@ -123,9 +127,14 @@ def summarise_window(
     n, rows = int(sums.labelled[~silent].sum()), int(seen[~silent].sum())
     traffic = rows + int(unknown.traffic.sum())
     share = int(unknown.traffic.sum()) / max(traffic, 1)
+    class_share, class_error = 0.0, 0.0
+    if weighting == "traffic" and silent_classes is not None:
+        class_share, class_error = sum(silent_classes.shares.values()), silent_classes.max_error
+    silent_share = min(share + class_share, 1.0)
     if n < 2:
         labelled = int(sums.labelled.sum())
-        return Window(weighting, level, labelled, traffic, 0, share, **_means(sums), **_EMPTY)
+        means = _means(sums)
+        return Window(weighting, level, labelled, traffic, 0, silent_share, **means, **_EMPTY)
     groups = group_bins(sums.labelled[~silent])
 
     def grouped(values: NDArray[Any]) -> NDArray[Any]:
@@ -158,13 +167,14 @@ def summarise_window(
         fields["selection_low"] = min(low, fields["ece_low"])
         fields["selection_high"] = max(high, fields["ece_high"])
     _widen(fields, share, unknown.traffic / max(traffic, 1), worst_gaps(unknown))
+    _widen_for_classes(fields, class_share, class_error)
     return Window(
         weighting,
         level,
         int(sums.labelled.sum()),
         traffic,
         len(groups),
-        share,
+        silent_share,
         **_means(sums),
         **fields,
     )
@@ -202,6 +212,19 @@ def _widen(fields: dict[str, Any], share: float, unknown: Values, worst: Values)
     low, high = fields["ce_low"], fields["ce_high"]
     fields["ce_low"] = float(np.sqrt(known)) * low
     fields["ce_high"] = min(1.0, max(high, float(np.sqrt(known * high**2 + most_squared))))
+
+
+def _widen_for_classes(fields: dict[str, Any], share: float, error: float) -> None:
+    """Extend the intervals to silent classes with this share and largest error of all traffic."""
+    for name in ("ece", "ece_widest", "selection"):
+        low, high = fields[f"{name}_low"], fields[f"{name}_high"]
+        if low is None or high is None:
+            continue
+        fields[f"{name}_low"] = max(low - share, 0.0)
+        fields[f"{name}_high"] = min(high + error, 1.0)
+    # A squared gap is at most the gap: both are at most 1.
+    fields["ce_low"] = float(np.sqrt(max(fields["ce_low"] ** 2 - share, 0.0)))
+    fields["ce_high"] = min(float(np.sqrt(fields["ce_high"] ** 2 + error)), 1.0)
 
 
 _EMPTY: dict[str, None] = dict.fromkeys(

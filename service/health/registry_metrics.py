@@ -58,6 +58,14 @@ _GAUGES = {
     "psi": ("recalib_confidence_psi", "Shift of served confidences from the calibration set."),
     "psi_threshold": ("recalib_confidence_psi_threshold", "What chance alone hardly exceeds."),
 }
+#: Gauges of a watched class by the key of their value in its window.
+_CLASS_GAUGES = {
+    "predictions": ("recalib_class_window_predictions", "The window's predictions of the class."),
+    "labelled": ("recalib_class_window_labels", "Those of them with a label."),
+    "accuracy": ("recalib_class_accuracy_ratio", "Share of these labels that were right."),
+    "confidence": ("recalib_class_confidence_ratio", "Their mean confidence."),
+    "silent": ("recalib_class_silent", "1 if labels say nothing about predictions of the class."),
+}
 #: Counters by the key of their value in the sums.
 _COUNTERS = {
     "traffic": ("recalib_reliability_predictions", "Predictions that have matured."),
@@ -160,6 +168,10 @@ def _champion_families(stored: Stored) -> Iterable[Any]:
         name: CounterMetricFamily(*described, labels=[*owner, "bin"])
         for name, described in _COUNTERS.items()
     }
+    class_gauges = {
+        name: GaugeMetricFamily(*described, labels=[*owner, "class"])
+        for name, described in _CLASS_GAUGES.items()
+    }
     for model, version, serves_since in stored.unwatched:
         assessed.add_metric([model, str(version)], serves_since)
     for model, monitoring, row in stored.champions:
@@ -179,11 +191,16 @@ def _champion_families(stored: Stored) -> Iterable[Any]:
         late.add_metric(labels, row.late)
         for name, gauge in gauges.items():
             _add(gauge, labels, row.status["evidence"].get(name))
+        # Statuses of earlier versions have no classes, or none with windows.
+        for window in (row.status.get("classes") or {}).get("windows", ()):
+            for name, gauge in class_gauges.items():
+                _add(gauge, [*labels, str(window["class_index"])], window[name])
         for name, counter in counters.items():
             for bin, total in enumerate(row.totals[name]):
                 counter.add_metric([*labels, str(bin)], total)
     yield from (states, error, selection, objective, needed, assessed, since, late)
     yield from gauges.values()
+    yield from class_gauges.values()
     yield from counters.values()
 
 

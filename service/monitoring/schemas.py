@@ -115,7 +115,9 @@ class MonitoringReport(BaseModel):
         description="Evidence of the watched classes: `log_evidence` of their mean and its "
         "`threshold`; number of `labels`; `worst`: the classes with the most evidence, with mean "
         "`probability` and `frequency` in the range (`low`, `high`) where they differ most, and "
-        "whether it is `rejected`. Null without watched classes."
+        "whether it is `rejected`; `windows`: for each class that was predicted in the latest "
+        "window, its `predictions`, how many are `labelled`, `accuracy` and `confidence` of these, "
+        "and whether the class is `silent`. Null without watched classes."
     )
     captured_rows: int = Field(description="Predictions whose logits are kept for refitting.")
     warnings: list[str] = Field(

@@ -122,6 +122,33 @@ def test_selection_of_labels_is_reported(service: Service, rpc: Rpc) -> None:
         assert ("recalib_silent_traffic_ratio{" in text) is flag
 
 
+def test_windows_of_watched_classes_are_reported(service: Service, rpc: Rpc) -> None:
+    """Over REST, gRPC and metrics; a status of an earlier version has none."""
+    model = a_champion(service.registry, replace(WATCHING, classes=("1", "2")))
+    stream = Stream(service.registry, model)
+    stream.send(500, ago=4_000, seconds=1_000)
+    stream.send(500, ago=4_000, seconds=1_000, predicted=2, labelled=0.0)
+    watch(service.registry, model)
+    body = report(service)
+    assert body["evidence"]["silent"] == 0.5
+    assert "no labels for predictions of class 2" in body["evidence"]["silent_reason"]
+    windows = body["classes"]["windows"]
+    assert [window["predictions"] for window in windows] == [500, 500]
+    answer = rpc.monitoring.get_monitoring(pb.GetMonitoringRequest(model="resnet"))
+    assert answer.classes["windows"][1]["silent"] is True
+    text = service.client.get("/metrics").text
+    owner = 'calibrator="1",class="{}",model="resnet"'
+    assert f"recalib_class_silent{{{owner.format(2)}}} 1.0" in text
+    assert f"recalib_class_window_labels{{{owner.format(1)}}} 500.0" in text
+    assert f"recalib_class_accuracy_ratio{{{owner.format(2)}}}" not in text
+    with service.registry.transaction() as tx:
+        row = tx.monitors.find(model, 1)
+        assert row is not None
+        del row.status["classes"]["windows"]
+        tx.monitors.save(model, replace(row, turn=row.turn + 1))
+    assert "recalib_class_silent{" not in service.client.get("/metrics").text
+
+
 def test_refit_is_queued_once_and_its_candidate_is_reported(service: Service, rpc: Rpc) -> None:
     """REST and gRPC return the same job; the worker sets its result."""
     model = a_champion(service.registry, replace(WATCHING, capture=1.0))

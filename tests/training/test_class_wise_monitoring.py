@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from recalib.registry import Model, MonitorRow, Registry
 from tests.drift.test_class_monitor import labels_of, swap_two
-from tests.training.watched import CAPTURING, WATCHING, a_champion, serve
+from tests.training.watched import CAPTURING, WATCHING, Stream, a_champion, serve
 from training.class_rows import read_class_rows
 from training.monitoring_job import watch
 
@@ -81,6 +81,32 @@ def test_errors_of_predicted_classes_show_without_logits(registry: Registry) -> 
     assert status["state"] == "stale"
     assert status["classes"]["rejected"]
     assert status["classes"]["labels"] < 3_000
+
+
+def test_class_whose_labels_stop_is_named(registry: Registry) -> None:
+    """The state was fresh; one window later the interval allows any error of the class."""
+    settings = replace(WATCHING, objective=0.15, window_labels=600, classes=("1", "2"))
+    model = a_champion(registry, settings)
+    stream = Stream(registry, model)
+    for predicted in (1, 2):
+        stream.send(800, ago=4_000, seconds=1_000, predicted=predicted)
+    watch(registry, model)
+    before = monitor_row(registry, model).status
+    assert before["state"] == "fresh"
+    assert [window["silent"] for window in before["classes"]["windows"]] == [False, False]
+    stream.send(800, ago=2_900, seconds=1_000, predicted=1)
+    stream.send(800, ago=2_900, seconds=1_000, predicted=2, labelled=0.0)
+    watch(registry, model)
+    status = monitor_row(registry, model).status
+    assert status["state"] == "unverified"
+    assert "no labels for predictions of class 2 (50% of traffic)" in status["reason"]
+    windows = status["classes"]["windows"]
+    assert [(window["class_index"], window["silent"]) for window in windows] == [
+        (1, False),
+        (2, True),
+    ]
+    assert windows[0]["predictions"] == windows[0]["labelled"]
+    assert windows[1]["labelled"] == 0
 
 
 def test_each_row_counts_once_for_each_class(registry: Registry) -> None:

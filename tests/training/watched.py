@@ -15,7 +15,15 @@ from recalib.calibrator import Calibrator
 from recalib.drift.calibration_sums import bin_indices
 from recalib.fitting.fit import fit
 from recalib.prediction_ids import Prediction, mint, read_ids, summarise_predictions
-from recalib.registry import Capture, Model, MonitoringConfig, Registry, TrafficCount, tables
+from recalib.registry import (
+    Capture,
+    ClassTrafficCount,
+    Model,
+    MonitoringConfig,
+    Registry,
+    TrafficCount,
+    tables,
+)
 from service.serving.logit_sampling import _parquet, _Sample
 from tests.fitting.conftest import draw
 from tests.registry.scenes import a_lease
@@ -70,6 +78,7 @@ class Stream:
         labelled: float = 1.0,
         segment: int = 0,
         version: int = 1,
+        predicted: int = 1,
     ) -> NDArray[np.float64]:
         """Make predictions over `seconds` from `ago` before now; return confidences.
 
@@ -78,6 +87,7 @@ class Stream:
         slope: slope of the true log-odds against the predicted log-odds; 1 is calibrated, below 1
             is overconfident.
         labelled: share of predictions with a label.
+        predicted: the predicted class of all of them.
         """
         p = self._confidences(rows)
         truth = 1 / (1 + ((1 - p) / p) ** slope)
@@ -91,14 +101,25 @@ class Stream:
         for at, confidence, right in zip(times, p, correct, strict=True):
             self._number += 1
             digest = self._number.to_bytes(16, "big")
-            prediction = Prediction(self.model.id, version, at, 0.9, confidence, 1, digest, segment)
+            prediction = Prediction(
+                self.model.id, version, at, 0.9, confidence, predicted, digest, segment
+            )
             if self.random.random() < labelled:
-                labels.append((prediction, 1 if right else 0))
+                labels.append((prediction, predicted if right else 0))
         with self.registry.transaction() as tx:
             tx.traffic.add(
                 TrafficCount(self.model.id, version, int(start), segment, int(bin), int(count))
                 for (start, bin), count in zip(cells, counts, strict=True)
             )
+            starts, where = np.unique(counted[:, 0], return_inverse=True)
+            totals = np.bincount(where), np.bincount(where, np.maximum(p, 1 - p))
+            if self.model.monitoring.classes:
+                tx.class_traffic.add(
+                    ClassTrafficCount(
+                        self.model.id, version, int(start), predicted, int(n), float(e)
+                    )
+                    for start, n, e in zip(starts, *totals, strict=True)
+                )
             tx.labels.add(self.model, labels)
             self._arrive(tx, delay, version)
         return p
