@@ -57,6 +57,8 @@ def compare(
         )
     for error in comparison.left_out:
         warn(f"left out: {error}")
+    for message in comparison.warnings:
+        warn(message)
     if json_output:
         print_json(
             [

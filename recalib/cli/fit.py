@@ -53,7 +53,6 @@ def fit(
     from recalib import files
     from recalib.api import load
     from recalib.card import DataSummary
-    from recalib.drift import MonitorOptions
     from recalib.fitting.fit import fit as fit_calibrator
     from recalib.fitting.fit import resolve_fit
     from recalib.fitting.validation_error import validation_warnings
@@ -85,10 +84,7 @@ def fit(
         )
     calibrator.save(output)
     card = calibrator.card
-    monitoring = MonitorOptions()
-    about_monitoring = validation_warnings(
-        card, "this calibrator", tolerance=monitoring.tolerance, objective=monitoring.objective
-    )
+    about_monitoring = validation_warnings(card, "this calibrator")
     if json_output:
         parameters = {name: value.tolist() for name, value in calibrator.parameters.items()}
         answer = {"output": str(output), "parameters": parameters, "card": card.to_dict()}

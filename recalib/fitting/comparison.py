@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import msgspec
+
 from recalib.calibrator import Calibrator
 from recalib.card import AutoChoice, CandidateResult
 from recalib.errors import InputError
@@ -13,6 +15,7 @@ from recalib.files import LabelledData
 from recalib.fitting.auto import choose
 from recalib.fitting.cross_validation import Candidate
 from recalib.fitting.fit import check_data, configure_pair, fit
+from recalib.fitting.validation_error import calibration_error, validation_warnings
 from recalib.metrics import Estimate
 from recalib.metrics.evaluate import evaluate
 
@@ -40,6 +43,9 @@ class Comparison:
     recommended: Calibrator
     #: The reasons why pairs were left out.
     left_out: tuple[str, ...]
+    #: Why monitoring by default settings would call the recommended calibrator stale, and what to
+    #: do; see `validation_warnings`.
+    warnings: tuple[str, ...]
 
 
 def compare(
@@ -97,4 +103,11 @@ def compare(
     ]
     if not winners:  # a reference that is not among the pairs
         winners = [fit(validation.logits, validation.labels, *chosen, input=input)]
-    return Comparison(entries, choice, winners[0], tuple(left_out))
+    recommended = winners[0]
+    probabilities = recommended.predict(validation.logits, input=input)
+    error = calibration_error(
+        probabilities.max(axis=1), probabilities.argmax(axis=1) == validation.labels
+    )
+    card = msgspec.structs.replace(recommended.card, calibration_error=error)
+    warnings = validation_warnings(card, "the recommended calibrator")
+    return Comparison(entries, choice, recommended, tuple(left_out), tuple(warnings))

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalib.card import Card, MetricValue
-from recalib.drift import CalibrationSums, summarise_window
+from recalib.drift import CalibrationSums, MonitorOptions, summarise_window
 from recalib.drift.reference_histogram import reference_histogram
 
 __all__ = ["calibration_error", "exceeds_tolerance", "validation_error", "validation_warnings"]
@@ -55,7 +55,11 @@ def exceeds_tolerance(card: Card, tolerance: float) -> bool:
 
 
 def validation_warnings(
-    card: Card | None, name: str, *, tolerance: float, objective: float
+    card: Card | None,
+    name: str,
+    *,
+    tolerance: float = MonitorOptions.tolerance,
+    objective: float = MonitorOptions.objective,
 ) -> list[str]:
     """Return why a version cannot stay fresh under these settings of monitoring, and what to do.
 
@@ -63,7 +67,7 @@ def validation_warnings(
     ----------
     card: of the version that serves or will serve; None for the settings alone.
     name: of the version, for the text.
-    tolerance, objective: fractions, see `MonitoringConfig`.
+    tolerance, objective: fractions, see `MonitorOptions`.
     """
     warnings = []
     if tolerance > objective:

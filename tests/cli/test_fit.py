@@ -35,6 +35,22 @@ def test_error_above_the_tolerance_of_monitoring_is_a_warning(cli: Cli) -> None:
     assert cli("fit", "misfit.npz", "-o", "t.calib", "--map", "auto").err == ""
 
 
+@pytest.mark.slow
+def test_compare_and_report_warn_of_the_tolerance(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """About the recommended calibrator: on standard error, and as a finding of the page."""
+    cli.write("misfit.npz", write_npz(*draw_with_wrong_labels(1_000, 4, 0.3)))
+    monkeypatch.setattr("recalib.reporting.html_report.page._figures", lambda *_: [])
+    text = "he calibration error of the recommended calibrator (temperature) on its own validation"
+    only = ["--maps", "identity,temperature"]
+    compared = cli("compare", "misfit.npz", "misfit.npz", *only, "--json")
+    assert text in compared.err
+    assert [row["map"] for row in json.loads(compared.out)] == ["identity", "temperature"]
+    report = cli("report", "misfit.npz", "misfit.npz", "-o", "r.html", *only, "--json").json
+    assert any(text in warning for warning in report["warnings"])
+
+
 def test_input_probabilities(cli: Cli) -> None:
     """The fit uses their logarithms and equals the fit to the original logits."""
     p = np.exp(LOGITS) / np.exp(LOGITS).sum(axis=1, keepdims=True)

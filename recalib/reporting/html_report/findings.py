@@ -122,6 +122,8 @@ def _about_the_fit(evidence: Evidence) -> Iterator[str]:
     for text in fit.warnings:
         if "never occur" not in text and "too few" not in text:  # covered by a finding above
             yield f"{text[:1].upper()}{text[1:]}."
+    for text in evidence.comparison.warnings:
+        yield f"{text[:1].upper()}{text[1:]}."
     changed = int((evidence.before.predicted != evidence.after.predicted).sum())
     if changed > 0:
         yield f"The recommended calibrator changes the predicted class of {changed:,} test rows."
