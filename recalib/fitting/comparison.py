@@ -105,9 +105,9 @@ def compare(
         winners = [fit(validation.logits, validation.labels, *chosen, input=input)]
     recommended = winners[0]
     probabilities = recommended.predict(validation.logits, input=input)
-    error = calibration_error(
+    validation_error = calibration_error(
         probabilities.max(axis=1), probabilities.argmax(axis=1) == validation.labels
     )
-    card = msgspec.structs.replace(recommended.card, calibration_error=error)
+    card = msgspec.structs.replace(recommended.card, calibration_error=validation_error)
     warnings = validation_warnings(card, "the recommended calibrator")
     return Comparison(entries, choice, recommended, tuple(left_out), tuple(warnings))
