@@ -5,8 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 import warnings
-from collections.abc import Iterable, Mapping
-from functools import cache, cached_property
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -31,6 +31,7 @@ from recalib.inputs import class_indices, like, score_matrix
 from recalib.maps import MAPS, Map, Parameters
 from recalib.ops import NumpyOps
 from recalib.options import configure
+from recalib.ort_sessions import shared_session
 
 if TYPE_CHECKING:
     from recalib.metrics import Estimate
@@ -69,6 +70,9 @@ class Calibrator:
         self.card = card
         #: Options of the session; 0 threads means one for each core.
         self._threads, self._shares_memory = 0, False
+        #: The process that created the session, and the session.
+        self._session: tuple[int, Any] | None = None
+        self._is_copy = False
         self.parameters = {name: np.asarray(v, np.float64) for name, v in parameters.items()}
         try:
             self.map: Map = configure(MAPS, card.map, card.options, field="map")
@@ -91,8 +95,11 @@ class Calibrator:
         return hash(self.card.to_json())
 
     def __getstate__(self) -> dict[str, Any]:
-        """Return the attributes without the session, which each process creates for itself."""
-        return {name: value for name, value in vars(self).items() if name != "session"}
+        """Return the attributes without the session, which each process creates for itself.
+
+        A copy runs on one thread: engines have a process or a thread for each core.
+        """
+        return vars(self) | {"_session": None, "_is_copy": True, "_threads": 1}
 
     def predict(self, values: Any, *, input: _Input | None = None) -> Any:
         """Return calibrated probabilities, (N, K), as an array, or as a data frame of one.
@@ -163,6 +170,53 @@ class Calibrator:
         indices, _ = class_indices(labels, self.card.classes, self.card.labels)
         return evaluate(indices, probabilities=probabilities, metrics=metrics, level=level)
 
+    def map_batches(
+        self,
+        data: Any,
+        *,
+        column: str | Sequence[str] | None = None,
+        output: str = "probabilities",
+    ) -> Any:
+        """Return batches of a data engine with a column of calibrated probabilities.
+
+        This is the function that `mapInArrow` of Spark, `map_batches` of Ray and Polars,
+        `map_partitions` of Dask and `create_function` of DuckDB take. A calibrator can be pickled;
+        each process has one session, with one thread.
+
+        Parameters
+        ----------
+        data: an Arrow table, record batch or reader; a frame of pandas or polars; a dictionary of
+            arrays; an iterator of these; or an Arrow column or a polars series of lists, which
+            returns a column.
+        column: the name of the column of lists, or the names of one column for each class. By
+            default `logits` or `probabilities`, whichever the calibrator was fitted on; otherwise
+            the columns with the names of its classes, or `logit_0`, `logit_1`, ... as in files.
+        output: the name of the new column; a column of that name is replaced.
+
+        Raises
+        ------
+        InputError: columns are missing or of another type, or values that `predict` refuses.
+
+        Examples
+        --------
+        >>> frame.mapInArrow(calibrator.map_batches, schema)  # doctest: +SKIP
+        """
+        from recalib.batches import add_lists, map_stream, read_parts
+
+        card = self.card
+
+        def probabilities(scores: Floats) -> Floats:
+            if not len(scores):
+                dtype = np.float64 if scores.dtype == np.float64 else np.float32
+                return np.zeros((0, card.classes), dtype)
+            return np.asarray(self.predict(scores))
+
+        def calibrate(batch: Any) -> Any:
+            parts = read_parts(batch, card.input, column=column, class_names=card.labels)
+            return add_lists(batch, output, (probabilities(scores) for scores, _ in parts))
+
+        return map_stream(data, calibrate)
+
     def predict_float32(self, logits: Floats) -> NDArray[np.float32]:
         """Return probabilities in float32 for checked logits; used by servers and files."""
         if logits.size <= SMALL_BATCH:
@@ -218,9 +272,24 @@ class Calibrator:
         self._check_input(kind)
         return CalibratorModule(self.map, self.card.classes, self.parameters, input=kind)
 
-    @cached_property
+    @property
     def session(self) -> Any:
-        """The onnxruntime session, created on first use; small batches do not need it."""
+        """The onnxruntime session, created on first use; small batches do not need it.
+
+        Copies from pickles share the session of equal copies in the process.
+        """
+        process = os.getpid()
+        if self._session is None or self._session[0] != process:  # also after a fork
+            create = self._create_session
+            if self._is_copy:
+                digest = _digest(self.card.to_json(), self.parameters)
+                key = (process, digest, self._threads, self._shares_memory)
+                self._session = process, shared_session(key, create)
+            else:
+                self._session = process, create()
+        return self._session[1]
+
+    def _create_session(self) -> Any:
         from recalib.ort import onnxruntime
 
         options = onnxruntime.SessionOptions()

@@ -23,6 +23,8 @@ values. Front ends map classes to status codes and never parse messages.
 
 from __future__ import annotations
 
+from typing import Any
+
 __all__ = [
     "ConflictError",
     "CorruptError",
@@ -44,6 +46,10 @@ __all__ = [
 
 class RecalibError(Exception):
     """Base class of all errors that Recalib raises."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Return what pickles are made of: engines send errors of workers to the caller."""
+        return _restore, (type(self), self.args), vars(self)
 
 
 class RecalibWarning(UserWarning):
@@ -127,3 +133,7 @@ class LimitedError(RecalibError):
     def __init__(self, message: str, retry_after_seconds: int) -> None:
         self.retry_after_seconds = retry_after_seconds
         super().__init__(f"{message}; try again in {retry_after_seconds} s")
+
+
+def _restore(kind: type[RecalibError], args: tuple[Any, ...]) -> RecalibError:
+    return kind.__new__(kind, *args)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from recalib.arrays import check_labels, check_logits, check_probabilities
 from recalib.errors import CorruptError, InputError
+from recalib.files import Input
 from recalib.metrics import METRICS, Estimate, Metric, Predictions, State, StreamingMetric
 from recalib.metrics.mean_metrics import MeanState
 from recalib.options import unknown_name
@@ -88,6 +89,53 @@ class StreamingEvaluation:
         predictions = _predictions(labels, logits, probabilities, self.classes)
         for state in self._states.values():
             state.add(predictions)
+
+    def map_batches(
+        self,
+        data: Any,
+        *,
+        input: Input = "probabilities",
+        column: str | Sequence[str] | None = None,
+    ) -> Any:
+        """Return the evaluation of each batch of a data engine, as a table of one row.
+
+        The column `evaluation` has the bytes of `to_bytes`. Their merge is the evaluation of all
+        rows; rows that this evaluation has are not in it.
+
+        Parameters
+        ----------
+        data: batches as in `Calibrator.map_batches`, with a column `label` or `labels`; an
+            iterator gives one row for all its batches.
+        input: whether the scores are probabilities or logits.
+        column: their column or columns, as in `Calibrator.map_batches`.
+
+        Raises
+        ------
+        InputError: columns are missing, or values are not valid.
+
+        Examples
+        --------
+        >>> rows = frame.mapInArrow(evaluation.map_batches, "evaluation binary").collect()
+        ... # doctest: +SKIP
+        >>> parts = [StreamingEvaluation.from_bytes(row.evaluation) for row in rows]
+        ... # doctest: +SKIP
+        >>> evaluation.merge(*parts).finish()  # doctest: +SKIP
+        """
+        from recalib.batches import read_parts, single_value
+
+        part = StreamingEvaluation(self.classes, self.bins)
+        is_stream = isinstance(data, Iterator)
+        first = None
+        for batch in data if is_stream else [data]:
+            first = batch if first is None else first
+            for scores, labels in read_parts(batch, input, column=column):
+                if not len(scores):
+                    continue
+                if labels is None:
+                    raise InputError("labels", found="no column", accepted="label or labels")
+                part.add(labels, **{input: scores})
+        row = single_value(first, "evaluation", part.to_bytes())
+        return iter([row]) if is_stream else row
 
     def merge(self, *others: StreamingEvaluation) -> StreamingEvaluation:
         """Return the evaluation of the rows of all; none of them changes.
