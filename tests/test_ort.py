@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 _ROOT = Path(__file__).resolve().parent.parent
 _SESSION = """
 import numpy as np, recalib
@@ -30,6 +32,7 @@ def stored_files(code: str, folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
+@pytest.mark.slow
 def test_onnxruntime_stores_no_telemetry(tmp_path: Path) -> None:
     """Neither the library's session nor the server's; one module loads onnxruntime for both."""
     assert stored_files(_SESSION + _SERVER, tmp_path) == []

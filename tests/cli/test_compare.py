@@ -30,6 +30,7 @@ def test_compare(cli: Cli) -> None:
     assert rows[1]["metrics"]["nll"] < rows[0]["metrics"]["nll"]
 
 
+@pytest.mark.slow
 def test_incompatible_pairs_are_left_out(cli: Cli) -> None:
     """All maps are the default; an incompatible pair given by name causes a warning."""
     compare = ["compare", "val.npz", "val.npz", "--json"]

@@ -53,6 +53,7 @@ def points(cli: Cli) -> Cli:
     return cli
 
 
+@pytest.mark.slow
 def test_output_files_match_result(points: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     """Weights, logits, metrics, pages and calibrator have consistent numbers."""
     # tests/reporting draws them.

@@ -182,6 +182,7 @@ def test_the_reason_names_selective_labels():
     assert last.state == "fresh"
 
 
+@pytest.mark.slow
 def test_drift_of_a_segment_is_found_when_all_traffic_hides_it():
     rng = np.random.default_rng(7)
     monitor = Monitor(EDGES, REFERENCE, MonitorOptions(segments=2))

@@ -11,6 +11,7 @@ import pytest
 _FILE = Path(__file__).parents[2] / "examples" / "dense_prediction.py"
 
 
+@pytest.mark.slow
 def test_example() -> None:
     """Temperature scaling improves the likelihood and keeps predictions."""
     example = runpy.run_path(str(_FILE))

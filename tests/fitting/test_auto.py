@@ -71,6 +71,7 @@ def test_identity_is_a_candidate() -> None:
     assert by_map(choice)["temperature"].verdict == "identity is better, or as good and simpler"
 
 
+@pytest.mark.slow
 def test_complex_map_needs_a_clear_gain() -> None:
     choice = auto(sure_where_it_is_wrong(2000))
     assert choice.map not in ("identity", "temperature")
@@ -90,6 +91,7 @@ def test_few_rows_prefer_temperature_to_other_maps() -> None:
         assert results["parameterized_temperature"].nll is None
 
 
+@pytest.mark.slow
 def test_predictions_change_only_when_allowed() -> None:
     data = off_by_class(400, 4)
     calibrator = fit(*data, "auto")
@@ -186,6 +188,7 @@ def test_weights_act_as_row_counts() -> None:
         assert candidate.nll.value == pytest.approx(other.nll.value, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_many_logits_are_subsampled() -> None:
     rng = np.random.default_rng(0)
     logits = rng.normal(size=(1100, 3000)).astype(np.float32) * 3

@@ -22,6 +22,7 @@ def question(rows: int, seed: int = 0):
     return group_by_odds(odds, hits, np.ones(rows))
 
 
+@pytest.mark.slow
 def test_known_curve_is_recovered() -> None:
     groups = question(100_000)
     curve = Curve(choose_knots(groups, 13))

@@ -84,6 +84,7 @@ def test_tolerance_above_the_objective_is_named() -> None:
     assert "a tolerance of at most 0.05" in text
 
 
+@pytest.mark.slow
 def test_temperature_that_cannot_fit_is_named_and_a_richer_map_is_not() -> None:
     rows = draw_with_wrong_labels(2_000, 4, 0.3)
     assert warnings(fit(*rows, measure=True).card, 0.02, 0.05)

@@ -27,6 +27,7 @@ def test_false_column_counts_are_rejected_before_allocation() -> None:
         open_data(io.BytesIO(claimed_columns(900_000)), format="parquet")
 
 
+@pytest.mark.slow
 def test_thousands_of_columns_in_many_row_groups_are_read() -> None:
     """The limit on lists in the footer does not reject valid files."""
     logits, labels = example(rows=12, classes=3000)

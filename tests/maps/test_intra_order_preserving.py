@@ -107,6 +107,7 @@ def test_start_equals_temperature_scaling_with_nonzero_gradients() -> None:
     assert min(moved) > 1e-4
 
 
+@pytest.mark.slow
 def test_margin_dependent_temperature_is_recovered() -> None:
     """The fit closes over two thirds of the NLL gap between one temperature and the truth."""
     rng = np.random.default_rng(0)

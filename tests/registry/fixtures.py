@@ -1,8 +1,9 @@
 """Databases for the tests: SQLite files, and a PostgreSQL that the suite starts itself.
 
-Each test that asks for `database_url` or `registry` runs twice, once a database. Modules whose
-tests depend on no SQL are marked `sqlite_only`, and exceptions in them `both_databases`. A
-database is migrated once per session and then copied, so that a fresh one costs milliseconds.
+Each test that asks for `database_url` or `registry` runs twice, once a database; outside of
+`tests/registry`, the run on PostgreSQL is slow. Modules whose tests depend on no SQL are marked
+`sqlite_only`, and exceptions in them `both_databases`. A database is migrated once per session and
+then copied, so that a fresh one costs milliseconds.
 Under pytest-xdist each worker process has a separate server.
 """
 
@@ -21,6 +22,7 @@ import pytest
 
 from recalib.registry import Registry, migrate
 
+_FOLDER = Path(__file__).parent
 _TEMPLATE = "recalib_template"
 #: Before a test replaces the migrations.
 _HEAD = migrate.head()
@@ -73,13 +75,14 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
             metafunc.parametrize(name, _databases(metafunc.definition), indirect=True)
 
 
-def _databases(test: pytest.Item) -> list[str]:
+def _databases(test: pytest.Item) -> list[Any]:
+    slow = [] if _FOLDER in test.path.parents else [pytest.mark.slow]
     for marker in test.iter_markers():  # those of the function before those of its module
         if marker.name == "sqlite_only":
             return ["sqlite"]
         if marker.name == "both_databases":
             break
-    return ["sqlite", "postgresql"]
+    return ["sqlite", pytest.param("postgresql", marks=slow)]
 
 
 def _is_parametrized(metafunc: pytest.Metafunc, name: str) -> bool:

@@ -104,6 +104,7 @@ _BATCHES = st.lists(
 
 @settings(max_examples=60)
 @given(_BATCHES)
+@pytest.mark.slow
 def test_batch_equals_single_labels(
     sqlite_template: Path, batches: list[list[tuple[int, int]]]
 ) -> None:

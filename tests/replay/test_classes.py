@@ -36,6 +36,7 @@ def options(**values) -> ReplayOptions:
     return ReplayOptions(cohort=_DAY / 2, **values)
 
 
+@pytest.mark.slow
 def test_swapped_classes_are_found_only_with_class_wise_monitoring(tmp_path: Path):
     path = write(tmp_path / "a.parquet", log(swap=True), row_group_size=1_500)
     without = replay(path, options())

@@ -52,6 +52,7 @@ def test_row_order_does_not_matter(tmp_path: Path):
     assert replay(tmp_path / "other.parquet").to_dict() == result.to_dict()
 
 
+@pytest.mark.slow
 def test_early_labels_of_errors_do_not_bias_cohorts(tmp_path: Path):
     """Labels of errors come at once, all others a day later; in order of arrival, that is drift.
 

@@ -170,6 +170,7 @@ time.sleep(600)
 """
 
 
+@pytest.mark.slow
 def test_processes_of_a_server_share_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -46,6 +46,7 @@ def test_fit_promotion_settings_and_report_warn(misfit: Service) -> None:
     assert report["warnings"] == [text]
 
 
+@pytest.mark.slow
 def test_larger_tolerance_or_another_map_ends_the_warning(misfit: Service) -> None:
     misfit.fitted(map="temperature")
     assert settings(misfit, objective=0.2, tolerance=0.15) == []

@@ -62,6 +62,7 @@ def test_swap_of_two_classes_makes_a_version_stale(registry: Registry) -> None:
     assert watch(registry, model) == 0
 
 
+@pytest.mark.slow
 def test_top_label_hides_the_swap_without_class_wise_monitoring(registry: Registry) -> None:
     model = a_champion(registry, CAPTURING)
     serve(registry, model, ago=4_000, temperature=3.0, rows=4_000, seconds=2_000, label=swapped)

@@ -73,6 +73,7 @@ def test_logits_are_buffered_written_and_expired(registry: Registry) -> None:
 
 
 @pytest.mark.sqlite_only
+@pytest.mark.slow
 def test_comparison_advances_with_many_rows_of_the_same_time(registry: Registry) -> None:
     """Files of several processes overlap; each read must advance."""
     model = a_champion(registry, CAPTURING)

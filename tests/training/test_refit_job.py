@@ -263,6 +263,7 @@ def test_a_candidate_that_is_no_better_is_dropped(registry: Registry) -> None:
 
 
 @pytest.mark.sqlite_only
+@pytest.mark.slow
 def test_manual_promotion_waits_for_a_user(registry: Registry, drifted: Model) -> None:
     """With `promote: manual` a candidate becomes proven, and a user promotes it."""
     manual = replace(CAPTURING, promote="manual")

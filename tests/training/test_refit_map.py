@@ -67,6 +67,7 @@ def test_refused_map_is_replaced_by_the_best_of_the_others() -> None:
     assert [map for map, result in results.items() if result.chosen] == [chosen.map.name]
 
 
+@pytest.mark.slow
 def test_refused_map_is_repeated_when_no_other_is_left() -> None:
     _, choice = choose_map(CARD, {}, FITTING, quiet)
     refused = {result.map: "it was no better" for result in choice.candidates}
@@ -75,6 +76,7 @@ def test_refused_map_is_repeated_when_no_other_is_left() -> None:
     assert choice.reason.endswith("but no other map is left")
 
 
+@pytest.mark.slow
 def test_champions_own_options_compete() -> None:
     """A map that may change predictions competes only after a champion that may, too."""
     card = fit(*draw(500, 4, 3.0), map="vector").card
