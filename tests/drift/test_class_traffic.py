@@ -55,6 +55,8 @@ def test_class_with_significantly_few_labels_is_silent() -> None:
     ]
     assert (windows[0].accuracy, windows[0].confidence) == (1.0, pytest.approx(0.8))
     assert windows[1].accuracy is None
+    both = traffic_of([100, 400, 200], [50, 0, 0], 1_000).silent_classes(["two", "five", "seven"])
+    assert both == SilentClasses({"five": 0.4, "seven": 0.2}, pytest.approx(0.8 * 0.6))
 
 
 def test_more_labels_than_counted_traffic_are_not_silent() -> None:
@@ -74,6 +76,19 @@ def test_sums_merge_and_continue_from_json() -> None:
         np.testing.assert_array_equal(getattr(restored, name), values, strict=True)
     with pytest.raises(InputError, match="predictions"):
         ClassTraffic.from_rows(_CLASSES, [1, 2], [0.5, 1.0], 3, [], [], [])
+
+
+def test_silent_class_may_cancel_the_error_of_the_others() -> None:
+    """Labels say 20 points too sure. With a silent half that is 20 points unsure, ECE is 0."""
+    sums = CalibrationSums.empty(_EDGES)
+    sums.add_traffic(np.full(20_000, 0.75))
+    sums.add_labels(np.full(10_000, 0.75), np.arange(10_000) % 20 < 11)
+    window = summarise_window(sums, weighting="traffic")
+    assert window.ece_low is not None
+    assert window.ece_low > 0.15
+    half = SilentClasses({"class 1": 0.5}, 0.5 * 0.75)
+    silent = summarise_window(sums, weighting="traffic", silent_classes=half)
+    assert (silent.ece_low, silent.ce_low) == (0, 0)
 
 
 def test_interval_contains_every_error_of_silent_classes() -> None:

@@ -362,6 +362,18 @@ MUTATIONS = [
         ("is_stored &= watched !=", "is_stored &= watched =="),
     ),
     *_file(
+        "recalib/drift/class_traffic.py",
+        "tests/drift/test_class_traffic.py",
+        ("np.append(counts, max(total - counts.sum(), 0))", "np.append(counts, 0)"),
+        ("self.max_errors[where].sum()", "self.max_errors[where].max(initial=0)"),
+    ),
+    *_file(
+        "recalib/drift/windows.py",
+        "tests/drift/test_class_traffic.py",
+        ("max(low - share, 0.0)", "low"),
+        ("min(high + error, 1.0)", "min(high + share / 2, 1.0)"),
+    ),
+    *_file(
         "recalib/replay/segment_search.py",
         "tests/replay/test_segment_search.py",
         ("alpha / max(tried, 1)", "alpha"),
