@@ -242,7 +242,7 @@ def _counts(
         TrafficCount(
             prediction.model,
             prediction.version,
-            int(prediction.made_at // bucket_seconds) * bucket_seconds,
+            _bucket(prediction, bucket_seconds),
             prediction.segment,
             bin,
             1,
@@ -251,6 +251,11 @@ def _counts(
         )
         for prediction, bin in zip(predictions, bins.tolist(), strict=True)
     )
+
+
+def _bucket(prediction: Prediction, bucket_seconds: int) -> int:
+    """Return the start of a prediction's time bucket."""
+    return int(prediction.made_at // bucket_seconds) * bucket_seconds
 
 
 def _class_counts(
@@ -264,7 +269,7 @@ def _class_counts(
         ClassTrafficCount(
             prediction.model,
             prediction.version,
-            int(prediction.made_at // bucket_seconds) * bucket_seconds,
+            _bucket(prediction, bucket_seconds),
             prediction.predicted,
             1,
             max(prediction.confidence, 1 - prediction.confidence),

@@ -120,9 +120,12 @@ MUTATIONS = [
         ("self.correct += counts[:, 1]", "self.correct += counts[:, 0]"),
     ),
     *_file(
-        "recalib/metrics/binning.py",
+        "recalib/metrics/base.py",
         "tests/metrics/test_properties.py",
-        ("self.confidence += other.confidence", "self.confidence -= other.confidence"),
+        (
+            "getattr(self, name) + getattr(other, name)",
+            "getattr(self, name) - getattr(other, name)",
+        ),
     ),
     *_file(
         "recalib/metrics/ece_debiased.py",
