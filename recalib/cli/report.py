@@ -51,9 +51,9 @@ def report(
 ) -> None:
     """Write an HTML report with a recommendation.
 
-    Maps are fitted to the first file and measured on the second, as by `compare`. The page shows
-    metrics with intervals, pictures, a recommendation and warnings. It loads nothing from the
-    network.
+    Maps are fitted to the first file and measured on the second, as by `compare`. The page says
+    whether calibration helps and by how much, with intervals, and shows pictures and warnings. It
+    runs no code and loads nothing from the network.
     """
     from recalib import files
     from recalib.reporting.html_report import Source, write_report
@@ -94,6 +94,7 @@ def report(
                     stage: {name: asdict(estimate) for name, estimate in metrics.items()}
                     for stage, metrics in (("before", result.before), ("after", result.after))
                 },
+                "changes": {name: asdict(change) for name, change in result.changes.items()},
                 "shift": [asdict(shifted_set) for shifted_set in result.shift],
             }
         )  # fmt: skip
@@ -101,6 +102,8 @@ def report(
     for message in result.warnings:
         warn(message)
     say(f"recommended: {choice.reason}")
+    if result.verdict:
+        say(result.verdict)
     say(f"saved {output}")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import ClassVar
 
-from recalib.metrics.base import Estimate, StreamingMetric, Unit
+from recalib.metrics.base import Better, Estimate, StreamingMetric, Unit
 from recalib.metrics.mean_metrics import MeanState, wilson
 
 __all__ = ["Accuracy"]
@@ -21,6 +21,7 @@ class Accuracy(StreamingMetric[MeanState]):
     name: ClassVar[str] = "accuracy"
     summary: ClassVar[str] = "fraction of rows whose predicted class is the label"
     unit: ClassVar[Unit] = "fraction"
+    better: ClassVar[Better | None] = "higher"
     state_kind: ClassVar[str] = "accuracy"
 
     def state(self, classes: int) -> MeanState:

@@ -17,11 +17,13 @@ import numpy as np
 
 from recalib.metrics.predictions import Predictions
 
-__all__ = ["Estimate", "Metric", "State", "StreamingMetric", "Unit"]
+__all__ = ["Better", "Estimate", "Metric", "State", "StreamingMetric", "Unit"]
 
 #: What a metric's value counts: `fraction`, which tables show as a percentage; `nats`; or `score`,
 #: a number without a unit.
 Unit = Literal["fraction", "nats", "score"]
+#: Whether a low or a high value of a metric is the better one.
+Better = Literal["lower", "higher"]
 
 
 @dataclass(frozen=True)
@@ -82,6 +84,8 @@ class Metric(ABC):
     #: One line for `--help`, reports and `docs/metrics.md`.
     summary: ClassVar[str]
     unit: ClassVar[Unit]
+    #: Which value is the better one; None for a metric that only describes.
+    better: ClassVar[Better | None] = "lower"
     #: True for an expensive metric, which is computed only when the caller names it.
     on_request: ClassVar[bool] = False
 
@@ -115,6 +119,11 @@ class StreamingMetric(Metric, Generic[S]):
     @abstractmethod
     def estimate(self, state: S, level: float | None = None) -> Estimate:
         """Return the metric of the rows in `state`, at least one."""
+
+    @property
+    def reads_state(self) -> bool:
+        """Whether `measure` reads the state alone; a metric that overrides it also reads rows."""
+        return type(self).measure is StreamingMetric.measure
 
     def measure(self, predictions: Predictions, level: float | None = None) -> Estimate:
         state = self.state(predictions.classes)

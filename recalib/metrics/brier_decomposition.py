@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from recalib.metrics.base import Estimate, StreamingMetric, Unit
+from recalib.metrics.base import Better, Estimate, StreamingMetric, Unit
 from recalib.metrics.binning import BinState
 from recalib.metrics.calibration_gaps import Gaps, mean_squared_gap
 from recalib.metrics.intervals import interval_of_mean_squared_gap
@@ -60,6 +60,7 @@ class BrierResolution(_Term):
     name: ClassVar[str] = "brier_resolution"
     summary: ClassVar[str] = "reduction of that score by bins of different accuracy"
     unit: ClassVar[Unit] = "score"
+    better: ClassVar[Better | None] = "higher"
 
     def estimate(self, state: BinState, level: float | None = None) -> Estimate:
         at = state.filled
@@ -84,6 +85,7 @@ class BrierUncertainty(_Term):
     name: ClassVar[str] = "brier_uncertainty"
     summary: ClassVar[str] = "that score if every confidence were the accuracy"
     unit: ClassVar[Unit] = "score"
+    better: ClassVar[Better | None] = None
 
     def estimate(self, state: BinState, level: float | None = None) -> Estimate:
         rows, right = int(state.count.sum()), float(state.correct.sum())

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalib.arrays import SMALLEST_PROBABILITY
-from recalib.metrics.base import Estimate, StreamingMetric, Unit
+from recalib.metrics.base import Better, Estimate, StreamingMetric, Unit
 from recalib.metrics.mean_metrics import MeanState, interval_of_mean, wilson
 from recalib.metrics.predictions import Predictions, row_chunks
 
@@ -30,6 +30,7 @@ class MeanConfidence(StreamingMetric[MeanState]):
     name: ClassVar[str] = "mean_confidence"
     summary: ClassVar[str] = "mean probability of the predicted class"
     unit: ClassVar[Unit] = "fraction"
+    better: ClassVar[Better | None] = None
     state_kind: ClassVar[str] = "mean_confidence"
 
     def state(self, classes: int) -> MeanState:
@@ -55,6 +56,7 @@ class MeanEntropy(StreamingMetric[MeanState]):
     name: ClassVar[str] = "mean_entropy"
     summary: ClassVar[str] = "mean entropy of the probabilities, in nats"
     unit: ClassVar[Unit] = "nats"
+    better: ClassVar[Better | None] = None
     state_kind: ClassVar[str] = "mean_entropy"
 
     def state(self, classes: int) -> MeanState:
@@ -77,6 +79,7 @@ class S99(StreamingMetric[MeanState]):
     name: ClassVar[str] = "s99"
     summary: ClassVar[str] = "fraction of rows with a confidence above 0.99"
     unit: ClassVar[Unit] = "fraction"
+    better: ClassVar[Better | None] = None
     state_kind: ClassVar[str] = "s99"
 
     def state(self, classes: int) -> MeanState:
@@ -98,6 +101,7 @@ class S99Accuracy(StreamingMetric[MeanState]):
     name: ClassVar[str] = "s99_accuracy"
     summary: ClassVar[str] = "accuracy of rows with a confidence above 0.99; 1 if there are none"
     unit: ClassVar[Unit] = "fraction"
+    better: ClassVar[Better | None] = "higher"
     state_kind: ClassVar[str] = "s99_accuracy"
 
     def state(self, classes: int) -> MeanState:

@@ -226,10 +226,7 @@ def _measure(
 
     Metrics that override `measure`, such as equal-mass errors, are exact on rows and use no state.
     """
-    if (
-        not isinstance(metric, StreamingMetric)
-        or type(metric).measure is not StreamingMetric.measure
-    ):
+    if not (isinstance(metric, StreamingMetric) and metric.reads_state):
         return metric.measure(predictions, level)
     kind = metric.state_kind
     if kind not in states:

@@ -76,6 +76,18 @@ class Predictions:
         predicted = probabilities.argmax(axis=1)
         return cls(probabilities, labels, predicted, logs, probabilities)
 
+    def take(self, rows: NDArray[np.intp]) -> Predictions:
+        """Return the predictions of some rows, by their indices (n,)."""
+        probabilities = self.probabilities[rows]
+        same = self.scores is self.probabilities
+        return Predictions(
+            probabilities,
+            self.labels[rows],
+            self.predicted[rows],
+            self.label_log_probabilities[rows],
+            probabilities if same else self.scores[rows],
+        )
+
     def __len__(self) -> int:
         return len(self.labels)
 

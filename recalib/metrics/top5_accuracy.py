@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.metrics.base import Estimate, StreamingMetric, Unit
+from recalib.metrics.base import Better, Estimate, StreamingMetric, Unit
 from recalib.metrics.mean_metrics import MeanState, wilson
 from recalib.metrics.predictions import Predictions, row_chunks
 
@@ -28,6 +28,7 @@ class Top5Accuracy(StreamingMetric[MeanState]):
     name: ClassVar[str] = "top5_accuracy"
     summary: ClassVar[str] = "fraction of rows whose label is among the five likeliest classes"
     unit: ClassVar[Unit] = "fraction"
+    better: ClassVar[Better | None] = "higher"
     state_kind: ClassVar[str] = "top5_accuracy"
 
     def state(self, classes: int) -> MeanState:

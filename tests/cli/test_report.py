@@ -9,7 +9,8 @@ from tests.cli.running import LABELS, LOGITS, Cli
 from tests.files.examples import write_npz
 
 _MAPS = ["--maps", "identity,temperature"]
-_FIGURES = "recalib.reporting.html_report.page._figures"
+_PICTURES = "recalib.reporting.html_report.page.draw_pictures"
+_OTHER_PICTURES = "recalib.reporting.html_report.pictures._pictures"
 _FILES = ["val.npz", "test.npz", "-o", "r.html"]
 
 
@@ -29,6 +30,9 @@ def test_json_output_summarises_the_page(report_cli: Cli) -> None:
     assert "val.npz" in page
     assert "Calibration report" in page
     assert output["recommended"]["map"] in page
+    change = output["changes"]["nll"]
+    assert change["low"] <= change["value"] <= change["high"] < 0
+    assert change["verdict"] == "better"
     assert output["shift"] == []
     assert 'id="shift"' not in page
     after = output["metrics"]["after"]
@@ -41,12 +45,13 @@ def test_json_output_summarises_the_page(report_cli: Cli) -> None:
 
 
 def test_text_output_and_title(report_cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_FIGURES, lambda *_: [])  # which the other tests draw
+    monkeypatch.setattr(_PICTURES, lambda *_: [])  # which the other tests draw
     result = report_cli("report", "val.npz", "val.npz", "-o", "r.html", *_MAPS, "--title", "Ours")
     assert result.status == 0
     assert "warning: Both files are the same" in result.err
     assert result.out.endswith("saved r.html\n")
     assert "recommended: " in result.out
+    assert "Calibration helps: NLL falls by " in result.out
     assert "<title>Ours</title>" in (report_cli.folder / "r.html").read_text()
 
 
@@ -54,7 +59,7 @@ def test_shifted_test_sets_are_shown_in_order(
     report_cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Measured as `evaluate` measures them, with the recommended calibrator and without."""
-    monkeypatch.setattr(_FIGURES, lambda *_: [])  # other than that of the shift
+    monkeypatch.setattr(_OTHER_PICTURES, lambda *_: [])  # other than that of the shift
     noise = np.random.default_rng(0).normal(0, 6, LOGITS.shape)
     report_cli.write("fog.npz", write_npz(LOGITS + noise, LABELS))
     output = report_cli(
@@ -72,9 +77,9 @@ def test_shifted_test_sets_are_shown_in_order(
     assert shift[1]["before"]["ece"]["value"] == fog["ece"]["value"] > 0.2
     page = (report_cli.folder / "r.html").read_text()
     assert "thick &lt;fog&gt;" in page
-    assert "<td>fog.npz</td>" in page
-    assert "Calibration under shift" in page
-    assert '"thick \\u003cfog>' in page.replace('\\"', '"')
+    assert "<span>fog.npz</span>" in page
+    assert "When the data shift" in page
+    assert page.count("thick &lt;fog&gt;</text>") == 2, "one drawing for each width"
 
 
 @pytest.mark.parametrize(

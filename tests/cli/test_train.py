@@ -57,7 +57,7 @@ def points(cli: Cli) -> Cli:
 def test_output_files_match_result(points: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     """Weights, logits, metrics, pages and calibrator have consistent numbers."""
     # tests/reporting draws them.
-    monkeypatch.setattr("recalib.reporting.html_report.page._figures", lambda *_: [])
+    monkeypatch.setattr("recalib.reporting.html_report.page.draw_pictures", lambda *_: [])
     recipe = write_recipe(points.folder, calibrate={"map": "temperature"}, report=True)
     output = points("train", recipe, "--json", "-o", "out").json
     out = points.folder / "out"

@@ -47,25 +47,51 @@ def browser() -> list[str]:
     ]  # fmt: skip
 
 
+def dom_of(browser: list[str], page: Path, *options: str) -> str:
+    """The document after the browser has drawn it, with an empty console."""
+    process = subprocess.run(
+        [*browser, *options, f"--user-data-dir={page.parent / 'profile'}", "--dump-dom",
+         page.as_uri()],
+        capture_output=True, text=True, timeout=120, check=True,
+    )  # fmt: skip
+    assert "CONSOLE" not in process.stderr, process.stderr
+    return process.stdout
+
+
 @pytest.mark.slow
 def test_browser_shows_every_part(page: Path, browser: list[str]) -> None:
     """Every picture is drawn, every table is filled, and nothing fails on the console."""
-    process = subprocess.run(
-        [*browser, f"--user-data-dir={page.parent / 'profile'}", "--dump-dom", page.as_uri()],
-        capture_output=True, text=True, timeout=120, check=True,
-    )  # fmt: skip
-    dom = process.stdout
-    assert "CONSOLE" not in process.stderr, process.stderr
-    pictures = dom.count('type="application/json"')
-    assert pictures >= 1
-    assert f'data-drawn="{pictures}"' in dom
-    for number in range(1, pictures + 1):
-        drawn = dom.partition(f'id="picture-{number}"')[2].partition("</figure>")[0]
-        assert "<svg" in drawn, f"picture {number} is empty"
+    dom = dom_of(browser, page)
+    figures = dom.split("<figure")[1:]
+    assert len(figures) == 5
+    assert [figure.count("<svg") for figure in figures] == [2, 1, 1, 2, 5]
     assert f"<title>{html.escape(_HOSTILE, quote=False)}</title>" in dom
     assert "<title>owned" not in dom
     assert "Calibrated by" in dom
     assert '<tr class="chosen">' in dom
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [390, 320])
+def test_page_does_not_scroll_sideways_on_a_phone(
+    width: int, page: Path, browser: list[str]
+) -> None:
+    """Neither the page nor a part of it is wider than the window; a frame has its own width."""
+    frame = page.with_name(f"phone-{width}.html")
+    frame.write_text(
+        f"""<body><iframe id="phone" src="{page.name}" style="width:{width}px;height:800px">
+        </iframe><script>phone.onload = () => {{
+          const root = phone.contentDocument.documentElement;
+          const parts = [root, ...root.querySelectorAll("main, main :not(svg, svg *)")];
+          document.body.dataset.parts = parts.length;
+          document.body.dataset.wide = parts.filter(
+            (part) => part.scrollWidth > Math.max(part.clientWidth, 0) && part.clientWidth > 0
+          ).map((part) => part.tagName + " " + part.textContent.trim().slice(0, 40)).join("; ");
+        }}</script></body>"""
+    )
+    dom = dom_of(browser, frame, "--allow-file-access-from-files")
+    assert int(re.search(r'data-parts="(\d+)"', dom)[1]) > 100
+    assert 'data-wide=""' in dom, re.search(r'data-wide="([^"]*)"', dom)[1]
 
 
 @pytest.mark.slow
@@ -80,13 +106,35 @@ def test_a_screenshot_is_not_blank(page: Path, browser: list[str], tmp_path: Pat
     assert not wide.any(), "the page is wider than the window"
 
 
-def test_page_has_no_external_references(page: Path) -> None:
+def test_page_runs_no_code_and_loads_nothing(page: Path) -> None:
     text = page.read_text()
-    assert "default-src 'none'" in text
-    own = re.sub(r"<script.*?</script>", "", text, flags=re.DOTALL)
-    assert not re.search(r"(src|href)\s*=", own)
+    policies = re.findall(r'Content-Security-Policy" content="([^"]*)"', text)
+    assert policies == ["default-src 'none'; style-src 'unsafe-inline'"]
+    assert "<script" not in text
+    assert not re.search(r"<[^>]*\s(src|href|on\w+)\s*=", re.sub(r"<style>.*?</style>", "", text))
+
+
+def test_drawings_have_names_of_their_own(page: Path) -> None:
+    """Two drawings with a clip of the same name would use the first one's."""
+    names = re.findall(r'\sid="([^"]+)"', page.read_text())
+    assert len(names) == len(set(names))
+    used = set(re.findall(r"url\(#([^)]+)\)", page.read_text()))
+    assert used
+    assert used <= set(names)
+
+
+def test_page_says_whether_calibration_helps(page: Path) -> None:
+    text = page.read_text()
+    parts = (
+        r"Calibration helps: NLL falls by 0\.\d{4} \(95% interval 0\.\d{4} to 0\.\d{4}\)",
+        r"ECE falls by \d+\.\d\d percentage points \(95% interval [\d.]+ to [\d.]+\)",
+        r"accuracy does not change\.",
+    )
+    assert re.search("; ".join(parts), text)
+    assert "What keeping accuracy costs" in text
+    assert "With vector in place of temperature, NLL" in text
 
 
 def test_page_stays_small(page: Path) -> None:
-    """Vega and what is drawn; not a point for each row."""
-    assert page.stat().st_size < 2_000_000
+    """What is drawn; not a point for each row."""
+    assert page.stat().st_size < 600_000

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import jinja2
 import numpy as np
@@ -18,20 +18,19 @@ from recalib.files import LabelledData, write_atomically
 from recalib.fitting.comparison import Comparison, compare
 from recalib.metrics import METRICS, Estimate, Predictions
 from recalib.metrics.evaluate import evaluate
-from recalib.reporting.html_report.findings import Evidence, findings
-from recalib.reporting.html_report.shift import UnderShift, about_shift, draw_shift, measure_shift
-from recalib.reporting.plots import (
-    classwise_diagram,
-    confidence_histogram,
-    reliability_diagram,
-    reliability_overlay,
-    risk_coverage,
+from recalib.metrics.paired import Change, paired_changes
+from recalib.reporting.html_report.accuracy_cost import measure_accuracy_cost
+from recalib.reporting.html_report.changes import (
+    VERDICT_WORDS,
+    change_text,
+    interval_text,
+    verdict_sentence,
 )
-from recalib.reporting.plots.save import vega_script
+from recalib.reporting.html_report.findings import Evidence, findings
+from recalib.reporting.html_report.pictures import draw_pictures
+from recalib.reporting.html_report.shift import UnderShift, about_shift, measure_shift
+from recalib.reporting.plots.style import DARK_COLOURS, GAP, series_colours
 from recalib.terminal import is_percentage
-
-if TYPE_CHECKING:
-    from altair.typing import ChartType
 
 __all__ = ["Report", "Source", "write_report"]
 
@@ -43,11 +42,6 @@ _HEADLINE = ("ece", "classwise_ce", "nll", "brier")
 #: Labels of the two predictions in plots, and of the test set among shifted test sets.
 _SERIES = ("as it is", "calibrated")
 _UNSHIFTED = "test"
-_SHIFT_CAPTION = (
-    "When the data shift",
-    "ECE on the test set and on each shifted one, with 95% intervals. The calibrator is the same "
-    "everywhere: fitted to the validation rows.",
-)
 
 
 @dataclass(frozen=True)
@@ -67,6 +61,10 @@ class Report:
     warnings: list[str]
     before: dict[str, Estimate]
     after: dict[str, Estimate]
+    #: After minus before on the same rows; empty with one test row.
+    changes: dict[str, Change]
+    #: Whether calibration helps, in a sentence; empty without changes.
+    verdict: str
     #: The test set, then the shifted test sets; empty without shifted test sets.
     shift: list[UnderShift]
 
@@ -122,10 +120,13 @@ def write_report(
     z = test.data.logits if input == "logits" else log_probabilities(test.data.logits)
     before = Predictions.from_logits(z, labels)
     after = Predictions.from_probabilities(answer, labels)
-    names = class_names
+    changes = {}
+    if len(labels) > 1:
+        changes = paired_changes(before, after, metrics_before, metrics_after, level=_LEVEL)
+    cost = measure_accuracy_cost(comparison, test.data, input, _LEVEL) if changes else None
 
     def name_of(k: int) -> str:
-        return f"class {k}" if names is None else names[k]
+        return f"class {k}" if class_names is None else class_names[k]
 
     shift = []
     if shifted:
@@ -147,9 +148,9 @@ def write_report(
     )
     warnings += about_shift(shift)
     progress("drawing")
-    figures = _figures(before, after, names)
-    if shift:
-        figures.append(_figure(*_SHIFT_CAPTION, draw_shift(shift, _SERIES)))
+    identity = comparison.choice.map == "identity"
+    verdict = "" if identity or not changes else verdict_sentence(changes)
+    series = dict(zip(_SERIES, (before,) if identity else (before, after), strict=False))
     page = _environment().get_template("page.html").render(
         title=title,
         now=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
@@ -162,22 +163,29 @@ def write_report(
         shift=shift,
         classes=test.data.logits.shape[1],
         input=input,
-        statement=_statement(before, after, comparison),
+        statement=_statement(before, after),
+        identity=identity,
+        verdict=verdict,
+        cost=cost,
         choice=comparison.choice,
         recommended=comparison.recommended.card,
         command=_command(comparison, validation.name, input),
         warnings=warnings,
         left_out=comparison.left_out,
-        metrics=_metric_rows(metrics_before, metrics_after),
-        headline=_headline(metrics_before, metrics_after),
+        metrics=_metric_rows(metrics_before, metrics_after, changes),
+        headline=_headline(metrics_before, metrics_after, changes),
+        cost_metrics=_metric_rows(cost.before, cost.after, cost.changes) if cost else [],
         has_floor=any(estimate.floor is not None for estimate in metrics_after.values()),
         maps=_map_rows(comparison),
         columns=[(name, is_percentage(name)) for name in _COLUMNS],
-        figures=figures,
-        script=vega_script(),
+        pictures=draw_pictures(series, class_names, shift),
+        colours=series_colours(len(series)),
+        gap=GAP,
+        dark_colours=DARK_COLOURS,
+        words=VERDICT_WORDS,
     )  # fmt: skip
     write_atomically(path, page.encode())
-    return Report(comparison, warnings, metrics_before, metrics_after, shift)
+    return Report(comparison, warnings, metrics_before, metrics_after, changes, verdict, shift)
 
 
 def _environment() -> jinja2.Environment:
@@ -190,57 +198,9 @@ def _environment() -> jinja2.Environment:
     )
     environment.filters["interval"] = _interval
     environment.filters["number"] = _number
+    environment.filters["change"] = lambda row: change_text(row["name"], row["change"])
+    environment.filters["change_interval"] = lambda row: interval_text(row["name"], row["change"])
     return environment
-
-
-def _figures(
-    before: Predictions, after: Predictions, names: Sequence[str] | None
-) -> list[dict[str, Any]]:
-    """Return the caption and specification of each plot, escaped for a script element."""
-    series = dict(zip(_SERIES, (before, after), strict=True))
-    charts: list[tuple[str, str, ChartType]] = [
-        (
-            "Accuracy by confidence",
-            "On the diagonal, predictions with confidence 80% are right in 80% of cases. ECE is "
-            "the average gap between the bars and the diagonal. The lines are 95% intervals.",
-            reliability_diagram(series),
-        ),
-        (
-            "Smoothed accuracy by confidence",
-            "The same without bins, before and after calibration, with 95% bands.",
-            reliability_overlay(series),
-        ),
-        (
-            "Distribution of confidence",
-            "The share of right and wrong rows by confidence. The distance of the two lines is the "
-            "overall over- or underconfidence.",
-            confidence_histogram(series),
-        ),
-        (
-            "Classes with the largest error after calibration",
-            "The frequency of a class by its predicted probability; the classes with the largest "
-            "error first.",
-            classwise_diagram(after, classes=names),
-        ),
-        (
-            "Error rate of the most confident rows",
-            "The error rate among the most confident rows, by their share of all rows. The dashed "
-            "line is the best possible order of these rows.",
-            risk_coverage(series),
-        ),
-    ]
-    return [_figure(*chart) for chart in charts]
-
-
-def _figure(title: str, caption: str, chart: ChartType) -> dict[str, Any]:
-    import altair as alt
-
-    return {
-        "title": title,
-        "caption": caption,
-        "specification": chart.to_json(indent=None).replace("<", "\\u003c"),
-        "panels": isinstance(chart, alt.HConcatChart | alt.ConcatChart),
-    }
 
 
 def _described(role: str, source: Source) -> dict[str, Any]:
@@ -257,14 +217,13 @@ def _described(role: str, source: Source) -> dict[str, Any]:
     }
 
 
-def _statement(before: Predictions, after: Predictions, comparison: Comparison) -> dict[str, Any]:
+def _statement(before: Predictions, after: Predictions) -> dict[str, Any]:
     """Return the figures in the first sentence of the page."""
     return {
         "accuracy": float(before.correct.mean()),
         "confidence": float(before.confidences.mean(dtype=np.float64)),
         "accuracy_after": float(after.correct.mean()),
         "confidence_after": float(after.confidences.mean(dtype=np.float64)),
-        "identity": comparison.choice.map == "identity",
     }
 
 
@@ -277,7 +236,7 @@ def _command(comparison: Comparison, validation: str, input: str) -> str:
 
 
 def _metric_rows(
-    before: Mapping[str, Estimate], after: Mapping[str, Estimate]
+    before: Mapping[str, Estimate], after: Mapping[str, Estimate], changes: Mapping[str, Change]
 ) -> list[dict[str, Any]]:
     return [
         {
@@ -285,6 +244,7 @@ def _metric_rows(
             "summary": METRICS[name].summary,
             "before": before[name],
             "after": after[name],
+            "change": changes.get(name),
             "percent": is_percentage(name),
         }
         for name in after
@@ -292,10 +252,10 @@ def _metric_rows(
 
 
 def _headline(
-    before: Mapping[str, Estimate], after: Mapping[str, Estimate]
+    before: Mapping[str, Estimate], after: Mapping[str, Estimate], changes: Mapping[str, Change]
 ) -> list[dict[str, Any]]:
     """Return the rows of `_HEADLINE`; beside the class-wise error, the plug-in error."""
-    rows = {row["name"]: row | {"note": ""} for row in _metric_rows(before, after)}
+    rows = {row["name"]: row | {"note": ""} for row in _metric_rows(before, after, changes)}
     plug_in = after["classwise_ece"]
     floor = "" if plug_in.floor is None else f", noise floor {plug_in.floor:.2%}"
     rows["classwise_ce"]["note"] = f"plug-in classwise_ece: {plug_in.value:.2%}{floor}"

@@ -55,16 +55,22 @@ def _measured(
 
 
 def draw_shift(
-    measured: Sequence[UnderShift], labels: tuple[str, str]
+    measured: Sequence[UnderShift], labels: Sequence[str], width: int
 ) -> alt.LayerChart | alt.FacetChart:
-    """Return a plot of the ECE of each set, in order, before and after calibration."""
+    """Return a plot of the ECE of each set, in order.
+
+    `labels` are those of the predictions before and after calibration, or of the first alone.
+    """
     rows = []
     for place, result in enumerate(measured):
-        for label, metrics in zip(labels, (result.before, result.after), strict=True):
+        for label, metrics in zip(labels, (result.before, result.after), strict=False):
             ece = metrics["ece"]
             rows.append(ShiftRow(label, place, ece.value, ece.low, ece.high))
     return error_over_shift(
-        rows, n=[result.rows for result in measured], names=[result.name for result in measured]
+        rows,
+        n=[result.rows for result in measured],
+        names=[result.name for result in measured],
+        width=width,
     )
 
 

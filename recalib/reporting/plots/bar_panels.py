@@ -8,7 +8,7 @@ import numpy as np
 
 from recalib.metrics import BinState
 from recalib.metrics.mean_metrics import wilson
-from recalib.reporting.plots.style import FIFTHS, GREY, INK, LEVEL, SIDE, inline, percent
+from recalib.reporting.plots.style import FIFTHS, GAP, GREY, INK, LEVEL, SIDE, inline, percent
 
 if TYPE_CHECKING:
     import altair as alt
@@ -43,8 +43,8 @@ def bin_rows(state: BinState) -> list[dict[str, float]]:
 
 
 def accuracy_bars(
+    colour: str,
     *,
-    leftmost: bool,
     what: str = "accuracy",
     side: int = SIDE,
     over: str = "confidence",
@@ -54,7 +54,7 @@ def accuracy_bars(
 
     Parameters
     ----------
-    leftmost: whether the y axis has a title.
+    colour: of the bars.
     what: title of the y axis.
     side: width and height.
     over: title of the x axis.
@@ -65,15 +65,20 @@ def accuracy_bars(
     unit = alt.Scale(domain=[0, 1], nice=False)
     hidden_axis = alt.Axis(labels=False, ticks=False, title=None, values=FIFTHS)
     axis = hidden_axis if labels is None else percent(over, labels)
-    y = alt.Y("accuracy:Q", scale=unit, axis=percent(what if leftmost else None, labels or FIFTHS))
+    y = alt.Y("accuracy:Q", scale=unit, axis=percent(what, labels or FIFTHS))
     base = alt.Chart(width=side, height=side).encode(tooltip=_tooltip(what))
     bars = base.encode(x=alt.X("from:Q", scale=unit, axis=axis), x2="to", y=y)
+    gap = f"gap to mean {over}"
+    fill = alt.Color("what:N", title=None, scale=alt.Scale(domain=[what, gap], range=[colour, GAP]))
+
+    def labelled(label: str) -> alt.Chart:
+        chart: alt.Chart = bars.transform_calculate(what=f"'{label}'").encode(color=fill)
+        return chart
+
     return alt.layer(
-        bars.mark_rect(stroke="white").encode(y2=alt.datum(0), color=alt.datum(what)),
+        labelled(what).mark_rect(stroke="white").encode(y2=alt.datum(0)),
         # If accuracy is larger, the gap overlaps the bar: opacity keeps both visible.
-        bars.mark_rect(stroke="white", opacity=0.85).encode(
-            y2="confidence", color=alt.datum(f"gap to mean {over}")
-        ),
+        labelled(gap).mark_rect(stroke="white", opacity=0.85).encode(y2="confidence"),
         bars.mark_rule(stroke=INK, strokeWidth=2.5),
         base.mark_rule(stroke=INK, strokeWidth=1.5).encode(
             x="middle:Q",
@@ -109,11 +114,11 @@ def diagonal() -> alt.Chart:
     return line
 
 
-def share_bars(max_share: float, *, leftmost: bool) -> alt.Chart:
+def share_bars(max_share: float) -> alt.Chart:
     """Return bars of the share of rows by confidence, with one scale for all panels."""
     import altair as alt
 
-    share = alt.Axis(format="%", title="rows" if leftmost else None, tickCount=3)
+    share = alt.Axis(format="%", title="rows", tickCount=3)
     bars: alt.Chart = (
         alt.Chart(width=SIDE, height=_STRIP_HEIGHT)
         .mark_rect(color=GREY)

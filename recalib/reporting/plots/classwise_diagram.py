@@ -12,7 +12,15 @@ from recalib.metrics import BinState, Predictions
 from recalib.metrics.classwise import ClasswiseError
 from recalib.metrics.classwise_ce import UnbiasedClasswiseError
 from recalib.reporting.plots.bar_panels import accuracy_bars, bin_rows
-from recalib.reporting.plots.style import LEVEL, check_bins, check_series, inline, styled, title
+from recalib.reporting.plots.style import (
+    BLUE,
+    LEVEL,
+    check_bins,
+    check_series,
+    inline,
+    styled,
+    title,
+)
 
 if TYPE_CHECKING:
     import altair as alt
@@ -64,9 +72,8 @@ def classwise_diagram(
             f"class {k}" if classes is None else str(classes[k]),
             float(errors[k]),
             _state(predictions, int(k), bins),
-            leftmost=number % _COLUMNS == 0,
         )
-        for number, k in enumerate(worst_classes)
+        for k in worst_classes
     ]
     subtitle = f"the {len(worst_classes)} of {count:,} with the largest error"
     facts = [
@@ -90,12 +97,10 @@ def _state(predictions: Predictions, k: int, bins: int) -> BinState:
     return state
 
 
-def _panel(
-    name: str, error: float, state: BinState, *, leftmost: bool
-) -> alt.LayerChart | alt.FacetChart:
+def _panel(name: str, error: float, state: BinState) -> alt.LayerChart | alt.FacetChart:
     occurred = int(state.correct.sum())
     panel: alt.LayerChart | alt.FacetChart = accuracy_bars(
-        leftmost=leftmost, what="frequency", side=_SIDE, over="probability", labels=[0, 0.5, 1]
+        BLUE, what="frequency", side=_SIDE, over="probability", labels=[0, 0.5, 1]
     ).properties(
         data=inline(bin_rows(state)),
         title=title(name, [f"error {error:.2%}", f"label of {occurred:,} rows"], _SIDE),

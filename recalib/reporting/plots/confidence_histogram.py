@@ -9,18 +9,18 @@ import numpy as np
 
 from recalib.metrics import BinState, Predictions
 from recalib.reporting.plots.style import (
-    BLUE,
     FIFTHS,
     INK,
-    LIGHT,
     SIDE,
     check_bins,
     check_series,
     facts,
     inline,
     percent,
+    series_colours,
     state_of,
     styled,
+    tint,
     title,
 )
 
@@ -54,11 +54,11 @@ def confidence_histogram(series: Mapping[str, Predictions], *, bins: int = 15) -
     states = {name: state_of(predictions, bins) for name, predictions in series.items()}
     max_share = max(float(state.weights.max()) for state in states.values())
     panels = [
-        _panel(name, state, max_share, leftmost=number == 0)
-        for number, (name, state) in enumerate(states.items())
+        _panel(name, state, max_share, colour)
+        for (name, state), colour in zip(states.items(), series_colours(len(series)), strict=True)
     ]
     histogram: alt.HConcatChart = alt.hconcat(*panels, spacing=24).resolve_scale(
-        color="shared", strokeDash="shared"
+        color="independent", strokeDash="shared"
     )
     return styled(histogram, legend_columns=2)
 
@@ -76,7 +76,7 @@ def _rows(state: BinState) -> list[dict[str, Any]]:
 
 
 def _panel(
-    name: str, state: BinState, max_share: float, *, leftmost: bool
+    name: str, state: BinState, max_share: float, colour: str
 ) -> alt.LayerChart | alt.FacetChart:
     import altair as alt
 
@@ -93,13 +93,13 @@ def _panel(
             y=alt.Y(
                 "low:Q",
                 scale=alt.Scale(domain=[0, max_share], nice=True),
-                axis=percent("rows" if leftmost else None),
+                axis=percent("rows"),
             ),
             y2="high",
             color=alt.Color(
                 "what:N",
                 title=None,
-                scale=alt.Scale(domain=["right", "wrong"], range=[BLUE, LIGHT]),
+                scale=alt.Scale(domain=["right", "wrong"], range=[colour, tint(colour)]),
             ),
             tooltip=[
                 alt.Tooltip("what:N", title="rows"),

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from recalib.reporting.plots.bar_panels import PERFECT, diagonal
 from recalib.reporting.plots.smooth_curve import SmoothCurve
-from recalib.reporting.plots.style import BLUE, FIFTHS, LEVEL, LIGHT, SIDE, inline, percent
+from recalib.reporting.plots.style import FIFTHS, GAP, LEVEL, SIDE, inline, percent, tint
 
 if TYPE_CHECKING:
     import altair as alt
@@ -30,36 +30,35 @@ def curve_rows(curve: SmoothCurve) -> list[dict[str, Any]]:
     return [dict(zip(rounded, row, strict=True)) for row in zip(*rounded.values(), strict=True)]
 
 
-def curve_axes(*, leftmost: bool) -> dict[str, Any]:
+def curve_axes() -> dict[str, Any]:
     """Return the x and y channels of accuracy over confidence; a strip below has the x axis."""
     import altair as alt
 
     unit = alt.Scale(domain=[0, 1], nice=False)
     hidden_axis = alt.Axis(labels=False, ticks=False, title=None, values=FIFTHS)
-    accuracy = percent("accuracy" if leftmost else None, FIFTHS)
     return {
         "x": alt.X("at:Q", scale=unit, axis=hidden_axis),
-        "y": alt.Y("accuracy:Q", scale=unit, axis=accuracy),
+        "y": alt.Y("accuracy:Q", scale=unit, axis=percent("accuracy", FIFTHS)),
     }
 
 
-def accuracy_curve(curve: SmoothCurve, *, leftmost: bool) -> alt.LayerChart | alt.FacetChart:
+def accuracy_curve(curve: SmoothCurve, colour: str) -> alt.LayerChart | alt.FacetChart:
     """Return a curve with its band, the gap to the diagonal, and the diagonal."""
     import altair as alt
 
-    axes = curve_axes(leftmost=leftmost)
+    axes = curve_axes()
     base = alt.Chart(inline(curve_rows(curve)), width=SIDE, height=SIDE).encode(
         detail="piece:N", tooltip=point_tooltip()
     )
     square = alt.Legend(symbolType="square", symbolOpacity=1, symbolStrokeWidth=0)
-    scale = alt.Scale(domain=[_CURVE, _GAP, _BAND], range=[BLUE, LIGHT, "#9dbfd9"])
-    colour = alt.Color("what:N", scale=scale, title=None, legend=square)
+    scale = alt.Scale(domain=[_CURVE, _GAP, _BAND], range=[colour, GAP, tint(colour)])
+    fill = alt.Color("what:N", scale=scale, title=None, legend=square)
     dashed = alt.StrokeDash(
         "series:N", scale=alt.Scale(domain=[PERFECT], range=[[4, 3]]), title=None
     )
 
     def named(label: str) -> alt.Chart:
-        named: alt.Chart = base.transform_calculate(what=f"'{label}'").encode(color=colour)
+        named: alt.Chart = base.transform_calculate(what=f"'{label}'").encode(color=fill)
         return named
 
     return alt.layer(
@@ -67,7 +66,7 @@ def accuracy_curve(curve: SmoothCurve, *, leftmost: bool) -> alt.LayerChart | al
         named(_BAND).mark_area(opacity=0.55).encode(x=axes["x"], y="low:Q", y2="high:Q"),
         # Edges, because the band and the gap look alike in greyscale.
         *(
-            base.mark_line(stroke=BLUE, strokeWidth=0.8).encode(x=axes["x"], y=f"{end}:Q")
+            base.mark_line(stroke=colour, strokeWidth=0.8).encode(x=axes["x"], y=f"{end}:Q")
             for end in ("low", "high")
         ),
         named(_CURVE).mark_line(strokeWidth=2.5).encode(**axes),

@@ -45,6 +45,7 @@ def error_over_shift(
     *,
     n: int | Sequence[int],
     names: Sequence[str] | None = None,
+    width: int = _WIDTH,
 ) -> alt.LayerChart | alt.FacetChart:
     """Return the calibration error of several methods against the severity of a shift.
 
@@ -55,6 +56,7 @@ def error_over_shift(
     rows: see `ShiftRow`; up to 8 methods and 50 severities, in any order.
     n: number of rows of each error, or the numbers by severity, for the title.
     names: labels of the severities, in order; numbers by default.
+    width: of the axes, in pixels.
 
     Raises
     ------
@@ -81,7 +83,7 @@ def error_over_shift(
             scale=alt.Scale(
                 domain=[severities[0] - step / 2, severities[-1] + step / 2], nice=False
             ),
-            axis=_axis(severities, names),
+            axis=_axis(severities, names, width),
         ),
         color=colours(methods),
         tooltip=_tooltip(),
@@ -94,9 +96,7 @@ def error_over_shift(
         base.mark_point(filled=True, size=55, opacity=1).encode(
             y=y, shape=colours(methods, "shape")
         ),
-    ).properties(
-        width=_WIDTH, height=_HEIGHT, title=title("Calibration under shift", facts, _WIDTH)
-    )
+    ).properties(width=width, height=_HEIGHT, title=title("Calibration under shift", facts, width))
     return styled(chart, legend_columns=4)
 
 
@@ -107,14 +107,14 @@ def _row_count_text(n: int | Sequence[int]) -> str:
     return f"n = {counts[0]:,} to {counts[-1]:,}"
 
 
-def _axis(severities: list[float], names: Sequence[str] | None) -> alt.Axis:
+def _axis(severities: list[float], names: Sequence[str] | None, width: int) -> alt.Axis:
     import altair as alt
 
     if names is None:
         return alt.Axis(title="severity of shift", values=severities, grid=False)
     # A Vega expression; its notation for lists of strings and numbers is JSON.
     label = f"{json.dumps(list(names))}[indexof({json.dumps(severities)}, datum.value)]"
-    room = _WIDTH / len(names)
+    room = width / len(names)
     crowded = max(map(len, names)) * _LETTER > room
     turned: dict[str, Any] = {"labelAngle": -30, "labelAlign": "right"} if crowded else {}
     return alt.Axis(

@@ -15,6 +15,7 @@ from recalib.reporting.plots.style import (
     check_series,
     facts,
     inline,
+    series_colours,
     state_of,
     styled,
     title,
@@ -54,14 +55,13 @@ def reliability_diagram(
     states = {name: state_of(predictions, bins) for name, predictions in series.items()}
     max_share = max(float(state.weights.max()) for state in states.values())
     panels = []
-    for number, (name, state) in enumerate(states.items()):
-        leftmost = number == 0
-        upper = _curve(series[name], leftmost) if smooth else accuracy_bars(leftmost=leftmost)
-        panels.append(_panel(name, upper, state, max_share, leftmost))
+    for (name, state), colour in zip(states.items(), series_colours(len(series)), strict=True):
+        upper = _curve(series[name], colour) if smooth else accuracy_bars(colour)
+        panels.append(_panel(name, upper, state, max_share))
     diagram: alt.HConcatChart = alt.hconcat(*panels, spacing=24).resolve_scale(
-        color="shared", strokeDash="shared"
+        color="independent", strokeDash="shared"
     )
-    return styled(diagram, legend_columns=len(series))
+    return styled(diagram, legend_columns=2)
 
 
 def _panel(
@@ -69,18 +69,17 @@ def _panel(
     upper: alt.LayerChart | alt.FacetChart,
     state: BinState,
     max_share: float,
-    leftmost: bool,
 ) -> alt.VConcatChart:
     import altair as alt
 
     return alt.vconcat(
         upper,
-        share_bars(max_share, leftmost=leftmost),
+        share_bars(max_share),
         data=inline(bin_rows(state)),
         spacing=8,
         title=title(name, facts(state)),
     )
 
 
-def _curve(predictions: Predictions, leftmost: bool) -> alt.LayerChart | alt.FacetChart:
-    return accuracy_curve(smooth_curve(state_of(predictions, FINE_BINS), LEVEL), leftmost=leftmost)
+def _curve(predictions: Predictions, colour: str) -> alt.LayerChart | alt.FacetChart:
+    return accuracy_curve(smooth_curve(state_of(predictions, FINE_BINS), LEVEL), colour)

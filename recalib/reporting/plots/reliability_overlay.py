@@ -31,7 +31,9 @@ _WIDTH, _STRIP_HEIGHT = 420, 80
 _BINS = 15
 
 
-def reliability_overlay(series: Mapping[str, Predictions]) -> alt.VConcatChart:
+def reliability_overlay(
+    series: Mapping[str, Predictions], *, width: int = _WIDTH
+) -> alt.VConcatChart:
     """Return the smoothed accuracy over confidence of two series in one panel, with 95% bands.
 
     Curves and bands are those of `reliability_diagram(smooth=True)`, distinguished by colour and
@@ -40,6 +42,7 @@ def reliability_overlay(series: Mapping[str, Predictions]) -> alt.VConcatChart:
     Parameters
     ----------
     series: two such as `before` and `after`, by their labels.
+    width: of the axes, in pixels; accuracy has the same height.
 
     Raises
     ------
@@ -56,20 +59,25 @@ def reliability_overlay(series: Mapping[str, Predictions]) -> alt.VConcatChart:
         steps += [{"series": name, **row} for row in _outline(state)]
         ece, _, rows = facts(state)
         lines.append(f"{name}: {ece}, {rows}")
-    heading = title("Accuracy over confidence", lines, _WIDTH)
+    heading = title("Accuracy over confidence", lines, width)
     overlay = alt.vconcat(
-        _curves(points, list(series)), _strip(steps, list(series)), spacing=8, title=heading
+        _curves(points, list(series), width),
+        _strip(steps, list(series), width),
+        spacing=8,
+        title=heading,
     )
     return styled(overlay, legend_columns=3)
 
 
-def _curves(points: list[dict[str, object]], names: list[str]) -> alt.LayerChart | alt.FacetChart:
+def _curves(
+    points: list[dict[str, object]], names: list[str], width: int
+) -> alt.LayerChart | alt.FacetChart:
     import altair as alt
 
-    base = alt.Chart(inline(points), width=_WIDTH, height=_WIDTH).encode(
+    base = alt.Chart(inline(points), width=width, height=width).encode(
         detail="piece:N", tooltip=[alt.Tooltip("series:N", title="series"), *point_tooltip()]
     )
-    axes = curve_axes(leftmost=True)
+    axes = curve_axes()
     channels = [colours(names, channel, PERFECT) for channel in ("color", "strokeDash")]
     line = base.mark_line(strokeWidth=2.5).encode(**axes, color=channels[0], strokeDash=channels[1])
     band = base.mark_area(opacity=0.25).encode(
@@ -85,11 +93,11 @@ def _outline(state: BinState) -> list[dict[str, float]]:
     return [{"from": k / state.bins, "share": share} for k, share in enumerate(shares)]
 
 
-def _strip(steps: list[dict[str, object]], names: list[str]) -> alt.Chart:
+def _strip(steps: list[dict[str, object]], names: list[str], width: int) -> alt.Chart:
     import altair as alt
 
     strip: alt.Chart = (
-        alt.Chart(inline(steps), width=_WIDTH, height=_STRIP_HEIGHT)
+        alt.Chart(inline(steps), width=width, height=_STRIP_HEIGHT)
         .mark_line(interpolate="step-after", strokeWidth=2)
         .encode(
             x=alt.X(

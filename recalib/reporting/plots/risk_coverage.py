@@ -34,7 +34,9 @@ _POINTS = 200
 _BEST = "best order of the same errors"
 
 
-def risk_coverage(series: Mapping[str, Predictions]) -> alt.LayerChart | alt.FacetChart:
+def risk_coverage(
+    series: Mapping[str, Predictions], *, width: int = _WIDTH
+) -> alt.LayerChart | alt.FacetChart:
     """Return the error rate of the most confident rows against their share of all rows.
 
     The legend shows the area under each curve (AURC). Rows of equal confidence count with their
@@ -45,6 +47,7 @@ def risk_coverage(series: Mapping[str, Predictions]) -> alt.LayerChart | alt.Fac
     Parameters
     ----------
     series: one to eight, by their labels.
+    width: of the axes, in pixels.
 
     Raises
     ------
@@ -66,13 +69,13 @@ def risk_coverage(series: Mapping[str, Predictions]) -> alt.LayerChart | alt.Fac
     heading = title(
         "Errors among the surest rows",
         [f"share of errors where only the surest rows are kept, {LEVEL:.0%} bands", n],
-        _WIDTH,
+        width,
     )
     # The bands of the few most confident rows are wide and may exceed the plot.
     max_risk = max(max(row["risk"], row["high"] * (row["coverage"] == 1)) for row in curves)
     chart: alt.LayerChart | alt.FacetChart = alt.layer(
         _bands(curves, labels, max_risk), _oracles(best, labels), _lines(curves, labels)
-    ).properties(width=_WIDTH, height=_HEIGHT, title=heading)
+    ).properties(width=width, height=_HEIGHT, title=heading)
     return styled(chart, legend_columns=2)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from recalib.errors import InputError
 from recalib.files import write_atomically
@@ -13,7 +13,7 @@ from recalib.files import write_atomically
 if TYPE_CHECKING:
     from altair.typing import ChartType
 
-__all__ = ["check_suffix", "save", "vega_script"]
+__all__ = ["check_suffix", "save", "to_svg"]
 
 _SUFFIXES = (".png", ".svg", ".html", ".json")
 
@@ -49,8 +49,15 @@ def save(chart: ChartType, path: str | os.PathLike[str]) -> None:
     write_atomically(Path(path), _rendered(chart, Path(path).suffix.lower()))
 
 
+def to_svg(specification: dict[str, Any]) -> str:
+    """Return the plot of a Vega-Lite specification as an SVG element."""
+    import vl_convert
+
+    return str(vl_convert.vegalite_to_svg(specification, vl_version=_version()))
+
+
 @cache  # bundling takes seconds
-def vega_script() -> str:
+def _vega_script() -> str:
     """Return Vega, Vega-Lite and vega-embed as one script, which defines `vegaEmbed`."""
     import vl_convert
 
@@ -72,9 +79,9 @@ def _rendered(chart: ChartType, suffix: str) -> bytes:
         picture: bytes = vl_convert.vegalite_to_png(specification, vl_version=version, scale=2)
         return picture
     if suffix == ".svg":
-        return str(vl_convert.vegalite_to_svg(specification, vl_version=version)).encode()
+        return to_svg(chart.to_dict()).encode()
     if suffix == ".html":
         # A title that contains `</script>` breaks the pages of Altair and of vl-convert.
         harmless = specification.replace("<", "\\u003c")
-        return _PAGE.format(library=vega_script(), specification=harmless).encode()
+        return _PAGE.format(library=_vega_script(), specification=harmless).encode()
     return (specification + "\n").encode()

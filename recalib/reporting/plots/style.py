@@ -15,12 +15,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BLUE",
+    "DARK_COLOURS",
     "DASHES",
     "FIFTHS",
+    "GAP",
     "GREY",
     "INK",
     "LEVEL",
-    "LIGHT",
     "PALETTE",
     "REFERENCE",
     "SHAPES",
@@ -30,9 +31,12 @@ __all__ = [
     "colours",
     "facts",
     "inline",
+    "panels",
     "percent",
+    "series_colours",
     "state_of",
     "styled",
+    "tint",
     "title",
 ]
 
@@ -41,19 +45,21 @@ LEVEL = 0.95
 #: Width of a panel in pixels, and its height if the y axis is a share too.
 SIDE = 300
 
-#: Blue and light orange: distinct for every kind of colour vision and in greyscale.
-BLUE, LIGHT, GREY, INK = "#3f7fb5", "#fbc47b", "#8c8c8c", "#222222"
-#: Colours of several series (Okabe and Ito 2008), alternately dark and light; dashes and shapes
-#: distinguish them in greyscale.
+#: A hue has one meaning. Orange and blue are predictions before and after calibration, pink is
+#: the gap between confidence and accuracy, grey counts rows, and ink is for references and text.
+#: The hues are those of Okabe and Ito (2008), distinct for every kind of colour vision.
+ORANGE, BLUE, GAP, GREY, INK = "#e69f00", "#0072b2", "#cc79a7", "#8c8c8c", "#222222"
+#: Colours of several series, alternately light and dark; dashes and shapes distinguish them in
+#: greyscale. A picture with a gap has at most two series.
 PALETTE = (
-    "#0072b2",
-    "#e69f00",
-    "#222222",
-    "#cc79a7",
+    ORANGE,
+    BLUE,
+    INK,
+    GAP,
     "#009e73",
     "#d55e00",
     "#56b4e9",
-    "#8c8c8c",
+    GREY,
 )
 DASHES = ([1, 0], [7, 3], [2, 2], [9, 3, 2, 3], [1, 0], [7, 3], [2, 2], [9, 3, 2, 3])
 SHAPES = (
@@ -68,6 +74,7 @@ SHAPES = (
 )
 #: Colour of reference lines.
 REFERENCE = "#555555"
+_GRID, _FRAME, _AXIS = "#e6e6e6", "#bbbbbb", "#888"
 FIFTHS = [0, 0.2, 0.4, 0.6, 0.8, 1]
 _MOST_BINS = 100
 
@@ -81,15 +88,16 @@ def styled(chart: Chart, legend_columns: int) -> Chart:
     configured: Any = chart.configure(
         font="Liberation Sans, Arial, Helvetica, sans-serif",
         padding=12,
-        view=alt.ViewConfig(stroke="#bbbbbb"),
+        view=alt.ViewConfig(stroke=_FRAME),
         axis=alt.AxisConfig(
             labelFontSize=12,
             labelColor=INK,
             titleFontSize=13,
             titleFontWeight="normal",
             titleColor=INK,
-            gridColor="#e6e6e6",
-            tickColor="#bbbbbb",
+            gridColor=_GRID,
+            tickColor=_FRAME,
+            domainColor=_AXIS,
         ),
         legend=alt.LegendConfig(
             orient="bottom",
@@ -98,7 +106,6 @@ def styled(chart: Chart, legend_columns: int) -> Chart:
             labelLimit=0,
             labelColor=INK,
         ),
-        range=alt.RangeConfig(category=[BLUE, LIGHT]),
         title=alt.TitleConfig(fontSize=16, subtitleFontSize=12.5, subtitleColor=INK),
     ).properties(
         # Vega's menu may export an image, but not send the data to the online editor.
@@ -116,6 +123,45 @@ def inline(rows: Iterable[Mapping[str, Any]]) -> alt.InlineData:
     import altair as alt
 
     return alt.InlineData(values=tuple(rows))
+
+
+def panels(chart: alt.HConcatChart | alt.ConcatChart) -> list[ChartType]:
+    """Return the panels of a plot as plots, for a page that arranges them by its own width."""
+    parts: list[Any] = [part.copy() for part in getattr(chart, "hconcat", None) or chart.concat]
+    for part in parts:
+        part.config = chart.config
+        if part._get("data") is None:  # Altair moves data that all panels share to the top
+            part.data = chart.data
+    return parts
+
+
+def series_colours(count: int) -> tuple[str, ...]:
+    """Return the colours of series: blue for one, else orange first, then blue."""
+    return (BLUE,) if count == 1 else PALETTE[:count]
+
+
+def tint(colour: str) -> str:
+    """Return a light tint of a colour `#rrggbb`."""
+    channels = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return "#" + "".join(f"{round(255 - 0.4 * (255 - channel)):02x}" for channel in channels)
+
+
+#: What each colour becomes on a dark background, for a page with both.
+DARK_COLOURS = {
+    ORANGE: "#f0b340",
+    BLUE: "#5aaae0",
+    tint(ORANGE): "#7a5c22",
+    tint(BLUE): "#2c5674",
+    GAP: "#c987ab",
+    GREY: "#7d8791",
+    INK: "#dfe5ea",
+    "#000": "#dfe5ea",
+    REFERENCE: "#a9b3bc",
+    _GRID: "#2f3942",
+    _FRAME: "#4a5661",
+    _AXIS: "#8a959f",
+    "white": "#1b232b",
+}
 
 
 def title(text: str, subtitle: list[str], width: int = SIDE) -> alt.Title:
@@ -143,7 +189,9 @@ def colours(labels: Collection[str], channel: str = "color", reference: str | No
     """
     import altair as alt
 
-    ranges: dict[str, Any] = {"color": PALETTE, "strokeDash": DASHES, "shape": SHAPES}
+    ranges: dict[str, Any] = {
+        "color": series_colours(len(labels)), "strokeDash": DASHES, "shape": SHAPES
+    }  # fmt: skip
     kinds = {"color": alt.Color, "strokeDash": alt.StrokeDash, "shape": alt.Shape}
     domain, values = list(labels), list(ranges[channel][: len(labels)])
     if reference is not None:

@@ -1,0 +1,74 @@
+"""Text about changes of metrics: in tables and in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from recalib.metrics.paired import Change
+from recalib.terminal import is_percentage
+
+__all__ = ["VERDICT_WORDS", "change_text", "interval_text", "sentence", "verdict_sentence"]
+
+_NAMES = {"accuracy": "accuracy", "brier": "the Brier score", "ece": "ECE", "nll": "NLL"}
+#: A verdict in a table; nothing for a metric that is good neither high nor low.
+VERDICT_WORDS = {
+    "better": "better",
+    "worse": "worse",
+    "unclear": "no clear change",
+    "equal": "no change",
+    "none": "",
+}
+_HEADS = {
+    "better": "Calibration helps",
+    "worse": "Calibration does harm",
+    "unclear": "These rows do not show whether calibration helps",
+    "equal": "Calibration changes no probability",
+}
+
+
+def verdict_sentence(changes: Mapping[str, Change]) -> str:
+    """Return whether calibration helps, by NLL, and the changes of NLL, ECE and accuracy.
+
+    NLL decides because it is a proper score: calibration errors alone can fall while predictions
+    become less informative.
+    """
+    parts = (sentence(name, changes[name]) for name in ("nll", "ece", "accuracy"))
+    return f"{_HEADS[changes['nll'].verdict]}: {'; '.join(parts)}."
+
+
+def sentence(name: str, change: Change) -> str:
+    """Return a change in words, without a full stop."""
+    metric = _NAMES[name]
+    if change.verdict == "equal":
+        return f"{metric} does not change"
+    interval = f"95% interval {interval_text(name, change)}"
+    if change.verdict == "unclear":
+        return f"{metric} does not change clearly ({change_text(name, change)}, {interval})"
+    verb = "falls" if change.value < 0 else "rises"
+    low, high = sorted((abs(change.low), abs(change.high)))
+    unit = " percentage points" if is_percentage(name) else ""
+    return (
+        f"{metric} {verb} by {_size(name, abs(change.value))}{unit} "
+        f"(95% interval {_size(name, low)} to {_size(name, high)})"
+    )
+
+
+def change_text(name: str, change: Change) -> str:
+    """Return the change with its sign, of a fraction in percentage points (pp)."""
+    return _signed(name, change.value) + (" pp" if is_percentage(name) else "")
+
+
+def interval_text(name: str, change: Change) -> str:
+    """Return the interval of a change, with signs."""
+    return f"{_signed(name, change.low)} to {_signed(name, change.high)}"
+
+
+def _signed(name: str, value: float) -> str:
+    text = _size(name, abs(value))
+    if not float(text):
+        return text
+    return ("−" if value < 0 else "+") + text
+
+
+def _size(name: str, value: float) -> str:
+    return f"{100 * value:.2f}" if is_percentage(name) else f"{value:.4f}"

@@ -1,0 +1,184 @@
+"""Pictures of a report: static SVG, which the page arranges by the width of the window."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import markupsafe
+
+from recalib.metrics import Predictions
+from recalib.reporting.html_report.shift import UnderShift, draw_shift
+from recalib.reporting.plots import (
+    classwise_diagram,
+    confidence_histogram,
+    reliability_diagram,
+    reliability_overlay,
+    risk_coverage,
+)
+from recalib.reporting.plots.save import to_svg
+from recalib.reporting.plots.style import panels
+
+if TYPE_CHECKING:
+    from altair.typing import ChartType
+
+__all__ = ["Picture", "draw_pictures"]
+
+#: Width of the axes in pixels: labels have 11 to 15 pixels on a phone and on a desktop.
+_WIDTH = 300
+#: Width of the picture of shifted test sets on a desktop, where it has a row of its own.
+_FULL_WIDTH = 760
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture with its caption.
+
+    `layout` names the style of the page: `half` takes half a row of a wide window; `pair` and
+    `grid` arrange several panels in a row; `full` has a drawing for a wide window and one for a
+    narrow window. `legend` has the style and the label of each mark.
+    """
+
+    title: str
+    caption: str
+    layout: str
+    legend: list[tuple[str, str]]
+    drawings: list[markupsafe.Markup]
+
+
+def draw_pictures(
+    series: Mapping[str, Predictions], names: Sequence[str] | None, shift: Sequence[UnderShift]
+) -> list[Picture]:
+    """Return the pictures of one or two predictions by their labels, in the order of the page.
+
+    Parameters
+    ----------
+    series: the predictions as they are and, if they are calibrated, calibrated.
+    names: a name for each class; numbers by default.
+    shift: the results on shifted test sets; empty for no picture of them.
+    """
+    pictures = _pictures(series, names)
+    if shift:
+        pictures.append(
+            _picture(
+                "When the data shift",
+                "ECE on the test set and on each shifted one, with 95% intervals. The calibrator "
+                "is the same everywhere: fitted to the validation rows.",
+                "full",
+                _series_legend(series),
+                *(draw_shift(shift, list(series), width) for width in (_FULL_WIDTH, _WIDTH)),
+            )
+        )
+    return pictures
+
+
+def _pictures(series: Mapping[str, Predictions], names: Sequence[str] | None) -> list[Picture]:
+    calibrated = len(series) == 2
+    return [
+        _picture(
+            "Accuracy by confidence",
+            "Bars are the accuracy. On the diagonal, predictions with confidence 80% are right in "
+            "80% of cases. ECE is the average gap between the bars and the diagonal.",
+            "pair",
+            _bar_legend("accuracy", "confidence"),
+            *panels(reliability_diagram(series)),
+        ),
+        _smooth_picture(series),
+        _picture(
+            "Error rate of the most confident rows",
+            "By their share of all rows, with 95% bands.",
+            "half",
+            [*_series_legend(series), ("dashed", "best possible order of these rows")],
+            risk_coverage(series, width=_WIDTH),
+        ),
+        _picture(
+            "Distribution of confidence",
+            "The share of right and wrong rows by confidence. The distance of the two lines is the "
+            "overall over- or underconfidence.",
+            "pair",
+            [
+                ("right", "right rows"),
+                ("wrong", "wrong rows"),
+                ("line", "accuracy"),
+                ("dashed", "mean confidence"),
+            ],
+            *panels(confidence_histogram(series)),
+        ),
+        _picture(
+            "Classes with the largest error" + (" after calibration" if calibrated else ""),
+            "Bars are the frequency of a class by its predicted probability; the classes with the "
+            "largest error first.",
+            "grid",
+            _bar_legend("frequency", "probability"),
+            *panels(classwise_diagram(list(series.values())[-1], classes=names)),
+        ),
+    ]
+
+
+def _smooth_picture(series: Mapping[str, Predictions]) -> Picture:
+    legend = [*_series_legend(series), ("dashed", "perfect calibration")]
+    if len(series) == 1:
+        legend.insert(1, ("gap", "gap to perfect calibration"))
+        chart = panels(reliability_diagram(series, smooth=True))[0]
+    else:
+        chart = reliability_overlay(series, width=_WIDTH)
+    return _picture(
+        "Smoothed accuracy by confidence",
+        "The same without bins, with 95% bands.",
+        "half",
+        legend,
+        chart,
+    )
+
+
+def _series_legend(series: Mapping[str, Predictions]) -> list[tuple[str, str]]:
+    """Return the marks of series; one alone has the colour of a calibrated one."""
+    return list(zip(("before", "after") if len(series) == 2 else ("after",), series, strict=True))
+
+
+def _bar_legend(value: str, score: str) -> list[tuple[str, str]]:
+    return [
+        ("gap", f"gap between {value} and mean {score}"),
+        ("interval", f"95% interval of {value}"),
+        ("dashed", "perfect calibration"),
+    ]
+
+
+def _picture(
+    title: str, caption: str, layout: str, legend: list[tuple[str, str]], *charts: ChartType
+) -> Picture:
+    prefix = re.sub(r"\W", "", title)
+    drawings = []
+    for number, chart in enumerate(charts):
+        specification = _without_legends(chart.to_dict())
+        if layout in ("half", "full"):  # the page has this title
+            specification.pop("title", None)
+        drawings.append(_svg(specification, f"{prefix}{number}-"))
+    return Picture(title, caption, layout, legend, drawings)
+
+
+def _without_legends(specification: Any) -> Any:
+    """Return a specification without legends, which the page has as text."""
+    if isinstance(specification, list):
+        return [_without_legends(part) for part in specification]
+    if not isinstance(specification, dict):
+        return specification
+    channels = {"color", "shape", "strokeDash"} & specification.keys()
+    return {
+        name: (part | {"legend": None})
+        if name in channels and isinstance(part, dict)
+        else (part if name == "datasets" else _without_legends(part))
+        for name, part in specification.items()
+    }
+
+
+def _svg(specification: dict[str, Any], prefix: str) -> markupsafe.Markup:
+    """Return an SVG element without a size, which the page sets.
+
+    Elements of one page share their names, so those of each drawing get a prefix.
+    """
+    svg = re.sub(r' width="[\d.]+" height="[\d.]+"', "", to_svg(specification), count=1)
+    svg = re.sub(r'( id="|url\(#)', rf"\g<1>{prefix}", svg)
+    return markupsafe.Markup(svg)  # noqa: S704 - Vega escapes all text
