@@ -12,7 +12,7 @@ import recalib
 from recalib.errors import ConflictError, UnavailableError
 from service.calibration import Batch, CalibrationResult, calibrate_batch, get_or_load
 from service.http.bodies import read_body
-from service.http.fast_routes import BytesResponse, FastRoute, header_map
+from service.http.fast_routes import BytesResponse, FastRoute, header_map, query_parameters
 from service.http.routing import Router
 from service.inference import compression, tensors
 from service.inference.handlers import model_metadata
@@ -67,7 +67,14 @@ _DOCUMENTED = {
             "required": False,
             "description": "Length of the JSON in bytes, if binary tensor data follow it.",
             "schema": {"type": "integer"},
-        }
+        },
+        {
+            "name": "input",
+            "in": "query",
+            "required": False,
+            "description": "What the values are, unless `parameters.input` of the request says it.",
+            "schema": {"enum": ["logits", "probabilities"], "default": "logits"},
+        },
     ],
     "requestBody": {
         "required": True,
@@ -185,6 +192,7 @@ async def _infer(model: str, selector: str, state: State, request: Request) -> R
     headers = header_map(request.scope)
     body = await read_body(request.receive)
     loaded = await get_or_load(state.calibrators, model, selector)
+    default_input = query_parameters(request.scope["query_string"]).get("input", tensors.INPUT)
     encoding = headers.get(b"content-encoding", b"").decode("latin-1")
     parsed: tensors.ParsedRequest | None = None
 
@@ -194,7 +202,7 @@ async def _infer(model: str, selector: str, state: State, request: Request) -> R
         limit = settings.max_json_bytes if length is None else settings.max_body_bytes
         plain = compression.decompressed(body, encoding, min(limit, settings.max_body_bytes))
         text = None if length is None else length.decode("latin-1")
-        parsed = tensors.parse(plain, text, settings.max_json_bytes)
+        parsed = tensors.parse(plain, text, settings.max_json_bytes, default_input)
         ids = 1.0 if tensors.IDS in parsed.outputs else 0.0
         return Batch(parsed.values, parsed.input, ids=ids, segment=parsed.segment)
 

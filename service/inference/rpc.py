@@ -21,7 +21,6 @@ from service.grpc.rpc import Context
 from service.inference.handlers import model_metadata
 from service.inference.tensors import (
     IDS,
-    INPUT,
     OUTPUT,
     bytes_of,
     check_outputs,
@@ -102,9 +101,9 @@ class Inference:
 
 
 def _decode(request: pb.ModelInferRequest) -> Batch:
-    if len(request.inputs) != 1 or request.inputs[0].name != INPUT:
+    if len(request.inputs) != 1:  # raw contents of several tensors are not told apart
         names = ", ".join(tensor.name for tensor in request.inputs) or "none"
-        raise InputError("inputs", found=names[:80], accepted=f"one, named {INPUT}")
+        raise InputError("inputs", found=names[:80], accepted="one")
     check_outputs([(output.name, output.parameters) for output in request.outputs])
     ids = 1.0 if any(output.name == IDS for output in request.outputs) else 0.0
     segment = _text(request.parameters, "segment", "")

@@ -35,7 +35,7 @@ _IN_JSON = ("FP16", "FP32", "FP64")
 
 
 class InputTensor(msgspec.Struct):
-    """An input tensor; without `data`, its bytes follow the JSON."""
+    """A tensor of any name; without `data`, its bytes follow the JSON."""
 
     name: str
     shape: list[int]
@@ -45,16 +45,23 @@ class InputTensor(msgspec.Struct):
 
 
 class RequestedOutput(msgspec.Struct):
-    """An output that the client requests."""
+    """An output that the client requests; without `inputs`, an output of another model."""
 
     name: str
     parameters: dict[str, Any] = {}
+    shape: list[int] | None = None
+    datatype: str | None = None
+    data: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
 class InferRequest(msgspec.Struct):
-    """A V2 inference request; unknown fields and parameters are ignored."""
+    """A V2 inference request; unknown fields and parameters are ignored.
 
-    inputs: list[InputTensor]
+    Without `inputs` it is the response of another model, whose `outputs` are calibrated: a step of
+    an InferenceGraph gets the response of the step before.
+    """
+
+    inputs: list[InputTensor] = []
     id: str | None = None
     parameters: dict[str, Any] = {}
     outputs: list[RequestedOutput] = []
@@ -79,10 +86,19 @@ class _LargeRequest(msgspec.Struct):
     outputs: msgspec.Raw = msgspec.Raw(b"[]")
 
 
+class _LargeResponse(msgspec.Struct):
+    """A response of another model of which nothing is parsed yet, with exactly one output."""
+
+    outputs: tuple[_LargeTensor]
+    id: msgspec.Raw = msgspec.Raw(b"null")
+    inputs: msgspec.Raw = msgspec.Raw(b"[]")
+
+
 #: Largest JSON that is parsed with one call, and largest JSON besides the numbers.
 _MAX_WHOLE_BYTES = PIECE_BYTES
 _decoder = msgspec.json.Decoder(InferRequest)
 _large_decoder = msgspec.json.Decoder(_LargeRequest)
+_large_response_decoder = msgspec.json.Decoder(_LargeResponse)
 
 
 @dataclass(frozen=True)
@@ -107,7 +123,10 @@ def schemas() -> dict[str, Any]:
 
 
 def parse(
-    body: bytes, json_length: str | None, max_json_bytes: int = MAX_DIMENSION
+    body: bytes,
+    json_length: str | None,
+    max_json_bytes: int = MAX_DIMENSION,
+    default_input: str = INPUT,
 ) -> ParsedRequest:
     """Return a parsed request.
 
@@ -115,11 +134,12 @@ def parse(
     ----------
     body: the whole body.
     json_length: the header `Inference-Header-Content-Length`, or None.
+    default_input: what the values are unless the request says it.
 
     Raises
     ------
-    InputError: the length exceeds the body, the JSON is not a request, the tensor is not
-        `logits` of shape [N, K], or the data do not match the shape.
+    InputError: the length exceeds the body, the JSON is neither a request nor a response, it has
+        not exactly one tensor, the shape is not [N, K], or the data do not match the shape.
     TooLargeError: more than `max_json_bytes` of JSON, or of over 64 KiB besides the numbers.
     """
     size = _json_size(body, json_length)
@@ -127,10 +147,11 @@ def parse(
         accepted = f"at most {max_json_bytes} bytes; the binary tensor data extension for more"
         raise TooLargeError("body", found=f"{size} bytes of JSON", accepted=accepted)
     request = _decode(body[:size])
-    if len(request.inputs) != 1 or request.inputs[0].name != INPUT:
-        names = ", ".join(tensor.name for tensor in request.inputs) or "none"
-        raise InputError("inputs", found=names[:80], accepted=f"one, named {INPUT}")
-    kind = request.parameters.get("input", "logits")
+    tensor = _input_tensor(request)
+    is_response = not request.inputs
+    if is_response:  # its parameters are about the other model
+        request.parameters, request.outputs = {}, []
+    kind = request.parameters.get("input", default_input)
     if kind not in ("logits", "probabilities"):
         raise InputError(
             "parameters.input", found=repr(kind)[:80], accepted="logits or probabilities"
@@ -139,12 +160,37 @@ def parse(
     if not isinstance(segment, str):
         raise InputError("parameters.segment", found=repr(segment)[:80], accepted="text")
     return ParsedRequest(
-        values=_values(request.inputs[0], memoryview(body)[size:]),
+        values=_values(tensor, memoryview(body)[size:]),
         input=cast("Literal['logits', 'probabilities']", kind),
         id=request.id,
         outputs=_requested_outputs(request),
         segment=segment,
     )
+
+
+def _input_tensor(request: InferRequest) -> InputTensor:
+    """Return the only input; without inputs, the only output of a response, or that named `logits`.
+
+    Raises
+    ------
+    InputError: there is no such tensor.
+    """
+    tensors: Sequence[InputTensor | RequestedOutput] = request.inputs or request.outputs
+    found = ", ".join(tensor.name for tensor in tensors)[:80] or "none"
+    if len(tensors) == 1:
+        (tensor,) = tensors
+    elif request.inputs:
+        raise InputError("inputs", found=found, accepted="one tensor")
+    else:
+        named = [tensor for tensor in tensors if tensor.name == INPUT]
+        if len(named) != 1:
+            raise InputError(
+                "inputs", found=found, accepted=f"a tensor, or an output named {INPUT}"
+            )
+        (tensor,) = named
+    if tensor.shape is None or tensor.datatype is None:  # a requested output
+        raise InputError("inputs", found="none", accepted="a tensor, or outputs with data")
+    return InputTensor(tensor.name, tensor.shape, tensor.datatype, tensor.parameters, tensor.data)
 
 
 def answer(
@@ -183,15 +229,30 @@ def _decode(text: bytes) -> InferRequest:
     if len(text) <= _MAX_WHOLE_BYTES:
         request: InferRequest = decode(_decoder, text, accepted)
         return request
-    large: _LargeRequest = decode(_large_decoder, text, accepted)
-    data, large.inputs[0].data = large.inputs[0].data, msgspec.UNSET
+    large, tensor = _decode_large(text, accepted)
+    data, tensor.data = tensor.data, msgspec.UNSET
     rest = msgspec.json.encode(large)
     if len(rest) > _MAX_WHOLE_BYTES:
         found, accepted = f"{len(rest)} bytes besides data", f"at most {_MAX_WHOLE_BYTES}"
         raise TooLargeError("body", found=found, accepted=accepted)
     request = decode(_decoder, rest, accepted)
-    request.inputs[0].data = data
+    (request.inputs or request.outputs)[0].data = data
     return request
+
+
+def _decode_large(
+    text: bytes, accepted: str
+) -> tuple[_LargeRequest | _LargeResponse, _LargeTensor]:
+    """Return a request or a response of which nothing is parsed yet, and its tensor."""
+    try:
+        request: _LargeRequest = decode(_large_decoder, text, accepted)
+        return request, request.inputs[0]
+    except InputError as error:
+        try:
+            response: _LargeResponse = decode(_large_response_decoder, text, accepted)
+        except InputError:
+            raise error from None
+        return response, response.outputs[0]
 
 
 class _Tensor(NamedTuple):

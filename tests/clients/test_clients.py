@@ -98,8 +98,8 @@ def test_triton(triton: Any, expected: NDArray[Any]) -> None:
     assert set(result) == {"http", "grpc", "http.aio", "grpc.aio"}
     for answers in result.values():
         check(answers, expected)
-    assert len(result["http"]["probabilities"]) == 13
-    assert len(result["grpc"]["probabilities"]) == 7
+    assert len(result["http"]["probabilities"]) == 14
+    assert len(result["grpc"]["probabilities"]) == 8
     assert "NOT_FOUND" in result["grpc"]["error"]
     for answers in (result["http"], result["grpc"]):
         answer = answers["answer"]
@@ -142,7 +142,8 @@ def same_on_the_wire(ours: Any, theirs: Any) -> None:
 
 def test_kserve(server: Server, expected: NDArray[Any]) -> None:
     result = answers_of("kserve", server)
-    assert set(result) == {"rest", "grpc"}
+    assert set(result) == {"rest", "grpc", "after a model"}
+    check(result.pop("after a model"), expected)
     for answers in result.values():
         check(answers, expected)
         assert len(answers["probabilities"]) == 4
@@ -150,7 +151,8 @@ def test_kserve(server: Server, expected: NDArray[Any]) -> None:
 
 def test_mlserver(server: Server, expected: NDArray[Any]) -> None:
     result = answers_of("mlserver", server)
-    assert set(result) == {"rest", "grpc"}
+    assert set(result) == {"rest", "grpc", "after a model"}
+    check(result.pop("after a model"), expected)
     for answers in result.values():
         check(answers, expected)
         assert len(answers["probabilities"]) == 8

@@ -10,7 +10,14 @@ from typing import Any
 import grpc
 import httpx
 import numpy as np
-from kserve import InferenceGRPCClient, InferenceRESTClient, InferInput, InferRequest
+from kserve import (
+    InferenceGRPCClient,
+    InferenceRESTClient,
+    InferInput,
+    InferOutput,
+    InferRequest,
+    InferResponse,
+)
 from kserve.inference_client import RESTConfig
 
 HTTP, GRPC = sys.argv[1], sys.argv[2]
@@ -67,8 +74,21 @@ async def over_grpc() -> dict[str, Any]:
     return {"probabilities": answers, "id": answer.id, "error": error, "ready": ready}
 
 
+def after_a_model() -> dict[str, Any]:
+    """Send the response of a model as the request, as the router of an InferenceGraph does."""
+    answers = {}
+    for datatype in ("FP32", "FP64"):
+        output = InferOutput("dense_1", list(ROWS.shape), datatype)
+        output.set_data_from_numpy(ROWS.astype(DTYPES[datatype]), binary_data=False)
+        response, _ = InferResponse("seven", "classifier", [output]).to_rest()
+        answer = httpx.post(f"{HTTP}/v2/models/digits/infer", json=response)
+        answers[datatype] = content_of(InferResponse.from_rest(answer.json()))
+    return {"probabilities": answers, "id": answer.json()["id"]}
+
+
 async def main() -> None:
-    print(json.dumps({"rest": await rest(), "grpc": await over_grpc()}))  # noqa: T201
+    result = {"rest": await rest(), "grpc": await over_grpc(), "after a model": after_a_model()}
+    print(json.dumps(result))  # noqa: T201
 
 
 asyncio.run(main())

@@ -82,4 +82,15 @@ def over_grpc() -> dict[str, Any]:
     return {"probabilities": answers, "error": error, "ready": ready}
 
 
-print(json.dumps({"rest": rest(), "grpc": over_grpc()}))  # noqa: T201
+def after_a_model() -> dict[str, Any]:
+    """Send the response of a model as the request, as the router of an InferenceGraph does."""
+    answers = {}
+    for name, dtype in DTYPES.items():
+        outputs = [NumpyCodec.encode_output("dense_1", ROWS.astype(dtype))]
+        response = InferenceResponse(model_name="classifier", outputs=outputs)
+        answers[name] = content_of(post("digits", response.model_dump_json()))
+    return {"probabilities": answers}
+
+
+result = {"rest": rest(), "grpc": over_grpc(), "after a model": after_a_model()}
+print(json.dumps(result))  # noqa: T201

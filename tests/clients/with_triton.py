@@ -25,7 +25,7 @@ AS_NAMED = {"preserving_proto_field_name": True, "always_print_fields_with_no_pr
 
 
 def tensor(module: Any, datatype: str, shape: tuple[int, ...] = ROWS.shape, **how: Any) -> Any:
-    tensor_ = module.InferInput("logits", list(shape), datatype)
+    tensor_ = module.InferInput(how.pop("name", "logits"), list(shape), datatype)
     rows = ROWS if shape == ROWS.shape else np.zeros(shape)
     tensor_.set_data_from_numpy(rows.astype(DTYPES[datatype]), **how)
     return tensor_
@@ -43,6 +43,8 @@ def blocking(module: Any, address: str) -> dict[str, Any]:
         }
         for name, how in compressions(module).items():
             answers[name] = content_of(client.infer("digits", [tensor(module, "FP32")], **how))
+        renamed = [tensor(module, "FP32", name="dense_1")]
+        answers["FP32 of another name"] = content_of(client.infer("digits", renamed))
         if module is tritonclient.http:
             answers |= plain_json(client)
         named = client.infer(

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from recalib.errors import UnavailableError
 from recalib.registry import Registry
+from service.serving.json_pieces import PIECE_BYTES
 from tests.service.conftest import Service
 from tests.service.documented import operations
 from tests.service.test_loaded_calibrators import hanging
@@ -68,6 +69,54 @@ def test_infer_json(shared: Service, sent: Any, datatype: str) -> None:
     assert (document["model_name"], document["model_version"]) == ("digits", "1")
     assert document["id"] == "seven"
     assert LENGTH not in answer.headers
+
+
+@pytest.mark.parametrize("name", ["dense_1", "probabilities", ""])
+def test_infer_accepts_a_tensor_of_any_name(shared: Service, name: str) -> None:
+    answer = ask(shared, tensor(ROWS.tolist(), name=name))
+    np.testing.assert_allclose(values(answer), expected(shared), rtol=1e-6)
+
+
+def _response(*outputs: dict[str, Any], **more: Any) -> dict[str, Any]:
+    """Return a response of another model, as a step of an InferenceGraph receives it."""
+    return {"model_name": "classifier", "model_version": "7", "outputs": list(outputs), **more}
+
+
+def test_infer_accepts_the_response_of_another_model(shared: Service) -> None:
+    """An output of any name, or that named `logits`; parameters of the response are not ours."""
+    logits = tensor(ROWS.reshape(-1).tolist(), name="dense_1", parameters={"content_type": "np"})
+    response = _response(logits, id="seven", parameters={"input": "image", "segment": 3})
+    answer = shared.client.post(INFER, json=response)
+    np.testing.assert_allclose(values(answer), expected(shared), rtol=1e-6)
+    assert answer.json()["id"] == "seven"
+    label = {"name": "label", "shape": [2], "datatype": "INT64", "data": [3, 0]}
+    answer = shared.client.post(INFER, json=_response(label, tensor(ROWS.tolist())))
+    np.testing.assert_allclose(values(answer), expected(shared), rtol=1e-6)
+    sized = tensor(name="dense_1", parameters={"binary_data_size": len(RAW)})
+    answer = shared.client.post(INFER, **binary(_response(sized), RAW))
+    np.testing.assert_allclose(values(answer), expected(shared), rtol=1e-6)
+
+
+def test_large_response_of_another_model_is_parsed_in_pieces(shared: Service) -> None:
+    """50 rows of long numbers exceed what is parsed at once."""
+    rows = np.random.default_rng(0).normal(size=(50, 4))
+    data = ("[" + ", ".join(f"{x:.400f}" for x in rows.reshape(-1)) + "]").encode()
+    head = b'{"model_name": "c", "outputs": [{"name": "y", "shape": [50, 4], "datatype": "FP64", '
+    body = head + b'"data": ' + data + b"}]}"
+    assert len(body) > PIECE_BYTES
+    answer = shared.client.post(INFER, content=body)
+    np.testing.assert_allclose(values(answer), expected(shared, rows), rtol=1e-5)
+
+
+def test_query_says_what_the_values_are(shared: Service) -> None:
+    """A step of an InferenceGraph has a URL, and cannot change the response before it."""
+    p = np.exp(ROWS) / np.exp(ROWS).sum(axis=1, keepdims=True)
+    response = _response(tensor(p.tolist(), name="y"))
+    answer = shared.client.post(INFER, json=response, params={"input": "probabilities"})
+    np.testing.assert_allclose(values(answer), expected(shared), atol=1e-5)
+    answer = shared.client.post(INFER, json=response, params={"input": "odds"})
+    assert answer.status_code == 400
+    assert "parameters.input" in answer.json()["error"]
 
 
 @pytest.mark.parametrize("datatype", ["FP16", "BF16", "FP32", "FP64"])
@@ -240,7 +289,9 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "not JSON": ({"content": b"{"}, "body"),
     "no inputs": ({"json": {"inputs": []}}, "inputs: found none"),
     "two inputs": ({"json": {"inputs": [tensor(GOOD), tensor(GOOD)]}}, "inputs: found logits, log"),
-    "another name": ({"json": {"inputs": [tensor(GOOD, name="x")]}}, "inputs: found x"),
+    "requested output only": ({"json": {"outputs": [{"name": "y"}]}}, "inputs: found none"),
+    "two outputs": ({"json": {"outputs": [tensor(GOOD, name="a"), tensor(GOOD, name="b")]}},
+                    "inputs: found a, b"),
     "no data": ({"json": {"inputs": [tensor()]}}, "inputs[0].data: found nothing"),
     "too few": ({"json": {"inputs": [tensor([1, 2])]}}, "inputs[0].data: found 2 numbers"),
     "other rows": ({"json": {"inputs": [tensor([[1, 2], [3, 4]])]}}, "inputs[0].data: found shape"),
