@@ -27,7 +27,7 @@ _PERMISSIVE = {
 #: is reviewed. None of them is modified.
 _WEAK_COPYLEFT = {
     "LGPL-3.0-only": {"psycopg", "psycopg-binary"},
-    "MPL-2.0": {"certifi", "hypothesis", "orjson", "pathspec"},
+    "MPL-2.0": {"certifi", "hypothesis", "orjson", "pathspec", "tqdm"},
 }
 #: SPDX names of the licence texts that older packages use.
 _SPDX_NAMES = {
