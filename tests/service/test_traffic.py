@@ -209,6 +209,27 @@ def test_every_protocol_is_counted(ready: Service) -> None:
     assert sum(expected.values()) == 4 * 40
 
 
+def test_served_predictions_are_counted_by_watched_class(ready: Service) -> None:
+    """From the next write of counts on: then the process learns the settings."""
+    traffic = ready.client.app.state.recalib.calibrators.traffic
+    path = "/v1/models/digits/monitoring/settings"
+    ready.calibrate(np.zeros((5, 4)))
+    assert ready.client.put(path, json={"classes": ["0", "3"]}).is_success
+    assert flush(ready.registry, traffic)
+    logits = np.random.default_rng(0).normal(0, 3, (40, 4)).astype(np.float32)
+    probabilities = np.array(ready.calibrate(logits).json()["probabilities"])
+    assert flush(ready.registry, traffic)
+    with ready.registry.reading() as tx:
+        counts = tx.class_traffic.between(tx.models.get("digits"), 1, 0, 1e11)
+    predicted, confidences = probabilities.argmax(axis=1), probabilities.max(axis=1)
+    errors = np.bincount(predicted, np.maximum(confidences, 1 - confidences))
+    assert {count.predicted: count.predictions for count in counts} == {
+        k: np.count_nonzero(predicted == k) for k in (0, 3)
+    }
+    sums = [count.max_error_sum for count in counts]
+    assert sums == pytest.approx([errors[0], errors[3]], rel=1e-5)
+
+
 def test_counts_are_written_at_shutdown(ready: Service) -> None:
     """A graceful shutdown loses no counts."""
     ready.calibrate(np.zeros((5, 4)))
