@@ -58,21 +58,31 @@ class Rows:
     delay: Values
     #: Names, or None without the column.
     segment: NDArray[np.object_] | None
-    #: Probabilities of the watched classes, or None without any.
+    #: With watched classes: their probabilities, and the index of the predicted class, (N,).
     class_rows: ClassRows | None = None
+    predicted: NDArray[np.int64] | None = None
 
     def select(self, index: NDArray[Any]) -> Rows:
         """Return the rows of an index or a mask."""
         segment = None if self.segment is None else self.segment[index]
         class_rows = None if self.class_rows is None else self.class_rows.select(index)
-        time, confidence = self.time[index], self.confidence[index]
-        return Rows(time, confidence, self.correct[index], self.delay[index], segment, class_rows)
+        predicted = None if self.predicted is None else self.predicted[index]
+        return Rows(
+            self.time[index],
+            self.confidence[index],
+            self.correct[index],
+            self.delay[index],
+            segment,
+            class_rows,
+            predicted,
+        )
 
     @staticmethod
     def concatenate(parts: list[Rows]) -> Rows:
         """Return the rows of all parts."""
         segments = [part.segment for part in parts if part.segment is not None]
         class_rows = [part.class_rows for part in parts if part.class_rows is not None]
+        predicted = [part.predicted for part in parts if part.predicted is not None]
 
         def joined(columns: list[Values]) -> Values:
             return np.concatenate([np.zeros(0), *columns])
@@ -84,6 +94,7 @@ class Rows:
             joined([part.delay for part in parts]),
             np.concatenate(segments) if segments else None,
             ClassRows.concatenate(class_rows) if class_rows else None,
+            np.concatenate(predicted) if predicted else None,
         )
 
 
@@ -207,12 +218,13 @@ def rows_of(
     if "label_time" in names:
         delay = _delays(numbers_of(batch, "label_time"), time, labelled, first_row)
     segment = _segments(batch.column("segment")) if "segment" in names else None
-    class_rows = None
+    class_rows = predicted = None
     if matrix is not None and _LABEL in names:
         labels = _labels(batch, matrix, correct, first_row)
         if watched is not None:
             class_rows = ClassRows.from_probabilities(matrix, labels, time, watched)
-    return Rows(time, confidence, correct, delay, segment, class_rows)
+            predicted = matrix.argmax(axis=1)
+    return Rows(time, confidence, correct, delay, segment, class_rows, predicted)
 
 
 def _labels(batch: Any, matrix: Floats, correct: Values, first_row: int) -> NDArray[np.int64]:

@@ -16,6 +16,7 @@ from recalib.card import Card
 from recalib.drift import (
     CalibrationSums,
     ClassEvidence,
+    ClassTraffic,
     Cohort,
     Monitor,
     MonitorOptions,
@@ -257,10 +258,9 @@ class _Reader:
         on_time = rows.delay <= self.horizon
         self.late += int(np.count_nonzero(rows.delay > self.horizon))
         cohorts = _cohorts_by_segment(rows, on_time, self.edges)
-        class_rows = rows.class_rows
-        self.monitor.add(
-            start, end, cohorts, None if class_rows is None else class_rows.select(on_time)
-        )
+        class_rows = None if rows.class_rows is None else rows.class_rows.select(on_time)
+        class_traffic = _class_traffic(rows, on_time, self.monitor.options.classes)
+        self.monitor.add(start, end, cohorts, class_rows, class_traffic)
         status = self.monitor.assess(end)
         if not self.events or status.state != self.events[-1].status.state:
             self.events.append(Event(_time_of(status, end), status))
@@ -373,6 +373,21 @@ def _cohort(rows: Rows, on_time: NDArray[np.bool_], edges: NDArray[np.float64]) 
         used.time,
         traffic.traffic_confidence,
     )
+
+
+def _class_traffic(
+    rows: Rows, on_time: NDArray[np.bool_], classes: tuple[int, ...]
+) -> ClassTraffic | None:
+    """Return the predictions by predicted class; None without watched classes."""
+    if rows.predicted is None:
+        return None
+    errors = np.maximum(rows.confidence, 1 - rows.confidence)
+    size = max(max(classes), int(rows.predicted.max(initial=0))) + 1
+    counts = np.bincount(rows.predicted, minlength=size)
+    sums = np.bincount(rows.predicted, errors, size)
+    watched = list(classes)
+    labelled = rows.predicted[on_time], rows.correct[on_time], rows.confidence[on_time]
+    return ClassTraffic.from_rows(classes, counts[watched], sums[watched], len(errors), *labelled)
 
 
 def _time_of(status: Status, end: float) -> float:

@@ -55,6 +55,25 @@ def test_swapped_classes_are_found_only_with_class_wise_monitoring(tmp_path: Pat
     assert {gap.class_index for gap in chosen.classes.worst} == {0, 2}
 
 
+def test_predicted_class_whose_labels_stop_is_named(tmp_path: Path):
+    """The log is fresh without class-wise monitoring, as other classes have such confidences."""
+    columns = log(6_000, swap=False)
+    late = np.arange(6_000) >= 3_000
+    silent = late & (np.argmax(columns["probabilities"], axis=1) == 2)
+    for name in ("label", "correct"):
+        values = np.array(columns[name].to_pylist(), object)
+        values[silent] = None
+        columns[name] = pa.array(values.tolist(), columns[name].type)
+    path = write(tmp_path / "a.parquet", columns)
+    short = {"window_labels": 1_000, "objective": 0.1, "maturity": 0.0}
+    result = replay(path, options(classes=("all",), **short))
+    assert result.state == "unverified"
+    assert "no labels for predictions of class 2" in result.events[-1].status.reason
+    assert result.classes is not None
+    assert [window.class_index for window in result.classes.windows if window.silent] == [2]
+    assert replay(path, options(**short)).state == "fresh"
+
+
 def test_order_of_rows_and_column_confidence_do_not_matter(tmp_path: Path):
     columns = log(2_000, swap=True)
     result = replay(write(tmp_path / "a.parquet", columns), options(classes=("all",)))
