@@ -1,20 +1,67 @@
-"""`recalib export`: write a calibrator as an ONNX model."""
+"""`recalib export`: write a calibrator as an ONNX model, or as models for Triton."""
 
 from __future__ import annotations
 
-from recalib.cli.arguments import CalibratorFile, JsonOutput, OutputFile, check_output_path
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from recalib.cli.arguments import CalibratorFile, JsonOutput, check_output_path
 from recalib.errors import InputError
 from recalib.terminal import print_json, say
 
 __all__ = ["export"]
 
 
-def export(calibrator: CalibratorFile, output: OutputFile, json_output: JsonOutput = False) -> None:
-    """Write a calibrator as an ONNX model.
+def export(
+    calibrator: CalibratorFile,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="The ONNX file to write.")
+    ] = None,
+    triton: Annotated[
+        Path | None,
+        typer.Option(help="Instead: a folder, the model repository of a Triton server."),
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option(help="With --triton: the model's name; by default that of the calibrator."),
+    ] = None,
+    model: Annotated[
+        Path | None,
+        typer.Option(help="With --triton: your classifier, .onnx, for an ensemble with it."),
+    ] = None,
+    source: Annotated[
+        str | None,
+        typer.Option("--from", help="The output of the model to calibrate, if it has several."),
+    ] = None,
+    input: Annotated[
+        Literal["logits", "probabilities"],
+        typer.Option(help="What that output holds; it is never guessed from the values."),
+    ] = "logits",
+    max_batch_size: Annotated[
+        int,
+        typer.Option(help="With --triton: rows that Triton may join; 0 for no batches.", min=0),
+    ] = 0,
+    json_output: JsonOutput = False,
+) -> None:
+    """Write a calibrator as an ONNX model, or as models for Triton.
 
     The model maps `logits` to `probabilities`.
     """
     from recalib.api import load
+
+    if (output is None) == (triton is None):
+        found = "neither" if output is None else "both"
+        raise InputError("output", found=found, accepted="one of --output and --triton")
+    if triton is not None:
+        _export_to_triton(
+            calibrator, triton, name, model, source, input, max_batch_size, json_output
+        )
+        return
+    assert output is not None  # noqa: S101  (checked above)
+    if any(option is not None for option in (name, model, source)) or max_batch_size:
+        raise InputError("output", found="options of --triton", accepted="--triton DIR")
     from recalib.files import write_atomically
 
     if output.suffix != ".onnx":
@@ -26,3 +73,33 @@ def export(calibrator: CalibratorFile, output: OutputFile, json_output: JsonOutp
         print_json({"output": str(output), "bytes": len(graph)})
     else:
         say(f"saved {len(graph)} bytes to {output}")
+
+
+def _export_to_triton(
+    calibrator: Path,
+    folder: Path,
+    name: str | None,
+    model: Path | None,
+    source: str | None,
+    input: Literal["logits", "probabilities"],
+    max_batch_size: int,
+    json_output: bool,
+) -> None:
+    from recalib.api import load
+    from recalib.onnx_fusion.triton import write_repository
+
+    if model is None and (source is not None or input != "logits"):
+        raise InputError("model", found="none", accepted="a classifier, for --from and --input")
+    names = write_repository(
+        load(calibrator),
+        folder,
+        name or calibrator.stem,
+        model=model,
+        source=source,
+        input=input,
+        max_batch_size=max_batch_size,
+    )
+    if json_output:
+        print_json({"triton": str(folder), "models": names})
+    else:
+        say(f"saved {', '.join(names)} to the model repository {folder}")

@@ -18,7 +18,7 @@ from recalib.files import Input, write_atomically
 from recalib.onnx_fusion.append import Appended, append
 from recalib.onnx_fusion.proof import Proof, Runtime, prove
 
-__all__ = ["Fused", "fuse"]
+__all__ = ["Fused", "choose_source", "fuse", "load_model"]
 
 #: Largest protobuf message in bytes; larger models keep their weights in separate files.
 _LARGEST = 2**31 - 1
@@ -70,11 +70,11 @@ def fuse(
         then.
     """
     path, target = Path(model), Path(output)
-    original = _load(path)
+    original = load_model(path)
     external = any(uses_external_data(tensor) for tensor in original.graph.initializer)
     _check_target(target, path, external)
     # First the checks that do not run the model.
-    chosen = _source(original, source)
+    chosen = choose_source(original, source)
     fused = append(original, calibrator, chosen, input=input, keep=keep, external=external)
     data = _serialised(fused.model)
     tapped = _serialised(_tapped(fused)) if fused.half else data
@@ -91,7 +91,7 @@ def fuse(
     return Fused(fused.probabilities, len(data), proof)
 
 
-def _load(path: Path) -> ModelProto:
+def load_model(path: Path) -> ModelProto:
     """Return the model in a file; weights in other files are not read."""
     try:
         size = path.stat().st_size
@@ -126,7 +126,7 @@ def _check_target(target: Path, path: Path, external: bool) -> None:
         )
 
 
-def _source(model: ModelProto, name: str | None) -> str:
+def choose_source(model: ModelProto, name: str | None) -> str:
     names = [output.name for output in model.graph.output]
     if name is None and len(names) == 1:
         return str(names[0])

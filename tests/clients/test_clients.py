@@ -20,11 +20,15 @@ import pytest
 from google.protobuf import descriptor_pool
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from numpy.typing import NDArray
+from onnxruntime import InferenceSession
 
+import recalib
 from recalib.calibrator import Calibrator
+from recalib.onnx_fusion.triton import write_repository
 from service.grpc.generated.recalib.v2wire import inference_pb2
 from tests.end_to_end.programs import Programs, Server
 from tests.fitting.conftest import draw
+from tests.onnx_fusion.models import FEATURES, classifier, save
 
 _HERE = Path(__file__).resolve().parent
 _ENVIRONMENTS = _HERE.parent.parent / ".venv-clients"
@@ -61,13 +65,19 @@ def expected(server: Server, tmp_path_factory: pytest.TempPathFactory) -> NDArra
 
 def answers_of(name: str, server: Server) -> Any:
     """Run the script of a client and return its output."""
+    script = str(_HERE / f"with_{name}.py")
+    return run_in(name, [script, server.url, server.grpc_url], json.dumps(ROWS.tolist()))
+
+
+def run_in(name: str, command: list[str], text: str) -> Any:
+    """Run a script in the environment of a client and return its output."""
     python = _ENVIRONMENTS / name / "bin" / "python"
     if not python.is_file():
         assert "clients" not in os.environ.get("RECALIB_TESTS_REQUIRE", "")
         pytest.skip(f"no environment of {name}'s client (make clients)")
     process = subprocess.run(
-        [str(python), str(_HERE / f"with_{name}.py"), server.url, server.grpc_url],
-        input=json.dumps(ROWS.tolist()),
+        [str(python), *command],
+        input=text,
         capture_output=True,
         text=True,
         timeout=300,
@@ -115,6 +125,55 @@ def test_triton(triton: Any, expected: NDArray[Any]) -> None:
         assert tensor["name"] == "logits"
         assert tensor["datatype"] == "FP32"
         assert [int(size) for size in tensor["shape"]] == [-1, 4]
+
+
+_PARSE = """
+import json, pathlib, sys
+from google.protobuf import json_format, text_format
+from tritonclient.grpc.model_config_pb2 import ModelConfig
+
+configs = {}
+for path in pathlib.Path(sys.argv[1]).glob("*/config.pbtxt"):
+    config = text_format.Parse(path.read_text(), ModelConfig())
+    configs[path.parent.name] = json_format.MessageToDict(config, preserving_proto_field_name=True)
+print(json.dumps(configs))
+"""
+
+
+@pytest.mark.parametrize("max_batch_size", [0, 64])
+def test_triton_reads_the_configurations_of_an_exported_ensemble(
+    tmp_path: Path, max_batch_size: int
+) -> None:
+    """The steps connect the models as their ONNX files say, and compute what Recalib does."""
+    model = save(classifier(output='a "b"'), tmp_path)
+    calibrator = recalib.fit(*draw(300, 4, 3.0), "vector")
+    repository = tmp_path / "models"
+    write_repository(calibrator, repository, "m", model=model, max_batch_size=max_batch_size)
+    configs = run_in("triton", ["-c", _PARSE, str(repository)], "")
+    assert {config["name"] for config in configs.values()} == set(configs)
+    x = np.random.default_rng(0).normal(size=(7, FEATURES)).astype(np.float32)
+    values = {"x": x}
+    for step in configs["m"]["ensemble_scheduling"]["step"]:
+        config = configs[step["model_name"]]
+        assert config["platform"] == "onnxruntime_onnx"
+        session = InferenceSession(repository / step["model_name"] / "1" / "model.onnx")
+        for tensors, declared in (
+            (session.get_inputs(), config["input"]),
+            (session.get_outputs(), config["output"]),
+        ):
+            shapes = {tensor.name: ["-1", str(tensor.shape[1])] for tensor in tensors}
+            dims = {tensor["name"]: tensor["dims"] for tensor in declared}
+            skipped = 1 if max_batch_size else 0
+            assert dims == {name: shape[skipped:] for name, shape in shapes.items()}
+            assert {tensor["data_type"] for tensor in declared} == {"TYPE_FP32"}
+        feed = {name: values[value] for name, value in step["input_map"].items()}
+        for name, value in step["output_map"].items():
+            (values[value],) = session.run([name], feed)
+    names = [tensor["name"] for tensor in configs["m"]["output"]]
+    assert names == ["probabilities"]
+    expected = calibrator.predict(values["scores"])
+    np.testing.assert_allclose(values["probabilities"], expected, atol=1e-6)
+    assert (repository / "m" / "1").is_dir()
 
 
 def test_protobuf_names_do_not_conflict_with_triton(triton: Any) -> None:
