@@ -57,8 +57,8 @@ class CharacterModel:
         for character in f"{word} ":
             p = 1 / 27
             for n in range(_CONTEXT + 1):  # longer contexts count more
-                seen = context[len(context) - n :]
-                p = (self._after[seen, character] + p / 2) / (self._contexts[seen] + 0.5)
+                recent = context[len(context) - n :]
+                p = (self._after[recent, character] + p / 2) / (self._contexts[recent] + 0.5)
             total += math.log(p)
             context += character
         return total

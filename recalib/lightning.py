@@ -84,10 +84,10 @@ class CalibrationCallback(Callback):
     ) -> None:
         """Add the batch."""
         if not isinstance(outputs, Mapping) or not {self._input, "labels"} <= set(outputs):
-            found = sorted(outputs) if isinstance(outputs, Mapping) else type(outputs).__name__
+            kind = sorted(outputs) if isinstance(outputs, Mapping) else type(outputs).__name__
             raise InputError(
                 "validation_step",
-                found=f"an output of {found}",
+                found=f"an output of {kind}",
                 accepted=f"a dictionary with {self._input} and labels",
             )
         scores = outputs[self._input]

@@ -289,7 +289,7 @@ def _class_of_token(options: Sequence[str] | Mapping[str, Sequence[str]]) -> dic
 
 
 def _log_probabilities(entry: Any, field: str) -> list[tuple[str, float]]:
-    """Return tokens with their log-probabilities, without those that were not returned."""
+    """Return the returned tokens with their log-probabilities."""
     if isinstance(entry, Mapping):
         pairs = list(entry.items())
     elif isinstance(entry, Iterable) and not isinstance(entry, str):

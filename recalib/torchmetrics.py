@@ -50,7 +50,7 @@ class CalibrationMetric(torchmetrics.Metric):
 
     Raises
     ------
-    InputError: an unknown metric, or one that does not stream.
+    InputError: an unknown metric, or a metric that does not stream.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""A training with Lightning, in a module of its own that spawned processes import."""
+"""A training with Lightning, in a module that spawned processes import."""
 
 from __future__ import annotations
 

@@ -124,9 +124,8 @@ def test_every_map_is_exported_and_compiled(the_map: Map) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("g++") is None, reason="inductor needs a C++ compiler")
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch, while it loads inductor
-@pytest.mark.parametrize("name", ["matrix", "isotonic"])
-def test_inductor_agrees(name: str) -> None:
-    calibrator = calibrator_of(MAPS[name](), 10)
+def test_inductor_agrees() -> None:
+    calibrator = calibrator_of(MAPS["isotonic"](), 10)
     module = calibrator.to_torch()
     torch._dynamo.reset()
     logits = torch.tensor(masked_logits(np.float32))
