@@ -59,7 +59,7 @@ def _compare(experiment: Experiment, preserve_accuracy: bool) -> float:
     pairs, counts = [], Counter[str]()
     for _ in range(experiment.draws):
         rows, test = experiment.draw(rng)
-        winner, _ = policy.choose(rows.logits, rows.labels, None, None)
+        winner, _ = policy.choose(rows.logits, rows.labels, None, None, None)
         counts[winner.name] += 1
         base = _nll(temperature, rows, test)
         pairs.append((base, base if winner == temperature else _nll(winner, rows, test)))

@@ -92,11 +92,44 @@ class Auto:
         return candidates
 
 
+@dataclass(frozen=True, eq=False)
+class _Sample:
+    """The compared rows: their weights and groups, None for equal ones and for none."""
+
+    rows: int
+    weights: Weights | None
+    groups: NDArray[np.intp] | None
+
+    @classmethod
+    def of(
+        cls, rows: NDArray[np.intp], weights: Weights | None, groups: NDArray[np.intp] | None
+    ) -> _Sample:
+        """Return the sample of some of N rows; groups are numbered from 0."""
+        w = None if weights is None else weights[rows]
+        if groups is None:
+            return cls(len(rows), w, None)
+        return cls(len(rows), w, np.unique(groups[rows], return_inverse=True)[1])
+
+    def __len__(self) -> int:
+        """Return the number of independent units."""
+        return self.rows if self.groups is None else int(self.groups.max()) + 1
+
+    @property
+    def units(self) -> str:
+        """The name of the independent units."""
+        return "rows" if self.groups is None else "groups"
+
+    def mean(self, values: NDArray[np.float64]) -> tuple[float, float]:
+        """Return the mean of `values` (N,) and its standard error."""
+        return mean_and_standard_error(values, self.weights, self.groups)
+
+
 def choose(
     candidates: Sequence[Candidate],
     logits: Floats,
     labels: Integers,
     weights: Weights | None = None,
+    groups: NDArray[np.intp] | None = None,
     *,
     preserve_accuracy: bool = True,
     progress: Progress | None = None,
@@ -109,13 +142,15 @@ def choose(
     logits: (N, K), checked.
     labels: (N,), checked.
     weights: (N,), the weights of rows; rows of weight 0 are left out.
+    groups: (N,), integers: rows of a group are in the same fold, and only groups are independent.
     preserve_accuracy: compare maps that may change predictions, but never select them.
     progress: called with the candidate, the fold and the stage, the iteration and the value of
         the objective.
     """
     rows = _rows_of(len(labels), logits.shape[1], weights)
     z, y = logits[rows], labels[rows]
-    w = None if weights is None else weights[rows]
+    sample = _Sample.of(rows, weights, groups)
+    w = sample.weights
     identity, temperature = (_reference(name, candidates) for name in ("identity", "temperature"))
     contenders = list(dict.fromkeys([identity, temperature, *candidates]))
     undecided = _undecided(temperature, z, y, w)
@@ -124,7 +159,7 @@ def choose(
     }
     seconds: dict[Candidate, float] = {}
     scores: dict[Candidate, HeldOutScores] = {}
-    folds = random_folds(len(y)) if len(y) >= _MIN_CROSS_VALIDATED else None
+    folds = random_folds(len(y), sample.groups) if len(y) >= _MIN_CROSS_VALIDATED else None
     for candidate in contenders:
         started = time.perf_counter()
         unfit = _unfit(candidate, *z.shape)
@@ -141,9 +176,9 @@ def choose(
     if undecided is not None:
         winner, reason = identity, undecided
     else:
-        objections |= _no_better(scores, temperature, objections, w)
-        winner, reason = _best(scores, temperature, objections, w, z.shape[1])
-    measured = _score_intervals(scores, temperature, w)
+        objections |= _no_better(scores, temperature, objections, sample)
+        winner, reason = _best(scores, temperature, objections, sample, z.shape[1])
+    measured = _score_intervals(scores, temperature, sample)
     choice = AutoChoice(
         map=winner.map.name,
         objective=winner.objective.name,
@@ -200,32 +235,32 @@ def _unfit(candidate: Candidate, rows: int, classes: int) -> str | None:
     if candidate.count_parameters(classes) <= 1:
         return None
     if rows < _MIN_ROWS:
-        return _few(rows)
+        return f"{rows} rows are fewer than {_MIN_ROWS}"
     if rows * classes > _MAX_LOGITS:
         return f"{rows} rows of {classes} classes are more than {_MAX_LOGITS:,} logits"
     return None
 
 
-def _few(rows: int) -> str:
-    return f"{rows} rows are fewer than {_MIN_ROWS}"
+def _few(sample: _Sample) -> str:
+    return f"{len(sample)} {sample.units} are fewer than {_MIN_ROWS}"
 
 
 def _no_better(
     scores: Mapping[Candidate, HeldOutScores],
     temperature: Candidate,
     objections: Mapping[Candidate, str],
-    weights: Weights | None,
+    sample: _Sample,
 ) -> dict[Candidate, str]:
     """Return the candidates that are not clearly better than temperature scaling, with reasons."""
     base, reasons = scores[temperature], {}
     for candidate, of_candidate in scores.items():
         if candidate == temperature or candidate in objections:
             continue
-        if len(base.nll) < _MIN_ROWS:
-            reasons[candidate] = _few(len(base.nll))
+        if len(sample) < _MIN_ROWS:
+            reasons[candidate] = _few(sample)
             continue
-        gain, error = mean_and_standard_error(base.nll - of_candidate.nll, weights)
-        loss, of_brier = mean_and_standard_error(of_candidate.brier - base.brier, weights)
+        gain, error = sample.mean(base.nll - of_candidate.nll)
+        loss, of_brier = sample.mean(of_candidate.brier - base.brier)
         if gain <= _ERRORS * error:
             reasons[candidate] = (
                 f"not better than {temperature.name} by {_ERRORS:g} standard errors: "
@@ -240,7 +275,7 @@ def _best(
     scores: Mapping[Candidate, HeldOutScores],
     temperature: Candidate,
     objections: Mapping[Candidate, str],
-    weights: Weights | None,
+    sample: _Sample,
     classes: int,
 ) -> tuple[Candidate, str]:
     """Return the simplest candidate within one standard error of the best, and the reason."""
@@ -250,17 +285,17 @@ def _best(
         if candidate not in objections and candidate != temperature
     ]
     if not passed:
-        if len(scores[temperature].nll) < _MIN_ROWS:
-            return temperature, f"fewer than {_MIN_ROWS} rows prefer nothing else"
+        if len(sample) < _MIN_ROWS:
+            return temperature, f"fewer than {_MIN_ROWS} {sample.units} prefer nothing else"
         return temperature, "no other map is clearly better on held-out folds"
-    best = min(passed, key=lambda candidate: np.average(scores[candidate].nll, weights=weights))
+    best = min(passed, key=lambda candidate: sample.mean(scores[candidate].nll)[0])
     within = []
     for candidate in passed:
-        behind, error = mean_and_standard_error(scores[candidate].nll - scores[best].nll, weights)
+        behind, error = sample.mean(scores[candidate].nll - scores[best].nll)
         if behind <= error:
             within.append(candidate)
     winner = min(within, key=lambda candidate: candidate.count_parameters(classes))
-    gain, error = mean_and_standard_error(scores[temperature].nll - scores[winner].nll, weights)
+    gain, error = sample.mean(scores[temperature].nll - scores[winner].nll)
     return winner, f"better than {temperature.name} on held-out folds: {_lower(gain, error)}"
 
 
@@ -269,28 +304,32 @@ def _lower(gain: float, error: float) -> str:
 
 
 def _score_intervals(
-    scores: Mapping[Candidate, HeldOutScores], temperature: Candidate, weights: Weights | None
+    scores: Mapping[Candidate, HeldOutScores], temperature: Candidate, sample: _Sample
 ) -> dict[Candidate, tuple[MetricValue, ...]]:
     """Return NLL, Brier score and the difference of NLLs of each, with intervals."""
     if not scores:
         return {}
     base = scores[temperature].nll
     columns = np.stack([(score.nll, score.brier, score.nll - base) for score in scores.values()])
-    means = _bootstrap(columns.reshape(-1, len(base)).T, weights)
+    means = _bootstrap(columns.reshape(-1, len(base)).T, sample)
     return {candidate: tuple(means[3 * i : 3 * i + 3]) for i, candidate in enumerate(scores)}
 
 
-def _bootstrap(columns: NDArray[np.float64], weights: Weights | None) -> list[MetricValue]:
+def _bootstrap(columns: NDArray[np.float64], sample: _Sample) -> list[MetricValue]:
     """Return the mean of each column of (N, C) with a 95% interval by the percentile bootstrap.
 
-    All columns are resampled together, so differences are paired. Many rows are first summed into
-    random groups, which have the same sampling distribution.
+    All columns are resampled together, so differences are paired. Rows of a group are resampled
+    together. Many rows are first summed into random parts, which have the same sampling
+    distribution.
     """
     rng = np.random.default_rng(0)
-    w = np.ones(len(columns)) if weights is None else weights
-    groups = min(len(w), _MAX_GROUPS)
-    shuffled = np.column_stack([columns * w[:, None], w])[rng.permutation(len(w))]
-    sums = np.add.reduceat(shuffled, np.arange(groups) * len(w) // groups, axis=0)
+    w = np.ones(len(columns)) if sample.weights is None else sample.weights
+    weighted = np.column_stack([columns * w[:, None], w])
+    if sample.groups is not None:
+        weighted = np.stack([np.bincount(sample.groups, column) for column in weighted.T], axis=1)
+    groups = min(len(weighted), _MAX_GROUPS)
+    shuffled = weighted[rng.permutation(len(weighted))]
+    sums = np.add.reduceat(shuffled, np.arange(groups) * len(weighted) // groups, axis=0)
     means = np.empty((_RESAMPLES, columns.shape[1]))
     for i in range(_RESAMPLES):
         total = np.bincount(rng.integers(groups, size=groups), minlength=groups) @ sums

@@ -303,29 +303,39 @@ def _titled(progress: Progress | None, title: str) -> Progress | None:
     return lambda stage, iteration, value: progress(f"{title}: {stage}", iteration, value)
 
 
-def random_folds(rows: int) -> NDArray[np.int64]:
+def random_folds(rows: int, groups: NDArray[np.intp] | None = None) -> NDArray[np.int64]:
     """Return the fold of each row (N,), at random and deterministic, with sizes that differ by 1.
+
+    With `groups` (N,), from 0, the rows of a group have the same fold; numbers of groups differ by
+    1, and there are at most as many folds as groups.
 
     There are 20 folds up to 2,000 rows, 5 from 8,000 rows, 40,000/N between, and at most N. Folds
     are not stratified by label: a stratified fold has the class shares of the rows of the fit,
     which new rows do not have, and so it hides the error of an intercept for each class.
     """
-    count = min(rows, max(_MIN_FOLDS, min(_MAX_FOLDS, _FITTED_ROWS // max(rows, 1))))
-    return np.random.default_rng(0).permutation(rows) % count
+    units = rows if groups is None else int(groups.max()) + 1
+    count = min(units, max(_MIN_FOLDS, min(_MAX_FOLDS, _FITTED_ROWS // max(rows, 1))))
+    folds: NDArray[np.int64] = np.random.default_rng(0).permutation(units) % count
+    return folds if groups is None else folds[groups]
 
 
 def mean_and_standard_error(
-    values: NDArray[np.float64], weights: Weights | None = None
+    values: NDArray[np.float64],
+    weights: Weights | None = None,
+    groups: NDArray[np.intp] | None = None,
 ) -> tuple[float, float]:
     """Return the mean of `values` (N,) and its standard error, N ≥ 2.
 
     With weights, the mean Σ w v / Σ w and √(N / (N − 1) Σ w² (v − mean)²) / Σ w, which is
-    the usual one for equal weights.
+    the usual one for equal weights. With `groups` (N,), from 0, w (v − mean) is summed over each
+    group before it is squared, and N is the number of groups: only groups are independent.
     """
     w = np.ones(len(values)) if weights is None else weights
     mean = float(np.average(values, weights=w))
-    n = len(values)
-    error = float(np.sqrt(n / (n - 1) * np.sum((w * (values - mean)) ** 2)) / w.sum())
+    by_row = w * (values - mean)
+    residuals = by_row if groups is None else np.bincount(groups, by_row)
+    n = len(residuals)
+    error = float(np.sqrt(n / (n - 1) * np.sum(residuals**2)) / w.sum())
     return mean, error
 
 

@@ -33,7 +33,7 @@ from recalib.fitting.cross_validation import Candidate
 from recalib.fitting.problem import Problem, Progress
 from recalib.fitting.solvers import check_pair, solve
 from recalib.fitting.validation_error import calibration_error
-from recalib.inputs import class_indices, column_names, score_matrix
+from recalib.inputs import as_array, class_indices, column_names, score_matrix
 from recalib.maps import MAPS, Map, Parameters
 from recalib.metrics.evaluate import evaluate
 from recalib.objectives import OBJECTIVES, Objective
@@ -65,6 +65,7 @@ def fit(
     input: Literal["logits", "probabilities"] | None = None,
     sample_weight: ArrayLike | None = None,
     weights: ArrayLike | None = None,
+    groups: ArrayLike | None = None,
     measure: bool = False,
     start: Calibrator | None = None,
     class_labels: tuple[str, ...] | None = None,
@@ -88,6 +89,8 @@ def fit(
         `RecalibWarning` if they look like probabilities; the card has it too.
     sample_weight: (N,), weights of rows: non-negative, on any scale; equal by default.
     weights: the same as `sample_weight`.
+    groups: (N,), for `auto`: numbers or texts, such as the patient or the question of a row. Rows
+        of a group are in the same fold of the cross-validation and are compared as one.
     measure: whether the card gets the metrics of these rows before and after the map, with 95%
         intervals. They take much longer than most fits; `Calibrator.evaluate` measures other rows.
     start: an earlier fit of the same map with the same options, used as the start.
@@ -103,6 +106,8 @@ def fit(
     request = resolve_fit(map, objective, options)
     if start is not None and not isinstance(request, Candidate):
         raise InputError("start", found="a fit to begin from", accepted=f"none: {AUTO} may choose")
+    if groups is not None and isinstance(request, Candidate):
+        raise InputError("groups", found=f"map {map}", accepted=f"map {AUTO}: others need no folds")
     if sample_weight is not None and weights is not None:
         raise InputError("weights", found="sample_weight too", accepted="one of the two")
     kind = input or "logits"
@@ -121,7 +126,7 @@ def fit(
     if isinstance(request, Candidate):
         candidate, choice = request, None
     else:
-        candidate, choice = request.choose(z, y, w, progress)
+        candidate, choice = request.choose(z, y, w, _group_indices(groups, len(z)), progress)
     the_map, the_objective = candidate.map, candidate.objective
     warm = None if start is None else _parameters_of(start, the_map, z.shape[1])
     started = time.perf_counter()
@@ -164,6 +169,7 @@ class AutoPolicy:
         logits: Floats,
         labels: Integers,
         weights: NDArray[np.float64] | None,
+        groups: NDArray[np.intp] | None,
         progress: Progress | None,
     ) -> tuple[Candidate, AutoChoice]:
         """Return the selected candidate and the reason."""
@@ -172,6 +178,7 @@ class AutoPolicy:
             logits,
             labels,
             weights,
+            groups,
             preserve_accuracy=self.auto.preserve_accuracy,
             progress=progress,
         )
@@ -248,6 +255,19 @@ def _limit(texts: list[str]) -> list[str]:
     if len(texts) <= _MAX_TEXTS:
         return texts
     return [*texts[:_MAX_TEXTS], f"... and {len(texts) - _MAX_TEXTS} more"]
+
+
+def _group_indices(groups: ArrayLike | None, rows: int) -> NDArray[np.intp] | None:
+    """Return the number of each row's group (N,), from 0."""
+    if groups is None:
+        return None
+    values = as_array(groups, "groups")
+    if values.shape != (rows,):
+        raise InputError("groups", found=f"shape {values.shape}", accepted=f"shape ({rows},)")
+    names, indices = np.unique(values, return_inverse=True)
+    if len(names) < 2:
+        raise InputError("groups", found=f"{len(names)} group", accepted="at least 2")
+    return indices
 
 
 def _warnings(logits: Floats, labels: Integers) -> list[str]:
