@@ -147,6 +147,19 @@ def test_labels_of_a_predicted_class_stop(share: float) -> None:
     assert states[-1] == ("unverified" if share > 0.1 else "fresh")
 
 
+def test_state_of_an_earlier_version_continues_without_a_window() -> None:
+    monitor = Monitor(_EDGES, options=MonitorOptions(classes=(0, 1)))
+    cohort, traffic = Cohort(np.full(5, 20), [], []), ClassTraffic.empty(2)
+    monitor.add(0, 1, cohort, class_traffic=traffic)
+    state = json.loads(json.dumps(monitor.state()))
+    del state["classes"]["window"]
+    monitor.restore(state)
+    monitor.add(1, 2, cohort, class_traffic=traffic)
+    status = monitor.assess(2)
+    assert status.classes is not None
+    assert status.classes.windows == []
+
+
 def test_traffic_of_other_classes_is_rejected() -> None:
     monitor = Monitor(_EDGES, options=MonitorOptions(classes=(0, 1)))
     cohort = Cohort(np.zeros(5, np.int64), [], [])
