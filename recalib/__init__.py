@@ -20,6 +20,8 @@ if TYPE_CHECKING:
         reliability_diagram,
         risk_coverage,
     )
+    from recalib.api.comparison import compare
+    from recalib.api.monitoring import monitor
     from recalib.calibrator import Calibrator
     from recalib.fitting.fit import fit
     from recalib.metrics.evaluate import StreamingEvaluation
@@ -30,11 +32,13 @@ __all__ = [
     "StreamingEvaluation",
     "__version__",
     "classwise_diagram",
+    "compare",
     "confidence_histogram",
     "evaluate",
     "fit",
     "fuse",
     "load",
+    "monitor",
     "reliability_diagram",
     "risk_coverage",
 ]
@@ -45,11 +49,13 @@ _MODULES = {
     "Calibrator": "recalib.calibrator",
     "StreamingEvaluation": "recalib.metrics.evaluate",
     "classwise_diagram": "recalib.api",
+    "compare": "recalib.api.comparison",
     "confidence_histogram": "recalib.api",
     "evaluate": "recalib.api",
     "fit": "recalib.fitting.fit",
     "fuse": "recalib.onnx_fusion.fuse",
     "load": "recalib.api",
+    "monitor": "recalib.api.monitoring",
     "reliability_diagram": "recalib.api",
     "risk_coverage": "recalib.api",
 }

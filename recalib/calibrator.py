@@ -27,6 +27,7 @@ from recalib.card import Card
 from recalib.decoding import decoder_of
 from recalib.errors import CorruptError, InputError, RecalibWarning
 from recalib.files import write_atomically
+from recalib.html_table import html_table
 from recalib.inputs import class_indices, like, score_matrix
 from recalib.maps import MAPS, Map, Parameters
 from recalib.ops import NumpyOps
@@ -35,6 +36,7 @@ from recalib.ort_sessions import shared_session
 
 if TYPE_CHECKING:
     from recalib.metrics import Estimate
+    from recalib.metrics.evaluation import Evaluation
     from recalib.torch import CalibratorModule
 
 __all__ = ["SMALL_BATCH", "Calibrator"]
@@ -49,6 +51,9 @@ _REFERENCE = NumpyOps()
 SMALL_BATCH = 256
 
 _OUTPUTS = ("probabilities",)
+
+#: Numbers of a parameter that a notebook shows.
+_MAX_NUMBERS = 10
 
 _Input = Literal["logits", "probabilities"]
 
@@ -82,6 +87,18 @@ class Calibrator:
 
     def __repr__(self) -> str:
         return f"<Calibrator {self.card.map} of {self.card.classes} classes>"
+
+    def _repr_html_(self) -> str:
+        card = self.card
+        rows = {
+            "objective": card.objective,
+            "classes": f"{card.classes}",
+            "input": card.input,
+            "fitted on": f"{card.data.rows} rows, {card.created_at}",
+            **{f"parameter {name}": _summary(value) for name, value in self.parameters.items()},
+        }
+        notes = (*card.fit.bounds_reached, *card.fit.warnings)
+        return html_table(f"Calibrator {card.map}: {self.map.summary}", (), rows.items(), notes)
 
     def __eq__(self, other: object) -> bool:
         """Return whether card and parameters are equal."""
@@ -146,7 +163,7 @@ class Calibrator:
         input: _Input | None = None,
         metrics: Iterable[str] | None = None,
         level: float | None = 0.95,
-    ) -> dict[str, Estimate]:
+    ) -> Evaluation[Estimate]:
         """Return metrics of the calibrated probabilities of labelled rows, by name.
 
         Parameters
@@ -377,6 +394,13 @@ def _share_memory() -> None:
     kind = onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR
     memory = onnxruntime.OrtMemoryInfo("Cpu", kind, 0, onnxruntime.OrtMemType.DEFAULT)
     onnxruntime.create_and_register_allocator(memory, None)
+
+
+def _summary(values: NDArray[np.float64]) -> str:
+    """Return the numbers of a small array, or the shape of a large one."""
+    if values.size > _MAX_NUMBERS:
+        return f"array of shape {values.shape}"
+    return np.array2string(values, precision=4)
 
 
 def _digest(card: str, arrays: Mapping[str, NDArray[Any]]) -> str:

@@ -145,13 +145,13 @@ def test_evaluation_takes_what_fits_take() -> None:
 def test_pictures_of_arrays_are_charts() -> None:
     probabilities = FITTED.predict(LOGITS)
     series = {"before": FITTED.predict(LOGITS * 2), "after": probabilities}
-    diagram = recalib.reliability_diagram(TEXTS, series).to_dict()
+    diagram = recalib.reliability_diagram(TEXTS, series).specification
     assert "before" in str(diagram)
     assert "after" in str(diagram)
     for draw_picture in (recalib.confidence_histogram, recalib.risk_coverage):
-        by_logits = draw_picture(LABELS, logits=LOGITS).to_dict()
+        by_logits = draw_picture(LABELS, logits=LOGITS).specification
         assert by_logits["$schema"].startswith("https://vega.github.io/schema/vega-lite/")
     classes = recalib.classwise_diagram(TEXTS, probabilities, class_labels=NAMES, worst=2)
-    titles = [panel["title"]["text"] for panel in classes.to_dict()["concat"]]
+    titles = [panel["title"]["text"] for panel in classes.specification["concat"]]
     assert len(titles) == 2
     assert set(titles) < set(NAMES)

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recalib.errors import InputError
-from recalib.options import unknown_name
 from recalib.terminal import warn
 
 if TYPE_CHECKING:
@@ -56,35 +55,16 @@ def compatible_pairs(maps: str, objectives: str) -> list[tuple[str, str]]:
     ------
     InputError: a name is unknown, or no pair is compatible.
     """
-    from recalib.fitting.fit import configure_pair
-    from recalib.maps import MAPS
-    from recalib.objectives import OBJECTIVES
+    from recalib.fitting.comparison import compatible_pairs as find_pairs
 
-    map_names = _parse_names("maps", maps, list(MAPS))
-    objective_names = _parse_names(
-        "objectives", "" if objectives == "all" else objectives, list(OBJECTIVES)
-    )
-    pairs: list[tuple[str, str]] = []
-    errors: list[InputError] = []
-    for map_name in map_names:
-        for objective in objective_names:
-            try:
-                configure_pair(map_name, objective, {})
-                pairs.append((map_name, objective))
-            except InputError as error:
-                errors.append(error)
-    if not pairs:
-        raise errors[0]
+    map_names, objective_names = _parse_names(maps), _parse_names(objectives)
+    pairs, errors = find_pairs(map_names, None if objectives == "all" else objective_names)
     if maps and objectives:
-        for refusal in errors:
-            warn(f"left out: {refusal}")
+        for error in errors:
+            warn(f"left out: {error}")
     return pairs
 
 
-def _parse_names(field: str, text: str, known: list[str]) -> list[str]:
-    """Return the names of a comma-separated list, all known names if it is empty."""
-    names = [name.strip() for name in text.split(",") if name.strip()] or known
-    for name in names:
-        if name not in known:
-            raise unknown_name(field, name, known)
-    return names
+def _parse_names(text: str) -> list[str] | None:
+    """Return the names of a comma-separated list, None if it is empty."""
+    return [name.strip() for name in text.split(",") if name.strip()] or None

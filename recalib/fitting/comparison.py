@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Literal
 
 import msgspec
@@ -16,10 +17,18 @@ from recalib.fitting.auto import choose
 from recalib.fitting.cross_validation import Candidate
 from recalib.fitting.fit import check_data, configure_pair, fit
 from recalib.fitting.validation_error import calibration_error, validation_warnings
+from recalib.html_table import html_table
+from recalib.maps import MAPS
 from recalib.metrics import Estimate
 from recalib.metrics.evaluate import evaluate
+from recalib.metrics.evaluation import format_metric
+from recalib.objectives import OBJECTIVES
+from recalib.options import unknown_name
 
-__all__ = ["Comparison", "ComparisonEntry", "compare"]
+__all__ = ["Comparison", "ComparisonEntry", "compare", "compatible_pairs"]
+
+#: Metrics in the table of a notebook.
+_SHOWN = ("accuracy", "nll", "ece", "classwise_ce")
 
 
 @dataclass(frozen=True)
@@ -32,8 +41,19 @@ class ComparisonEntry:
     #: The result of cross-validation on the validation rows.
     held_out: CandidateResult
 
+    def cells(self, metrics: Sequence[str]) -> list[str]:
+        """Return the cells of a row: mark, map, objective, these metrics, and held-out scores."""
+        card, result = self.calibrator.card, self.held_out
+        nll = "" if result.nll is None else f"{result.nll.value:.4f}"
+        difference = ""
+        if (change := result.nll_difference) is not None and change.low is not None:
+            difference = f"{change.value:+.4f} ({change.low:+.4f} to {change.high:+.4f})"
+        mark = "recommended" if result.chosen else ""
+        texts = [format_metric(name, self.metrics[name].value) for name in metrics]
+        return [mark, card.map, card.objective, *texts, nll, difference]
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, repr=False)
 class Comparison:
     """The fitted pairs, and the recommendation by cross-validation."""
 
@@ -47,10 +67,57 @@ class Comparison:
     #: do; see `validation_warnings`.
     warnings: tuple[str, ...]
 
+    def __repr__(self) -> str:
+        return f"<Comparison of {len(self.entries)} maps: {self.choice.reason}>"
+
+    def _repr_html_(self) -> str:
+        shown = [name for name in _SHOWN if all(name in entry.metrics for entry in self.entries)]
+        header = ["", "map", "objective", *shown, "cross-validated nll", "over temperature"]
+        caption = f"cross-validated on {self.choice.rows} rows in {self.choice.folds} folds"
+        rows = [entry.cells(shown) for entry in self.entries]
+        notes = (f"recommended: {self.choice.reason}", *self.warnings)
+        return html_table(caption, header, rows, notes)
+
+
+def compatible_pairs(
+    maps: Iterable[str] | None, objectives: Iterable[str] | None
+) -> tuple[list[tuple[str, str]], list[InputError]]:
+    """Return the compatible pairs of map and objective, and the errors of the other pairs.
+
+    Parameters
+    ----------
+    maps, objectives: names; None means all.
+
+    Raises
+    ------
+    InputError: a name is unknown, or no pair is compatible.
+    """
+    map_names = _known_names("maps", maps, list(MAPS))
+    objective_names = _known_names("objectives", objectives, list(OBJECTIVES))
+    pairs: list[tuple[str, str]] = []
+    errors: list[InputError] = []
+    for name, objective in product(map_names, objective_names):
+        try:
+            configure_pair(name, objective, {})
+            pairs.append((name, objective))
+        except InputError as error:
+            errors.append(error)
+    if not pairs:
+        raise errors[0]
+    return pairs, errors
+
+
+def _known_names(field: str, names: Iterable[str] | None, known: list[str]) -> list[str]:
+    selected = known if names is None else list(names)
+    for name in selected:
+        if name not in known:
+            raise unknown_name(field, name, known)
+    return selected
+
 
 def compare(
     validation: LabelledData,
-    test: LabelledData,
+    test: LabelledData | None,
     pairs: Sequence[tuple[str, str]],
     *,
     input: Literal["logits", "probabilities"] = "logits",
@@ -63,7 +130,7 @@ def compare(
     Parameters
     ----------
     validation: the data for fits and cross-validation.
-    test: the data for metrics; it does not affect the recommendation.
+    test: the data for metrics; it does not affect the recommendation. None for no metrics.
     pairs: names of maps and objectives.
     preserve_accuracy: recommend only maps that never change predictions.
     level: confidence of the metrics' intervals, such as 0.95; none by default.
@@ -77,8 +144,11 @@ def compare(
         except InputError as error:  # a K x K matrix of very many classes
             left_out.append(str(error))
             continue
-        probabilities = calibrator.predict(test.logits, input=input)
-        fitted.append((calibrator, evaluate(test.labels, probabilities=probabilities, level=level)))
+        metrics: dict[str, Estimate] = {}
+        if test is not None:
+            probabilities = calibrator.predict(test.logits, input=input)
+            metrics = evaluate(test.labels, probabilities=probabilities, level=level)
+        fitted.append((calibrator, metrics))
     _, choice = choose(
         [
             Candidate(*configure_pair(calibrator.card.map, calibrator.card.objective, {}))

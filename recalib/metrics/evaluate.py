@@ -13,6 +13,7 @@ from recalib.arrays import check_labels, check_logits, check_probabilities
 from recalib.errors import CorruptError, InputError
 from recalib.files import Input
 from recalib.metrics import METRICS, Estimate, Metric, Predictions, State, StreamingMetric
+from recalib.metrics.evaluation import Evaluation
 from recalib.metrics.mean_metrics import MeanState
 from recalib.options import unknown_name
 
@@ -32,7 +33,7 @@ def evaluate(
     metrics: Iterable[str] | None = None,
     bins: int = 15,
     level: float | None = None,
-) -> dict[str, Estimate]:
+) -> Evaluation[Estimate]:
     """Return metrics of predictions by name, in the order of `METRICS`.
 
     Parameters
@@ -52,7 +53,9 @@ def evaluate(
     chosen = _select(metrics, bins)
     predictions = _predictions(labels, logits, probabilities)
     states: dict[str, State] = {}
-    return {name: _measure(metric, predictions, level, states) for name, metric in chosen.items()}
+    return Evaluation(
+        {name: _measure(metric, predictions, level, states) for name, metric in chosen.items()}
+    )
 
 
 class StreamingEvaluation:
@@ -153,13 +156,15 @@ class StreamingEvaluation:
             }
         return merged
 
-    def finish(self, level: float | None = None) -> dict[str, Estimate]:
+    def finish(self, level: float | None = None) -> Evaluation[Estimate]:
         """Return the metrics of all rows so far, at least one."""
         _check_level(level)
-        return {
-            name: metric.estimate(self._states[metric.state_kind], level)
-            for name, metric in self._metrics.items()
-        }
+        return Evaluation(
+            {
+                name: metric.estimate(self._states[metric.state_kind], level)
+                for name, metric in self._metrics.items()
+            }
+        )
 
     def to_bytes(self) -> bytes:
         """Return the sums as safetensors; pickles hold the same bytes."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, BinaryIO, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -84,6 +84,7 @@ class Log:
 
     Parameters
     ----------
+    source: the path of a Parquet file, or an open one.
     classes: number of probabilities per row; by default that of the first row.
     split_columns: further columns, for `batches`.
     with_labels: whether the log must have `probabilities` and `label`, for `watch`.
@@ -91,22 +92,13 @@ class Log:
 
     def __init__(
         self,
-        path: Path,
+        source: Path | BinaryIO,
         classes: int | None = None,
         split_columns: Sequence[str] = (),
         *,
         with_labels: bool = False,
     ) -> None:
-        if path.suffix.lower() not in (".parquet", ".pq"):
-            found = f"a name ending in {path.suffix!r}"
-            raise UnsupportedError("log", found=found, accepted=".parquet")
-        try:
-            self._stream = path.open("rb")
-        except (OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or "no file name"
-            raise InputError(
-                "log", found=f"{path}: {reason}", accepted="a readable file"
-            ) from error
+        self._stream = _open(source) if isinstance(source, Path) else source
         try:
             with translate_errors("parquet"):
                 self._file = open_table(self._stream, (*COLUMNS, "label", *split_columns))
@@ -263,6 +255,17 @@ class Log:
             ):
                 batch.validate(full=True)
                 yield batch
+
+
+def _open(path: Path) -> BinaryIO:
+    if path.suffix.lower() not in (".parquet", ".pq"):
+        found = f"a name ending in {path.suffix!r}"
+        raise UnsupportedError("log", found=found, accepted=".parquet")
+    try:
+        return path.open("rb")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "no file name"
+        raise InputError("log", found=f"{path}: {reason}", accepted="a readable file") from error
 
 
 def cohort_of(

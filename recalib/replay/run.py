@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,7 @@ from recalib.drift import (
 from recalib.drift.calibration_sums import bin_indices
 from recalib.drift.reference_histogram import reference_edges
 from recalib.errors import InputError
+from recalib.html_table import html_table
 from recalib.options import check_option
 from recalib.replay.class_shares import ClassShares, Period, class_shares
 from recalib.replay.columns import Rows
@@ -97,7 +98,7 @@ class Event:
         return {"time": self.time, **{name: status[name] for name in order}}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Replay:
     """The result of a replay."""
 
@@ -126,6 +127,16 @@ class Replay:
     #: None without `find_segments`.
     segment_search: SegmentSearch | None = None
 
+    def __repr__(self) -> str:
+        return f"<Replay of {self.rows} predictions, {self.labelled} labels: {self.state}>"
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (f"{event.time:,.0f}", event.status.state, event.status.reason) for event in self.events
+        ]
+        caption = f"{self.rows:,} predictions, {self.labelled:,} labels: now {self.state}"
+        return html_table(caption, ("prediction time, seconds", "state", "why"), rows)
+
     def to_dict(self) -> dict[str, Any]:
         """Return the result as JSON."""
         search = self.segment_search
@@ -148,7 +159,7 @@ class Replay:
 
 
 def replay(
-    path: Path,
+    source: Path | BinaryIO,
     options: ReplayOptions | None = None,
     progress: Callable[[str], None] = lambda text: None,
     card: Card | None = None,
@@ -164,6 +175,7 @@ def replay(
 
     Parameters
     ----------
+    source: the path of a Parquet file, or an open one.
     card: the card of the calibrator; its calibration set then gives the bins and the reference.
 
     Raises
@@ -185,7 +197,7 @@ def replay(
         )
     classes = None if card is None else card.classes
     with_labels = bool(settings.classes)
-    with Log(path, classes, settings.find_segments, with_labels=with_labels) as log:
+    with Log(source, classes, settings.find_segments, with_labels=with_labels) as log:
         progress("reading")
         survey = log.survey()
         splits = [split_of(log.schema.field(name), survey.rows) for name in settings.find_segments]

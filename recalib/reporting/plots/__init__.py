@@ -11,6 +11,7 @@ from recalib.errors import UnsupportedError
 from recalib.reporting.plots.classwise_diagram import classwise_diagram
 from recalib.reporting.plots.confidence_histogram import confidence_histogram
 from recalib.reporting.plots.error_over_shift import ShiftRow, error_over_shift
+from recalib.reporting.plots.picture import Picture
 from recalib.reporting.plots.reliability_diagram import reliability_diagram
 from recalib.reporting.plots.reliability_overlay import reliability_overlay
 from recalib.reporting.plots.risk_coverage import risk_coverage
@@ -20,6 +21,7 @@ from recalib.reporting.plots.timeline import timeline
 from recalib.reporting.plots.training_curves import training_curves
 
 __all__ = [
+    "Picture",
     "ShiftRow",
     "check_bins",
     "check_suffix",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,9 +16,10 @@ from recalib.errors import InputError
 from recalib.inputs import class_indices, column_names, score_matrix
 from recalib.metrics import Predictions
 from recalib.metrics.evaluate import evaluate as _evaluate
+from recalib.metrics.evaluation import Evaluation
 
 if TYPE_CHECKING:
-    import altair as alt
+    from recalib.reporting.plots import Picture
 
 __all__ = [
     "classwise_diagram",
@@ -38,9 +40,12 @@ def evaluate(
     bins: int = 15,
     class_labels: tuple[str, ...] | None = None,
     intervals: bool = False,
+    floors: bool | None = None,
     level: float = 0.95,
-) -> dict[str, Any]:
+) -> Evaluation[Any]:
     """Return metrics of predictions by name: numbers, or with `intervals` an `Estimate` each.
+
+    The result is a dictionary that a notebook and `print` show as a table.
 
     Parameters
     ----------
@@ -50,7 +55,9 @@ def evaluate(
     metrics: names in `recalib.metrics.METRICS`; by default all but the slow ones.
     bins: the number of bins of binned metrics.
     class_labels: names of the classes, if the labels are names.
-    intervals: whether to return `value`, `low`, `high`, `floor` and `floor_high` of each metric.
+    intervals: whether to return an `Estimate` with `low` and `high` of each metric.
+    floors: whether to return an `Estimate` with `floor` and `floor_high`: the metric of a perfectly
+        calibrated classifier. By default as `intervals`.
     level: confidence of the intervals.
 
     Raises
@@ -60,7 +67,7 @@ def evaluate(
     Examples
     --------
     >>> evaluate([0, 1, 1], [[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]], metrics=["accuracy"])
-    {'accuracy': 0.6666666666666666}
+    <Evaluation accuracy 66.67%>
     >>> estimates = evaluate(["no", "yes", "yes"], [0.2, 0.6, 0.7], intervals=True)
     >>> estimates["ece"].low <= estimates["ece"].value <= estimates["ece"].high
     True
@@ -74,11 +81,14 @@ def evaluate(
         probabilities=matrix if kind == "probabilities" else None,
         metrics=metrics,
         bins=bins,
-        level=level if intervals else None,
+        level=level if intervals or floors else None,
     )
-    if intervals:
-        return estimates
-    return {name: estimate.value for name, estimate in estimates.items()}
+    if intervals or floors:
+        omitted: dict[str, Any] = {} if intervals else {"low": None, "high": None}
+        if floors is False:
+            omitted |= {"floor": None, "floor_high": None}
+        return Evaluation({name: replace(value, **omitted) for name, value in estimates.items()})
+    return Evaluation({name: estimate.value for name, estimate in estimates.items()})
 
 
 def load(path: str | os.PathLike[str]) -> Calibrator:
@@ -93,11 +103,11 @@ def reliability_diagram(
     logits: Any = None,
     bins: int = 15,
     smooth: bool = False,
-) -> alt.HConcatChart:
+) -> Picture:
     """Return a reliability diagram: accuracy over confidence, with 95% intervals.
 
-    The result is an Altair chart: it shows itself in a notebook, `chart.save("diagram.png")` writes
-    a file, and `chart.to_dict()` returns the Vega-Lite specification. Needs `recalib[pictures]`.
+    The picture shows itself in a notebook, `picture.save("diagram.png")` writes a file, and
+    `picture.specification` is the Vega-Lite specification. Needs `recalib[pictures]`.
 
     Parameters
     ----------
@@ -119,28 +129,28 @@ def reliability_diagram(
     from recalib.reporting import plots
 
     series = _series(labels, logits, probabilities)
-    return plots.reliability_diagram(series, bins=bins, smooth=smooth)
+    return plots.Picture(plots.reliability_diagram(series, bins=bins, smooth=smooth))
 
 
 def confidence_histogram(
     labels: ArrayLike, probabilities: Any = None, *, logits: Any = None, bins: int = 15
-) -> alt.HConcatChart:
+) -> Picture:
     """Return a histogram of confidences of right and wrong rows; see `reliability_diagram`."""
     from recalib.reporting import plots
 
-    return plots.confidence_histogram(_series(labels, logits, probabilities), bins=bins)
+    return plots.Picture(
+        plots.confidence_histogram(_series(labels, logits, probabilities), bins=bins)
+    )
 
 
-def risk_coverage(
-    labels: ArrayLike, probabilities: Any = None, *, logits: Any = None
-) -> alt.LayerChart | alt.FacetChart:
+def risk_coverage(labels: ArrayLike, probabilities: Any = None, *, logits: Any = None) -> Picture:
     """Return the error rate of the most confident rows over their share, for up to eight series.
 
     Parameters and result are those of `reliability_diagram`.
     """
     from recalib.reporting import plots
 
-    return plots.risk_coverage(_series(labels, logits, probabilities))
+    return plots.Picture(plots.risk_coverage(_series(labels, logits, probabilities)))
 
 
 def classwise_diagram(
@@ -151,12 +161,14 @@ def classwise_diagram(
     class_labels: tuple[str, ...] | None = None,
     worst: int = 6,
     bins: int = 15,
-) -> alt.ConcatChart:
+) -> Picture:
     """Return reliability diagrams of the `worst` calibrated classes; see `reliability_diagram`."""
     from recalib.reporting import plots
 
     ((_, predictions),) = _series(labels, logits, probabilities, class_labels).items()
-    return plots.classwise_diagram(predictions, classes=class_labels, worst=worst, bins=bins)
+    return plots.Picture(
+        plots.classwise_diagram(predictions, classes=class_labels, worst=worst, bins=bins)
+    )
 
 
 def _one_of(logits: Any, probabilities: Any) -> tuple[str, Any]:

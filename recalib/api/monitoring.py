@@ -1,0 +1,120 @@
+"""The public function `monitor`: a log in arrays to the states of the monitor."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from recalib.calibrator import Calibrator
+from recalib.errors import InputError
+from recalib.inputs import as_array
+from recalib.lazy_import import LazyModule
+from recalib.replay import Replay, ReplayOptions, replay
+
+__all__ = ["monitor"]
+
+pa = LazyModule("pyarrow")
+pq = LazyModule("pyarrow.parquet")
+
+#: Rows in a row group of the log: the monitor reads one batch of a group at a time.
+_ROW_GROUP = 1 << 17
+
+
+def monitor(
+    confidence: Any,
+    correct: Any,
+    time: Any,
+    *,
+    label_time: Any = None,
+    segment: Any = None,
+    probabilities: Any = None,
+    label: Any = None,
+    calibrator: Calibrator | None = None,
+    segment_columns: Mapping[str, Any] | None = None,
+    **options: Any,
+) -> Replay:
+    """Run the monitor on a log in arrays, as `recalib replay` does on a file.
+
+    A notebook shows the result as a table. `state` is the last state, `events` has each change with
+    its time and reason, and `windows` the evidence after each cohort.
+
+    Parameters
+    ----------
+    confidence: (N,), the probability of the predicted class; None if there are `probabilities`.
+    correct: (N,), whether the prediction was right; None or NaN without a label.
+    time: (N,), of the prediction: seconds, or dates and times. Rows may have any order.
+    label_time: (N,), of the label; by default that of the prediction.
+    segment: (N,), names of segments, each with a monitor.
+    probabilities: (N, K), for shares of classes and, with `label`, for `classes`.
+    label: (N,), index of the true class; None or NaN without a label.
+    calibrator: its calibration set is the reference; by default the first predictions are.
+    segment_columns: columns (N,) by name; each value is tried as a segment.
+    options: of `recalib.replay.ReplayOptions`: `alpha`, `tolerance`, `objective`, `maturity`,
+        `cohort`, `window_labels`, `selection_ratio`, `classes`, ....
+
+    Raises
+    ------
+    InputError: arrays of different lengths or of other types, an invalid row, or an unknown option.
+
+    Examples
+    --------
+    >>> result = recalib.monitor(confidence, correct, time, tolerance=0.05)  # doctest: +SKIP
+    >>> result.state  # doctest: +SKIP
+    'stale'
+    """
+    names = ReplayOptions.__dataclass_fields__
+    for name in options:
+        if name not in names or name == "find_segments":
+            accepted = ", ".join(sorted(set(names) - {"find_segments"}))
+            raise InputError("options", found=repr(name), accepted=accepted)
+    extra = dict(segment_columns or {})
+    arrays = {
+        "confidence": confidence,
+        "correct": correct,
+        "time": time,
+        "label_time": label_time,
+        "segment": segment,
+        "label": label,
+        **extra,
+    }
+    columns = {name: _column(v, name) for name, v in arrays.items() if v is not None}
+    if probabilities is not None:
+        columns["probabilities"] = _lists(probabilities)
+    rows = len(columns["time"]) if "time" in columns else 0
+    for name, column in columns.items():
+        if len(column) != rows:
+            raise InputError(name, found=f"{len(column)} rows", accepted=f"{rows}, as in time")
+    log = io.BytesIO()
+    pq.write_table(pa.table(columns), log, row_group_size=_ROW_GROUP)
+    log.seek(0)
+    card = None if calibrator is None else calibrator.card
+    return replay(log, ReplayOptions(**options, find_segments=tuple(extra)), card=card)
+
+
+def _column(values: Any, name: str) -> Any:
+    """Return an Arrow column; NaN is null."""
+    if hasattr(values, "to_arrow"):  # polars
+        return values.to_arrow()
+    if not hasattr(values, "__arrow_array__") and not type(values).__module__.startswith(
+        ("pandas", "pyarrow")
+    ):
+        values = as_array(values, name)
+        if values.ndim != 1:
+            raise InputError(name, found=f"shape {values.shape}", accepted="(N,)")
+    try:
+        return pa.array(values, from_pandas=True)
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        accepted = "values of one type"
+        raise InputError(name, found=str(error)[:80], accepted=accepted) from None
+
+
+def _lists(values: Any) -> Any:
+    matrix = as_array(values, "probabilities")
+    if matrix.ndim != 2 or matrix.dtype.kind not in "iuf":
+        found = f"shape {matrix.shape} of {matrix.dtype}"
+        raise InputError("probabilities", found=found, accepted="(N, K) numbers")
+    flat = pa.array(np.ascontiguousarray(matrix).ravel())
+    return pa.FixedSizeListArray.from_arrays(flat, matrix.shape[1])

@@ -1,0 +1,69 @@
+"""The result of an evaluation: metrics by name."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from recalib.html_table import html_table
+from recalib.metrics.base import Estimate
+
+__all__ = ["Evaluation", "format_metric"]
+
+V = TypeVar("V", float, Estimate)
+
+#: Metrics that a short text has.
+_MAX_METRICS = 4
+
+
+class Evaluation(dict[str, V]):
+    """A dictionary of metrics by name, numbers or estimates.
+
+    A notebook and `print` show a table: fractions in percent, intervals, and the noise floor, which
+    is the mean of the metric for a perfectly calibrated classifier.
+    """
+
+    def __repr__(self) -> str:
+        metrics = list(self.items())[:_MAX_METRICS]
+        texts = [f"{name} {format_metric(name, _estimate(value).value)}" for name, value in metrics]
+        more = f", ... {len(self)} metrics" if len(self) > _MAX_METRICS else ""
+        return f"<Evaluation {', '.join(texts)}{more}>"
+
+    def __str__(self) -> str:
+        header, rows = self._table()
+        lines: list[list[str]] = [header]
+        lines.extend(rows)
+        widths = [max(len(line[k]) for line in lines) for k in range(len(header))]
+        return "\n".join(
+            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip()
+            for line in lines
+        )
+
+    def _repr_html_(self) -> str:
+        return html_table("Evaluation", *self._table())
+
+    def _table(self) -> tuple[list[str], list[list[str]]]:
+        """Return header and rows; columns that are empty are left out."""
+        header = ["metric", "value", "interval", "noise floor"]
+        rows = [_row(name, _estimate(value)) for name, value in self.items()]
+        filled = [k for k in range(len(header)) if k < 2 or any(row[k] for row in rows)]
+        return [header[k] for k in filled], [[row[k] for k in filled] for row in rows]
+
+
+def _estimate(value: float | Estimate) -> Estimate:
+    return value if isinstance(value, Estimate) else Estimate(value)
+
+
+def _row(name: str, estimate: Estimate) -> list[str]:
+    interval = ""
+    if estimate.low is not None and estimate.high is not None:
+        interval = f"{format_metric(name, estimate.low)} to {format_metric(name, estimate.high)}"
+    floor = "" if estimate.floor is None else format_metric(name, estimate.floor)
+    return [name, format_metric(name, estimate.value), interval, floor]
+
+
+def format_metric(name: str, value: float) -> str:
+    """Return a value as text: a fraction in percent, another number with four digits."""
+    from recalib.metrics import METRICS
+
+    is_fraction = name in METRICS and METRICS[name].unit == "fraction"
+    return f"{value:.2%}" if is_fraction else f"{value:.4f}"

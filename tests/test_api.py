@@ -1,0 +1,190 @@
+"""The public functions: arrays in, values that show themselves out."""
+
+from __future__ import annotations
+
+import copy
+import json
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+
+import recalib
+from recalib.errors import InputError
+from recalib.files import LabelledData
+from recalib.fitting.comparison import compare
+from recalib.replay import ReplayOptions, replay
+from tests.replay.logs import log, write
+
+RNG = np.random.default_rng(0)
+LABELS = RNG.integers(0, 3, 900)
+LOGITS = 3 * np.eye(3)[LABELS] + 4 * RNG.normal(size=(900, 3))
+NAMES = np.array(["cat", "dog", "<b>owl</b>"])
+
+
+def test_compare_is_the_comparison_of_files() -> None:
+    maps = ["identity", "vector"]
+    result = recalib.compare(LOGITS[:600], LABELS[:600], LOGITS[600:], LABELS[600:], maps=maps)
+    data = [LabelledData(LOGITS[part], LABELS[part]) for part in (slice(600), slice(600, None))]
+    expected = compare(*data, [(name, "nll") for name in maps], level=0.95)
+    assert [entry.metrics for entry in result.entries] == [e.metrics for e in expected.entries]
+    np.testing.assert_array_equal(
+        result.recommended.predict(LOGITS), expected.recommended.predict(LOGITS)
+    )
+    assert result.choice.candidates[0].nll == expected.choice.candidates[0].nll
+    assert len(repr(result)) < 300
+    assert result.choice.reason in repr(result)
+    assert "vector" in result._repr_html_()
+    assert "accuracy" in result._repr_html_()
+    restored = pickle.loads(pickle.dumps(result))
+    assert restored == result == copy.deepcopy(result)
+
+
+def test_compare_without_test_rows_has_no_metrics() -> None:
+    """Labels with names; K comes from the scores; the table has cross-validated scores."""
+    frame = pd.DataFrame(LOGITS, columns=NAMES)
+    result = recalib.compare(frame, NAMES[LABELS], maps=["temperature"])
+    (entry,) = result.entries
+    assert entry.metrics == {}
+    assert f"{entry.held_out.nll.value:.4f}" in result._repr_html_()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "field"),
+    [
+        ((LOGITS, LABELS, LOGITS), {}, "test_logits, test_labels"),
+        ((LOGITS, LABELS, LOGITS[:, :2], LABELS), {}, "test_logits"),
+        ((LOGITS, LABELS + 1), {}, "labels[1]"),
+        ((LOGITS, LABELS), {"maps": ["platt"]}, "maps"),
+        ((LOGITS, LABELS), {"maps": ["identity"], "objectives": ["ece_grid"]}, "objective"),
+    ],
+)
+def test_comparisons_that_are_not_possible_are_rejected(arguments, options, field) -> None:
+    if field == "labels[1]":
+        field = f"labels[{int(np.argmax(LABELS == 2))}]"
+    with pytest.raises(InputError) as info:
+        recalib.compare(*arguments, **options)
+    assert info.value.field == field
+
+
+def test_evaluation_shows_itself() -> None:
+    """A short repr, a table for `print` and notebooks, and a dictionary otherwise."""
+    estimates = recalib.evaluate(LABELS, logits=LOGITS, intervals=True)
+    assert len(repr(estimates)) < 150
+    lines = str(estimates).splitlines()
+    assert lines[0].split() == ["metric", "value", "interval", "noise", "floor"]
+    assert len(lines) == len(estimates) + 1
+    assert f"{estimates['ece'].floor:.2%}" in estimates._repr_html_()
+    values = recalib.evaluate(LABELS, logits=LOGITS)
+    assert values == {name: estimate.value for name, estimate in estimates.items()}
+    assert json.loads(json.dumps(values)) == values
+    assert "interval" not in str(values)
+    for evaluation in (estimates, values):
+        restored = pickle.loads(pickle.dumps(evaluation))
+        assert restored == evaluation == copy.deepcopy(evaluation)
+        assert type(restored) is type(evaluation)
+
+
+def test_floors_and_intervals_are_separate() -> None:
+    both = recalib.evaluate(LABELS, logits=LOGITS, metrics=["ece"], intervals=True)["ece"]
+    floors = recalib.evaluate(LABELS, logits=LOGITS, metrics=["ece"], floors=True)["ece"]
+    without = {"intervals": True, "floors": False}
+    intervals = recalib.evaluate(LABELS, logits=LOGITS, metrics=["ece"], **without)["ece"]
+    assert (floors.value, floors.floor) == (both.value, both.floor)
+    assert floors.low is None
+    assert (intervals.low, intervals.high) == (both.low, both.high)
+    assert intervals.floor is None
+
+
+def test_calibrator_shows_itself() -> None:
+    calibrator = recalib.fit(LOGITS, NAMES[LABELS], map="vector")
+    assert repr(calibrator) == "<Calibrator vector of 3 classes>"
+    html = calibrator._repr_html_()
+    assert "900 rows" in html
+    assert np.array2string(calibrator.parameters["bias"], precision=4) in html
+    matrix = recalib.fit(RNG.normal(size=(60, 12)), np.arange(60) % 12, map="dirichlet")
+    assert "array of shape (12, 12)" in matrix._repr_html_()
+
+
+def test_picture_shows_and_saves_itself(tmp_path: Path) -> None:
+    picture = recalib.reliability_diagram(LABELS, logits=LOGITS, bins=5)
+    assert picture._repr_svg_().startswith("<svg")
+    assert picture.specification["$schema"].startswith("https://vega.github.io/schema/vega-lite")
+    picture.save(tmp_path / "a.json")
+    assert json.loads((tmp_path / "a.json").read_text()) == picture.specification
+    picture.save(tmp_path / "a.png")
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+    assert picture == pickle.loads(pickle.dumps(picture))
+    with pytest.raises(InputError, match=r"\.png, \.svg, \.html, \.json"):
+        picture.save(tmp_path / "a.pdf")
+
+
+def test_monitor_is_the_replay_of_the_log(tmp_path: Path) -> None:
+    """The same states from arrays as from a file; dates and pandas, polars and NumPy columns."""
+    columns = log(rows=6_000)
+    expected = replay(write(tmp_path / "log.parquet", columns), ReplayOptions(tolerance=0.03))
+    assert expected.state == "stale"
+    correct = [value.as_py() for value in columns["correct"]]
+    label_time = columns["label_time"].to_numpy(zero_copy_only=False)
+    result = recalib.monitor(
+        columns["confidence"], correct, columns["time"], label_time=label_time, tolerance=0.03
+    )
+    assert result == expected
+    assert result.to_dict() == expected.to_dict()
+    assert len(repr(result)) < 100
+    assert expected.events[-1].status.reason in result._repr_html_().replace("&#x27;", "'")
+    frame = pl.DataFrame({"p": columns["confidence"], "right": correct, "at": label_time})
+    dates = pd.to_datetime(columns["time"], unit="s", utc=True).to_series()
+    by_date = recalib.monitor(
+        frame["p"], pd.Series(correct), dates, label_time=frame["at"], tolerance=0.03
+    )
+    assert by_date.state == expected.state
+    assert [event.status.state for event in by_date.events] == [
+        event.status.state for event in expected.events
+    ]
+
+
+def test_monitor_of_classes_segments_and_a_calibrator() -> None:
+    rows = 2_000
+    labels = RNG.integers(0, 3, rows)
+    logits = 2 * np.eye(3)[labels] + RNG.normal(size=(rows, 3))
+    calibrator = recalib.fit(logits, labels, measure=True)
+    probabilities = calibrator.predict(logits)
+    result = recalib.monitor(
+        None,
+        probabilities.argmax(axis=1) == labels,
+        np.arange(rows),
+        probabilities=probabilities,
+        label=labels,
+        segment=np.array(["a", "b"])[np.arange(rows) % 2],
+        calibrator=calibrator,
+        segment_columns={"device": np.arange(rows) % 4},
+        classes=("all",),
+        maturity=0,
+    )
+    assert result.state == "fresh"
+    assert (result.reference, result.reference_from) == (rows, "calibrator")
+    assert result.classes is not None
+    assert result.segment_search.tried == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "field"),
+    [
+        (([0.5], [True, False], [0, 1]), {}, "confidence"),
+        (([0.5, 0.6], [True, 2], [0, 1]), {}, "correct[1]"),
+        (([0.5, 1.6], [True, None], [0, 1]), {}, "confidence[1]"),
+        (([0.5], [True], [[0]]), {}, "time"),
+        (([0.5], [True], ["noon"]), {}, "time"),
+        ((None, [True], [0]), {"probabilities": [0.5]}, "probabilities"),
+        (([0.5], [True], [0]), {"alfa": 0.1}, "options"),
+        (([0.5], [True], [0]), {"alpha": 2}, "options.alpha"),
+    ],
+)
+def test_logs_that_cannot_be_read_are_rejected(arguments, options, field) -> None:
+    with pytest.raises(InputError) as info:
+        recalib.monitor(*arguments, **options)
+    assert info.value.field == field
