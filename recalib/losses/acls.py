@@ -8,14 +8,14 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from recalib.losses.base import Regulariser
+from recalib.losses.base import Regulariser, RowLoss, is_masked
 from recalib.options import check_option
 
 __all__ = ["Acls"]
 
 
 @dataclass(eq=False)
-class Acls(Regulariser):
+class Acls(RowLoss, Regulariser):
     """Adaptive and conditional label smoothing (ACLS); range [0, ∞).
 
     λ1 ReLU(z_ŷ − min z − M)² + λ2 Σ_{j≠ŷ} ReLU(z_ŷ − z_j − M)². It decreases the predicted logit
@@ -27,8 +27,8 @@ class Acls(Regulariser):
       the smallest logit and, through every other class, on the largest.
     - `gradient`: half of eq. 13, with min z held constant in the first term and z_ŷ in the second.
       Its gradient is eq. 12, from which the paper starts.
-    - `released`: as in the authors' code, λ1 ReLU(z_ŷ − M)² + λ2 mean_{j≠ŷ} ReLU(z_ŷ − z_j − M)².
-      It changes when a constant is added to all logits.
+    - `released`: as in the authors' code, λ1 ReLU(z_ŷ − M)² + λ2 mean_{j≠ŷ} ReLU(z_ŷ − z_j − M)²
+      with z_ŷ held constant in the second term. It changes when a constant is added to all logits.
 
     Options: `lambda1`, `lambda2` ≥ 0, default 0.1 and 0.01; `margin` M ≥ 0, default 10 (the paper
     uses 6 for CIFAR-10); `variant`.
@@ -38,6 +38,8 @@ class Acls(Regulariser):
 
     name: ClassVar[str] = "acls"
     summary: ClassVar[str] = "label smoothing that adapts to how far logits exceed a margin"
+
+    accepts_probabilities: ClassVar[bool] = True
 
     lambda1: float = 0.1
     lambda2: float = 0.01
@@ -50,18 +52,20 @@ class Acls(Regulariser):
         check_option("lambda2", self.lambda2, self.lambda2 >= 0, "lambda2 ≥ 0")
         check_option("margin", self.margin, self.margin >= 0, "margin ≥ 0")
 
-    def value(self, logits: Tensor, labels: Tensor) -> Tensor:
-        detached = self.variant == "gradient"
+    def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
+        masked = is_masked(logits)
         largest = logits.max(dim=1, keepdim=True).values
-        smallest = logits.min(dim=1, keepdim=True).values
+        lowest = logits.masked_fill(masked, torch.inf).min(dim=1, keepdim=True).values
         if self.variant == "released":
-            smallest = torch.zeros_like(smallest)
-        lowest = smallest.detach() if detached else smallest
+            lowest = torch.zeros_like(lowest)
+        elif self.variant == "gradient":
+            lowest = lowest.detach()
         predicted = (largest - lowest - self.margin).relu().square()[:, 0]
-        gaps = (largest.detach() if detached else largest) - logits
+        fixed = largest if self.variant == "loss" else largest.detach()
+        gaps = torch.where(masked, 0.0, fixed - logits)
         # The term of the predicted class is 0: its gap is 0, and M ≥ 0.
         other_terms = (gaps - self.margin).relu().square().sum(dim=1)
         if self.variant == "released":
-            other_terms = other_terms / (logits.shape[1] - 1)
-        total = (self.lambda1 * predicted + self.lambda2 * other_terms).mean()
-        return total / 2 if detached else total
+            other_terms = other_terms / ((~masked).sum(dim=1) - 1).clamp_min(1).to(logits.dtype)
+        total = self.lambda1 * predicted + self.lambda2 * other_terms
+        return total / 2 if self.variant == "gradient" else total

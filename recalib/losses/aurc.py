@@ -8,8 +8,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from recalib.losses.base import Loss
-from recalib.losses.confidence_scores import Confidence, losses_and_scores
+from recalib.losses.base import Loss, label_log_probabilities
+from recalib.losses.confidence_scores import Confidence, rank_score
 
 __all__ = ["Aurc"]
 
@@ -36,8 +36,9 @@ class Aurc(Loss):
     confidence: Confidence = "msp"
 
     def value(self, logits: Tensor, labels: Tensor) -> Tensor:
-        losses, score = losses_and_scores(logits, labels, self.confidence)
+        losses = -label_log_probabilities(logits, labels)
         with torch.no_grad():
+            score = rank_score(logits, self.confidence)
             order = score.argsort(descending=True, stable=True)
             counts = torch.arange(len(score), 0, -1, device=score.device, dtype=score.dtype)
             # The k-th most confident row: the sum of 1/n from n = k to N.

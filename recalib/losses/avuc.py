@@ -8,8 +8,10 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
-from recalib.losses.base import Regulariser, take_column
+from recalib.losses.base import Regulariser, entropy, is_masked, take_column
+from recalib.losses.confidence_scores import log_entropy
 from recalib.options import check_option
 
 __all__ = ["Avuc", "AvucGradientStopping", "SoftAvuc"]
@@ -71,8 +73,9 @@ class SoftAvuc(Regulariser):
     log(1 + (n_AU + n_IC) / (n_AC + n_IU)). Correct rows add t·tanh h to n_AU and
     (1−t)(1−tanh h) to n_AC; wrong rows add (1−t)(1−tanh h) to n_IC and t·tanh h to n_IU. h is the
     entropy in nats, h* = h / log K, and t = logistic(1/T · log(h*(1−κ) / ((1−h*)κ))), which is
-    ½ at h* = κ and becomes a threshold for T → 0. 1e-10 is added to both sums. h* is clamped to
-    [1e-6, 1 − 1e-6]; outside, t has no gradient.
+    ½ at h* = κ and becomes a threshold for T → 0. K is the number of possible classes of the row.
+    All sums are of logarithms, so confident rows that are wrong keep their gradient. h* is at most
+    1 − 1e-6; above, t has no gradient.
 
     Options: `kappa` κ in (0, 1) and `temperature` T > 0. Paper 000 tunes both and publishes
     neither. With the defaults, κ = .5 and T = 1, t is the identity.
@@ -92,34 +95,39 @@ class SoftAvuc(Regulariser):
         check_option("temperature", self.temperature, self.temperature > 0, "temperature > 0")
 
     def value(self, logits: Tensor, labels: Tensor) -> Tensor:
-        h = _entropy(logits.log_softmax(dim=1))
+        log_p = logits.log_softmax(dim=1)
         correct = logits.argmax(dim=1) == labels
-        relative = (h / math.log(logits.shape[1])).clamp(1e-6, 1 - 1e-6)
-        log_odds = torch.logit(relative) - math.log(self.kappa / (1 - self.kappa))
-        t = torch.sigmoid(log_odds / self.temperature)
-        uncertain, certain = t * h.tanh(), (1 - t) * (1 - h.tanh())
-        return _log_ratio(
-            torch.where(correct, uncertain, certain).sum(),
-            torch.where(correct, certain, uncertain).sum(),
-        )
+        log_h = log_entropy(log_p)
+        h, log_largest = log_h.exp(), _log_largest_entropy(log_p)
+        log_share = (log_h - log_largest).clamp_max(math.log1p(-1e-6))
+        log_odds = log_share - torch.log(-torch.expm1(log_share))
+        log_odds = (log_odds - math.log(self.kappa / (1 - self.kappa))) / self.temperature
+        # tanh h = h to within h³/3; 1 − tanh h = 2 / (1 + e^2h).
+        is_small = h < 1e-4
+        log_tanh = torch.where(is_small, log_h, torch.where(is_small, 1.0, h).tanh().log())
+        uncertain = functional.logsigmoid(log_odds) + log_tanh
+        certain = functional.logsigmoid(-log_odds) + math.log(2) - functional.softplus(2 * h)
+        inconsistent = torch.where(correct, uncertain, certain).logsumexp(dim=0)
+        consistent = torch.where(correct, certain, uncertain).logsumexp(dim=0)
+        return functional.softplus(inconsistent - consistent)
 
 
 def _hard(logits: Tensor, labels: Tensor, kappa: float, *, stop_gradient: bool) -> Tensor:
     log_p, prediction = logits.log_softmax(dim=1), logits.argmax(dim=1)
-    h, confidence = _entropy(log_p), take_column(log_p, prediction).exp()
+    h, confidence = entropy(log_p), take_column(log_p, prediction).exp()
     correct = prediction == labels
     if stop_gradient:
         confidence = confidence.detach()
-    certain = h <= kappa * math.log(logits.shape[1])
+    certain = h <= kappa * _log_largest_entropy(log_p).exp()
     terms = torch.where(correct, confidence, 1 - confidence)
     terms = terms * torch.where(certain, 1 - h.tanh(), h.tanh())
     consistent = correct == certain
     return _log_ratio((terms * ~consistent).sum(), (terms * consistent).sum())
 
 
-def _entropy(log_p: Tensor) -> Tensor:
-    """Return the entropy of each row in nats, (N,)."""
-    return -(log_p.exp() * log_p).sum(dim=1)
+def _log_largest_entropy(log_p: Tensor) -> Tensor:
+    """Return log log K of the number K of possible classes of each row, at least 2, (N,)."""
+    return (~is_masked(log_p)).sum(dim=1).clamp_min(2).to(log_p.dtype).log().log()
 
 
 def _log_ratio(inconsistent: Tensor, consistent: Tensor) -> Tensor:

@@ -2,7 +2,10 @@
 
 A loss is a torch module without parameters. Its fields are its options. It takes logits and labels
 and returns one number: the mean over the batch, to be minimised. Half precision is computed in
-float32.
+float32, also under autocast.
+
+Labels are not checked on an accelerator, where reading them would synchronise the device, nor while
+`torch.compile` traces.
 
 Legend: N rows, K classes, z logits, p = softmax z, y the label, ŷ the first class with the largest
 logit, c = p_ŷ.
@@ -11,8 +14,8 @@ logit, c = p_ŷ.
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
@@ -24,9 +27,14 @@ from recalib.ops.torch_ops import TorchOps
 __all__ = [
     "Loss",
     "Regulariser",
+    "RowLoss",
+    "count_labels",
+    "entropy",
     "flatten_batch",
-    "label_log_probability",
+    "is_masked",
+    "label_log_probabilities",
     "ops_for",
+    "over_labels",
     "take_column",
     "top_prediction",
 ]
@@ -39,12 +47,20 @@ class Loss(nn.Module):
     """Base class of all losses.
 
     A subclass is a dataclass of its options and implements `value`.
+
+    Options: `ignore_index`, the label of rows that do not count, such as 255 for void pixels;
+    default none. A loss of a whole batch selects the other rows, which synchronises an accelerator.
+    If no row is left, the loss is 0.
     """
 
     name: ClassVar[str]
     summary: ClassVar[str]
     #: The cost of a step, in the sizes of the legend.
     cost: ClassVar[str] = "N·K"
+    #: Whether labels may be probabilities of the classes.
+    accepts_probabilities: ClassVar[bool] = False
+
+    ignore_index: int | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -54,22 +70,122 @@ class Loss(nn.Module):
 
         Parameters
         ----------
-        logits: (N, K), or (N, K, ...) with one prediction for each further position. Finite.
-        labels: integers in [0, K), (N,) or (N, ...).
+        logits: (N, K), or (N, K, ...) with one prediction for each further position; or (N,), the
+            log-odds of class 1 of 2. −inf for a class that is impossible in its row; finite
+            otherwise.
+        labels: integers in [0, K), or `ignore_index`, (N,) or (N, ...); for a loss with
+            `accepts_probabilities` also floats of the shape of the logits: the probability of each
+            class, or of class 1 for logits (N,).
 
         Raises
         ------
-        InputError: other shapes or types; labels out of range. Labels on an accelerator are not
-            checked, because reading them would synchronise the device.
+        InputError: other shapes or types; labels out of range, or of an impossible class;
+            probabilities where the loss does not accept them.
         """
-        return self.value(*flatten_batch(logits, labels))
+        with torch.autocast(logits.device.type, enabled=False):
+            rows, targets = flatten_batch(
+                logits, labels, self.ignore_index, self.accepts_probabilities
+            )
+            return self._reduce(rows, targets, labels)
+
+    def _reduce(self, logits: Tensor, labels: Tensor, original: Tensor) -> Tensor:
+        """Return the loss of a checked batch; `original` has the shape of the caller's labels."""
+        if self.ignore_index is not None and not labels.is_floating_point():
+            counts = labels != self.ignore_index
+            logits, labels = logits[counts], labels[counts]
+            if not len(labels):
+                return logits.sum()
+        return self.value(logits, labels)
 
     @abstractmethod
     def value(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the loss of checked logits (N, K), float32 or float64, and labels int64 (N,)."""
+        """Return the loss of a batch.
+
+        Parameters
+        ----------
+        logits: (N, K), float32 or float64, N ≥ 1.
+        labels: int64 (N,); or probabilities (N, K), if the loss accepts them.
+        """
 
     def start_epoch(self, epoch: int, epochs: int) -> None:
         """Start epoch `epoch`, counted from 0, of `epochs`. Most losses ignore it."""
+
+
+@dataclass(eq=False)
+class RowLoss(Loss):
+    """A loss that is a mean over rows. A subclass implements `rows`.
+
+    Options: `reduction`, as in torch: `mean`, `sum`, or `none`, which returns a number for each
+    label, 0 for ignored ones; `weight`, a factor for each class, as in torch: each row counts by
+    the factor of its label, and the mean is divided by their sum. With labels that are
+    probabilities, `weight` is refused.
+    """
+
+    reduction: Literal["mean", "sum", "none"] = field(default="mean", kw_only=True)
+    weight: tuple[float, ...] | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.reduction not in ("mean", "sum", "none"):
+            raise InputError(
+                "options.reduction", found=repr(self.reduction), accepted="mean, sum or none"
+            )
+        factors = None
+        if self.weight is not None:
+            self.weight = tuple(float(factor) for factor in self.weight)
+            factors = torch.tensor(self.weight)
+            if not bool((factors >= 0).all() and factors.isfinite().all()):
+                raise InputError(
+                    "options.weight", found=str(self.weight), accepted="numbers ≥ 0, one a class"
+                )
+        self._factors: Tensor | None
+        self.register_buffer("_factors", factors, persistent=False)
+
+    @abstractmethod
+    def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return the loss of each row, (N,); parameters as `value`."""
+
+    def value(self, logits: Tensor, labels: Tensor) -> Tensor:
+        return self.rows(logits, labels).mean()
+
+    def _reduce(self, logits: Tensor, labels: Tensor, original: Tensor) -> Tensor:
+        factors = self._factors_of_rows(logits, labels)
+        if factors is None:
+            losses = self.rows(logits, labels)
+            if self.reduction == "mean":
+                return losses.mean()
+        else:
+            if self.ignore_index is not None:  # a possible label, whose loss is finite
+                labels = torch.where(labels == self.ignore_index, logits.argmax(dim=1), labels)
+            losses = self.rows(logits, labels) * factors
+            if self.reduction == "mean":
+                total = factors.sum()
+                return losses.sum() / torch.where(total > 0, total, 1.0)
+        if self.reduction == "sum":
+            return losses.sum()
+        is_soft = labels.is_floating_point()
+        return losses.reshape(
+            original.shape[:1] + original.shape[2:] if is_soft else original.shape
+        )
+
+    def _factors_of_rows(self, logits: Tensor, labels: Tensor) -> Tensor | None:
+        """Return how much each row counts, (N,); None: all the same."""
+        if self.ignore_index is None and self._factors is None:
+            return None
+        if labels.is_floating_point():
+            if self._factors is None:
+                return None
+            raise InputError(
+                "labels", found="probabilities, and a weight", accepted="integers, or no weight"
+            )
+        counts = labels != self.ignore_index if self.ignore_index is not None else labels >= 0
+        if self._factors is None:
+            return counts.to(logits.dtype)
+        if len(self._factors) != logits.shape[1]:
+            found = f"{len(self._factors)} numbers for {logits.shape[1]} classes"
+            raise InputError("options.weight", found=found, accepted="a number for each class")
+        factors = self._factors.to(device=logits.device, dtype=logits.dtype)
+        return factors[torch.where(counts, labels, 0)] * counts
 
 
 @dataclass(eq=False)
@@ -77,31 +193,109 @@ class Regulariser(Loss):
     """A secondary loss: it does not reward accuracy and is added to a primary loss."""
 
 
-def flatten_batch(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """Check a batch; return logits (N, K) in float32 or float64 and labels int64 (N,)."""
-    if not logits.is_floating_point() or logits.ndim < 2 or logits.shape[1] < 2 or not len(logits):
-        raise InputError(
-            "logits",
-            found=f"{_dtype_name(logits.dtype)} {tuple(logits.shape)}",
-            accepted="floats (N, K) or (N, K, ...), N ≥ 1 and K ≥ 2",
-        )
-    shape = logits.shape[:1] + logits.shape[2:]
-    if labels.dtype not in _INTEGERS or labels.shape != shape:
+def flatten_batch(
+    logits: Tensor,
+    labels: Tensor,
+    ignore_index: int | None = None,
+    accepts_probabilities: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """Check a batch; return logits (N, K) in float32 or float64 and labels as `Loss.value`."""
+    original = tuple(logits.shape)
+    if not logits.is_floating_point() or not logits.ndim or not len(logits):
+        raise _bad_logits(logits)
+    if logits.ndim == 1:
+        logits = torch.stack([torch.zeros_like(logits), logits], dim=1)
+        if labels.is_floating_point() and labels.shape == original:
+            labels = torch.stack([1 - labels, labels], dim=1)
+    if logits.shape[1] < 2:
+        raise _bad_logits(logits)
+    classes = logits.shape[1]
+    is_soft = accepts_probabilities and labels.is_floating_point()
+    shape = logits.shape if is_soft else logits.shape[:1] + logits.shape[2:]
+    if not (is_soft or labels.dtype in _INTEGERS) or labels.shape != shape:
+        accepted = f"integers {tuple(logits.shape[:1] + logits.shape[2:])}"
+        if accepts_probabilities:
+            accepted += f" or probabilities {original}"
         raise InputError(
             "labels",
             found=f"{_dtype_name(labels.dtype)} {tuple(labels.shape)}",
-            accepted=f"integers {tuple(shape)} for logits {tuple(logits.shape)}",
+            accepted=f"{accepted} for logits {original}",
         )
-    classes = logits.shape[1]
-    labels = labels.reshape(-1).long()
-    if labels.device.type == "cpu" and not bool(((labels >= 0) & (labels < classes)).all()):
-        found = f"{int(labels.min())} to {int(labels.max())}"
-        raise InputError("labels", found=found, accepted=f"0 to {classes - 1}")
     if logits.ndim > 2:
         logits = logits.movedim(1, -1).reshape(-1, classes)
     if logits.dtype in (torch.float16, torch.bfloat16):
         logits = logits.float()
+    if is_soft:
+        labels = labels.movedim(1, -1).reshape(-1, classes).to(logits.dtype)
+    else:
+        labels = labels.reshape(-1).long()
+    if labels.device.type == "cpu" and not torch.compiler.is_compiling():
+        _check_labels(logits, labels, ignore_index)
     return logits, labels
+
+
+def _check_labels(logits: Tensor, labels: Tensor, ignore_index: int | None) -> None:
+    if labels.is_floating_point():
+        if not bool((labels >= 0).all() & ((labels.sum(dim=1) - 1).abs() < 1e-3).all()):
+            raise InputError(
+                "labels", found="other numbers", accepted="probabilities, whose sum is 1"
+            )
+        if bool((labels * is_masked(logits) > 0).any()):
+            raise InputError(
+                "labels", found="a class with logit −inf", accepted="classes that are possible"
+            )
+        return
+    classes = logits.shape[1]
+    if ignore_index is not None:
+        labels = torch.where(labels == ignore_index, logits.detach().argmax(dim=1), labels)
+    if not bool(((labels >= 0) & (labels < classes)).all()):
+        found = f"{int(labels.min())} to {int(labels.max())}"
+        accepted = f"0 to {classes - 1}"
+        if ignore_index is not None:
+            accepted += f", or {ignore_index}, which is ignored"
+        raise InputError("labels", found=found, accepted=accepted)
+    # In a row with +∞ or NaN, as of a network that diverged, the loss says so.
+    is_usable = logits.detach().amax(dim=1) < torch.inf
+    if bool((is_masked(take_column(logits.detach(), labels)) & is_usable).any()):
+        raise InputError(
+            "labels", found="a class with logit −inf", accepted="classes that are possible"
+        )
+
+
+def _bad_logits(logits: Tensor) -> InputError:
+    return InputError(
+        "logits",
+        found=f"{_dtype_name(logits.dtype)} {tuple(logits.shape)}",
+        accepted="floats (N,), (N, K) or (N, K, ...), N ≥ 1 and K ≥ 2",
+    )
+
+
+def is_masked(x: Tensor) -> Tensor:
+    """Return where logits or logarithms of probabilities are −inf: impossible classes."""
+    return x == -torch.inf
+
+
+def entropy(log_p: Tensor) -> Tensor:
+    """Return the entropy of each row in nats, (N,)."""
+    return -(log_p.exp() * torch.where(is_masked(log_p), 0.0, log_p)).sum(dim=1)
+
+
+def over_labels(terms: Tensor, log_p: Tensor, labels: Tensor) -> Tensor:
+    """Return Σ_k y_k t_k of each row, (N,), for labels (N, K) that are probabilities.
+
+    Parameters
+    ----------
+    terms: t, (N, K); at impossible classes, which have y_k = 0, they may be anything finite.
+    """
+    return (torch.where(is_masked(log_p), 0.0, labels) * terms).sum(dim=1)
+
+
+def count_labels(labels: Tensor, logits: Tensor) -> Tensor:
+    """Return how often each class is the label, or the sum of its probabilities, (K,)."""
+    if labels.is_floating_point():
+        return labels.sum(dim=0)
+    ones = torch.ones_like(labels, dtype=logits.dtype)
+    return torch.zeros_like(logits[0]).scatter_add(0, labels, ones)
 
 
 def ops_for(logits: Tensor) -> TorchOps:
@@ -114,8 +308,11 @@ def take_column(x: Tensor, columns: Tensor) -> Tensor:
     return x.gather(1, columns[:, None])[:, 0]
 
 
-def label_log_probability(logits: Tensor, labels: Tensor) -> Tensor:
-    """Return log p_y of each row, (N,)."""
+def label_log_probabilities(logits: Tensor, labels: Tensor) -> Tensor:
+    """Return log p_y of each row, (N,); for labels (N, K), log p of each class, 0 if impossible."""
+    if labels.is_floating_point():
+        log_p = logits.log_softmax(dim=1)
+        return torch.where(is_masked(log_p), 0.0, log_p)
     return -functional.cross_entropy(logits, labels, reduction="none")
 
 

@@ -8,13 +8,13 @@ from typing import ClassVar
 from torch import Tensor
 
 from recalib.formulas import squared_error
-from recalib.losses.base import Loss, ops_for
+from recalib.losses.base import RowLoss, ops_for
 
 __all__ = ["Brier"]
 
 
 @dataclass(eq=False)
-class Brier(Loss):
+class Brier(RowLoss):
     """Squared distance of p from the one-hot label, Σ_k (p_k − y_k)²; range [0, 2]. Proper.
 
     Its gradient vanishes for rows that are wrong with confidence near 1, so outliers count little.
@@ -26,6 +26,10 @@ class Brier(Loss):
     name: ClassVar[str] = "brier"
     summary: ClassVar[str] = "squared distance from the one-hot label, a proper score"
 
-    def value(self, logits: Tensor, labels: Tensor) -> Tensor:
+    accepts_probabilities: ClassVar[bool] = True
+
+    def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
+        if labels.is_floating_point():
+            return (logits.softmax(dim=1) - labels).square().sum(dim=1)
         rows: Tensor = squared_error(ops_for(logits), logits.log_softmax(dim=1), labels)
-        return rows.mean()
+        return rows

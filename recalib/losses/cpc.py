@@ -9,14 +9,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from recalib.losses.base import Regulariser
+from recalib.losses.base import Regulariser, RowLoss, is_masked
 from recalib.options import check_option
 
 __all__ = ["Cpc"]
 
 
 @dataclass(eq=False)
-class Cpc(Regulariser):
+class Cpc(RowLoss, Regulariser):
     """Binary cross-entropies of every pair of classes, λ1·L_1v1 + λ2·L_BE (CPC); range [0, ∞).
 
     L_1v1 = −Σ_{k≠y} log(p_y / (p_y + p_k)): the label against each other class.
@@ -46,15 +46,17 @@ class Cpc(Regulariser):
         check_option("lambda1", self.lambda1, self.lambda1 >= 0, "lambda1 ≥ 0")
         check_option("lambda2", self.lambda2, self.lambda2 >= 0, "lambda2 ≥ 0")
 
-    def value(self, logits: Tensor, labels: Tensor) -> Tensor:
+    def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
         # −log(p_a / (p_a + p_b)) = softplus(z_b − z_a): no probability is computed.
+        masked = is_masked(logits)
+        logits = torch.where(masked, 0.0, logits)
         label_logits = logits.gather(1, labels[:, None])
         against_label = functional.softplus(logits - label_logits)
-        is_other_class = torch.ones_like(logits).scatter(1, labels[:, None], 0.0)
+        is_other_class = (~masked).to(logits.dtype).scatter(1, labels[:, None], 0.0)
         one_vs_one = (against_label * is_other_class).sum(dim=1)
         pairs = functional.softplus(logits[:, :, None] - logits[:, None, :])
         all_pairs = (pairs * is_other_class[:, :, None] * is_other_class[:, None, :]).sum(
             dim=(1, 2)
         )
         # Each ordered pair has both terms of the sum.
-        return (self.lambda1 * one_vs_one + 2 * self.lambda2 * all_pairs).mean()
+        return self.lambda1 * one_vs_one + 2 * self.lambda2 * all_pairs

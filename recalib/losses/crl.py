@@ -26,7 +26,8 @@ class Crl(Regulariser):
 
     The history is a buffer of the module, so a checkpoint contains it. It grows to the largest
     index seen. With `samples`, the size of the training set, it has a fixed length, and a larger
-    index is an error.
+    index is an error. `torch.compile` needs `samples`. `torch.func.grad` needs `eval()`, since it
+    refuses to change a history.
 
     Options: `samples` ≥ 0, default 0: unknown.
 
@@ -66,7 +67,7 @@ class Crl(Regulariser):
                 found=str(tuple(logits.shape)),
                 accepted="(N, K): each sample has a history",
             )
-        logits, labels = flatten_batch(logits, labels)
+        logits, labels = flatten_batch(logits, labels, self.ignore_index)
         indices = self._check_indices(indices, len(labels)).to(self.history.device)
         before = self.history[indices].to(logits.device)
         confidence, correct = top_prediction(logits, labels)
@@ -85,8 +86,13 @@ class Crl(Regulariser):
             raise InputError(
                 "indices", found=found, accepted=f"integers ({count},): positions in the data"
             )
-        if self.samples and indices.device.type != "cpu":
+        is_compiling = torch.compiler.is_compiling()
+        if self.samples and (is_compiling or indices.device.type != "cpu"):
             return indices  # reading them would synchronise the device, which checks bounds itself
+        if is_compiling:
+            raise InputError(
+                "options.samples", found="0, under torch.compile", accepted="the number of samples"
+            )
         lowest, highest = int(indices.min()), int(indices.max())
         if lowest < 0 or (self.samples and highest >= self.samples):
             below = f"below {self.samples}" if self.samples else "from 0"

@@ -8,13 +8,13 @@ from typing import ClassVar
 from torch import Tensor
 from torch.nn import functional
 
-from recalib.losses.base import Loss
+from recalib.losses.base import RowLoss, label_log_probabilities
 
 __all__ = ["CrossEntropy"]
 
 
 @dataclass(eq=False)
-class CrossEntropy(Loss):
+class CrossEntropy(RowLoss):
     """Negative log-likelihood, −log p_y; range [0, ∞). Proper.
 
     On rows that are all classified correctly, larger logits always reduce it: this is how a network
@@ -26,5 +26,9 @@ class CrossEntropy(Loss):
     name: ClassVar[str] = "cross_entropy"
     summary: ClassVar[str] = "negative log-likelihood, a proper score"
 
-    def value(self, logits: Tensor, labels: Tensor) -> Tensor:
-        return functional.cross_entropy(logits, labels)
+    accepts_probabilities: ClassVar[bool] = True
+
+    def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
+        if not labels.is_floating_point():
+            return functional.cross_entropy(logits, labels, reduction="none")
+        return -(labels * label_log_probabilities(logits, labels)).sum(dim=1)

@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from recalib.losses.base import Loss, take_column
+from recalib.losses.base import RowLoss, take_column
 from recalib.options import check_option
 
 __all__ = ["DualFocal", "DualFocalReleased"]
@@ -18,7 +18,7 @@ _MIN_BASE = 1e-12
 
 
 @dataclass(eq=False)
-class DualFocal(Loss):
+class DualFocal(RowLoss):
     """Dual focal loss, −(1 − p_y + p_j)^γ log p_y; range [0, ∞).
 
     p_j is the largest probability among the other classes. The smaller the margin of the label, the
@@ -39,10 +39,10 @@ class DualFocal(Loss):
         super().__post_init__()
         check_option("gamma", self.gamma, self.gamma >= 0, "gamma ≥ 0")
 
-    def value(self, logits: Tensor, labels: Tensor) -> Tensor:
+    def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
         log_p, rival = _label_and_rival(logits, labels)
         base = (1 - log_p.exp() + rival.exp()).clamp_min(_MIN_BASE)
-        return -(base**self.gamma * log_p).mean()
+        return -(base**self.gamma * log_p)
 
 
 @dataclass(eq=False)
@@ -59,11 +59,11 @@ class DualFocalReleased(DualFocal):
     name: ClassVar[str] = "dual_focal_released"
     summary: ClassVar[str] = "dual focal loss as released: no rival in misclassified rows"
 
-    def value(self, logits: Tensor, labels: Tensor) -> Tensor:
+    def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
         log_p, rival = _label_and_rival(logits, labels)
         rival_p = torch.where(log_p >= rival, rival.exp(), 0.0)
         base = (1 - log_p.exp() + rival_p).clamp_min(_MIN_BASE)
-        return -(base**self.gamma * log_p).mean()
+        return -(base**self.gamma * log_p)
 
 
 def _label_and_rival(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:

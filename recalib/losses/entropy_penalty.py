@@ -7,13 +7,13 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from recalib.losses.base import Regulariser
+from recalib.losses.base import Regulariser, RowLoss, entropy
 
 __all__ = ["EntropyPenalty"]
 
 
 @dataclass(eq=False)
-class EntropyPenalty(Regulariser):
+class EntropyPenalty(RowLoss, Regulariser):
     """Negative entropy, Σ_k p_k log p_k, in nats; range [−log K, 0].
 
     The minimum is the uniform prediction, for any label. Also called ECP.
@@ -25,6 +25,7 @@ class EntropyPenalty(Regulariser):
     name: ClassVar[str] = "entropy_penalty"
     summary: ClassVar[str] = "negative entropy: a penalty on confident predictions"
 
-    def value(self, logits: Tensor, labels: Tensor) -> Tensor:
-        log_p = logits.log_softmax(dim=1)
-        return (log_p.exp() * log_p).sum(dim=1).mean()
+    accepts_probabilities: ClassVar[bool] = True
+
+    def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
+        return -entropy(logits.log_softmax(dim=1))

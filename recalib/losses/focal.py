@@ -13,21 +13,26 @@ from torch import Tensor
 
 from recalib.errors import InputError
 from recalib.formulas import focal_terms_from_log_p
-from recalib.losses.base import Loss, label_log_probability, ops_for
+from recalib.losses.base import (
+    RowLoss,
+    label_log_probabilities,
+    ops_for,
+)
 from recalib.options import check_option
 
 __all__ = ["Focal", "FocalSampleDependent", "FocalScheduled", "gamma_for"]
 
 
 @dataclass(eq=False)
-class Focal(Loss):
+class Focal(RowLoss):
     """Focal loss, −(1 − p_y)^γ log p_y; range [0, ∞).
 
     Rows that are classified correctly count less, the more so the larger γ; γ = 0 is
     cross-entropy. It is an upper bound of the divergence from the label minus γ times the entropy.
     Its gradient in the logits is that of cross-entropy times
     g(p_y, γ) = (1 − p)^γ − γ p (1 − p)^(γ−1) log p. It is not proper: its minimum has less
-    confidence than the true probabilities.
+    confidence than the true probabilities. Labels that are probabilities weight the terms
+    −(1 − p_k)^γ log p_k of all classes.
 
     Options: `gamma` γ ≥ 0, default 3, the best fixed exponent of paper 004.
 
@@ -36,6 +41,7 @@ class Focal(Loss):
 
     name: ClassVar[str] = "focal"
     summary: ClassVar[str] = "cross-entropy that gives less weight to confident correct rows"
+    accepts_probabilities: ClassVar[bool] = True
 
     gamma: float = 3.0
 
@@ -43,12 +49,12 @@ class Focal(Loss):
         super().__post_init__()
         check_option("gamma", self.gamma, self.gamma >= 0, "gamma ≥ 0")
 
-    def value(self, logits: Tensor, labels: Tensor) -> Tensor:
+    def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
         return _focal(logits, labels, self.gamma)
 
 
 @dataclass(eq=False)
-class FocalScheduled(Loss):
+class FocalScheduled(RowLoss):
     """Focal loss whose γ depends on the progress of training; range [0, ∞).
 
     Options: `gamma`, the exponents; `until`, the fraction of all epochs at which each exponent but
@@ -60,6 +66,7 @@ class FocalScheduled(Loss):
 
     name: ClassVar[str] = "focal_scheduled"
     summary: ClassVar[str] = "focal loss whose exponent decreases during training"
+    accepts_probabilities: ClassVar[bool] = True
 
     gamma: tuple[float, ...] = (5.0, 3.0, 2.0)
     until: tuple[float, ...] = (100 / 350, 250 / 350)
@@ -72,14 +79,14 @@ class FocalScheduled(Loss):
     def start_epoch(self, epoch: int, epochs: int) -> None:
         self._progress = epoch / epochs
 
-    def value(self, logits: Tensor, labels: Tensor) -> Tensor:
+    def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
         # 100/350 is not exact in binary: rounding must not delay a step by an epoch.
         step = sum(self._progress + 1e-9 >= end for end in self.until)
         return _focal(logits, labels, self.gamma[step])
 
 
 @dataclass(eq=False)
-class FocalSampleDependent(Loss):
+class FocalSampleDependent(RowLoss):
     """Focal loss whose γ depends on p_y of each row (FLSD); range [0, ∞).
 
     Options: `gamma`, the exponents; `until`, the probability below which each exponent but the last
@@ -96,6 +103,7 @@ class FocalSampleDependent(Loss):
 
     name: ClassVar[str] = "focal_sample_dependent"
     summary: ClassVar[str] = "focal loss whose exponent depends on the row, FLSD-53"
+    accepts_probabilities: ClassVar[bool] = True
 
     gamma: tuple[float, ...] = (5.0, 3.0)
     until: tuple[float, ...] = (0.2,)
@@ -106,14 +114,13 @@ class FocalSampleDependent(Loss):
         self._steps = tuple(map(gamma_for, self.p0)) or self.gamma
         _check_steps(self._steps, "until", self.until)
 
-    def value(self, logits: Tensor, labels: Tensor) -> Tensor:
-        log_p = label_log_probability(logits, labels)
+    def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
+        log_p = label_log_probabilities(logits, labels)
         p = log_p.detach().exp()
-        ends = torch.tensor(self.until, dtype=p.dtype, device=p.device)
-        steps = torch.tensor(self._steps, dtype=p.dtype, device=p.device)
-        gamma = steps[torch.bucketize(p, ends, right=True)]
-        rows: Tensor = focal_terms_from_log_p(ops_for(logits), log_p, gamma)
-        return rows.mean()
+        gamma = torch.full_like(p, self._steps[-1])
+        for end, step in zip(reversed(self.until), reversed(self._steps[:-1]), strict=True):
+            gamma = torch.where(p < end, step, gamma)
+        return _terms(log_p, labels, gamma)
 
 
 def gamma_for(p0: float) -> float:
@@ -136,9 +143,13 @@ def gamma_for(p0: float) -> float:
 
 
 def _focal(logits: Tensor, labels: Tensor, gamma: float) -> Tensor:
-    log_p = label_log_probability(logits, labels)
-    rows: Tensor = focal_terms_from_log_p(ops_for(logits), log_p, gamma)
-    return rows.mean()
+    return _terms(label_log_probabilities(logits, labels), labels, gamma)
+
+
+def _terms(log_p: Tensor, labels: Tensor, gamma: float | Tensor) -> Tensor:
+    """Return the loss of each row, (N,); with probabilities as labels, a sum over classes."""
+    terms: Tensor = focal_terms_from_log_p(ops_for(log_p), log_p, gamma)
+    return (labels * terms).sum(dim=1) if labels.is_floating_point() else terms
 
 
 def _check_steps(gamma: tuple[float, ...], name: str, ends: tuple[float, ...]) -> None:

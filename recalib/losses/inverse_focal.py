@@ -7,14 +7,14 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from recalib.losses.base import Loss, label_log_probability
+from recalib.losses.base import RowLoss, label_log_probabilities
 from recalib.options import check_option
 
 __all__ = ["InverseFocal"]
 
 
 @dataclass(eq=False)
-class InverseFocal(Loss):
+class InverseFocal(RowLoss):
     """Inverse focal loss, −(1 + p_y)^γ log p_y; range [0, ∞).
 
     Rows that are already classified correctly count more, the opposite of focal loss. For γ above
@@ -30,12 +30,15 @@ class InverseFocal(Loss):
     name: ClassVar[str] = "inverse_focal"
     summary: ClassVar[str] = "cross-entropy that gives more weight to confident correct rows"
 
+    accepts_probabilities: ClassVar[bool] = True
+
     gamma: float = 2.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_option("gamma", self.gamma, self.gamma >= 0, "gamma ≥ 0")
 
-    def value(self, logits: Tensor, labels: Tensor) -> Tensor:
-        log_p = label_log_probability(logits, labels)
-        return -((1 + log_p.exp()) ** self.gamma * log_p).mean()
+    def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
+        log_p = label_log_probabilities(logits, labels)
+        terms = -((1 + log_p.exp()) ** self.gamma * log_p)
+        return (labels * terms).sum(dim=1) if labels.is_floating_point() else terms

@@ -7,12 +7,15 @@ from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
+from recalib.errors import InputError
 from recalib.losses.base import Regulariser
 from recalib.options import check_option
 
 __all__ = ["KernelError"]
+
+#: In place of log 0: its exponential is 0, and its product with any parameter is finite.
+_MIN_LOG_P = -1e30
 
 
 @dataclass(eq=False)
@@ -41,6 +44,8 @@ class KernelError(Regulariser):
     summary: ClassVar[str] = "calibration error with kernels instead of bins"
     cost: ClassVar[str] = "N²·K"
 
+    accepts_probabilities: ClassVar[bool] = True
+
     bandwidth: float = 0.01
     order: float = 1.0
     variant: Literal["canonical", "top_label"] = "canonical"
@@ -51,15 +56,22 @@ class KernelError(Regulariser):
         check_option("order", self.order, self.order >= 1, "order ≥ 1")
 
     def value(self, logits: Tensor, labels: Tensor) -> Tensor:
-        log_p = logits.log_softmax(dim=1)
+        # A class that is impossible in two rows adds 0 · log p = 0 to their kernel.
+        log_p = logits.log_softmax(dim=1).clamp_min(_MIN_LOG_P)
         if len(log_p) == 1:
             return (log_p * 0).sum()
         if self.variant == "top_label":
+            if labels.is_floating_point():
+                raise InputError(
+                    "labels", found="probabilities", accepted="integers for variant top_label"
+                )
             pairs, correct = _top_label_pairs(log_p), logits.argmax(dim=1) == labels
             means = self._kernel_means(pairs, correct[:, None].to(log_p.dtype))
             gaps = means - pairs[:, :1].exp()
         else:
-            outcomes = functional.one_hot(labels, logits.shape[1]).to(log_p.dtype)
+            outcomes = labels
+            if not labels.is_floating_point():
+                outcomes = torch.zeros_like(log_p).scatter(1, labels[:, None], 1.0)
             gaps = self._kernel_means(log_p, outcomes) - log_p.exp()
         if self.order == 1:
             return gaps.abs().sum(dim=1).mean()
@@ -79,5 +91,5 @@ class KernelError(Regulariser):
 def _top_label_pairs(log_p: Tensor) -> Tensor:
     """Return log c and log(1 − c) of each row, (N, 2)."""
     largest, prediction = log_p.max(dim=1, keepdim=True)
-    other_log_p = log_p.scatter(1, prediction, -torch.inf).logsumexp(dim=1, keepdim=True)
+    other_log_p = log_p.scatter(1, prediction, _MIN_LOG_P).logsumexp(dim=1, keepdim=True)
     return torch.cat([largest, other_log_p], dim=1)

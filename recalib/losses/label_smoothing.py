@@ -5,17 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 
-from recalib.losses.base import Loss, take_column
+from recalib.losses.base import RowLoss, is_masked, over_labels, take_column
 from recalib.options import check_option
 
 __all__ = ["LabelSmoothing"]
 
 
 @dataclass(eq=False)
-class LabelSmoothing(Loss):
+class LabelSmoothing(RowLoss):
     """Cross-entropy against 1 − α on the label and α/(K−1) on each other class; range [0, ∞).
+
+    K is the number of possible classes of the row. Labels that are probabilities are smoothed as
+    mixtures of labels.
 
     −(1 − α) log p_y − α/(K−1) Σ_{k≠y} log p_k. Paper 001, eq. 4, spreads ε over all K classes,
     which is α = ε (K−1)/K here.
@@ -29,16 +33,23 @@ class LabelSmoothing(Loss):
     name: ClassVar[str] = "label_smoothing"
     summary: ClassVar[str] = "cross-entropy with part of each label spread over the other classes"
 
+    accepts_probabilities: ClassVar[bool] = True
+
     smoothing: float = 0.05
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_option("smoothing", self.smoothing, 0 <= self.smoothing < 1, "0 ≤ smoothing < 1")
 
-    def value(self, logits: Tensor, labels: Tensor) -> Tensor:
-        # `formulas.smoothed_cross_entropy` also handles masked classes, at twice the time.
+    def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
         log_p = logits.log_softmax(dim=1)
-        label = take_column(log_p, labels)
+        masked = is_masked(log_p)
+        log_p = torch.where(masked, 0.0, log_p)
+        if labels.is_floating_point():
+            label = over_labels(log_p, log_p, labels)
+        else:
+            label = take_column(log_p, labels)
         other_log_p = log_p.sum(dim=1) - label
-        share = self.smoothing / (logits.shape[1] - 1)
-        return -((1 - self.smoothing) * label + share * other_log_p).mean()
+        other_classes = (~masked).sum(dim=1) - 1
+        share = self.smoothing / other_classes.clamp_min(1).to(log_p.dtype)
+        return -((1 - self.smoothing) * label + share * other_log_p)

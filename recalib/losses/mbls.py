@@ -5,16 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+import torch
 from torch import Tensor
 
-from recalib.losses.base import Regulariser
+from recalib.losses.base import Regulariser, RowLoss, is_masked
 from recalib.options import check_option
 
 __all__ = ["Mbls"]
 
 
 @dataclass(eq=False)
-class Mbls(Regulariser):
+class Mbls(RowLoss, Regulariser):
     """Margin-based label smoothing, Σ_k max(0, z_ŷ − z_k − M); range [0, ∞).
 
     It penalises logits that are more than M below the largest, linearly. The source averages over
@@ -32,6 +33,8 @@ class Mbls(Regulariser):
     name: ClassVar[str] = "mbls"
     summary: ClassVar[str] = "penalty on logits more than a margin below the largest"
 
+    accepts_probabilities: ClassVar[bool] = True
+
     margin: float = 10.0
     variant: Literal["loss", "gradient"] = "loss"
 
@@ -39,8 +42,9 @@ class Mbls(Regulariser):
         super().__post_init__()
         check_option("margin", self.margin, self.margin >= 0, "margin ≥ 0")
 
-    def value(self, logits: Tensor, labels: Tensor) -> Tensor:
+    def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
         largest = logits.max(dim=1, keepdim=True).values
         if self.variant == "gradient":
             largest = largest.detach()
-        return (largest - logits - self.margin).relu().sum(dim=1).mean()
+        gaps = torch.where(is_masked(logits), 0.0, largest - logits)
+        return (gaps - self.margin).relu().sum(dim=1)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import torch
 from torch import Tensor
 
-from recalib.losses.base import Regulariser
+from recalib.losses.base import Regulariser, count_labels
 
 __all__ = ["Mdca"]
 
@@ -29,6 +28,8 @@ class Mdca(Regulariser):
     name: ClassVar[str] = "mdca"
     summary: ClassVar[str] = "difference between mean probability and frequency, class by class"
 
+    accepts_probabilities: ClassVar[bool] = True
+
     def value(self, logits: Tensor, labels: Tensor) -> Tensor:
-        counts = torch.bincount(labels, minlength=logits.shape[1]).to(logits.dtype)
-        return (logits.softmax(dim=1).mean(dim=0) - counts / len(labels)).abs().sum()
+        frequencies = count_labels(labels, logits) / len(labels)
+        return (logits.softmax(dim=1).mean(dim=0) - frequencies).abs().sum()

@@ -69,7 +69,8 @@ class SelectiveRisk(Loss):
     def _weight(self, score: Tensor, batch: Tensor, low: float, high: float) -> Tensor:
         """Return −ln(1 − G(score)), where G is the soft distribution of `batch`."""
         indices = ((batch - low) * (self.bins / (high - low))).long().clamp(0, self.bins - 1)
-        frequency = torch.bincount(indices, minlength=self.bins).to(batch.dtype) / len(batch)
+        counts = torch.zeros(self.bins, dtype=batch.dtype, device=batch.device)
+        frequency = counts.scatter_add(0, indices, torch.ones_like(batch)) / len(batch)
         width = (high - low) / self.bins
         bins = torch.arange(self.bins, dtype=batch.dtype, device=batch.device)
         centres = low + width * (bins + 0.5)

@@ -146,8 +146,7 @@ def s_avuc(rows: Rows, labels: Labels, kappa: float = 0.5, temperature: float = 
         t = 1 / (1 + math.exp(-odds / temperature))
         n["AU" if a else "IU"] += t * math.tanh(h)
         n["AC" if a else "IC"] += (1 - t) * (1 - math.tanh(h))
-    # 1e-10 of our own in both sums: a small batch may have nothing in one of them.
-    return math.log(1 + (n["AU"] + n["IC"] + 1e-10) / (n["AC"] + n["IU"] + 1e-10))
+    return math.log(1 + (n["AU"] + n["IC"]) / (n["AC"] + n["IU"]))
 
 
 def sb_ece(

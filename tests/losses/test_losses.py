@@ -202,7 +202,7 @@ def test_any_finite_batch_has_a_finite_loss_and_gradient(data):
 
 
 BAD = {
-    "one axis": (torch.zeros(3), torch.zeros(3).long(), "logits"),
+    "no axis": (torch.zeros(()), torch.zeros(()).long(), "logits"),
     "integers": (torch.zeros(3, 2).long(), torch.zeros(3).long(), "logits"),
     "one class": (torch.zeros(3, 1), torch.zeros(3).long(), "logits"),
     "no rows": (torch.zeros(0, 3), torch.zeros(0).long(), "logits"),

@@ -122,7 +122,10 @@ class TrainingObjective(nn.Module):
 
 def _make_loss(field: str, name: str, options: dict[str, object]) -> Loss:
     try:
-        return configure(LOSSES, name, options, field=field)
+        loss = configure(LOSSES, name, options, field=field)
+        if getattr(loss, "reduction", "mean") != "mean":
+            raise InputError("options.reduction", found=repr(loss.reduction), accepted="mean")
+        return loss
     except InputError as error:
         if error.field == field:
             raise
