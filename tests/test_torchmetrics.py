@@ -45,17 +45,20 @@ def test_metrics_equal_those_of_evaluate() -> None:
 
 
 def test_value_of_a_batch_does_not_change_the_total() -> None:
-    """A call returns the metric of its batch; different metrics never share a state."""
-    metrics = calibration_metrics(5, ["accuracy", "top5_accuracy", "ece"])
-    right = np.eye(5)[LABELS] * 9
-    first = metrics(torch.tensor(right[:9]), torch.tensor(LABELS[:9]))
-    assert first["accuracy"] == first["top5_accuracy"] == 1
-    metrics.reset()
+    metrics = calibration_metrics(5, ["accuracy", "ece"])
     batch = metrics(torch.tensor(LOGITS[:100]), torch.tensor(LABELS[:100]))
     metrics.update(torch.tensor(LOGITS[100:]), torch.tensor(LABELS[100:]))
     for rows, result in ((slice(100), batch), (slice(None), metrics.compute())):
         expected = recalib.evaluate(LABELS[rows], logits=LOGITS[rows], metrics=list(result))
         assert {name: float(value) for name, value in result.items()} == pytest.approx(expected)
+
+
+def test_metrics_that_are_equal_at_first_do_not_share_a_state() -> None:
+    """torchmetrics lets metrics share a state if the first batch gives them the same numbers."""
+    metrics = calibration_metrics(5, ["accuracy", "top5_accuracy"])
+    metrics.update(torch.eye(5) * 9, torch.arange(5))
+    metrics.update(torch.tensor([[0.0, 1.0, 2.0, 3.0, 4.0]]), torch.tensor([0]))
+    assert metrics.compute() == {"accuracy": 5 / 6, "top5_accuracy": 1}
 
 
 def test_probabilities_narrow_types_and_two_classes() -> None:
