@@ -136,6 +136,22 @@ def test_inductor_agrees() -> None:
     torch.testing.assert_close(compiled, module(logits), rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")  # of torch.onnx
+def test_classifier_and_calibrator_are_exported_to_onnx() -> None:
+    import onnxruntime
+
+    module = CalibratedModule(Classifier(), recalib.fit(LOGITS, LABELS, "isotonic")).eval()
+    shapes = {"args": ({0: torch.export.Dim("rows")},)}
+    program = torch.onnx.export(
+        module, (torch.randn(5, 4),), dynamo=True, dynamic_shapes=shapes, verbose=False
+    )
+    session = onnxruntime.InferenceSession(program.model_proto.SerializeToString())
+    features = 5 * torch.randn(9, 4)
+    (result,) = session.run(None, {session.get_inputs()[0].name: features.numpy()})
+    np.testing.assert_allclose(result, module(features).detach(), atol=1e-5)
+
+
 def test_parameters_are_buffers_and_round_trip(tmp_path) -> None:
     """They are saved with the classifier, and no optimiser changes them."""
     module = CalibratedModule(Classifier(), FITTED)
