@@ -161,6 +161,7 @@ class Calibrator:
         labels: ArrayLike,
         *,
         input: _Input | None = None,
+        sample_weight: ArrayLike | None = None,
         metrics: Iterable[str] | None = None,
         level: float | None = 0.95,
     ) -> Evaluation[Estimate]:
@@ -170,7 +171,7 @@ class Calibrator:
         ----------
         values, input: as in `predict`.
         labels: (N,), integers in [0, K), or names of the card's classes.
-        metrics: names in `recalib.metrics.METRICS`, by default all that are quick.
+        sample_weight, metrics: as in `recalib.evaluate`.
         level: confidence of the intervals; None for none.
 
         Raises
@@ -185,7 +186,13 @@ class Calibrator:
 
         probabilities = np.asarray(self.predict(values, input=input))
         indices, _ = class_indices(labels, self.card.classes, self.card.labels)
-        return evaluate(indices, probabilities=probabilities, metrics=metrics, level=level)
+        return evaluate(
+            indices,
+            probabilities=probabilities,
+            sample_weight=sample_weight,
+            metrics=metrics,
+            level=level,
+        )
 
     def map_batches(
         self,

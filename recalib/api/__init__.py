@@ -36,6 +36,7 @@ def evaluate(
     probabilities: Any = None,
     *,
     logits: Any = None,
+    sample_weight: ArrayLike | None = None,
     metrics: Iterable[str] | None = None,
     bins: int = 15,
     class_labels: tuple[str, ...] | None = None,
@@ -52,7 +53,9 @@ def evaluate(
     labels: (N,), integers in [0, K), truth values for two classes, or names, as in `recalib.fit`.
     probabilities: (N, K), or (N,) of class 1 of 2; or
     logits: (N, K), or the log-odds (N,) of class 1 of 2; exactly one of the two.
-    metrics: names in `recalib.metrics.METRICS`; by default all but the slow ones.
+    sample_weight: (N,), how many rows of the population each row stands for, on any scale.
+    metrics: names in `recalib.metrics.METRICS`; by default all but the slow ones, and with weights
+        all of these that have a weighted form.
     bins: the number of bins of binned metrics.
     class_labels: names of the classes, if the labels are names.
     intervals: whether to return an `Estimate` with `low` and `high` of each metric.
@@ -62,7 +65,8 @@ def evaluate(
 
     Raises
     ------
-    InputError: invalid input, an unknown metric, or both or neither of the two arrays.
+    InputError: invalid input, an unknown metric, a metric without a weighted form, or both or
+        neither of the two arrays.
 
     Examples
     --------
@@ -79,6 +83,7 @@ def evaluate(
         indices,
         logits=matrix if kind == "logits" else None,
         probabilities=matrix if kind == "probabilities" else None,
+        sample_weight=sample_weight,
         metrics=metrics,
         bins=bins,
         level=level if intervals or floors else None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -23,7 +23,9 @@ __all__ = [
     "PreserveAccuracy",
     "ServerUrl",
     "TestFile",
+    "WeightsFile",
     "check_output_path",
+    "read_weights",
 ]
 
 LabelledFile = Annotated[
@@ -67,6 +69,10 @@ PreserveAccuracy = Annotated[
         help="Recommend only maps that never change the predicted class.",
     ),
 ]
+WeightsFile = Annotated[
+    Path | None,
+    typer.Option("--weights", help="Sample weights: an .npy file with one number per row."),
+]
 ModelName = Annotated[str, typer.Argument(help="The model's name.", show_default=False)]
 ServerUrl = Annotated[
     str,
@@ -98,3 +104,18 @@ def check_output_path(field: str, path: Path, *sources: Path) -> None:
             found=f"{path}, which is read",
             accepted="a file that the command does not read",
         )
+
+
+def read_weights(path: Path | None) -> Any:
+    """Return the array of an .npy file of sample weights, or None without a path."""
+    import numpy as np
+
+    if path is None:
+        return None
+    try:
+        return np.load(path, allow_pickle=False)
+    except OSError as error:
+        reason = error.strerror or "unreadable"
+        raise InputError("weights", found=f"{path} ({reason})", accepted="an .npy file") from None
+    except (ValueError, EOFError):
+        raise InputError("weights", found=f"{path}", accepted="an .npy file of numbers") from None

@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from recalib.cli.arguments import CalibratorInput, JsonOutput, LabelledFile, check_output_path
+from recalib.cli.arguments import (
+    CalibratorInput,
+    JsonOutput,
+    LabelledFile,
+    WeightsFile,
+    check_output_path,
+    read_weights,
+)
 from recalib.errors import InputError
 from recalib.terminal import metrics_table, print_json, progress, say
 
@@ -35,6 +42,7 @@ def evaluate(
     picture: Annotated[
         Picture | None, typer.Option(help="What --diagram draws; reliability by default.")
     ] = None,
+    weights: WeightsFile = None,
     input: CalibratorInput = None,
     json_output: JsonOutput = False,
 ) -> None:
@@ -43,6 +51,8 @@ def evaluate(
     from recalib.api import load
     from recalib.metrics.evaluate import evaluate as compute_metrics
 
+    if diagram is not None and weights is not None:
+        raise InputError("weights", found="--diagram too", accepted="one of the two")
     if picture is not None and diagram is None:
         raise InputError("picture", found=picture, accepted="only together with --diagram FILE")
     if diagram is not None:
@@ -60,7 +70,10 @@ def evaluate(
         if fitted is not None:
             values = {"probabilities": fitted.predict(rows.logits, input=input)}
         level = 0.95 if intervals or not json_output else None
-        estimates = compute_metrics(rows.labels, **values, bins=bins, level=level)
+        sample_weight = read_weights(weights)
+        estimates = compute_metrics(
+            rows.labels, **values, sample_weight=sample_weight, bins=bins, level=level
+        )
         if diagram is not None:
             _draw(diagram, values, rows.labels, bins, picture or "reliability")
     if json_output:

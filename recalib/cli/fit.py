@@ -13,7 +13,9 @@ from recalib.cli.arguments import (
     JsonOutput,
     LabelledFile,
     OutputFile,
+    WeightsFile,
     check_output_path,
+    read_weights,
 )
 from recalib.errors import InputError, RecalibWarning
 from recalib.terminal import candidates_table, metrics_table, print_json, progress, say, warn
@@ -35,10 +37,7 @@ def fit(
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="An option of the map or objective; repeatable."),
     ] = None,
-    weights: Annotated[
-        Path | None,
-        typer.Option(help="Sample weights: an .npy file with one number per row."),
-    ] = None,
+    weights: WeightsFile = None,
     start: Annotated[
         Path | None,
         typer.Option(help="Start from this parameter file, a fit of the same map and options."),
@@ -61,7 +60,7 @@ def fit(
     options = _parse_options(option or [])
     resolve_fit(map, objective, options)  # report a typo before a large file is read
     start_calibrator = load(start) if start is not None else None
-    sample_weights = _read_npy("weights", weights) if weights is not None else None
+    sample_weights = read_weights(weights)
     with progress("fit", quiet=json_output) as update, warnings.catch_warnings():
         warnings.simplefilter("ignore", RecalibWarning)  # the card has it
         update("reading")
@@ -100,19 +99,6 @@ def fit(
     size = f"{card.data.rows} rows, {card.classes} classes"
     say(metrics_table(card.metrics, f"{card.map} by {card.objective} on {size} (in sample)"))
     say(f"saved {output}")
-
-
-def _read_npy(field: str, path: Path) -> Any:
-    """Return the array of an .npy file."""
-    import numpy as np
-
-    try:
-        return np.load(path, allow_pickle=False)
-    except OSError as error:
-        reason = error.strerror or "unreadable"
-        raise InputError(field, found=f"{path} ({reason})", accepted="an .npy file") from None
-    except (ValueError, EOFError):
-        raise InputError(field, found=f"{path}", accepted="an .npy file of numbers") from None
 
 
 def _parse_options(pairs: list[str]) -> dict[str, Any]:

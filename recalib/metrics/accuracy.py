@@ -5,8 +5,13 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import ClassVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from recalib.metrics.base import Better, Estimate, StreamingMetric, Unit
 from recalib.metrics.mean_metrics import MeanState, wilson
+from recalib.metrics.predictions import Predictions
+from recalib.metrics.weighted import weighted_fraction
 
 __all__ = ["Accuracy"]
 
@@ -26,6 +31,11 @@ class Accuracy(StreamingMetric[MeanState]):
 
     def state(self, classes: int) -> MeanState:
         return MeanState(attrgetter("correct"))
+
+    def measure_weighted(
+        self, predictions: Predictions, weights: NDArray[np.float64], level: float | None = None
+    ) -> Estimate:
+        return weighted_fraction(predictions.correct, weights, level)
 
     def estimate(self, state: MeanState, level: float | None = None) -> Estimate:
         if level is None:

@@ -39,11 +39,16 @@ class RiskCoverageArea(Metric):
     unit: ClassVar[Unit] = "score"
 
     def measure(self, predictions: Predictions, level: float | None = None) -> Estimate:
-        curve = _Curve.from_predictions(predictions)
+        return self.measure_weighted(predictions, np.ones(len(predictions)), level)
+
+    def measure_weighted(
+        self, predictions: Predictions, weights: Vector, level: float | None = None
+    ) -> Estimate:
+        curve = _Curve.from_predictions(predictions, weights)
         value = curve.area
         if level is None:
             return Estimate(value)
-        return Estimate(value, *_interval(value, curve.influences(), level))
+        return Estimate(value, *_interval(value, curve.influences(), curve.shares, level))
 
 
 class ExcessRiskCoverageArea(Metric):
@@ -61,8 +66,13 @@ class ExcessRiskCoverageArea(Metric):
     unit: ClassVar[Unit] = "score"
 
     def measure(self, predictions: Predictions, level: float | None = None) -> Estimate:
-        curve = _Curve.from_predictions(predictions)
-        share = float(np.mean(curve.errors))
+        return self.measure_weighted(predictions, np.ones(len(predictions)), level)
+
+    def measure_weighted(
+        self, predictions: Predictions, weights: Vector, level: float | None = None
+    ) -> Estimate:
+        curve = _Curve.from_predictions(predictions, weights)
+        share = curve.error_rate
         best = share + float(scipy.special.xlog1py(1 - share, -share))
         value = max(curve.area - best, 0.0)
         if level is None:
@@ -70,17 +80,20 @@ class ExcessRiskCoverageArea(Metric):
         # The area of the best order has slope −ln(1 − r) in r, which is infinite at r = 1.
         slope = -float(np.log1p(-min(share, 1 - 1 / (len(predictions) + 1))))
         influences = curve.influences() - slope * (curve.errors - share)
-        return Estimate(value, *_interval(value, influences, level))
+        return Estimate(value, *_interval(value, influences, curve.shares, level))
 
 
 @dataclass(frozen=True, eq=False)
 class _Curve:
     """Rows by descending confidence, with their weights in the area; arrays of (N,).
 
-    Row i covers (i − 1)/N to i/N. Rows with equal confidence share the mean of their weights.
+    Row i covers its share of the coverage, 1/N without sample weights. Rows with equal confidence
+    share the mean of their weights in the area.
     """
 
     errors: Vector
+    #: Of the sample weights.
+    shares: Vector
     #: The mean of −ln u over the row's interval of coverage.
     weights: Vector
     #: The mean of 1/u over the same interval; 0 for the first row, where it is not used.
@@ -89,23 +102,29 @@ class _Curve:
     starts: NDArray[np.intp]
 
     @classmethod
-    def from_predictions(cls, predictions: Predictions) -> _Curve:
-        """Return the curve of predictions."""
+    def from_predictions(cls, predictions: Predictions, sample_weights: Vector) -> _Curve:
+        """Return the curve of predictions with sample weights (N,)."""
         order = np.argsort(-predictions.confidences, kind="stable")
         p, rows = predictions.confidences[order], len(order)
         starts = np.flatnonzero(np.concatenate([[True], p[1:] != p[:-1]]))
-        u = np.arange(rows + 1) / rows
+        sums = np.concatenate([[0.0], np.cumsum(sample_weights[order])])
+        u, shares = sums / sums[-1], sample_weights[order] / sums[-1]
         inverses = np.zeros(rows)
-        inverses[1:] = rows * np.diff(np.log(u[1:]))
-        weights = rows * np.diff(u - scipy.special.xlogy(u, u))
-        weights, inverses = (_group_means(values, starts) for values in (weights, inverses))
+        inverses[1:] = np.diff(np.log(u[1:])) / shares[1:]
+        weights = np.diff(u - scipy.special.xlogy(u, u)) / shares
+        weights, inverses = (_group_means(values, shares, starts) for values in (weights, inverses))
         errors = 1.0 - predictions.correct[order].astype(np.float64)
-        return cls(errors, weights, inverses, starts)
+        return cls(errors, shares, weights, inverses, starts)
+
+    @property
+    def error_rate(self) -> float:
+        """r."""
+        return float(np.average(self.errors, weights=self.shares))
 
     @property
     def area(self) -> float:
-        """1/N Σ weight · error, which is E[−ln(1 − G)·error]."""
-        return float(np.mean(self.weights * self.errors))
+        """Σ share · weight · error, which is E[−ln(1 − G)·error]."""
+        return float(np.average(self.weights * self.errors, weights=self.shares))
 
     def influences(self) -> Vector:
         """Return each row's influence on the area: −ln u·e − E[e'/u' of later rows] + r − area.
@@ -113,31 +132,35 @@ class _Curve:
         The second term is the effect on rows of lower confidence: a row of high confidence moves
         them to a higher coverage, where an error counts less.
         """
-        suffix_sums = np.cumsum((self.errors * self.inverses)[::-1])[::-1]
-        later = np.append(suffix_sums[1:], 0.0) / len(self.errors)
-        costs = _group_means(later, self.starts)
-        influences: Vector = self.weights * self.errors - costs + self.errors.mean() - self.area
+        suffix_sums = np.cumsum((self.shares * self.errors * self.inverses)[::-1])[::-1]
+        later = np.append(suffix_sums[1:], 0.0)
+        costs = _group_means(later, self.shares, self.starts)
+        influences: Vector = self.weights * self.errors - costs + self.error_rate - self.area
         return influences
 
 
-def _group_means(values: Vector, starts: NDArray[np.intp]) -> Vector:
+def _group_means(values: Vector, shares: Vector, starts: NDArray[np.intp]) -> Vector:
     """Return for each of values (N,) the mean of its group; groups begin at `starts`."""
     sizes = np.diff(np.append(starts, len(values)))
-    means: Vector = np.repeat(np.add.reduceat(values, starts) / sizes, sizes)
+    sums, totals = np.add.reduceat(values * shares, starts), np.add.reduceat(shares, starts)
+    means: Vector = np.repeat(sums / totals, sizes)
     return means
 
 
-def _interval(value: float, influences: Vector, level: float) -> tuple[float, float]:
-    """Return an interval for an area from the influences of rows (N,), of mean 0.
+def _interval(
+    value: float, influences: Vector, shares: Vector, level: float
+) -> tuple[float, float]:
+    """Return an interval for an area from influences (N,) of mean 0 and shares of the weight.
 
     The area is a weighted sum of rare errors, so it is treated as a weighted sum of Poisson counts.
     Its interval is that of a gamma variable with the value's mean and variance; the upper end adds
     one error of mean weight 1/N and mean square 2/N² (Fay and Feuer, Statistics in Medicine 16,
     1997; Tiwari, Clegg and Zou, Statistical Methods in Medical Research 15, 2006). So the upper end
-    stays above 0 if all rows are right. The variance is that of the influences, divided by N.
+    stays above 0 if all rows are right. The variance is Σ (share · influence)²; N is the effective
+    size, 1/Σ share².
     """
-    rows = len(influences)
-    variance = float(influences @ influences) / rows**2
+    rows = 1 / float(shares @ shares)
+    variance = float(np.sum((shares * influences) ** 2))
     tail = (1 - level) / 2
     low = _gamma_quantile(tail, value, variance)
     high = _gamma_quantile(1 - tail, value + 1 / rows, variance + 2 / rows**2)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Generic, Literal, Self, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from recalib.metrics.predictions import Predictions
 
@@ -99,6 +100,17 @@ class Metric(ABC):
 
         The interval is for the value on infinitely many rows from the same distribution.
         """
+
+    def measure_weighted(
+        self, predictions: Predictions, weights: NDArray[np.float64], level: float | None = None
+    ) -> Estimate:
+        """Return the metric of rows with `weights` (N,), which are positive.
+
+        The value is that of rows repeated as often as whole weights say. The interval and the floor
+        are those of N sampled rows whose weights are known: rows are not counted as repeated. See
+        `recalib.metrics.weighted`. A metric without this method has no weighted form.
+        """
+        raise NotImplementedError(self.name)
 
 
 S = TypeVar("S", bound=State)

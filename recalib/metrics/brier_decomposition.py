@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from recalib.metrics.base import Better, Estimate, StreamingMetric, Unit
 from recalib.metrics.binning import BinState
 from recalib.metrics.calibration_gaps import Gaps, mean_squared_gap
 from recalib.metrics.intervals import interval_of_mean_squared_gap
 from recalib.metrics.mean_metrics import wilson
+from recalib.metrics.predictions import Predictions
+from recalib.metrics.weighted import gaps_of_confidence, weighted_fraction
 
 __all__ = ["BrierReliability", "BrierResolution", "BrierUncertainty", "within_bins"]
 
@@ -43,6 +46,11 @@ class BrierReliability(_Term):
     summary: ClassVar[str] = "part of the top label's Brier score due to miscalibration"
     unit: ClassVar[Unit] = "score"
 
+    def measure_weighted(
+        self, predictions: Predictions, weights: NDArray[np.float64], level: float | None = None
+    ) -> Estimate:
+        return mean_squared_gap(gaps_of_confidence(predictions, weights, self.bins), level)
+
     def estimate(self, state: BinState, level: float | None = None) -> Estimate:
         value = float(np.sum(state.weights * state.gaps**2))
         return Estimate(value) if level is None else mean_squared_gap(state.to_gaps(), level)
@@ -62,16 +70,13 @@ class BrierResolution(_Term):
     unit: ClassVar[Unit] = "score"
     better: ClassVar[Better | None] = "higher"
 
+    def measure_weighted(
+        self, predictions: Predictions, weights: NDArray[np.float64], level: float | None = None
+    ) -> Estimate:
+        return _resolution(gaps_of_confidence(predictions, weights, self.bins), level)
+
     def estimate(self, state: BinState, level: float | None = None) -> Estimate:
-        at = state.filled
-        accuracies = state.correct[at] / state.count[at]
-        accuracy = state.correct.sum() / state.count.sum()
-        value = float(np.sum(state.weights * (accuracies - accuracy) ** 2))
-        if level is None:
-            return Estimate(value)
-        if len(accuracies) == 1:  # one bin has no resolution on any sample
-            return Estimate(0.0, 0.0, 0.0)
-        return Estimate(value, *_interval_of_resolution(state.to_gaps(), accuracy, value, level))
+        return _resolution(state.to_gaps(), level)
 
 
 class BrierUncertainty(_Term):
@@ -87,14 +92,37 @@ class BrierUncertainty(_Term):
     unit: ClassVar[Unit] = "score"
     better: ClassVar[Better | None] = None
 
+    def measure_weighted(
+        self, predictions: Predictions, weights: NDArray[np.float64], level: float | None = None
+    ) -> Estimate:
+        return _uncertainty(weighted_fraction(predictions.correct, weights, level))
+
     def estimate(self, state: BinState, level: float | None = None) -> Estimate:
         rows, right = int(state.count.sum()), float(state.correct.sum())
-        value = right / rows * (1 - right / rows)
         if level is None:
-            return Estimate(value)
+            return _uncertainty(Estimate(right / rows))
         low, high = (float(end) for end in wilson(right, rows, level))
-        largest = 0.25 if low <= 0.5 <= high else max(low * (1 - low), high * (1 - high))
-        return Estimate(value, min(low * (1 - low), high * (1 - high)), largest)
+        return _uncertainty(Estimate(right / rows, low, high))
+
+
+def _uncertainty(accuracy: Estimate) -> Estimate:
+    """Return accuracy · (1 − accuracy) with its interval."""
+    value, low, high = accuracy.value * (1 - accuracy.value), accuracy.low, accuracy.high
+    if low is None or high is None:
+        return Estimate(value)
+    largest = 0.25 if low <= 0.5 <= high else max(low * (1 - low), high * (1 - high))
+    return Estimate(value, min(low * (1 - low), high * (1 - high)), largest)
+
+
+def _resolution(bins: Gaps, level: float | None) -> Estimate:
+    """Return Σ w·(accuracy_b − accuracy)² with its interval."""
+    accuracy = float(bins.weights @ bins.accuracies)
+    value = float(bins.weights @ (bins.accuracies - accuracy) ** 2)
+    if level is None:
+        return Estimate(value)
+    if len(bins.accuracies) == 1:  # one bin has no resolution on any sample
+        return Estimate(0.0, 0.0, 0.0)
+    return Estimate(value, *_interval_of_resolution(bins, accuracy, value, level))
 
 
 def _interval_of_resolution(

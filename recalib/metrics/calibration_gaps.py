@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +27,7 @@ Vector = NDArray[np.float64]
 class Gaps:
     """The gaps of the non-empty bins; arrays of (B,). Make one with `from_sums`."""
 
-    #: Rows in the bin, at least 1.
+    #: Rows in the bin, at least 1; for weighted rows the effective size, rounded.
     counts: NDArray[np.int64]
     #: Mean confidence.
     confidences: Vector
@@ -40,6 +41,8 @@ class Gaps:
     rows: int
     #: K if each row is in one bin of each class; 1 if it is in one bin.
     classes: int = 1
+    #: The bins' shares of the weight, if rows have weights.
+    shares: Vector | None = None
 
     @classmethod
     def from_sums(
@@ -75,17 +78,37 @@ class Gaps:
             p2, py = (sums[at] / n for sums in squares)
             calibrated = np.maximum(p - p2, 0)
             residual = y - 2 * py + p2 - (y - p) ** 2
+        sample = residual / np.maximum(n - 1, 1)
+        return cls.from_means(n, p, y, sample, calibrated / n, int(n.sum()) // classes, classes)
+
+    @classmethod
+    def from_means(
+        cls,
+        counts: NDArray[Any],
+        confidences: Vector,
+        accuracies: Vector,
+        sample_variances: Vector,
+        calibrated_variances: Vector,
+        rows: float,
+        classes: int,
+        shares: Vector | None = None,
+    ) -> Gaps:
+        """Return gaps from the means of non-empty bins and the sample variances of their gaps.
+
+        The other variances are those of `from_sums`. `counts` and `rows` may be effective sizes.
+        """
         extra = _extra(classes)
-        q = (y * n + extra) / (n + 2 * extra)
-        variance = np.maximum(residual / np.maximum(n - 1, 1), q * (1 - q) / n)
+        q = (accuracies * counts + extra) / (counts + 2 * extra)
+        variances = np.maximum(sample_variances, q * (1 - q) / counts)
         return cls(
-            n,
-            p,
-            y,
-            np.maximum(variance, calibrated / n),
-            calibrated / n,
-            int(n.sum()) // classes,
+            np.maximum(np.rint(counts), 1).astype(np.int64),
+            confidences,
+            accuracies,
+            np.maximum(variances, calibrated_variances),
+            calibrated_variances,
+            max(round(rows), 1),
             classes,
+            shares,
         )
 
     @property
@@ -96,6 +119,8 @@ class Gaps:
     @property
     def weights(self) -> Vector:
         """The fraction of rows in each bin; over classes, the mean of these fractions."""
+        if self.shares is not None:
+            return self.shares
         shares: Vector = self.counts / self.counts.sum()
         return shares
 

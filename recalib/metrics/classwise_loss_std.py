@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from recalib.metrics.base import Estimate, State, StreamingMetric, Unit
 from recalib.metrics.predictions import Predictions
@@ -49,6 +50,15 @@ class ClasswiseLossDeviation(StreamingMetric[ClassLossState]):
 
     def state(self, classes: int) -> ClassLossState:
         return ClassLossState(classes)
+
+    def measure_weighted(
+        self, predictions: Predictions, weights: NDArray[np.float64], level: float | None = None
+    ) -> Estimate:
+        totals = np.bincount(predictions.labels, weights, predictions.classes)
+        weighted = -weights * predictions.label_log_probabilities
+        losses = np.bincount(predictions.labels, weighted, predictions.classes)
+        present = totals > 0
+        return Estimate(float(np.std(losses[present] / totals[present])))
 
     def estimate(self, state: ClassLossState, level: float | None = None) -> Estimate:
         present = state.count > 0

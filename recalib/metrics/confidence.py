@@ -12,6 +12,7 @@ from recalib.arrays import SMALLEST_PROBABILITY
 from recalib.metrics.base import Better, Estimate, StreamingMetric, Unit
 from recalib.metrics.mean_metrics import MeanState, interval_of_mean, wilson
 from recalib.metrics.predictions import Predictions, row_chunks
+from recalib.metrics.weighted import weighted_fraction, weighted_mean
 
 __all__ = ["S99", "MeanConfidence", "MeanEntropy", "S99Accuracy"]
 
@@ -36,12 +37,13 @@ class MeanConfidence(StreamingMetric[MeanState]):
     def state(self, classes: int) -> MeanState:
         return MeanState(attrgetter("confidences"))
 
+    def measure_weighted(
+        self, predictions: Predictions, weights: NDArray[np.float64], level: float | None = None
+    ) -> Estimate:
+        return _within_1(weighted_mean(predictions.confidences, weights, level))
+
     def estimate(self, state: MeanState, level: float | None = None) -> Estimate:
-        estimate = interval_of_mean(state, level)
-        if estimate.high is None:
-            return estimate
-        high = max(min(estimate.high, 1.0), estimate.value)
-        return Estimate(estimate.value, estimate.low, high)
+        return _within_1(interval_of_mean(state, level))
 
 
 class MeanEntropy(StreamingMetric[MeanState]):
@@ -61,6 +63,11 @@ class MeanEntropy(StreamingMetric[MeanState]):
 
     def state(self, classes: int) -> MeanState:
         return MeanState(_entropies)
+
+    def measure_weighted(
+        self, predictions: Predictions, weights: NDArray[np.float64], level: float | None = None
+    ) -> Estimate:
+        return weighted_mean(_entropies(predictions), weights, level)
 
     def estimate(self, state: MeanState, level: float | None = None) -> Estimate:
         return interval_of_mean(state, level)
@@ -85,6 +92,11 @@ class S99(StreamingMetric[MeanState]):
     def state(self, classes: int) -> MeanState:
         return MeanState(_is_s99)
 
+    def measure_weighted(
+        self, predictions: Predictions, weights: NDArray[np.float64], level: float | None = None
+    ) -> Estimate:
+        return weighted_fraction(_is_s99(predictions), weights, level)
+
     def estimate(self, state: MeanState, level: float | None = None) -> Estimate:
         return _fraction(state, level)
 
@@ -107,10 +119,30 @@ class S99Accuracy(StreamingMetric[MeanState]):
     def state(self, classes: int) -> MeanState:
         return MeanState(_correct_of_s99)
 
+    def measure_weighted(
+        self, predictions: Predictions, weights: NDArray[np.float64], level: float | None = None
+    ) -> Estimate:
+        at = _is_s99(predictions)
+        if not at.any():
+            return _none_above(level)
+        return weighted_fraction(predictions.correct[at], weights[at], level)
+
     def estimate(self, state: MeanState, level: float | None = None) -> Estimate:
         if state.count == 0:
-            return Estimate(1.0) if level is None else Estimate(1.0, 0.0, 1.0)
+            return _none_above(level)
         return _fraction(state, level)
+
+
+def _within_1(estimate: Estimate) -> Estimate:
+    if estimate.high is None:
+        return estimate
+    high = max(min(estimate.high, 1.0), estimate.value)
+    return Estimate(estimate.value, estimate.low, high)
+
+
+def _none_above(level: float | None) -> Estimate:
+    """Return the accuracy of no rows."""
+    return Estimate(1.0) if level is None else Estimate(1.0, 0.0, 1.0)
 
 
 def _fraction(state: MeanState, level: float | None) -> Estimate:

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from recalib.metrics.base import Estimate, StreamingMetric, Unit
 from recalib.metrics.binning import BinState
 from recalib.metrics.calibration_gaps import largest_gap, mean_gap, root_mean_squared_gap
+from recalib.metrics.predictions import Predictions
+from recalib.metrics.weighted import gaps_of_confidence
 
 __all__ = ["ExpectedCalibrationError", "L2CalibrationError", "MaximumCalibrationError"]
 
@@ -28,6 +33,11 @@ class ExpectedCalibrationError(StreamingMetric[BinState]):
 
     def state(self, classes: int) -> BinState:
         return BinState(self.bins)
+
+    def measure_weighted(
+        self, predictions: Predictions, weights: NDArray[np.float64], level: float | None = None
+    ) -> Estimate:
+        return mean_gap(gaps_of_confidence(predictions, weights, self.bins), level)
 
     def estimate(self, state: BinState, level: float | None = None) -> Estimate:
         return mean_gap(state.to_gaps(), level)
@@ -51,6 +61,11 @@ class L2CalibrationError(StreamingMetric[BinState]):
     def state(self, classes: int) -> BinState:
         return BinState(self.bins)
 
+    def measure_weighted(
+        self, predictions: Predictions, weights: NDArray[np.float64], level: float | None = None
+    ) -> Estimate:
+        return root_mean_squared_gap(gaps_of_confidence(predictions, weights, self.bins), level)
+
     def estimate(self, state: BinState, level: float | None = None) -> Estimate:
         return root_mean_squared_gap(state.to_gaps(), level)
 
@@ -72,6 +87,11 @@ class MaximumCalibrationError(StreamingMetric[BinState]):
 
     def state(self, classes: int) -> BinState:
         return BinState(self.bins)
+
+    def measure_weighted(
+        self, predictions: Predictions, weights: NDArray[np.float64], level: float | None = None
+    ) -> Estimate:
+        return largest_gap(gaps_of_confidence(predictions, weights, self.bins), level)
 
     def estimate(self, state: BinState, level: float | None = None) -> Estimate:
         return largest_gap(state.to_gaps(), level)

@@ -9,9 +9,11 @@ from numpy.typing import NDArray
 
 from recalib.metrics.base import Estimate, Metric, Unit
 from recalib.metrics.binning import BinState, bin_indices
+from recalib.metrics.calibration_gaps import Gaps
 from recalib.metrics.intervals import interval_of_convex_error
 from recalib.metrics.noise_floor import noise_floor
 from recalib.metrics.predictions import Predictions
+from recalib.metrics.weighted import gaps_of_confidence
 
 __all__ = ["LabelBinnedError"]
 
@@ -36,31 +38,48 @@ class LabelBinnedError(Metric):
     unit: ClassVar[Unit] = "fraction"
 
     def measure(self, predictions: Predictions, level: float | None = None) -> Estimate:
-        where = bin_indices(predictions.confidences, self.bins)
-        counts = np.bincount(where, minlength=self.bins)
-        accuracy = np.bincount(where, predictions.correct, self.bins) / np.maximum(counts, 1)
-        value = float(np.mean(np.abs(accuracy[where] - predictions.confidences)))
-        if level is None:
-            return Estimate(value)
         state = BinState(self.bins)
         state.add(predictions)
-        gaps = state.to_gaps()
+        return self._estimate(predictions, np.ones(len(predictions)), state.to_gaps(), level)
+
+    def measure_weighted(
+        self, predictions: Predictions, weights: Values, level: float | None = None
+    ) -> Estimate:
+        gaps = gaps_of_confidence(predictions, weights, self.bins)
+        return self._estimate(predictions, weights, gaps, level)
+
+    def _estimate(
+        self, predictions: Predictions, weights: Values, gaps: Gaps, level: float | None
+    ) -> Estimate:
+        where = bin_indices(predictions.confidences, self.bins)
+        totals = np.bincount(where, weights, self.bins)
+        hits = np.bincount(where, weights * predictions.correct, self.bins)
+        accuracy = np.divide(hits, totals, out=np.zeros(self.bins), where=totals > 0)
+        distances = np.abs(accuracy[where] - predictions.confidences)
+        value = float(weights @ distances / weights.sum())
+        if level is None:
+            return Estimate(value)
         low, high = interval_of_convex_error(value, gaps.weights, gaps.variances, level)
         p = predictions.confidences.astype(np.float64)
-        members = [np.sort(p[where == at]) for at in np.flatnonzero(counts)]
+        order = np.argsort(p, kind="stable")
+        members = [order[where[order] == at] for at in np.flatnonzero(totals)]
 
         def error(sample: Values) -> Values:
             accuracies = sample + gaps.confidences
-            total: Values = sum(map(_distances, accuracies.T, members), np.zeros(len(sample)))
-            return total / len(p)
+            total: Values = np.zeros(len(sample))
+            for points, rows in zip(accuracies.T, members, strict=True):
+                total += _distances(points, p[rows], weights[rows])
+            total /= weights.sum()
+            return total
 
         floors = noise_floor(error, gaps.counts, gaps.confidences, gaps.calibrated_variances)
         return Estimate(value, min(low, value), max(high, value), *floors)
 
 
-def _distances(points: Values, ascending: Values) -> Values:
-    """Return Σ|point − value| over the `ascending` values (n,), for each point (S,)."""
+def _distances(points: Values, ascending: Values, weights: Values) -> Values:
+    """Return Σ w|point − value| over the `ascending` values (n,), for each point (S,)."""
     below = np.searchsorted(ascending, points)
-    sums = np.concatenate([[0.0], np.cumsum(ascending)])
-    total: Values = points * (2 * below - len(ascending)) + sums[-1] - 2 * sums[below]
+    masses = np.concatenate([[0.0], np.cumsum(weights)])
+    sums = np.concatenate([[0.0], np.cumsum(weights * ascending)])
+    total: Values = points * (2 * masses[below] - masses[-1]) + sums[-1] - 2 * sums[below]
     return total

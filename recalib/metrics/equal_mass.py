@@ -15,6 +15,7 @@ from recalib.metrics.calibration_gaps import Gaps, mean_gap, root_mean_squared_g
 from recalib.metrics.confidence_order import bin_start
 from recalib.metrics.fine_histogram import FineHistogram, cell_edges
 from recalib.metrics.predictions import Predictions
+from recalib.metrics.weighted import gaps_of_bins
 
 __all__ = ["EqualMassBins", "EqualMassError", "EqualMassL2Error"]
 
@@ -35,7 +36,8 @@ class EqualMassBins:
     """
 
     bins: int
-    counts: NDArray[np.int64]
+    #: Rows, or their weight.
+    counts: NDArray[np.int64] | Vector
     #: Σp, Σy, Σp² and Σpy.
     confidence: Vector
     correct: Vector
@@ -54,6 +56,23 @@ class EqualMassBins:
         return cls(bins, counts.astype(np.int64), *sums, np.zeros(len(p)))
 
     @classmethod
+    def from_weights(
+        cls, confidences: Floats, correct: NDArray[np.bool_], weights: Vector, bins: int
+    ) -> EqualMassBins:
+        """Return bins of equal weight from confidences, correctness and weights of rows (N,).
+
+        Rows of whole weights are cut as repeated rows; others into bins of exactly equal weight.
+        """
+        p, group = np.unique(confidences, return_inverse=True)
+        p = p.astype(np.float64)
+        counts = np.bincount(group, weights).astype(np.float64, copy=False)
+        hits = np.bincount(group, weights * correct).astype(np.float64, copy=False)
+        sums = counts * p, hits, counts * p**2, hits * p
+        if (weights == np.rint(weights)).all():
+            return cls(bins, np.rint(counts).astype(np.int64), *sums, np.zeros(len(p)))
+        return cls(min(bins, len(weights)), counts, *sums, np.zeros(len(p)))
+
+    @classmethod
     def from_histogram(cls, state: FineHistogram, bins: int) -> EqualMassBins:
         """Return bins of all rows in `state`."""
         at = state.filled
@@ -67,19 +86,21 @@ class EqualMassBins:
         return cls(bins, state.count[at], *(values[at] for values in sums))
 
     @cached_property
-    def _ends(self) -> NDArray[np.int64]:
+    def _ends(self) -> NDArray[np.int64] | Vector:
         """The number of rows before each group, and N; (G + 1,)."""
         return np.concatenate([[0], np.cumsum(self.counts)])
 
     @cached_property
-    def _cuts(self) -> NDArray[np.int64]:
+    def _cuts(self) -> NDArray[np.int64] | Vector:
         """The number of rows before each bin, and N; (M + 1,)."""
+        if self.counts.dtype.kind == "f":
+            return np.linspace(0, self._ends[-1], self.bins + 1)
         rows = int(self._ends[-1])
         count = min(self.bins, rows)
         return bin_start(np.arange(count + 1), rows, count)
 
     @cached_property
-    def sizes(self) -> NDArray[np.int64]:
+    def sizes(self) -> NDArray[np.int64] | Vector:
         """The number of rows in each bin, (M,)."""
         return np.diff(self._cuts)
 
@@ -113,14 +134,19 @@ class EqualMassBins:
         cut_error = np.concatenate([[0.0], cut_error, [0.0]])
         return _mean((cut_error[:-1] + cut_error[1:]) / self.sizes, self.sizes, order)
 
+    @cached_property
+    def bin_of_group(self) -> NDArray[np.intp]:
+        """The bin of each group's middle row, (G,)."""
+        middle = self._ends[:-1] + self.counts / 2
+        return np.searchsorted(self._cuts, middle, side="right") - 1
+
     def to_gaps(self) -> Gaps:
         """Return the bins for intervals and floors, with each group in the bin of its middle row.
 
         Bins that share tied rows are correlated; these bins are independent, and differ only by
         the parts of the groups that are cut.
         """
-        middle = self._ends[:-1] + self.counts // 2
-        where = np.searchsorted(self._cuts, middle, side="right") - 1
+        where = self.bin_of_group
 
         def total(values: NDArray[np.float64]) -> Vector:
             return np.bincount(where, values, len(self.sizes)).astype(np.float64, copy=False)
@@ -133,7 +159,7 @@ class EqualMassBins:
         )
 
 
-def _mean(values: Vector, sizes: NDArray[np.int64], order: int) -> float:
+def _mean(values: Vector, sizes: NDArray[np.int64] | Vector, order: int) -> float:
     return float((np.sum(sizes * values**order) / sizes.sum()) ** (1 / order))
 
 
@@ -157,6 +183,12 @@ class EqualMassError(StreamingMetric[FineHistogram]):
 
     def measure(self, predictions: Predictions, level: float | None = None) -> Estimate:
         return self._estimate(_bins_of(predictions, self.bins), level)
+
+    def measure_weighted(
+        self, predictions: Predictions, weights: Vector, level: float | None = None
+    ) -> Estimate:
+        bins, gaps = _weighted(predictions, weights, self.bins)
+        return mean_gap(gaps, level, bins.mean(1))
 
     def estimate(self, state: FineHistogram, level: float | None = None) -> Estimate:
         return self._estimate(EqualMassBins.from_histogram(state, self.bins), level)
@@ -186,11 +218,25 @@ class EqualMassL2Error(StreamingMetric[FineHistogram]):
     def measure(self, predictions: Predictions, level: float | None = None) -> Estimate:
         return self._estimate(_bins_of(predictions, self.bins), level)
 
+    def measure_weighted(
+        self, predictions: Predictions, weights: Vector, level: float | None = None
+    ) -> Estimate:
+        bins, gaps = _weighted(predictions, weights, self.bins)
+        return root_mean_squared_gap(gaps, level, bins.mean(2))
+
     def estimate(self, state: FineHistogram, level: float | None = None) -> Estimate:
         return self._estimate(EqualMassBins.from_histogram(state, self.bins), level)
 
     def _estimate(self, bins: EqualMassBins, level: float | None) -> Estimate:
         return root_mean_squared_gap(bins.to_gaps(), level, bins.mean(2))
+
+
+def _weighted(predictions: Predictions, weights: Vector, bins: int) -> tuple[EqualMassBins, Gaps]:
+    """Return bins of equal weight, and their gaps for intervals and floors, as `to_gaps` does."""
+    p, correct = predictions.confidences, predictions.correct
+    cut = EqualMassBins.from_weights(p, correct, weights, bins)
+    where = cut.bin_of_group[np.unique(p, return_inverse=True)[1]]
+    return cut, gaps_of_bins(where, p, correct, weights, len(cut.sizes))
 
 
 def _bins_of(predictions: Predictions, bins: int) -> EqualMassBins:

@@ -7,11 +7,12 @@ from typing import Any, cast
 
 import numpy as np
 import safetensors.numpy
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from recalib.arrays import check_labels, check_logits, check_probabilities
+from recalib.arrays import check_labels, check_logits, check_probabilities, check_weights
 from recalib.errors import CorruptError, InputError
 from recalib.files import Input
+from recalib.inputs import as_array
 from recalib.metrics import METRICS, Estimate, Metric, Predictions, State, StreamingMetric
 from recalib.metrics.evaluation import Evaluation
 from recalib.metrics.mean_metrics import MeanState
@@ -30,6 +31,7 @@ def evaluate(
     *,
     logits: ArrayLike | None = None,
     probabilities: ArrayLike | None = None,
+    sample_weight: ArrayLike | None = None,
     metrics: Iterable[str] | None = None,
     bins: int = 15,
     level: float | None = None,
@@ -41,17 +43,30 @@ def evaluate(
     labels: (N,), integers in [0, K).
     logits: (N, K), or
     probabilities: (N, K); exactly one of the two.
-    metrics: names in `METRICS`; by default all but those marked `on_request`.
+    sample_weight: (N,), how many rows of the population each row stands for; on any scale.
+    metrics: names in `METRICS`; by default all but those marked `on_request`, and with weights all
+        of these that have a weighted form.
     bins: the number of bins M of binned metrics.
     level: confidence of intervals, such as 0.95; none by default.
 
     Raises
     ------
-    InputError: invalid input, an unknown metric, or both or neither of the two arrays.
+    InputError: invalid input, an unknown metric, a metric without a weighted form, or both or
+        neither of the two arrays.
     """
     _check_level(level)
     chosen = _select(metrics, bins)
     predictions = _predictions(labels, logits, probabilities)
+    if sample_weight is not None:
+        weights = _weights(sample_weight, len(predictions))
+        chosen = _with_weighted_form(chosen, named=metrics is not None)
+        if (weights != 1).any():
+            rows = weights > 0
+            predictions, weights = predictions.subset(rows), weights[rows]
+            return {
+                name: metric.measure_weighted(predictions, weights, level)
+                for name, metric in chosen.items()
+            }
     states: dict[str, State] = {}
     return Evaluation(
         {name: _measure(metric, predictions, level, states) for name, metric in chosen.items()}
@@ -251,6 +266,35 @@ def _select(names: Iterable[str] | None, bins: int) -> dict[str, Metric]:
         if name not in METRICS:
             raise unknown_name("metrics", name, METRICS)
     return {name: metric for name, metric in metrics.items() if name in selected}
+
+
+def _with_weighted_form(metrics: dict[str, Metric], named: bool) -> dict[str, Metric]:
+    """Return the metrics with a weighted form; raise an error for another if they were `named`."""
+    weighted = {
+        name: metric
+        for name, metric in metrics.items()
+        if type(metric).measure_weighted is not Metric.measure_weighted
+    }
+    without = [name for name in metrics if name not in weighted]
+    if named and without:
+        names = [
+            name
+            for name, metric in METRICS.items()
+            if metric.measure_weighted is not Metric.measure_weighted
+        ]
+        raise InputError(
+            "metrics",
+            found=f"{without[0]}, which has no weighted form, with sample_weight",
+            accepted=", ".join(names),
+        )
+    return weighted
+
+
+def _weights(sample_weight: ArrayLike, rows: int) -> NDArray[np.float64]:
+    """Return checked weights (N,) on their scale."""
+    weights = as_array(sample_weight, "sample_weight")
+    check_weights(weights, rows=rows, field="sample_weight")
+    return weights.astype(np.float64)
 
 
 def _check_level(level: float | None) -> None:

@@ -16,6 +16,8 @@ from recalib.metrics.predictions import Predictions
 
 __all__ = ["ClasswiseKsError", "KsError"]
 
+Values = NDArray[np.float64]
+
 _SIDES: tuple[Literal["left", "right"], ...] = ("left", "right")
 #: Runs of rows by confidence whose labels are drawn together for the floor. With so many points
 #: the supremum of a Brownian motion is 2% too small.
@@ -47,13 +49,12 @@ class KsError(Metric):
 
     def measure(self, predictions: Predictions, level: float | None = None) -> Estimate:
         value = _distance(predictions.confidences, predictions.confidences[predictions.correct])
-        if level is None:
-            return Estimate(value)
-        tail = (1 - level) / 2
-        error = _standard_error(predictions)
-        low = value - error * _supremum(1 - tail)
-        high = value - error * float(scipy.special.ndtri(tail))
-        return Estimate(value, max(low, 0.0), min(high, 1.0), *_floor(predictions.confidences))
+        return _estimate(predictions, np.ones(len(predictions)), value, level)
+
+    def measure_weighted(
+        self, predictions: Predictions, weights: Values, level: float | None = None
+    ) -> Estimate:
+        return _estimate(predictions, weights, _weighted_distance(predictions, weights), level)
 
 
 class ClasswiseKsError(Metric):
@@ -104,33 +105,58 @@ def _distance(p: Floats, hits: Floats) -> float:
     return float(largest) / len(p)
 
 
-def _standard_error(predictions: Predictions) -> float:
-    """Return √(E(y − p)²/N), the largest standard error of the curves' distance.
+def _weighted_distance(predictions: Predictions, weights: Values) -> float:
+    """Return max_t |Σ_{i: p_i ≤ t} w_i (y_i − p_i)| / Σw."""
+    p, group = np.unique(predictions.confidences, return_inverse=True)
+    residuals = weights * (predictions.correct - predictions.confidences.astype(np.float64))
+    curve = np.cumsum(np.bincount(group, residuals, len(p)))
+    return float(np.abs(curve).max() / weights.sum())
 
-    The mean is the larger of the sample's with two added errors, after Agresti and Coull (1998),
+
+def _estimate(
+    predictions: Predictions, weights: Values, value: float, level: float | None
+) -> Estimate:
+    """Return the value with interval and floor if `level` is given."""
+    if level is None:
+        return Estimate(value)
+    tail = (1 - level) / 2
+    error = _standard_error(predictions, weights)
+    low = value - error * _supremum(1 - tail)
+    high = value - error * float(scipy.special.ndtri(tail))
+    floors = _floor(predictions.confidences, weights)
+    return Estimate(value, max(low, 0.0), min(high, 1.0), *floors)
+
+
+def _standard_error(predictions: Predictions, weights: Values) -> float:
+    """Return √(Σw²(y − p)²)/Σw, the largest standard error of the curves' distance.
+
+    The sum is the larger of the sample's with two added errors, after Agresti and Coull (1998),
     and that of a calibrated model: so it stays positive if all rows are right.
     """
-    p, rows = predictions.confidences.astype(np.float64), len(predictions)
-    squares = float(np.sum((predictions.correct - p) ** 2)) + 2
-    return float(np.sqrt(max(squares, float(np.sum(p * (1 - p)))))) / rows
+    p, v = predictions.confidences.astype(np.float64), weights**2
+    squares = float(v @ (predictions.correct - p) ** 2) + 2 * float(v.mean())
+    return float(np.sqrt(max(squares, float(v @ (p * (1 - p)))))) / float(weights.sum())
 
 
-def _floor(confidences: Floats) -> tuple[float, float]:
+def _floor(confidences: Floats, weights: Values) -> tuple[float, float]:
     """Return mean and 95th percentile of the error of a calibrated model, by `noise_floor`."""
-    values, repeats = np.unique(confidences, return_counts=True)
+    values, group = np.unique(confidences, return_inverse=True)
     p = values.astype(np.float64)
-    ends = np.cumsum(repeats)
+    w, v = np.bincount(group, weights), np.bincount(group, weights**2)
+    ends = np.cumsum(np.bincount(group))
     # Tied confidences are all in the run of their last row.
     runs = np.unique((ends - 1) * _RUNS // ends[-1], return_inverse=True)[1]
-    n = np.bincount(runs, repeats)
-    sums = np.bincount(runs, repeats * p)
-    spread = np.bincount(runs, repeats * p * (1 - p))
+    totals, squares = np.bincount(runs, w), np.bincount(runs, v)
+    sums = np.bincount(runs, w * p)
+    spread = np.bincount(runs, v * p * (1 - p))
 
-    def error(gaps: NDArray[np.float64]) -> NDArray[np.float64]:
-        distances: NDArray[np.float64] = np.abs(np.cumsum(gaps * n, axis=1)).max(axis=1)
-        return distances / len(confidences)
+    def error(gaps: Values) -> Values:
+        distances: Values = np.abs(np.cumsum(gaps * totals, axis=1)).max(axis=1)
+        distances /= totals.sum()
+        return distances
 
-    return noise_floor(error, n.astype(np.int64), sums / n, spread / n**2)
+    counts = np.maximum(np.rint(totals**2 / squares), 1).astype(np.int64)
+    return noise_floor(error, counts, sums / totals, spread / totals**2)
 
 
 def _supremum(probability: float) -> float:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from recalib.metrics.base import Estimate, Metric, Unit
 from recalib.metrics.noise_floor import drawn_gaps
 from recalib.metrics.predictions import Predictions
+from recalib.metrics.weighted import effective_size
 
 __all__ = ["SmoothError", "smoothed"]
 
@@ -50,12 +51,19 @@ class SmoothError(Metric):
     unit: ClassVar[Unit] = "fraction"
 
     def measure(self, predictions: Predictions, level: float | None = None) -> Estimate:
+        return self.measure_weighted(predictions, np.ones(len(predictions)), level)
+
+    def measure_weighted(
+        self, predictions: Predictions, weights: NDArray[np.float64], level: float | None = None
+    ) -> Estimate:
         p = predictions.confidences.astype(np.float64)
-        residuals = (predictions.correct - p) / len(p)
+        residuals = weights * (predictions.correct - p) / weights.sum()
         rough = _fixed_point(_spectrum(p, residuals, _MIN_CELLS))
         cells = 2 ** int(np.ceil(np.log2(_RESOLUTION / max(rough, _NARROWEST))))
         value = rough if cells <= _MIN_CELLS else _fixed_point(_spectrum(p, residuals, cells))
-        return Estimate(value) if level is None else _with_noise(value, p, residuals, level)
+        return (
+            Estimate(value) if level is None else _with_noise(value, p, residuals, weights, level)
+        )
 
 
 def smoothed(
@@ -77,7 +85,11 @@ def smoothed(
 
 
 def _with_noise(
-    value: float, p: NDArray[np.float64], residuals: NDArray[np.float64], level: float
+    value: float,
+    p: NDArray[np.float64],
+    residuals: NDArray[np.float64],
+    weights: NDArray[np.float64],
+    level: float,
 ) -> Estimate:
     """Return the value with an interval of `level` and its noise floor.
 
@@ -95,12 +107,15 @@ def _with_noise(
     """
     cells = int(np.clip(2 ** np.ceil(np.log2(_NOISE_RESOLUTION / max(value, 1e-9))), *_NOISE_CELLS))
     where = np.rint(p * cells).astype(np.intp)
-    counts = np.bincount(where, minlength=cells + 1)
-    at = np.flatnonzero(counts)
-    n = counts[at]
+    at = np.flatnonzero(np.bincount(where, minlength=cells + 1))
 
-    def means(values: NDArray[np.float64]) -> NDArray[np.float64]:
-        return np.bincount(where, values, cells + 1)[at] / n
+    def sums(values: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.bincount(where, values, cells + 1)[at].astype(np.float64, copy=False)
+
+    # Of the cells: the weight, the effective number of rows, mean confidence and its variance.
+    totals = sums(weights)
+    n = np.maximum(np.rint(totals**2 / sums(weights**2)), 1).astype(np.int64)
+    confidences, variances = sums(weights * p) / totals, sums(weights**2 * p * (1 - p)) / totals**2
 
     def spectra(masses: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the spectra (S, G + 1) of residuals (S, B) in the non-empty cells."""
@@ -111,16 +126,18 @@ def _with_noise(
         return cosines
 
     bandwidth = max(value, _NOISE_NARROWEST / cells)
-    scales = np.sqrt(means(residuals**2) * n)
+    scales = np.sqrt(sums(residuals**2))
     normal = np.random.default_rng(0).standard_normal((_NOISE_DRAWS, len(at)))
     multiplied = _integral_of_absolute(smoothed(spectra(normal * scales), bandwidth))
-    samples = drawn_gaps(n, means(p), means(p * (1 - p)) / n, _NOISE_DRAWS)
-    calibrated = [spectra(gaps * n / len(p)) for gaps in samples]
+    samples = drawn_gaps(n, confidences, variances, _NOISE_DRAWS)
+    calibrated = [spectra(gaps * totals / weights.sum()) for gaps in samples]
     norms = np.concatenate(
         [_integral_of_absolute(smoothed(spectrum, bandwidth)) for spectrum in calibrated]
     )
-    share = (float(np.sum(residuals)) * len(p) + p.sum() + 2) / (len(p) + 4)
-    mean_gap = scipy.special.ndtri((1 + level) / 2) * np.sqrt(share * (1 - share) / len(p))
+    rows = effective_size(weights)
+    accuracy = float(np.sum(residuals)) + float(weights @ p / weights.sum())
+    share = (accuracy * rows + 2) / (rows + 4)
+    mean_gap = scipy.special.ndtri((1 + level) / 2) * np.sqrt(share * (1 - share) / rows)
     reach = float(max(np.quantile(multiplied, level), np.quantile(norms, level), mean_gap))
     floors = np.concatenate([_fixed_points(spectrum, bandwidth) for spectrum in calibrated])
     # If the bandwidth b is above the value, the true one is below b or below the value + q.

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from recalib.metrics.base import Better, Estimate, StreamingMetric, Unit
 from recalib.metrics.mean_metrics import MeanState, wilson
 from recalib.metrics.predictions import Predictions, row_chunks
+from recalib.metrics.weighted import weighted_fraction
 
 __all__ = ["Top5Accuracy"]
 
@@ -33,6 +34,11 @@ class Top5Accuracy(StreamingMetric[MeanState]):
 
     def state(self, classes: int) -> MeanState:
         return MeanState(_in_top_5)
+
+    def measure_weighted(
+        self, predictions: Predictions, weights: NDArray[np.float64], level: float | None = None
+    ) -> Estimate:
+        return weighted_fraction(_in_top_5(predictions), weights, level)
 
     def estimate(self, state: MeanState, level: float | None = None) -> Estimate:
         if level is None:

@@ -88,7 +88,7 @@ def test_influences_match_finite_differences(name: str, tied: bool) -> None:
     p = rng.uniform(0.5, 1, 200)
     p = np.round(p, 1) + 0.01 if tied else p
     right = rng.random(200) < p
-    curve = _Curve.from_predictions(rows(p, right))
+    curve = _Curve.from_predictions(rows(p, right), np.ones(200))
     values = [measure(name, np.delete(p, i), np.delete(right, i)).value for i in range(200)]
     left_out = -199 * (np.array(values) - np.mean(values))
     influences = curve.influences()

@@ -1,0 +1,156 @@
+"""Metrics of weighted rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+import recalib
+from recalib.errors import InputError
+from recalib.metrics import METRICS, Metric
+from recalib.metrics.evaluate import evaluate
+from tests.metrics.strategies import Case, bins, coarse
+
+WEIGHTED = [
+    name
+    for name, metric in METRICS.items()
+    if metric.measure_weighted is not Metric.measure_weighted
+]
+
+
+@given(coarse(), bins, st.integers(0, 2**32 - 1))
+def test_whole_weights_equal_repeated_rows(case: Case, bins: int, seed: int) -> None:
+    """Rows of weight 0 count as absent; both are the same sums in two orders."""
+    p, labels = case
+    weights = np.random.default_rng(seed).integers(0, 4, len(labels))
+    assume(weights.any())
+    result = evaluate(labels, probabilities=p, sample_weight=weights, bins=bins)
+    repeated = evaluate(
+        np.repeat(labels, weights),
+        probabilities=np.repeat(p, weights, axis=0),
+        metrics=list(result),
+        bins=bins,
+    )
+    assert {name: item.value for name, item in result.items()} == pytest.approx(
+        {name: item.value for name, item in repeated.items()}, rel=1e-9, abs=1e-9
+    )
+
+
+@given(coarse(), bins, st.sampled_from([1e-3, 1.0, 7.0]), st.integers(0, 2**32 - 1))
+def test_scale_of_weights_changes_nothing(case: Case, bins: int, scale: float, seed: int) -> None:
+    """Neither values, intervals nor floors; and each value is inside its interval."""
+    p, labels = case
+    weights = np.random.default_rng(seed).uniform(0.5, 2.0, len(labels))
+    result, scaled = (
+        evaluate(labels, probabilities=p, sample_weight=w, bins=bins, level=0.95)
+        for w in (weights, scale * weights)
+    )
+    for name, estimate in result.items():
+        ends = [number for number in vars(estimate).values() if number is not None]
+        assert [
+            number for number in vars(scaled[name]).values() if number is not None
+        ] == pytest.approx(ends, rel=1e-6, abs=1e-6), name
+        if estimate.low is not None and estimate.high is not None:
+            assert estimate.low <= estimate.value <= estimate.high, name
+
+
+def test_weights_of_one_equal_no_weights() -> None:
+    rng = np.random.default_rng(0)
+    p, labels = rng.dirichlet(np.ones(4), 300), rng.integers(0, 4, 300)
+    plain = evaluate(labels, probabilities=p, metrics=WEIGHTED, level=0.95)
+    ones = evaluate(labels, probabilities=p, metrics=WEIGHTED, level=0.95, sample_weight=[1] * 300)
+    assert ones == plain
+
+
+def test_nearly_equal_weights_give_nearly_the_same_intervals() -> None:
+    """The formulas for weights are those without, but for class-wise variances and cuts of bins.
+
+    Class-wise variances without weights take all rows of a bin at its mean probability; bins of
+    equal weight cut rows, which bins of equal counts do not.
+    """
+    rng = np.random.default_rng(0)
+    p, labels = rng.dirichlet(np.ones(4), 400), rng.integers(0, 4, 400)
+    weights = 1 + 1e-9 * rng.normal(size=400)
+    weighted = evaluate(labels, probabilities=p, level=0.95, sample_weight=weights)
+    plain = evaluate(labels, probabilities=p, level=0.95, metrics=list(weighted))
+    loose = {"classwise_ece", "marginal_ece_l2", "ece_equal_mass", "ece_l2_equal_mass"}
+    for name, estimate in plain.items():
+        expected = [number for number in vars(estimate).values() if number is not None]
+        result = [number for number in vars(weighted[name]).values() if number is not None]
+        tolerance = 0.02 if name in loose else 1e-6
+        assert result == pytest.approx(expected, rel=tolerance, abs=tolerance), name
+
+
+@pytest.mark.parametrize("name", [name for name in METRICS if name not in WEIGHTED])
+def test_metric_without_a_weighted_form_is_refused(name: str) -> None:
+    message = rf"metrics: found {name}, which has no weighted form, with sample_weight; accepted:"
+    with pytest.raises(InputError, match=message):
+        recalib.evaluate([0, 1], [0.2, 0.7], sample_weight=[1.0, 2.0], metrics=["nll", name])
+
+
+def test_default_metrics_with_weights_are_those_with_a_weighted_form() -> None:
+    result = recalib.evaluate([0, 1], [0.2, 0.7], sample_weight=[1.0, 2.0])
+    without = {"ece_debiased", "ece_sweep", "classwise_ce"}
+    assert set(result) == {name for name, m in METRICS.items() if not m.on_request} - without
+    assert result["nll"] == pytest.approx((-np.log(0.8) - 2 * np.log(0.7)) / 3)
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ([1.0, -1.0], r"sample_weight\[1\]: found -1"),
+        ([1.0, np.nan], r"sample_weight\[1\]: found nan"),
+        ([1.0], r"sample_weight: found shape \(1,\); accepted: shape \(2,\)"),
+        ([0.0, 0.0], "sample_weight: found zeros only"),
+        (["a", "b"], "sample_weight: found dtype"),
+    ],
+)
+def test_invalid_weights_are_rejected(weights: list[object], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        recalib.evaluate([0, 1], [0.2, 0.7], sample_weight=weights)
+
+
+def population(
+    rows: int, rng: np.random.Generator
+) -> tuple[NDArray[np.bool_], NDArray[np.float64], NDArray[np.int64]]:
+    """Return whether rows are hard, probabilities, and labels: hard rows are more overconfident."""
+    hard = rng.random(rows) < 0.3
+    logits = rng.normal(size=(rows, 3)) * np.where(hard, 1.0, 3.0)[:, None]
+    powers = np.exp(logits * np.where(hard, 0.5, 0.9)[:, None])
+    truth = powers / powers.sum(axis=1, keepdims=True)
+    labels = (truth.cumsum(axis=1) < rng.random((rows, 1))).sum(axis=1)
+    powers = np.exp(logits)
+    return hard, powers / powers.sum(axis=1, keepdims=True), np.minimum(labels, 2)
+
+
+@pytest.mark.slow
+def test_intervals_of_weighted_samples_have_nominal_coverage() -> None:
+    """Hard rows are six times as often in a sample; weights undo it, and plain metrics do not."""
+    rng = np.random.default_rng(1)
+    _, p, labels = population(1_000_000, rng)
+    names = [name for name in WEIGHTED if name not in ("top5_accuracy", "classwise_loss_std")]
+    truth = recalib.evaluate(labels, p, metrics=names)
+    draws, covered = 100, dict.fromkeys([*names, "plain accuracy"], 0)
+    for _ in range(draws):
+        hard, p, labels = population(2000, rng)
+        rates = np.where(hard, 0.9, 0.15)
+        rows = rng.random(len(rates)) < rates
+        result = evaluate(
+            labels[rows],
+            probabilities=p[rows],
+            sample_weight=1 / rates[rows],
+            metrics=names,
+            level=0.95,
+        )
+        plain = evaluate(labels[rows], probabilities=p[rows], metrics=["accuracy"], level=0.95)
+        for name, estimate in [*result.items(), ("plain accuracy", plain["accuracy"])]:
+            low, high = estimate.low, estimate.high
+            assert low is not None
+            assert high is not None
+            covered[name] += low <= truth[name.removeprefix("plain ")] <= high
+    assert covered.pop("plain accuracy") < 50
+    # P(X < 88) for 100 draws of 0.95 is 0.001; s99_accuracy has few errors among its rows.
+    assert {name: count for name, count in covered.items() if count < 88} == {}
