@@ -11,7 +11,7 @@ import pytest
 import recalib
 from recalib.client import Client
 from recalib.maps import MAPS
-from recalib.metrics import METRICS, StreamingMetric
+from recalib.metrics import METRICS, Metric, StreamingMetric
 from recalib.metrics.evaluate import evaluate
 from recalib.objectives import OBJECTIVES
 from recalib.settings import Settings
@@ -76,6 +76,17 @@ def test_metrics_that_are_measured_by_name_only_are_named() -> None:
     )
     on_request = [name for name, metric in METRICS.items() if metric.on_request]
     assert re.findall(r"`(\w+)`", paragraph) == on_request
+
+
+def test_metrics_without_a_weighted_form_are_named() -> None:
+    section = _METRICS_DOCUMENT.read_text().split("## Weights\n")[1].split("\n## ")[0]
+    sentence = section.split("refused with weights:")[1].split(".\n")[0]
+    without = [
+        name
+        for name, metric in METRICS.items()
+        if metric.measure_weighted is Metric.measure_weighted
+    ]
+    assert re.findall(r"`(\w+)`", sentence) == without
 
 
 _ROOT = Path(__file__).parents[1]

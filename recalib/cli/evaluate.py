@@ -49,6 +49,7 @@ def evaluate(
     """Measure accuracy, proper scores and calibration errors."""
     from recalib import files
     from recalib.api import load
+    from recalib.arrays import check_weights
     from recalib.metrics.evaluate import evaluate as compute_metrics
 
     if diagram is not None and weights is not None:
@@ -71,6 +72,7 @@ def evaluate(
             values = {"probabilities": fitted.predict(rows.logits, input=input)}
         level = 0.95 if intervals or not json_output else None
         sample_weight = read_weights(weights)
+        check_weights(sample_weight, rows=len(rows.logits))
         estimates = compute_metrics(
             rows.labels, **values, sample_weight=sample_weight, bins=bins, level=level
         )

@@ -92,7 +92,8 @@ def fit(
     groups: (N,), for `auto`: numbers or texts, such as the patient or the question of a row. Rows
         of a group are in the same fold of the cross-validation and are compared as one.
     measure: whether the card gets the metrics of these rows before and after the map, with 95%
-        intervals. They take much longer than most fits; `Calibrator.evaluate` measures other rows.
+        intervals and with the weights. They take much longer than most fits;
+        `Calibrator.evaluate` measures other rows.
     start: an earlier fit of the same map with the same options, used as the start.
     class_labels: names of the classes, for the card, in the order of the columns.
     data: the source of the rows, for the card.
@@ -115,7 +116,8 @@ def fit(
     classes = scores.shape[1] if scores.ndim == 2 else 0
     indices, class_labels = class_indices(labels, classes, class_labels, column_names(logits))
     z, y = check_data(scores, indices, kind)
-    w = check_weights(weights if sample_weight is None else sample_weight, rows=len(z))
+    sample_weight = weights if sample_weight is None else sample_weight
+    w = check_weights(sample_weight, rows=len(z))
     messages = _warnings(z, y)
     if input is None and resemble_probabilities(z):
         messages.append(
@@ -154,7 +156,7 @@ def fit(
         ),
         choice=choice,
     )
-    return _described(Calibrator(solution.parameters, card), z, y, measure)
+    return _described(Calibrator(solution.parameters, card), z, y, sample_weight, measure)
 
 
 @dataclass(frozen=True)
@@ -284,7 +286,10 @@ def _warnings(logits: Floats, labels: Integers) -> list[str]:
 
 
 def measure_metrics(
-    logits: Floats, probabilities: NDArray[np.float64], labels: Integers
+    logits: Floats,
+    probabilities: NDArray[np.float64],
+    labels: Integers,
+    sample_weight: ArrayLike | None = None,
 ) -> dict[str, dict[str, MetricValue]]:
     """Return the metrics of a card, `before` and `after` the map, with 95% intervals.
 
@@ -293,10 +298,13 @@ def measure_metrics(
     logits: (N, K), checked.
     probabilities: (N, K), of the calibrator.
     labels: (N,), checked.
+    sample_weight: (N,), as in `evaluate`.
     """
     estimates = {
-        "before": evaluate(labels, logits=logits, level=0.95),
-        "after": evaluate(labels, probabilities=probabilities, level=0.95),
+        "before": evaluate(labels, logits=logits, sample_weight=sample_weight, level=0.95),
+        "after": evaluate(
+            labels, probabilities=probabilities, sample_weight=sample_weight, level=0.95
+        ),
     }
     return {
         stage: {
@@ -308,7 +316,11 @@ def measure_metrics(
 
 
 def _described(
-    calibrator: Calibrator, logits: Floats, labels: Integers, measure: bool
+    calibrator: Calibrator,
+    logits: Floats,
+    labels: Integers,
+    sample_weight: ArrayLike | None,
+    measure: bool,
 ) -> Calibrator:
     """Return the calibrator with its confidences, and metrics if asked for, in its card."""
     metrics: dict[str, dict[str, MetricValue]] = {}
@@ -317,7 +329,7 @@ def _described(
         after = calibrator.predict_float64(logits)
         confidences = after.max(axis=1)
         error = calibration_error(confidences, after.argmax(axis=1) == labels)
-        metrics = measure_metrics(logits, after, labels)
+        metrics = measure_metrics(logits, after, labels, sample_weight)
     elif logits.size <= _MAX_EXACT_SIZE:
         confidences = calibrator.predict_float64(logits).max(axis=1)
     else:

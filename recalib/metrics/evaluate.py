@@ -61,8 +61,8 @@ def evaluate(
         weights = _weights(sample_weight, len(predictions))
         chosen = _with_weighted_form(chosen, named=metrics is not None)
         if (weights != 1).any():
-            rows = weights > 0
-            predictions, weights = predictions.subset(rows), weights[rows]
+            rows = np.flatnonzero(weights > 0)
+            predictions, weights = predictions.take(rows), weights[rows]
             return {
                 name: metric.measure_weighted(predictions, weights, level)
                 for name, metric in chosen.items()

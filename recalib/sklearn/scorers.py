@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
+from sklearn.utils.metadata_routing import MetadataRequest
 
 from recalib.metrics import METRICS
 from recalib.metrics.evaluate import evaluate
@@ -15,18 +16,6 @@ from recalib.sklearn.scores import class_numbers
 
 __all__ = ["Scorer", "make_scorer"]
 
-#: Metrics that are not errors. The others are negated, because scikit-learn maximises scores.
-_NOT_ERRORS = {
-    "accuracy",
-    "top5_accuracy",
-    "brier_resolution",
-    "brier_uncertainty",
-    "s99",
-    "s99_accuracy",
-    "mean_confidence",
-    "mean_entropy",
-}
-
 
 class Scorer:
     """A function of a fitted classifier, rows and their classes, as `make_scorer` returns it."""
@@ -34,6 +23,7 @@ class Scorer:
     def __init__(self, metrics: str | Sequence[str], bins: int) -> None:
         self.metrics = metrics
         self.bins = bins
+        self.set_score_request(sample_weight=None)
         self._names = [metrics] if isinstance(metrics, str) else list(metrics)
         for name in self._names:
             if name not in METRICS:
@@ -42,32 +32,47 @@ class Scorer:
     def __repr__(self) -> str:
         return f"make_scorer({self.metrics!r}, bins={self.bins})"
 
-    def __call__(self, estimator: Any, X: Any, y: ArrayLike) -> float | dict[str, float]:
+    def __call__(
+        self, estimator: Any, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None
+    ) -> float | dict[str, float]:
         """Return the score of `estimator.predict_proba(X)`, or each score by its name.
 
         Raises
         ------
         ValueError: a class in `y` that is not in `estimator.classes_`.
+        InputError: a metric without a weighted form, if there are weights.
         """
         estimates = evaluate(
             class_numbers(y, np.asarray(estimator.classes_)),
             probabilities=estimator.predict_proba(X),
+            sample_weight=sample_weight,
             metrics=self._names,
             bins=self.bins,
         )
-        scores = {
-            name if name in _NOT_ERRORS else f"neg_{name}": estimate.value
-            if name in _NOT_ERRORS
-            else -estimate.value
-            for name, estimate in estimates.items()
-        }
+        scores = {}
+        for name, estimate in estimates.items():
+            if METRICS[name].better == "lower":
+                scores[f"neg_{name}"] = -estimate.value
+            else:
+                scores[name] = estimate.value
         return next(iter(scores.values())) if isinstance(self.metrics, str) else scores
+
+    def set_score_request(self, *, sample_weight: bool | str | None) -> Self:
+        """Set whether `cross_validate` and others pass weights, with metadata routing."""
+        self._request = MetadataRequest(owner=self)
+        self._request.score.add_request(param="sample_weight", alias=sample_weight)
+        return self
+
+    def get_metadata_routing(self) -> MetadataRequest:
+        """Return the request of `set_score_request`."""
+        return self._request
 
 
 def make_scorer(metrics: str | Sequence[str], *, bins: int = 15) -> Scorer:
     """Return metrics as `scoring` of `cross_validate`, `GridSearchCV` and similar functions.
 
-    Errors are negated, because scikit-learn maximises scores. The classes of the columns are those
+    Errors, and other metrics of which less is better, are negated, because scikit-learn maximises
+    scores. The classes of the columns are those
     of the classifier, so a fold need not have all of them.
 
     Parameters

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from recalib.metrics.evaluate import evaluate
 from tests.cli.running import LABELS, LOGITS, Cli
+from tests.files.examples import write_npy
 
 
 def test_text_has_percentages_and_json_has_fractions(cli: Cli) -> None:
@@ -38,6 +40,22 @@ def test_bins(cli: Cli) -> None:
     assert cli("evaluate", "val.npz", "--bins", 1, "--json").json["ece"] == pytest.approx(
         evaluate(LABELS, logits=LOGITS, bins=1)["ece"].value
     )
+
+
+def test_weights(cli: Cli) -> None:
+    """Also of the card's metrics of a weighted fit."""
+    weights = np.random.default_rng(0).uniform(0.1, 3.0, len(LABELS))
+    cli.write("weights.npy", write_npy(weights))
+    result = cli("evaluate", "val.npz", "--weights", "weights.npy", "--json").json
+    expected = evaluate(LABELS, logits=LOGITS, sample_weight=weights)
+    assert result == pytest.approx({name: item.value for name, item in expected.items()})
+    fit = cli("fit", "val.npz", "--weights", "weights.npy", "-o", "t.calib", "--json").json
+    assert fit["card"]["metrics"]["before"]["ece"]["value"] == pytest.approx(expected["ece"].value)
+    cli.write("few.npy", write_npy(weights[:3]))
+    failure = cli("evaluate", "val.npz", "--weights", "few.npy")
+    assert failure.err.startswith("error: weights: found shape (3,)")
+    failure = cli("evaluate", "val.npz", "--weights", "weights.npy", "--diagram", "d.svg")
+    assert failure.err == "error: weights: found --diagram too; accepted: one of the two\n"
 
 
 @pytest.mark.parametrize(

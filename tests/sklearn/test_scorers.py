@@ -7,9 +7,10 @@ import sys
 
 import numpy as np
 import pytest
+import sklearn
 from sklearn.datasets import make_classification
 from sklearn.linear_model import LogisticRegression
-from sklearn.metrics import log_loss
+from sklearn.metrics import get_scorer, log_loss
 from sklearn.model_selection import GridSearchCV, cross_val_score, cross_validate
 
 import recalib
@@ -49,6 +50,23 @@ def test_search_maximises_a_score() -> None:
     scored = several(search.best_estimator_, x, y)
     expected = recalib.evaluate(y, search.predict_proba(x), metrics=["brier", "ece"], bins=5)
     assert scored == {f"neg_{name}": -value for name, value in expected.items()}
+
+
+def test_weights_are_routed_to_scorers() -> None:
+    x, y = make_classification(300, 6, n_informative=4, random_state=0)
+    weights = np.random.default_rng(0).uniform(0.1, 3.0, 300)
+    with sklearn.config_context(enable_metadata_routing=True):
+        model = LogisticRegression().set_fit_request(sample_weight=False)
+        scores = [
+            cross_validate(model, x, y, scoring={"nll": scorer}, params={"sample_weight": weights})[
+                "test_nll"
+            ]
+            for scorer in (
+                make_scorer("nll").set_score_request(sample_weight=True),
+                get_scorer("neg_log_loss").set_score_request(sample_weight=True),
+            )
+        ]
+    np.testing.assert_allclose(*scores)
 
 
 def test_unknown_metric_is_rejected() -> None:
