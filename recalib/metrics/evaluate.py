@@ -63,10 +63,12 @@ def evaluate(
         if (weights != 1).any():
             rows = np.flatnonzero(weights > 0)
             predictions, weights = predictions.take(rows), weights[rows]
-            return {
-                name: metric.measure_weighted(predictions, weights, level)
-                for name, metric in chosen.items()
-            }
+            return Evaluation(
+                {
+                    name: metric.measure_weighted(predictions, weights, level)
+                    for name, metric in chosen.items()
+                }
+            )
     states: dict[str, State] = {}
     return Evaluation(
         {name: _measure(metric, predictions, level, states) for name, metric in chosen.items()}
