@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from recalib.errors import InputError
+from recalib.metrics import METRICS
 from recalib.metrics.evaluate import evaluate
+from recalib.options import unknown_name
 
 if TYPE_CHECKING:
     from recalib.calibrator import Calibrator
@@ -50,6 +52,9 @@ def compute_metrics(
     {'accuracy': 1.0}
     """
     names = tuple(metrics)
+    for name in names:
+        if name not in METRICS:
+            raise unknown_name("metrics", name, METRICS)
 
     def compute(prediction: Any) -> dict[str, float]:
         predictions, labels = (
@@ -66,7 +71,6 @@ def compute_metrics(
         estimates = evaluate(y, logits=rows, metrics=names, bins=bins)
         return {name: estimate.value for name, estimate in estimates.items()}
 
-    evaluate([0], logits=[[0.0, 0.0]], metrics=names, bins=bins)
     return compute
 
 
@@ -97,7 +101,7 @@ class CalibratedPipeline:
             raise InputError(
                 "calibrator", found=f"{card.classes} classes", accepted=f"{len(names)} classes"
             )
-        if card.labels is not None and set(card.labels) == set(names) != set():
+        if card.labels is not None and set(card.labels) == set(names):
             self._check_order(list(card.labels), names)
         self.pipeline = pipeline
         self.calibrator = calibrator
