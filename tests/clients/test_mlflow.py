@@ -62,9 +62,8 @@ def running(
     try:
         deadline = time.monotonic() + _START_SECONDS
         while True:
-            with suppress(OSError):
-                with urllib.request.urlopen(url, timeout=5):  # noqa: S310
-                    break
+            with suppress(OSError), urllib.request.urlopen(url, timeout=5):  # noqa: S310
+                break
             assert process.poll() is None, log.read_text()
             assert time.monotonic() < deadline, log.read_text()
             time.sleep(0.2)

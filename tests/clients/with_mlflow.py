@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,8 @@ import pandas as pd
 import recalib
 import recalib.mlflow
 from tests.fitting.conftest import draw
+
+_PAGE = Path(__file__).resolve().parents[2] / "docs" / "interoperability.md"
 
 
 def main(url: str, output: str) -> None:
@@ -48,6 +51,8 @@ def main(url: str, output: str) -> None:
         "signature": info.signature.to_dict(),
         "files": sorted(path.name for path in folder.iterdir()),
     }
+    (example,) = re.findall(r"```python\n(.*?)```", _PAGE.read_text(), re.DOTALL)
+    exec(example, {"calibrator": calibrator, "labels": labels, "logits": logits})  # noqa: S102
     Path(output).write_text(json.dumps(results))
 
 
