@@ -188,12 +188,10 @@ def log_evaluation(
     }  # fmt: skip
     mlflow.log_metrics(values)
     if pictures:
-        from recalib.reporting.plots import save
-
-        chart = reliability_diagram(labels, probabilities, logits=logits)
+        picture = reliability_diagram(labels, probabilities, logits=logits)
         with TemporaryDirectory() as folder:
             for suffix in (".png", ".html"):
-                save(chart, Path(folder, f"{prefix}reliability_diagram{suffix}"))
+                picture.save(Path(folder, f"{prefix}reliability_diagram{suffix}"))
             mlflow.log_artifacts(folder)
     return estimates
 
