@@ -23,7 +23,7 @@ from pydantic import (
 )
 
 from recalib.errors import InputError
-from recalib.losses import PRIMARY, SECONDARY
+from recalib.losses import PRIMARY, SECONDARY, WHOLE_BATCH
 
 __all__ = [
     "Calibrate",
@@ -280,6 +280,9 @@ class Recipe(_Part):
             raise ValueError("interleaved training should come with a secondary loss")
         if self.accumulate > self.batch_size:
             raise ValueError("`accumulate` should be at most `batch_size`")
+        whole = sorted(WHOLE_BATCH & {self.loss.primary, self.loss.secondary})
+        if self.accumulate > 1 and whole:
+            raise ValueError(f"`accumulate` should be 1: {whole[0]} is a loss of the whole batch")
         return self
 
     @classmethod

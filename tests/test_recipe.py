@@ -65,6 +65,10 @@ def test_toml_and_json_are_equivalent(tmp_path: Path) -> None:
         ({"optimiser": {"betas": [0.9, 0.9]}}, "^optimiser: .*betas.*adam"),
         ({"interleave": {"when": "auto"}}, "^recipe: .*secondary"),
         ({"batch_size": 4, "accumulate": 8}, "^recipe: .*accumulate"),
+        (
+            {"loss": {"secondary": "mmce"}, "accumulate": 2},
+            "^recipe: .*mmce is a loss of the whole batch",
+        ),
         ({"tune": {}}, "^tune: .*values to try"),
     ],
 )

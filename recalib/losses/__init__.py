@@ -14,7 +14,7 @@ from recalib.lazy_import import LazyClasses
 if TYPE_CHECKING:
     from recalib.losses.base import Loss, Regulariser
 
-__all__ = ["LOSSES", "PRIMARY", "SECONDARY", "Loss", "Regulariser"]
+__all__ = ["LOSSES", "PRIMARY", "SECONDARY", "WHOLE_BATCH", "Loss", "Regulariser"]
 
 #: Losses that can be trained on alone, name to ``module:class``.
 PRIMARY = {
@@ -45,6 +45,21 @@ SECONDARY = {
     "acls": "acls:Acls",
     "kde_ece": "kde_ece:KernelError",
 }
+#: Losses of a whole batch: not a mean over rows, so parts of a batch have another loss.
+WHOLE_BATCH = frozenset(
+    {
+        "aurc",
+        "selective_risk",
+        "mmce",
+        "avuc",
+        "avuc_gs",
+        "s_avuc",
+        "sb_ece",
+        "mdca",
+        "crl",
+        "kde_ece",
+    }
+)
 LOSSES: LazyClasses[Loss] = LazyClasses(__name__, {**PRIMARY, **SECONDARY})
 
 

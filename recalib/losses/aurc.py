@@ -8,14 +8,14 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from recalib.losses.base import Loss, label_log_probabilities
+from recalib.losses.base import BatchLoss, label_log_probabilities
 from recalib.losses.confidence_scores import Confidence, rank_score
 
 __all__ = ["Aurc"]
 
 
 @dataclass(eq=False)
-class Aurc(Loss):
+class Aurc(BatchLoss):
     """Area under the risk-coverage curve of cross-entropy; range [0, ∞).
 
     It is the mean over n of the mean loss of the n most confident rows of the batch. Row i of N, in

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from recalib.losses.base import Regulariser, entropy, is_masked, take_column
+from recalib.losses.base import BatchLoss, Regulariser, entropy, is_masked, take_column
 from recalib.losses.confidence_scores import log_entropy
 from recalib.options import check_option
 
@@ -21,7 +21,7 @@ _EPSILON = 1e-10
 
 
 @dataclass(eq=False)
-class Avuc(Regulariser):
+class Avuc(BatchLoss, Regulariser):
     """Accuracy-versus-uncertainty loss by an entropy threshold; range [0, ∞).
 
     log(1 + (n_AU + n_IC) / (n_AC + n_IU)), over accurate (A), inaccurate (I), certain (C) and
@@ -67,7 +67,7 @@ class AvucGradientStopping(Avuc):
 
 
 @dataclass(eq=False)
-class SoftAvuc(Regulariser):
+class SoftAvuc(BatchLoss, Regulariser):
     """Accuracy-versus-uncertainty loss with soft uncertainty; range [0, ∞).
 
     log(1 + (n_AU + n_IC) / (n_AC + n_IU)). Correct rows add t·tanh h to n_AU and

@@ -22,9 +22,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from recalib.errors import InputError
+from recalib.losses.processes import gather_rows
 from recalib.ops.torch_ops import TorchOps
 
 __all__ = [
+    "BatchLoss",
     "Loss",
     "Regulariser",
     "RowLoss",
@@ -49,8 +51,7 @@ class Loss(nn.Module):
     A subclass is a dataclass of its options and implements `value`.
 
     Options: `ignore_index`, the label of rows that do not count, such as 255 for void pixels;
-    default none. A loss of a whole batch selects the other rows, which synchronises an accelerator.
-    If no row is left, the loss is 0.
+    default none. If no row is left, the loss is 0.
     """
 
     name: ClassVar[str]
@@ -88,14 +89,9 @@ class Loss(nn.Module):
             )
             return self._reduce(rows, targets, labels)
 
+    @abstractmethod
     def _reduce(self, logits: Tensor, labels: Tensor, original: Tensor) -> Tensor:
         """Return the loss of a checked batch; `original` has the shape of the caller's labels."""
-        if self.ignore_index is not None and not labels.is_floating_point():
-            counts = labels != self.ignore_index
-            logits, labels = logits[counts], labels[counts]
-            if not len(labels):
-                return logits.sum()
-        return self.value(logits, labels)
 
     @abstractmethod
     def value(self, logits: Tensor, labels: Tensor) -> Tensor:
@@ -109,6 +105,29 @@ class Loss(nn.Module):
 
     def start_epoch(self, epoch: int, epochs: int) -> None:
         """Start epoch `epoch`, counted from 0, of `epochs`. Most losses ignore it."""
+
+
+@dataclass(eq=False)
+class BatchLoss(Loss):
+    """A loss of a whole batch, which is no mean over rows.
+
+    With `ignore_index`, it selects the other rows, which synchronises an accelerator.
+
+    Options: `gather`, whether the batch is that of all processes of `torch.distributed`; default
+    false. Value and gradient under `DistributedDataParallel` are then those of one process that has
+    all rows. Every process must call the loss. Gradient accumulation cuts batches: call the loss
+    with the logits of all parts.
+    """
+
+    gather: bool = field(default=False, kw_only=True)
+
+    def _reduce(self, logits: Tensor, labels: Tensor, original: Tensor) -> Tensor:
+        if self.ignore_index is not None and not labels.is_floating_point():
+            counts = labels != self.ignore_index
+            logits, labels = logits[counts], labels[counts]
+        if self.gather:
+            logits, labels = gather_rows(logits, labels)
+        return self.value(logits, labels) if len(labels) else logits.sum()
 
 
 @dataclass(eq=False)

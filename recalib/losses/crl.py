@@ -9,14 +9,15 @@ import torch
 from torch import Tensor
 
 from recalib.errors import InputError
-from recalib.losses.base import Regulariser, flatten_batch, top_prediction
+from recalib.losses.base import BatchLoss, Regulariser, flatten_batch, top_prediction
+from recalib.losses.processes import gather_rows
 from recalib.options import check_option
 
 __all__ = ["Crl"]
 
 
 @dataclass(eq=False)
-class Crl(Regulariser):
+class Crl(BatchLoss, Regulariser):
     """Correctness ranking loss (CRL); range [0, 1].
 
     It is the mean over ordered pairs of rows in the batch of max(0, −sgn(h_n − h_m)(c_n − c_m)),
@@ -68,6 +69,8 @@ class Crl(Regulariser):
                 accepted="(N, K): each sample has a history",
             )
         logits, labels = flatten_batch(logits, labels, self.ignore_index)
+        if indices is not None and self.gather:
+            logits, labels, indices = gather_rows(logits, labels, indices.to(labels.device))
         indices = self._check_indices(indices, len(labels)).to(self.history.device)
         before = self.history[indices].to(logits.device)
         confidence, correct = top_prediction(logits, labels)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from recalib.errors import InputError
-from recalib.losses.base import Regulariser
+from recalib.losses.base import BatchLoss, Regulariser
 from recalib.options import check_option
 
 __all__ = ["KernelError"]
@@ -19,7 +19,7 @@ _MIN_LOG_P = -1e30
 
 
 @dataclass(eq=False)
-class KernelError(Regulariser):
+class KernelError(BatchLoss, Regulariser):
     """Calibration error with Dirichlet kernels; range [0, 2] canonical, [0, 1] for the top label.
 
     (1/N Σ_j Σ_k |m_jk − p_jk|^q)^(1/q), where m_j is the mean of all other rows' labels, weighted

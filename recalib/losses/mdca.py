@@ -7,13 +7,13 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from recalib.losses.base import Regulariser, count_labels
+from recalib.losses.base import BatchLoss, Regulariser, count_labels
 
 __all__ = ["Mdca"]
 
 
 @dataclass(eq=False)
-class Mdca(Regulariser):
+class Mdca(BatchLoss, Regulariser):
     """Σ_k |mean p_k − frequency of class k| over the batch (MDCA); range [0, 2].
 
     This is the class-wise calibration error of the batch with a single bin. Its gradient in a row's

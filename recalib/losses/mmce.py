@@ -8,14 +8,14 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from recalib.losses.base import Regulariser, top_prediction
+from recalib.losses.base import BatchLoss, Regulariser, top_prediction
 from recalib.options import check_option
 
 __all__ = ["Mmce"]
 
 
 @dataclass(eq=False)
-class Mmce(Regulariser):
+class Mmce(BatchLoss, Regulariser):
     """Maximum mean calibration error of the top prediction; range [0, 1] (weighted: [0, 2]).
 
     √(1/N² Σ_ij (a_i − c_i)(a_j − c_j) k(c_i, c_j)), where a_i is 1 if row i is correct and 0

@@ -9,14 +9,14 @@ import torch
 from torch import Tensor
 
 from recalib.formulas import soft_binned_error
-from recalib.losses.base import Regulariser, ops_for, top_prediction
+from recalib.losses.base import BatchLoss, Regulariser, ops_for, top_prediction
 from recalib.options import check_option
 
 __all__ = ["SoftBinnedEce"]
 
 
 @dataclass(eq=False)
-class SoftBinnedEce(Regulariser):
+class SoftBinnedEce(BatchLoss, Regulariser):
     """Calibration error of the top prediction over soft bins; range [0, 1].
 
     `variant`:

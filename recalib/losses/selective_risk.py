@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from recalib.losses.base import Loss
+from recalib.losses.base import BatchLoss
 from recalib.losses.confidence_scores import Confidence, losses_and_scores, score_range
 from recalib.options import check_option
 
@@ -17,7 +17,7 @@ __all__ = ["SelectiveRisk"]
 
 
 @dataclass(eq=False)
-class SelectiveRisk(Loss):
+class SelectiveRisk(BatchLoss):
     """Area under the risk-coverage curve over the low-confidence region (AU); range [0, ∞).
 
     1/N Σ β_i ℓ_i, where ℓ is cross-entropy and β_i = −ln(1 − G(g_i)) for rows with a confidence

@@ -239,10 +239,15 @@ def test_killed_run_resumes_bit_for_bit(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 @pytest.mark.slow
-def test_two_processes_match_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "options", [{"accumulate": 2}, {"loss": {"secondary": "sb_ece"}}], ids=["rows", "whole batch"]
+)
+def test_two_processes_match_one(
+    options: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """torchrun: gradients are averaged, and predictions gathered; only rounding differs."""
     write_data(tmp_path)
-    write_recipe(tmp_path, accumulate=2)
+    write_recipe(tmp_path, **options)
     run = ("-m", "torch.distributed.run", "--nproc-per-node", 2, "-m", "recalib.cli")
     result = process(tmp_path, *run, "train", "recipe.json", "-o", "two", "--json")
     assert json.loads(result.stdout)["epochs"] == 3

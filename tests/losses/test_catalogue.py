@@ -13,8 +13,8 @@ import pytest
 import torch
 
 import recalib.losses
-from recalib.losses import LOSSES, SECONDARY, Loss, Regulariser
-from recalib.losses.base import RowLoss
+from recalib.losses import LOSSES, SECONDARY, WHOLE_BATCH, Loss, Regulariser
+from recalib.losses.base import BatchLoss, RowLoss
 from tests.losses.definitions import DEFINITIONS
 
 _DOCUMENT = (Path(__file__).parents[2] / "docs" / "losses.md").read_text()
@@ -33,7 +33,7 @@ def test_every_loss_class_is_in_the_catalogue() -> None:
         and issubclass(value, Loss)
         and value.__module__ == module.__name__
     }
-    missing = defined - {Loss, Regulariser, RowLoss} - set(LOSSES.values())
+    missing = defined - {BatchLoss, Loss, Regulariser, RowLoss} - set(LOSSES.values())
     assert not missing, f"add to PRIMARY or SECONDARY in recalib/losses/__init__.py: {missing}"
 
 
@@ -41,6 +41,8 @@ def test_every_loss_class_is_in_the_catalogue() -> None:
 def test_entry_has_the_name_and_the_kind_of_its_class(name: str) -> None:
     assert LOSSES[name].name == name
     assert issubclass(LOSSES[name], Regulariser) == (name in SECONDARY)
+    assert issubclass(LOSSES[name], BatchLoss) == (name in WHOLE_BATCH)
+    assert issubclass(LOSSES[name], RowLoss) == (name not in WHOLE_BATCH)
 
 
 @pytest.mark.parametrize("name", LOSSES)

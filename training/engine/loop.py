@@ -202,9 +202,9 @@ def _step(run: Run, step: Step, number: int, augment: Augmentation) -> None:
         generator = torch.Generator().manual_seed(seed_of(_AUGMENTATION, *at, part))
         more_to_come = part + 1 < len(mine)
         with fabric.no_backward_sync(run.network, enabled=more_to_come and fabric.world_size > 1):  # type: ignore[arg-type]
-            loss = _loss(run, rows, step.terms, augment, generator)
             # Weight parts by their number of rows; the group averages over processes.
-            loss = loss * (len(rows) * fabric.world_size / len(step.rows))
+            share = len(rows) * fabric.world_size / len(step.rows)
+            loss = _loss(run, rows, step.terms, augment, generator, share)
             fabric.backward(loss)
         run.loss_sum += loss.detach()
     run.optimiser.step()
@@ -217,12 +217,13 @@ def _loss(
     terms: Terms,
     augment: Augmentation,
     generator: torch.Generator,
+    share: float,
 ) -> Tensor:
     split = run.splits.train
     inputs = to_device(run.fabric, augment(split.batch(rows), generator))
     labels = to_device(run.fabric, torch.from_numpy(split.labels[rows]))
     indices = to_device(run.fabric, torch.from_numpy(rows))
-    loss: Tensor = run.objective(forward(run.network, inputs), labels, indices, terms)
+    loss: Tensor = run.objective(forward(run.network, inputs), labels, indices, terms, share)
     return loss
 
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from recalib.errors import InputError
 from recalib.losses import LOSSES
-from recalib.losses.base import Loss
+from recalib.losses.base import BatchLoss, Loss
 from recalib.losses.crl import Crl
 from recalib.options import configure
 from recalib.recipe import LossPart, Schedule
@@ -29,6 +29,7 @@ class TrainingObjective(nn.Module):
     ----------
     part: names, options, β and schedules.
     samples: rows of the training set, the length of the history of `crl`; 0 if unknown.
+    gather: whether losses of a whole batch see the rows of all processes.
 
     Raises
     ------
@@ -36,7 +37,7 @@ class TrainingObjective(nn.Module):
         of something that is not a number, or with a value that its option does not accept.
     """
 
-    def __init__(self, part: LossPart, samples: int = 0) -> None:
+    def __init__(self, part: LossPart, samples: int = 0, *, gather: bool = False) -> None:
         super().__init__()
         self.beta = 1.0 if part.beta is None else part.beta
         self.primary = _make_loss("loss.primary", part.primary, part.options)
@@ -46,15 +47,13 @@ class TrainingObjective(nn.Module):
             if part.secondary == Crl.name:
                 options = {"samples": samples, **options}
             self.secondary = _make_loss("loss.secondary", part.secondary, options)
+        for loss in (self.primary, self.secondary):
+            if isinstance(loss, BatchLoss):
+                loss.gather = gather
         self._schedules = part.schedules
         for target, schedule in part.schedules.items():
             self._check_schedule(target, schedule, part)
         self.set_progress(0.0)
-
-    @property
-    def has_history(self) -> bool:
-        """Whether a loss keeps a history of samples, which processes would not share."""
-        return isinstance(self.secondary, Crl)
 
     def start_epoch(self, epoch: int, epochs: int) -> None:
         """Start epoch `epoch`, counted from 0, of `epochs`."""
@@ -74,6 +73,7 @@ class TrainingObjective(nn.Module):
         labels: Tensor,
         indices: Tensor | None = None,
         terms: Terms = "both",
+        share: float = 1.0,
     ) -> Tensor:
         """Return the objective, a scalar.
 
@@ -82,16 +82,19 @@ class TrainingObjective(nn.Module):
         logits, labels: as for every loss.
         indices: positions of the rows in the training set; only `crl` needs them.
         terms: `primary` alone, or `secondary` times β alone, for interleaved training.
+        share: a factor for losses that see these rows alone. A loss that gathers the rows of all
+            processes is that of the whole step.
         """
         if self.secondary is None or terms == "primary":
-            return self.primary(logits, labels)  # type: ignore[no-any-return]
+            return _share(self.primary, share) * self.primary(logits, labels)  # type: ignore[no-any-return]
         if isinstance(self.secondary, Crl):
             regulariser = self.secondary(logits, labels, indices=indices)
         else:
             regulariser = self.secondary(logits, labels)
+        regulariser = self.beta * _share(self.secondary, share) * regulariser
         if terms == "secondary":
-            return self.beta * regulariser  # type: ignore[no-any-return]
-        return self.primary(logits, labels) + self.beta * regulariser  # type: ignore[no-any-return]
+            return regulariser  # type: ignore[no-any-return]
+        return _share(self.primary, share) * self.primary(logits, labels) + regulariser  # type: ignore[no-any-return]
 
     def _check_schedule(self, target: str, schedule: Schedule, part: LossPart) -> None:
         """Raise `InputError` unless the target accepts every value of the schedule."""
@@ -118,6 +121,10 @@ class TrainingObjective(nn.Module):
             for option in _numeric_options(loss)
         ]
         return ", ".join([*(["beta"] if self.secondary is not None else []), *targets]) or "none"
+
+
+def _share(loss: Loss, share: float) -> float:
+    return 1.0 if isinstance(loss, BatchLoss) and loss.gather else share
 
 
 def _make_loss(field: str, name: str, options: dict[str, object]) -> Loss:

@@ -123,13 +123,10 @@ def begin(
 
     Raises
     ------
-    InputError: an unknown model or loss, invalid options, weights that do not fit, or a loss that
-        several processes cannot share.
+    InputError: an unknown model or loss, invalid options, or weights that do not fit.
     """
-    objective = TrainingObjective(recipe.loss, samples=len(splits.train))
-    if objective.has_history and fabric.world_size > 1:
-        found = f"{recipe.loss.secondary} in {fabric.world_size} processes"
-        raise InputError("loss.secondary", found=found, accepted="one process: it has a history")
+    several = fabric.world_size > 1
+    objective = TrainingObjective(recipe.loss, samples=len(splits.train), gather=several)
     torch.manual_seed(seed_of(recipe.seed, _WEIGHTS))
     model = _build(recipe, splits)
     _check_inputs(recipe, splits, model)

@@ -72,8 +72,6 @@ def test_epochs_are_passed_to_losses() -> None:
 def test_crl_gets_indices_and_its_history_is_state() -> None:
     """The history has one entry for each sample; a larger index is an error."""
     composed = compose(samples=40, secondary="crl")
-    assert composed.has_history
-    assert not compose(secondary="sb_ece").has_history
     composed(_Z, _Y, torch.arange(40))
     right = (_Z.argmax(1) == _Y).int()
     assert torch.equal(composed.state_dict()["secondary.history"], right)

@@ -1,0 +1,54 @@
+"""The rows of a batch that several processes share."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, distributed
+
+__all__ = ["gather_rows"]
+
+
+def gather_rows(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """Return the rows of all processes, in the order of their ranks; without a group, the same.
+
+    Every process of the default group must call this, each with tensors of one length, (n, ...);
+    lengths may differ between processes, and a process may have no rows. Exchanging the lengths
+    synchronises the device.
+
+    A gradient is that of the sum over processes of a loss that each of them computes from all rows.
+    `DistributedDataParallel` divides by their number, so parameters get the gradient that one
+    process gets from all rows.
+    """
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return tensors
+    size = torch.tensor([len(tensors[0])], device=tensors[0].device)
+    sizes = [torch.empty_like(size) for _ in range(distributed.get_world_size())]
+    distributed.all_gather(sizes, size)
+    lengths = [int(length) for length in sizes]
+    return tuple(_gather(tensor, lengths) for tensor in tensors)
+
+
+def _gather(tensor: Tensor, lengths: list[int]) -> Tensor:
+    result: Tensor = _Gather.apply(tensor, lengths)  # type: ignore[no-untyped-call]
+    return result
+
+
+class _Gather(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, lengths: list[int]) -> Tensor:  # type: ignore[override]
+        ctx.lengths = lengths
+        # Parts of an all-gather have one size, and are contiguous.
+        padded = rows.new_zeros((max(lengths), *rows.shape[1:]))
+        padded[: len(rows)] = rows
+        parts = [torch.empty_like(padded) for _ in lengths]
+        distributed.all_gather(parts, padded)
+        return torch.cat([part[:length] for part, length in zip(parts, lengths, strict=True)])
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+        rank = distributed.get_rank()
+        own = gradient.split(ctx.lengths)[rank]
+        # Every process has the same gradient of all rows: the sum is a multiple.
+        return own * len(ctx.lengths), None
