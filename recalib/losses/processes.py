@@ -37,7 +37,7 @@ def _gather(tensor: Tensor, lengths: list[int]) -> Tensor:
 
 class _Gather(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, rows: Tensor, lengths: list[int]) -> Tensor:  # type: ignore[override]
+    def forward(ctx: Any, rows: Tensor, lengths: list[int]) -> Tensor:
         ctx.lengths = lengths
         # Parts of an all-gather have one size, and are contiguous.
         padded = rows.new_zeros((max(lengths), *rows.shape[1:]))
@@ -47,8 +47,8 @@ class _Gather(torch.autograd.Function):
         return torch.cat([part[:length] for part, length in zip(parts, lengths, strict=True)])
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         rank = distributed.get_rank()
-        own = gradient.split(ctx.lengths)[rank]
+        own = torch.split(gradient, ctx.lengths)[rank]
         # Every process has the same gradient of all rows: the sum is a multiple.
         return own * len(ctx.lengths), None

@@ -220,7 +220,7 @@ MUTATIONS = [
         "recalib/losses/focal.py",
         "tests/losses/test_gradients.py",
         ("a ** (1 - a / b)", "a ** (1 + a / b)"),
-        ("ends, right=True)", "ends, right=False)"),
+        ("torch.where(p < end,", "torch.where(p <= end,"),
         ("self._progress + 1e-9 >= end", "self._progress + 1e-9 < end"),
     ),
     *_file(
@@ -237,7 +237,7 @@ MUTATIONS = [
     *_file(
         "recalib/losses/label_smoothing.py",
         "tests/losses/test_gradients.py",
-        ("(logits.shape[1] - 1)", "logits.shape[1]"),
+        ("(~masked).sum(dim=1) - 1", "(~masked).sum(dim=1)"),
     ),
     *_file(
         "recalib/losses/mmce.py",
@@ -253,7 +253,7 @@ MUTATIONS = [
         "recalib/losses/avuc.py",
         "tests/losses/test_gradients.py",
         ("certain = h <= kappa", "certain = h >= kappa"),
-        ("(1 - t) * (1 - h.tanh())", "t * (1 - h.tanh())"),
+        ("functional.logsigmoid(-log_odds)", "functional.logsigmoid(log_odds / 2)"),
     ),
     *_file(
         "recalib/losses/crl.py",
@@ -290,6 +290,12 @@ MUTATIONS = [
         "recalib/losses/base.py",
         "tests/losses/test_losses.py",
         ("(labels < classes)", "(labels <= classes)"),
+    ),
+    *_file(
+        "recalib/losses/base.py",
+        "tests/losses/test_batches.py",
+        ("losses.sum() / torch.where(total > 0, total, 1.0)", "losses.mean()"),
+        ("log_p.exp() * torch.where(is_masked(log_p), 0.0, log_p)", "log_p.exp() * log_p"),
     ),
     *_file(
         "recalib/drift/psi.py",
