@@ -20,7 +20,7 @@ if TYPE_CHECKING:
         reliability_diagram,
         risk_coverage,
     )
-    from recalib.api.comparison import compare
+    from recalib.api.comparison import compare, report
     from recalib.api.monitoring import monitor
     from recalib.calibrator import Calibrator
     from recalib.fitting.fit import fit
@@ -40,6 +40,7 @@ __all__ = [
     "load",
     "monitor",
     "reliability_diagram",
+    "report",
     "risk_coverage",
 ]
 
@@ -57,6 +58,7 @@ _MODULES = {
     "load": "recalib.api",
     "monitor": "recalib.api.monitoring",
     "reliability_diagram": "recalib.api",
+    "report": "recalib.api.comparison",
     "risk_coverage": "recalib.api",
 }
 

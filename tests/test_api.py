@@ -52,6 +52,37 @@ def test_compare_without_test_rows_has_no_metrics() -> None:
     assert f"{entry.held_out.nll.value:.4f}" in result._repr_html_()
 
 
+def test_report_is_a_page(tmp_path: Path) -> None:
+    """Names of classes and the titles of arrays are text, also in the frame of a notebook."""
+    frame = pd.DataFrame(LOGITS, columns=NAMES)
+    texts = NAMES[LABELS]
+    page = recalib.report(
+        frame[:600],
+        texts[:600],
+        frame[600:],
+        texts[600:],
+        maps=["temperature"],
+        shift={"noise": (LOGITS[:300] / 2, texts[:300])},
+        title="<i>title</i>",
+    )
+    assert "recalib.fit(logits, labels, &#34;temperature&#34;" in page.html
+    assert "&lt;b&gt;owl&lt;/b&gt;" in page.html
+    assert "<b>owl</b>" not in page.html
+    assert "<i>title" not in page.html
+    assert [row.name for row in page.shift] == ["test", "noise"]
+    probabilities = page.comparison.recommended.predict(LOGITS[600:])
+    expected = recalib.evaluate(LABELS[600:], probabilities)
+    assert page.after["ece"].value == pytest.approx(expected["ece"])
+    assert len(repr(page)) < 300
+    frame_of_notebook = page._repr_html_()
+    assert frame_of_notebook.startswith("<iframe srcdoc=")
+    assert frame_of_notebook.count("<") == 2
+    page.save(tmp_path / "page.html")
+    assert (tmp_path / "page.html").read_text() == page.html
+    with pytest.raises(InputError, match=r"ends in \.html"):
+        page.save(tmp_path / "page.pdf")
+
+
 @pytest.mark.parametrize(
     ("arguments", "options", "field"),
     [

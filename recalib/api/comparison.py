@@ -1,10 +1,12 @@
-"""The public function `compare`: arrays in, a comparison of maps out."""
+"""The public functions `compare` and `report`: arrays in, a comparison of maps or a page out."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Literal
+import hashlib
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Literal
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from recalib.errors import InputError
@@ -14,7 +16,10 @@ from recalib.fitting.comparison import compare as _compare
 from recalib.fitting.fit import check_data
 from recalib.inputs import class_indices, column_names, score_matrix
 
-__all__ = ["compare", "labelled_data"]
+if TYPE_CHECKING:
+    from recalib.reporting.html_report import Report, Source
+
+__all__ = ["compare", "report"]
 
 Kind = Literal["logits", "probabilities"]
 
@@ -60,38 +65,103 @@ def compare(
     >>> comparison.recommended.predict(new_logits)  # doctest: +SKIP
     """
     pairs, _ = compatible_pairs(maps, objectives)
-    validation, class_labels = labelled_data(logits, labels, input, class_labels)
+    validation, class_labels = _labelled_data(logits, labels, input, class_labels)
     test = None
     if (test_logits is None) != (test_labels is None):
         accepted = "both test_logits and test_labels, or neither"
         raise InputError("test_logits, test_labels", found="one of the two", accepted=accepted)
     if test_logits is not None and test_labels is not None:
-        test, _ = labelled_data(
-            test_logits, test_labels, input, class_labels, validation.logits.shape[1]
-        )
+        test = _test_data("test_logits", test_logits, test_labels, input, class_labels, validation)
     options = {"input": input, "preserve_accuracy": preserve_accuracy, "level": level}
     return _compare(validation, test, pairs, **options)  # type: ignore[arg-type]
 
 
-def labelled_data(
-    scores: Any,
+def report(
+    logits: Any,
     labels: ArrayLike,
-    input: Kind,
-    class_labels: tuple[str, ...] | None,
-    classes: int | None = None,
-) -> tuple[LabelledData, tuple[str, ...] | None]:
-    """Return checked rows, and the names of the classes if they are known.
+    test_logits: Any,
+    test_labels: ArrayLike,
+    *,
+    maps: Iterable[str] | None = None,
+    objectives: Iterable[str] = ("nll",),
+    input: Kind = "logits",
+    class_labels: tuple[str, ...] | None = None,
+    preserve_accuracy: bool = True,
+    shift: Mapping[str, tuple[Any, ArrayLike]] | None = None,
+    title: str = "Calibration report",
+) -> Report:
+    """Return an HTML page with a recommendation, as `recalib report`. Needs `recalib[pictures]`.
+
+    A notebook shows the page, and `save(path)` writes it. It loads nothing from the network.
 
     Parameters
     ----------
-    classes: the required K, by default any.
+    logits, labels, test_logits, test_labels, maps, objectives, input, class_labels,
+    preserve_accuracy: as in `compare`; the test rows are required.
+    shift: scores and labels of shifted test sets by name, in order of increasing distance.
+    title: the title of the page.
+
+    Raises
+    ------
+    InputError: as `compare`.
+
+    Examples
+    --------
+    >>> page = recalib.report(logits, labels, test_logits, test_labels)  # doctest: +SKIP
+    >>> page.save("report.html")  # doctest: +SKIP
     """
-    matrix = score_matrix(scores, input, input)
-    width = matrix.shape[1] if matrix.ndim == 2 else 0
-    if classes is not None and matrix.ndim == 2 and width != classes:
+    from recalib.reporting.html_report import create_report
+
+    pairs, _ = compatible_pairs(maps, objectives)
+    validation, names = _labelled_data(logits, labels, input, class_labels)
+    test = _test_data("test_logits", test_logits, test_labels, input, names, validation)
+    shifted = {
+        name: _source(name, _test_data(f"shift {name}", *rows, input, names, validation))
+        for name, rows in (shift or {}).items()
+    }
+    return create_report(
+        _source("array", validation),
+        _source("array", test),
+        pairs,
+        input=input,
+        preserve_accuracy=preserve_accuracy,
+        class_names=names,
+        shifted=shifted,
+        title=title,
+    )
+
+
+def _source(name: str, data: LabelledData) -> Source:
+    from recalib.reporting.html_report import Source
+
+    digest = hashlib.sha256(np.ascontiguousarray(data.logits).data)
+    digest.update(np.ascontiguousarray(data.labels).data)
+    return Source(name, digest.hexdigest(), data, is_file=False)
+
+
+def _test_data(
+    field: str,
+    scores: Any,
+    labels: ArrayLike,
+    input: Kind,
+    names: tuple[str, ...] | None,
+    validation: LabelledData,
+) -> LabelledData:
+    """Return checked rows in the classes of the rows for fits."""
+    matrix, classes = score_matrix(scores, input, input), validation.logits.shape[1]
+    if matrix.ndim == 2 and matrix.shape[1] != classes:
         accepted = f"{classes}, as in the rows for fits"
-        raise InputError("test_logits", found=f"{width} classes", accepted=accepted)
-    indices, names = class_indices(labels, width, class_labels, column_names(scores))
-    # `check_data` refuses what it cannot use; what files hold is the scores as they are.
+        raise InputError(field, found=f"{matrix.shape[1]} classes", accepted=accepted)
+    return _labelled_data(scores, labels, input, names)[0]
+
+
+def _labelled_data(
+    scores: Any, labels: ArrayLike, input: Kind, class_labels: tuple[str, ...] | None
+) -> tuple[LabelledData, tuple[str, ...] | None]:
+    """Return checked rows, and the names of the classes if they are known."""
+    matrix = score_matrix(scores, input, input)
+    classes = matrix.shape[1] if matrix.ndim == 2 else 0
+    indices, names = class_indices(labels, classes, class_labels, column_names(scores))
+    # `compare` takes scores as they are in files, not the logits of probabilities.
     _, checked = check_data(matrix, indices, input)
     return LabelledData(matrix, checked), names

@@ -56,7 +56,7 @@ def report(
     runs no code and loads nothing from the network.
     """
     from recalib import files
-    from recalib.reporting.html_report import Source, write_report
+    from recalib.reporting.html_report import Source, create_report
 
     if output.suffix != ".html":
         raise InputError("output", found=str(output), accepted="a name that ends in .html")
@@ -70,8 +70,7 @@ def report(
         for name, path in shifted_paths.items():
             rows = read_labelled(f"shift {name}", path, input, validation_rows)
             shifted_sources[name] = Source(path.name, files.digest(path), rows)
-        result = write_report(
-            output,
+        result = create_report(
             Source(validation.name, files.digest(validation), validation_rows),
             Source(test.name, files.digest(test), test_rows),
             pairs,
@@ -81,6 +80,7 @@ def report(
             title=title,
             progress=update,
         )
+        result.save(output)
     choice = result.comparison.choice
     if json_output:
         print_json(

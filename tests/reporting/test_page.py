@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from recalib.files import LabelledData
-from recalib.reporting.html_report import Source, write_report
+from recalib.reporting.html_report import Source, create_report
 from tests.fitting.conftest import draw
 
 _HOSTILE = "</script><script>document.title='owned'</script>&amp;\"'"
@@ -29,7 +29,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
         logits, labels = draw(400, 5, 2.5, seed=seed)
         files.append(Source(name, name, LabelledData(logits.astype(np.float32), labels)))
     pairs = [(name, "nll") for name in ("identity", "temperature", "vector")]
-    write_report(path, *files, pairs, title=_HOSTILE)
+    create_report(*files, pairs, title=_HOSTILE).save(path)
     return path
 
 

@@ -20,7 +20,7 @@ from recalib.errors import InputError, UnavailableError
 from recalib.files import LabelledData, digest, write_atomically
 from recalib.fitting.fit import fit, resolve_fit
 from recalib.recipe import Calibrate, Recipe
-from recalib.reporting.html_report import Source, write_report
+from recalib.reporting.html_report import Source, create_report
 from recalib.reporting.plots import save, training_curves
 from training.data import DataSpec, Split, Splits, load
 from training.data.base import Files
@@ -165,7 +165,8 @@ def _calibrate(
 def _report(recipe: Recipe, validation: Source, test: Source, path: Path) -> list[str]:
     """Write the report; return its warnings, or the reason why there is no report."""
     try:
-        report = write_report(path, validation, test, _COMPARED, title=recipe.name)
+        report = create_report(validation, test, _COMPARED, title=recipe.name)
+        report.save(path)
     except InputError as error:
         # A run with too few rows for a report still succeeds.
         return [f"no report: {error}"]

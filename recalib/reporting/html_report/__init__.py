@@ -1,5 +1,5 @@
 """An HTML report of a classifier's calibration, with recommendations."""
 
-from recalib.reporting.html_report.page import Source, write_report
+from recalib.reporting.html_report.page import Report, Source, create_report
 
-__all__ = ["Source", "write_report"]
+__all__ = ["Report", "Source", "create_report"]

@@ -1,11 +1,13 @@
-"""Write a self-contained report from two files of logits and labels."""
+"""Create a self-contained report from two files of logits and labels."""
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from html import escape
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
@@ -14,6 +16,7 @@ import jinja2
 import numpy as np
 
 from recalib.arrays import log_probabilities
+from recalib.errors import InputError
 from recalib.files import LabelledData, write_atomically
 from recalib.fitting.comparison import Comparison, compare
 from recalib.metrics import METRICS, Estimate, Predictions
@@ -32,7 +35,7 @@ from recalib.reporting.html_report.shift import UnderShift, about_shift, measure
 from recalib.reporting.plots.style import DARK_COLOURS, GAP, series_colours
 from recalib.terminal import is_percentage
 
-__all__ = ["Report", "Source", "write_report"]
+__all__ = ["Report", "Source", "create_report"]
 
 _LEVEL = 0.95
 #: Metrics in the table of maps; the first table of the page has all metrics.
@@ -46,16 +49,17 @@ _UNSHIFTED = "test"
 
 @dataclass(frozen=True)
 class Source:
-    """An input file."""
+    """Input from a file, or from arrays."""
 
     name: str
     digest: str
     data: LabelledData
+    is_file: bool = True
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Report:
-    """The main results of the page, as values."""
+    """A page and its main results as values; a notebook shows the page."""
 
     comparison: Comparison
     warnings: list[str]
@@ -67,10 +71,30 @@ class Report:
     verdict: str
     #: The test set, then the shifted test sets; empty without shifted test sets.
     shift: list[UnderShift]
+    #: The page, which loads nothing from the network.
+    html: str
+
+    def __repr__(self) -> str:
+        return f"<Report: {self.verdict or self.comparison.choice.reason}>"
+
+    def _repr_html_(self) -> str:
+        # A frame keeps the styles of the page and of the notebook apart.
+        page = escape(self.html)
+        return f'<iframe srcdoc="{page}" style="width: 100%; height: 40em; border: 0"></iframe>'
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the page atomically.
+
+        Raises
+        ------
+        InputError: the file name does not end in .html, or the file cannot be written.
+        """
+        if Path(path).suffix != ".html":
+            raise InputError("path", found=str(path), accepted="a name that ends in .html")
+        write_atomically(Path(path), self.html.encode())
 
 
-def write_report(
-    path: Path,
+def create_report(
     validation: Source,
     test: Source,
     pairs: Sequence[tuple[str, str]],
@@ -82,11 +106,10 @@ def write_report(
     title: str = "Calibration report",
     progress: Callable[[str], None] = lambda text: None,
 ) -> Report:
-    """Fit, compare, measure, draw, and write the page atomically.
+    """Fit, compare, measure and draw; the result has the page.
 
     Parameters
     ----------
-    path: the .html file.
     validation: the data for fitting.
     test: the data for measuring.
     pairs: the maps and objectives to compare.
@@ -100,7 +123,7 @@ def write_report(
 
     Raises
     ------
-    InputError: rows are not valid, or the file cannot be written.
+    InputError: rows are not valid.
     """
     comparison = compare(
         validation.data,
@@ -169,7 +192,7 @@ def write_report(
         cost=cost,
         choice=comparison.choice,
         recommended=comparison.recommended.card,
-        command=_command(comparison, validation.name, input),
+        command=_command(comparison, validation, input),
         warnings=warnings,
         left_out=comparison.left_out,
         metrics=_metric_rows(metrics_before, metrics_after, changes),
@@ -184,8 +207,9 @@ def write_report(
         dark_colours=DARK_COLOURS,
         words=VERDICT_WORDS,
     )  # fmt: skip
-    write_atomically(path, page.encode())
-    return Report(comparison, warnings, metrics_before, metrics_after, changes, verdict, shift)
+    return Report(
+        comparison, warnings, metrics_before, metrics_after, changes, verdict, shift, page
+    )
 
 
 def _environment() -> jinja2.Environment:
@@ -227,9 +251,11 @@ def _statement(before: Predictions, after: Predictions) -> dict[str, Any]:
     }
 
 
-def _command(comparison: Comparison, validation: str, input: str) -> str:
+def _command(comparison: Comparison, validation: Source, input: str) -> str:
     card = comparison.recommended.card
-    parts = ["recalib", "fit", validation, "--map", card.map, "--objective", card.objective]
+    if not validation.is_file:
+        return f'recalib.fit({input}, labels, "{card.map}", "{card.objective}", input="{input}")'
+    parts = ["recalib", "fit", validation.name, "--map", card.map, "--objective", card.objective]
     if input != "logits":
         parts += ["--input", input]
     return shlex.join([*parts, "-o", f"{card.map}.calib"])
