@@ -6,7 +6,7 @@ import hashlib
 import os
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -28,8 +28,10 @@ from recalib.decoding import decoder_of
 from recalib.errors import CorruptError, InputError, RecalibWarning
 from recalib.files import write_atomically
 from recalib.html_table import html_table
-from recalib.inputs import class_indices, like, score_matrix
+from recalib.inputs import as_array, class_indices, like, score_matrix
+from recalib.label_arrays import check_label_scores, label_log_odds
 from recalib.maps import MAPS, Map, Parameters
+from recalib.maps.labels import LABEL_MAPS
 from recalib.ops import NumpyOps
 from recalib.options import configure
 from recalib.ort_sessions import shared_session
@@ -80,10 +82,16 @@ class Calibrator:
         self._is_copy = False
         self.parameters = {name: np.asarray(v, np.float64) for name, v in parameters.items()}
         try:
-            self.map: Map = configure(MAPS, card.map, card.options, field="map")
+            maps: Mapping[str, type[Map]] = LABEL_MAPS if self.is_multilabel else MAPS
+            self.map: Map = configure(maps, card.map, card.options, field="map")
         except InputError as error:
             raise CorruptError(f"the card does not describe a map: {error}") from None
         self.map.check(card.classes, self.parameters)
+
+    @property
+    def is_multilabel(self) -> bool:
+        """Whether rows have any number of labels, each with its own probability."""
+        return self.card.task == "multilabel"
 
     def __repr__(self) -> str:
         return f"<Calibrator {self.card.map} of {self.card.classes} classes>"
@@ -142,10 +150,12 @@ class Calibrator:
         >>> calibrator.predict(new_probabilities)  # doctest: +SKIP
         """
         kind = input or self.card.input
-        logits = self.to_logits(score_matrix(values, kind, kind), kind)
-        if input is None and self.card.input == "logits" and resemble_probabilities(logits):
+        convert = as_array if self.is_multilabel else partial(score_matrix, input=kind)
+        logits = self.to_logits(convert(values, field=kind), kind)
+        resemblance = self._resemblance(logits) if input is None and kind == "logits" else ""
+        if resemblance:
             message = (
-                "values: every row is non-negative and sums to 1, but the calibrator takes logits; "
+                f"values: {resemblance}, but the calibrator takes logits; "
                 'if these are probabilities, write input="probabilities", otherwise input="logits"'
             )
             warnings.warn(message, RecalibWarning, stacklevel=2)
@@ -184,6 +194,12 @@ class Calibrator:
         """
         from recalib.metrics.evaluate import evaluate
 
+        if self.is_multilabel:
+            raise InputError(
+                "labels",
+                found="a multilabel calibrator",
+                accepted='recalib.evaluate(labels, calibrator.predict(values), task="multilabel")',
+            )
         probabilities = np.asarray(self.predict(values, input=input))
         indices, _ = class_indices(labels, self.card.classes, self.card.labels)
         return evaluate(
@@ -252,11 +268,15 @@ class Calibrator:
     def accepts(self, input: str) -> bool:
         """Return whether values may be `input`: that of the fit, or either if equivalent."""
         # Logits and their log-probabilities are equivalent for a shift-invariant map.
-        return input == self.card.input or self.map.shift_invariant
+        # Log-odds of labels and their probabilities always are.
+        return input == self.card.input or self.map.shift_invariant or self.is_multilabel
 
     def to_logits(self, values: ArrayLike, input: _Input) -> Floats:
         """Return checked logits from `values`, which are of the kind `input`."""
         self._check_input(input)
+        if self.is_multilabel:
+            scores = check_label_scores(values, input=input, classes=self.card.classes)
+            return scores if input == "logits" else label_log_odds(scores)
         if input == "logits":
             return check_logits(values, classes=self.card.classes)
         return log_probabilities(check_probabilities(values, classes=self.card.classes))
@@ -294,6 +314,9 @@ class Calibrator:
 
         kind = input or self.card.input
         self._check_input(kind)
+        if self.is_multilabel and kind == "probabilities":
+            found = "probabilities of a multilabel calibrator"
+            raise InputError("input", found=found, accepted="logits: the log-odds of each label")
         return CalibratorModule(self.map, self.card.classes, self.parameters, input=kind)
 
     @property
@@ -381,6 +404,14 @@ class Calibrator:
             raise InputError(
                 "calibrator", found=f"{path} ({error.strerror})", accepted="a .calib file"
             ) from None
+
+    def _resemblance(self, logits: Floats) -> str:
+        """Return why logits look like probabilities, or "" if they do not."""
+        if self.is_multilabel:
+            alike = logits.min() >= 0 and logits.max() <= 1 and (logits % 1).any()
+            return "all are between 0 and 1" if alike else ""
+        alike = resemble_probabilities(logits)
+        return "every row is non-negative and sums to 1" if alike else ""
 
     def _check_input(self, input: str) -> None:
         if input not in ("logits", "probabilities"):

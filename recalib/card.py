@@ -161,6 +161,8 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     """All data of a calibrator except its parameters."""
 
     format: int = FORMAT
+    #: `multilabel`: each label has its own probability, and rows need no sum of 1.
+    task: Literal["multiclass", "multilabel"] = "multiclass"
     map: str
     objective: str
     #: All options of the map, defaults included.

@@ -5,18 +5,21 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+import scipy
 from numpy.typing import ArrayLike
 
 from recalib.arrays import check_labels, check_logits, check_probabilities
 from recalib.calibrator import Calibrator
 from recalib.errors import InputError
-from recalib.inputs import class_indices, column_names, score_matrix
-from recalib.metrics import Predictions
+from recalib.inputs import as_array, class_indices, column_names, score_matrix
+from recalib.label_arrays import check_label_matrix, check_label_scores, label_log_odds
+from recalib.metrics import Estimate, Predictions
 from recalib.metrics.evaluate import evaluate as _evaluate
 from recalib.metrics.evaluation import Evaluation
+from recalib.metrics.multilabel import evaluate_labels
 
 if TYPE_CHECKING:
     from recalib.reporting.plots import Picture
@@ -43,10 +46,14 @@ def evaluate(
     intervals: bool = False,
     floors: bool | None = None,
     level: float = 0.95,
+    task: Literal["multiclass", "multilabel"] = "multiclass",
 ) -> Evaluation[Any]:
     """Return metrics of predictions by name: numbers, or with `intervals` an `Estimate` each.
 
     The result is a dictionary that a notebook and `print` show as a table.
+
+    With `task="multilabel"` the metrics are means over labels, without intervals. The result has an
+    attribute `labels`: the evaluation of each label by its name or number.
 
     Parameters
     ----------
@@ -62,6 +69,8 @@ def evaluate(
     floors: whether to return an `Estimate` with `floor` and `floor_high`: the metric of a perfectly
         calibrated classifier. By default as `intervals`.
     level: confidence of the intervals.
+    task: `multilabel` for independent labels: `labels` are zeros and ones (N, K), `logits` log-odds
+        or `probabilities` (N, K), `metrics` names in `recalib.metrics.multilabel.LABEL_METRICS`.
 
     Raises
     ------
@@ -77,6 +86,14 @@ def evaluate(
     True
     """
     kind, scores = _one_of(logits, probabilities)
+    interval_level = level if intervals or floors else None
+    if task == "multilabel":
+        return _evaluate_labels(
+            labels, scores, kind, class_labels, intervals, floors,
+            sample_weight=sample_weight, metrics=metrics, bins=bins, level=interval_level,
+        )  # fmt: skip
+    if task != "multiclass":
+        raise InputError("task", found=repr(task), accepted="multiclass or multilabel")
     matrix = score_matrix(scores, kind, kind)
     indices = _indices(labels, matrix, class_labels, scores)
     estimates = _evaluate(
@@ -86,14 +103,49 @@ def evaluate(
         sample_weight=sample_weight,
         metrics=metrics,
         bins=bins,
-        level=level if intervals or floors else None,
+        level=interval_level,
     )
-    if intervals or floors:
-        omitted: dict[str, Any] = {} if intervals else {"low": None, "high": None}
-        if floors is False:
-            omitted |= {"floor": None, "floor_high": None}
-        return Evaluation({name: replace(value, **omitted) for name, value in estimates.items()})
-    return Evaluation({name: estimate.value for name, estimate in estimates.items()})
+    return _evaluation(estimates, intervals, floors)
+
+
+def _evaluate_labels(
+    labels: ArrayLike,
+    scores: Any,
+    kind: str,
+    names: tuple[str, ...] | None,
+    intervals: bool,
+    floors: bool | None,
+    **options: Any,
+) -> Evaluation[Any]:
+    matrix = check_label_scores(as_array(scores, kind), input=kind)
+    y = check_label_matrix(as_array(labels, "labels"), shape=matrix.shape)
+    known = names or column_names(scores) or tuple(str(k) for k in range(matrix.shape[1]))
+    if len(known) != matrix.shape[1]:
+        accepted = f"{matrix.shape[1]}, one for each label"
+        raise InputError("class_labels", found=f"{len(known)} names", accepted=accepted)
+    if kind == "logits":
+        odds, p = matrix, scipy.special.expit(matrix.astype(np.float64))
+    else:
+        odds, p = label_log_odds(matrix), matrix
+    result = evaluate_labels(y, odds, p, **options)
+    evaluation = _evaluation(result.average, intervals, floors)
+    evaluation.labels = {
+        name: _evaluation(estimates, intervals, floors)
+        for name, estimates in zip(known, result.labels, strict=True)
+    }
+    return evaluation
+
+
+def _evaluation(
+    estimates: Mapping[str, Estimate], intervals: bool, floors: bool | None
+) -> Evaluation[Any]:
+    """Return numbers, or estimates with what was asked for."""
+    if not (intervals or floors):
+        return Evaluation({name: estimate.value for name, estimate in estimates.items()})
+    omitted: dict[str, Any] = {} if intervals else {"low": None, "high": None}
+    if floors is False:
+        omitted |= {"floor": None, "floor_high": None}
+    return Evaluation({name: replace(value, **omitted) for name, value in estimates.items()})
 
 
 def load(path: str | os.PathLike[str]) -> Calibrator:

@@ -29,14 +29,19 @@ def apply(
     """
     from recalib import files
     from recalib.api import load
+    from recalib.files.multilabel import read_multilabel
 
     if output.suffix != ".npz":
         raise InputError("output", found=str(output), accepted="a name that ends in .npz")
     check_output_path("output", output, calibrator, data)
     fitted = load(calibrator)
     with progress("apply", quiet=json_output):
-        rows = files.read(data, input=input or fitted.card.input, labels="optional")
-        probabilities = fitted.predict(rows.logits, input=input)
+        kind = input or fitted.card.input
+        if fitted.is_multilabel:
+            scores = read_multilabel(data, input=kind, required=False).scores
+        else:
+            scores = files.read(data, input=kind, labels="optional").logits
+        probabilities = fitted.predict(scores, input=input)
         files.write_npz(output, probabilities=probabilities)
     n, k = probabilities.shape
     if json_output:

@@ -22,6 +22,7 @@ __all__ = [
     "OutputFile",
     "PreserveAccuracy",
     "ServerUrl",
+    "Task",
     "TestFile",
     "WeightsFile",
     "check_output_path",
@@ -40,6 +41,13 @@ LogitsFile = Annotated[
 ]
 TestFile = Annotated[
     Path, typer.Argument(help="Logits with labels that no fit uses.", show_default=False)
+]
+Task = Annotated[
+    Literal["multiclass", "multilabel"],
+    typer.Option(
+        help="multilabel: rows have any number of labels; labels are zeros and ones (N, K), in "
+        ".npz or .parquet."
+    ),
 ]
 CalibratorFile = Annotated[Path, typer.Argument(help="A parameter file.", show_default=False)]
 OutputFile = Annotated[

@@ -12,6 +12,7 @@ from recalib.cli.arguments import (
     CalibratorInput,
     JsonOutput,
     LabelledFile,
+    Task,
     WeightsFile,
     check_output_path,
     read_weights,
@@ -21,6 +22,8 @@ from recalib.terminal import metrics_table, print_json, progress, say
 
 if TYPE_CHECKING:
     from altair.typing import ChartType
+
+    from recalib.calibrator import Calibrator
 
 __all__ = ["evaluate"]
 
@@ -42,6 +45,7 @@ def evaluate(
     picture: Annotated[
         Picture | None, typer.Option(help="What --diagram draws; reliability by default.")
     ] = None,
+    task: Task = "multiclass",
     weights: WeightsFile = None,
     input: CalibratorInput = None,
     json_output: JsonOutput = False,
@@ -52,6 +56,14 @@ def evaluate(
     from recalib.arrays import check_weights
     from recalib.metrics.evaluate import evaluate as compute_metrics
 
+    fitted = load(calibrator) if calibrator is not None else None
+    if fitted is not None and fitted.is_multilabel != (task == "multilabel"):
+        raise InputError("task", found=task, accepted=f"{fitted.card.task}, as the calibrator's")
+    if task == "multilabel":
+        if diagram is not None:
+            raise InputError("diagram", found="multilabel data", accepted="rows of one class each")
+        _evaluate_labels(data, fitted, weights, bins, intervals, input, json_output)
+        return
     if diagram is not None and weights is not None:
         raise InputError("weights", found="--diagram too", accepted="one of the two")
     if picture is not None and diagram is None:
@@ -63,7 +75,6 @@ def evaluate(
         check_output_path("diagram", diagram, data)
         if picture != "risk":  # the risk-coverage curve has no bins
             check_bins(bins)
-    fitted = load(calibrator) if calibrator is not None else None
     with progress("evaluate", quiet=json_output):
         kind = input or (fitted.card.input if fitted is not None else "logits")
         rows = files.read(data, input=kind)
@@ -84,6 +95,51 @@ def evaluate(
     say(metrics_table({"value": estimates}, f"{data.name}: {len(rows.logits)} rows"))
     if diagram is not None:
         say(f"saved {diagram}")
+
+
+def _evaluate_labels(
+    data: Path,
+    fitted: Calibrator | None,
+    weights: Path | None,
+    bins: int,
+    intervals: bool,
+    input: Literal["logits", "probabilities"] | None,
+    json_output: bool,
+) -> None:
+    """Print the metrics of multilabel data: means over labels, and in JSON also of each label."""
+    from recalib.api import evaluate as evaluate_arrays
+    from recalib.files.multilabel import read_multilabel
+
+    with progress("evaluate", quiet=json_output):
+        kind = input or (fitted.card.input if fitted is not None else "logits")
+        rows = read_multilabel(data, input=kind)
+        values: dict[str, Any] = {kind: rows.scores}
+        if fitted is not None:
+            values = {"probabilities": fitted.predict(rows.scores, input=input)}
+        labels: Any = rows.labels
+        names = fitted.card.labels if fitted is not None else None
+        result = evaluate_arrays(
+            labels,
+            **values,
+            task="multilabel",
+            sample_weight=read_weights(weights),
+            bins=bins,
+            class_labels=names,
+            intervals=True,
+        )
+    if json_output:
+        print_json(
+            {
+                "average": {name: item.value for name, item in result.items()},
+                "labels": {
+                    label: {name: _to_json(item, intervals) for name, item in estimates.items()}
+                    for label, estimates in result.labels.items()
+                },
+            }
+        )
+        return
+    heading = f"{data.name}: {len(rows.scores)} rows, means over {len(result.labels)} labels"
+    say(metrics_table({"value": result}, heading))
 
 
 def _to_json(estimate: Any, intervals: bool) -> Any:

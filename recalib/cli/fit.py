@@ -13,6 +13,7 @@ from recalib.cli.arguments import (
     JsonOutput,
     LabelledFile,
     OutputFile,
+    Task,
     WeightsFile,
     check_output_path,
     read_weights,
@@ -42,6 +43,7 @@ def fit(
         Path | None,
         typer.Option(help="Start from this parameter file, a fit of the same map and options."),
     ] = None,
+    task: Task = "multiclass",
     input: Annotated[
         Literal["logits", "probabilities"] | None,
         typer.Option(help="Logits by default, with a warning if they look like probabilities."),
@@ -54,23 +56,27 @@ def fit(
     from recalib.card import DataSummary
     from recalib.fitting.fit import fit as fit_calibrator
     from recalib.fitting.fit import resolve_fit
+    from recalib.fitting.multilabel import configure_label_map
     from recalib.fitting.validation_error import validation_warnings
 
     check_output_path("output", output, data)
     options = _parse_options(option or [])
-    resolve_fit(map, objective, options)  # report a typo before a large file is read
+    is_multilabel = task == "multilabel"
+    resolve = configure_label_map if is_multilabel else resolve_fit
+    resolve(map, objective, options)  # report a typo before a large file is read
     start_calibrator = load(start) if start is not None else None
     sample_weights = read_weights(weights)
     with progress("fit", quiet=json_output) as update, warnings.catch_warnings():
         warnings.simplefilter("ignore", RecalibWarning)  # the card has it
         update("reading")
-        rows = files.read(data, input=input or "logits")
-        summary = DataSummary(rows=len(rows.logits), digest=files.digest(data), name=data.name)
+        scores, labels = _read(data, input or "logits", is_multilabel)
+        summary = DataSummary(rows=len(scores), digest=files.digest(data), name=data.name)
         calibrator = fit_calibrator(
-            rows.logits,
-            rows.labels,
+            scores,
+            labels,
             map,
             objective,
+            task=task,
             input=input,
             weights=sample_weights,
             start=start_calibrator,
@@ -83,7 +89,7 @@ def fit(
         )
     calibrator.save(output)
     card = calibrator.card
-    about_monitoring = validation_warnings(card, "this calibrator")
+    about_monitoring = [] if is_multilabel else validation_warnings(card, "this calibrator")
     if json_output:
         parameters = {name: value.tolist() for name, value in calibrator.parameters.items()}
         answer = {"output": str(output), "parameters": parameters, "card": card.to_dict()}
@@ -96,9 +102,24 @@ def fit(
         say(card.choice.reason)
     for name, value in calibrator.parameters.items():
         say(f"{name}: {_format_parameter(value)}")
-    size = f"{card.data.rows} rows, {card.classes} classes"
+    columns = "labels, means over labels" if is_multilabel else "classes"
+    size = f"{card.data.rows} rows, {card.classes} {columns}"
     say(metrics_table(card.metrics, f"{card.map} by {card.objective} on {size} (in sample)"))
     say(f"saved {output}")
+
+
+def _read(
+    data: Path, input: Literal["logits", "probabilities"], is_multilabel: bool
+) -> tuple[Any, Any]:
+    """Return the scores and the labels of a file."""
+    from recalib import files
+    from recalib.files.multilabel import read_multilabel
+
+    if is_multilabel:
+        several = read_multilabel(data, input=input)
+        return several.scores, several.labels
+    rows = files.read(data, input=input)
+    return rows.logits, rows.labels
 
 
 def _parse_options(pairs: list[str]) -> dict[str, Any]:

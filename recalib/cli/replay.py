@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from recalib.cli.arguments import JsonOutput, check_output_path
+from recalib.errors import InputError
 from recalib.terminal import narrow_table, print_json, progress, say, warn
 
 if TYPE_CHECKING:
@@ -123,6 +124,9 @@ def replay(
         from recalib.calibrator import Calibrator
 
         card = Calibrator.load(calibrator).card
+        if card.task != "multiclass":
+            accepted = "a calibrator of rows with one class each"
+            raise InputError("calibrator", found=f"task {card.task}", accepted=accepted)
     with progress("replay", quiet=json_output) as update:
         result = replay_log(log, options, update, card)
         if picture is not None:

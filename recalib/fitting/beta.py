@@ -17,7 +17,7 @@ from recalib.fitting.temperature_preprocessing import (
     make_solution,
 )
 
-__all__ = ["beta_curve", "fit_beta"]
+__all__ = ["beta_curve", "fit_beta", "platt_curve"]
 
 _Vector = NDArray[np.float64]
 
@@ -61,11 +61,7 @@ def fit_beta(problem: Problem) -> Solution:
 
 
 def beta_curve(groups: Groups) -> tuple[_Vector, bool]:
-    """Return (a, b, c) of one class, and whether the search converged.
-
-    The log-loss plus the penalty is strictly convex, and the bounds are a box. Newton's method on
-    the numbers that are not on an active bound, with step halving, finds the optimum.
-    """
+    """Return (a, b, c) of one class, and whether the search converged."""
     inputs = np.stack(
         [
             scipy.special.log_expit(groups.odds),
@@ -73,24 +69,41 @@ def beta_curve(groups: Groups) -> tuple[_Vector, bool]:
             np.ones_like(groups.odds),
         ]
     )
+    return _curve(inputs, groups, _CENTRE, _STRENGTH, _LOWEST)
+
+
+def platt_curve(groups: Groups) -> tuple[_Vector, bool]:
+    """Return the slope and the intercept of one label, and whether the search converged."""
+    inputs = np.stack([groups.odds, np.ones_like(groups.odds)])
+    return _curve(inputs, groups, _CENTRE[1:], _STRENGTH[1:], _LOWEST[1:])
+
+
+def _curve(
+    inputs: _Vector, groups: Groups, centre: _Vector, strength: _Vector, lowest: _Vector
+) -> tuple[_Vector, bool]:
+    """Return the weights (P,) of inputs (P, G) of a penalised logistic regression.
+
+    The log-loss plus the penalty is strictly convex, and the bounds are a box. Newton's method on
+    the numbers that are not on an active bound, with step halving, finds the optimum.
+    """
 
     def value(curve: _Vector) -> float:
         score = curve @ inputs
         loss = np.vecdot(groups.rows, np.logaddexp(0, score)) - np.vecdot(groups.hits, score)
-        return float(loss + 0.5 * _STRENGTH @ (curve - _CENTRE) ** 2)
+        return float(loss + 0.5 * strength @ (curve - centre) ** 2)
 
-    curve, at = _CENTRE, value(_CENTRE)
+    curve, at = centre, value(centre)
     for _ in range(_MAX_STEPS):
         expected = scipy.special.expit(curve @ inputs)
-        slope = inputs @ (groups.rows * expected - groups.hits) + _STRENGTH * (curve - _CENTRE)
-        bend = (inputs * (groups.rows * expected * (1 - expected))) @ inputs.T + np.diag(_STRENGTH)
-        free = (curve > _LOWEST) | (slope < 0)
-        step = np.zeros(3)
+        slope = inputs @ (groups.rows * expected - groups.hits) + strength * (curve - centre)
+        bend = (inputs * (groups.rows * expected * (1 - expected))) @ inputs.T + np.diag(strength)
+        free = (curve > lowest) | (slope < 0)
+        step = np.zeros(len(centre))
         step[free] = np.linalg.solve(bend[np.ix_(free, free)], -slope[free])
         if -slope @ step < _MIN_GAIN * (1 + abs(at)):
             return curve, True
         length = 1.0
-        while (new := value(moved := np.maximum(curve + length * step, _LOWEST))) >= at:
+        while (new := value(moved := np.maximum(curve + length * step, lowest))) >= at:
             length /= 2
             if length < _MIN_STEP:
                 # No descent: rounding error at the minimum, or failure.

@@ -30,6 +30,7 @@ from recalib.drift.reference_histogram import reference_histogram
 from recalib.errors import InputError, RecalibWarning
 from recalib.fitting.auto import AUTO, Auto, choose
 from recalib.fitting.cross_validation import Candidate
+from recalib.fitting.multilabel import fit_multilabel
 from recalib.fitting.problem import Problem, Progress
 from recalib.fitting.solvers import check_pair, solve
 from recalib.fitting.validation_error import calibration_error
@@ -62,6 +63,7 @@ def fit(
     map: str = "temperature",
     objective: str = "nll",
     *,
+    task: Literal["multiclass", "multilabel"] = "multiclass",
     input: Literal["logits", "probabilities"] | None = None,
     sample_weight: ArrayLike | None = None,
     weights: ArrayLike | None = None,
@@ -85,6 +87,9 @@ def fit(
     map: a name in `recalib.maps.MAPS`, or `auto` for selection by cross-validation, see
         `recalib.fitting.auto.Auto`. The card then has the reason in `choice`.
     objective: a name in `recalib.objectives.OBJECTIVES`.
+    task: `multilabel` if a row may have any number of labels: `logits` are then log-odds (N, K), or
+        probabilities of each label, `labels` zeros and ones (N, K), and `map` a name in
+        `recalib.maps.labels.LABEL_MAPS`, which calibrates each column by itself.
     input: the kind of values in `logits`; never guessed. By default they are logits, with a
         `RecalibWarning` if they look like probabilities; the card has it too.
     sample_weight: (N,), weights of rows: non-negative, on any scale; equal by default.
@@ -104,13 +109,33 @@ def fit(
     ------
     InputError: invalid input, or an unknown name or option.
     """
+    if sample_weight is not None and weights is not None:
+        raise InputError("weights", found="sample_weight too", accepted="one of the two")
+    if task == "multilabel":
+        if start is not None:
+            raise InputError("start", found="a fit to begin from", accepted="none for multilabel")
+        if groups is not None:
+            raise InputError("groups", found="task multilabel", accepted="only map='auto'")
+        return fit_multilabel(
+            logits,
+            labels,
+            map,
+            objective,
+            input=input,
+            sample_weight=weights if sample_weight is None else sample_weight,
+            measure=measure,
+            class_labels=class_labels,
+            data=data,
+            progress=progress,
+            options=options,
+        )
+    if task != "multiclass":
+        raise InputError("task", found=repr(task), accepted="multiclass or multilabel")
     request = resolve_fit(map, objective, options)
     if start is not None and not isinstance(request, Candidate):
         raise InputError("start", found="a fit to begin from", accepted=f"none: {AUTO} may choose")
     if groups is not None and isinstance(request, Candidate):
         raise InputError("groups", found=f"map {map}", accepted=f"map {AUTO}: others need no folds")
-    if sample_weight is not None and weights is not None:
-        raise InputError("weights", found="sample_weight too", accepted="one of the two")
     kind = input or "logits"
     scores = score_matrix(logits, kind, kind)
     classes = scores.shape[1] if scores.ndim == 2 else 0

@@ -18,7 +18,7 @@ from recalib.metrics.evaluation import Evaluation
 from recalib.metrics.mean_metrics import MeanState
 from recalib.options import unknown_name
 
-__all__ = ["StreamingEvaluation", "evaluate"]
+__all__ = ["StreamingEvaluation", "evaluate", "measure_all"]
 
 _MAX_BINS = 10_000
 
@@ -57,9 +57,27 @@ def evaluate(
     _check_level(level)
     chosen = _select(metrics, bins)
     predictions = _predictions(labels, logits, probabilities)
+    return measure_all(chosen, predictions, sample_weight, level, named=metrics is not None)
+
+
+def measure_all(
+    chosen: dict[str, Metric],
+    predictions: Predictions,
+    sample_weight: ArrayLike | None,
+    level: float | None,
+    *,
+    named: bool,
+) -> Evaluation[Estimate]:
+    """Return the metrics of predictions by name.
+
+    Parameters
+    ----------
+    sample_weight, level: as in `evaluate`.
+    named: whether a metric without a weighted form raises an error with weights, or is left out.
+    """
     if sample_weight is not None:
         weights = _weights(sample_weight, len(predictions))
-        chosen = _with_weighted_form(chosen, named=metrics is not None)
+        chosen = _with_weighted_form(chosen, named=named)
         if (weights != 1).any():
             rows = np.flatnonzero(weights > 0)
             predictions, weights = predictions.take(rows), weights[rows]

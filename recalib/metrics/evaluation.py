@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, TypeVar
 
 from recalib.html_table import html_table
 from recalib.metrics.base import Estimate
@@ -21,6 +23,9 @@ class Evaluation(dict[str, V]):
     A notebook and `print` show a table: fractions in percent, intervals, and the noise floor, which
     is the mean of the metric for a perfectly calibrated classifier.
     """
+
+    #: Of independent labels, the evaluation of each by its name; else empty.
+    labels: Mapping[str, Evaluation[Any]] = MappingProxyType({})
 
     def __repr__(self) -> str:
         metrics = list(self.items())[:_MAX_METRICS]

@@ -66,6 +66,9 @@ def append(
         raise InputError(
             "model", found="a graph that holds a calibrator already", accepted="a classifier alone"
         )
+    if calibrator.is_multilabel:
+        accepted = "one of rows with one class each; `recalib export` writes this one as a graph"
+        raise InputError("calibrator", found="a multilabel calibrator", accepted=accepted)
     fused = _of_accepted_opset(model, external)
     graph = fused.graph
     output = next(value for value in graph.output if value.name == source)

@@ -55,6 +55,8 @@ def check_parameter_file(
     except CorruptError as error:
         raise _refused(str(error)[:300]) from None
     card = calibrator.card
+    if card.task != "multiclass":
+        raise _refused(f"a {card.task} calibrator", "one of rows with one class each")
     if card.classes != classes:
         raise _refused(f"a card of {card.classes} classes", f"{classes}, as the model has")
     if card.labels is not None and labels is not None and card.labels != labels:

@@ -1,0 +1,81 @@
+"""Validate arrays of independent labels (multilabel).
+
+Shapes: N rows, K labels, at least two. A label has the log-odds z or the probability p = σ(z), and
+a row may have any number of labels. Errors are as in `recalib.arrays`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from recalib.arrays import SMALLEST_PROBABILITY, Floats, check_logits
+from recalib.errors import InputError
+
+__all__ = ["check_label_matrix", "check_label_scores", "label_log_odds"]
+
+
+def check_label_scores(
+    values: ArrayLike, *, input: str, classes: int | None = None, field: str | None = None
+) -> Floats:
+    """Return finite log-odds or probabilities (N, K) of labels; float dtypes are kept.
+
+    Parameters
+    ----------
+    input: `logits` for log-odds, or `probabilities`.
+    classes: the expected K, if known.
+    field: the name of the array in errors, by default `input`.
+
+    Raises
+    ------
+    InputError: as `check_logits`; also −inf, or a probability outside [0, 1].
+    """
+    name = field or input
+    scores = check_logits(values, classes=classes, field=name)
+    if input == "probabilities":
+        invalid, accepted = ~((scores >= 0) & (scores <= 1)), "probabilities between 0 and 1"
+    else:
+        invalid, accepted = np.isinf(scores), "finite log-odds: labels are independent, not masked"
+    if invalid.any():
+        row, column = (int(i) for i in np.argwhere(invalid)[0])
+        found = f"{scores[row, column]:g}"
+        raise InputError(f"{name}[{row}][{column}]", found=found, accepted=accepted)
+    return scores
+
+
+def check_label_matrix(
+    values: ArrayLike, *, shape: tuple[int, int], field: str = "labels"
+) -> NDArray[np.bool_]:
+    """Return labels as booleans (N, K): true where the row has the label.
+
+    Raises
+    ------
+    InputError: another shape than `shape`, or values other than 0 and 1.
+    """
+    labels = np.asarray(values)
+    if labels.dtype == object or labels.dtype.kind not in "biuf":
+        raise InputError(field, found=f"dtype {labels.dtype}", accepted="zeros and ones")
+    if labels.shape != shape:
+        raise InputError(
+            field,
+            found=f"shape {labels.shape}",
+            accepted=f"shape {shape}, one column for each label",
+        )
+    other = (labels != 0) & (labels != 1)  # also NaN
+    if other.any():
+        row, column = (int(i) for i in np.argwhere(other)[0])
+        found = f"{labels[row, column]:g}"
+        raise InputError(f"{field}[{row}][{column}]", found=found, accepted="0 or 1")
+    return labels.astype(bool)
+
+
+def label_log_odds(probabilities: Floats) -> Floats:
+    """Return log p − log (1 − p) of valid probabilities, for use as logits.
+
+    p is clipped at 1e-38 below, and at half a rounding error from 1, as far as its dtype can tell.
+    """
+    p = probabilities.astype(np.promote_types(probabilities.dtype, np.float32), copy=False)
+    rounding = np.finfo(probabilities.dtype).epsneg / 2
+    log_p = np.log(np.maximum(p, p.dtype.type(SMALLEST_PROBABILITY)))
+    odds: Floats = log_p - np.log(np.maximum(1 - p, p.dtype.type(rounding)))
+    return odds

@@ -1,0 +1,107 @@
+"""Independent labels on the command line."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pyarrow as pa
+import pyarrow.parquet
+import pytest
+
+import recalib
+from tests.cli.running import Cli
+from tests.files.examples import write_npz
+from tests.fitting.test_multilabel import draw_labels
+
+
+@pytest.fixture
+def labels_cli(cli: Cli) -> Cli:
+    """`several.npz` and `several.parquet` with the same 400 rows of 4 labels."""
+    z, y = draw_labels(400)
+    np.savez(cli.folder / "several.npz", logits=z, labels=y)
+    table = pa.table({"logits": list(z), "labels": list(y.astype(np.int8)), "other": range(400)})
+    pyarrow.parquet.write_table(table, cli.folder / "several.parquet")
+    return cli
+
+
+@pytest.mark.parametrize("data", ["several.npz", "several.parquet"])
+def test_fit_apply_evaluate_and_export(labels_cli: Cli, data: str) -> None:
+    z, y = draw_labels(400)
+    fit = ["fit", data, "--task", "multilabel", "--map", "platt", "-o", "a.calib"]
+    output = labels_cli(*fit, "--json").json
+    assert output["card"]["task"] == "multilabel"
+    expected = recalib.fit(z, y, "platt", task="multilabel").predict(z)
+    assert labels_cli("apply", "a.calib", data, "-o", "p.npz").status == 0
+    with np.load(labels_cli.folder / "p.npz") as answer:
+        np.testing.assert_allclose(answer["probabilities"], expected)
+    evaluate = ["evaluate", data, "--task", "multilabel", "--calibrator", "a.calib"]
+    metrics = labels_cli(*evaluate, "--json").json
+    measured = recalib.evaluate(y, expected, task="multilabel")
+    assert metrics["average"] == pytest.approx(dict(measured))
+    assert metrics["labels"]["3"] == pytest.approx(dict(measured.labels["3"]))
+    assert "means over 4 labels" in labels_cli(*evaluate).out
+    before = labels_cli("evaluate", data, "--task", "multilabel", "--json", "--intervals").json
+    label = before["labels"]["2"]["nll"]
+    assert label["low"] < label["value"] < label["high"]
+    assert labels_cli("export", "a.calib", "-o", "a.onnx").status == 0
+    assert onnx.load(labels_cli.folder / "a.onnx").graph.output[0].name == "probabilities"
+    text = labels_cli(*fit).out
+    assert "platt by nll on 400 rows, 4 labels, means over labels (in sample)" in text
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["fit", "several.npz", "--task", "multilabel", "--map", "auto"], "map: found 'auto'"),
+        (["fit", "val.npz", "--task", "multilabel"], "labels: found shape (300,)"),
+        (["fit", "several.csv", "--task", "multilabel"], "multilabel data"),
+        (["fit", "none.npz", "--task", "multilabel"], "no such file"),
+        (["fit", "alone.npz", "--task", "multilabel"], "labels: found none"),
+        (["fit", "broken.npz", "--task", "multilabel"], "a file that cannot be read as npz"),
+        (["fit", "ragged.parquet", "--task", "multilabel"], "lists of 2 to 3 numbers"),
+        (["fit", "several.npz"], "labels"),
+    ],
+)
+def test_bad_data_ends_with_one_line(labels_cli: Cli, arguments: list[str], text: str) -> None:
+    folder = labels_cli.folder
+    np.savez(folder / "alone.npz", logits=draw_labels(20)[0])
+    (folder / "broken.npz").write_bytes((folder / "several.npz").read_bytes()[:500])
+    ragged = pa.table({"logits": [[1.0, 2.0], [1.0, 2.0, 3.0]], "labels": [[0, 1], [0, 1]]})
+    pyarrow.parquet.write_table(ragged, folder / "ragged.parquet")
+    result = labels_cli(*arguments, "-o", "b.calib")
+    assert result.status == 2
+    assert text in result.err
+    assert result.err.count("\n") == 1
+    assert not (folder / "b.calib").exists()
+
+
+def test_commands_for_one_class_refuse_a_multilabel_calibrator(labels_cli: Cli) -> None:
+    labels_cli("fit", "several.npz", "--task", "multilabel", "-o", "a.calib")
+    labels_cli.write("plain.npz", write_npz(*_plain()))
+    for arguments in (
+        ["evaluate", "plain.npz", "--calibrator", "a.calib"],
+        ["evaluate", "several.npz", "--task", "multilabel", "--diagram", "d.png"],
+        ["fuse", "m.onnx", "a.calib", "-o", "f.onnx"],
+        ["replay", "log.parquet", "--calibrator", "a.calib"],
+    ):
+        (labels_cli.folder / "log.parquet").write_bytes(b"")
+        onnx.save(_classifier(), labels_cli.folder / "m.onnx")
+        result = labels_cli(*arguments)
+        assert result.status == 2
+        assert "multilabel" in result.err
+
+
+def _plain() -> tuple[np.ndarray, np.ndarray]:
+    z, y = draw_labels(20)
+    return z, y.argmax(axis=1)
+
+
+def _classifier() -> onnx.ModelProto:
+    values = [
+        onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["N", 4])
+        for name in ("x", "logits")
+    ]
+    node = onnx.helper.make_node("Identity", ["x"], ["logits"])
+    graph = onnx.helper.make_graph([node], "m", values[:1], values[1:])
+    opset = [onnx.helper.make_opsetid("", 17)]
+    return onnx.helper.make_model(graph, opset_imports=opset, ir_version=9)
