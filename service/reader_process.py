@@ -162,7 +162,7 @@ class ReaderProcess:
             # Without the settings, which hold passwords.
             inherited = {k: v for k, v in os.environ.items() if not k.startswith("RECALIB_")}
             self._process = process = subprocess.Popen(
-                [sys.executable, "-m", __name__, str(self._max_bytes)],
+                [sys.executable, "-P", "-m", __name__, str(self._max_bytes)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import getpass
+import importlib.util
 import os
 import signal
 import sys
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 from pydantic import ValidationError
 
+import recalib
 from recalib.errors import InputError
 from recalib.settings import Settings
 from recalib.settings.toml_file import origin_of
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = [
     "DatabaseOption",
     "HomeOption",
+    "check_package",
     "create_home",
     "current_actor",
     "exit_on_sigterm",
@@ -38,6 +41,26 @@ HomeOption = Annotated[
 DatabaseOption = Annotated[
     str | None, typer.Option(help="SQLAlchemy URL of the registry. [RECALIB_DATABASE_URL]")
 ]
+
+
+def check_package(name: str) -> None:
+    """Raise `InputError` if Python would import another package of this name.
+
+    `python -m` and PYTHONPATH put folders before the installed packages. A user's own `training` or
+    `service` there would take the place of Recalib's.
+    """
+    spec = importlib.util.find_spec(name)
+    if spec is None or spec.origin is None:
+        return  # not installed; the import says so
+    found = Path(spec.origin).parent
+    own = Path(recalib.__file__).parent.parent / name
+    if found.resolve() != own.resolve():
+        raise InputError(
+            f"the package {name!r}",
+            found=str(found),
+            accepted=f"{own}; start the program `recalib`, not `python -m` in that folder "
+            "(under torchrun: `torchrun --no-python recalib train`), and check PYTHONPATH",
+        )
 
 
 def load_settings(**options: Any) -> Settings:

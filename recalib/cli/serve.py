@@ -14,6 +14,7 @@ import typer
 from recalib.cli.context import (
     DatabaseOption,
     HomeOption,
+    check_package,
     create_home,
     exit_on_sigterm,
     load_settings,
@@ -110,6 +111,7 @@ def require_authentication(settings: Settings) -> Settings:
 
 def _serve(settings: Settings, json_output: bool) -> None:
     settings = require_authentication(settings)
+    check_package("service")
     check_tls(settings)
     create_home(settings.home)
     listener, reserved = listen(settings), reserve_grpc_port(settings)

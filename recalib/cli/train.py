@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from recalib.cli.arguments import JsonOutput
+from recalib.cli.context import check_package
 from recalib.errors import InputError
 from recalib.recipe import Recipe, read_recipe
 from recalib.terminal import print_json, progress, say, warn
@@ -71,6 +72,7 @@ def train(
 def _train_here(
     recipe: Recipe, data: Path, folder: Path, observer: _TerminalObserver
 ) -> dict[str, Any]:
+    check_package("training")
     # torch takes seconds to import, so the recipe is checked before.
     try:
         from training.engine.artifacts import load_all, run_recipe

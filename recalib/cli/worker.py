@@ -6,7 +6,13 @@ from typing import Annotated
 
 import typer
 
-from recalib.cli.context import DatabaseOption, HomeOption, exit_on_sigterm, load_settings
+from recalib.cli.context import (
+    DatabaseOption,
+    HomeOption,
+    check_package,
+    exit_on_sigterm,
+    load_settings,
+)
 from recalib.observability import logs, telemetry
 
 __all__ = ["worker"]
@@ -23,6 +29,7 @@ def worker(
         settings = load_settings(home=home, database_url=database_url)
         logs.configure(settings)
         telemetry.check(settings)
+        check_package("training")
         from training.main import run
 
         run(settings, embedded=embedded)
