@@ -153,8 +153,11 @@ def _unseen_rows(
     seen = np.isin(rows.digests, upload.digests)
     fitted = "it was"
     if champion.calibrator is not None:
-        digests = digests_of_champion(registry, model, champion, rows)
         version = f"version {champion.expected.version}"
+        other = champion.calibrator.card.input
+        if other != kind:
+            return f"{version} was fitted on {other}, and {name} has {kind}"
+        digests = digests_of_champion(registry, model, champion, rows)
         if digests is None:
             return f"the rows that {version} was fitted on are not known"
         seen |= np.isin(rows.digests, digests)

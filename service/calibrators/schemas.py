@@ -29,15 +29,12 @@ __all__ = [
 class CalibratorCreate(BaseModel):
     """A request to fit a calibrator, or to publish one that was fitted elsewhere."""
 
-    model_config = ConfigDict(
-        extra="forbid",
-        json_schema_extra={"anyOf": [{"required": ["dataset"]}, {"required": ["parameters"]}]},
-    )
+    model_config = ConfigDict(extra="forbid")
 
     dataset: Text | None = Field(
         None,
-        description="Name of an uploaded data set of this model: to fit on; with `parameters`, to "
-        "compare on.",
+        description="Name of an uploaded data set of this model: to fit on, which is required; or "
+        "with `parameters`, to compare on.",
     )
     map: Annotated[Text, Documented({"enum": [*MAPS, AUTO]})] = Field(
         "temperature",

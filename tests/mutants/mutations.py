@@ -563,6 +563,18 @@ MUTATIONS = [
         ("== digests, places, -1)", "== digests, places, places)"),
     ),
     *_file(
+        "training/publish_job.py",
+        "tests/training/test_publish_job.py",
+        ("seen |= np.isin", "seen &= np.isin"),
+        ("unseen < MIN_UNSEEN", "unseen < 1"),
+    ),
+    *_file(
+        "service/calibrators/parameter_file.py",
+        "tests/service/test_uploaded_calibrators.py",
+        ("not np.abs(sums - 1).max() <= _TOLERANCE", "np.abs(sums - 1).max() > _TOLERANCE"),
+        ("confidences=None,", "confidences=card.confidences,"),
+    ),
+    *_file(
         "training/refit_map.py",
         "tests/training/test_refit_map.py",
         ('test.verdict == "no better"', 'test.verdict != "better"'),
