@@ -158,8 +158,9 @@ def _print_result(result: dict[str, Any], folder: Path, json_output: bool) -> No
     for message in result["warnings"]:
         warn(message)
     for trial in result.get("trials", []):
-        metrics = f"accuracy {trial['accuracy']:.2%}, error {trial['error']:.2%}"
-        say(f"tried {trial['option']} = {trial['value']:g}: {metrics}")
+        outcome = trial["diverged"] and f"diverged: {trial['diverged']}"
+        outcome = outcome or f"accuracy {trial['accuracy']:.2%}, error {trial['error']:.2%}"
+        say(f"tried {trial['option']} = {trial['value']:g}: {outcome}")
     for name in ("validation", "test", "calibrated"):
         if name in result:
             say(f"{name}: {_format_metrics(result[name])}")

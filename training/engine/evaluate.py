@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 from scipy.special import entr
 from torch import Tensor, nn
 
-from recalib.errors import InputError
 from recalib.metrics.evaluate import evaluate
 from recalib.metrics.predictions import Predictions
 from training.data import Split
+from training.engine.divergence import DivergedError
 from training.models import head
 
 __all__ = ["as_rows", "forward", "measure", "predict", "to_device", "weight_norms"]
@@ -54,11 +54,7 @@ def predict(
         logits = gathered.transpose(0, 1).flatten(0, 1)
     answer: _LogitsNK = logits[: len(rows)].cpu().numpy()
     if not np.isfinite(answer).all():
-        raise InputError(
-            "optimiser.learning_rate",
-            found="a network whose logits are not finite",
-            accepted="a run that converges: try a smaller rate, or a warm-up",
-        )
+        raise DivergedError("a network whose logits are not finite")
     return answer
 
 

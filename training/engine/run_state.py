@@ -21,6 +21,7 @@ from training.data import Splits
 from training.engine.batches import seed_of
 from training.engine.checkpoint_format import Counters, load_state, save_state, snapshot
 from training.engine.checkpoints import Checkpoints
+from training.engine.divergence import DivergedError
 from training.engine.evaluate import forward
 from training.engine.objective import TrainingObjective
 from training.engine.optimizer import optimiser_for
@@ -80,15 +81,11 @@ class Run:
         self.fabric.barrier()
 
     def read_loss(self) -> float:
-        """Return the mean objective over this epoch so far; raise `InputError` if it diverges."""
+        """Return the mean objective over this epoch so far; `DivergedError` if it diverges."""
         self.counters.loss_sum = float(self.loss_sum)
         if not math.isfinite(self.counters.loss_sum):
             at = f"epoch {self.counters.epoch + 1}, step {self.counters.step}"
-            raise InputError(
-                "optimiser.learning_rate",
-                found=f"an objective that is not finite at {at}",
-                accepted="a run that converges: try a smaller rate, or a warm-up",
-            )
+            raise DivergedError(f"an objective that is not finite at {at}")
         return self.counters.loss_sum / max(self.counters.step, 1)
 
     def weights_now(self) -> dict[str, Tensor]:

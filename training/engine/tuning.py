@@ -17,6 +17,7 @@ from recalib.errors import InputError
 from recalib.recipe import Recipe, Tune
 from training.engine.artifacts import Loaded, run_recipe, write_lines
 from training.engine.checkpoints import FolderCheckpoints
+from training.engine.divergence import DivergedError
 from training.engine.evaluate import as_rows, measure
 from training.engine.loop import Position, Watcher, train
 from training.engine.objective import TrainingObjective
@@ -34,37 +35,55 @@ class Trial(msgspec.Struct, frozen=True):
 
     option: str
     value: float
-    #: Accuracy and error on the validation rows.
-    accuracy: float
-    error: float
+    #: Accuracy and error on the validation rows; None for a run that diverged.
+    accuracy: float | None
+    error: float | None
     #: Digest of recipe and data.
     run: str
+    #: How the run diverged; empty if it did not.
+    diverged: str = ""
 
 
 def best_of(trials: Sequence[Trial], within: float) -> Trial:
     """Return the trial with the lowest error among trials of nearly the highest accuracy.
 
-    Such a trial is less than `within` below the highest accuracy. Ties go to the first trial.
+    Such a trial is less than `within` below the highest accuracy. Ties go to the first trial. Runs
+    that diverged are left out.
+
+    Raises
+    ------
+    DivergedError: all runs diverged.
 
     Source: paper 000, appendix G.
     """
-    highest = max(trial.accuracy for trial in trials)
-    fair = [
-        trial for trial in trials if highest - trial.accuracy < within or trial.accuracy == highest
+    results = [
+        (trial.accuracy, trial.error, trial)
+        for trial in trials
+        if trial.accuracy is not None and trial.error is not None
     ]
-    return min(fair, key=lambda trial: trial.error)
+    if not results:
+        values = ", ".join(f"{trial.value:g}" for trial in trials)
+        raise DivergedError(f"{trials[0].diverged}, with each {trials[0].option} of {values}")
+    highest = max(accuracy for accuracy, _, _ in results)
+    fair = [
+        (error, trial)
+        for accuracy, error, trial in results
+        if highest - accuracy < within or accuracy == highest
+    ]
+    return min(fair, key=lambda pair: pair[0])[1]
 
 
 def tune(recipe: Recipe, loaded: Loaded, output: Path, watcher: Watcher) -> dict[str, Any]:
     """Try the values of the recipe's `tune`, and write the best run into `output`.
 
-    `trials.jsonl` records each finished trial. After an interruption, finished trials are not
-    repeated and the interrupted trial resumes from its checkpoint.
+    `trials.jsonl` records each finished trial, also one that diverged. After an interruption,
+    finished trials are not repeated and the interrupted trial resumes from its checkpoint.
 
     Raises
     ------
     InputError: an unknown option of a loss or an invalid value, before any trial; several
         processes, because they cannot share the record.
+    DivergedError: every value of an option diverges.
     """
     part = recipe.tune
     if part is None:
@@ -105,7 +124,12 @@ def _tried(
     recorded = record.find(option, value, run)
     if recorded is not None:
         return recorded
-    trained = train(recipe, loaded.splits, record.checkpoints(run), watcher, loaded.weights)
+    try:
+        trained = train(recipe, loaded.splits, record.checkpoints(run), watcher, loaded.weights)
+    except DivergedError as divergence:
+        trial = Trial(option, value, None, None, run, str(divergence.found))
+        record.add(trial)
+        return trial
     measured = measure(*as_rows(trained.validation_logits, loaded.splits.validation.labels))
     accuracy, error = measured["accuracy"], measured[part.error]
     if accuracy is None or error is None:

@@ -116,6 +116,27 @@ def test_no_trial_is_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert len(second) == 8
 
 
+def test_diverging_trial_is_a_recorded_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is not repeated, another value is best, and only if all diverge is it an error."""
+    config = recipe(
+        epochs=1, report=False, loss={"secondary": "sb_ece"}, tune={"beta": [1e300, 0.1]}
+    )
+    summary = tune(config, Loaded(splits(), None), tmp_path, Onlooker())
+    diverged, finished = (Trial(**run) for run in summary["trials"])
+    assert diverged.accuracy is None
+    assert "not finite at epoch 1" in diverged.diverged
+    assert (finished.value, finished.diverged) == (0.1, "")
+    assert json.loads((tmp_path / "recipe.json").read_text())["loss"]["beta"] == 0.1
+    runs = watched(monkeypatch)
+    tune(config, Loaded(splits(), None), tmp_path, Onlooker())
+    assert runs == []
+    config = config.model_copy(update={"tune": config.tune.model_copy(update={"beta": [1e300]})})
+    with pytest.raises(InputError, match=r"with each beta of 1e\+300"):
+        tune(config, Loaded(splits(), None), tmp_path, Onlooker())
+
+
 def test_unknown_option_is_refused_before_any_trial(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
