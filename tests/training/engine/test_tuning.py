@@ -126,7 +126,7 @@ def test_diverging_trial_is_a_recorded_result(
     summary = tune(config, Loaded(splits(), None), tmp_path, Onlooker())
     diverged, finished = (Trial(**run) for run in summary["trials"])
     assert diverged.accuracy is None
-    assert "not finite at epoch 1" in diverged.diverged
+    assert "not finite" in diverged.diverged
     assert (finished.value, finished.diverged) == (0.1, "")
     assert json.loads((tmp_path / "recipe.json").read_text())["loss"]["beta"] == 0.1
     runs = watched(monkeypatch)
