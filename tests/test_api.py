@@ -52,6 +52,7 @@ def test_compare_without_test_rows_has_no_metrics() -> None:
     assert f"{entry.held_out.nll.value:.4f}" in result._repr_html_()
 
 
+@pytest.mark.slow
 def test_report_is_a_page(tmp_path: Path) -> None:
     """Names of classes and the titles of arrays are text, also in the frame of a notebook."""
     frame = pd.DataFrame(LOGITS, columns=NAMES)

@@ -181,7 +181,8 @@ def fit(
         ),
         choice=choice,
     )
-    return _described(Calibrator(solution.parameters, card), z, y, sample_weight, measure)
+    calibrator = Calibrator(solution.parameters, card)
+    return _described(calibrator, z, y, sample_weight, measure, solution.confidences)
 
 
 @dataclass(frozen=True)
@@ -346,6 +347,7 @@ def _described(
     labels: Integers,
     sample_weight: ArrayLike | None,
     measure: bool,
+    confidences: NDArray[np.float64] | None,
 ) -> Calibrator:
     """Return the calibrator with its confidences, and metrics if asked for, in its card."""
     metrics: dict[str, dict[str, MetricValue]] = {}
@@ -355,6 +357,8 @@ def _described(
         confidences = after.max(axis=1)
         error = calibration_error(confidences, after.argmax(axis=1) == labels)
         metrics = measure_metrics(logits, after, labels, sample_weight)
+    elif confidences is not None:
+        pass
     elif logits.size <= _MAX_EXACT_SIZE:
         confidences = calibrator.predict_float64(logits).max(axis=1)
     else:

@@ -76,6 +76,8 @@ class Solution:
     warnings: list[str] = field(default_factory=list)
     #: Options of the objective that were set by the fit.
     settled: dict[str, float] = field(default_factory=dict)
+    #: (N,): the largest calibrated probability of each row, if the solver has computed it.
+    confidences: NDArray[np.float64] | None = None
 
 
 Solver = Callable[[Problem], Solution]

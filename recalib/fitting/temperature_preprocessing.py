@@ -21,7 +21,7 @@ from recalib.maps.one_vs_rest import MAX_LOG_ODDS
 from recalib.maps.top_label import split_top_label
 from recalib.ops import NumpyOps
 
-__all__ = ["Groups", "ScaledRows", "group_by_odds", "make_solution", "mean_nll"]
+__all__ = ["CalibratedRows", "Groups", "ScaledRows", "group_by_odds", "make_solution", "mean_nll"]
 
 #: Numbers in a block: 32 MB of float64.
 _BLOCK = 4_000_000
@@ -91,6 +91,8 @@ class Groups:
     #: (G,): the weighted numbers of rows and of hits.
     rows: _Vector
     hits: _Vector
+    #: (N,): the group of each row; None if groups were left out.
+    group: NDArray[np.intp] | None = None
 
     @property
     def probability(self) -> _Vector:
@@ -98,29 +100,68 @@ class Groups:
         return np.asarray(scipy.special.expit(self.odds))
 
 
+class CalibratedRows:
+    """The result of a one-vs-rest map on the fitted rows, added class by class."""
+
+    def __init__(self, scaled: ScaledRows) -> None:
+        self._problem = scaled.problem
+        rows = len(scaled.problem.labels)
+        #: (N,): the sum and the maximum of the scores p, and log p of the label.
+        self._total, self._largest, self._label = np.zeros(rows), np.zeros(rows), np.zeros(rows)
+
+    def add(self, k: int, log_p: _Vector, hits: NDArray[np.bool_]) -> None:
+        """Add log p (N,) of class k before the division of a row by its sum."""
+        log_p = np.where(np.isneginf(self._problem.logits[:, k]), -np.inf, log_p)
+        p = np.exp(log_p)
+        self._total += p
+        np.maximum(self._largest, p, out=self._largest)
+        self._label[hits] = log_p[hits]
+
+    @property
+    def nll(self) -> float:
+        """−1/N Σ w log p(y), in nats."""
+        losses = np.log(self._total) - self._label
+        return float(np.average(losses, weights=self._problem.weights))
+
+    @property
+    def confidences(self) -> _Vector:
+        """(N,): the largest probability of each row."""
+        return self._largest / self._total
+
+
 def group_by_odds(odds: _Vector, hits: NDArray[np.bool_], weights: _Vector) -> Groups:
-    """Group rows (N,) by their log-odds; rows without weight are left out."""
-    used = weights > 0
-    distinct, group = np.unique(odds[used], return_inverse=True)
-    w = weights[used]
-    rows, hit = (np.bincount(group, v).astype(np.float64) for v in (w, w * hits[used]))
-    return Groups(distinct, rows, hit)
+    """Group rows (N,) by their log-odds; groups without weight are left out."""
+    distinct, group = np.unique(odds, return_inverse=True)
+    rows, hit = (np.bincount(group, v).astype(np.float64) for v in (weights, weights * hits))
+    if rows.all():
+        return Groups(distinct, rows, hit, group)
+    used = rows > 0
+    return Groups(distinct[used], rows[used], hit[used])
 
 
 def make_solution(
-    scaled: ScaledRows, parameters: dict[str, _Vector], warnings: list[str]
+    scaled: ScaledRows,
+    parameters: dict[str, _Vector],
+    warnings: list[str],
+    calibrated: CalibratedRows | None = None,
 ) -> Solution:
-    """Return fitted parameters as a solution whose objective is the weighted NLL."""
+    """Return fitted parameters as a solution whose objective is the weighted NLL.
+
+    Parameters
+    ----------
+    calibrated: the result of the fitted map; by default the map is applied.
+    """
     single, problem = scaled.single, scaled.problem
     all_parameters = {"temperature": np.array(single.temperature), **parameters}
     reached = f"temperature at its {single.bound} bound {single.temperature:.6g}"
     return Solution(
         all_parameters,
-        objective=mean_nll(problem, all_parameters),
+        objective=mean_nll(problem, all_parameters) if calibrated is None else calibrated.nll,
         iterations=single.iterations,
         converged=single.converged,
         bounds=[reached] if single.bound else [],
         warnings=[*single.warnings, *warnings],
+        confidences=None if calibrated is None else calibrated.confidences,
     )
 
 

@@ -8,9 +8,13 @@ import scipy.special
 from sklearn.isotonic import IsotonicRegression
 
 from recalib.fitting.fit import fit
-from recalib.fitting.isotonic import Blocks, isotonic_blocks, merge_blocks
+from recalib.fitting.isotonic import Blocks, fit_isotonic, isotonic_blocks, merge_blocks
 from recalib.fitting.newton import fit_temperature
-from recalib.fitting.temperature_preprocessing import group_by_odds
+from recalib.fitting.problem import Problem
+from recalib.fitting.temperature_preprocessing import group_by_odds, mean_nll
+from recalib.maps.isotonic import Isotonic
+from recalib.objectives.nll import NegativeLogLikelihood
+from recalib.ops import NumpyOps
 from tests.fitting.conftest import draw
 
 
@@ -102,3 +106,19 @@ def test_onnxruntime_float32_matches_a_fitted_curve() -> None:
         span = np.ptp(logs, axis=1, keepdims=True)
         wrong = np.abs(calibrator.predict(small) - expected)
         assert (wrong <= 1e-6 * (1 + span) * expected + 1e-6).all()
+
+
+def test_result_of_one_vs_rest_is_that_of_the_map() -> None:
+    """The fit adds up objective and confidences by class; masks, weights and an absent class."""
+    rng = np.random.default_rng(3)
+    labels = rng.integers(0, 3, 500)  # class 3 has no label
+    logits = 2 * np.eye(4)[labels] + 2 * rng.normal(size=(500, 4))
+    logits[::7, 3] = -np.inf
+    logits[::50] *= 100  # log-odds beyond the clip
+    weights = rng.integers(0, 3, 500).astype(float)
+    curves = Isotonic(target="one_vs_rest")
+    problem = Problem(curves, NegativeLogLikelihood(), logits, labels, weights)
+    solution = fit_isotonic(problem)
+    assert solution.objective == pytest.approx(mean_nll(problem, solution.parameters), rel=1e-12)
+    probabilities = problem.map.probabilities(NumpyOps(), logits, solution.parameters)
+    np.testing.assert_allclose(solution.confidences, probabilities.max(axis=1), rtol=1e-12)
