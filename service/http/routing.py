@@ -20,6 +20,9 @@ __all__ = ["Router"]
 _MAX_MEMBERS = 1_000
 #: The least text of so many members: `"":0,`.
 _MAX_UNCHECKED_BYTES = 5 * _MAX_MEMBERS
+#: Values of all arrays and objects of a larger body, which may have long texts instead: values take
+#: many times their length in memory.
+_MAX_VALUES, _MANY_VALUES_BYTES = 10_000, 2**20
 _member = re.compile(rb'"\s*:')
 
 
@@ -42,6 +45,10 @@ def _check_members(body: bytes) -> None:
         return
     if any(itertools.islice(_member.finditer(body), _MAX_MEMBERS, None)):
         found, accepted = f"over {_MAX_MEMBERS} members of objects", f"at most {_MAX_MEMBERS}"
+        raise TooLargeError("body", found=found, accepted=accepted)
+    if len(body) > _MANY_VALUES_BYTES and body.count(b",") > _MAX_VALUES:
+        found = f"over {_MAX_VALUES} values in {len(body)} bytes"
+        accepted = f"at most {_MAX_VALUES}, or {_MANY_VALUES_BYTES} bytes"
         raise TooLargeError("body", found=found, accepted=accepted)
 
 

@@ -75,7 +75,7 @@ def _send(
     ("method", "path", "limit", "alternative"),
     [
         ("POST", "/v1/models", _MIB, ""),
-        ("POST", f"{_MODEL}/calibrators", _MIB, ""),
+        ("POST", f"{_MODEL}/calibrators", _MAX_JSON, "gRPC"),
         ("PUT", f"{_MODEL}/aliases/labels", _MIB, ""),
         ("PUT", f"{_MODEL}/monitoring/settings", _MIB, ""),
         ("POST", "/v1/training-runs", _MIB, ""),
@@ -125,6 +125,14 @@ _SHAPES: dict[str, tuple[str, Callable[[], bytes]]] = {
     "observations": (
         "observations",
         lambda: _repeated(b'{"labels":[1],"times":[1],"logits":[', b"[1],", b"[1]]}"),
+    ),
+    "parameters of a calibrator": (
+        "calibrators",
+        lambda: _repeated(b'{"parameters":"', b"A", b'"}'),
+    ),
+    "options": (
+        "calibrators",
+        lambda: _repeated(b'{"dataset":"validation","options":{"a":[', b"[],", b"[]]}}"),
     ),
     "unknown fields": (
         "models",
