@@ -15,6 +15,7 @@ from PIL import Image
 
 from recalib.files import LabelledData
 from recalib.reporting.html_report import Source, create_report
+from recalib.reporting.plots.style import BLUE, GAP
 from tests.fitting.conftest import draw
 
 _HOSTILE = "</script><script>document.title='owned'</script>&amp;\"'"
@@ -133,6 +134,21 @@ def test_page_says_whether_calibration_helps(page: Path) -> None:
     assert re.search("; ".join(parts), text)
     assert "What keeping accuracy costs" in text
     assert "With vector in place of temperature, NLL" in text
+
+
+def test_page_without_a_calibrator_draws_each_picture_once() -> None:
+    """Separable validation rows: `identity` is recommended, and there is one series."""
+    logits, labels = draw(300, 3, 1.0, seed=2)
+    separable = Source("val", "val", LabelledData(logits, logits.argmax(axis=1)))
+    test = Source("test", "test", LabelledData(logits[::-1], labels[::-1]))
+    report = create_report(separable, test, [("identity", "nll")])
+    assert report.comparison.choice.map == "identity"
+    assert report.verdict == ""
+    figures = report.html.split("<figure")[1:]
+    assert [figure.count("<svg") for figure in figures] == [1, 1, 1, 1, 3]
+    for figure in (figures[0], figures[1], figures[4]):
+        assert f'fill="{GAP}"' in figure, "no gap is drawn"
+    assert f'fill="{BLUE}"' in figures[3]
 
 
 def test_page_stays_small(page: Path) -> None:

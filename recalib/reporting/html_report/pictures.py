@@ -76,12 +76,13 @@ def draw_pictures(
 
 def _pictures(series: Mapping[str, Predictions], names: Sequence[str] | None) -> list[Picture]:
     calibrated = len(series) == 2
+    pair = "pair" if calibrated else "half"
     return [
         _picture(
             "Accuracy by confidence",
             "Bars are the accuracy. On the diagonal, predictions with confidence 80% are right in "
             "80% of cases. ECE is the average gap between the bars and the diagonal.",
-            "pair",
+            pair,
             _bar_legend("accuracy", "confidence"),
             *panels(reliability_diagram(series)),
         ),
@@ -97,7 +98,7 @@ def _pictures(series: Mapping[str, Predictions], names: Sequence[str] | None) ->
             "Distribution of confidence",
             "The share of right and wrong rows by confidence. The distance of the two lines is the "
             "overall over- or underconfidence.",
-            "pair",
+            pair,
             [
                 ("right", "right rows"),
                 ("wrong", "wrong rows"),

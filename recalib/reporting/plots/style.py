@@ -127,10 +127,12 @@ def inline(rows: Iterable[Mapping[str, Any]]) -> alt.InlineData:
 
 def panels(chart: alt.HConcatChart | alt.ConcatChart) -> list[ChartType]:
     """Return the panels of a plot as plots, for a page that arranges them by its own width."""
+    import altair as alt
+
     parts: list[Any] = [part.copy() for part in getattr(chart, "hconcat", None) or chart.concat]
     for part in parts:
         part.config = chart.config
-        if part._get("data") is None:  # Altair moves data that all panels share to the top
+        if part.data is alt.Undefined:  # Altair moves data that all panels share to the top
             part.data = chart.data
     return parts
 
