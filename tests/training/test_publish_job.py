@@ -93,10 +93,6 @@ def test_worse_calibrator_is_not_promoted(champion: Registry, rows: tuple[Logits
     assert "does not beat vector" in result["reason"]
 
 
-def _unknown(fitted: Calibrator, logits: Logits) -> tuple[str | None, bytes | None]:
-    return "later", None
-
-
 @pytest.mark.parametrize(
     ("dataset", "sends_digests", "reason"),
     [
