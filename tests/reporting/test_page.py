@@ -136,6 +136,7 @@ def test_page_says_whether_calibration_helps(page: Path) -> None:
     assert "With vector in place of temperature, NLL" in text
 
 
+@pytest.mark.slow
 def test_page_without_a_calibrator_draws_each_picture_once() -> None:
     """Separable validation rows: `identity` is recommended, and there is one series."""
     logits, labels = draw(300, 3, 1.0, seed=2)
