@@ -13,6 +13,7 @@ import polars as pl
 import pytest
 
 import recalib
+from recalib.drift import CalibrationTest, Cohort, Monitor, MonitorOptions, ScoreTest
 from recalib.errors import InputError
 from recalib.files import LabelledData
 from recalib.fitting.comparison import compare
@@ -220,3 +221,27 @@ def test_logs_that_cannot_be_read_are_rejected(arguments, options, field) -> Non
     with pytest.raises(InputError) as info:
         recalib.monitor(*arguments, **options)
     assert info.value.field == field
+
+
+def test_states_of_monitoring_are_values() -> None:
+    """Pickles and copies are equal, and continue as the original does."""
+    rng = np.random.default_rng(1)
+    confidence, correct = rng.random(300), rng.random(300) < 0.5
+    calibration_test, score_test = CalibrationTest(), ScoreTest()
+    calibration_test.update(confidence, correct)
+    score_test.update(rng.random(300), rng.random(300))
+    monitor = Monitor([0.5], [1, 2], MonitorOptions(segments=1))
+    traffic = np.bincount(confidence >= 0.5)
+    cohort = Cohort(traffic, confidence, correct, np.zeros(300), np.linspace(0, 1, 300))
+    monitor.add(0, 1, cohort)
+    monitor.assess(1)
+    for state in (calibration_test, score_test, monitor):
+        restored = pickle.loads(pickle.dumps(state))
+        assert restored == state == copy.deepcopy(state)
+        assert len(repr(state)) < 150
+    restored = copy.deepcopy(calibration_test)
+    restored.update(confidence[:1], correct[:1])
+    assert restored != calibration_test
+    assert CalibrationTest(alpha=0.1) != CalibrationTest()
+    assert ScoreTest(alpha=0.1) != ScoreTest()
+    assert Monitor([0.5], [1, 2]) != Monitor([0.5], [2, 1])

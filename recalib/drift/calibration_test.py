@@ -28,7 +28,7 @@ _VERSION = 2
 _VERSION_1_SHARES = np.log([0.225, 0.225, 0.05] * 2)
 
 
-@dataclass
+@dataclass(eq=False)
 class CalibrationTest:
     """A sequential test of calibration, valid at any time; evidence E in [0, ∞).
 
@@ -56,7 +56,7 @@ class CalibrationTest:
 
     alpha: float = 0.05
     tolerance: float = 0.02
-    bettors: list[Bettor] = field(default_factory=default_bettors)
+    bettors: list[Bettor] = field(default_factory=default_bettors, repr=False)
 
     def __post_init__(self) -> None:
         check_option("alpha", self.alpha, 0 < self.alpha < 1, "0 < alpha < 1")
@@ -137,6 +137,16 @@ class CalibrationTest:
             rows = slice(start, start + self._next_block - self.labels)
             self._process(confidences[rows], correct[rows])
             start = rows.stop
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether options and state are equal."""
+        if not isinstance(other, CalibrationTest):
+            return NotImplemented
+        options = (self.alpha, self.tolerance, [type(bettor) for bettor in self.bettors])
+        others = (other.alpha, other.tolerance, [type(bettor) for bettor in other.bettors])
+        return options == others and self.state() == other.state()
+
+    __hash__ = None  # type: ignore[assignment]
 
     def state(self) -> dict[str, Any]:
         """Return the state as JSON, without the options."""

@@ -178,6 +178,7 @@ class Monitor:
             reference = counted.traffic if counted.traffic.sum() else None
         shares = 1 + bool(self.options.segments) + bool(self.options.classes)
         self._alpha = self.options.alpha / shares
+        self._reference = reference
         self._all = self._stream_monitor(self._alpha, reference)
         self._segments: dict[str, StreamMonitor] = {}
         self._classes: ClassMonitor | None = None
@@ -283,6 +284,27 @@ class Monitor:
             segments,
             class_evidence,
         )
+
+    def __repr__(self) -> str:
+        return f"<Monitor: {self._state}>"
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether options, edges, reference and state are equal."""
+        if not isinstance(other, Monitor):
+            return NotImplemented
+        mine, others = (
+            (
+                monitor.options,
+                monitor._class_labels,
+                monitor._edges.tolist(),
+                None if monitor._reference is None else monitor._reference.tolist(),
+                monitor.state(),
+            )
+            for monitor in (self, other)
+        )
+        return mine == others
+
+    __hash__ = None  # type: ignore[assignment]
 
     def state(self) -> dict[str, Any]:
         """Return the state as JSON, without options, edges and reference."""

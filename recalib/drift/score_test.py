@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Literal
 
 import numpy as np
@@ -22,7 +22,7 @@ ScoreVerdict = Literal["better", "no better"]
 _STAKES = 0.9 * 0.5 ** np.arange(6)
 
 
-@dataclass
+@dataclass(eq=False)
 class ScoreTest:
     """Two sequential tests of a candidate's scores against the champion's, on the same rows.
 
@@ -141,6 +141,17 @@ class ScoreTest:
             "log_evidence_against": self.log_evidence_against,
             "threshold": self.threshold,
         }
+
+    def __eq__(self, other: object) -> bool:
+        """Return whether options and state are equal."""
+        if not isinstance(other, ScoreTest):
+            return NotImplemented
+        options, others = (
+            [getattr(test, field.name) for field in fields(test)] for test in (self, other)
+        )
+        return options == others and self.state() == other.state()
+
+    __hash__ = None  # type: ignore[assignment]
 
     def state(self) -> dict[str, Any]:
         """Return the state as JSON, without the options."""
