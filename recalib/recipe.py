@@ -36,6 +36,7 @@ __all__ = [
     "Stop",
     "Tune",
     "read_recipe",
+    "refuse_imports",
 ]
 
 # Literals made from the catalogue of losses, which mypy cannot follow.
@@ -125,9 +126,11 @@ class LossPart(_Part):
 class ModelPart(_Part):
     """The network: a registered architecture, with random weights or weights from a file."""
 
+    #: A registered name; or, on the command line only, `package.module:function` or
+    #: `file.py:function`, which makes the network.
     name: str
     options: dict[str, Any] = {}
-    #: A safetensors file with initial weights, below the data folder.
+    #: A file with initial weights, below the data folder: safetensors, or `.pth` of torch.save.
     weights: str | None = None
     #: Whether the last layer starts from random weights, for other classes than in `weights`.
     new_head: bool = False
@@ -297,6 +300,13 @@ class Recipe(_Part):
             return cls.model_validate(dict(document))
         except ValidationError as error:
             raise _as_input_error(error) from None
+
+
+def refuse_imports(recipe: Recipe) -> None:
+    """Raise `InputError` for a recipe that names code: a server imports none."""
+    if ":" in recipe.model.name:
+        accepted = "a registered name; `recalib train` without --server imports a network"
+        raise InputError("model.name", found=repr(recipe.model.name), accepted=accepted)
 
 
 def read_recipe(path: Path) -> Recipe:

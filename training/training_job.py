@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recalib.errors import InputError
-from recalib.recipe import Calibrate, Recipe
+from recalib.recipe import Calibrate, Recipe, refuse_imports
 from recalib.registry import BlobStore, Model
 from recalib.registry.job_kinds import FIT
 from training.checkpoint_blobs import CheckpointBlobs
@@ -65,6 +65,7 @@ def _train(context: JobContext, folder: Path, pause: _Pause, max_weights: int) -
 
     # 1. The recipe and its data.
     recipe = Recipe.of(context.payload)
+    refuse_imports(recipe)
     model = _model(context, recipe.calibrate)
     context.progress(0.0, "reading the data")
     loaded = load_all(recipe, folder, confined=True)

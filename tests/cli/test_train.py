@@ -14,6 +14,7 @@ from safetensors.numpy import load_file
 
 from recalib.metrics.evaluate import evaluate
 from tests.cli.running import Cli
+from tests.training.models.test_imported import NETWORKS
 from training.engine.artifacts import FILES
 
 _ROOT = Path(__file__).parents[2]
@@ -236,6 +237,31 @@ def test_killed_run_resumes_bit_for_bit(tmp_path: Path, capsys: pytest.CaptureFi
     for name in ("weights.safetensors", "validation.npz", "test.npz", "result.json"):
         killed, alone = ((tmp_path / run / name).read_bytes() for run in ("killed", "alone"))
         assert killed == alone, name
+
+
+@pytest.mark.slow
+def test_own_network_is_trained_and_fine_tuned(points: Cli) -> None:
+    """From a recipe: train, save a state with torch, and go on from it with a new head."""
+    import torch
+
+    from training.engine.weights import read_weights
+
+    (points.folder / "networks.py").write_text(NETWORKS)
+    model: dict[str, Any] = {"name": f"{points.folder}/networks.py:Network"}
+    model |= {"options": {"width": 16}}
+    write_recipe(points.folder, model=model, epochs=8)
+    result = points("train", points.folder / "recipe.json", "-o", points.folder / "first", "--json")
+    assert result.json["test"]["accuracy"] > 0.6
+    weights = read_weights(points.folder / "first" / "weights.safetensors")
+    renamed = {f"module.{name}": value for name, value in weights.items()}
+    torch.save({"model": renamed}, points.folder / "start.pth")
+    model |= {"weights": "start.pth", "new_head": True, "train": "head"}
+    write_recipe(points.folder, model=model, epochs=2)
+    second = points("train", points.folder / "recipe.json", "-o", points.folder / "second")
+    assert second.status == 0, second.err
+    tuned = read_weights(points.folder / "second" / "weights.safetensors")
+    assert torch.equal(tuned["body.weight"], weights["body.weight"])
+    assert not torch.equal(tuned["classifier.1.weight"], weights["classifier.1.weight"])
 
 
 @pytest.mark.slow

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, cast
 
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from scipy.special import entr
 from torch import Tensor, nn
 
+from recalib.errors import InputError
 from recalib.metrics.evaluate import evaluate
 from recalib.metrics.predictions import Predictions
 from training.data import Split
@@ -94,9 +95,19 @@ def as_rows(logits: Any, labels: Any) -> tuple[Any, Any]:
 
 
 def forward(network: nn.Module, inputs: Any) -> Tensor:
-    """Return the logits of a batch, which is one tensor or a tuple of tensors."""
-    logits: Tensor = network(*inputs) if isinstance(inputs, tuple) else network(inputs)
-    return logits
+    """Return the logits of a batch, which is one tensor or a tuple of tensors.
+
+    The network returns them, or an object or a dictionary with `logits`.
+    """
+    output = network(*inputs) if isinstance(inputs, tuple) else network(inputs)
+    if isinstance(output, Mapping):
+        output = output.get("logits")
+    elif not isinstance(output, Tensor):
+        output = getattr(output, "logits", output)
+    if not isinstance(output, Tensor):
+        found = f"a network that returns {type(output).__name__}"
+        raise InputError("model.name", found=found, accepted="logits, or an object with `logits`")
+    return output
 
 
 def to_device(fabric: Fabric, inputs: Any) -> Any:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import pickle
+import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import safetensors
 import safetensors.torch
+import torch
 from torch import Tensor, nn
 
 from recalib.errors import InputError
@@ -20,6 +24,9 @@ __all__ = [
 ]
 
 _FIELD = "model.weights"
+_PICKLED = (".pth", ".pt", ".bin")
+_ACCEPTED = "a safetensors file, or one of torch.save with tensors only (.pth, .pt, .bin)"
+_PREFIXES = re.compile(r"^((module|_orig_mod)\.)+")
 #: Maximum number of tensors that an error lists; the rest are counted.
 _LISTED = 8
 
@@ -31,14 +38,33 @@ def weights_bytes(weights: dict[str, Tensor], architecture: str) -> bytes:
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """Return the tensors of a safetensors file; raise `InputError` if it is invalid."""
+    """Return the tensors of a file of weights; raise `InputError` if it is invalid.
+
+    A name that ends in `.pth`, `.pt` or `.bin` is a file of `torch.save`, read without running its
+    code (`weights_only`): a state, or a dictionary with one as `state_dict` or `model`. Prefixes of
+    `DataParallel` and `torch.compile` are removed from the names.
+    """
     try:
-        return dict(safetensors.torch.load_file(path))
+        tensors = _saved(path) if path.suffix in _PICKLED else safetensors.torch.load_file(path)
     except OSError as error:
         found = f"{path} ({error.strerror or 'unreadable'})"
-        raise InputError(_FIELD, found=found, accepted="a safetensors file") from None
-    except (safetensors.SafetensorError, ValueError) as error:
-        raise InputError(_FIELD, found=f"{path}: {error}", accepted="a safetensors file") from None
+        raise InputError(_FIELD, found=found, accepted=_ACCEPTED) from None
+    except (safetensors.SafetensorError, pickle.UnpicklingError, RuntimeError, ValueError) as error:
+        found = f"{path}: {(str(error).splitlines() or [''])[0][:200]}"
+        raise InputError(_FIELD, found=found, accepted=_ACCEPTED) from None
+    return {_PREFIXES.sub("", name): tensor for name, tensor in tensors.items()}
+
+
+def _saved(path: Path) -> dict[str, Tensor]:
+    content = torch.load(path, map_location="cpu", weights_only=True)
+    for key in ("state_dict", "model"):
+        if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
+            content = content[key]
+    if not isinstance(content, Mapping) or not all(
+        isinstance(name, str) and isinstance(tensor, Tensor) for name, tensor in content.items()
+    ):
+        raise ValueError("not the state of a network")
+    return dict(content)
 
 
 def load_weights(network: nn.Module, weights: dict[str, Tensor], *, new_head: bool) -> None:

@@ -1,8 +1,8 @@
 """Model registry: add a network with one file and one line here, or with an entry point.
 
 A package registers models in the entry-point group ``recalib.models``. Each entry is a function
-``make(classes, **options)``, as `training.models.base` describes. Only registered names are
-accepted; a name is never an import path.
+``make(classes, **options)``, as `training.models.base` describes. A name with a colon is a factory
+of the user (`training.models.imported`), which only the command line accepts.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from recalib.decoding import converted
 from recalib.errors import InputError
 from training.models.base import Make
 from training.models.densenet import DenseNet, DenseNetBottleneck
+from training.models.imported import import_factory
 from training.models.linear import Linear
 from training.models.resnet import ResNet, ResNetBottleneck
 from training.models.segmenter import Segmenter
@@ -50,6 +51,8 @@ MODELS: dict[str, Make] = {
     "segmenter": Segmenter,
 }
 _GROUP = "recalib.models"
+#: Names of the last layer, in this order.
+_HEADS = ("head", "fc", "classifier")
 
 
 def registered_models() -> dict[str, Make]:
@@ -102,20 +105,24 @@ def _prepared(
     name: str, classes: int, facts: Mapping[str, int] | None, options: Mapping[str, Any]
 ) -> Callable[[], nn.Module]:
     """Check the options, and return a function that makes the network."""
-    make = registered_models().get(name)
+    make = import_factory(name) if ":" in name else registered_models().get(name)
     if make is None:
-        raise InputError("model", found=repr(name), accepted=", ".join(registered_models()))
+        accepted = f"{', '.join(registered_models())}, or package.module:function"
+        raise InputError("model", found=repr(name), accepted=accepted)
     if classes < 2:
         raise InputError("classes", found=f"{classes}", accepted="2 or more")
     types = _options(make)
     for option in options:
-        if option not in types:
+        if option not in types and not _takes_any(make):
             accepted = ", ".join(types) or f"none: {name} has no options"
             raise InputError(f"options.{option}", found="an unknown option", accepted=accepted)
     values = {option: value for option, value in (facts or {}).items() if option in types} | dict(
         options
     )
-    checked = {option: _converted(option, value, types[option]) for option, value in values.items()}
+    checked = {
+        option: _converted(option, value, types[option]) if option in types else value
+        for option, value in values.items()
+    }
     for option in _needed(make):
         if option not in checked:
             raise InputError(f"options.{option}", found="nothing", accepted=f"{name} needs it")
@@ -125,16 +132,24 @@ def _prepared(
 def head(model: nn.Module) -> nn.Module:
     """Return the last layer, which computes the logits.
 
+    It is the attribute ``head``, ``fc`` or ``classifier``, as networks of torchvision, timm and
+    Hugging Face name it; of a sequence of layers, the last one with weights.
+
     Raises
     ------
-    InputError: the network has no attribute ``head`` that is a layer.
+    InputError: the network has no such layer.
     """
-    layer = getattr(model, "head", None)
-    if not isinstance(layer, nn.Module):
-        raise InputError(
-            "model", found=f"{type(model).__name__} without `head`", accepted="a layer called head"
-        )
-    return layer
+    for name in _HEADS:
+        layer = getattr(model, name, None)
+        if isinstance(layer, nn.Sequential):
+            layer = next((part for part in reversed(layer) if list(part.parameters())), None)
+        if isinstance(layer, nn.Module) and list(layer.parameters()):
+            return layer
+    raise InputError(
+        "model",
+        found=f"{type(model).__name__} without a last layer of these names",
+        accepted=f"an attribute {', '.join(_HEADS)}",
+    )
 
 
 @cache
@@ -170,12 +185,19 @@ def _needed(make: Make) -> list[str]:
         option
         for option, parameter in _parameters(make).items()
         if parameter.default is inspect.Parameter.empty
+        and parameter.kind not in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     ]
+
+
+def _takes_any(make: Make) -> bool:
+    parameters = inspect.signature(make).parameters.values()
+    return any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters)
 
 
 def _parameters(make: Make) -> dict[str, inspect.Parameter]:
     parameters = dict(inspect.signature(make).parameters)
-    parameters.pop("classes", None)
+    for name in ("classes", "num_classes", "num_labels"):
+        parameters.pop(name, None)
     return parameters
 
 

@@ -238,5 +238,5 @@ def test_names_of_packages_are_resolved(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_network_without_a_head_is_refused() -> None:
-    with pytest.raises(InputError, match="a layer called head"):
+    with pytest.raises(InputError, match="an attribute head, fc, classifier"):
         head(nn.Linear(2, 2))

@@ -1,0 +1,67 @@
+"""Networks of the user: a factory in an importable module or in a file."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from recalib.errors import InputError
+
+__all__ = ["import_factory"]
+
+#: Names by which factories of other packages take the number of classes.
+_CLASSES = ("classes", "num_classes", "num_labels")
+
+
+def import_factory(name: str) -> Callable[..., nn.Module]:
+    """Return the factory `package.module:function` or `path/to/file.py:function`.
+
+    It is called as ``factory(classes, **options)``. The number of classes becomes the parameter
+    `classes`, `num_classes` or `num_labels`, whichever the factory has; a factory with
+    ``**kwargs`` alone gets `num_classes`. Importing runs the user's code.
+
+    Raises
+    ------
+    InputError: the module or the function is not there, or does not take a number of classes.
+    """
+    place, _, function = name.rpartition(":")
+    try:
+        is_file = place.endswith(".py")
+        module = _from_file(Path(place)) if is_file else importlib.import_module(place)
+        factory: Callable[..., nn.Module] = getattr(module, function)
+    except (ImportError, AttributeError, OSError, SyntaxError) as error:
+        accepted = "package.module:function, or file.py:function"
+        raise InputError("model", found=f"{name}: {error}", accepted=accepted) from None
+    parameters = inspect.signature(factory).parameters
+    takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
+    parameter = next((known for known in _CLASSES if known in parameters), None)
+    if parameter is None and takes_any:
+        parameter = "num_classes"
+    if parameter is None:
+        found = f"{name}({', '.join(parameters)})"
+        raise InputError("model", found=found, accepted=f"a parameter {' or '.join(_CLASSES)}")
+    if parameter == "classes":
+        return factory
+
+    @wraps(factory)
+    def make(classes: int, **options: Any) -> nn.Module:
+        network: nn.Module = factory(**{parameter: classes}, **options)
+        return network
+
+    return make
+
+
+def _from_file(path: Path) -> Any:
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None or not path.is_file():
+        raise ImportError(f"no file {path}")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
