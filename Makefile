@@ -39,6 +39,15 @@ CLIENT_STAMPS := $(CLIENTS:%=.venv-clients/%/.installed)
 .PHONY: clients
 clients: $(CLIENT_STAMPS) ## Install the clients of other projects into .venv-clients, for the tests.
 
+# Ray and Spark (700 MB, and Spark needs Java 17) import Recalib; `make test-all` does not need them.
+.PHONY: engines
+engines: $(STAMP) ## Install Ray and Spark into .venv-clients, for the tests of `map_batches` in them.
+	@for engine in ray spark; do \
+		$(BIN)/uv venv --quiet --clear --python $(BIN)/python .venv-clients/$$engine && \
+		$(BIN)/uv pip install --quiet --python .venv-clients/$$engine/bin/python \
+			-c constraints.txt -r tests/clients/requirements/$$engine.txt -e . || exit 1; \
+	done
+
 PYTEST := $(BIN)/pytest --durations=12 --durations-min=5
 
 .PHONY: test
