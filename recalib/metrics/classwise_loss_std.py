@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,9 +57,13 @@ class ClasswiseLossDeviation(StreamingMetric[ClassLossState]):
         totals = np.bincount(predictions.labels, weights, predictions.classes)
         weighted = -weights * predictions.label_log_probabilities
         losses = np.bincount(predictions.labels, weighted, predictions.classes)
-        present = totals > 0
-        return Estimate(float(np.std(losses[present] / totals[present])))
+        return _deviation(losses, totals)
 
     def estimate(self, state: ClassLossState, level: float | None = None) -> Estimate:
-        present = state.count > 0
-        return Estimate(float(np.std(state.loss[present] / state.count[present])))
+        return _deviation(state.loss, state.count)
+
+
+def _deviation(losses: NDArray[np.float64], totals: NDArray[Any]) -> Estimate:
+    """Return the deviation of mean losses from sums (K,) and the weights or counts of classes."""
+    present = totals > 0
+    return Estimate(float(np.std(losses[present] / totals[present])))

@@ -161,7 +161,7 @@ MUTATIONS = [
     *_file(
         "recalib/metrics/aurc.py",
         "tests/metrics/test_aurc.py",
-        ("rows * np.diff(u - scipy", "rows * np.diff(u + scipy"),
+        ("np.diff(u - scipy", "np.diff(u + scipy"),
         ("xlog1py(1 - share, -share)", "xlog1py(share, -share)"),
     ),
     *_file(
@@ -182,7 +182,7 @@ MUTATIONS = [
     *_file(
         "recalib/metrics/smooth_ece.py",
         "tests/metrics/test_smooth_ece.py",
-        ("(predictions.correct - p) / len(p)", "(predictions.correct + p) / len(p)"),
+        ("(predictions.correct - p) / weights", "(predictions.correct + p) / weights"),
         ("-x * (x - 1) * (x - 2) / 6", "x * (x - 1) * (x - 2) / 6"),
     ),
     *_file(
@@ -195,6 +195,12 @@ MUTATIONS = [
         "tests/metrics/test_intervals.py",
         ("/ (state.count - 1)", "/ state.count"),
         ("centre = (k + z2 / 2)", "centre = (k + z2)"),
+    ),
+    *_file(
+        "recalib/metrics/weighted.py",
+        "tests/metrics/test_weights.py",
+        ("residuals @ residuals / weights.sum() ** 2", "residuals @ residuals / weights.sum()"),
+        ("w * correct, v * r,", "w * correct, w * r,"),
     ),
     *_file(
         "recalib/metrics/classwise_loss_std.py",
