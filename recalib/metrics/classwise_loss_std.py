@@ -56,7 +56,7 @@ class ClasswiseLossDeviation(StreamingMetric[ClassLossState]):
     ) -> Estimate:
         totals = np.bincount(predictions.labels, weights, predictions.classes)
         weighted = -weights * predictions.label_log_probabilities
-        losses = np.bincount(predictions.labels, weighted, predictions.classes)
+        losses = np.bincount(predictions.labels, weighted, predictions.classes).astype(np.float64)
         return _deviation(losses, totals)
 
     def estimate(self, state: ClassLossState, level: float | None = None) -> Estimate:
