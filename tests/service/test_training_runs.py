@@ -99,6 +99,7 @@ def test_idempotency_key_starts_one_training_run(trainer: Service) -> None:
         ({"calibrate": {"map": "magic"}}, "map"),
         ({"tune": {"beta": [1]}}, "tune"),
         ({"model": {"name": "a\0b"}}, "model"),
+        ({"model": {"name": "os:system"}}, "model.name"),
         ({"data": {"source": "\ud800"}}, "data"),
         ({"data": {"options": json.loads('{"a":' * 30 + "1" + "}" * 30)}}, "data"),
     ],

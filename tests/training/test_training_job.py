@@ -147,6 +147,7 @@ def test_calibrate_publishes_a_champion(runs: Runs) -> None:
         ({"calibrate": {"model": "two"}}, "calibrate.model: found 'two' with 2 classes"),
         ({"epochs": 0}, "epochs: found 0"),
         ({"model": {"name": "os.system"}}, "model.name: found 'os.system'"),
+        ({"model": {"name": "os:system"}}, "model.name: found 'os:system'; accepted: a registered"),
         (
             {"model": {"name": "linear", "options": {"features": 10**12}}},
             "model.options: found more than 1000000 weights",
