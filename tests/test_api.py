@@ -157,13 +157,13 @@ def test_picture_shows_and_saves_itself(tmp_path: Path) -> None:
 
 def test_monitor_is_the_replay_of_the_log(tmp_path: Path) -> None:
     """The same states from arrays as from a file; dates and pandas, polars and NumPy columns."""
-    columns = log(rows=6_000)
-    expected = replay(write(tmp_path / "log.parquet", columns), ReplayOptions(tolerance=0.03))
+    columns, options = log(rows=6_000), {"tolerance": 0.03, "cohort": 3 * 86_400}
+    expected = replay(write(tmp_path / "log.parquet", columns), ReplayOptions(**options))
     assert expected.state == "stale"
     correct = [value.as_py() for value in columns["correct"]]
     label_time = columns["label_time"].to_numpy(zero_copy_only=False)
     result = recalib.monitor(
-        columns["confidence"], correct, columns["time"], label_time=label_time, tolerance=0.03
+        columns["confidence"], correct, columns["time"], label_time=label_time, **options
     )
     assert result == expected
     assert result.to_dict() == expected.to_dict()
@@ -172,7 +172,7 @@ def test_monitor_is_the_replay_of_the_log(tmp_path: Path) -> None:
     frame = pl.DataFrame({"p": columns["confidence"], "right": correct, "at": label_time})
     dates = pd.to_datetime(columns["time"], unit="s", utc=True).to_series()
     by_date = recalib.monitor(
-        frame["p"], pd.Series(correct), dates, label_time=frame["at"], tolerance=0.03
+        frame["p"], pd.Series(correct), dates, label_time=frame["at"], **options
     )
     assert by_date.state == expected.state
     assert [event.status.state for event in by_date.events] == [
@@ -197,6 +197,7 @@ def test_monitor_of_classes_segments_and_a_calibrator() -> None:
         segment_columns={"device": np.arange(rows) % 4},
         classes=("all",),
         maturity=0,
+        cohort=400,
     )
     assert result.state == "fresh"
     assert (result.reference, result.reference_from) == (rows, "calibrator")
