@@ -81,6 +81,9 @@ finds no drift from the first label; it also alarms within the tolerance (see ab
 Streams where part of the traffic has no labels. *Interval has ECE*: the last interval contains the
 error of all traffic, with and without labels. Where labels stop, the state is fresh before, and the
 end is one window of labels later.
+With `--streams 200`, labels below .7 only are never fresh (0.0% to 1.8%), and a
+predicted class whose labels stop is never fresh at the end (0.0% to 1.8%); all of these intervals
+contain the ECE (98.2% to 100.0%).
 """,
         "benchmarks.monitoring.unlabelled",
     ),
