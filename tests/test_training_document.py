@@ -49,7 +49,7 @@ def test_every_field_is_listed_with_its_default(heading: str) -> None:
 
 
 def test_every_file_is_listed() -> None:
-    section = _PAGE.split("## What is left in the folder\n")[1].split("\n## ")[0]
+    section = _PAGE.split("## Files of a run\n")[1].split("\n## ")[0]
     named = re.findall(r"`([\w.]+)`", "".join(re.findall(r"^\| (.*?) \|", section, re.MULTILINE)))
     assert set(named) == {*FILES, "checkpoint.safetensors"}
 
