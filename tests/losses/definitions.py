@@ -271,7 +271,7 @@ def confidence_score(row: Sequence[float], kind: str) -> float:
 
 
 def aurc(rows: Rows, labels: Labels, confidence: str = "msp") -> float:
-    """The mean of the mean losses of the n surest rows."""
+    """The mean of the mean losses of the n most confident rows."""
     losses = [-math.log(p) for p in of_label(rows, labels)]
     order = sorted(range(len(rows)), key=lambda i: -confidence_score(rows[i], confidence))
     return mean([mean([losses[i] for i in order[:n]]) for n in range(1, len(rows) + 1)])

@@ -172,7 +172,7 @@ def ks_error_classwise(p: Rows, y: Sequence[int], bins: int) -> float:
 
 
 def area(errors: Sequence[float]) -> float:
-    """∫ risk(c) dc, with the errors of the surest rows first.
+    """∫ risk(c) dc, with the errors of the most confident rows first.
 
     Between coverages a and b = a + 1/N, with E errors up to a and e of the next row, risk is
     (E + e·N(c − a))/(N·c), whose integral is e(b − a) + (E/N − e·a) ln(b/a).

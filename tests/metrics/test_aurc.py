@@ -37,7 +37,7 @@ def test_equals_numerical_integral() -> None:
 
 @given(rights)
 def test_usual_sum_differs_by_less_than_one_row(right: list[bool]) -> None:
-    """Geifman et al.: the mean over k of the share of errors among the k surest rows."""
+    """Geifman et al.: the mean over k of the share of errors among the k most confident rows."""
     errors = 1 - np.array(right, float)
     usual = np.mean(np.cumsum(errors) / np.arange(1, len(errors) + 1))
     assert abs(measure("aurc", ladder(len(right)), right).value - usual) < 1 / len(right)

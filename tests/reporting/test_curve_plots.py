@@ -21,7 +21,7 @@ from recalib.reporting.plots import (
     risk_coverage,
     save,
 )
-from recalib.reporting.plots.risk_coverage import _points, _surest_errors
+from recalib.reporting.plots.risk_coverage import _errors_by_confidence, _points
 from recalib.reporting.plots.smooth_curve import FINE_BINS, bandwidth_for, smooth_curve
 from recalib.reporting.plots.style import state_of
 from tests.draws import few_or_many
@@ -188,14 +188,14 @@ def test_risk_with_ties_matches_a_loop() -> None:
     tied = binary(p, predictions.correct)
     assert len(set(p.tolist())) < 8
     errors = {v: float(np.mean(~tied.correct[p == v])) for v in set(p.tolist())}
-    surest = [errors[v] for v in sorted(p.tolist(), reverse=True)]
+    ordered = [errors[v] for v in sorted(p.tolist(), reverse=True)]
     chart = risk_coverage({"a": tied})
     label = f"a: AURC {METRICS['aurc'](15).measure(tied).value:.2%}"
     points = [row for row in table_with(chart, "risk") if row["series"] == label]
     assert len(points) == 200
     for number, point in enumerate(points, 1):
         assert point["coverage"] == pytest.approx(number / 200)
-        assert point["risk"] == pytest.approx(np.mean(surest[: 2 * number]), abs=2e-6)
+        assert point["risk"] == pytest.approx(np.mean(ordered[: 2 * number]), abs=2e-6)
 
 
 def test_risk_band_is_the_wilson_interval() -> None:
@@ -214,7 +214,7 @@ def test_risk_band_is_the_wilson_interval() -> None:
 
 
 def test_risk_band_covers_the_true_risk() -> None:
-    """Confidences uniform in [1/2, 1] and true: of the surest share c, (1 − p) averages c/4."""
+    """Confidences uniform in [1/2, 1] and true: of the most confident share c, (1 − p) averages c/4."""
     rng = np.random.default_rng(0)
 
     def drawn() -> Predictions:
@@ -225,7 +225,7 @@ def test_risk_band_covers_the_true_risk() -> None:
     covered = [
         point["low"] <= point["coverage"] / 4 <= point["high"]
         for _ in range(300)
-        for point in _points(_surest_errors(drawn()))
+        for point in _points(_errors_by_confidence(drawn()))
         if point["coverage"] >= 0.1
     ]
     assert len(covered) == 300 * 181

@@ -43,7 +43,7 @@ _COLUMNS = ("accuracy", "nll", "ece", "classwise_ce")
 #: Metrics at the top of the page.
 _HEADLINE = ("ece", "classwise_ce", "nll", "brier")
 #: Labels of the two predictions in plots, and of the test set among shifted test sets.
-_SERIES = ("as it is", "calibrated")
+_SERIES = ("uncalibrated", "calibrated")
 _UNSHIFTED = "test"
 
 

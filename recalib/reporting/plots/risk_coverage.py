@@ -62,13 +62,13 @@ def risk_coverage(
         area = RiskCoverageArea().measure(predictions).value
         label = f"{name}: AURC {area:.2%}"
         labels.append(label)
-        curves += [{"series": label, **row} for row in _points(_surest_errors(predictions))]
+        curves += [{"series": label, **row} for row in _points(_errors_by_confidence(predictions))]
         best.append(1 - float(predictions.correct.mean()))
     counts = {len(predictions) for predictions in series.values()}
     n = "n = " + ", ".join(f"{count:,}" for count in sorted(counts))
     heading = title(
-        "Errors among the surest rows",
-        [f"share of errors where only the surest rows are kept, {LEVEL:.0%} bands", n],
+        "Errors among the most confident rows",
+        [f"share of errors if only the most confident rows are kept, {LEVEL:.0%} bands", n],
         width,
     )
     # The bands of the few most confident rows are wide and may exceed the plot.
@@ -79,7 +79,7 @@ def risk_coverage(
     return styled(chart, legend_columns=2)
 
 
-def _surest_errors(predictions: Predictions) -> NDArray[np.float64]:
+def _errors_by_confidence(predictions: Predictions) -> NDArray[np.float64]:
     """Return the expected error of each row, most confident first."""
     errors: NDArray[np.float64] = 1 - sort_by_confidence(predictions)[1][::-1]
     return errors
@@ -121,7 +121,7 @@ def _axes() -> dict[str, Any]:
         "x": alt.X(
             "coverage:Q",
             scale=alt.Scale(domain=[0, 1], nice=False),
-            axis=percent("coverage: rows kept, the surest first", FIFTHS),
+            axis=percent("coverage: share of rows kept, most confident first", FIFTHS),
         ),
         "y": alt.Y("risk:Q", axis=percent("risk: errors among them")),
     }
