@@ -214,7 +214,7 @@ def test_risk_band_is_the_wilson_interval() -> None:
 
 
 def test_risk_band_covers_the_true_risk() -> None:
-    """Confidences uniform in [1/2, 1] and true: of the most confident share c, (1 − p) averages c/4."""
+    """Confidences uniform in [1/2, 1] and true: (1 − p) of the most confident share c is c/4."""
     rng = np.random.default_rng(0)
 
     def drawn() -> Predictions:
