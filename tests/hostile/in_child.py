@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 from recalib.files import open_data
 from recalib.replay.log import Log
-from service.reader_process import reader_process
+from service.reader_process import ReaderProcess
 
 __all__ = ["call_in_child", "read_chunks", "read_log"]
 
 _SECONDS = 60.0
+#: The child imports the functions of this module, and it searches no working folder.
+_ENVIRONMENT = {"PYTHONPATH": str(Path(__file__).parents[2])}
+_reader = ReaderProcess()
 
 
 def call_in_child(read: Callable[..., None], content: bytes, **arguments: Any) -> None:
@@ -21,7 +26,8 @@ def call_in_child(read: Callable[..., None], content: bytes, **arguments: Any) -
     with tempfile.TemporaryDirectory(prefix="hostile-") as folder:
         path = Path(folder, "file.parquet")
         path.write_bytes(content)
-        reader_process().call(read, seconds=_SECONDS, path=str(path), **arguments)
+        with mock.patch.dict(os.environ, _ENVIRONMENT):
+            _reader.call(read, seconds=_SECONDS, path=str(path), **arguments)
 
 
 def read_chunks(path: str, format: str) -> None:
