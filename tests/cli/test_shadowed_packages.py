@@ -13,7 +13,14 @@ import pytest
 _SCRIPT = Path(sys.executable).with_name("recalib")
 
 
-@pytest.mark.parametrize(("package", "command"), [("training", "train"), ("service", "serve")])
+@pytest.mark.parametrize(
+    ("package", "command"),
+    [
+        # It imports torch.
+        pytest.param("training", "train", marks=pytest.mark.slow),
+        ("service", "serve"),
+    ],
+)
 def test_own_package_is_not_imported(package: str, command: str, tmp_path: Path) -> None:
     """`python -m` names it in an error; the program `recalib` does not see it."""
     (tmp_path / package).mkdir()
