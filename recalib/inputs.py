@@ -86,7 +86,7 @@ def class_indices(
 
     Raises
     ------
-    InputError: a text that is not a name of a class, or unknown names that are not K.
+    InputError: a text that is not a name of a class, unknown names that are not K, or a matrix.
 
     Examples
     --------
@@ -95,6 +95,13 @@ def class_indices(
     """
     values = as_array(labels, field)
     known = None if names is None else tuple(names)
+    if values.ndim == 2 and values.shape[1] > 1:
+        raise InputError(
+            field,
+            found=f"shape {values.shape}",
+            accepted="(N,), a class for each row: of one-hot rows, their argmax; for independent "
+            'labels, task="multilabel"',
+        )
     if values.dtype.kind == "b" and classes == 2:
         return values.astype(np.int64), known
     is_text = values.dtype.kind in "UST" or (

@@ -155,3 +155,10 @@ def test_pictures_of_arrays_are_charts() -> None:
     titles = [panel["title"]["text"] for panel in classes.specification["concat"]]
     assert len(titles) == 2
     assert set(titles) < set(NAMES)
+
+
+def test_matrix_of_labels_names_the_task() -> None:
+    logits = np.zeros((4, 3))
+    for call in (recalib.fit, lambda z, y: recalib.evaluate(y, logits=z)):
+        with pytest.raises(InputError, match=r"labels: found shape \(4, 3\); .*multilabel"):
+            call(logits, np.eye(4, 3, dtype=bool))
