@@ -20,7 +20,7 @@ from training.data import Split
 from training.engine.divergence import DivergedError
 from training.models import head
 
-__all__ = ["as_rows", "forward", "measure", "predict", "to_device", "weight_norms"]
+__all__ = ["as_rows", "evaluating", "forward", "measure", "predict", "to_device", "weight_norms"]
 
 #: Rows of a prediction batch; without gradients a batch needs less memory.
 _BATCH = 512
@@ -45,7 +45,7 @@ def predict(
     filled = np.resize(rows, -(-len(rows) // processes) * processes)
     mine = filled[fabric.global_rank :: processes]
     batches = []
-    with _evaluating(network), torch.inference_mode():
+    with evaluating(network), torch.inference_mode():
         for start in range(0, len(mine), _BATCH):
             inputs = to_device(fabric, split.batch(mine[start : start + _BATCH]))
             batches.append(forward(network, inputs).float())
@@ -95,11 +95,14 @@ def as_rows(logits: Any, labels: Any) -> tuple[Any, Any]:
 
 
 def forward(network: nn.Module, inputs: Any) -> Tensor:
-    """Return the logits of a batch, which is one tensor or a tuple of tensors.
+    """Return the logits of a batch: one tensor, a tuple of tensors, or keyword arguments.
 
     The network returns them, or an object or a dictionary with `logits`.
     """
-    output = network(*inputs) if isinstance(inputs, tuple) else network(inputs)
+    if isinstance(inputs, Mapping):
+        output = network(**inputs)
+    else:
+        output = network(*inputs) if isinstance(inputs, tuple) else network(inputs)
     if isinstance(output, Mapping):
         output = output.get("logits")
     elif not isinstance(output, Tensor):
@@ -116,7 +119,7 @@ def to_device(fabric: Fabric, inputs: Any) -> Any:
 
 
 @contextmanager
-def _evaluating(network: nn.Module) -> Iterator[None]:
+def evaluating(network: nn.Module) -> Iterator[None]:
     """Set evaluation mode, and restore the mode of each layer afterwards.
 
     `train()` would also set frozen layers to training mode.

@@ -14,7 +14,7 @@ from recalib.losses.crl import Crl
 from recalib.options import configure
 from recalib.recipe import LossPart, Schedule
 
-__all__ = ["Terms", "TrainingObjective"]
+__all__ = ["Terms", "TrainingObjective", "make_loss"]
 
 Terms = Literal["both", "primary", "secondary"]
 
@@ -40,13 +40,13 @@ class TrainingObjective(nn.Module):
     def __init__(self, part: LossPart, samples: int = 0, *, gather: bool = False) -> None:
         super().__init__()
         self.beta = 1.0 if part.beta is None else part.beta
-        self.primary = _make_loss("loss.primary", part.primary, part.options)
+        self.primary = make_loss("loss.primary", part.primary, part.options)
         self.secondary: Loss | None = None
         if part.secondary is not None:
             options = part.secondary_options
             if part.secondary == Crl.name:
                 options = {"samples": samples, **options}
-            self.secondary = _make_loss("loss.secondary", part.secondary, options)
+            self.secondary = make_loss("loss.secondary", part.secondary, options)
         for loss in (self.primary, self.secondary):
             if isinstance(loss, BatchLoss):
                 loss.gather = gather
@@ -110,7 +110,7 @@ class TrainingObjective(nn.Module):
             raise InputError(field, found="not a numeric option of these losses", accepted=accepted)
         options = part.options if owner == "primary" else part.secondary_options
         for value in schedule.values:
-            _make_loss(field, loss.name, {**options, option: value})
+            make_loss(field, loss.name, {**options, option: value})
 
     def _schedule_targets(self) -> str:
         losses = {"primary": self.primary, "secondary": self.secondary}
@@ -127,7 +127,8 @@ def _share(loss: Loss, share: float) -> float:
     return 1.0 if isinstance(loss, BatchLoss) and loss.gather else share
 
 
-def _make_loss(field: str, name: str, options: dict[str, object]) -> Loss:
+def make_loss(field: str, name: str, options: dict[str, object]) -> Loss:
+    """Return the loss `name` with options, a mean over the batch; errors name `field`."""
     try:
         loss = configure(LOSSES, name, options, field=field)
         if getattr(loss, "reduction", "mean") != "mean":

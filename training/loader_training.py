@@ -1,0 +1,302 @@
+"""Train a torch module on data loaders of the user, with the losses of Recalib."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from lightning_fabric import Fabric
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from recalib.errors import InputError
+from recalib.losses import PRIMARY, SECONDARY
+from recalib.losses.base import Loss
+from recalib.options import unknown_name
+from recalib.recipe import Recipe
+from training.engine.batches import seed_of
+from training.engine.divergence import DivergedError
+from training.engine.evaluate import as_rows, evaluating, forward, measure, to_device
+from training.engine.fabric import launch_fabric
+from training.engine.objective import make_loss
+from training.engine.optimizer import learning_rate, optimiser_for, set_rate
+
+__all__ = ["TrainedModel", "train"]
+
+_LOADERS = ("train", "validation", "test")
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """A trained module, and what it predicts; N rows, K classes.
+
+    For dense predictions, each pixel is a row. Rows whose label is the loss's `ignore_index` are
+    left out.
+    """
+
+    #: In evaluation mode, on the device of the training.
+    model: nn.Module
+    #: For each epoch: `epoch` from 1, the mean `loss`, `seconds`, and the metrics of `validation`.
+    history: list[dict[str, Any]]
+    #: float32 (N, K), and int64 (N,).
+    validation_logits: NDArray[np.float32]
+    validation_labels: NDArray[np.int64]
+    #: None without a loader `test`.
+    test_logits: NDArray[np.float32] | None = None
+    test_labels: NDArray[np.int64] | None = None
+
+
+def train(
+    model: nn.Module,
+    loaders: Mapping[str, Iterable[Any]],
+    *,
+    loss: str | nn.Module = "cross_entropy",
+    options: Mapping[str, Any] | None = None,
+    secondary: str | nn.Module | None = None,
+    secondary_options: Mapping[str, Any] | None = None,
+    beta: float | None = None,
+    optimiser: str | Mapping[str, Any] | Optimizer = "sgd",
+    epochs: int = 30,
+    clip_norm: float | None = None,
+    seed: int = 1,
+    device: Literal["auto", "cpu", "cuda"] = "auto",
+    precision: Literal["auto", "32", "bf16"] = "auto",
+    progress: Callable[[dict[str, Any]], object] = lambda record: None,
+) -> TrainedModel:
+    """Train `model` in place on the objective loss + β × secondary, in one process.
+
+    The same seed gives the same weights, on the same kind of machine with the same number of
+    threads: it determines dropout, and the order of the rows in a loader without a generator.
+    The initial weights are those of `model`. Parameters without `requires_grad` stay.
+
+    Parameters
+    ----------
+    model: returns logits (N, K) or (N, K, ...), or an object or a dictionary with `logits`.
+    loaders: `train`, `validation`, and optionally `test`: torch `DataLoader`s, or any iterables
+        that can be read once per epoch. A batch is (inputs, labels), (input, input, ..., labels),
+        or a dictionary with `labels`, whose other entries are keyword arguments of `model`.
+    loss, options: the name of a primary loss of docs/losses.md with its options, or a module that
+        maps logits and labels to a scalar.
+    secondary, secondary_options: the same for a regulariser; none by default.
+    beta: β ≥ 0, the weight of `secondary`; 1 by default.
+    optimiser: `sgd`, `adamw`, `adam` or `adagrad`; or the fields of a recipe's `[optimiser]`; or an
+        optimiser of torch with the parameters of `model`, whose learning rate stays as it is.
+    clip_norm: the largest ℓ2 norm of a step's gradient; by default gradients are not clipped.
+    device: `auto` is a GPU if there is one.
+    precision: `auto` is bf16 on a GPU that supports it, otherwise 32.
+    progress: called after each epoch with its record in the history, such as `print`.
+
+    Raises
+    ------
+    InputError: an invalid argument or batch; it names the argument. Or a run that diverges.
+
+    Example
+    -------
+    >>> result = train(network, {"train": rows, "validation": held_out}, loss="focal")
+    >>> calibrator = recalib.fit(result.validation_logits, result.validation_labels)
+    """
+    # 1. Check the arguments. A recipe checks its fields.
+    recipe = _recipe(optimiser, epochs=epochs, seed=seed, device=device, precision=precision)
+    _check_loaders(loaders)
+    objective = _Objective(
+        _term("loss", PRIMARY, loss, options),
+        None if secondary is None else _term("secondary", SECONDARY, secondary, secondary_options),
+        beta,
+    )
+    if clip_norm is not None and not clip_norm > 0:
+        raise InputError("clip_norm", found=f"{clip_norm}", accepted="a number > 0")
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    if not parameters:
+        raise InputError("model", found="no parameter with requires_grad", accepted="one or more")
+
+    # 2. Each epoch: steps, then the metrics of the validation rows.
+    fabric = launch_fabric(recipe)
+    objective.to(fabric.device)
+    is_scheduled = not isinstance(optimiser, Optimizer)
+    if not isinstance(optimiser, Optimizer):
+        optimiser = optimiser_for(recipe.optimiser, parameters)
+    network, steps = fabric.setup(model, optimiser)
+    run = _Run(fabric, network, steps, objective, recipe if is_scheduled else None, clip_norm)
+    network.train()  # a pretrained network often is in evaluation mode
+    history: list[dict[str, Any]] = []
+    devices = [fabric.device] if fabric.device.type == "cuda" else []
+    with torch.random.fork_rng(devices=devices):
+        for epoch in range(epochs):
+            torch.manual_seed(seed_of(seed, epoch))
+            started = time.monotonic()
+            objective.start_epoch(epoch, epochs)
+            mean_loss = run.epoch(loaders["train"], epoch)
+            seconds = round(time.monotonic() - started, 3)
+            validation = run.predict(loaders, "validation")
+            record = {"epoch": epoch + 1, "loss": mean_loss, "seconds": seconds}
+            history.append({**record, "validation": measure(*validation)})
+            progress(history[-1])
+        # 3. The logits of the test rows.
+        test = run.predict(loaders, "test") if "test" in loaders else (None, None)
+    return TrainedModel(model.eval(), history, *validation, *test)
+
+
+class _Objective(nn.Module):
+    """loss + β × secondary."""
+
+    def __init__(self, primary: nn.Module, secondary: nn.Module | None, beta: float | None) -> None:
+        super().__init__()
+        if beta is not None and (secondary is None or not 0 <= beta < math.inf):
+            found = f"{beta}" if secondary is not None else f"{beta} without a secondary loss"
+            raise InputError("beta", found=found, accepted="a number ≥ 0, with a secondary loss")
+        self.primary, self.secondary = primary, secondary
+        self.beta = 1.0 if beta is None else beta
+
+    def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
+        value: Tensor = self.primary(logits, labels)
+        if self.secondary is not None:
+            value = value + self.beta * self.secondary(logits, labels)
+        if not isinstance(value, Tensor) or value.ndim:
+            found = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else repr(value)
+            raise InputError("loss", found=found, accepted="a scalar tensor")
+        return value
+
+    def start_epoch(self, epoch: int, epochs: int) -> None:
+        for loss in (self.primary, self.secondary):
+            if isinstance(loss, Loss):
+                loss.start_epoch(epoch, epochs)
+
+
+@dataclass(frozen=True)
+class _Run:
+    """The state of a training."""
+
+    fabric: Fabric
+    network: nn.Module
+    optimiser: Any
+    objective: _Objective
+    #: None: the optimiser's learning rate stays.
+    recipe: Recipe | None
+    clip_norm: float | None
+
+    def epoch(self, loader: Iterable[Any], epoch: int) -> float:
+        """Train an epoch, and return the mean of the objective over its steps."""
+        count, loss_sum = 0, torch.zeros((), device=self.fabric.device)
+        steps = _length(loader)
+        for count, batch in enumerate(loader, 1):
+            inputs, labels = to_device(self.fabric, _inputs_and_labels("train", batch))
+            if self.recipe is not None:
+                position, step = (epoch + (count - 1) / steps, 1 / steps) if steps else (epoch, 1)
+                rate = learning_rate(self.recipe.optimiser, position, self.recipe.epochs, step)
+                set_rate(self.optimiser, rate)
+            value = self.objective(forward(self.network, inputs), labels)
+            self.optimiser.zero_grad()
+            self.fabric.backward(value)
+            if self.clip_norm is not None:
+                nn.utils.clip_grad_norm_(self.network.parameters(), self.clip_norm)
+            self.optimiser.step()
+            loss_sum += value.detach()
+        if not count:
+            raise _no_batch("train", f"no batch in epoch {epoch + 1}")
+        mean = float(loss_sum) / count
+        if not math.isfinite(mean):
+            raise DivergedError(f"an objective that is not finite in epoch {epoch + 1}")
+        return mean
+
+    def predict(
+        self, loaders: Mapping[str, Iterable[Any]], name: str
+    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+        """Return logits (N, K) and labels (N,) of the rows that count."""
+        logits_parts, labels_parts = [], []
+        with evaluating(self.network), torch.inference_mode():
+            for batch in loaders[name]:
+                inputs, labels = _inputs_and_labels(name, batch)
+                if labels.is_floating_point():
+                    raise InputError(
+                        f"loaders.{name}", found=f"labels {labels.dtype}", accepted="integers"
+                    )
+                logits = forward(self.network, to_device(self.fabric, inputs)).float()
+                if logits.ndim == 1:  # the log-odds of class 1 of 2
+                    logits = torch.stack([torch.zeros_like(logits), logits], dim=1)
+                rows = as_rows(logits.cpu().numpy(), labels.cpu().numpy().astype(np.int64))
+                counts = rows[1] != getattr(self.objective.primary, "ignore_index", None)
+                logits_parts.append(rows[0][counts])
+                labels_parts.append(rows[1][counts])
+        if not sum(map(len, labels_parts)):
+            raise _no_batch(name, "no row")
+        all_logits = np.concatenate(logits_parts)
+        if not np.isfinite(all_logits).all():
+            raise DivergedError("a network whose logits are not finite")
+        return all_logits, np.concatenate(labels_parts)
+
+
+def _recipe(optimiser: str | Mapping[str, Any] | Optimizer, **fields: Any) -> Recipe:
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        accepted = "one; `torchrun --no-python recalib train RECIPE` trains in several"
+        raise InputError("processes", found=os.environ["WORLD_SIZE"], accepted=accepted)
+    if isinstance(optimiser, str):
+        fields["optimiser"] = {"name": optimiser}
+    elif isinstance(optimiser, Mapping):
+        fields["optimiser"] = dict(optimiser)
+    elif not isinstance(optimiser, Optimizer):
+        accepted = "a name, fields of a recipe's `[optimiser]`, or an optimiser of torch"
+        raise InputError("optimiser", found=type(optimiser).__name__, accepted=accepted)
+    return Recipe.of({"data": {}, "model": {"name": "model"}, **fields})
+
+
+def _check_loaders(loaders: Mapping[str, Iterable[Any]]) -> None:
+    accepted = "a mapping with `train`, `validation`, and optionally `test`"
+    if not isinstance(loaders, Mapping):
+        raise InputError("loaders", found=type(loaders).__name__, accepted=accepted)
+    if not {"train", "validation"} <= set(loaders) <= set(_LOADERS):
+        found = ", ".join(map(str, loaders)) or "nothing"
+        raise InputError("loaders", found=found, accepted=accepted)
+
+
+def _term(
+    field: str,
+    names: Mapping[str, str],
+    loss: str | nn.Module,
+    options: Mapping[str, Any] | None,
+) -> nn.Module:
+    if not isinstance(loss, str):
+        if options or not isinstance(loss, nn.Module):
+            found = "a module with options" if options else type(loss).__name__
+            accepted = "a name with options, or a torch module"
+            raise InputError(field, found=found, accepted=accepted)
+        return loss
+    if loss not in names:
+        raise unknown_name(field, loss, names)
+    if loss == "crl":
+        accepted = "another loss: loaders do not give the positions of rows, which crl needs"
+        raise InputError(field, found="crl", accepted=accepted)
+    return make_loss(field, loss, dict(options or {}))
+
+
+def _inputs_and_labels(name: str, batch: Any) -> tuple[Any, Tensor]:
+    inputs: Any = None
+    labels: Any = None
+    if isinstance(batch, Mapping):
+        inputs = {key: value for key, value in batch.items() if key != "labels"}
+        labels = batch.get("labels")
+    elif isinstance(batch, (tuple, list)) and len(batch) > 1:
+        *parts, labels = batch
+        inputs = parts[0] if len(parts) == 1 else tuple(parts)
+    if not isinstance(labels, Tensor):
+        found = f"a batch that is a {type(batch).__name__} without a tensor of labels"
+        raise _no_batch(name, found)
+    return inputs, labels
+
+
+def _no_batch(name: str, found: str) -> InputError:
+    accepted = "batches (inputs, labels), or dictionaries with `labels`, in each epoch"
+    return InputError(f"loaders.{name}", found=found, accepted=accepted)
+
+
+def _length(loader: Any) -> int | None:
+    try:
+        return len(loader)
+    except TypeError:  # a loader of an iterable data set
+        return None
