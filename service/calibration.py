@@ -86,8 +86,9 @@ async def calibrate_batch(
 
     Raises
     ------
-    InputError: raised by `decode`; `top_k` or `ids` is out of range; the values are not what
-        `input` says, or their number of classes is not the model's.
+    InputError: raised by `decode`; `top_k` or `ids` is out of range; a multilabel model gets
+        `top_k`, `ids` or a segment; the values are not what `input` says, or their number of
+        classes is not the model's.
     TooLargeError: more than `max_rows` rows.
     LimitedError: the caller exceeds its rows per second.
     """
@@ -121,6 +122,8 @@ def _calibrate_alone(
 def _admit_rows(state: State, loaded: LoadedCalibrator, batch: Batch) -> Floats:
     """Return checked logits, and count their rows against the caller's limit."""
     classes = loaded.calibrator.card.classes
+    if loaded.calibrator.is_multilabel:
+        _check_multilabel(loaded, batch)
     if batch.top_k is not None and not 1 <= batch.top_k <= classes:
         accepted = f"1 to {classes}, the classes"
         raise InputError("top_k", found=str(batch.top_k), accepted=accepted)
@@ -129,6 +132,15 @@ def _admit_rows(state: State, loaded: LoadedCalibrator, batch: Batch) -> Floats:
     logits = check_logits(loaded, batch.values, batch.input, state.settings.max_rows)
     state.access.limiter.take_rows(current_principal(), len(logits))
     return logits
+
+
+def _check_multilabel(loaded: LoadedCalibrator, batch: Batch) -> None:
+    """Raise `InputError` for an option that needs one class for each row."""
+    options = {"top_k": batch.top_k, "ids": batch.ids, "segment": batch.segment}
+    for field, value in options.items():
+        if value:
+            accepted = f"none: the task of model {loaded.model!r} is multilabel"
+            raise InputError(field, found=repr(value)[:80], accepted=accepted)
 
 
 def check_logits(

@@ -16,6 +16,8 @@ __all__ = ["warnings_of"]
 
 def warnings_of(tx: Transaction, model: Model, version: int | None) -> list[str]:
     """Return the warnings about a version; about the settings alone if it is None."""
+    if model.is_multilabel:  # not monitored
+        return []
     card = None
     if version is not None:
         # A card that cannot be read must not prevent a promotion or new settings.

@@ -377,11 +377,12 @@ def _monitor(snapshot: _Snapshot, monitoring: MonitoringConfig) -> Monitor:
 
 
 def _models(registry: Registry) -> Iterator[Model]:
+    """Yield the models with one class a row; others have nothing to monitor."""
     last = None
     while True:
         with registry.reading() as tx:
             page = tx.models.page(last, _PAGE)
-        yield from page
+        yield from (model for model in page if not model.is_multilabel)
         if len(page) < _PAGE:
             return
         last = page[-1].name

@@ -73,9 +73,11 @@ def _publish(
     card, monitoring = calibrator.card, model.monitoring
     selection = card.selection
     assert selection is not None  # noqa: S101  (set by `compare`)
-    warnings = validation_warnings(
-        card, "this version", tolerance=monitoring.tolerance, objective=monitoring.objective
-    )
+    warnings = []
+    if not model.is_multilabel:  # multilabel models are not monitored
+        warnings = validation_warnings(
+            card, "this version", tolerance=monitoring.tolerance, objective=monitoring.objective
+        )
     if_better = promote == "if_better"
     is_promoted = selection.better if if_better else bool(promote)
     reason = selection.reason if if_better else "as requested"

@@ -51,7 +51,7 @@ def run_publish(context: JobContext) -> None:
     """Publish an uploaded calibrator in the transaction that finishes the job.
 
     It is compared with the champion on the rows of a data set that neither was fitted on. Without
-    such rows, `if_better` does not promote it.
+    such rows, `if_better` does not promote it. Multilabel calibrators are not compared.
     """
     # 1. The request.
     try:
@@ -137,6 +137,8 @@ def _unseen_rows(
     rows: DatasetRows | None,
 ) -> NDArray[np.bool_] | str:
     """Return which rows (N,) neither calibrator was fitted on, or why there is no comparison."""
+    if model.is_multilabel:
+        return "versions of a multilabel model are not compared; promote it by request"
     if rows is None:
         return "the request names no data set to compare on"
     if upload.digests is None:

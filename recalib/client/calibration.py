@@ -19,6 +19,7 @@ from recalib.client.operations import Flow, Request, Response, Session
 from recalib.client.results import Likeliest, Predictions
 from recalib.client.retry import path, read, send_checked
 from recalib.errors import InputError, NotFoundError
+from recalib.label_arrays import check_label_scores
 
 __all__ = ["calibrate", "calibrate_top", "predict"]
 
@@ -58,6 +59,7 @@ def calibrate(
     calibrator: int | str = CHAMPION,
     input: Input = "logits",
     segment: str = "",
+    task: Literal["multiclass", "multilabel"] = "multiclass",
 ) -> Flow[NDArray[np.float32]]:
     """Return calibrated probabilities, float32 (N, K).
 
@@ -70,6 +72,7 @@ def calibrate(
     calibrator: a version or an alias.
     input: what `values` contain; it is never guessed.
     segment: a segment that the model declares; empty for none.
+    task: of the model; rows of `multilabel` probabilities have no fixed sum.
 
     Raises
     ------
@@ -78,7 +81,7 @@ def calibrate(
     MissingError: no such model, version or alias.
     ContradictionError: the model has no champion yet.
     """
-    rows = _check_rows(values, input)
+    rows = _check_rows(values, input, task)
     probabilities = np.empty(rows.shape, np.float32)
 
     def store(part: slice, response: Response) -> None:
@@ -254,9 +257,13 @@ def _read_array(response: Response, file: io.BytesIO) -> NDArray[Any]:
     return array
 
 
-def _check_rows(values: Any, input: str) -> Floats:
+def _check_rows(values: Any, input: str, task: str = "multiclass") -> Floats:
     if input not in ("logits", "probabilities"):
         raise InputError("input", found=repr(input), accepted="logits or probabilities")
+    if task not in ("multiclass", "multilabel"):
+        raise InputError("task", found=repr(task), accepted="multiclass or multilabel")
+    if task == "multilabel":
+        return check_label_scores(values, input=input)
     if input == "probabilities":
         return check_probabilities(values)
     return check_logits(_replace_none(values))

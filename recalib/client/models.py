@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -23,6 +23,7 @@ def create_model(
     classes: int | Sequence[str],
     *,
     monitoring: Mapping[str, Any] | None = None,
+    task: Literal["multiclass", "multilabel"] = "multiclass",
     exist_ok: bool = False,
 ) -> Flow[Model]:
     """Create a model, which is a classifier to calibrate.
@@ -31,7 +32,9 @@ def create_model(
     ----------
     classes: the number of classes, or their labels in the order of the logits.
     monitoring: the monitoring settings, as for `set_monitoring`.
-    exist_ok: return an existing model if it has the same classes.
+    task: `multilabel` if a row has any number of labels, each with its own probability; versions
+        of such a model come by `publish`.
+    exist_ok: return an existing model if it has the same classes and task.
 
     Raises
     ------
@@ -43,7 +46,7 @@ def create_model(
         raise InputError("classes", found=repr(classes), accepted=accepted)
     requested = int(classes) if isinstance(classes, int | np.integer) else list(classes)
     try:
-        body: dict[str, Any] = {"name": name, "classes": requested}
+        body: dict[str, Any] = {"name": name, "classes": requested, "task": task}
         if monitoring is not None:
             body["monitoring"] = dict(monitoring)
         return (
@@ -56,7 +59,7 @@ def create_model(
             raise
         model = yield from get_model(session, name)
         labels = None if model.labels is None else list(model.labels)
-        if requested != (model.classes if labels is None else labels):
+        if (requested, task) != (model.classes if labels is None else labels, model.task):
             raise
         return model
 

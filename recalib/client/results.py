@@ -43,7 +43,7 @@ T = TypeVar("T")
 class Model(msgspec.Struct, frozen=True):
     """A classifier; `classes` is the number of classes, `labels` are their names or None.
 
-    `monitoring` has the monitoring settings.
+    `monitoring` has the monitoring settings. `task` is `multiclass` or `multilabel`.
     """
 
     name: str
@@ -53,6 +53,7 @@ class Model(msgspec.Struct, frozen=True):
     monitoring: dict[str, Any] = {}
     #: After a change of the settings: why the champion cannot stay fresh under them.
     warnings: tuple[str, ...] = ()
+    task: str = "multiclass"
 
 
 class Estimate(msgspec.Struct, frozen=True):

@@ -30,6 +30,7 @@ from recalib.registry.records import (
     MonitorRow,
     Serving,
     StoredResponse,
+    Task,
 )
 from recalib.registry.registry import Registry
 from recalib.registry.resource_names import check_name, is_name
@@ -62,6 +63,7 @@ __all__ = [
     "Registry",
     "Serving",
     "StoredResponse",
+    "Task",
     "TrafficCount",
     "Transaction",
     "check_name",

@@ -12,7 +12,7 @@ from recalib.registry import tables
 from recalib.registry.base import Queries
 from recalib.registry.clock import now
 from recalib.registry.monitoring_settings import MonitoringConfig
-from recalib.registry.records import Model
+from recalib.registry.records import Model, Task
 from recalib.registry.resource_names import check_name, is_name
 from recalib.watched_classes import class_indices
 
@@ -31,6 +31,7 @@ class Models(Queries):
         classes: int,
         actor: str,
         monitoring: MonitoringConfig | None = None,
+        task: Task = "multiclass",
     ) -> Model:
         """Add a model; `ExistsError` if the name is taken.
 
@@ -50,6 +51,7 @@ class Models(Queries):
             created_by=actor,
             created_at=now(),
             monitoring=None if monitoring is None else monitoring.to_dict(),
+            task=task,
         )
         self._insert(statement, conflict=f"a model named {name!r} already exists")
         return self.get(name)

@@ -70,7 +70,10 @@ class Monitors(Queries):
         return champions
 
     def champions_without_monitor(self) -> list[tuple[str, int, float]]:
-        """Return champions without a monitor: model, version, and the time of promotion."""
+        """Return champions without a monitor: model, version, and the time of promotion.
+
+        Multilabel models are not monitored.
+        """
         models, aliases, changes = tables.models, tables.aliases, tables.alias_changes
         statement = (
             select(models.c.name, aliases.c.version, changes.c.changed_at)
@@ -82,7 +85,7 @@ class Monitors(Queries):
                 & (_MONITOR.c.version == aliases.c.version),
             )
             .select_from(models)
-            .where(_MONITOR.c.version.is_(None))
+            .where(_MONITOR.c.version.is_(None), models.c.task == "multiclass")
             .order_by(models.c.name)
         )
         return [

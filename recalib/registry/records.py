@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from recalib.errors import InputError
 from recalib.registry.monitoring_settings import MonitoringConfig
 
 __all__ = [
@@ -30,9 +31,11 @@ __all__ = [
     "MonitoringEvent",
     "Serving",
     "StoredResponse",
+    "Task",
 ]
 
 InputKind = Literal["logits", "probabilities"]
+Task = Literal["multiclass", "multilabel"]
 JobState = Literal["queued", "running", "succeeded", "failed", "cancelled"]
 
 
@@ -50,6 +53,19 @@ class Model:
     created_at: float
     #: Its monitoring settings.
     monitoring: MonitoringConfig
+    #: `multilabel`: each of the K labels has its own probability.
+    task: Task = "multiclass"
+
+    @property
+    def is_multilabel(self) -> bool:
+        """Whether rows have any number of labels, each with its own probability."""
+        return self.task == "multilabel"
+
+    def check_multiclass(self, operation: str) -> None:
+        """Raise `InputError` if the model is multilabel, since `operation` needs a class a row."""
+        if self.is_multilabel:
+            found = f"multilabel, the task of model {self.name!r}"
+            raise InputError("task", found=found, accepted=f"multiclass for {operation}")
 
 
 @dataclass(frozen=True)

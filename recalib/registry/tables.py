@@ -77,6 +77,8 @@ models = Table(
     Column("created_at", Double, nullable=False),
     # See `recalib.registry.monitoring_settings`; null for the defaults.
     Column("monitoring", _Json),
+    # `multiclass` or `multilabel`.
+    Column("task", String(16), nullable=False, server_default="multiclass"),
 )
 
 datasets = Table(

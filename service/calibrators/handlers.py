@@ -76,9 +76,10 @@ def request_fit(tx: Transaction, model: Model, fit: CalibratorCreate) -> Job:
 
     Raises
     ------
-    InputError: an unknown map, objective or option, or no data set.
+    InputError: an unknown map, objective or option, no data set, or a multilabel model.
     NotFoundError: the data set does not exist.
     """
+    model.check_multiclass("fits on the server; upload the `parameters` of a local fit")
     if fit.dataset is None:
         accepted = "the name of a data set to fit on, or the `parameters` of a calibrator"
         raise InputError("dataset", found="none", accepted=accepted)

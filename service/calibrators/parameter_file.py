@@ -13,7 +13,9 @@ from recalib.calibrator import Calibrator
 from recalib.card import Card, Claims
 from recalib.errors import CorruptError, InputError
 from recalib.fitting.fit import candidate_of
+from recalib.fitting.multilabel import configure_label_map
 from recalib.options import options_of
+from recalib.registry import Task
 
 __all__ = ["check_parameter_file", "read_parameter_file"]
 
@@ -24,17 +26,19 @@ _ACCEPTED = "a .calib file, as `recalib fit` writes it"
 _PROBE_ROWS, _TOLERANCE = 8, 1e-3
 
 
-def read_parameter_file(content: str, classes: int, labels: list[str] | None) -> dict[str, Any]:
+def read_parameter_file(
+    content: str, classes: int, labels: list[str] | None, task: Task
+) -> dict[str, Any]:
     """Return `check_parameter_file` in base64, with its map and its rows; `content` is base64."""
     names = None if labels is None else tuple(labels)
-    calibrator = check_parameter_file(base64.b64decode(content), classes, names)
+    calibrator = check_parameter_file(base64.b64decode(content), classes, names, task)
     parameters = base64.b64encode(calibrator.to_bytes()).decode()
     card = calibrator.card
     return {"parameters": parameters, "map": card.map, "rows": card.data.rows}
 
 
 def check_parameter_file(
-    content: bytes, classes: int, labels: tuple[str, ...] | None
+    content: bytes, classes: int, labels: tuple[str, ...] | None, task: Task = "multiclass"
 ) -> Calibrator:
     """Return the calibrator in a file, with the metrics of its card as claims.
 
@@ -43,11 +47,11 @@ def check_parameter_file(
 
     Parameters
     ----------
-    classes, labels: those of the model.
+    classes, labels, task: those of the model.
 
     Raises
     ------
-    InputError: the file is damaged, is of another number of classes or of other class names, has an
+    InputError: the file is damaged, is of another task, number of classes or class names, has an
         unknown map, objective or option, a card that is too long, or parameters that overflow.
     """
     try:
@@ -55,8 +59,8 @@ def check_parameter_file(
     except CorruptError as error:
         raise _refused(str(error)[:300]) from None
     card = calibrator.card
-    if card.task != "multiclass":
-        raise _refused(f"a {card.task} calibrator", "one of rows with one class each")
+    if card.task != task:
+        raise _refused(f"a {card.task} calibrator", f"one of task {task}, as the model has")
     if card.classes != classes:
         raise _refused(f"a card of {card.classes} classes", f"{classes}, as the model has")
     if card.labels is not None and labels is not None and card.labels != labels:
@@ -69,7 +73,7 @@ def check_parameter_file(
 def _claimed(card: Card, labels: tuple[str, ...] | None) -> Card:
     """Return the card with what the server has not measured as claims."""
     try:
-        candidate = candidate_of(card)
+        options, objective_options = _options(card)
         datetime.fromisoformat(card.created_at)
     except InputError as error:
         raise _refused(f"a card with {error.field} {error.found}"[:300], error.accepted) from None
@@ -83,8 +87,8 @@ def _claimed(card: Card, labels: tuple[str, ...] | None) -> Card:
         raise _refused(found, f"at most {_MAX_CARD_BYTES}, besides the names of classes")
     return msgspec.structs.replace(
         own,
-        options=options_of(candidate.map),
-        objective_options=options_of(candidate.objective),
+        options=options,
+        objective_options=objective_options,
         labels=labels,
         claimed=Claims(card.metrics, card.calibration_error, card.choice),
         metrics={},
@@ -96,8 +100,17 @@ def _claimed(card: Card, labels: tuple[str, ...] | None) -> Card:
     )
 
 
+def _options(card: Card) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return all options of the map and of the objective; `InputError` if one is unknown."""
+    if card.task == "multilabel":
+        options = card.objective_options | card.options
+        return options_of(configure_label_map(card.map, card.objective, options)), {}
+    candidate = candidate_of(card)
+    return options_of(candidate.map), options_of(candidate.objective)
+
+
 def _probe(calibrator: Calibrator) -> None:
-    """Raise `InputError` unless the results for a few rows are distributions."""
+    """Raise `InputError` unless the results for a few rows are probabilities."""
     shape = _PROBE_ROWS, calibrator.card.classes
     logits = np.random.default_rng(0).normal(0, 5, shape).astype(np.float32)
     logits -= np.log(np.exp(logits).sum(axis=1, keepdims=True))  # legal as log-probabilities too
@@ -110,7 +123,9 @@ def _probe(calibrator: Calibrator) -> None:
         )
     for probabilities in results:
         sums = probabilities.sum(axis=1, dtype=np.float64)
-        if not np.abs(sums - 1).max() <= _TOLERANCE:  # a comparison with NaN is false
+        error = 0.0 if calibrator.is_multilabel else np.abs(sums - 1).max()
+        is_legal = probabilities.min() >= 0 and probabilities.max() <= 1 + _TOLERANCE
+        if not (is_legal and error <= _TOLERANCE):  # comparisons with NaN are false
             raise _refused(f"parameters of {calibrator.card.map} that overflow")
 
 

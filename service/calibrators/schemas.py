@@ -48,7 +48,8 @@ class CalibratorCreate(BaseModel):
         "if_better",
         description="Whether the new version becomes the champion: always, never, or if its "
         "cross-validated NLL beats the champion's (the NLL of the classifier if there is none) by "
-        "more than the threshold in the job's result, in standard errors.",
+        "more than the threshold in the job's result, in standard errors. Versions of a multilabel "
+        "model are not compared, so `if_better` does not promote them.",
     )
     parameters: Base64Bytes | None = Field(
         None,

@@ -37,12 +37,18 @@ def check_upload(model: Model, request: CalibratorCreate) -> Upload:
 
     Raises
     ------
-    InputError: the file or the digests are refused, or the request has a map, an objective or
-        options too.
+    InputError: the file or the digests are refused, the request has a map, an objective or options
+        too, or it has what to compare a multilabel calibrator on.
     """
     for name in ("map", "objective", "options"):
         if name in request.model_fields_set:
             raise InputError(name, found="`parameters` too", accepted="one of the two")
+    for name in ("dataset", "row_digests"):
+        if model.is_multilabel and getattr(request, name) is not None:
+            accepted = (
+                f"none: versions of {model.name!r}, whose task is multilabel, are not compared"
+            )
+            raise InputError(name, found="a value", accepted=accepted)
     content = request.parameters or b""
     checked = reader_process().call(
         read_parameter_file,
@@ -50,6 +56,7 @@ def check_upload(model: Model, request: CalibratorCreate) -> Upload:
         content=base64.b64encode(content).decode(),
         classes=model.classes,
         labels=None if model.labels is None else list(model.labels),
+        task=model.task,
     )
     parameters = base64.b64decode(checked["parameters"])
     digests = _check_row_digests(request.row_digests, checked["rows"])

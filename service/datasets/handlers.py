@@ -52,7 +52,8 @@ async def upload_dataset(
 
     Raises
     ------
-    InputError: the name is not valid, the body is empty, or the file is not valid.
+    InputError: the name is not valid, the model is multilabel, the body is empty, or the file is
+        not valid.
     NotFoundError: no such model.
     ExistsError: other data has that name.
     """
@@ -145,7 +146,9 @@ async def _receive(pieces: AsyncIterable[bytes], blob: BlobWriter) -> None:
 
 def _find_model(store: Registry, name: str) -> Model:
     with store.reading() as tx:
-        return tx.models.get(name)
+        model = tx.models.get(name)
+    model.check_multiclass("data sets")
+    return model
 
 
 def _register(

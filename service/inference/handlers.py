@@ -40,16 +40,15 @@ def model_metadata(
         except (UnavailableError, TimeoutError):
             pass
     classes = loaded.calibrator.card.classes
+    outputs = [TensorMetadata(name=OUTPUT, datatype="FP32", shape=[-1, classes])]
+    if not loaded.calibrator.is_multilabel:  # this output is returned only on request
+        outputs.append(TensorMetadata(name=IDS, datatype="BYTES", shape=[-1]))
     return ModelMetadata(
         name=loaded.model,
         versions=[str(version) for version in versions],
         platform="recalib",
         inputs=[TensorMetadata(name=INPUT, datatype="FP32", shape=[-1, classes])],
-        # The second output is returned only on request.
-        outputs=[
-            TensorMetadata(name=OUTPUT, datatype="FP32", shape=[-1, classes]),
-            TensorMetadata(name=IDS, datatype="BYTES", shape=[-1]),
-        ],
+        outputs=outputs,
     )
 
 

@@ -39,12 +39,14 @@ def add_labels(
     Raises
     ------
     NotFoundError: the model does not exist.
+    InputError: the model is multilabel.
     TooLargeError: more than `max_labels` labels.
     """
     if len(labels) > max_labels:
         raise TooLargeError("body", found=f"{len(labels)} labels", accepted=f"at most {max_labels}")
     with registry.reading() as tx:
         owner = tx.models.get(model)
+        owner.check_multiclass("labels of predictions")
         keys, now = tx.signing_keys.all(), tx.clock()
     predictions = read_ids(
         [label.prediction_id for label in labels],

@@ -69,14 +69,15 @@ def add_observations(
 
     Raises
     ------
-    InputError: the logits do not match the calibrator, the number of labels or times is not N, or
-        a time is not finite.
+    InputError: the logits do not match the calibrator, the number of labels or times is not N, a
+        time is not finite, or the model is multilabel.
     TooLargeError: more than `max_rows` rows.
     """
     rows = check_logits(loaded, logits, "logits", max_rows).astype(np.float32, copy=False)
     _check_lengths(len(rows), labels, times)
     with registry.reading() as tx:
         model, now = tx.models.get(loaded.model), tx.clock()
+        model.check_multiclass("observations")
         read = tx.monitors.through(model, [loaded.version]).get(loaded.version, 0.0)
     results = _read_rows(model, loaded, rows, labels, times, segment, now, read)
     valid = [(row, result) for row, result in enumerate(results) if not isinstance(result, Outcome)]

@@ -11,6 +11,7 @@ from service.idempotency import run_once
 from service.models.schemas import ModelCreate, ModelPage
 from service.pagination import decode_cursor, next_cursor
 from service.schemas.model import Model
+from service.schemas.monitoring_settings import MonitoringSettings
 from service.validation_warnings import warnings_of
 
 __all__ = ["create_model", "get_model", "list_models"]
@@ -21,13 +22,15 @@ def create_model(tx: Transaction, request: ModelCreate, key: str | None, actor: 
 
     Raises
     ------
-    InputError: the name is not valid, or labels repeat.
+    InputError: the name is not valid, labels repeat, or monitoring is set for a multilabel model.
     ConflictError: the name is taken, or `key` was used for another request.
     """
 
     def act() -> Model:
         model = _create(tx, request, actor)
-        tx.audit.record(actor, "create_model", model.name, model.name, f"{model.classes} classes")
+        columns = "classes" if model.task == "multiclass" else "independent labels"
+        detail = f"{model.classes} {columns}"
+        tx.audit.record(actor, "create_model", model.name, model.name, detail)
         return model
 
     return run_once(tx, key, "create_model", request, 201, Model, act)
@@ -46,16 +49,18 @@ def get_model(tx: Transaction, name: str) -> Model:
 
 
 def _create(tx: Transaction, request: ModelCreate, actor: str) -> Model:
-    classes, monitoring = request.classes, request.monitoring.monitoring()
+    classes, monitoring, task = request.classes, request.monitoring.monitoring(), request.task
+    if task == "multilabel" and request.monitoring != MonitoringSettings():
+        raise InputError("monitoring", found="settings", accepted="none for task multilabel")
     if isinstance(classes, int):
-        return _answer(tx, tx.models.create(request.name, None, classes, actor, monitoring))
+        return _answer(tx, tx.models.create(request.name, None, classes, actor, monitoring, task))
     label, times = Counter(classes).most_common(1)[0]
     if times > 1:
         raise InputError(
             "classes", found=f"label {label!r} {times} times", accepted="labels that differ"
         )
-    labels = tuple(classes)
-    return _answer(tx, tx.models.create(request.name, labels, len(labels), actor, monitoring))
+    labels, count = tuple(classes), len(classes)
+    return _answer(tx, tx.models.create(request.name, labels, count, actor, monitoring, task))
 
 
 def _answer(tx: Transaction, model: ModelRow) -> Model:

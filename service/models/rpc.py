@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from recalib.errors import InputError
+from recalib.registry import Task
 from service.access.authenticator import current_principal
 from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
-from service.grpc.messages import page_limit, settings_of, to_message
+from service.grpc.messages import enum_value, page_limit, settings_of, to_message
 from service.grpc.rpc import Context, idempotency_key
 from service.models import handlers
 from service.models.schemas import ModelCreate
@@ -27,7 +30,8 @@ class Models:
             raise InputError("size", found="nothing", accepted="classes or labels")
         classes = request.classes if size == "classes" else list(request.labels.labels)
         monitoring = settings_of(request.monitoring)
-        model = ModelCreate(name=request.name, classes=classes, monitoring=monitoring)
+        task = cast("Task", enum_value("task", pb.Task.DESCRIPTOR, request.task))
+        model = ModelCreate(name=request.name, classes=classes, monitoring=monitoring, task=task)
         key = idempotency_key(context)
         with self._state.registry.transaction() as tx:
             return to_message(

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from recalib.registry import Task
 from service.schemas.field_types import INTEGRAL, NAME, Documented, Text
 from service.schemas.model import Model
 from service.schemas.monitoring_settings import MonitoringSettings
@@ -33,6 +34,12 @@ class ModelCreate(BaseModel):
     ) = Field(description="The number of classes, or their labels in the order of the logits.")
     monitoring: MonitoringSettings = Field(
         MonitoringSettings(), description="What is watched; it can be changed later."
+    )
+    task: Task = Field(
+        "multiclass",
+        description="`multilabel`: a row has any number of the K labels, each with its own "
+        "probability. Versions of such a model are uploaded; it has no data sets, fits, prediction "
+        "ids, labels and monitoring.",
     )
 
 

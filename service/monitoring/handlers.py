@@ -49,13 +49,17 @@ def get_monitoring(tx: Transaction, model: str) -> MonitoringReport:
     version = None if champion is None else champion.version
     row = None if version is None else tx.monitors.find(owner, version)
     status = _UNSEEN if row is None else row.status
-    no_champion = "the model has no champion to monitor"
+    reason = status["reason"]
+    if version is None:
+        reason = "the model has no champion to monitor"
+    elif owner.is_multilabel:
+        reason = "multilabel models are not monitored"
     return MonitoringReport(
         model=owner.name,
         version=version,
         state=status["state"],
         since=_time(status["since"]),
-        reason=no_champion if version is None else status["reason"],
+        reason=reason,
         evidence=status["evidence"],
         # Statuses of earlier versions do not have it.
         may_be_selection=status.get("may_be_selection", False),
@@ -97,9 +101,11 @@ def create_refit(tx: Transaction, model: str, key: str | None) -> Job:
     Raises
     ------
     NotFoundError: the model does not exist.
+    InputError: the model is multilabel.
     ConflictError: the model has no champion.
     """
     owner = tx.models.get(model)
+    owner.check_multiclass("a refit")
     if tx.aliases.find(owner, CHAMPION) is None:
         raise ConflictError(f"model {model!r} has no champion to refit")
     payload = {"model": owner.name, "reason": "requested"}
@@ -157,10 +163,10 @@ def set_monitoring(
     Raises
     ------
     NotFoundError: the model does not exist.
-    InputError: the segments are not valid, or a class is unknown.
+    InputError: the segments are not valid, a class is unknown, or the model is multilabel.
     ConflictError: the numbers of segments would change, which prediction ids contain.
     """
-    tx.models.get(model)
+    tx.models.get(model).check_multiclass("monitoring")
 
     def act() -> Model:
         owner = tx.models.set_monitoring(model, settings.monitoring())

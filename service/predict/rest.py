@@ -28,7 +28,7 @@ from service.predict.request_formats import (
 from service.predict.response_formats import ENCODERS, IDS_BY_DEFAULT, WITH_IDS, WITH_TOP
 from service.predict.schemas import CalibrateAnswer, CalibrateRequest, TopAnswer
 from service.serving.ids import parse_share
-from service.serving.loaded_calibrators import CHAMPION
+from service.serving.loaded_calibrators import CHAMPION, LoadedCalibrator
 from service.state import State, StateDependency
 
 __all__ = ["FAST_ROUTES", "router"]
@@ -75,7 +75,8 @@ _DOCUMENTED = {
             "required": False,
             "description": "Number of most likely classes to return for each row, instead of the "
             "probabilities of all classes: in JSON, or as an Arrow stream with the columns "
-            "`classes` and `probabilities`. At most the number of classes.",
+            "`classes` and `probabilities`. At most the number of classes; none for multilabel "
+            "models.",
             "schema": {"type": "integer", "minimum": 1},
         },
         {
@@ -84,8 +85,8 @@ _DOCUMENTED = {
             "required": False,
             "description": "The share of rows, drawn at random, that get a prediction id: 0 for "
             "none, 1 for all. Labels refer to predictions by these ids. The default is the "
-            "server's setting, usually 1, for responses in JSON and .npz, and 0 for other formats; "
-            ".npy cannot hold ids.",
+            "server's setting, usually 1, for responses in JSON and .npz, and 0 for other formats "
+            "and multilabel models; .npy cannot hold ids.",
             "schema": {"type": "number", "minimum": 0, "maximum": 1},
         },
         {
@@ -142,7 +143,7 @@ async def calibrate(model: str, state: StateDependency, request: Request) -> Res
     )
     body = await read_body(request.receive)
     loaded = await get_or_load(state.calibrators, model, options.selector)
-    decode = partial(_decode, state, body, options)
+    decode = partial(_decode, state, loaded, body, options)
     # Arrow can be compressed.
     size = state.settings.max_body_bytes if options.request_type == ARROW else len(body)
     return await calibrate_batch(state, loaded, size, decode, options.encode)
@@ -203,7 +204,7 @@ def _options(query: bytes, encoding: bytes, content_type: bytes, accept: bytes) 
     )
 
 
-def _decode(state: State, body: bytes, options: _Options) -> Batch:
+def _decode(state: State, loaded: LoadedCalibrator, body: bytes, options: _Options) -> Batch:
     values: Any
     if options.request_type == JSON:
         values = decode_json(body, options.input, state.settings.max_rows)
@@ -213,5 +214,6 @@ def _decode(state: State, body: bytes, options: _Options) -> Batch:
         values = decode_arrow(body, options.input, state.settings.max_body_bytes)
     ids = options.ids
     if ids is None:
-        ids = state.settings.prediction_ids if options.response_type in IDS_BY_DEFAULT else 0.0
+        by_default = options.response_type in IDS_BY_DEFAULT and not loaded.calibrator.is_multilabel
+        ids = state.settings.prediction_ids if by_default else 0.0
     return Batch(values, options.input, options.top_k, ids, options.segment)

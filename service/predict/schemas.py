@@ -38,7 +38,9 @@ class Calibrated(BaseModel):
 class CalibrateAnswer(BaseModel):
     """Calibrated probabilities, one row for each row of the request."""
 
-    probabilities: list[list[float]] = Field(description="(N, K); rows sum to 1.")
+    probabilities: list[list[float]] = Field(
+        description="(N, K); rows sum to 1, except those of multilabel models."
+    )
     calibrator: Calibrated
     prediction_ids: PredictionIds = _IDS
 

@@ -19,6 +19,9 @@ class Model(BaseModel):
     name: str
     classes: int = Field(description="K, the number of logits of a row.")
     labels: list[str] | None = Field(description="Names of the classes, where they were given.")
+    task: registry.Task = Field(
+        "multiclass", description="`multilabel`: each of the K labels has its own probability."
+    )
     created_at: str = Field(description="ISO 8601, UTC.")
     monitoring: MonitoringSettings = MonitoringSettings()
     warnings: list[str] = Field(
@@ -34,6 +37,7 @@ class Model(BaseModel):
             name=model.name,
             classes=model.classes,
             labels=list(model.labels) if model.labels is not None else None,
+            task=model.task,
             created_at=iso(model.created_at),
             monitoring=MonitoringSettings.of(model.monitoring),
             warnings=list(warnings),

@@ -71,7 +71,8 @@ class LoadedCalibrator:
         """Return probabilities, float32 (N, K), for checked logits of a segment of the model."""
         probabilities = self.calibrator.predict_float32(logits)
         self.count(len(logits))
-        self.stream.add(probabilities, segment)
+        if not self.calibrator.is_multilabel:  # a row of labels has no confidence
+            self.stream.add(probabilities, segment)
         return probabilities
 
 

@@ -78,7 +78,11 @@ def _model(tx: Transaction, recipe: Recipe) -> Model | None:
     if part is None:
         return None
     resolve_fit(part.map, part.objective, part.options)
-    return None if part.model is None else tx.models.get(part.model)
+    if part.model is None:
+        return None
+    model = tx.models.get(part.model)
+    model.check_multiclass("training runs")
+    return model
 
 
 def _check_storable(recipe: Recipe) -> None:

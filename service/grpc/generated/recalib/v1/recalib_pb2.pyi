@@ -57,6 +57,11 @@ class PromoteCandidate(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     PROMOTE_CANDIDATE_AUTOMATIC: _ClassVar[PromoteCandidate]
     PROMOTE_CANDIDATE_MANUAL: _ClassVar[PromoteCandidate]
 
+class Task(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    TASK_MULTICLASS: _ClassVar[Task]
+    TASK_MULTILABEL: _ClassVar[Task]
+
 class CalibrationState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     CALIBRATION_STATE_UNVERIFIED: _ClassVar[CalibrationState]
@@ -88,6 +93,8 @@ REFIT_ON_STALE: Refit
 REFIT_MANUAL: Refit
 PROMOTE_CANDIDATE_AUTOMATIC: PromoteCandidate
 PROMOTE_CANDIDATE_MANUAL: PromoteCandidate
+TASK_MULTICLASS: Task
+TASK_MULTILABEL: Task
 CALIBRATION_STATE_UNVERIFIED: CalibrationState
 CALIBRATION_STATE_FRESH: CalibrationState
 CALIBRATION_STATE_SUSPECT: CalibrationState
@@ -100,16 +107,18 @@ class ClassLabels(_message.Message):
     def __init__(self, labels: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class CreateModelRequest(_message.Message):
-    __slots__ = ("name", "classes", "labels", "monitoring")
+    __slots__ = ("name", "classes", "labels", "monitoring", "task")
     NAME_FIELD_NUMBER: _ClassVar[int]
     CLASSES_FIELD_NUMBER: _ClassVar[int]
     LABELS_FIELD_NUMBER: _ClassVar[int]
     MONITORING_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
     name: str
     classes: int
     labels: ClassLabels
     monitoring: MonitoringSettings
-    def __init__(self, name: _Optional[str] = ..., classes: _Optional[int] = ..., labels: _Optional[_Union[ClassLabels, _Mapping]] = ..., monitoring: _Optional[_Union[MonitoringSettings, _Mapping]] = ...) -> None: ...
+    task: Task
+    def __init__(self, name: _Optional[str] = ..., classes: _Optional[int] = ..., labels: _Optional[_Union[ClassLabels, _Mapping]] = ..., monitoring: _Optional[_Union[MonitoringSettings, _Mapping]] = ..., task: _Optional[_Union[Task, str]] = ...) -> None: ...
 
 class MonitoringSettings(_message.Message):
     __slots__ = ("objective", "tolerance", "alpha", "maturity_seconds", "cohort_seconds", "least_labels", "window_labels", "segments", "capture", "capture_seconds", "refit", "refit_every_seconds", "promote", "selection_ratio", "classes")
@@ -280,20 +289,22 @@ class ListModelsRequest(_message.Message):
     def __init__(self, limit: _Optional[int] = ..., cursor: _Optional[str] = ...) -> None: ...
 
 class Model(_message.Message):
-    __slots__ = ("name", "classes", "labels", "created_at", "monitoring", "warnings")
+    __slots__ = ("name", "classes", "labels", "created_at", "monitoring", "warnings", "task")
     NAME_FIELD_NUMBER: _ClassVar[int]
     CLASSES_FIELD_NUMBER: _ClassVar[int]
     LABELS_FIELD_NUMBER: _ClassVar[int]
     CREATED_AT_FIELD_NUMBER: _ClassVar[int]
     MONITORING_FIELD_NUMBER: _ClassVar[int]
     WARNINGS_FIELD_NUMBER: _ClassVar[int]
+    TASK_FIELD_NUMBER: _ClassVar[int]
     name: str
     classes: int
     labels: _containers.RepeatedScalarFieldContainer[str]
     created_at: _timestamp_pb2.Timestamp
     monitoring: MonitoringSettings
     warnings: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, name: _Optional[str] = ..., classes: _Optional[int] = ..., labels: _Optional[_Iterable[str]] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., monitoring: _Optional[_Union[MonitoringSettings, _Mapping]] = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
+    task: Task
+    def __init__(self, name: _Optional[str] = ..., classes: _Optional[int] = ..., labels: _Optional[_Iterable[str]] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., monitoring: _Optional[_Union[MonitoringSettings, _Mapping]] = ..., warnings: _Optional[_Iterable[str]] = ..., task: _Optional[_Union[Task, str]] = ...) -> None: ...
 
 class ModelPage(_message.Message):
     __slots__ = ("items", "next_cursor")
