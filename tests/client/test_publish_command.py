@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from recalib.client import Client
+import recalib
+from recalib.client import Client, ContradictionError
 from tests.cli.conftest import cli
 from tests.cli.running import Cli
 from tests.end_to_end.programs import Server
@@ -86,3 +87,23 @@ def test_arrays_are_published_from_python(server: Server, name: str) -> None:
     assert result is not None
     assert result["promoted"]
     assert result["comparison"]["rows"] == 300
+
+
+def test_multilabel_fit_is_published_and_served(cli: Cli, server: Server, name: str) -> None:
+    scores = np.random.default_rng(4).normal(0, 2, (300, 3))
+    cli.write("tags.npz", write_npz(scores, scores + 1 > 0))
+    cli("fit", "tags.npz", "--task", "multilabel", "--map", "platt", "-o", "tagger.calib")
+    local = recalib.load(cli.folder / "tagger.calib")
+    with Client(server.url) as client:
+        assert client.create_model(name, 3, task="multilabel").task == "multilabel"
+        client.create_model(name, 3, task="multilabel", exist_ok=True)
+        with pytest.raises(ContradictionError):
+            client.create_model(name, 3, exist_ok=True)
+        there = ("--server", server.url, "--model", name)
+        result = cli("publish", "tagger.calib", *there, "--promote", "always")
+        assert f"version 1 of {name} is the champion: as requested" in result.out
+        odds = client.calibrate(name, scores[:5], task="multilabel")
+        shares = 1 / (1 + np.exp(-scores[:5]))
+        probabilities = client.calibrate(name, shares, input="probabilities", task="multilabel")
+    np.testing.assert_allclose(odds, local.predict(scores[:5]), atol=1e-6)
+    np.testing.assert_allclose(probabilities, odds, atol=1e-5)
