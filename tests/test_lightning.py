@@ -57,3 +57,34 @@ def test_invalid_use_is_rejected(tmp_path: Path) -> None:
         train(tmp_path / "calibration.jsonl", output="scores")
     with pytest.raises(InputError, match="did you mean ece"):
         CalibrationCallback(metrics=["eec"])
+
+
+def test_example_of_a_module_with_a_loss_trains(tmp_path: Path) -> None:
+    import pytorch_lightning as pl
+    import torch
+    from torch.utils.data import DataLoader, TensorDataset
+
+    from recalib.losses import LOSSES
+
+    document = Path(__file__).parents[1] / "docs" / "training.md"
+    example = document.read_text().split("```py\nfrom pytorch_lightning")[1].split("```")[0]
+    names: dict[str, Any] = {
+        "LOSSES": LOSSES,
+        "torch": torch,
+        "small": lambda classes: torch.nn.Linear(3, classes),
+    }
+    exec("from pytorch_lightning" + example, names)  # noqa: S102
+    batch = torch.tensor(LOGITS, dtype=torch.float32), torch.tensor(LABELS)
+    module = names["Digits"]()
+    before = float(module.training_step(batch))
+    trainer = pl.Trainer(
+        accelerator="cpu",
+        max_epochs=5,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        default_root_dir=tmp_path,
+    )
+    trainer.fit(module, DataLoader(TensorDataset(*batch), batch_size=16))
+    assert float(module.training_step(batch)) < 0.8 * before

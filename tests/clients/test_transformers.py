@@ -49,3 +49,5 @@ def test_transformers_returns_what_recalib_computes(tmp_path: Path) -> None:
     evaluated = recalib.evaluate(results["labels"], logits=results["logits"], metrics=metrics)
     by_trainer = {name: results["trainer"][f"eval_{name}"] for name in metrics}
     assert by_trainer == pytest.approx(evaluated, abs=1e-5)
+    before, after = results["objectives"]
+    assert after < 0.8 * before

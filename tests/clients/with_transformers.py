@@ -22,9 +22,11 @@ from numpy.typing import NDArray
 from transformers import BertConfig, BertForSequenceClassification, BertTokenizer
 
 import recalib
+from recalib.losses import LOSSES
 from recalib.torch import CalibratedModule
 from recalib.transformers import CalibratedPipeline, compute_metrics
 
+DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "training.md"
 TEXTS = ["good", "bad", "so so", "good good", "bad so", "so"]
 NAMES = ("positive", "negative", "neutral")
 
@@ -61,16 +63,51 @@ def main(folder: Path) -> None:
         "one": classify(TEXTS[0], top_k=2),
         "labels": labels.tolist(),
         "trainer": by_trainer(model, encoded, labels, folder),
+        "objectives": trained_objectives(model, encoded, labels, folder),
     }
     folder.joinpath("results.json").write_text(json.dumps(results))
 
 
-def by_trainer(model: Any, encoded: Any, labels: NDArray[Any], folder: Path) -> dict[str, float]:
-    """Return the metrics of an evaluation by `Trainer`."""
-    rows = [
+def rows_of(encoded: Any, labels: NDArray[Any]) -> list[dict[str, Any]]:
+    """Return a data set for `Trainer`."""
+    return [
         {**{name: values[i] for name, values in encoded.items()}, "labels": label}
         for i, label in enumerate(labels.tolist())
     ]
+
+
+def trained_objectives(model: Any, encoded: Any, labels: NDArray[Any], folder: Path) -> list[float]:
+    """Return the objective of docs/training.md before and after a training by `Trainer`."""
+    example = DOCUMENT.read_text().split("```py\ndef objective")[1].split("```")[0]
+    names: dict[str, Any] = {
+        "primary": LOSSES["focal"](gamma=3.0),
+        "secondary": LOSSES["sb_ece"](),
+    }
+    exec("def objective" + example, names)  # noqa: S102
+    targets = torch.tensor(labels)
+
+    def value() -> float:
+        with torch.no_grad():
+            return float(names["objective"](model.eval()(**encoded), targets))
+
+    before = value()
+    arguments = transformers.TrainingArguments(
+        output_dir=str(folder / "trained"), report_to=[], use_cpu=True, save_strategy="no",
+        num_train_epochs=20, learning_rate=0.01, per_device_train_batch_size=len(labels),
+    )  # fmt: skip
+    trainer = transformers.Trainer(
+        model=model,
+        args=arguments,
+        train_dataset=rows_of(encoded, labels),
+        compute_loss_func=names["objective"],
+    )
+    trainer.train()
+    return [before, value()]
+
+
+def by_trainer(model: Any, encoded: Any, labels: NDArray[Any], folder: Path) -> dict[str, float]:
+    """Return the metrics of an evaluation by `Trainer`."""
+    rows = rows_of(encoded, labels)
     arguments = transformers.TrainingArguments(
         output_dir=str(folder / "out"), report_to=[], use_cpu=True
     )
