@@ -36,12 +36,9 @@ def test_error_above_the_tolerance_of_monitoring_is_a_warning(cli: Cli) -> None:
 
 
 @pytest.mark.slow
-def test_compare_and_report_warn_of_the_tolerance(
-    cli: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_compare_and_report_warn_of_the_tolerance(cli: Cli) -> None:
     """About the recommended calibrator: on standard error, and as a finding of the page."""
     cli.write("misfit.npz", write_npz(*draw_with_wrong_labels(1_000, 4, 0.3)))
-    monkeypatch.setattr("recalib.reporting.html_report.page._figures", lambda *_: [])
     text = "he calibration error of the recommended calibrator (temperature) on its own validation"
     only = ["--maps", "identity,temperature"]
     compared = cli("compare", "misfit.npz", "misfit.npz", *only, "--json")
