@@ -1,4 +1,4 @@
-"""`recalib pull`: download a calibrator from a server."""
+"""`recalib pull`: download a calibrator or a data set from a server."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from recalib.cli.arguments import JsonOutput, OutputFile, ServerUrl, check_output_path
+from recalib.errors import InputError
 from recalib.terminal import print_json, say
 
 __all__ = ["pull"]
@@ -16,19 +17,37 @@ def pull(
     server: ServerUrl,
     model: Annotated[str, typer.Option(help="The model's name on the server.", show_default=False)],
     output: OutputFile,
-    version: Annotated[str, typer.Option(help="A version, or an alias of a version.")] = "champion",
+    version: Annotated[
+        str | None,
+        typer.Option(
+            help="A version, or an alias of a version. Default: champion.", show_default=False
+        ),
+    ] = None,
+    dataset: Annotated[
+        str | None,
+        typer.Option(help="Download this data set, and no calibrator.", show_default=False),
+    ] = None,
     json_output: JsonOutput = False,
 ) -> None:
-    """Download a calibrator from a server.
+    """Download a calibrator or a data set from a server.
 
-    A name that ends in .calib gets the parameters, one that ends in .onnx the ONNX model.
+    A calibrator: a name that ends in .calib gets the parameters, one that ends in .onnx the ONNX
+    model. A data set is saved as it was uploaded; the name ends as that of the uploaded file.
     """
     from recalib.client import Client
 
+    if dataset is not None and version is not None:
+        raise InputError("version", found=f"{version} and a data set", accepted="one of the two")
     check_output_path("output", output)
     with Client(server) as client:
-        number = client.download_calibrator(model, output, version)
+        if dataset is None:
+            number = client.download_calibrator(model, output, version or "champion")
+            title = f"version {number}"
+            content: dict[str, int | str] = {"version": number}
+        else:
+            client.download_dataset(model, dataset, output)
+            title, content = f"data set {dataset}", {"dataset": dataset}
     if json_output:
-        print_json({"output": str(output), "model": model, "version": number})
+        print_json({"output": str(output), "model": model} | content)
     else:
-        say(f"saved version {number} of {model} to {output}")
+        say(f"saved {title} of {model} to {output}")

@@ -25,7 +25,7 @@ from recalib.client import (
 )
 from recalib.client.drivers import AsyncDriver, ListOperation, Operation, SyncDriver
 from recalib.client.errors import MalformedAnswerError, TimedOutError, UnreachableError
-from recalib.client.operations import Deadline, Request, Response, Retries, Session, Stream
+from recalib.client.operations import Deadline, Request, Response, Retries, Session, Sink, Stream
 from recalib.errors import InputError
 
 if TYPE_CHECKING:
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 __all__ = ["AsyncClient", "Client"]
 
 _CONNECT_TIMEOUT_SECONDS = 10.0
+#: Bytes of a response body that a sink receives at once.
+_CHUNK_BYTES = 1 << 20
 _API_KEY_VARIABLE = "RECALIB_API_KEY"
 
 
@@ -46,6 +48,7 @@ class Operations:
 
     upload_dataset = Operation(datasets.upload_dataset)
     get_dataset = Operation(datasets.get_dataset)
+    download_dataset = Operation(datasets.download_dataset)
     list_datasets = ListOperation(datasets.list_datasets)
 
     fit = Operation(calibrators.fit)
@@ -143,12 +146,11 @@ class Client(Operations, SyncDriver):
         )
         try:
             with self._http.stream(**_httpx_arguments(self.session, request, content)) as response:
-                return Response(
-                    request,
-                    response.status_code,
-                    dict(response.headers),
-                    b"".join(_check_deadline(response.iter_bytes(), request.seconds)),
-                )
+                sink = request.sink if response.is_success else None
+                size = None if sink is None else _CHUNK_BYTES
+                chunks = _check_deadline(response.iter_bytes(size), request.seconds)
+                body = b"".join(chunks) if sink is None else _receive_chunks(chunks, sink)
+                return Response(request, response.status_code, dict(response.headers), body)
         except self._library.RequestError as error:
             raise _transport_error(self._library, self.session, request, error) from error
 
@@ -208,7 +210,10 @@ class AsyncClient(Operations, AsyncDriver):
         try:
             with fail_after(request.seconds):
                 async with self._http.stream(**arguments) as response:
-                    body = await response.aread()
+                    sink = request.sink if response.is_success else None
+                    body = await (
+                        response.aread() if sink is None else _receive_chunks_async(response, sink)
+                    )
                     headers = dict(response.headers)
                     return Response(request, response.status_code, headers, body)
         except (self._library.RequestError, TimeoutError) as error:
@@ -305,6 +310,24 @@ def _check_deadline(chunks: Iterator[bytes], seconds: float | None) -> Iterator[
         yield chunk
         if deadline.remaining() == 0:
             raise TimedOutError("no end of the response in time")
+
+
+def _receive_chunks(chunks: Iterator[bytes], sink: Sink) -> bytes:
+    """Write the chunks to `sink`; return the rest of the body, which is empty."""
+    sink.start()
+    for chunk in chunks:
+        sink.write(chunk)
+    return b""
+
+
+async def _receive_chunks_async(response: httpx2.Response, sink: Sink) -> bytes:
+    """Write in a worker thread, since a disk may be slow."""
+    from anyio import to_thread
+
+    await to_thread.run_sync(sink.start)
+    async for chunk in response.aiter_bytes(_CHUNK_BYTES):
+        await to_thread.run_sync(sink.write, chunk)
+    return b""
 
 
 def _send_chunks(stream: Stream) -> Iterator[bytes]:

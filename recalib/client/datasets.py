@@ -1,4 +1,4 @@
-"""Data sets: upload, get and list them."""
+"""Data sets: upload, get, list and download them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Literal
 
 from numpy.typing import ArrayLike
 
+from recalib.client.downloads import Download
 from recalib.client.drivers import Listing
 from recalib.client.errors import MalformedAnswerError
 from recalib.client.operations import Flow, Request, Session
@@ -17,10 +18,10 @@ from recalib.client.retry import fetch, path, read, send_checked
 from recalib.client.uploads import Upload, array_upload, file_upload
 from recalib.errors import InputError
 
-__all__ = ["get_dataset", "list_datasets", "upload_dataset"]
+__all__ = ["download_dataset", "get_dataset", "list_datasets", "upload_dataset"]
 
-#: The server computes metrics of all rows before it responds.
-_UPLOAD_TIMEOUT_SECONDS = 3600.0
+#: A file may be large, and the server computes metrics of all rows before it acknowledges it.
+_TRANSFER_TIMEOUT_SECONDS = 3600.0
 
 
 def upload_dataset(
@@ -32,7 +33,7 @@ def upload_dataset(
     *,
     input: Literal["logits", "probabilities"] = "logits",
     progress: Progress = True,
-    timeout: float = _UPLOAD_TIMEOUT_SECONDS,
+    timeout: float = _TRANSFER_TIMEOUT_SECONDS,
 ) -> Flow[Dataset]:
     """Upload validation data in constant memory. A repeated upload of the same data is accepted.
 
@@ -76,6 +77,52 @@ def get_dataset(session: Session, model: str, name: str) -> Flow[Dataset]:
     return fetch(session, Dataset, "GET", path("models", model, "datasets", name))
 
 
+def download_dataset(
+    session: Session,
+    model: str,
+    name: str,
+    destination: str | PathLike[str],
+    *,
+    progress: Progress = True,
+    timeout: float = _TRANSFER_TIMEOUT_SECONDS,
+) -> Flow[Dataset]:
+    """Download a data set to a file, atomically and in constant memory; return its description.
+
+    The file has the bytes of the upload, which the digest proves.
+
+    >>> client.download_dataset("resnet", "val", "val.npz").rows    # doctest: +SKIP
+    5000
+
+    Parameters
+    ----------
+    destination: its suffix is that of the format of the upload, such as `.npz`; data that was
+        uploaded as arrays is a `.safetensors` file.
+    progress: whether to show a progress bar on a terminal, or a function to call instead.
+    timeout: seconds for the complete download.
+
+    Raises
+    ------
+    MissingError: no such model or data set.
+    InputError: the suffix is that of another format, or the file cannot be written.
+    MalformedAnswerError: the server sends other bytes than were uploaded.
+    """
+    from recalib.files.atomic_write import open_atomically
+
+    dataset = yield from get_dataset(session, model, name)
+    target = Path(destination)
+    _check_suffix(target, dataset.media_type)
+    place = path("models", model, "datasets", name, "content")
+    with progress_reporter(f"download {name}", progress) as report, open_atomically(target) as file:
+        download = Download(file, dataset.size_bytes, report)
+        response = yield from send_checked(
+            session, Request("GET", place, sink=download), timeout=timeout
+        )
+        if download.digest != dataset.digest:
+            problem = f"has other bytes than {dataset.digest}, which were uploaded"
+            raise MalformedAnswerError(response, problem)
+    return dataset
+
+
 def list_datasets(model: str) -> Listing[Dataset]:
     """Iterate over a model's data sets, by name."""
     return Listing(Page[Dataset], path("models", model, "datasets"))
@@ -94,3 +141,15 @@ def _upload(
     if labels is None:
         raise InputError("labels", found="none", accepted="one label for each row")
     return array_upload(data, labels, input)
+
+
+def _check_suffix(target: Path, media_type: str) -> None:
+    """Raise `InputError` if a file of that name would be read as another format."""
+    from recalib.files import MEDIA_TYPES, SUFFIXES
+
+    format = MEDIA_TYPES.get(media_type)
+    suffixes = [suffix for suffix, name in SUFFIXES.items() if name == format]
+    # A newer server may have a format that this version does not read.
+    if suffixes and target.suffix.lower() not in suffixes:
+        accepted = f"a name that ends in {' or '.join(suffixes)}"
+        raise InputError("destination", found=str(target), accepted=accepted)

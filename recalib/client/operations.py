@@ -24,6 +24,7 @@ __all__ = [
     "Response",
     "Retries",
     "Session",
+    "Sink",
     "Stream",
 ]
 
@@ -42,9 +43,21 @@ class Stream(Protocol):
         """Report the number of bytes that this attempt has sent."""
 
 
+class Sink(Protocol):
+    """The destination of a response body that is received in chunks."""
+
+    def start(self) -> None:
+        """Discard the bytes of an earlier attempt."""
+
+    def write(self, chunk: bytes) -> None:
+        """Append a chunk of the body."""
+
+
 @dataclass(frozen=True)
 class Request:
     """One HTTP request; `seconds` is its timeout, None for no timeout.
+
+    The body of a successful response goes to `sink`, if there is one.
 
     Every request of a flow can be repeated safely: its method is idempotent, or it has an
     idempotency key, or it changes nothing.
@@ -56,11 +69,15 @@ class Request:
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes | Stream = b""
     seconds: float | None = None
+    sink: Sink | None = None
 
 
 @dataclass(frozen=True)
 class Response:
-    """A complete HTTP response; header names are in lower case."""
+    """A complete HTTP response; header names are in lower case.
+
+    `body` is empty if the sink of the request has received it.
+    """
 
     request: Request
     status: int

@@ -68,7 +68,8 @@ class Estimate(msgspec.Struct, frozen=True):
 class Dataset(msgspec.Struct, frozen=True):
     """Uploaded logits with labels: `rows` of `classes`; `metrics` are those before calibration.
 
-    `digest` is the SHA-256 of the uploaded bytes, in hexadecimal.
+    `digest` is the SHA-256 of the uploaded bytes, in hexadecimal. `media_type` is the content type
+    of the file.
     """
 
     name: str
@@ -77,6 +78,7 @@ class Dataset(msgspec.Struct, frozen=True):
     classes: int
     digest: str
     size_bytes: int
+    media_type: str
     input: str
     metrics: dict[str, Estimate]
     created_at: datetime

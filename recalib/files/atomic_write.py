@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from recalib.errors import InputError
 
-__all__ = ["digest", "write_atomically", "write_npz"]
+__all__ = ["digest", "open_atomically", "write_atomically", "write_npz"]
 
 
 def digest(path: str | Path) -> str:
@@ -32,7 +32,7 @@ def write_npz(path: str | Path, **arrays: ArrayLike) -> None:
     InputError: an array contains Python objects; or as `write_atomically`.
     """
     plain = {name: _plain(name, array) for name, array in arrays.items()}
-    with _atomic(Path(path)) as file:
+    with open_atomically(Path(path)) as file:
         np.savez(file, **plain)  # type: ignore[arg-type]  # the stub's allow_pickle
 
 
@@ -44,16 +44,16 @@ def write_atomically(path: str | Path, data: bytes) -> None:
     InputError: the folder does not exist or cannot be written, or the disk is full. No temporary
         file remains.
     """
-    with _atomic(Path(path)) as file:
+    with open_atomically(Path(path)) as file:
         file.write(data)
 
 
 @contextmanager
-def _atomic(target: Path) -> Iterator[BinaryIO]:
+def open_atomically(target: Path) -> Iterator[BinaryIO]:
     """Yield a temporary file, and rename it to `target` at the end.
 
     It is in the same folder, because a rename across file systems would be a copy. The bytes are
-    synced before the rename.
+    synced before the rename. Errors are those of `write_atomically`.
     """
     if not target.name:
         raise InputError("output", found=repr(str(target)), accepted="the name of a file")

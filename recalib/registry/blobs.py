@@ -53,6 +53,17 @@ class BlobStore:
             except FileNotFoundError:
                 raise NotFoundError("blob", digest) from None
 
+    def read_chunks(self, digest: str) -> Iterator[bytes]:
+        """Return the content of the blob in chunks; `NotFoundError` at once if there is none."""
+        file = self.open(digest)
+
+        def chunks() -> Iterator[bytes]:
+            with file, storage_errors(self.url):
+                while chunk := file.read(_CHUNK):
+                    yield chunk
+
+        return chunks()
+
     def verify(self, digest: str) -> None:
         """Raise `CorruptError` if the content of the blob does not match its digest."""
         with self.open(digest) as file, storage_errors(self.url):

@@ -58,6 +58,7 @@ RULES: dict[str, Rule] = {
     "get_model": "fit",
     "upload_dataset": "fit",
     "get_dataset": "fit",
+    "get_dataset_content": "fit",
     "list_datasets": "fit",
     "create_calibrator": "fit",
     "get_calibrator": "fit",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable
+from collections.abc import AsyncIterable, Iterator
 from typing import Literal
 
 from anyio import to_thread
@@ -19,6 +19,7 @@ from service.reader_process import reader_process
 
 __all__ = [
     "get_dataset",
+    "get_dataset_content",
     "list_datasets",
     "register_dataset",
     "upload_dataset",
@@ -88,6 +89,18 @@ def list_datasets(tx: Transaction, model: str, limit: int, cursor: str | None) -
 def get_dataset(tx: Transaction, model: str, name: str) -> Dataset:
     """Return one data set's description, or raise `NotFoundError`."""
     return Dataset.of(tx.datasets.get(tx.models.get(model), name))
+
+
+def get_dataset_content(store: Registry, model: str, name: str) -> tuple[Dataset, Iterator[bytes]]:
+    """Return one data set's description and its file, in chunks, as it was uploaded.
+
+    Raises
+    ------
+    NotFoundError: no such model or data set.
+    """
+    with store.reading() as tx:
+        dataset = get_dataset(tx, model, name)
+    return dataset, store.blobs.read_chunks(dataset.digest)
 
 
 def register_dataset(

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from fastapi import Path, Query, Request, Response
+from fastapi.responses import StreamingResponse
 
-from recalib.files import MEDIA_TYPES
+from recalib.files import FORMATS, MEDIA_TYPES
 from service.datasets import handlers
 from service.datasets.schemas import Dataset, DatasetPage
 from service.http.bodies import parse_media_type
@@ -46,14 +47,16 @@ _JSON_DATA = {
     "required": ["labels"],
 }
 _FILE = {"type": "string", "format": "binary"}
-_UPLOAD_BODY = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            kind: {"schema": _JSON_DATA if kind == "application/json" else _FILE}
-            for kind in MEDIA_TYPES
-        },
-    }
+
+
+def _content(data: dict[str, Any]) -> dict[str, Any]:
+    """Return the content of each media type; `data` is the schema of JSON."""
+    return {kind: {"schema": data if kind == "application/json" else _FILE} for kind in MEDIA_TYPES}
+
+
+_UPLOAD_BODY = {"requestBody": {"required": True, "content": _content(_JSON_DATA)}}
+_DOWNLOAD: dict[int | str, dict[str, Any]] = {
+    200: {"content": _content({"$ref": "#/components/schemas/Data"})}
 }
 
 
@@ -103,3 +106,21 @@ def get_dataset(model: str, name: str, state: StateDependency) -> Dataset:
     """Return one data set's description."""
     with state.registry.reading() as tx:
         return handlers.get_dataset(tx, model, name)
+
+
+@router.get(
+    "/{name}/content",
+    response_class=StreamingResponse,
+    responses=_DOWNLOAD | problems(404),
+    operation_id="get_dataset_content",
+)
+def get_dataset_content(model: str, name: str, state: StateDependency) -> StreamingResponse:
+    """Download the file of a data set as it was uploaded, with its content type."""
+    dataset, chunks = handlers.get_dataset_content(state.registry, model, name)
+    suffix = FORMATS[MEDIA_TYPES[dataset.media_type]].suffixes[0]
+    headers = {
+        "Content-Disposition": f'attachment; filename="{dataset.name}{suffix}"',
+        # A client recognises an incomplete file.
+        "Content-Length": str(dataset.size_bytes),
+    }
+    return StreamingResponse(chunks, media_type=dataset.media_type, headers=headers)

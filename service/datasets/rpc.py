@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import Literal, cast
 
+from anyio import to_thread
+
 from recalib.errors import InputError, TooLargeError
 from recalib.files import MEDIA_TYPES
 from service.datasets import handlers
@@ -48,6 +50,16 @@ class Datasets:
         """Return one data set's description."""
         with self._state.registry.reading() as tx:
             return to_message(pb.Dataset, handlers.get_dataset(tx, request.model, request.name))
+
+    async def get_dataset_content(
+        self, request: pb.GetDatasetRequest, context: Context
+    ) -> AsyncIterator[pb.FileChunk]:
+        """Download the file of a data set as it was uploaded."""
+        _, chunks = await to_thread.run_sync(
+            handlers.get_dataset_content, self._state.registry, request.model, request.name
+        )
+        while (chunk := await to_thread.run_sync(next, chunks, None)) is not None:
+            yield pb.FileChunk(data=chunk)
 
     def list_datasets(self, request: pb.ListDatasetsRequest, context: Context) -> pb.DatasetPage:
         """List a model's data sets by name."""

@@ -43,6 +43,7 @@ class Dataset(BaseModel):
     classes: int = Field(description="K.")
     digest: str = Field(description="SHA-256 of the uploaded bytes, in hex.")
     size_bytes: int
+    media_type: str = Field(description="Content type of the uploaded file.")
     input: Literal["logits", "probabilities"]
     metrics: dict[str, Estimate] = Field(description=_UNITS)
     created_at: str
@@ -57,6 +58,7 @@ class Dataset(BaseModel):
             classes=row.classes,
             digest=row.digest,
             size_bytes=row.size_bytes,
+            media_type=row.media_type,
             input=row.input,
             metrics={name: Estimate(**metric) for name, metric in row.metrics.items()},
             created_at=iso(row.created_at),

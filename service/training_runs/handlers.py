@@ -17,7 +17,6 @@ from service.schemas.job import Job
 
 __all__ = ["create_training_run", "get_training_run_file"]
 
-_CHUNK_BYTES = 1 << 20
 #: Maximum depth of tables in the free parts of a recipe.
 _MAX_DEPTH = 20
 
@@ -62,14 +61,7 @@ def get_training_run_file(registry: Registry, id: str, name: str) -> Iterator[by
     if name not in files:
         hint = f"it has {', '.join(files)}" if files else f"it is {job.state}"
         raise NotFoundError("file", name, hint=hint)
-    file = registry.blobs.open(files[name]["digest"])
-
-    def chunks() -> Iterator[bytes]:
-        with file:
-            while chunk := file.read(_CHUNK_BYTES):
-                yield chunk
-
-    return chunks()
+    return registry.blobs.read_chunks(files[name]["digest"])
 
 
 def _model(tx: Transaction, recipe: Recipe) -> Model | None:

@@ -44,7 +44,7 @@ COMMANDS = {
         "--promote",
         "--json",
     ],
-    "pull": ["--server", "--model", "--output", "-o", "--version", "--json"],
+    "pull": ["--server", "--model", "--output", "-o", "--version", "--dataset", "--json"],
     "evaluate": [
         "data",
         "--calibrator",

@@ -11,7 +11,32 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, TypeAlias
 
-__all__ = ["Act", "Flaky", "Received", "closes", "drips", "hangs", "problem", "resets", "says"]
+__all__ = [
+    "DATASET",
+    "Act",
+    "Flaky",
+    "Received",
+    "closes",
+    "drips",
+    "hangs",
+    "problem",
+    "resets",
+    "says",
+]
+
+#: The description of a data set.
+DATASET = {
+    "name": "d",
+    "model": "m",
+    "rows": 40,
+    "classes": 4,
+    "digest": "0" * 64,
+    "size_bytes": 1,
+    "media_type": "application/x-npz",
+    "input": "logits",
+    "metrics": {},
+    "created_at": "2026-01-01T00:00:00+00:00",
+}
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from recalib.client.clients import Operations
 from recalib.client.drivers import ListOperation, Operation
 from recalib.settings import Settings
 from service.app import create_app
-from tests.client.flaky import Flaky, problem, says
+from tests.client.flaky import DATASET, Flaky, problem, says
 
 _ROOT = Path(__file__).parents[2]
 
@@ -34,6 +34,7 @@ CALLS: dict[str, Callable[[Client], Any]] = {
     "upload_dataset": lambda client: client.upload_dataset("m", "d", LOGITS, LABELS),
     "list_datasets": lambda client: next(client.list_datasets("m")),
     "get_dataset": lambda client: client.get_dataset("m", "d"),
+    "get_dataset_content": lambda client: client.download_dataset("m", "d", "d.npz"),
     "create_calibrator": lambda client: client.fit("m", "d"),
     "list_calibrators": lambda client: next(client.list_calibrators("m")),
     "get_calibrator": lambda client: client.get_calibrator("m", 1),
@@ -57,6 +58,10 @@ CALLS: dict[str, Callable[[Client], Any]] = {
     "cancel_job": lambda client: client.cancel_job("j"),
     "readyz": lambda client: client.ready(),
 }
+
+#: Answers to the requests that precede an operation: an upload looks for its model, and a download
+#: reads the description.
+FIRST: dict[str, Any] = {"upload_dataset": {}, "get_dataset_content": DATASET}
 
 #: Operations that the client excludes on purpose.
 ABSENT = {
@@ -83,8 +88,8 @@ def test_client_covers_every_operation_or_excludes_it(flaky: Flaky) -> None:
     posts = {}
     for name, call in CALLS.items():
         flaky.received.clear()
-        # An upload looks for its model first.
-        flaky.will(*[says(200, {})] * (name == "upload_dataset"), problem(422, "No."))
+        first = [says(200, FIRST[name])] if name in FIRST else []
+        flaky.will(*first, problem(422, "No."))
         with Client(flaky.url, retries=Retries(1)) as client, pytest.raises(ServiceError):
             call(client)
         sent = flaky.received[-1]

@@ -56,6 +56,22 @@ def test_local_fit_is_published_and_pulled(cli: Cli, server: Server, model: str)
     assert result.json == {"output": "1.onnx", "model": model, "version": 1}
 
 
+def test_data_set_is_pulled(cli: Cli, server: Server, model: str) -> None:
+    there = ("--server", server.url, "--model", model, "--dataset", "later")
+    result = cli("pull", *there, "-o", "later.safetensors")
+    assert result.out == f"saved data set later of {model} to later.safetensors\n"
+    cli("fit", "later.safetensors", "-o", "later.calib")
+    result = cli("pull", *there, "-o", "later.safetensors", "--json")
+    assert result.json == {"output": "later.safetensors", "model": model, "dataset": "later"}
+    for more, message in (
+        (("-o", "later.npz"), "destination: found later.npz; accepted: a name that ends in .safe"),
+        (("-o", "l.safetensors", "--version", "1"), "version: found 1 and a data set; accepted:"),
+    ):
+        result = cli("pull", *there, *more)
+        assert (result.status, result.out, result.err.count("\n")) == (2, "", 1)
+        assert result.err.startswith(f"error: {message}")
+
+
 @pytest.mark.parametrize(
     ("more", "message"),
     [

@@ -20,20 +20,10 @@ from recalib.client import ContradictionError, MalformedAnswerError, MissingErro
 from recalib.client.uploads import Upload, array_upload, file_upload
 from recalib.errors import InputError, UnsupportedError
 from tests.client.either import Either
-from tests.client.flaky import Flaky, resets, says
+from tests.client.flaky import DATASET, Flaky, resets, says
 from tests.files.examples import example, write_npz, write_safetensors
 
 LOGITS, LABELS = example(40, 4)
-DATASET = {
-    "name": "d",
-    "model": "m",
-    "rows": 40,
-    "classes": 4,
-    "size_bytes": 1,
-    "input": "logits",
-    "metrics": {},
-    "created_at": "2026-01-01T00:00:00+00:00",
-}
 
 
 def content_of(upload: Upload) -> bytes:

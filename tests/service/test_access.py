@@ -136,7 +136,13 @@ def test_operations_require_the_documented_scopes() -> None:
         "any": {"metrics"},
         "predict": {"calibrate", "calibrate_stream", "v2_infer", "model_infer"},
         "label": {"add_labels"},
-        "fit": {"upload_dataset", "add_observations", "create_calibrator", "create_training_run"},
+        "fit": {
+            "upload_dataset",
+            "get_dataset_content",
+            "add_observations",
+            "create_calibrator",
+            "create_training_run",
+        },
         "admin": {"create_model", "set_alias", "set_monitoring", "drop_candidate", "list_audit"},
     }
     for scope, names in expected.items():

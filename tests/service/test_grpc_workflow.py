@@ -235,6 +235,19 @@ def test_datasets_can_hold_probabilities(service: Service, rpc: Rpc, data) -> No
     assert answer.dataset.input == pb.INPUT_PROBABILITIES
 
 
+def test_dataset_content_is_the_uploaded_file(service: Service, rpc: Rpc, data) -> None:
+    service.model()
+    body = npz(*data)
+    service.upload(body)
+    request = pb.GetDatasetRequest(model="digits", name="validation")
+    chunks = rpc.datasets.get_dataset_content(request)
+    assert b"".join(chunk.data for chunk in chunks) == body
+    assert rpc.datasets.get_dataset(request).media_type == "application/x-npz"
+    with pytest.raises(grpc.RpcError, match="dataset 'later' does not exist") as excinfo:
+        list(rpc.datasets.get_dataset_content(pb.GetDatasetRequest(model="digits", name="later")))
+    assert excinfo.value.code() is grpc.StatusCode.NOT_FOUND
+
+
 def _npz_of(**arrays: Any) -> bytes:
     file = io.BytesIO()
     np.savez(file, **arrays)

@@ -65,6 +65,7 @@ PROVOKED: dict[tuple[str, int], tuple[str, str, dict[str, Any]]] = {
     ("list_datasets", 404): ("GET", f"{UNKNOWN}/datasets", {}),
     ("list_datasets", 422): ("GET", f"{DIGITS}/datasets?cursor=!", {}),
     ("get_dataset", 404): ("GET", f"{DIGITS}/datasets/d", {}),
+    ("get_dataset_content", 404): ("GET", f"{DIGITS}/datasets/d/content", {}),
     ("create_calibrator", 404): ("POST", f"{DIGITS}/calibrators", {"json": {"dataset": "d"}}),
     ("create_calibrator", 409): (
         "POST",
@@ -263,6 +264,8 @@ def test_bodies_are_documented_by_content_type(service: Service) -> None:
     upload = documented["upload_dataset"]["requestBody"]["content"]
     assert upload["application/x-npz"]["schema"] == {"type": "string", "format": "binary"}
     assert upload["application/json"]["schema"] == {"$ref": "#/components/schemas/Data"}
+    download = documented["get_dataset_content"]["responses"]["200"]["content"]
+    assert download == upload
     calibrate = documented["calibrate"]
     forms = ["application/json", "application/x-npy", "application/vnd.apache.arrow.stream"]
     assert list(calibrate["requestBody"]["content"]) == forms

@@ -180,6 +180,27 @@ def test_datasets_can_hold_probabilities(service: Service, data) -> None:
     assert card["input"] == "probabilities"
 
 
+def test_dataset_content_is_the_uploaded_file(service: Service, data) -> None:
+    service.model()
+    body = npz(*data)
+    service.upload(body)
+    url = "/v1/models/digits/datasets/validation"
+    answer = service.client.get(f"{url}/content")
+    assert answer.content == body
+    assert answer.headers["content-length"] == str(len(body))
+    assert answer.headers["content-type"] == "application/x-npz"
+    assert answer.headers["content-disposition"] == 'attachment; filename="validation.npz"'
+    assert service.client.get(url).json()["media_type"] == "application/x-npz"
+    text = b'{"logits": [[0, 1, 2, 3]], "labels": [3]}'
+    json = {"Content-Type": "application/json; charset=utf-8"}
+    service.client.put("/v1/models/digits/datasets/row", content=text, headers=json)
+    answer = service.client.get("/v1/models/digits/datasets/row/content")
+    assert (answer.content, answer.headers["content-type"]) == (text, "application/json")
+    missing = service.client.get("/v1/models/digits/datasets/later/content")
+    assert missing.status_code == 404
+    assert "dataset 'later' does not exist" in missing.json()["detail"]
+
+
 def test_lists_have_pages(service: Service) -> None:
     names = [f"m{i:02}" for i in range(7)]
     for name in names:

@@ -373,7 +373,7 @@ class Estimate(_message.Message):
     def __init__(self, value: _Optional[float] = ..., low: _Optional[float] = ..., high: _Optional[float] = ..., floor: _Optional[float] = ...) -> None: ...
 
 class Dataset(_message.Message):
-    __slots__ = ("name", "model", "rows", "classes", "digest", "size_bytes", "input", "metrics", "created_at")
+    __slots__ = ("name", "model", "rows", "classes", "digest", "size_bytes", "input", "metrics", "created_at", "media_type")
     class MetricsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -390,6 +390,7 @@ class Dataset(_message.Message):
     INPUT_FIELD_NUMBER: _ClassVar[int]
     METRICS_FIELD_NUMBER: _ClassVar[int]
     CREATED_AT_FIELD_NUMBER: _ClassVar[int]
+    MEDIA_TYPE_FIELD_NUMBER: _ClassVar[int]
     name: str
     model: str
     rows: int
@@ -399,7 +400,8 @@ class Dataset(_message.Message):
     input: Input
     metrics: _containers.MessageMap[str, Estimate]
     created_at: _timestamp_pb2.Timestamp
-    def __init__(self, name: _Optional[str] = ..., model: _Optional[str] = ..., rows: _Optional[int] = ..., classes: _Optional[int] = ..., digest: _Optional[str] = ..., size_bytes: _Optional[int] = ..., input: _Optional[_Union[Input, str]] = ..., metrics: _Optional[_Mapping[str, Estimate]] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    media_type: str
+    def __init__(self, name: _Optional[str] = ..., model: _Optional[str] = ..., rows: _Optional[int] = ..., classes: _Optional[int] = ..., digest: _Optional[str] = ..., size_bytes: _Optional[int] = ..., input: _Optional[_Union[Input, str]] = ..., metrics: _Optional[_Mapping[str, Estimate]] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., media_type: _Optional[str] = ...) -> None: ...
 
 class DatasetPage(_message.Message):
     __slots__ = ("items", "next_cursor")
