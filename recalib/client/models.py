@@ -46,7 +46,9 @@ def create_model(
         raise InputError("classes", found=repr(classes), accepted=accepted)
     requested = int(classes) if isinstance(classes, int | np.integer) else list(classes)
     try:
-        body: dict[str, Any] = {"name": name, "classes": requested, "task": task}
+        body: dict[str, Any] = {"name": name, "classes": requested}
+        if task != "multiclass":  # servers of an earlier version do not know it
+            body["task"] = task
         if monitoring is not None:
             body["monitoring"] = dict(monitoring)
         return (
