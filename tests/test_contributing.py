@@ -91,7 +91,9 @@ calibrator.save("t.calib")
 assert recalib.load("t.calib").card.map == "new_map"
 assert any(command.callback.__name__ == "new_command" for command in app.registered_commands)
 assert "new_metric" in evaluate(labels, logits=logits)
-TrainingObjective(LossPart(primary="new_loss"))
+import torch
+objective = TrainingObjective(LossPart(primary="new_loss"))
+assert objective(torch.tensor(logits), torch.tensor(labels)) > 0
 assert build("new_network", 3, features=4) is not None
 options = {"train": 4, "validation": 4, "test": 4}
 assert len(load(DataSpec("new_source", options)).train) == 4

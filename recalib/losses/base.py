@@ -48,7 +48,7 @@ _INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 class Loss(nn.Module):
     """Base class of all losses.
 
-    A subclass is a dataclass of its options and implements `value`.
+    A loss is a dataclass of its options, and a `RowLoss` or a `BatchLoss`.
 
     Options: `ignore_index`, the label of rows that do not count, such as 255 for void pixels;
     default none. If no row is left, the loss is 0.
@@ -93,23 +93,13 @@ class Loss(nn.Module):
     def _reduce(self, logits: Tensor, labels: Tensor, original: Tensor) -> Tensor:
         """Return the loss of a checked batch; `original` has the shape of the caller's labels."""
 
-    @abstractmethod
-    def value(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the loss of a batch.
-
-        Parameters
-        ----------
-        logits: (N, K), float32 or float64, N ≥ 1.
-        labels: int64 (N,); or probabilities (N, K), if the loss accepts them.
-        """
-
     def start_epoch(self, epoch: int, epochs: int) -> None:
         """Start epoch `epoch`, counted from 0, of `epochs`. Most losses ignore it."""
 
 
 @dataclass(eq=False)
 class BatchLoss(Loss):
-    """A loss of a whole batch, which is no mean over rows.
+    """A loss of a whole batch, which is no mean over rows. A subclass implements `value`.
 
     With `ignore_index`, it selects the other rows, which synchronises an accelerator.
 
@@ -128,6 +118,16 @@ class BatchLoss(Loss):
         if self.gather:
             logits, labels = gather_rows(logits, labels)
         return self.value(logits, labels) if len(labels) else logits.sum()
+
+    @abstractmethod
+    def value(self, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return the loss of a batch.
+
+        Parameters
+        ----------
+        logits: (N, K), float32 or float64, N ≥ 1.
+        labels: int64 (N,); or probabilities (N, K), if the loss accepts them.
+        """
 
 
 @dataclass(eq=False)
@@ -162,10 +162,7 @@ class RowLoss(Loss):
 
     @abstractmethod
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the loss of each row, (N,); parameters as `value`."""
-
-    def value(self, logits: Tensor, labels: Tensor) -> Tensor:
-        return self.rows(logits, labels).mean()
+        """Return the loss of each row, (N,); parameters as `BatchLoss.value`."""
 
     def _reduce(self, logits: Tensor, labels: Tensor, original: Tensor) -> Tensor:
         factors = self._factors_of_rows(logits, labels)
@@ -218,7 +215,7 @@ def flatten_batch(
     ignore_index: int | None = None,
     accepts_probabilities: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """Check a batch; return logits (N, K) in float32 or float64 and labels as `Loss.value`."""
+    """Check a batch; return logits (N, K) in float32 or float64 and labels as `BatchLoss.value`."""
     original = tuple(logits.shape)
     if not logits.is_floating_point() or not logits.ndim or not len(logits):
         raise _bad_logits(logits)

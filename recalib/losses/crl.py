@@ -69,8 +69,17 @@ class Crl(BatchLoss, Regulariser):
                 accepted="(N, K): each sample has a history",
             )
         logits, labels = flatten_batch(logits, labels, self.ignore_index)
+        if indices is not None and self.ignore_index is not None and len(indices) == len(labels):
+            counts = labels != self.ignore_index
+            logits, labels, indices = (
+                logits[counts],
+                labels[counts],
+                indices.to(labels.device)[counts],
+            )
         if indices is not None and self.gather:
             logits, labels, indices = gather_rows(logits, labels, indices.to(labels.device))
+        if not len(labels):
+            return logits.sum()
         indices = self._check_indices(indices, len(labels)).to(self.history.device)
         before = self.history[indices].to(logits.device)
         confidence, correct = top_prediction(logits, labels)

@@ -89,3 +89,17 @@ def test_dense_predictions_have_no_history():
         LOSSES["crl"]()(
             torch.zeros(2, 3, 4, 4), torch.zeros(2, 4, 4).long(), indices=torch.arange(2)
         )
+
+
+def test_ignored_rows_do_not_count() -> None:
+    """Neither in the value nor in the history."""
+    logits = torch.tensor([[2.0, 0.0], [0.0, 1.0], [3.0, 0.0], [0.0, 2.0]])
+    labels, indices = torch.tensor([0, 9, 0, 0]), torch.arange(4)
+    counts = labels != 9
+    ignoring, alone = LOSSES["crl"](samples=4, ignore_index=9), LOSSES["crl"](samples=4)
+    for loss in (ignoring, alone):
+        loss.history = torch.tensor([2, 0, 1, 1], dtype=torch.int32)
+    value = ignoring(logits, labels, indices=indices)
+    assert value == alone(logits[counts], labels[counts], indices=indices[counts])
+    assert torch.equal(ignoring.history, torch.tensor([3, 0, 2, 1], dtype=torch.int32))
+    assert ignoring(logits, torch.full((4,), 9), indices=indices) == 0

@@ -128,7 +128,7 @@ def test_promotion_and_rollback(ready: Service, data) -> None:
 
 
 def test_local_fit_becomes_a_version(ready: Service) -> None:
-    """With a data set of rows that nobody has fitted on, it is compared with the champion."""
+    """Compared with the champion on rows that no calibrator was fitted on."""
     logits, labels = draw(900, 4, 2.0, seed=9)
     local = recalib.fit(logits[:600], labels[:600], "vector")
     ready.upload(npz(logits[600:], labels[600:]), name="later")
