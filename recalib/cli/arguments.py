@@ -18,6 +18,8 @@ __all__ = [
     "LogitsFile",
     "MapNames",
     "ModelName",
+    "ModelOutput",
+    "ModelOutputKind",
     "ObjectiveNames",
     "OutputFile",
     "PreserveAccuracy",
@@ -50,6 +52,14 @@ Task = Annotated[
     ),
 ]
 CalibratorFile = Annotated[Path, typer.Argument(help="A parameter file.", show_default=False)]
+ModelOutput = Annotated[
+    str | None,
+    typer.Option("--from", help="The output of the model to calibrate, if it has several."),
+]
+ModelOutputKind = Annotated[
+    Literal["logits", "probabilities"],
+    typer.Option(help="What that output holds; it is never guessed from the values."),
+]
 OutputFile = Annotated[
     Path, typer.Option("--output", "-o", help="The file to write.", show_default=False)
 ]

@@ -7,7 +7,13 @@ from typing import Annotated, Literal
 
 import typer
 
-from recalib.cli.arguments import CalibratorFile, JsonOutput, check_output_path
+from recalib.cli.arguments import (
+    CalibratorFile,
+    JsonOutput,
+    ModelOutput,
+    ModelOutputKind,
+    check_output_path,
+)
 from recalib.errors import InputError
 from recalib.terminal import print_json, say
 
@@ -31,14 +37,8 @@ def export(
         Path | None,
         typer.Option(help="With --triton: your classifier, .onnx, for an ensemble with it."),
     ] = None,
-    source: Annotated[
-        str | None,
-        typer.Option("--from", help="The output of the model to calibrate, if it has several."),
-    ] = None,
-    input: Annotated[
-        Literal["logits", "probabilities"],
-        typer.Option(help="What that output holds; it is never guessed from the values."),
-    ] = "logits",
+    source: ModelOutput = None,
+    input: ModelOutputKind = "logits",
     max_batch_size: Annotated[
         int,
         typer.Option(help="With --triton: rows that Triton may join; 0 for no batches.", min=0),

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
-from recalib.cli.arguments import CalibratorFile, JsonOutput, OutputFile, check_output_path
+from recalib.cli.arguments import (
+    CalibratorFile,
+    JsonOutput,
+    ModelOutput,
+    ModelOutputKind,
+    OutputFile,
+    check_output_path,
+)
 from recalib.errors import InputError
 from recalib.terminal import print_json, progress, say, warn
 
@@ -18,14 +25,8 @@ def fuse(
     model: Annotated[Path, typer.Argument(help="Your classifier, .onnx.", show_default=False)],
     calibrator: CalibratorFile,
     output: OutputFile,
-    source: Annotated[
-        str | None,
-        typer.Option("--from", help="The output of the model to calibrate, if it has several."),
-    ] = None,
-    input: Annotated[
-        Literal["logits", "probabilities"],
-        typer.Option(help="What that output holds; it is never guessed from the values."),
-    ] = "logits",
+    source: ModelOutput = None,
+    input: ModelOutputKind = "logits",
     keep: Annotated[
         bool, typer.Option("--keep/--no-keep", help="Keep that output next to the new one.")
     ] = True,
