@@ -106,7 +106,7 @@ assert MEDIA_TYPES["application/x-new_format"] == "new_format"
 
 def _replace(text: str, names: dict[str, str]) -> str:
     for old, new in names.items():
-        text = re.sub(rf"(?<!nn\.)\b{old}\b", new, text)
+        text = re.sub(rf"(?<!nn\.)(?<!functional\.)\b{old}\b", new, text)
     return text
 
 
