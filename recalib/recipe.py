@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
@@ -23,12 +23,13 @@ from pydantic import (
 )
 
 from recalib.errors import InputError
-from recalib.losses import PRIMARY, SECONDARY, WHOLE_BATCH
+from recalib.losses import PRIMARY, SECONDARY, SOFT_LABELS, WHOLE_BATCH
 
 __all__ = [
     "Calibrate",
     "Interleave",
     "LossPart",
+    "Mixing",
     "ModelPart",
     "Optimiser",
     "Recipe",
@@ -185,6 +186,16 @@ class Optimiser(_Part):
         return defaults[self.name] if self.learning_rate is None else self.learning_rate
 
 
+class Mixing(_Part):
+    """Batches of mixtures of two rows, with probabilities as labels; `training.engine.mixing`."""
+
+    method: Literal["mixup", "cutmix"]
+    #: Of Beta(α, α); 1 is uniform.
+    alpha: _Positive = 1.0
+    #: Share of the batches that are mixed.
+    probability: _Fraction = 1.0
+
+
 class Interleave(_Part):
     """Interleaved training: the primary loss on most rows, then the secondary on held-out rows.
 
@@ -255,6 +266,7 @@ class Recipe(_Part):
     model: ModelPart
     loss: LossPart = LossPart()
     optimiser: Optimiser = Optimiser()
+    mixing: Mixing | None = None
     interleave: Interleave = Interleave()
     stop: Stop = Stop()
     calibrate: Calibrate | None = None
@@ -286,7 +298,18 @@ class Recipe(_Part):
         whole = sorted(WHOLE_BATCH & {self.loss.primary, self.loss.secondary})
         if self.accumulate > 1 and whole:
             raise ValueError(f"`accumulate` should be 1: {whole[0]} is a loss of the whole batch")
+        if self.mixing is not None:
+            self._check_soft_labels("primary", self.loss.primary, PRIMARY)
+            self._check_soft_labels("secondary", self.loss.secondary, SECONDARY)
         return self
+
+    def _check_soft_labels(self, field: str, name: str | None, names: Iterable[str]) -> None:
+        if name is not None and name not in SOFT_LABELS:
+            accepted = ", ".join(other for other in names if other in SOFT_LABELS)
+            raise ValueError(
+                f"`mixing` should come with a {field} loss that accepts probabilities as labels, "
+                f"not {name}: {accepted}"
+            )
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> Recipe:

@@ -69,6 +69,15 @@ def test_toml_and_json_are_equivalent(tmp_path: Path) -> None:
             {"loss": {"secondary": "mmce"}, "accumulate": 2},
             "^recipe: .*mmce is a loss of the whole batch",
         ),
+        ({"mixing": {"method": "cut"}}, "^mixing.method: found 'cut'"),
+        (
+            {"mixing": {"method": "mixup"}, "loss": {"secondary": "mmce"}},
+            "^recipe: .*secondary loss .*not mmce: entropy_penalty, mdca",
+        ),
+        (
+            {"mixing": {"method": "mixup"}, "loss": {"primary": "aurc"}},
+            "^recipe: .*primary loss .*not aurc: cross_entropy, ",
+        ),
         ({"tune": {}}, "^tune: .*values to try"),
     ],
 )

@@ -23,6 +23,7 @@ _PARTS: dict[str, type[BaseModel]] = {
     "### `[model]`": recipe.ModelPart,
     "### `[loss]`": recipe.LossPart,
     "### `[optimiser]`": recipe.Optimiser,
+    "### `[mixing]`": recipe.Mixing,
     "### `[interleave]`": recipe.Interleave,
     "### `[stop]`": recipe.Stop,
     "### `[calibrate]`": recipe.Calibrate,

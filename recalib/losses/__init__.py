@@ -14,7 +14,7 @@ from recalib.lazy_import import LazyClasses
 if TYPE_CHECKING:
     from recalib.losses.base import Loss, Regulariser
 
-__all__ = ["LOSSES", "PRIMARY", "SECONDARY", "WHOLE_BATCH", "Loss", "Regulariser"]
+__all__ = ["LOSSES", "PRIMARY", "SECONDARY", "SOFT_LABELS", "WHOLE_BATCH", "Loss", "Regulariser"]
 
 #: Losses that can be trained on alone, name to ``module:class``.
 PRIMARY = {
@@ -57,6 +57,23 @@ WHOLE_BATCH = frozenset(
         "sb_ece",
         "mdca",
         "crl",
+        "kde_ece",
+    }
+)
+#: Losses whose labels may be probabilities, as after mixup.
+SOFT_LABELS = frozenset(
+    {
+        "cross_entropy",
+        "label_smoothing",
+        "brier",
+        "focal",
+        "focal_scheduled",
+        "focal_sample_dependent",
+        "inverse_focal",
+        "entropy_penalty",
+        "mdca",
+        "mbls",
+        "acls",
         "kde_ece",
     }
 )

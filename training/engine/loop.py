@@ -19,6 +19,7 @@ from training.engine.batches import Step, epoch_steps, seed_of, shares
 from training.engine.checkpoints import Checkpoints
 from training.engine.evaluate import forward, measure, predict, to_device, weight_norms
 from training.engine.fabric import launch_fabric
+from training.engine.mixing import mix
 from training.engine.objective import Terms
 from training.engine.optimizer import learning_rate, set_rate
 from training.engine.run_state import Run, begin
@@ -26,7 +27,7 @@ from training.engine.run_state import Run, begin
 __all__ = ["Position", "Trained", "Unwatched", "Watcher", "train"]
 
 #: Identifiers of the random streams; `batches` and `run_state` use the smaller numbers.
-_AUGMENTATION, _NETWORK, _MEASURED = 4, 5, 6
+_AUGMENTATION, _NETWORK, _MEASURED, _MIXING = 4, 5, 6, 7
 #: Seconds between progress reports: reading the loss makes an accelerator wait.
 _EVERY_SECONDS = 0.5
 #: Ratio of validation ECE to training ECE above which a low training ECE is memorisation.
@@ -199,12 +200,11 @@ def _step(run: Run, step: Step, number: int, augment: Augmentation) -> None:
     torch.manual_seed(seed_of(_NETWORK, *at))
     mine = shares(step, run.recipe.accumulate, fabric.global_rank, fabric.world_size)
     for part, rows in enumerate(mine):
-        generator = torch.Generator().manual_seed(seed_of(_AUGMENTATION, *at, part))
         more_to_come = part + 1 < len(mine)
         with fabric.no_backward_sync(run.network, enabled=more_to_come and fabric.world_size > 1):  # type: ignore[arg-type]
             # Weight parts by their number of rows; the group averages over processes.
             share = len(rows) * fabric.world_size / len(step.rows)
-            loss = _loss(run, rows, step.terms, augment, generator, share)
+            loss = _loss(run, rows, step.terms, augment, (*at, part), share)
             fabric.backward(loss)
         run.loss_sum += loss.detach()
     run.optimiser.step()
@@ -216,13 +216,18 @@ def _loss(
     rows: NDArray[np.int64],
     terms: Terms,
     augment: Augmentation,
-    generator: torch.Generator,
+    at: tuple[int, ...],
     share: float,
 ) -> Tensor:
-    split = run.splits.train
+    """Return the objective of a part of a step; `at` are the numbers that identify the part."""
+    recipe, split = run.recipe, run.splits.train
+    generator = torch.Generator().manual_seed(seed_of(_AUGMENTATION, *at))
     inputs = to_device(run.fabric, augment(split.batch(rows), generator))
     labels = to_device(run.fabric, torch.from_numpy(split.labels[rows]))
     indices = to_device(run.fabric, torch.from_numpy(rows))
+    if recipe.mixing is not None:
+        seed = seed_of(_MIXING, *at)
+        inputs, labels = mix(recipe.mixing, inputs, labels, run.splits.classes, seed)
     loss: Tensor = run.objective(forward(run.network, inputs), labels, indices, terms, share)
     return loss
 
