@@ -8,7 +8,7 @@ not the suffix.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, ClassVar
+from typing import Any, BinaryIO, ClassVar
 
 from recalib.errors import InputError, UnsupportedError
 from recalib.files.base import DataFile, Layout, Numbers
@@ -18,7 +18,7 @@ from recalib.files.raw_arrays import Window, size_of
 from recalib.files.tables import Columns
 from recalib.lazy_import import LazyModule
 
-__all__ = ["ArrowFile"]
+__all__ = ["ArrowFile", "open_batches"]
 
 pa = LazyModule("pyarrow")
 
@@ -38,7 +38,7 @@ class ArrowFile(DataFile):
 
     def _open(self) -> Layout:
         self._size = size_of(self._stream)
-        self._start = self._find_start()
+        self._start = _find_start(self._stream, self._size)
         self._columns = Columns(self._reader()[0].schema, self._declared)
         if self._columns.classes is None:
             self._find_classes()
@@ -50,14 +50,8 @@ class ArrowFile(DataFile):
         )
 
     def _read(self, step: int) -> Iterator[tuple[Numbers, Numbers | None]]:
-        reader, messages = self._reader()
         row = unpacked = 0
-        start = messages.position
-        while messages.pass_batch():
-            # `messages` has moved the stream to check the next batch; Arrow reads on from `start`.
-            self._stream.seek(start)
-            batch = reader.read_next_batch()
-            start = messages.position
+        for batch in _batches(self._stream, *self._reader()):
             batch.validate()
             # Columns may share bytes: a batch may be larger than its message.
             unpacked += batch.num_rows * (self._columns.classes or 1) * self._columns.dtype.itemsize
@@ -68,28 +62,62 @@ class ArrowFile(DataFile):
                 row += part.num_rows
 
     def _reader(self) -> tuple[Any, Messages]:
-        """Return Arrow's reader and the checker of messages, both after the schema."""
-        messages = Messages(self._stream, self._start, self._size)
-        messages.pass_schema()
-        self._stream.seek(self._start)
-        return pa.ipc.open_stream(self._stream), messages
+        return _open_reader(self._stream, self._start, self._size)
 
     def _find_classes(self) -> None:
         # A column of lists: the first row determines K.
         if next(self._read(1), None) is None:
             raise InputError(self._declared, found="no rows", accepted="at least one row")
 
-    def _find_start(self) -> int:
-        """Return the offset of the first message."""
-        head = Window(self._stream, 0).read(8)
-        if head.startswith(_FEATHER_1):
-            raise UnsupportedError(
-                "data", found="a Feather file of version 1", accepted="version 2 (Arrow)"
-            )
-        if not head.startswith(_FILE_MARK):
-            return 0
-        if Window(self._stream, max(0, self._size - 6)).read(6) != _FILE_MARK:
-            raise InputError(
-                "data", found="an Arrow file without its end", accepted="a complete arrow file"
-            )
-        return 8
+
+def open_batches(stream: BinaryIO) -> tuple[Any, Iterator[Any]]:
+    """Return the schema and the record batches of a table of any columns, each checked when read.
+
+    Call it, and read the batches, inside `translate_errors`, which translates Arrow's errors.
+
+    Raises
+    ------
+    InputError, TooLargeError: as `Messages`.
+    """
+    size = size_of(stream)
+    reader, messages = _open_reader(stream, _find_start(stream, size), size)
+    return reader.schema, _fully_valid(_batches(stream, reader, messages))
+
+
+def _fully_valid(batches: Iterator[Any]) -> Iterator[Any]:
+    for batch in batches:
+        batch.validate(full=True)  # lists and texts refer to other buffers by offsets
+        yield batch
+
+
+def _open_reader(stream: BinaryIO, start: int, size: int) -> tuple[Any, Messages]:
+    """Return Arrow's reader and the checker of messages, both after the schema."""
+    messages = Messages(stream, start, size)
+    messages.pass_schema()
+    stream.seek(start)
+    return pa.ipc.open_stream(stream), messages
+
+
+def _batches(stream: BinaryIO, reader: Any, messages: Messages) -> Iterator[Any]:
+    start = messages.position
+    while messages.pass_batch():
+        # `messages` has moved the stream to check the next batch; Arrow reads on from `start`.
+        stream.seek(start)
+        yield reader.read_next_batch()
+        start = messages.position
+
+
+def _find_start(stream: BinaryIO, size: int) -> int:
+    """Return the offset of the first message."""
+    head = Window(stream, 0).read(8)
+    if head.startswith(_FEATHER_1):
+        raise UnsupportedError(
+            "data", found="a Feather file of version 1", accepted="version 2 (Arrow)"
+        )
+    if not head.startswith(_FILE_MARK):
+        return 0
+    if Window(stream, max(0, size - 6)).read(6) != _FILE_MARK:
+        raise InputError(
+            "data", found="an Arrow file without its end", accepted="a complete arrow file"
+        )
+    return 8

@@ -21,7 +21,7 @@ from benchmarks.training.table import write
 from recalib.errors import InputError
 from recalib.losses import LOSSES
 from training.data import Split, Splits
-from training.data.images import Pixels
+from training.data.pixels import Pixels
 from training.engine.objective import TrainingObjective
 
 _BUDGET = Budget(size=8, rows=24, epochs=1, shifted=5, device="cpu")

@@ -6,6 +6,7 @@ and every label is an integer in [0, classes). `load` splits the rows further.
 
 from __future__ import annotations
 
+import glob
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -30,31 +31,60 @@ class Files:
 
     def path(self, name: str, field: str) -> Path:
         """Return the file's path; `InputError` for `field` where it is absent or outside."""
+        path = self._inside(name)
+        if path is None or not path.is_file():
+            raise self._absent("file", name, field)
+        return path
+
+    def paths(self, name: str, field: str) -> list[Path]:
+        """Return a file, a folder, or in order all files of a pattern such as ``train-*.tar``.
+
+        Raises
+        ------
+        InputError: for `field`; nothing is there, or it is outside.
+        """
+        path = self._inside(name)
+        if path is not None and path.exists():
+            return [path]
+        try:
+            matches = sorted(self.folder.glob(name)) if glob.has_magic(name) else []
+        except (NotImplementedError, ValueError):  # an absolute pattern, or an invalid one
+            matches = []
+        inside = [self._inside(str(match.relative_to(self.folder))) for match in matches]
+        files = [match for match in inside if match is not None and match.is_file()]
+        if not files or len(files) < len(inside):
+            raise self._absent("file or folder", name, field)
+        return files
+
+    def _inside(self, name: str) -> Path | None:
+        """Return the resolved path; None if it is invalid, or outside where confined."""
         folder = self.folder.resolve()
         try:
             path = (folder / name).resolve()
-            outside = self.confined and not path.is_relative_to(folder)
-            # The error is the same for a missing file and for a file outside the folder, so that a
-            # client cannot probe for files.
-            if not outside and path.is_file():
-                return path
+            path.exists()
         except (OSError, ValueError):  # a name too long, or with a NUL
-            outside = False
-        accepted = "a file below the data folder" if self.confined else "a readable file"
-        raise InputError(
-            f"data.options.{field}", found=f"no such file: {name!r}", accepted=accepted
-        )
+            return None
+        return None if self.confined and not path.is_relative_to(folder) else path
+
+    def _absent(self, kind: str, name: str, field: str) -> InputError:
+        # The error is the same for a missing file and for a file outside the folder, so that a
+        # client cannot probe for files.
+        place = f"a {kind} below the data folder" if self.confined else f"a readable {kind}"
+        found = f"no such {kind}: {name!r}"
+        return InputError(f"data.options.{field}", found=found, accepted=place)
 
 
 @dataclass(frozen=True)
 class Parts:
-    """The rows of a source; `validation` is None where it has no validation rows."""
+    """The rows of a source; `validation` and `test` are None where it has no such rows."""
 
     train: Split
     validation: Split | None
-    test: Split
+    test: Split | None
     classes: int
     facts: Mapping[str, int] = field(default_factory=dict)
+    #: Names of the classes, if the source has them.
+    names: tuple[str, ...] | None = None
 
 
 class Source(ABC):

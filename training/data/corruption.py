@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from scipy import ndimage
 
 from recalib.errors import InputError
-from training.data.images import Pixels, Stored
+from training.data.pixels import Pixels, Stored
 from training.data.split import Split
 
 __all__ = ["CORRUPTIONS", "SEVERITIES", "corrupt", "corrupted"]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 from recalib.errors import InputError
 from recalib.options import configure
 from training.data.arrays import Arrays
-from training.data.base import Files, Parts, Source
+from training.data.base import Files, Source
 from training.data.images import Images
 from training.data.long_tail import long_tailed
 from training.data.shapes import Shapes
@@ -32,6 +33,10 @@ SOURCES: dict[str, type[Source]] = {
 }
 
 
+#: Random stream of the choice of test rows.
+_TEST_STREAM = 1
+
+
 class DataSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Which rows to train on, to choose by and to test on.
 
@@ -41,7 +46,9 @@ class DataSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         1; not allowed if the source has validation rows.
     stratified: whether each class gives its share, rounded by largest remainders, or chance
         decides.
-    seed: of that choice, of the long tail and of `rows`.
+    test: rows taken from the training rows for testing, as `validation`, before it; required if
+        the source has no test rows, and not allowed otherwise.
+    seed: of these choices, of the long tail and of `rows`.
     long_tail: the ratio of the last class's rows to the first's, paper 003 eq. 16; thins out the
         rows that training and validation share, never the test's.
     rows: number of training rows to keep, drawn at random; for a small budget.
@@ -50,6 +57,7 @@ class DataSpec(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     source: str
     options: dict[str, Any] = {}
     validation: float | None = None
+    test: float | None = None
     stratified: bool = True
     seed: int = 0
     long_tail: float | None = None
@@ -73,61 +81,70 @@ def load(spec: DataSpec, folder: Path = Path(), *, confined: bool = False) -> Sp
         raise InputError("data.seed", found=f"{spec.seed}", accepted="0 or more")
     source = configure(SOURCES, spec.source, spec.options, field="data.source")
     parts = source.read(Files(folder, confined))
-    train, validation = _divided(spec, parts)
+    train, test = _held_out(spec, "test", parts.train, parts.test, _TEST_STREAM)
+    train = _thinned(spec, train, parts.classes)
+    train, validation = _held_out(spec, "validation", train, parts.validation)
     if spec.rows is not None:
         train = _fewer(train, spec.rows, spec.seed)
-    for name, split in (("train", train), ("validation", validation), ("test", parts.test)):
+    for name, split in (("train", train), ("validation", validation), ("test", test)):
         if not len(split):
             raise InputError(f"data.{name}", found="no rows", accepted="at least one")
-    repeated = _check_overlap(train, validation, parts.test)
-    return Splits(train, validation, parts.test, parts.classes, parts.facts, repeated)
+    repeated = _check_overlap(train, validation, test)
+    return Splits(train, validation, test, parts.classes, parts.facts, repeated, parts.names)
 
 
-def _divided(spec: DataSpec, parts: Parts) -> tuple[Split, Split]:
-    """Return training and validation rows."""
-    train, validation = parts.train, parts.validation
-    if spec.long_tail is not None:
-        if train.labels.ndim > 1:
-            raise InputError("data.long_tail", found="a label for every place", accepted="none")
-        train = train.subset(long_tailed(train.labels, parts.classes, spec.long_tail, spec.seed))
-    if validation is not None:
-        if spec.validation is not None:
-            raise InputError(
-                "data.validation",
-                found=f"{spec.validation:g}, and {len(validation)} validation rows of the source",
-                accepted="one of the two",
-            )
-        return train, validation
-    if spec.validation is None:
-        raise InputError("data.validation", found="nothing", accepted="rows, or a share below 1")
-    count = _count(spec.validation, len(train))
+def _thinned(spec: DataSpec, train: Split, classes: int) -> Split:
+    """Return the rows of the long tail; all rows without one."""
+    if spec.long_tail is None:
+        return train
+    if train.labels.ndim > 1:
+        raise InputError("data.long_tail", found="a label for every place", accepted="none")
+    return train.subset(long_tailed(train.labels, classes, spec.long_tail, spec.seed))
+
+
+def _held_out(
+    spec: DataSpec,
+    name: Literal["validation", "test"],
+    train: Split,
+    split: Split | None,
+    *stream: int,
+) -> tuple[Split, Split]:
+    """Return the training rows, and the rows of `name`: of the source, or of the training rows."""
+    field, size = f"data.{name}", getattr(spec, name)
+    if split is not None:
+        if size is not None:
+            found = f"{size:g}, and {len(split)} {name} rows of the source"
+            raise InputError(field, found=found, accepted="one of the two")
+        return train, split
+    if size is None:
+        raise InputError(field, found="nothing", accepted="rows, or a share below 1")
+    count = _count(field, size, len(train))
+    seed = [spec.seed, *stream]
     if spec.stratified:
         if train.labels.ndim > 1:
             raise InputError(
                 "data.stratified", found="a label for every place", accepted="stratified = false"
             )
-        rows = _stratified(train.labels, count, spec.seed)
+        rows = _stratified(train.labels, count, seed)
     else:
-        rows = np.random.default_rng(spec.seed).permutation(len(train))[:count]
+        rows = np.random.default_rng(seed).permutation(len(train))[:count]
     held_out = np.zeros(len(train), dtype=bool)
     held_out[rows] = True
     return train.subset(np.flatnonzero(~held_out)), train.subset(np.flatnonzero(held_out))
 
 
-def _count(size: float, rows: int) -> int:
+def _count(field: str, size: float, rows: int) -> int:
     count = size * rows if size < 1 else size
     if not (math.isfinite(size) and size > 0 and (size < 1 or size == int(size))):
-        raise InputError(
-            "data.validation", found=f"{size:g}", accepted="a number of rows, or a share below 1"
-        )
+        found = f"{size:g}"
+        raise InputError(field, found=found, accepted="a number of rows, or a share below 1")
     if not 1 <= round(count) < rows:
-        raise InputError(
-            "data.validation", found=f"{size:g} of {rows} rows", accepted=f"1 to {rows - 1} rows"
-        )
+        found = f"{size:g} of {rows} rows"
+        raise InputError(field, found=found, accepted=f"1 to {rows - 1} rows")
     return round(count)
 
 
-def _stratified(labels: NDArray[np.int64], count: int, seed: int) -> NDArray[np.int64]:
+def _stratified(labels: NDArray[np.int64], count: int, seed: Sequence[int]) -> NDArray[np.int64]:
     """Return `count` rows in proportion to the classes, rounded by largest remainders."""
     classes, sizes = np.unique(labels, return_counts=True)
     exact = sizes * count / len(labels)

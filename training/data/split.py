@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TypeAlias
@@ -82,7 +82,7 @@ class Splits:
 
     `classes` K; `facts`, properties of the inputs that a model needs, such as ``channels``,
     ``features`` or ``vocabulary``; `repeated`, the number of test rows that are byte for byte also
-    training rows.
+    training rows; `names`, the names of the classes in the order of the logits, if they are known.
     """
 
     train: Split
@@ -91,6 +91,7 @@ class Splits:
     classes: int
     facts: Mapping[str, int] = field(default_factory=dict)
     repeated: int = 0
+    names: tuple[str, ...] | None = None
 
     @cached_property
     def digests(self) -> dict[str, str]:
@@ -103,10 +104,10 @@ class Splits:
         return hashlib.sha256("".join(self.digests.values()).encode()).hexdigest()
 
 
-def keys_of(rows: Sequence[bytes] | NDArray[np.generic]) -> NDArray[np.bytes_]:
+def keys_of(rows: Iterable[bytes] | NDArray[np.generic]) -> NDArray[np.bytes_]:
     """Return a digest of 16 bytes for each row of an array, or for each bytes object."""
     if isinstance(rows, np.ndarray):
-        rows = [row.tobytes() for row in rows]
+        rows = (row.tobytes() for row in rows)
     digests = b"".join(hashlib.blake2b(row, digest_size=16).digest() for row in rows)
     # Void instead of bytes, because NumPy strips trailing zeros of bytes.
     return np.frombuffer(digests, dtype="V16")

@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,9 +15,10 @@ from torch import Tensor
 
 from recalib.errors import InputError
 from recalib.options import check_option
-from training.data.base import Files, Parts, Source, checked_labels
-from training.data.images import read_table
-from training.data.split import Inputs, Split, keys_of
+from training.data.base import Files, Parts, Source
+from training.data.classes import Rows, check_classes, parts_of
+from training.data.split import Inputs, keys_of
+from training.data.tables import read_table
 
 __all__ = ["Text", "Vocabulary", "Words"]
 
@@ -31,40 +33,39 @@ class Text(Source):
 
     Options: `train`, `test` and optionally `validation`: files; `text` and `label`, the names of
     the columns; `least`, the minimum count of a vocabulary word in the training texts; `longest`,
-    the maximum number of words of a text, the rest is cut; `classes`, by default the largest
-    training label plus 1.
+    the maximum number of words of a text, the rest is cut; `classes`, the number of classes or
+    their names, by default from the training labels.
     """
 
     train: str
-    test: str
+    test: str | None = None
     validation: str | None = None
     text: str = "text"
     label: str = "label"
     least: int = 1
     longest: int = 1000
-    classes: int | None = None
+    classes: int | list[str] | None = None
 
     def __post_init__(self) -> None:
-        if self.classes is not None:
-            check_option("classes", self.classes, self.classes >= 2, "2 or more")
+        check_classes(self.classes)
         check_option("least", self.least, self.least >= 1, "1 or more")
         check_option("longest", self.longest, self.longest >= 1, "1 or more")
 
     def read(self, files: Files) -> Parts:
-        texts, labels = self._read(files, "train", self.classes)
-        vocabulary = Vocabulary.of(texts, self.least)
-        classes = self.classes or int(labels.max()) + 1
-        parts = {"train": Split.with_all_rows(Words(texts, vocabulary), labels)}
-        for name in ("validation", "test"):
-            if getattr(self, name) is not None:
-                texts, labels = self._read(files, name, classes)
-                parts[name] = Split.with_all_rows(Words(texts, vocabulary), labels)
-        facts = {"vocabulary": len(vocabulary)}
-        return Parts(parts["train"], parts.get("validation"), parts["test"], classes, facts)
+        texts = {
+            name: self._read(files, name)
+            for name in ("train", "validation", "test")
+            if getattr(self, name) is not None
+        }
+        vocabulary = Vocabulary.of(texts["train"][0], self.least)
+        rows = {
+            name: Rows(Words(words, vocabulary), labels, field)
+            for name, (words, labels, field) in texts.items()
+        }
+        return parts_of(rows, {"vocabulary": len(vocabulary)}, self.classes)
 
-    def _read(
-        self, files: Files, name: str, classes: int | None
-    ) -> tuple[list[list[str]], NDArray[np.int64]]:
+    def _read(self, files: Files, name: str) -> tuple[list[list[str]], Any, str]:
+        """Return the texts and the labels of a file, and the labels' field for errors."""
         path = files.path(getattr(self, name), name)
         table = read_table(path, [self.text, self.label], f"data.options.{name}")
         texts = []
@@ -73,7 +74,7 @@ class Text(Source):
                 found = "nothing" if text is None else type(text).__name__
                 raise InputError(f"{path.name}: {self.text}[{row}]", found=found, accepted="a text")
             texts.append(_WORD.findall(text.lower())[: self.longest])
-        return texts, checked_labels(table[self.label], f"{path.name}: {self.label}", classes)
+        return texts, table[self.label], f"{path.name}: {self.label}"
 
 
 class Vocabulary:

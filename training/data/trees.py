@@ -15,8 +15,8 @@ from torch import Tensor
 from recalib.errors import InputError
 from recalib.options import check_option
 from training.data.base import Files, Parts, Source
-from training.data.images import read_table
 from training.data.split import Inputs, Split, keys_of
+from training.data.tables import read_table
 from training.data.text import Vocabulary, Words
 
 __all__ = ["Node", "TreeInputs", "Trees", "parse"]

@@ -132,18 +132,26 @@ def _deliver(
         "torch": torch.__version__,
         "device": device,
     }
+    if splits.names is not None:
+        summary["classes"] = list(splits.names)
     if recipe.calibrate is not None:
-        summary["calibrated"] = _calibrate(recipe.calibrate, validation, test, output)
+        summary["calibrated"] = _calibrate(recipe.calibrate, validation, test, splits.names, output)
     summary["warnings"] = []
     if recipe.report:
         save(training_curves(trained.history, recipe.name), output / "curves.html")
-        summary["warnings"] = _report(recipe, validation, test, output / "report.html")
+        summary["warnings"] = _report(
+            recipe, validation, test, splits.names, output / "report.html"
+        )
     _write(output / "result.json", json.dumps(summary, indent=2, allow_nan=False))
     return summary
 
 
 def _calibrate(
-    part: Calibrate, validation: Source, test: Source, output: Path
+    part: Calibrate,
+    validation: Source,
+    test: Source,
+    names: tuple[str, ...] | None,
+    output: Path,
 ) -> dict[str, float | None]:
     """Fit to the validation logits; return metrics on the test rows."""
     rows = validation.data
@@ -154,6 +162,7 @@ def _calibrate(
         part.objective,
         measure=True,
         data=DataSummary(len(rows.logits), validation.digest, validation.name),
+        class_labels=names,
         **part.options,
     )
     calibrator.save(output / "calibrator.calib")
@@ -162,10 +171,16 @@ def _calibrate(
     return measure(logs, test.data.labels)
 
 
-def _report(recipe: Recipe, validation: Source, test: Source, path: Path) -> list[str]:
+def _report(
+    recipe: Recipe,
+    validation: Source,
+    test: Source,
+    names: tuple[str, ...] | None,
+    path: Path,
+) -> list[str]:
     """Write the report; return its warnings, or the reason why there is no report."""
     try:
-        report = create_report(validation, test, _COMPARED, title=recipe.name)
+        report = create_report(validation, test, _COMPARED, class_names=names, title=recipe.name)
         report.save(path)
     except InputError as error:
         # A run with too few rows for a report still succeeds.

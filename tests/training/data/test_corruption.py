@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from recalib.errors import InputError
 from training.data.arrays import Array
 from training.data.corruption import CORRUPTIONS, SEVERITIES, corrupt, corrupted
-from training.data.images import Pixels, Scale
+from training.data.pixels import Pixels, Scale
 from training.data.split import Split
 
 

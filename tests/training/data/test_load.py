@@ -17,8 +17,8 @@ from torch import Tensor
 from recalib.errors import InputError
 from tests.hostile.bombs import claimed_columns
 from training.data import DataSpec, Splits, load
-from training.data.images import Pixels
 from training.data.long_tail import long_tail_sizes, long_tailed
+from training.data.pixels import Pixels
 
 
 def _png(values: NDArray[np.uint8]) -> bytes:

@@ -1,0 +1,120 @@
+"""The classes of a data set, from its labels: numbers, or names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recalib.errors import InputError
+from recalib.inputs import class_indices
+from recalib.options import check_option
+from training.data.base import Parts, checked_labels
+from training.data.split import Inputs, Split
+
+__all__ = ["Classes", "Rows", "check_classes", "parts_of"]
+
+
+@dataclass(frozen=True)
+class Classes:
+    """The number of classes, and their names in the order of the logits if they are known."""
+
+    count: int
+    names: tuple[str, ...] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        labels: Any,
+        field: str,
+        option: int | Sequence[str] | None = None,
+        names: Sequence[str] | None = None,
+    ) -> Classes:
+        """Return the classes of the training labels.
+
+        Parameters
+        ----------
+        labels: (N, ...): integers, or names of classes.
+        field: name of the labels, for errors.
+        option: the recipe's `classes`: their number, or their names in order. By default the names
+            are sorted, and the number is the largest integer plus 1.
+        names: names in the data's metadata; `option` has precedence.
+
+        Raises
+        ------
+        InputError: labels of another type, or names that are not as many as `option`.
+        """
+        count = option if isinstance(option, int) else None
+        if option is not None and not isinstance(option, int):
+            names = option
+        if names is None and _are_names(labels):
+            names = np.unique(np.asarray(labels).astype(str)).tolist()
+        if names is not None:
+            if count not in (None, len(names)):
+                found = f"{count} for {len(names)} names, {', '.join(names[:10])}"
+                raise InputError("options.classes", found=found, accepted="one for each name")
+            return cls(len(names), tuple(names))
+        return cls(
+            option if isinstance(option, int) else int(checked_labels(labels, field).max()) + 1
+        )
+
+    def indices(self, labels: Any, field: str) -> NDArray[np.int64]:
+        """Return labels as integers in [0, `count`).
+
+        Raises
+        ------
+        InputError: a label that is neither a class nor the name of a class, with its index.
+        """
+        if self.names is not None and _are_names(labels):
+            labels, _ = class_indices(labels, self.count, self.names, field=field)
+        return checked_labels(labels, field, self.count)
+
+
+class Rows(NamedTuple):
+    """The inputs and labels of a split, before labels are checked."""
+
+    inputs: Inputs
+    #: (N,) or (N, H, W): integers, or names of classes.
+    labels: Any
+    #: Name of the labels, for errors.
+    field: str
+
+
+def parts_of(
+    rows: Mapping[str, Rows],
+    facts: Mapping[str, int],
+    option: int | Sequence[str] | None,
+    names: Sequence[str] | None = None,
+) -> Parts:
+    """Return the parts of a source from its splits by name; `Classes.of` explains the options.
+
+    Raises
+    ------
+    InputError: an invalid label.
+    """
+    classes = Classes.of(rows["train"].labels, rows["train"].field, option, names)
+    splits = {
+        name: Split.with_all_rows(part.inputs, classes.indices(part.labels, part.field))
+        for name, part in rows.items()
+    }
+    validation, test = splits.get("validation"), splits.get("test")
+    return Parts(splits["train"], validation, test, classes.count, facts, classes.names)
+
+
+def check_classes(option: int | list[str] | None) -> None:
+    """Raise `InputError` unless the option `classes` has two different classes or more."""
+    if isinstance(option, int):
+        check_option("classes", option, option >= 2, "2 or more")
+    elif option is not None and (len(option) < 2 or len(set(option)) < len(option)):
+        found = ", ".join(option[:10]) or "nothing"
+        raise InputError("options.classes", found=found, accepted="2 or more different names")
+
+
+def _are_names(labels: Any) -> bool:
+    values = np.asarray(labels)
+    if values.dtype.kind == "O":
+        return any(isinstance(value, str) for value in values.flat)
+    return values.dtype.kind in "US"
