@@ -276,6 +276,10 @@ class Recipe(_Part):
     batch_size: _Count = 128
     #: Parts that a batch is split into, to bound memory.
     accumulate: _Count = 1
+    #: Largest ℓ2 norm of the gradient of a step; by default gradients are not clipped.
+    clip_norm: _Positive | None = None
+    #: Decay of the exponential moving average of the weights; by default there is none.
+    ema_decay: Annotated[float, Field(gt=0, lt=1)] | None = None
     seed: _Number = 1
     #: `auto` is bf16 on an accelerator that supports it, otherwise 32.
     precision: Literal["auto", "32", "bf16"] = "auto"

@@ -6,6 +6,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -21,12 +22,13 @@ from recalib.losses import PRIMARY, SECONDARY
 from recalib.losses.base import Loss
 from recalib.options import unknown_name
 from recalib.recipe import Recipe
+from training.engine.averaging import WeightAverage
 from training.engine.batches import seed_of
 from training.engine.divergence import DivergedError
 from training.engine.evaluate import as_rows, evaluating, forward, measure, to_device
 from training.engine.fabric import launch_fabric
 from training.engine.objective import make_loss
-from training.engine.optimizer import learning_rate, optimiser_for, set_rate
+from training.engine.optimizer import clip_gradients, learning_rate, optimiser_for, set_rate
 
 __all__ = ["TrainedModel", "train"]
 
@@ -65,6 +67,7 @@ def train(
     optimiser: str | Mapping[str, Any] | Optimizer = "sgd",
     epochs: int = 30,
     clip_norm: float | None = None,
+    ema_decay: float | None = None,
     seed: int = 1,
     device: Literal["auto", "cpu", "cuda"] = "auto",
     precision: Literal["auto", "32", "bf16"] = "auto",
@@ -89,6 +92,8 @@ def train(
     optimiser: `sgd`, `adamw`, `adam` or `adagrad`; or the fields of a recipe's `[optimiser]`; or an
         optimiser of torch with the parameters of `model`, whose learning rate stays as it is.
     clip_norm: the largest ℓ2 norm of a step's gradient; by default gradients are not clipped.
+    ema_decay: decay in (0, 1) of an exponential moving average of weights and running statistics,
+        which is measured and returned; by default there is none.
     device: `auto` is a GPU if there is one.
     precision: `auto` is bf16 on a GPU that supports it, otherwise 32.
     progress: called after each epoch with its record in the history, such as `print`.
@@ -103,15 +108,21 @@ def train(
     >>> calibrator = recalib.fit(result.validation_logits, result.validation_labels)
     """
     # 1. Check the arguments. A recipe checks its fields.
-    recipe = _recipe(optimiser, epochs=epochs, seed=seed, device=device, precision=precision)
+    recipe = _recipe(
+        optimiser,
+        epochs=epochs,
+        clip_norm=clip_norm,
+        ema_decay=ema_decay,
+        seed=seed,
+        device=device,
+        precision=precision,
+    )
     _check_loaders(loaders)
     objective = _Objective(
         _term("loss", PRIMARY, loss, options),
         None if secondary is None else _term("secondary", SECONDARY, secondary, secondary_options),
         beta,
     )
-    if clip_norm is not None and not clip_norm > 0:
-        raise InputError("clip_norm", found=f"{clip_norm}", accepted="a number > 0")
     parameters = [p for p in model.parameters() if p.requires_grad]
     if not parameters:
         raise InputError("model", found="no parameter with requires_grad", accepted="one or more")
@@ -123,7 +134,8 @@ def train(
     if not isinstance(optimiser, Optimizer):
         optimiser = optimiser_for(recipe.optimiser, parameters)
     network, steps = fabric.setup(model, optimiser)
-    run = _Run(fabric, network, steps, objective, recipe if is_scheduled else None, clip_norm)
+    average = None if ema_decay is None else WeightAverage(model, ema_decay)
+    run = _Run(fabric, network, steps, objective, recipe, is_scheduled, average)
     network.train()  # a pretrained network often is in evaluation mode
     history: list[dict[str, Any]] = []
     devices = [fabric.device] if fabric.device.type == "cuda" else []
@@ -134,11 +146,14 @@ def train(
             objective.start_epoch(epoch, epochs)
             mean_loss = run.epoch(loaders["train"], epoch)
             seconds = round(time.monotonic() - started, 3)
-            validation = run.predict(loaders, "validation")
+            with run.averaged():
+                validation = run.predict(loaders, "validation")
             record = {"epoch": epoch + 1, "loss": mean_loss, "seconds": seconds}
             history.append({**record, "validation": measure(*validation)})
             progress(history[-1])
-        # 3. The logits of the test rows.
+        # 3. The averaged weights, and the logits of the test rows.
+        if average is not None:
+            model.load_state_dict(average.module.state_dict())
         test = run.predict(loaders, "test") if "test" in loaders else (None, None)
     return TrainedModel(model.eval(), history, *validation, *test)
 
@@ -177,9 +192,14 @@ class _Run:
     network: nn.Module
     optimiser: Any
     objective: _Objective
-    #: None: the optimiser's learning rate stays.
-    recipe: Recipe | None
-    clip_norm: float | None
+    recipe: Recipe
+    #: Whether the recipe determines the learning rate.
+    is_scheduled: bool
+    average: WeightAverage | None
+
+    def averaged(self) -> AbstractContextManager[None]:
+        """Return a context in which the network has the moving average of its weights, if any."""
+        return nullcontext() if self.average is None else self.average.applied()
 
     def epoch(self, loader: Iterable[Any], epoch: int) -> float:
         """Train an epoch, and return the mean of the objective over its steps."""
@@ -187,16 +207,17 @@ class _Run:
         steps = _length(loader)
         for count, batch in enumerate(loader, 1):
             inputs, labels = to_device(self.fabric, _inputs_and_labels("train", batch))
-            if self.recipe is not None:
+            if self.is_scheduled:
                 position, step = (epoch + (count - 1) / steps, 1 / steps) if steps else (epoch, 1)
                 rate = learning_rate(self.recipe.optimiser, position, self.recipe.epochs, step)
                 set_rate(self.optimiser, rate)
             value = self.objective(forward(self.network, inputs), labels)
             self.optimiser.zero_grad()
             self.fabric.backward(value)
-            if self.clip_norm is not None:
-                nn.utils.clip_grad_norm_(self.network.parameters(), self.clip_norm)
+            clip_gradients(self.fabric, self.network, self.optimiser, self.recipe.clip_norm)
             self.optimiser.step()
+            if self.average is not None:
+                self.average.update()
             loss_sum += value.detach()
         if not count:
             raise _no_batch("train", f"no batch in epoch {epoch + 1}")

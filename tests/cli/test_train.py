@@ -266,7 +266,12 @@ def test_own_network_is_trained_and_fine_tuned(points: Cli) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "options", [{"accumulate": 2}, {"loss": {"secondary": "sb_ece"}}], ids=["rows", "whole batch"]
+    "options",
+    [
+        {"accumulate": 2, "clip_norm": 0.1, "ema_decay": 0.9},
+        {"loss": {"secondary": "sb_ece"}},
+    ],
+    ids=["rows", "whole batch"],
 )
 def test_two_processes_match_one(
     options: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torch.utils.data import DataLoader, TensorDataset
 
 import training
@@ -88,6 +89,33 @@ def test_steps_equal_those_of_a_loop_by_hand() -> None:
     np.testing.assert_array_equal(result.test_labels, data(2).tensors[1].numpy())
 
 
+def test_average_of_the_weights_is_measured_and_returned() -> None:
+    """It equals the average by torch; running statistics are averaged too."""
+    network, other = (nn.Sequential(layer(), nn.BatchNorm1d(2)) for _ in range(2))
+    optimiser = torch.optim.SGD(network.parameters(), lr=0.1)
+    average = AveragedModel(network, multi_avg_fn=get_ema_multi_avg_fn(0.8), use_buffers=True)
+    average.update_parameters(network)  # the first call copies the weights
+    for _ in range(2):
+        for points, labels in loaders(shuffle=False)["train"]:
+            optimiser.zero_grad()
+            nn.functional.cross_entropy(network(points), labels).backward()
+            optimiser.step()
+            average.update_parameters(network)
+    result = train(
+        other,
+        loaders=loaders(shuffle=False),
+        ema_decay=0.8,
+        optimiser=torch.optim.SGD(other.parameters(), lr=0.1),
+    )
+    expected = average.module.state_dict()
+    for name, value in result.model.state_dict().items():
+        if value.is_floating_point():
+            torch.testing.assert_close(value, expected[name], rtol=1e-5, atol=1e-7)
+    assert result.model.state_dict()["1.num_batches_tracked"] == 6
+    logits = average.module.eval()(data(1).tensors[0])
+    np.testing.assert_allclose(result.validation_logits, logits.detach(), rtol=1e-4, atol=1e-6)
+
+
 def test_names_and_modules_and_kinds_of_batches_agree() -> None:
     network: nn.Module = layer()
     before = torch.get_rng_state()
@@ -157,6 +185,7 @@ def test_pixels_become_rows_and_void_pixels_are_left_out() -> None:
         ({"optimiser": "sdg"}, "optimiser.name"),
         ({"epochs": 0}, "epochs"),
         ({"clip_norm": 0.0}, "clip_norm"),
+        ({"ema_decay": 1.0}, "ema_decay"),
         ({"loaders": {"train": []}}, "loaders.*validation"),
         ({"loaders": {**loaders(), "train": []}}, "loaders.train.*no batch"),
         ({"loaders": {**loaders(), "train": [torch.ones(3, 2)]}}, "loaders.train.*labels"),

@@ -5,6 +5,7 @@ A single file keeps tensors and counters consistent: both are of the same step. 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -67,15 +68,14 @@ def snapshot(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
 
 def save_state(
     counters: Counters,
-    model: nn.Module,
-    objective: nn.Module,
+    modules: Mapping[str, nn.Module],
     optimiser: Optimizer,
     best: dict[str, Tensor] | None,
 ) -> bytes:
-    """Return the bytes of a checkpoint."""
+    """Return the bytes of a checkpoint with the states of `modules` by name."""
     tensors = _Tensors()
-    tensors.put("model", model.state_dict())
-    tensors.put("objective", objective.state_dict())
+    for name, module in modules.items():
+        tensors.put(name, module.state_dict())
     tensors.put("best", best or {})
     for index, values in optimiser.state_dict()["state"].items():
         # SGD without momentum stores None.
@@ -87,9 +87,9 @@ def save_state(
 
 
 def load_state(
-    data: bytes, run: str, model: nn.Module, objective: nn.Module, optimiser: Optimizer
+    data: bytes, run: str, modules: Mapping[str, nn.Module], optimiser: Optimizer
 ) -> tuple[Counters, dict[str, Tensor] | None]:
-    """Load a checkpoint into a model, objective and optimiser; return counters and best weights.
+    """Load a checkpoint into modules and an optimiser; return counters and best weights.
 
     Raises
     ------
@@ -111,8 +111,8 @@ def load_state(
             found="a checkpoint of another recipe or other data",
             accepted="an empty folder, or the recipe and data of the run in it",
         )
-    model.load_state_dict(tensors.get("model"))
-    objective.load_state_dict(tensors.get("objective"))
+    for name, module in modules.items():
+        module.load_state_dict(tensors.get(name))
     _restore(optimiser, tensors)
     return counters, tensors.get("best") or None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,7 +22,7 @@ from training.engine.evaluate import forward, measure, predict, to_device, weigh
 from training.engine.fabric import launch_fabric
 from training.engine.mixing import mix
 from training.engine.objective import Terms
-from training.engine.optimizer import learning_rate, set_rate
+from training.engine.optimizer import clip_gradients, learning_rate, set_rate
 from training.engine.run_state import Run, begin
 
 __all__ = ["Position", "Trained", "Unwatched", "Watcher", "train"]
@@ -135,7 +136,9 @@ def train(
     while run.counters.epoch < recipe.epochs and not _is_given_up(run):
         started = time.monotonic()
         _epoch(run, augment, checkpoints, watcher, clock)
-        record = _measured(run, time.monotonic() - started)
+        _agree_on_buffers(run)
+        with run.averaged():
+            record = _measured(run, time.monotonic() - started)
         # 3. A calibration loss learns nothing from memorised rows: restart with held-out rows.
         if _has_memorised(run, record):
             history = [*run.counters.history, record]
@@ -207,8 +210,11 @@ def _step(run: Run, step: Step, number: int, augment: Augmentation) -> None:
             loss = _loss(run, rows, step.terms, augment, (*at, part), share)
             fabric.backward(loss)
         run.loss_sum += loss.detach()
+    clip_gradients(fabric, run.network, run.optimiser, run.recipe.clip_norm)
     run.optimiser.step()
     run.optimiser.zero_grad()
+    if run.average is not None:
+        run.average.update()
 
 
 def _loss(
@@ -235,7 +241,6 @@ def _loss(
 def _measured(run: Run, seconds: float) -> dict[str, Any]:
     """Return the record of a finished epoch."""
     recipe, counters, splits = run.recipe, run.counters, run.splits
-    _agree_on_buffers(run)
     rows = _measured_rows(recipe, len(splits.train))
     train = predict(run.fabric, run.network, splits.train, rows)
     record = {
@@ -295,7 +300,8 @@ def _has_memorised(run: Run, record: dict[str, Any]) -> bool:
 def _agree_on_buffers(run: Run) -> None:
     """Copy the first process's running statistics to all: each process has seen other rows."""
     if run.fabric.world_size > 1:
-        for buffer in run.model.buffers():
+        modules = [run.model, *([run.average.module] if run.average is not None else [])]
+        for buffer in chain.from_iterable(module.buffers() for module in modules):
             torch.distributed.broadcast(buffer, 0)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,6 +18,7 @@ from torch.optim import Optimizer
 from recalib.errors import InputError
 from recalib.recipe import ModelPart, Recipe
 from training.data import Splits
+from training.engine.averaging import WeightAverage
 from training.engine.batches import seed_of
 from training.engine.checkpoint_format import Counters, load_state, save_state, snapshot
 from training.engine.checkpoints import Checkpoints
@@ -55,6 +56,8 @@ class Run:
     #: Sum of the objective over the steps of this epoch, on the network's device: reading it makes
     #: an accelerator wait.
     loss_sum: Tensor
+    #: The moving average of the weights, where the recipe has one.
+    average: WeightAverage | None = None
     #: The weights with the best score so far, where the recipe keeps the best.
     best: dict[str, Tensor] | None = None
 
@@ -62,7 +65,7 @@ class Run:
         """Resume from a checkpoint; None starts from the beginning."""
         if data is not None:
             self.counters, self.best = load_state(
-                data, self.counters.run, self.model, self.objective, self.optimiser
+                data, self.counters.run, self._modules(), self.optimiser
             )
             self.loss_sum.fill_(self.counters.loss_sum)
 
@@ -75,10 +78,13 @@ class Run:
         """
         self.read_loss()
         if self.fabric.is_global_zero:
-            checkpoints.save(
-                save_state(self.counters, self.model, self.objective, self.optimiser, self.best)
-            )
+            checkpoints.save(save_state(self.counters, self._modules(), self.optimiser, self.best))
         self.fabric.barrier()
+
+    def _modules(self) -> dict[str, nn.Module]:
+        """Return the modules of a checkpoint."""
+        average = {} if self.average is None else {"average": self.average.module}
+        return {"model": self.model, "objective": self.objective, **average}
 
     def read_loss(self) -> float:
         """Return the mean objective over this epoch so far; `DivergedError` if it diverges."""
@@ -89,8 +95,13 @@ class Run:
         return self.counters.loss_sum / max(self.counters.step, 1)
 
     def weights_now(self) -> dict[str, Tensor]:
-        """Return a copy of the current weights."""
-        return snapshot(self.model.state_dict())
+        """Return a copy of the current weights, or of their moving average."""
+        model = self.model if self.average is None else self.average.module
+        return snapshot(model.state_dict())
+
+    def averaged(self) -> AbstractContextManager[None]:
+        """Return a context in which the network has the moving average of its weights, if any."""
+        return nullcontext() if self.average is None else self.average.applied()
 
     def weights(self) -> dict[str, Tensor]:
         """Return the weights that the recipe keeps: the last or the best."""
@@ -137,7 +148,10 @@ def begin(
     fabric.setup_optimizers(optimiser)
     counters = Counters(run=_digest(recipe, splits, initial_weights), interleaved=interleaved)
     loss_sum = torch.zeros((), dtype=torch.float64, device=fabric.device)
-    return Run(recipe, splits, fabric, model, network, objective, optimiser, counters, loss_sum)
+    average = None if recipe.ema_decay is None else WeightAverage(model, recipe.ema_decay)
+    return Run(
+        recipe, splits, fabric, model, network, objective, optimiser, counters, loss_sum, average
+    )
 
 
 def check_network(recipe: Recipe, splits: Splits, max_weights: int) -> None:

@@ -95,6 +95,31 @@ def test_gradient_accumulation_matches_the_full_batch() -> None:
         torch.testing.assert_close(accumulated.weights[name], weight, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("more", [{}, {"accumulate": 2}, {"precision": "bf16"}])
+def test_clipping_bounds_the_step(more: dict[str, Any]) -> None:
+    """With a rate of 1, the weights move by the bound, in the direction of the gradient.
+
+    A bound above the norm of the gradient changes nothing.
+    """
+    plain = {"momentum": 0.0, "weight_decay": 0.0}
+
+    def weights(rate: float, clip_norm: float | None) -> Tensor:
+        config = recipe(
+            epochs=1,
+            batch_size=120,
+            optimiser={**plain, "learning_rate": rate},
+            clip_norm=clip_norm,
+            **more,
+        )
+        return torch.cat([weight.flatten() for weight in run(config).weights.values()])
+
+    start = weights(1e-30, None)
+    step, clipped = weights(1.0, None) - start, weights(1.0, 0.05) - start
+    assert step.norm() > 0.1
+    torch.testing.assert_close(clipped, step * 0.05 / step.norm(), rtol=1e-3, atol=1e-5)
+    assert torch.equal(weights(1.0, 2 * float(step.norm())) - start, step)
+
+
 RECIPES: dict[str, dict[str, Any]] = {
     "sgd": {"optimiser": {"milestones": [1]}},
     "adamw": {"optimiser": {"name": "adamw", "schedule": "cosine", "warmup_epochs": 0.5}},
@@ -110,6 +135,7 @@ RECIPES: dict[str, dict[str, Any]] = {
     },
     "interleaved": {"loss": {"secondary": "s_avuc"}, "interleave": {"when": "always"}},
     "often": {"checkpoint_steps": 1},
+    "averaged": {"ema_decay": 0.9, "clip_norm": 0.05, "stop": {"keep": "best"}},
 }
 
 
