@@ -11,6 +11,7 @@ from recalib.registry import tables
 from recalib.registry.audit import Audit
 from recalib.registry.base import Queries
 from recalib.registry.clock import now
+from recalib.registry.events import Events
 from recalib.registry.records import Alias, AliasChange, ExpectedVersion, Model
 from recalib.registry.resource_names import check_alias, is_name
 
@@ -76,6 +77,9 @@ class Aliases(Queries):
         change = f"version {version}" if current is None else f"version {current} to {version}"
         detail = f"{change}: {reason}" if reason else change
         Audit(self._connection).record(actor, "set_alias", model.name, alias, detail)
+        data = {"alias": alias, "version": version, "from_version": current}
+        data |= {"actor": actor, "reason": reason}
+        Events(self._connection).record("alias.changed", model.name, data)
         self._point(model, alias, version, revision, new=before is None)
         return self.get(model, alias)
 

@@ -11,6 +11,7 @@ from recalib.registry import tables
 from recalib.registry.aliases import Aliases
 from recalib.registry.base import Queries
 from recalib.registry.clock import now
+from recalib.registry.events import Events
 from recalib.registry.jobs import Jobs
 from recalib.registry.models import model_of
 from recalib.registry.records import CalibratorVersion, ExpectedVersion, Lease, Model, Serving
@@ -91,6 +92,9 @@ class Calibrators(Queries):
             ),
             conflict=f"job {lease.job.id} has published a calibrator already",
         )
+        data = {"version": version, "map": card.get("map"), "dataset": dataset_name}
+        data |= {"job": lease.job.id}
+        Events(self._connection).record("calibrator.published", model.name, data)
         if promote_alias is not None:
             actor = f"job:{lease.job.id}"
             Aliases(self._connection).set(model, promote_alias, version, actor, reason, expected)

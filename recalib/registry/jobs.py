@@ -33,6 +33,8 @@ from recalib.observability.telemetry import current_traceparent
 from recalib.registry import tables
 from recalib.registry.base import Queries
 from recalib.registry.clock import now
+from recalib.registry.events import Events
+from recalib.registry.job_kinds import MONITOR
 from recalib.registry.records import Job, JobState, Lease, Model
 from recalib.registry.resource_names import check_name, is_name
 
@@ -97,8 +99,11 @@ class Jobs(Queries):
             # None: the job finished between the insert and this query; insert again.
             if existing is None:
                 self._insert(statement, conflict=f"an unfinished job has the key {unique!r}")
-            return existing or self.get(job_id)
-        return self.get(job_id)
+            if existing is not None:
+                return existing
+        job = self.get(job_id)
+        self._record("queued", job)
+        return job
 
     def get(self, job_id: str) -> Job:
         """Return the job, or raise `NotFoundError`."""
@@ -198,7 +203,7 @@ class Jobs(Queries):
         if not is_name(job_id):
             raise NotFoundError("job", job_id)
         queued = _TABLE.c.state == "queued"
-        self._connection.execute(
+        state = self._connection.scalar(
             update(_TABLE)
             .where(_TABLE.c.id == job_id, _UNFINISHED)
             .values(
@@ -207,8 +212,12 @@ class Jobs(Queries):
                 finished_at=case((queued, now()), else_=null()),
                 **{name: case((queued, null()), else_=_TABLE.c[name]) for name in _UPLOAD},
             )
+            .returning(_TABLE.c.state)
         )
-        return self.get(job_id)
+        job = self.get(job_id)
+        if state == "cancelled":
+            self._record("cancelled", job)
+        return job
 
     def claim(self, worker: str, kinds: Sequence[str], lease_seconds: float) -> Lease | None:
         """Claim the next job of these kinds: highest priority, then oldest; None if there is none.
@@ -243,7 +252,11 @@ class Jobs(Queries):
             .returning(_TABLE.c.id, _TABLE.c.fence, _TABLE.c.trace)
         )
         row = self._connection.execute(statement).one_or_none()
-        return None if row is None else Lease(self.get(row.id), row.fence, row.trace)
+        if row is None:
+            return None
+        job = self.get(row.id)
+        self._record("started", job)
+        return Lease(job, row.fence, row.trace)
 
     def hold(self, lease: Lease) -> None:
         """Lock the job until the transaction ends; `FencedError` if the lease is lost.
@@ -273,12 +286,14 @@ class Jobs(Queries):
     def succeed(self, lease: Lease, result: dict[str, Any]) -> None:
         """Finish the job, in the transaction that publishes its result."""
         self._write(lease, state="succeeded", result=result, **_FINISHED)
+        self._record("succeeded", lease.job)
 
     def fail(self, lease: Lease, error: str, retry_after_seconds: float | None) -> None:
         """Requeue the job after a delay; fail it if the delay is None or no attempts are left."""
         error = _storable(error)
         if retry_after_seconds is None or lease.job.attempts >= lease.job.max_attempts:
             self._write(lease, state="failed", error=error, **_FINISHED)
+            self._record("failed", lease.job, error)
         else:
             self._requeue(lease, error=error, run_after=now() + retry_after_seconds)
 
@@ -289,11 +304,12 @@ class Jobs(Queries):
     def acknowledge_cancel(self, lease: Lease) -> None:
         """Finish a job that has stopped on request."""
         self._write(lease, state="cancelled", **_FINISHED)
+        self._record("cancelled", lease.job)
 
     def _requeue(self, lease: Lease, **values: Any) -> None:
         # Cancellation may have been requested since the last heartbeat; then the job must not run.
         requested = _TABLE.c.cancel_requested
-        self._write(
+        is_cancelled = self._write(
             lease,
             state=case((requested, "cancelled"), else_="queued"),
             finished_at=case((requested, now()), else_=null()),
@@ -301,6 +317,7 @@ class Jobs(Queries):
             **{name: case((requested, null()), else_=_TABLE.c[name]) for name in _UPLOAD},
             **values,
         )
+        self._record("cancelled" if is_cancelled else "requeued", lease.job, values.get("error"))
 
     def _write(self, lease: Lease, **values: Any) -> bool:
         """Change the leased job; return whether cancellation is requested."""
@@ -326,11 +343,23 @@ class Jobs(Queries):
 
     def _end_expired(self, condition: ColumnElement[bool], **values: Any) -> None:
         expired = select(_TABLE.c.sequence).where(_EXPIRED, condition)
-        self._connection.execute(
+        ended = self._connection.scalars(
             update(_TABLE)
             .where(_TABLE.c.sequence.in_(expired.with_for_update(skip_locked=True)))
             .values(**values, **_FINISHED)
+            .returning(_TABLE.c.id)
         )
+        for job_id in ended.all():
+            self._record(values["state"], self.get(job_id), values.get("error"))
+
+    def _record(self, verb: str, job: Job, error: str | None = None) -> None:
+        # The monitoring job runs every minute; what it changes has its own events.
+        if job.kind == MONITOR and verb != "failed":
+            return
+        data = {"job": job.id, "kind": job.kind, "attempts": job.attempts}
+        if error is not None:
+            data["error"] = error
+        Events(self._connection).record(f"job.{verb}", job.model, data)
 
     def _unfinished(self, unique: str | None) -> Job | None:
         row = self._connection.execute(

@@ -13,6 +13,7 @@ from recalib.registry import tables
 from recalib.registry.audit import Audit
 from recalib.registry.base import Queries
 from recalib.registry.clock import now
+from recalib.registry.events import Events
 from recalib.registry.monitoring_settings import MonitoringConfig
 from recalib.registry.records import CohortRow, Model, MonitoringEvent, MonitorRow
 
@@ -176,7 +177,12 @@ class Monitors(Queries):
         values = {"version": version, "kind": kind, "actor": actor, "reason": reason}
         statement = insert(_EVENT).values(model_id=model.id, at=now(), evidence=evidence or {})
         self._connection.execute(statement.values(**values))
-        if kind not in _STATES:
+        events = Events(self._connection)
+        data = {"version": version, "actor": actor, "reason": reason, "evidence": evidence or {}}
+        if kind in _STATES:
+            events.record("monitoring.state_changed", model.name, {**data, "state": kind})
+        else:
+            events.record(f"candidate.{kind}", model.name, data)
             target = f"version {version}"
             Audit(self._connection).record(actor, f"candidate_{kind}", model.name, target, reason)
 

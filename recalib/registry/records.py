@@ -20,6 +20,7 @@ __all__ = [
     "Capture",
     "CohortRow",
     "Dataset",
+    "Event",
     "ExpectedVersion",
     "InputKind",
     "Job",
@@ -242,6 +243,19 @@ class CohortRow:
     ended_at: float
     segment: int
     sums: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Event:
+    """A change, for consumers that follow; ids increase without end."""
+
+    id: int
+    at: float
+    #: Thing and verb, such as `job.failed`.
+    type: str
+    #: Name of the model, or None.
+    model: str | None
+    data: dict[str, Any]
 
 
 @dataclass(frozen=True)

@@ -141,7 +141,9 @@ class Registry:
         self, begin: Callable[[], AbstractContextManager[Connection]]
     ) -> Iterator[Transaction]:
         with engines.database_errors(self._engine), begin() as connection:
-            yield Transaction(connection)
+            transaction = Transaction(connection)
+            yield transaction
+            transaction.events.write()
 
 
 def _close(connection: Any, _record: Any) -> None:

@@ -45,8 +45,11 @@ _MAX_LINE_BYTES = 1 << 30
 #: Added to the fences of unfinished jobs. It exceeds the number of claims since the backup, so no
 #: fence of a worker that still runs is issued again.
 _FENCES = 2**32
+#: Added to the ids of later events. Consumers know ids that were issued after the backup, and would
+#: skip new events with these ids.
+_EVENT_IDS = 2**32
 #: Tables that a server fills at its start; a registry with no other rows is empty.
-_MADE_BY_SERVERS = {"alias_revision", "signing_keys"}
+_MADE_BY_SERVERS = {"alias_revision", "event_sequence", "signing_keys"}
 
 
 def restore(
@@ -199,6 +202,8 @@ def _tables(
             fill(connection, table, part.columns, _lines(archive, name, part))
     migrate.advance(connection)
     _requeue(connection)
+    last = tables.event_sequence.c.last
+    connection.execute(update(tables.event_sequence).values(last=last + _EVENT_IDS))
 
 
 def _lines(archive: zipfile.ZipFile, name: str, part: TableEntry) -> Iterator[bytes]:

@@ -38,6 +38,8 @@ __all__ = [
     "class_traffic",
     "cohorts",
     "datasets",
+    "event_sequence",
+    "events",
     "idempotency",
     "jobs",
     "labels",
@@ -314,6 +316,22 @@ monitoring_events = Table(
     Column("evidence", _Json, nullable=False),
     Index("ix_monitoring_events_model_id_id", "model_id", "id"),
 )
+
+events = Table(
+    "events",
+    METADATA,
+    # From `event_sequence`: `recalib.registry.events` says why it is not a sequence.
+    Column("id", _Key, primary_key=True, autoincrement=False),
+    Column("at", Double, nullable=False, index=True),
+    Column("type", String(64), nullable=False),
+    # A name, not a foreign key: an event outlives its model.
+    Column("model", _Name),
+    Column("data", _Json, nullable=False),
+    Index("ix_events_model_id", "model", "id"),
+)
+
+# One row: the id of the newest event.
+event_sequence = Table("event_sequence", METADATA, Column("last", _Key, nullable=False))
 
 captures = Table(
     "captures",

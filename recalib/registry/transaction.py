@@ -13,6 +13,7 @@ from recalib.registry.candidates import Candidates
 from recalib.registry.captures import Captures
 from recalib.registry.clock import read_clock
 from recalib.registry.datasets import Datasets
+from recalib.registry.events import Events
 from recalib.registry.health_checks import HealthChecks
 from recalib.registry.idempotency import Idempotency
 from recalib.registry.jobs import Jobs
@@ -28,11 +29,13 @@ __all__ = ["Transaction"]
 class Transaction:
     """The result of `Registry.transaction` and `Registry.reading`; valid inside their block only.
 
-    Writers lock rows in this order, so that they cannot deadlock: blob, job, model, alias revision.
+    Writers lock rows in this order, so that they cannot deadlock: blob, job, model, alias revision,
+    event sequence.
     """
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
+        Events.start(connection)
         self.models = Models(connection)
         self.datasets = Datasets(connection)
         self.calibrators = Calibrators(connection)
@@ -41,6 +44,7 @@ class Transaction:
         self.labels = Labels(connection)
         self.api_keys = ApiKeys(connection)
         self.audit = Audit(connection)
+        self.events = Events(connection)
         self.signing_keys = SigningKeys(connection)
         self.traffic = Traffic(connection)
         self.class_traffic = ClassTraffic(connection)

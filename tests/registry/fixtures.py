@@ -55,7 +55,7 @@ DO $$
 DECLARE name text; is_filled bool;
 BEGIN
     FOR name IN SELECT tablename FROM pg_tables WHERE schemaname = 'public'
-        AND tablename NOT IN ('alembic_version', 'alias_revision')
+        AND tablename NOT IN ('alembic_version', 'alias_revision', 'event_sequence')
     LOOP
         EXECUTE format('SELECT EXISTS (SELECT 1 FROM %I)', name) INTO is_filled;
         IF is_filled THEN EXECUTE format('TRUNCATE %I CASCADE', name); END IF;
@@ -64,6 +64,7 @@ BEGIN
         WHERE schemaname = 'public' AND last_value IS NOT NULL
     LOOP EXECUTE format('ALTER SEQUENCE %I RESTART', name); END LOOP;
     UPDATE alias_revision SET revision = 0;
+    UPDATE event_sequence SET last = 0;
 END $$
 """
 

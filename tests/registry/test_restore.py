@@ -191,7 +191,7 @@ def test_incomplete_backup_changes_nothing(
             restore(sqlite_target, bad)
     with zipfile.ZipFile(backup_path) as archive:
         members = [member for member in archive.infolist() if member.file_size]
-    assert len(members) == 7  # three tables with rows, one with a number, two blobs, the manifest
+    assert len(members) == 8  # three tables with rows, two with a number, two blobs, the manifest
     for member in members:
         extra = int.from_bytes(
             original[member.header_offset + 28 : member.header_offset + 30], "little"
