@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator
 from typing import Any, BinaryIO, ClassVar
 
 from recalib.errors import InputError, TooLargeError
-from recalib.files.base import DataFile, Layout, Numbers
+from recalib.files.base import DataFile, Input, Layout, Numbers, translate_errors
 from recalib.files.limits import check_column_count
 from recalib.files.messages import Messages
 from recalib.files.raw_arrays import Window, read_exactly, size_of
@@ -16,7 +16,7 @@ from recalib.files.row_groups import MAX_GROUP_BYTES, check_row_groups
 from recalib.files.tables import Columns
 from recalib.lazy_import import LazyModule
 
-__all__ = ["ParquetFile", "open_table"]
+__all__ = ["ParquetFile", "open_table", "row_group_sizes"]
 
 pq = LazyModule("pyarrow.parquet")
 
@@ -37,11 +37,27 @@ _OFFSET_BYTES = 4
 
 
 class ParquetFile(DataFile):
-    """A Parquet file, read page by page. Columns without logits or labels are not read."""
+    """A Parquet file, read page by page. Columns without logits or labels are not read.
+
+    Parameters
+    ----------
+    row_groups: read these alone: the first row group and the one after the last.
+    """
 
     name: ClassVar[str] = "parquet"
     media_types: ClassVar[tuple[str, ...]] = ("application/vnd.apache.parquet",)
     suffixes: ClassVar[tuple[str, ...]] = (".parquet", ".pq")
+
+    def __init__(
+        self,
+        stream: BinaryIO,
+        declared: Input = "logits",
+        *,
+        owned: bool = False,
+        row_groups: tuple[int, int] | None = None,
+    ) -> None:
+        self._selected = row_groups
+        super().__init__(stream, declared, owned=owned)
 
     def _open(self) -> Layout:
         self._file = _open_file(self._stream)
@@ -50,10 +66,16 @@ class ParquetFile(DataFile):
         sizes = {index: _value_size(leaf) for index, leaf in _leaves(self._file, columns)}
         metadata = self._file.metadata
         check_row_groups(metadata, size_of(self._stream), sizes)
-        if self._columns.classes is None and metadata.num_rows:
+        first, end = self._selected or (0, metadata.num_row_groups)
+        if not 0 <= first <= end <= metadata.num_row_groups:
+            accepted = f"0 to {metadata.num_row_groups}, the number of row groups"
+            raise InputError("row_groups", found=f"{first} to {end}", accepted=accepted)
+        self._row_groups = range(first, end)
+        rows = sum(metadata.row_group(index).num_rows for index in self._row_groups)
+        if self._columns.classes is None and rows:
             next(self._read(1), None)
         return Layout(
-            metadata.num_rows,
+            rows,
             self._columns.classes or 0,
             self._columns.dtype,
             has_labels=self._columns.names.labels is not None,
@@ -64,12 +86,29 @@ class ParquetFile(DataFile):
         row_bytes = self._columns.dtype.itemsize * (self._columns.classes or 1)
         batches = self._file.iter_batches(
             batch_size=min(step, max(1, _BATCH_BYTES // row_bytes)),
+            row_groups=list(self._row_groups),
             columns=self._columns.names_to_read,
             use_threads=False,
         )
         for batch in batches:
             yield self._columns.arrays(batch, row)
             row += batch.num_rows
+
+
+def row_group_sizes(stream: BinaryIO) -> list[int]:
+    """Return the compressed bytes of each row group.
+
+    Raises
+    ------
+    InputError: the file is damaged.
+    """
+    with translate_errors("parquet"):
+        metadata = _open_file(stream).metadata
+        groups = (metadata.row_group(index) for index in range(metadata.num_row_groups))
+        return [
+            sum(group.column(k).total_compressed_size for k in range(group.num_columns))
+            for group in groups
+        ]
 
 
 def open_table(stream: BinaryIO, columns: Collection[str] | None = None) -> Any:

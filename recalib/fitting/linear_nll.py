@@ -26,7 +26,15 @@ from numpy.typing import NDArray
 
 from recalib.arrays import Floats, Integers
 
-__all__ = ["Design", "DiagonalDesign", "FullDesign", "LinearNll"]
+__all__ = [
+    "Design",
+    "DiagonalDesign",
+    "FullDesign",
+    "LinearNll",
+    "LinearSums",
+    "Ridge",
+    "SummedNll",
+]
 
 Numbers = NDArray[np.float64]
 _Floating = type[np.floating[Any]]
@@ -167,6 +175,56 @@ class FullDesign:
         return _shared_inverse(share, shared.reshape(width, width), ridge)
 
 
+@dataclass(frozen=True, eq=False)
+class Ridge:
+    """The penalty Σ strength ∘ (θ − centre)² + tied Σ_k (θ_kk − mean_j θ_jj)².
+
+    Parameters
+    ----------
+    strength, centre: (K, D).
+    """
+
+    strength: Numbers
+    centre: Numbers
+    tied: float = 0.0
+
+    def value_and_gradient(self, theta: Numbers) -> tuple[float, Numbers]:
+        """Return the penalty and its gradient, (K, D)."""
+        offset = theta - self.centre
+        value = float(np.vdot(self.strength * offset, offset))
+        gradient = 2 * self.strength * offset
+        if self.tied:
+            pull = self._pull(theta)
+            value += float(np.vdot(theta, pull)) / 2
+            gradient += pull
+        return value, gradient
+
+    def product(self, direction: Numbers) -> Numbers:
+        """Return the penalty's Hessian times `direction`, (K, D)."""
+        product = 2 * self.strength * direction
+        return product + self._pull(direction) if self.tied else product
+
+    def inverse(self, design: Design, curvature: Numbers) -> Solve:
+        """Return an approximate inverse of the Hessian of the NLL and the penalty.
+
+        Parameters
+        ----------
+        curvature: the mean over rows of `design.curvature`.
+        """
+        ridge = self.strength
+        if self.tied:
+            # The mean's own freedom is one direction of K: steps in it are too short at first.
+            ridge = ridge + self.tied * np.eye(*ridge.shape)
+        return _with_common(design.inverse(curvature, ridge), design.common, ridge)
+
+    def _pull(self, theta: Numbers) -> Numbers:
+        """Return the slope of what ties the diagonal, (K, D); it is linear in `theta`."""
+        slope = np.zeros_like(theta)
+        diagonal = np.diagonal(theta)
+        np.fill_diagonal(slope, 2 * self.tied * (diagonal - diagonal.mean()))
+        return slope
+
+
 class LinearNll:
     """The objective f on given rows, for `recalib.fitting.newton_cg`.
 
@@ -176,8 +234,7 @@ class LinearNll:
     x: (N, K), finite everywhere.
     masked: (N, K), where a class is masked, or none where none is.
     labels, weights: (N,); weights with mean 1, or none.
-    strength, centre: (K, D), of the ridge.
-    tied: strength of Σ_k (θ_kk − mean_j θ_jj)², added to f.
+    ridge: the penalty; None: none.
     """
 
     def __init__(
@@ -186,14 +243,12 @@ class LinearNll:
         x: Floats,
         masked: NDArray[np.bool_] | None,
         labels: Integers,
-        weights: Numbers | None,
-        strength: Numbers,
-        centre: Numbers,
-        tied: float = 0.0,
+        weights: Numbers | None = None,
+        ridge: Ridge | None = None,
     ) -> None:
         self.design, self.x, self.masked = design, x, masked
         self.labels, self.weights = labels, weights
-        self.strength, self.centre, self.tied = strength, centre, tied
+        self.ridge = ridge
         step = design.chunk(x.shape[1])
         self._chunks = [slice(i, i + step) for i in range(0, len(x), step)]
 
@@ -225,21 +280,11 @@ class LinearNll:
             return np.append(gathered.reshape(-1), value)
 
         sums = self.total(of_chunk) / len(self.x)
-        offset = theta - self.centre
-        value = float(sums[-1]) + float(np.vdot(self.strength * offset, offset))
-        gradient = sums[:-1].reshape(theta.shape) + 2 * self.strength * offset
-        if self.tied:
-            pull = self.pull(theta)
-            value += float(np.vdot(theta, pull)) / 2
-            gradient += pull
+        value, gradient = float(sums[-1]), sums[:-1].reshape(theta.shape)
+        if self.ridge is not None:
+            penalty, slope = self.ridge.value_and_gradient(theta)
+            value, gradient = value + penalty, gradient + slope
         return _Around(self, p, value, gradient)
-
-    def pull(self, theta: Numbers) -> Numbers:
-        """Return the slope of what ties the diagonal, (K, D); it is linear in `theta`."""
-        slope = np.zeros_like(theta)
-        diagonal = np.diagonal(theta)
-        np.fill_diagonal(slope, 2 * self.tied * (diagonal - diagonal.mean()))
-        return slope
 
     def total(self, of_chunk: Callable[[slice], Numbers]) -> Numbers:
         """Return the sum of a function over all chunks of rows."""
@@ -273,10 +318,11 @@ class _Around:
                 t *= nll.weights[rows, None].astype(dtype)
             return nll.design.gather(x, t).astype(np.float64, copy=False)
 
-        product = nll.total(of_chunk) / len(nll.x) + 2 * nll.strength * direction
-        return product + nll.pull(direction) if nll.tied else product
+        product = nll.total(of_chunk) / len(nll.x)
+        return product if nll.ridge is None else product + nll.ridge.product(direction)
 
-    def preconditioner(self) -> Solve:
+    def curvature(self) -> Numbers:
+        """Return the mean over rows of what `Design.inverse` takes."""
         nll, dtype = self._nll, self._p.dtype
 
         def of_chunk(rows: slice) -> Numbers:
@@ -286,12 +332,62 @@ class _Around:
                 d *= nll.weights[rows, None].astype(dtype)
             return nll.design.curvature(x, d).astype(np.float64, copy=False)
 
-        ridge = nll.strength
-        if nll.tied:
-            # The mean's own freedom is one direction of K: steps in it are too short at first.
-            ridge = ridge + nll.tied * np.eye(*ridge.shape)
-        blocks = nll.design.inverse(nll.total(of_chunk) / len(nll.x), ridge)
-        return _with_common(blocks, nll.design.common, ridge)
+        return nll.total(of_chunk) / len(nll.x)
+
+    def preconditioner(self) -> Solve:
+        ridge = self._nll.ridge
+        if ridge is None:
+            zeros = np.zeros_like(self.gradient)
+            ridge = Ridge(zeros, zeros)
+        return ridge.inverse(self._nll.design, self.curvature())
+
+
+class LinearSums(Protocol):
+    """Means over rows that are elsewhere: in files, on other machines, on a device.
+
+    Each is that of a `LinearNll` of all rows without ridge, around θ (K, D).
+    """
+
+    def value_and_gradient(self, theta: Numbers) -> tuple[float, Numbers]:
+        """Return the NLL and its gradient, (K, D)."""
+        ...
+
+    def product(self, theta: Numbers, direction: Numbers) -> Numbers:
+        """Return the Hessian times `direction`, (K, D)."""
+        ...
+
+    def curvature(self, theta: Numbers) -> Numbers:
+        """Return the mean of `Design.curvature`."""
+        ...
+
+
+class SummedNll:
+    """The objective f on rows that are only summed, for `recalib.fitting.newton_cg`."""
+
+    def __init__(self, design: Design, sums: LinearSums, ridge: Ridge) -> None:
+        self.design, self.sums, self.ridge = design, sums, ridge
+
+    def around(self, theta: Numbers) -> _SummedAround:
+        """Return f around `theta`."""
+        return _SummedAround(self, theta)
+
+
+class _SummedAround:
+    """f around one θ: what `newton_cg.Local` asks for."""
+
+    def __init__(self, nll: SummedNll, theta: Numbers) -> None:
+        self._nll, self._theta = nll, theta
+        value, gradient = nll.sums.value_and_gradient(theta)
+        penalty, slope = nll.ridge.value_and_gradient(theta)
+        self.value, self.gradient = value + penalty, gradient + slope
+        self.noise = float(np.finfo(np.float64).eps) * max(1.0, abs(self.value))
+
+    def product(self, direction: Numbers) -> Numbers:
+        product = self._nll.sums.product(self._theta, direction)
+        return product + self._nll.ridge.product(direction)
+
+    def preconditioner(self) -> Solve:
+        return self._nll.ridge.inverse(self._nll.design, self._nll.sums.curvature(self._theta))
 
 
 def _with_common(blocks: Solve, common: slice, ridge: Numbers) -> Solve:

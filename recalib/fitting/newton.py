@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from recalib.arrays import Floats, Integers
 
-__all__ = ["TemperatureFit", "fit_temperature"]
+__all__ = ["TemperatureFit", "fit_temperature", "fit_temperature_by_sums", "moment_sums"]
 
 Weights = NDArray[np.float64]
 
@@ -104,13 +104,47 @@ def fit_temperature(
         start, steps = min(max(start, 1 / _RANGE), _RANGE), steps + more
         tolerance = _BENT_TOLERANCE if bend else _TOLERANCE
     beta, at, more = _minimise(_moments_of(logits, labels, weights, scale), start, tolerance, bend)
-    on_bound = {_RANGE: "lower", 1 / _RANGE: "upper"}.get(beta, "")
+    return _result(beta, at, scale, steps, more)
+
+
+def fit_temperature_by_sums(
+    sums: Callable[[float], NDArray[np.float64]],
+    rows: int,
+    scale: float,
+    sample_logits: Floats,
+    sample_labels: Integers,
+) -> TemperatureFit:
+    """Return the temperature as `fit_temperature` does, for rows that are only summed.
+
+    A sample gives the start, so that one or two sums over all rows remain.
+
+    Parameters
+    ----------
+    sums: returns `moment_sums` of all rows, in float64, for β in units of 1/scale.
+    rows: N.
+    scale: the mean distance of a row's largest logit from its mean; positive.
+    sample_logits, sample_labels: some of the rows, (n, K) and (n,).
+    """
+
+    def at(beta: float) -> _Moments:
+        value, slope, curvature = (float(total) for total in sums(beta) / rows)
+        return _Moments(value, slope, curvature)
+
+    sample = _moments_of(sample_logits, sample_labels, None, scale)
+    start, there, steps = _minimise(sample, 1.0, 1e-2)
+    bend = _bend(sample, start, there)
+    tolerance = _BENT_TOLERANCE if bend else _TOLERANCE
+    beta, here, more = _minimise(at, min(max(start, 1 / _RANGE), _RANGE), tolerance, bend)
+    return _result(beta, here, scale, steps, more)
+
+
+def _result(beta: float, at: _Moments, scale: float, before: int, steps: int) -> TemperatureFit:
     return TemperatureFit(
         temperature=scale / beta,
         nll=at.value,
-        iterations=steps + more,
-        converged=more < _MAX_STEPS,
-        bound=on_bound,
+        iterations=before + steps,
+        converged=steps < _MAX_STEPS,
+        bound={_RANGE: "lower", 1 / _RANGE: "upper"}.get(beta, ""),
     )
 
 
@@ -177,7 +211,7 @@ def _moments_of(
 
     def of_range(rows: slice, beta: float) -> NDArray[np.float64]:
         block_weights = None if weights is None else weights[rows]
-        return _sums(logits[rows], labels[rows], block_weights, scale, beta, masks, dtype)
+        return moment_sums(logits[rows], labels[rows], block_weights, scale, beta, masks, dtype)
 
     def at(beta: float) -> _Moments:
         if len(ranges) == 1:
@@ -191,14 +225,14 @@ def _moments_of(
     return at
 
 
-def _sums(
+def moment_sums(
     logits: Floats,
     labels: Integers,
     weights: Weights | None,
     scale: float,
     beta: float,
     masks: bool,
-    dtype: type[np.floating[Any]],
+    dtype: type[np.floating[Any]] = np.float64,
 ) -> NDArray[np.float64]:
     """Return Σ over rows of w [−log p(y), its slope, its curvature], for β in units of 1/scale."""
     step = max(1, _CHUNK // logits.shape[1])

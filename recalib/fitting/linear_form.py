@@ -1,0 +1,170 @@
+"""Maps whose scores are linear in their parameters, as features and parameters of `linear_nll`.
+
+Slopes are in units of the best single temperature, the start of the fit, so numbers are near 1 for
+any scale of the logits and squares do not overflow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recalib.arrays import Floats
+from recalib.fitting.linear_nll import Design, DiagonalDesign, FullDesign, Ridge
+from recalib.fitting.newton import TemperatureFit
+from recalib.fitting.newton_cg import Box
+from recalib.fitting.problem import RANGE
+from recalib.maps import Map
+
+__all__ = ["LINEAR_MAPS", "LinearForm"]
+
+Numbers = NDArray[np.float64]
+
+#: Smaller inputs have float64 features even for narrower logits: at most 160 MB.
+_WIDE = 20_000_000
+
+
+@dataclass(frozen=True)
+class LinearForm:
+    """The linear score of a map."""
+
+    design: Design
+    #: Features (N, K) from logits and the temperature, in the logits' type.
+    features: Callable[[Floats, float], Floats]
+    slope: str
+    bias: str | None
+    #: Slopes are positive, and bounded.
+    positive: bool = False
+    #: The parameter is one over the slope.
+    inverse: bool = False
+    #: The features are already in units of the temperature.
+    dimensionless: bool = False
+
+    def unit(self, temperature: float) -> float:
+        """Return the unit of slopes."""
+        return 1.0 if self.dimensionless else temperature
+
+    def rows(
+        self, map: Map, logits: Floats, temperature: float
+    ) -> tuple[Floats, NDArray[np.bool_] | None]:
+        """Return features (N, K), and where a class is masked, None where none is."""
+        z = logits
+        if z.dtype != np.float64 and (
+            z.size <= _WIDE or z.dtype != np.float32 or not 1e-9 < temperature < 1e9
+        ):
+            z = z.astype(np.float64)
+        masked = np.isneginf(z)
+        if not masked.any():
+            x, active_mask = self.features(z, temperature), None
+        elif map.passes_masks:
+            x = np.where(masked, z.dtype.type(0), self.features(z, temperature))
+            active_mask = masked
+        else:  # as `Map` does
+            least = np.where(masked, np.inf, z).min(axis=1, keepdims=True).astype(z.dtype)
+            x, active_mask = self.features(np.where(masked, least, z), temperature), masked
+        unit = self.unit(temperature)
+        return (x if unit == 1.0 else x / x.dtype.type(unit)), active_mask
+
+    def ridge(self, map: Map, classes: int, rows: int, unit: float) -> Ridge:
+        """Return the map's penalty for N rows, slopes in `unit`."""
+        shapes = {name: parameter.shape for name, parameter in map.parameters(classes).items()}
+        strengths = {name: np.zeros(shape) for name, shape in shapes.items()}
+        centres = dict(strengths)
+        tied = 0.0
+        ridges = getattr(map, "ridges", None)
+        if ridges is not None:
+            for name, ridge in ridges(classes, rows).items():
+                strengths[name], centres[name] = ridge.strength, ridge.centre
+                tied += ridge.tied
+        strength = self._columns(strengths, strengths[self.slope] / unit**2)
+        centre = self._columns(centres, centres[self.slope] * unit)
+        return Ridge(strength, centre, tied / unit**2)
+
+    def theta(self, parameters: Mapping[str, Numbers], unit: float) -> Numbers:
+        """Return the map's parameters as (K, D), slopes in `unit`."""
+        slopes = parameters[self.slope]
+        return self._columns(parameters, (1 / slopes if self.inverse else slopes) * unit)
+
+    def _columns(self, parameters: Mapping[str, Numbers], slopes: Numbers) -> Numbers:
+        columns = slopes.T if slopes.ndim == 2 else slopes[:, None]
+        if self.bias is None:
+            return np.array(columns)
+        return np.concatenate([columns, parameters[self.bias][:, None]], axis=1)
+
+    def natural(self, theta: Numbers, unit: float) -> dict[str, Numbers]:
+        """Return the map's parameters that (K, D) stands for."""
+        columns = theta if self.bias is None else theta[:, :-1]
+        slopes = (columns.T if isinstance(self.design, FullDesign) else columns[:, 0]) / unit
+        natural = {self.slope: np.array(1 / slopes if self.inverse else slopes, order="C")}
+        if self.bias is not None:
+            natural[self.bias] = theta[:, -1].copy()
+        return natural
+
+    @property
+    def box(self) -> Box:
+        """The range of the parameters."""
+        if not self.positive:
+            return Box()
+        free = [] if self.bias is None else [np.inf]
+        # Without a warm start, slopes begin at 1 in units of the temperature.
+        low = np.array([1 / RANGE, *(-bound for bound in free)])
+        return Box(low, np.array([RANGE, *free]))
+
+    def bounds(
+        self, single: TemperatureFit, theta: Numbers, natural: Mapping[str, Numbers]
+    ) -> list[str]:
+        """Return descriptions of the reached bounds, including the single temperature's."""
+        reached = []
+        if single.bound:
+            reached.append(f"temperature at its {single.bound} bound {single.temperature:.6g}")
+        if not self.positive:
+            return reached
+        box = self.box
+        ends = {"lower": np.broadcast_to(box.low, theta.shape)[:, 0]}
+        ends["upper"] = np.broadcast_to(box.high, theta.shape)[:, 0]
+        for end, opposite in (("lower", "upper"), ("upper", "lower")):
+            there = np.flatnonzero(theta[:, 0] == ends[opposite if self.inverse else end])
+            reached.extend(
+                f"{self.slope}[{k}] at its {end} bound {natural[self.slope][k]:.6g}" for k in there
+            )
+        return reached
+
+
+def _logits(z: Floats, temperature: float) -> Floats:
+    return z
+
+
+def _log_probabilities(z: Floats, temperature: float) -> Floats:
+    return _log_softmax(z)
+
+
+def _softened(z: Floats, temperature: float) -> Floats:
+    return _log_softmax(z / z.dtype.type(temperature))
+
+
+def _log_softmax(z: Floats) -> Floats:
+    """Return log softmax(z) in chunks of rows, which avoids four arrays of z's size."""
+    x = np.empty_like(z)
+    step = max(1, 1_000_000 // z.shape[1])
+    for start in range(0, len(z), step):
+        shifted = z[start : start + step] - z[start : start + step].max(axis=1, keepdims=True)
+        total = np.exp(shifted).sum(axis=1, keepdims=True)
+        np.subtract(shifted, np.log(total), out=x[start : start + step])
+    return x
+
+
+LINEAR_MAPS: dict[str, LinearForm] = {
+    "class_temperature": LinearForm(
+        DiagonalDesign(intercept=False), _logits, "temperature", None, positive=True, inverse=True
+    ),
+    "vector": LinearForm(DiagonalDesign(), _logits, "scale", "bias", positive=True),
+    "matrix": LinearForm(FullDesign(), _logits, "matrix", "bias"),
+    "dirichlet": LinearForm(FullDesign(), _log_probabilities, "matrix", "bias"),
+    "structured_vector": LinearForm(
+        DiagonalDesign(), _softened, "scale", "bias", positive=True, dimensionless=True
+    ),
+    "structured_matrix": LinearForm(FullDesign(), _softened, "matrix", "bias", dimensionless=True),
+}

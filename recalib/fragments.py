@@ -1,0 +1,256 @@
+"""Data in several files: fragments, each of which is read alone.
+
+A fragment is a file or some row groups of a Parquet file. Its rows are read in chunks of constant
+memory, by the readers and with the checks of single files.
+
+>>> fragments = list_fragments("s3://bucket/validation/")
+>>> with fragments[0].open() as file:
+...     for chunk in file.chunks():
+...         print(chunk.first_row, chunk.logits.shape)
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any, BinaryIO
+
+from recalib.errors import InputError, UnsupportedError
+from recalib.files import FORMATS, SUFFIXES, DataFile, Input, open_data
+from recalib.files.parquet import ParquetFile, row_group_sizes
+
+__all__ = [
+    "Fragment",
+    "Source",
+    "file_errors",
+    "filesystem_of",
+    "is_single_file",
+    "list_fragments",
+]
+
+#: A path, a folder, a glob, a URL, or several of these.
+Source = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
+#: Compressed bytes of a fragment's row groups, at most, unless one group is larger.
+_MAX_BYTES = 128 << 20
+_WILDCARDS = "*?["
+
+
+@dataclass(frozen=True)
+class Fragment:
+    """Rows that are read alone.
+
+    Parameters
+    ----------
+    location: a path or a URL.
+    format: a key of `recalib.files.FORMATS`.
+    row_groups: the first row group of a Parquet file and the one after the last; None: all rows.
+    """
+
+    location: str
+    format: str
+    row_groups: tuple[int, int] | None = None
+
+    @property
+    def name(self) -> str:
+        """The location, and the row groups if they are not all."""
+        if self.row_groups is None:
+            return self.location
+        return f"{self.location} (row groups {self.row_groups[0]} to {self.row_groups[1] - 1})"
+
+    @contextmanager
+    def open(self, input: Input = "logits") -> Iterator[DataFile]:
+        """Open the rows for reading in chunks.
+
+        Parameters
+        ----------
+        input: what the numbers are; never guessed from the values.
+
+        Raises
+        ------
+        InputError: the file cannot be read or is not valid; the message names the fragment. Errors
+            inside the context are named as well.
+        """
+        with self.named_errors(), _open(self.location) as stream:
+            if self.row_groups is None:
+                yield open_data(stream, format=self.format, input=input)
+            else:
+                yield ParquetFile(stream, input, row_groups=self.row_groups)
+
+    @contextmanager
+    def named_errors(self) -> Iterator[None]:
+        """Put the name before the field of an `InputError`."""
+        try:
+            yield
+        except InputError as error:
+            renamed = type(error)(
+                f"{self.name}: {error.field}", found=error.found, accepted=error.accepted
+            )
+            raise renamed from error
+
+
+def is_single_file(source: Source) -> bool:
+    """Return whether a source is the path of one local file, or of nothing."""
+    text = _single(source)
+    if text is None:
+        return False
+    return "://" not in text and not Path(text).is_dir() and not _is_pattern(text)
+
+
+def list_fragments(
+    source: Source, *, format: str | None = None, max_bytes: int = _MAX_BYTES
+) -> list[Fragment]:
+    """Return the fragments of a source, in the order of names and row groups.
+
+    A folder stands for all files below it with a known suffix; names that begin with `.` or `_` are
+    left out, as in Hive and Spark. Folders such as `day=2026-01-01` are not read as columns.
+
+    Parameters
+    ----------
+    source: a file, a folder, a glob (`*`, `?`, `[...]`, `**` for any folders), a URL of an fsspec
+        file system (`s3://`, `gs://`, `file://`) with the same forms, or several of these.
+    format: a key of `recalib.files.FORMATS`; by default it follows from the suffix of each file.
+    max_bytes: a Parquet file with more bytes is divided at its row groups.
+
+    Raises
+    ------
+    InputError: nothing matches, a file cannot be read, or a Parquet file is damaged.
+    UnsupportedError: a named file has an unknown suffix.
+    """
+    sources = [source] if isinstance(source, str | os.PathLike) else list(source)
+    if not sources:
+        raise InputError("data", found="no files", accepted="at least one")
+    fragments: list[Fragment] = []
+    for item in sources:
+        for location, size in _files(os.fspath(item)):
+            fragments.extend(
+                _divide(Fragment(location, _format(format, location)), size, max_bytes)
+            )
+    return fragments
+
+
+def _single(source: Source) -> str | None:
+    if isinstance(source, str | os.PathLike):
+        return os.fspath(source)
+    return os.fspath(source[0]) if len(source) == 1 else None
+
+
+def _is_pattern(text: str) -> bool:
+    """Return whether a text is a glob; a file may have such a name."""
+    return any(character in text for character in _WILDCARDS) and not Path(text).exists()
+
+
+def _files(text: str) -> Iterable[tuple[str, int]]:
+    """Return location and size of the files of a source, in the order of locations."""
+    filesystem, path = filesystem_of(text)
+    has_wildcard = any(character in text for character in _WILDCARDS)
+    with file_errors(text):
+        if has_wildcard and ("://" in text or _is_pattern(text)):
+            found = filesystem.glob(path, detail=True)
+            files = {name: entry for name, entry in found.items() if entry["type"] == "file"}
+            for name, entry in found.items():  # a folder that matches stands for its files
+                if entry["type"] == "directory":
+                    files |= filesystem.find(name, detail=True)
+            first = min(path.index(character) for character in _WILDCARDS if character in path)
+            files = _known(files, path[:first].rpartition("/")[0])
+        elif filesystem.isdir(path):
+            files = _known(filesystem.find(path, detail=True), path)
+        else:
+            files = {path: filesystem.info(path)}
+    if not files:
+        accepted = f"a file, folder or glob with files that end in {', '.join(SUFFIXES)}"
+        raise InputError("data", found=f"nothing at {text}", accepted=accepted)
+    is_local = "://" not in text
+    for name in sorted(files):
+        location = name if is_local else filesystem.unstrip_protocol(name)
+        yield location, int(files[name]["size"] or 0)
+
+
+def _known(files: dict[str, Any], folder: str) -> dict[str, Any]:
+    """Return the files below a folder with a known suffix, without hidden ones."""
+    prefix = folder.rstrip("/") + "/"
+    return {
+        name: entry
+        for name, entry in files.items()
+        if PurePosixPath(name).suffix.lower() in SUFFIXES
+        and not any(part[:1] in (".", "_") for part in name.removeprefix(prefix).split("/"))
+    }
+
+
+def _format(name: str | None, location: str) -> str:
+    """Return a key of `FORMATS`."""
+    suffix = PurePosixPath(location).suffix
+    chosen = SUFFIXES.get(suffix.lower()) if name is None else name
+    if chosen not in FORMATS:
+        found = repr(name) if name is not None else f"{location}, which ends in {suffix!r}"
+        accepted = f"{', '.join(FORMATS)} (as {', '.join(SUFFIXES)})"
+        raise UnsupportedError("format", found=found, accepted=accepted)
+    return chosen
+
+
+def _divide(fragment: Fragment, size: int, max_bytes: int) -> Iterator[Fragment]:
+    """Yield the fragments of a file: a large Parquet file is divided at its row groups."""
+    if fragment.format != "parquet" or size <= max_bytes:
+        yield fragment
+        return
+    with fragment.named_errors(), _open(fragment.location) as stream:
+        sizes = row_group_sizes(stream)
+    first = total = 0
+    for index, group_size in enumerate(sizes):
+        if index > first and total + group_size > max_bytes:
+            yield Fragment(fragment.location, fragment.format, (first, index))
+            first, total = index, 0
+        total += group_size
+    yield Fragment(fragment.location, fragment.format, (first, len(sizes)))
+
+
+@contextmanager
+def _open(location: str) -> Iterator[BinaryIO]:
+    filesystem, path = filesystem_of(location)
+    with file_errors(location):
+        stream = filesystem.open(path, "rb")
+    with stream:
+        yield stream
+
+
+def filesystem_of(text: str, field: str = "data") -> tuple[Any, str]:
+    """Return the fsspec file system and the path in it of a path or URL.
+
+    Raises
+    ------
+    UnsupportedError: the kind of URL is unknown, or its driver is not installed.
+    """
+    import fsspec.core  # here: S3's driver alone takes long to import
+
+    try:
+        with file_errors(text, field):
+            filesystem, path = fsspec.core.url_to_fs(text, use_listings_cache=False)
+    except (ImportError, ValueError) as error:
+        accepted = "a path, or a URL of file://, s3:// (recalib[s3]) or another fsspec file system"
+        raise UnsupportedError(field, found=f"{text} ({error})", accepted=accepted) from error
+    return filesystem, path
+
+
+@contextmanager
+def file_errors(text: str, field: str = "data") -> Iterator[None]:
+    """Turn the errors of a file system into `InputError`."""
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:
+        # Drivers of object stores have classes of errors that exist only where they are installed.
+        if not isinstance(error, OSError) and type(error).__module__.partition(".")[0] not in (
+            "botocore",
+            "gcsfs",
+        ):
+            raise
+        reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        raise InputError(
+            field,
+            found=f"{text}: {reason.splitlines()[0][:200]}",
+            accepted="a file or folder that can be reached",
+        ) from error
