@@ -24,6 +24,7 @@ from service.access.oidc import OidcConfig
 from service.audit.rest import router as audit
 from service.calibrators.rest import router as calibrators
 from service.datasets.rest import router as datasets
+from service.evaluations.rest import router as evaluations
 from service.health.rest import router as health
 from service.http import docs_pages, entry, problems
 from service.http.browsers import BrowserChecks
@@ -123,6 +124,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         monitoring,
         datasets,
         calibrators,
+        evaluations,
         training_runs,
         jobs,
         audit,

@@ -17,6 +17,7 @@ from recalib.settings import Settings
 from service.audit.rpc import Audit
 from service.calibrators.rpc import Calibrators
 from service.datasets.rpc import Datasets
+from service.evaluations.rpc import Evaluations
 from service.grpc.generated.recalib.v1 import recalib_pb2
 from service.grpc.generated.recalib.v2wire import inference_pb2
 from service.grpc.reflection import REFLECTION, Reflection
@@ -42,6 +43,7 @@ _SERVICES = {
     "Calibration": Calibration,
     "Calibrators": Calibrators,
     "Datasets": Datasets,
+    "Evaluations": Evaluations,
     "Jobs": Jobs,
     "Labels": Labels,
     "Models": Models,

@@ -130,8 +130,9 @@ def test_indexes_list_every_page(folder: str) -> None:
     )
 
 
-#: Its example needs MLflow and runs in `tests/clients/with_mlflow.py`.
-_RUN_ELSEWHERE = {"interoperability.md"}
+#: Examples that need MLflow run in `tests/clients/with_mlflow.py`, examples that need a server in
+#: `tests/client/test_evaluation_command.py`.
+_RUN_ELSEWHERE = {"interoperability.md", "evaluations.md"}
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from recalib.cli.demo import demo
 from recalib.cli.doctor import doctor
 from recalib.cli.drop_candidate import drop_candidate
 from recalib.cli.evaluate import evaluate
+from recalib.cli.evaluation import evaluation
 from recalib.cli.export import export
 from recalib.cli.fit import fit
 from recalib.cli.fuse import fuse
@@ -85,6 +86,7 @@ app.command()(publish)
 app.command()(pull)
 app.command()(fuse)
 app.command()(evaluate)
+app.command()(evaluation)
 app.command()(compare)
 app.command()(report)
 app.command()(replay)

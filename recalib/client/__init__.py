@@ -29,8 +29,11 @@ from recalib.client.results import (
     AuditEntry,
     Calibrator,
     Candidate,
+    Change,
     Dataset,
     Estimate,
+    Evaluation,
+    EvaluationPicture,
     Job,
     JobProgress,
     Labelled,
@@ -43,6 +46,7 @@ from recalib.client.results import (
     Predictions,
     Readiness,
     SegmentState,
+    VersionResult,
 )
 
 __all__ = [
@@ -52,10 +56,13 @@ __all__ = [
     "AuditEntry",
     "Calibrator",
     "Candidate",
+    "Change",
     "Client",
     "ContradictionError",
     "Dataset",
     "Estimate",
+    "Evaluation",
+    "EvaluationPicture",
     "Job",
     "JobFailedError",
     "JobProgress",
@@ -81,5 +88,6 @@ __all__ = [
     "TimedOutError",
     "TooOftenError",
     "UnreachableError",
+    "VersionResult",
     "Violation",
 ]

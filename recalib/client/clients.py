@@ -16,6 +16,7 @@ from recalib.client import (
     calibration,
     calibrators,
     datasets,
+    evaluations,
     health,
     jobs,
     labels,
@@ -56,6 +57,11 @@ class Operations:
     get_calibrator = Operation(calibrators.get_calibrator)
     list_calibrators = ListOperation(calibrators.list_calibrators)
     download_calibrator = Operation(calibrators.download_calibrator)
+
+    evaluate = Operation(evaluations.evaluate)
+    get_evaluation = Operation(evaluations.get_evaluation)
+    list_evaluations = ListOperation(evaluations.list_evaluations)
+    download_report = Operation(evaluations.download_report)
 
     list_aliases = Operation(calibrators.list_aliases)
     promote = Operation(calibrators.promote)

@@ -19,8 +19,11 @@ __all__ = [
     "AuditEntry",
     "Calibrator",
     "Candidate",
+    "Change",
     "Dataset",
     "Estimate",
+    "Evaluation",
+    "EvaluationPicture",
     "Items",
     "Job",
     "JobProgress",
@@ -35,6 +38,7 @@ __all__ = [
     "Predictions",
     "Readiness",
     "SegmentState",
+    "VersionResult",
 ]
 
 T = TypeVar("T")
@@ -159,6 +163,63 @@ class Job(msgspec.Struct, frozen=True):
     def finished(self) -> bool:
         """Whether the state is final."""
         return self.state in ("succeeded", "failed", "cancelled")
+
+
+class Change(msgspec.Struct, frozen=True):
+    """The difference of a metric between two versions on the same rows, with its 95% interval.
+
+    `verdict` is better, worse, unclear (the interval holds 0), equal, or none for a metric that is
+    good neither high nor low.
+    """
+
+    value: float
+    low: float
+    high: float
+    verdict: str
+
+
+class VersionResult(msgspec.Struct, frozen=True):
+    """The metrics of a version on a data set, and their `changes` from the first version.
+
+    `version` is a number as text, or `identity`. `fitted_rows` is how many of the rows it was
+    fitted on, None if that is not known: on these rows, the metrics are not evidence.
+    """
+
+    version: str
+    fitted_rows: int | None
+    metrics: dict[str, Estimate]
+    changes: dict[str, Change]
+
+
+class EvaluationPicture(msgspec.Struct, frozen=True):
+    """A picture of one version, or of the first and another, as a Vega-Lite specification."""
+
+    title: str
+    caption: str
+    versions: list[str]
+    specification: dict[str, Any]
+
+
+class Evaluation(msgspec.Struct, frozen=True):
+    """Versions of a model, measured on a data set; `id` is that of the job.
+
+    `state` is that of a `Job`. Until the job has succeeded, `rows` is None and `results` is empty.
+    `pictures` is empty in lists.
+    """
+
+    id: str
+    model: str
+    dataset: str
+    versions: list[str]
+    state: str
+    progress: JobProgress | None
+    error: str | None
+    rows: int | None
+    results: list[VersionResult]
+    warnings: list[str]
+    pictures: list[EvaluationPicture]
+    created_at: datetime
+    finished_at: datetime | None
 
 
 class LabelOutcome(msgspec.Struct, frozen=True):

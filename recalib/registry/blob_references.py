@@ -6,16 +6,18 @@ from sqlalchemy import String, cast, func, or_, select
 
 from recalib.registry import tables
 from recalib.registry.base import Queries
-from recalib.registry.job_kinds import TRAIN
+from recalib.registry.job_kinds import EVALUATE, TRAIN
 
 __all__ = ["BlobReferences"]
 
+#: Kinds of jobs with files in the blob store.
+_KINDS = (EVALUATE, TRAIN)
 #: PostgreSQL's locks are 64-bit integers; two digests with the same one only wait for each other.
 _LOCK_BITS = 63
 
 
 class BlobReferences(Queries):
-    """References to blobs from data sets, captures, and training jobs.
+    """References to blobs from data sets, captures, and jobs.
 
     A transaction that adds or removes a reference to shared content calls `lock` first.
     """
@@ -33,6 +35,6 @@ class BlobReferences(Queries):
         queries = [
             select(tables.datasets.c.id).where(tables.datasets.c.digest == digest),
             select(tables.captures.c.id).where(tables.captures.c.digest == digest),
-            select(jobs.id).where(jobs.kind == TRAIN, in_jobs),
+            select(jobs.id).where(jobs.kind.in_(_KINDS), in_jobs),
         ]
         return any(self._connection.scalar(query.limit(1)) is not None for query in queries)

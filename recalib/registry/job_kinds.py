@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ["FIT", "MONITOR", "PUBLISH", "REFIT", "TRAIN"]
+__all__ = ["EVALUATE", "FIT", "MONITOR", "PUBLISH", "REFIT", "TRAIN"]
 
+EVALUATE = "evaluate"
 FIT = "fit"
 MONITOR = "monitor"
 PUBLISH = "publish"

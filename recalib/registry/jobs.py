@@ -129,7 +129,13 @@ class Jobs(Queries):
         return bytes(row.parameters), digests
 
     def page(
-        self, model: Model | None, state: JobState | None, after: str | None, limit: int
+        self,
+        model: Model | None,
+        state: JobState | None,
+        after: str | None,
+        limit: int,
+        *,
+        kind: str | None = None,
     ) -> list[Job]:
         """Return up to `limit` jobs, newest first, older than job `after`."""
         statement = _SELECT.order_by(_TABLE.c.sequence.desc()).limit(limit)
@@ -137,6 +143,8 @@ class Jobs(Queries):
             statement = statement.where(_TABLE.c.model_id == model.id)
         if state is not None:
             statement = statement.where(_TABLE.c.state == state)
+        if kind is not None:
+            statement = statement.where(_TABLE.c.kind == kind)
         if after is not None:
             cursor = select(_TABLE.c.sequence).where(_TABLE.c.id == after).scalar_subquery()
             statement = statement.where(_TABLE.c.sequence < cursor)

@@ -55,11 +55,19 @@ class Registry:
             yield transaction
 
     @contextmanager
-    def storing(self, blob: BlobWriter) -> Iterator[tuple[Transaction, str]]:
+    def storing(
+        self,
+        blob: BlobWriter,
+        begin: Callable[[], AbstractContextManager[Transaction]] | None = None,
+    ) -> Iterator[tuple[Transaction, str]]:
         """Commit a blob, and open the transaction that records its digest.
 
         If the block raises, or its transaction cannot commit, the blob is removed if it is new and
         nothing refers to it.
+
+        Parameters
+        ----------
+        begin: opens the transaction, by default `transaction`.
 
         Raises
         ------
@@ -68,7 +76,7 @@ class Registry:
         digest = blob.digest
         try:
             blob.commit()
-            with self.transaction() as tx:
+            with (begin or self.transaction)() as tx:
                 tx.blob_references.lock(digest)
                 if not self.blobs.exists(digest):
                     raise UnavailableError(f"blob {digest} was removed meanwhile; try again")

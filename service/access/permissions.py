@@ -65,6 +65,10 @@ RULES: dict[str, Rule] = {
     "list_calibrators": "fit",
     "get_calibrator_parameters": "fit",
     "get_calibrator_onnx": "fit",
+    "create_evaluation": "fit",
+    "get_evaluation": "fit",
+    "get_evaluation_report": "fit",
+    "list_evaluations": "fit",
     "list_aliases": "fit",
     "get_alias_history": "fit",
     "get_monitoring": "fit",
@@ -86,6 +90,7 @@ MUTATING = frozenset(
     {
         "upload_dataset",
         "create_calibrator",
+        "create_evaluation",
         "cancel_job",
         "create_refit",
         "create_training_run",

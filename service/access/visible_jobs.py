@@ -6,7 +6,16 @@ from recalib.errors import ForbiddenError, NotFoundError
 from recalib.registry import Job, Transaction
 from service.access.authenticator import current_principal
 
-__all__ = ["visible_job"]
+__all__ = ["job_of_model", "visible_job"]
+
+
+def job_of_model(tx: Transaction, model: str, kind: str, id: str) -> Job:
+    """Return a job of a kind of a model, which the caller may read; or raise `NotFoundError`."""
+    owner = tx.models.get(model)
+    job = tx.jobs.get(id)
+    if (job.model, job.kind) != (owner.name, kind):
+        raise NotFoundError("job", id, hint=f"{model} has no {kind} job of this id")
+    return job
 
 
 def visible_job(tx: Transaction, id: str) -> Job:

@@ -8,18 +8,10 @@ from pydantic import BaseModel, Field
 
 from recalib import registry
 from recalib.metrics import METRICS
+from service.schemas.estimate import Estimate
 from service.times import iso
 
-__all__ = ["Dataset", "DatasetPage", "Estimate"]
-
-
-class Estimate(BaseModel):
-    """A metric's value, and where there is one its 95% interval and its noise floor."""
-
-    value: float
-    low: float | None = None
-    high: float | None = None
-    floor: float | None = Field(None, description="What a calibrated model shows on average.")
+__all__ = ["Dataset", "DatasetPage"]
 
 
 def _names(unit: str) -> str:

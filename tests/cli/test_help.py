@@ -55,6 +55,15 @@ COMMANDS = {
         "--input",
         "--json",
     ],
+    "evaluation": [
+        "--server",
+        "--model",
+        "--dataset",
+        "--versions",
+        "--output",
+        "-o",
+        "--json",
+    ],
     "report": [
         "validation",
         "test",

@@ -40,6 +40,10 @@ CALLS: dict[str, Callable[[Client], Any]] = {
     "get_calibrator": lambda client: client.get_calibrator("m", 1),
     "get_calibrator_parameters": lambda client: client.download_calibrator("m", "c.calib", 1),
     "get_calibrator_onnx": lambda client: client.download_calibrator("m", "c.onnx", 1),
+    "create_evaluation": lambda client: client.evaluate("m", "d", [1]),
+    "get_evaluation": lambda client: client.get_evaluation("m", "j"),
+    "get_evaluation_report": lambda client: client.download_report("m", "j", "r.html"),
+    "list_evaluations": lambda client: next(client.list_evaluations("m")),
     "list_audit": lambda client: next(client.list_audit(actor="web")),
     "list_aliases": lambda client: client.list_aliases("m"),
     "set_alias": lambda client: client.promote("m", 1),
@@ -102,6 +106,7 @@ def test_client_covers_every_operation_or_excludes_it(flaky: Flaky) -> None:
     assert posts == {
         "create_model": True,
         "create_calibrator": True,
+        "create_evaluation": True,
         "create_training_run": True,
         "calibrate": False,
         "add_labels": False,
@@ -115,6 +120,7 @@ def test_client_has_every_request_parameter() -> None:
     schemas = document()["components"]["schemas"]
     fields = {
         Client.fit: set(schemas["CalibratorCreate"]["properties"]) - {"parameters", "row_digests"},
+        Client.evaluate: set(schemas["EvaluationCreate"]["properties"]),
         Client.create_model: set(schemas["ModelCreate"]["properties"]),
         Client.promote: set(schemas["AliasSet"]["properties"]),
     }

@@ -141,6 +141,8 @@ def test_operations_require_the_documented_scopes() -> None:
             "get_dataset_content",
             "add_observations",
             "create_calibrator",
+            "create_evaluation",
+            "get_evaluation_report",
             "create_training_run",
         },
         "admin": {"create_model", "set_alias", "set_monitoring", "drop_candidate", "list_audit"},

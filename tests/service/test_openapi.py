@@ -83,6 +83,23 @@ PROVOKED: dict[tuple[str, int], tuple[str, str, dict[str, Any]]] = {
     ("get_calibrator_parameters", 422): ("GET", f"{DIGITS}/calibrators/x/parameters", {}),
     ("get_calibrator_onnx", 404): ("GET", f"{DIGITS}/calibrators/9/onnx", {}),
     ("get_calibrator_onnx", 422): ("GET", f"{DIGITS}/calibrators/x/onnx", {}),
+    ("create_evaluation", 404): (
+        "POST",
+        f"{DIGITS}/evaluations",
+        {"json": {"dataset": "d", "versions": [1]}},
+    ),
+    ("create_evaluation", 409): (
+        "POST",
+        f"{DIGITS}/evaluations",
+        {"json": {"dataset": "validation", "versions": ["identity"]}, "headers": KEY},
+    ),
+    ("create_evaluation", 413): ("POST", f"{DIGITS}/evaluations", {"content": LONG}),
+    ("create_evaluation", 415): ("POST", f"{DIGITS}/evaluations", {"content": b"{}"}),
+    ("create_evaluation", 422): ("POST", f"{DIGITS}/evaluations", {"json": {}}),
+    ("list_evaluations", 404): ("GET", f"{UNKNOWN}/evaluations", {}),
+    ("list_evaluations", 422): ("GET", f"{DIGITS}/evaluations?cursor=!", {}),
+    ("get_evaluation", 404): ("GET", f"{DIGITS}/evaluations/none", {}),
+    ("get_evaluation_report", 404): ("GET", f"{DIGITS}/evaluations/none/report", {}),
     ("list_aliases", 404): ("GET", f"{UNKNOWN}/aliases", {}),
     ("set_alias", 409): (
         "PUT",
@@ -149,6 +166,9 @@ def stocked(ready: Service) -> Service:
     """A service with a champion, a model without one, and a used idempotency key."""
     ready.model("new", classes=2)
     answer = ready.client.post(f"{DIGITS}/calibrators", json={"dataset": "validation"}, headers=KEY)
+    assert answer.status_code == 202
+    evaluation = {"dataset": "validation", "versions": [1]}
+    answer = ready.client.post(f"{DIGITS}/evaluations", json=evaluation, headers=KEY)
     assert answer.status_code == 202
     answer = ready.client.post("/v1/training-runs", json=RECIPE, headers=KEY)
     assert answer.status_code == 202

@@ -7,7 +7,14 @@ from collections.abc import Mapping
 from recalib.metrics.paired import Change
 from recalib.terminal import is_percentage
 
-__all__ = ["VERDICT_WORDS", "change_text", "interval_text", "sentence", "verdict_sentence"]
+__all__ = [
+    "VERDICT_WORDS",
+    "change_text",
+    "interval_text",
+    "sentence",
+    "verdict_sentence",
+    "version_sentence",
+]
 
 _NAMES = {"accuracy": "accuracy", "brier": "the Brier score", "ece": "ECE", "nll": "NLL"}
 #: A verdict in a table; nothing for a metric that is good neither high nor low.
@@ -18,7 +25,7 @@ VERDICT_WORDS = {
     "equal": "no change",
     "none": "",
 }
-_HEADS = {
+_CALIBRATION_HEADS = {
     "better": "Calibration helps",
     "worse": "Calibration does harm",
     "unclear": "These rows do not show whether calibration helps",
@@ -32,8 +39,24 @@ def verdict_sentence(changes: Mapping[str, Change]) -> str:
     NLL decides because it is a proper score: calibration errors alone can fall while predictions
     become less informative.
     """
+    return _verdict(_CALIBRATION_HEADS, changes)
+
+
+def version_sentence(reference: str, version: str, changes: Mapping[str, Change]) -> str:
+    """Return which of two versions is better, by NLL, and the changes as `verdict_sentence`."""
+    heads = {
+        "better": f"{version} is better than {reference}",
+        "worse": f"{version} is worse than {reference}",
+        "unclear": f"These rows do not show which of {reference} and {version} is better",
+        "equal": f"{version} and {reference} give the same probabilities",
+    }
+    return _verdict(heads, changes)
+
+
+def _verdict(heads: Mapping[str, str], changes: Mapping[str, Change]) -> str:
     parts = (sentence(name, changes[name]) for name in ("nll", "ece", "accuracy"))
-    return f"{_HEADS[changes['nll'].verdict]}: {'; '.join(parts)}."
+    head = heads[changes["nll"].verdict]
+    return f"{head[0].upper()}{head[1:]}: {'; '.join(parts)}."
 
 
 def sentence(name: str, change: Change) -> str:

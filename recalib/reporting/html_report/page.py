@@ -6,36 +6,28 @@ import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from html import escape
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
-import jinja2
 import numpy as np
 
 from recalib.arrays import log_probabilities
 from recalib.errors import InputError
-from recalib.files import LabelledData, write_atomically
+from recalib.files import write_atomically
 from recalib.fitting.comparison import Comparison, compare
-from recalib.metrics import METRICS, Estimate, Predictions
+from recalib.metrics import Estimate, Predictions
 from recalib.metrics.evaluate import evaluate
 from recalib.metrics.paired import Change, paired_changes
 from recalib.reporting.html_report.accuracy_cost import measure_accuracy_cost
-from recalib.reporting.html_report.changes import (
-    VERDICT_WORDS,
-    change_text,
-    interval_text,
-    verdict_sentence,
-)
+from recalib.reporting.html_report.changes import verdict_sentence
 from recalib.reporting.html_report.findings import Evidence, findings
 from recalib.reporting.html_report.pictures import draw_pictures
+from recalib.reporting.html_report.rendering import Source, describe_source, metric_rows, render
 from recalib.reporting.html_report.shift import UnderShift, about_shift, measure_shift
-from recalib.reporting.plots.style import DARK_COLOURS, GAP, series_colours
 from recalib.terminal import is_percentage
 
-__all__ = ["Report", "Source", "create_report"]
+__all__ = ["Report", "create_report"]
 
 _LEVEL = 0.95
 #: Metrics in the table of maps; the first table of the page has all metrics.
@@ -45,16 +37,6 @@ _HEADLINE = ("ece", "classwise_ce", "nll", "brier")
 #: Labels of the two predictions in plots, and of the test set among shifted test sets.
 _SERIES = ("uncalibrated", "calibrated")
 _UNSHIFTED = "test"
-
-
-@dataclass(frozen=True)
-class Source:
-    """Input from a file, or from arrays."""
-
-    name: str
-    digest: str
-    data: LabelledData
-    is_file: bool = True
 
 
 @dataclass(frozen=True, repr=False)
@@ -174,14 +156,15 @@ def create_report(
     identity = comparison.choice.map == "identity"
     verdict = "" if identity or not changes else verdict_sentence(changes)
     series = dict(zip(_SERIES, (before,) if identity else (before, after), strict=False))
-    page = _environment().get_template("page.html").render(
+    page = render(
+        "page.html",
+        series=len(series),
+        metrics=metrics_after,
         title=title,
-        now=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        library=version("recalib"),
         sources=[
-            _described("validation", validation),
-            _described(_UNSHIFTED, test),
-            *(_described(name, source) for name, source in (shifted or {}).items()),
+            describe_source("validation", validation),
+            describe_source(_UNSHIFTED, test),
+            *(describe_source(name, source) for name, source in (shifted or {}).items()),
         ],
         shift=shift,
         classes=test.data.logits.shape[1],
@@ -195,50 +178,16 @@ def create_report(
         command=_command(comparison, validation, input),
         warnings=warnings,
         left_out=comparison.left_out,
-        metrics=_metric_rows(metrics_before, metrics_after, changes),
+        metric_rows=metric_rows(metrics_before, metrics_after, changes),
         headline=_headline(metrics_before, metrics_after, changes),
-        cost_metrics=_metric_rows(cost.before, cost.after, cost.changes) if cost else [],
-        has_floor=any(estimate.floor is not None for estimate in metrics_after.values()),
+        cost_metrics=metric_rows(cost.before, cost.after, cost.changes) if cost else [],
         maps=_map_rows(comparison),
         columns=[(name, is_percentage(name)) for name in _COLUMNS],
         pictures=draw_pictures(series, class_names, shift),
-        colours=series_colours(len(series)),
-        gap=GAP,
-        dark_colours=DARK_COLOURS,
-        words=VERDICT_WORDS,
-    )  # fmt: skip
+    )
     return Report(
         comparison, warnings, metrics_before, metrics_after, changes, verdict, shift, page
     )
-
-
-def _environment() -> jinja2.Environment:
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("recalib.reporting.html_report", "."),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["interval"] = _interval
-    environment.filters["number"] = _number
-    environment.filters["change"] = lambda row: change_text(row["name"], row["change"])
-    environment.filters["change_interval"] = lambda row: interval_text(row["name"], row["change"])
-    return environment
-
-
-def _described(role: str, source: Source) -> dict[str, Any]:
-    counts = np.bincount(source.data.labels, minlength=source.data.logits.shape[1])
-    return {
-        "role": role,
-        "name": source.name,
-        "digest": source.digest,
-        "rows": len(source.data.labels),
-        "dtype": str(source.data.logits.dtype),
-        "seen": int((counts > 0).sum()),
-        "least": int(counts.min()),
-        "most": int(counts.max()),
-    }
 
 
 def _statement(before: Predictions, after: Predictions) -> dict[str, Any]:
@@ -261,27 +210,11 @@ def _command(comparison: Comparison, validation: Source, input: str) -> str:
     return shlex.join([*parts, "-o", f"{card.map}.calib"])
 
 
-def _metric_rows(
-    before: Mapping[str, Estimate], after: Mapping[str, Estimate], changes: Mapping[str, Change]
-) -> list[dict[str, Any]]:
-    return [
-        {
-            "name": name,
-            "summary": METRICS[name].summary,
-            "before": before[name],
-            "after": after[name],
-            "change": changes.get(name),
-            "percent": is_percentage(name),
-        }
-        for name in after
-    ]
-
-
 def _headline(
     before: Mapping[str, Estimate], after: Mapping[str, Estimate], changes: Mapping[str, Change]
 ) -> list[dict[str, Any]]:
     """Return the rows of `_HEADLINE`; beside the class-wise error, the plug-in error."""
-    rows = {row["name"]: row | {"note": ""} for row in _metric_rows(before, after, changes)}
+    rows = {row["name"]: row | {"note": ""} for row in metric_rows(before, after, changes)}
     plug_in = after["classwise_ece"]
     floor = "" if plug_in.floor is None else f", noise floor {plug_in.floor:.2%}"
     rows["classwise_ce"]["note"] = f"plug-in classwise_ece: {plug_in.value:.2%}{floor}"
@@ -305,13 +238,3 @@ def _map_rows(comparison: Comparison) -> list[dict[str, Any]]:
             }
         )
     return rows
-
-
-def _number(value: float, percent: bool) -> str:
-    return f"{value:.2%}" if percent else f"{value:.4f}"
-
-
-def _interval(estimate: Estimate, percent: bool) -> str:
-    if estimate.low is None or estimate.high is None:
-        return ""
-    return f"{_number(estimate.low, percent)} to {_number(estimate.high, percent)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -46,6 +47,8 @@ class Picture:
     layout: str
     legend: list[tuple[str, str]]
     drawings: list[markupsafe.Markup]
+    #: The Vega-Lite specification of each drawing, with its legend.
+    specifications: list[dict[str, Any]]
 
 
 def draw_pictures(
@@ -55,7 +58,7 @@ def draw_pictures(
 
     Parameters
     ----------
-    series: the predictions as they are and, if they are calibrated, calibrated.
+    series: one prediction, or the first and the second to compare.
     names: a name for each class; numbers by default.
     shift: the results on shifted test sets; empty for no picture of them.
     """
@@ -75,8 +78,8 @@ def draw_pictures(
 
 
 def _pictures(series: Mapping[str, Predictions], names: Sequence[str] | None) -> list[Picture]:
-    calibrated = len(series) == 2
-    pair = "pair" if calibrated else "half"
+    is_pair = len(series) == 2
+    pair = "pair" if is_pair else "half"
     return [
         _picture(
             "Accuracy by confidence",
@@ -108,7 +111,7 @@ def _pictures(series: Mapping[str, Predictions], names: Sequence[str] | None) ->
             *panels(confidence_histogram(series)),
         ),
         _picture(
-            "Classes with the largest error" + (" after calibration" if calibrated else ""),
+            "Classes with the largest error" + (f", {list(series)[-1]}" if is_pair else ""),
             "Bars are the frequency of a class by its predicted probability; the classes with the "
             "largest error first.",
             "grid",
@@ -150,14 +153,14 @@ def _bar_legend(value: str, score: str) -> list[tuple[str, str]]:
 def _picture(
     title: str, caption: str, layout: str, legend: list[tuple[str, str]], *charts: ChartType
 ) -> Picture:
-    prefix = re.sub(r"\W", "", title)
+    specifications = [chart.to_dict() for chart in charts]
     drawings = []
-    for number, chart in enumerate(charts):
-        specification = _without_legends(chart.to_dict())
+    for specification in specifications:
+        drawn = _without_legends(specification)
         if layout in ("half", "full"):  # the page has this title
-            specification.pop("title", None)
-        drawings.append(_svg(specification, f"{prefix}{number}-"))
-    return Picture(title, caption, layout, legend, drawings)
+            drawn.pop("title", None)
+        drawings.append(_svg(drawn))
+    return Picture(title, caption, layout, legend, drawings, specifications)
 
 
 def _without_legends(specification: Any) -> Any:
@@ -175,11 +178,12 @@ def _without_legends(specification: Any) -> Any:
     }
 
 
-def _svg(specification: dict[str, Any], prefix: str) -> markupsafe.Markup:
+def _svg(specification: dict[str, Any]) -> markupsafe.Markup:
     """Return an SVG element without a size, which the page sets.
 
     Elements of one page share their names, so those of each drawing get a prefix.
     """
+    prefix = f"p{hashlib.sha256(repr(specification).encode()).hexdigest()[:12]}-"
     svg = re.sub(r' width="[\d.]+" height="[\d.]+"', "", to_svg(specification), count=1)
     svg = re.sub(r'( id="|url\(#)', rf"\g<1>{prefix}", svg)
     return markupsafe.Markup(svg)  # noqa: S704 - Vega escapes all text

@@ -473,6 +473,122 @@ class CalibratorPage(_message.Message):
     next_cursor: str
     def __init__(self, items: _Optional[_Iterable[_Union[Calibrator, _Mapping]]] = ..., next_cursor: _Optional[str] = ...) -> None: ...
 
+class CreateEvaluationRequest(_message.Message):
+    __slots__ = ("model", "dataset", "versions")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    DATASET_FIELD_NUMBER: _ClassVar[int]
+    VERSIONS_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    dataset: str
+    versions: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, model: _Optional[str] = ..., dataset: _Optional[str] = ..., versions: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class GetEvaluationRequest(_message.Message):
+    __slots__ = ("model", "id")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    id: str
+    def __init__(self, model: _Optional[str] = ..., id: _Optional[str] = ...) -> None: ...
+
+class ListEvaluationsRequest(_message.Message):
+    __slots__ = ("model", "limit", "cursor")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    CURSOR_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    limit: int
+    cursor: str
+    def __init__(self, model: _Optional[str] = ..., limit: _Optional[int] = ..., cursor: _Optional[str] = ...) -> None: ...
+
+class Change(_message.Message):
+    __slots__ = ("value", "low", "high", "verdict")
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    LOW_FIELD_NUMBER: _ClassVar[int]
+    HIGH_FIELD_NUMBER: _ClassVar[int]
+    VERDICT_FIELD_NUMBER: _ClassVar[int]
+    value: float
+    low: float
+    high: float
+    verdict: str
+    def __init__(self, value: _Optional[float] = ..., low: _Optional[float] = ..., high: _Optional[float] = ..., verdict: _Optional[str] = ...) -> None: ...
+
+class VersionResult(_message.Message):
+    __slots__ = ("version", "fitted_rows", "metrics", "changes")
+    class MetricsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: Estimate
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Estimate, _Mapping]] = ...) -> None: ...
+    class ChangesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: Change
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Change, _Mapping]] = ...) -> None: ...
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    FITTED_ROWS_FIELD_NUMBER: _ClassVar[int]
+    METRICS_FIELD_NUMBER: _ClassVar[int]
+    CHANGES_FIELD_NUMBER: _ClassVar[int]
+    version: str
+    fitted_rows: int
+    metrics: _containers.MessageMap[str, Estimate]
+    changes: _containers.MessageMap[str, Change]
+    def __init__(self, version: _Optional[str] = ..., fitted_rows: _Optional[int] = ..., metrics: _Optional[_Mapping[str, Estimate]] = ..., changes: _Optional[_Mapping[str, Change]] = ...) -> None: ...
+
+class EvaluationPicture(_message.Message):
+    __slots__ = ("title", "caption", "versions", "specification")
+    TITLE_FIELD_NUMBER: _ClassVar[int]
+    CAPTION_FIELD_NUMBER: _ClassVar[int]
+    VERSIONS_FIELD_NUMBER: _ClassVar[int]
+    SPECIFICATION_FIELD_NUMBER: _ClassVar[int]
+    title: str
+    caption: str
+    versions: _containers.RepeatedScalarFieldContainer[str]
+    specification: _struct_pb2.Struct
+    def __init__(self, title: _Optional[str] = ..., caption: _Optional[str] = ..., versions: _Optional[_Iterable[str]] = ..., specification: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ...) -> None: ...
+
+class Evaluation(_message.Message):
+    __slots__ = ("id", "model", "dataset", "versions", "state", "progress", "error", "rows", "results", "warnings", "pictures", "created_at", "finished_at")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    DATASET_FIELD_NUMBER: _ClassVar[int]
+    VERSIONS_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    RESULTS_FIELD_NUMBER: _ClassVar[int]
+    WARNINGS_FIELD_NUMBER: _ClassVar[int]
+    PICTURES_FIELD_NUMBER: _ClassVar[int]
+    CREATED_AT_FIELD_NUMBER: _ClassVar[int]
+    FINISHED_AT_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    model: str
+    dataset: str
+    versions: _containers.RepeatedScalarFieldContainer[str]
+    state: JobState
+    progress: Progress
+    error: str
+    rows: int
+    results: _containers.RepeatedCompositeFieldContainer[VersionResult]
+    warnings: _containers.RepeatedScalarFieldContainer[str]
+    pictures: _containers.RepeatedCompositeFieldContainer[EvaluationPicture]
+    created_at: _timestamp_pb2.Timestamp
+    finished_at: _timestamp_pb2.Timestamp
+    def __init__(self, id: _Optional[str] = ..., model: _Optional[str] = ..., dataset: _Optional[str] = ..., versions: _Optional[_Iterable[str]] = ..., state: _Optional[_Union[JobState, str]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., error: _Optional[str] = ..., rows: _Optional[int] = ..., results: _Optional[_Iterable[_Union[VersionResult, _Mapping]]] = ..., warnings: _Optional[_Iterable[str]] = ..., pictures: _Optional[_Iterable[_Union[EvaluationPicture, _Mapping]]] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., finished_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class EvaluationPage(_message.Message):
+    __slots__ = ("items", "next_cursor")
+    ITEMS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_CURSOR_FIELD_NUMBER: _ClassVar[int]
+    items: _containers.RepeatedCompositeFieldContainer[Evaluation]
+    next_cursor: str
+    def __init__(self, items: _Optional[_Iterable[_Union[Evaluation, _Mapping]]] = ..., next_cursor: _Optional[str] = ...) -> None: ...
+
 class FileChunk(_message.Message):
     __slots__ = ("data",)
     DATA_FIELD_NUMBER: _ClassVar[int]

@@ -1,0 +1,83 @@
+"""Evaluations on a server: measure versions on a data set, and download the page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
+
+from recalib.client.drivers import Listing
+from recalib.client.operations import Flow, Request, Session
+from recalib.client.results import Evaluation, Job, Page
+from recalib.client.retry import fetch, idempotency_headers, path, send_checked
+
+__all__ = ["download_report", "evaluate", "get_evaluation", "list_evaluations"]
+
+
+def evaluate(
+    session: Session,
+    model: str,
+    dataset: str,
+    versions: Sequence[int | str] = ("identity", "champion"),
+) -> Flow[Job]:
+    """Start an evaluation of versions on a data set; return its job.
+
+    >>> job = client.wait(client.evaluate("resnet", "test"))        # doctest: +SKIP
+    >>> client.get_evaluation("resnet", job).results[1].changes["nll"].verdict  # doctest: +SKIP
+    'better'
+
+    Parameters
+    ----------
+    versions: numbers or aliases, or `identity` for the model without a calibrator. The others are
+        compared with the first, on the same rows.
+
+    Raises
+    ------
+    MissingError: no such model, data set or version.
+    RefusedError: a multilabel model, a version twice, or a version that cannot take the rows.
+    """
+    body = {"dataset": dataset, "versions": list(versions)}
+    place = path("models", model, "evaluations")
+    return fetch(session, Job, "POST", place, json=body, headers=idempotency_headers())
+
+
+def get_evaluation(session: Session, model: str, evaluation: Job | str) -> Flow[Evaluation]:
+    """Return the state of an evaluation, its results and its pictures.
+
+    Parameters
+    ----------
+    evaluation: its job, or the id of the job.
+
+    Raises
+    ------
+    MissingError: no such model or evaluation.
+    """
+    return fetch(session, Evaluation, "GET", _path(model, evaluation))
+
+
+def download_report(
+    session: Session, model: str, evaluation: Job | str, destination: str | PathLike[str]
+) -> Flow[int]:
+    """Download the HTML page of an evaluation, atomically; return its size in bytes.
+
+    Raises
+    ------
+    MissingError: no such evaluation, or it has not succeeded.
+    InputError: the destination cannot be written.
+    """
+    from recalib.files import write_atomically
+
+    request = Request("GET", f"{_path(model, evaluation)}/report")
+    response = yield from send_checked(session, request)
+    write_atomically(Path(destination), response.body)
+    return len(response.body)
+
+
+def list_evaluations(model: str) -> Listing[Evaluation]:
+    """Iterate over a model's evaluations without their pictures, newest first."""
+    return Listing(Page[Evaluation], path("models", model, "evaluations"))
+
+
+def _path(model: str, evaluation: Job | str) -> str:
+    id = evaluation if isinstance(evaluation, str) else evaluation.id
+    return path("models", model, "evaluations", id)

@@ -1,0 +1,112 @@
+"""What pages share: the templates, their filters, and the rows of their tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import Any
+
+import jinja2
+import numpy as np
+
+from recalib.files import LabelledData
+from recalib.metrics import METRICS, Estimate
+from recalib.metrics.paired import Change
+from recalib.reporting.html_report.changes import VERDICT_WORDS, change_text, interval_text
+from recalib.reporting.plots.style import DARK_COLOURS, GAP, series_colours
+from recalib.terminal import is_percentage
+
+__all__ = ["Source", "describe_source", "metric_rows", "render"]
+
+
+@dataclass(frozen=True)
+class Source:
+    """Input from a file, or from arrays."""
+
+    name: str
+    digest: str
+    data: LabelledData
+    is_file: bool = True
+
+
+def render(template: str, *, series: int, metrics: Mapping[str, Estimate], **values: Any) -> str:
+    """Return a page.
+
+    Parameters
+    ----------
+    template: the name of its file.
+    series: the number of predictions in one picture, 1 or 2.
+    metrics: those in the tables; they decide whether a table has a column of noise floors.
+    values: what the template needs besides.
+    """
+    return (
+        _environment()
+        .get_template(template)
+        .render(
+            now=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+            library=version("recalib"),
+            has_floor=any(estimate.floor is not None for estimate in metrics.values()),
+            colours=series_colours(series),
+            gap=GAP,
+            dark_colours=DARK_COLOURS,
+            words=VERDICT_WORDS,
+            **values,
+        )
+    )
+
+
+def describe_source(role: str, source: Source) -> dict[str, Any]:
+    counts = np.bincount(source.data.labels, minlength=source.data.logits.shape[1])
+    return {
+        "role": role,
+        "name": source.name,
+        "digest": source.digest,
+        "rows": len(source.data.labels),
+        "dtype": str(source.data.logits.dtype),
+        "seen": int((counts > 0).sum()),
+        "least": int(counts.min()),
+        "most": int(counts.max()),
+    }
+
+
+def metric_rows(
+    before: Mapping[str, Estimate], after: Mapping[str, Estimate], changes: Mapping[str, Change]
+) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": name,
+            "summary": METRICS[name].summary,
+            "before": before[name],
+            "after": after[name],
+            "change": changes.get(name),
+            "percent": is_percentage(name),
+        }
+        for name in after
+    ]
+
+
+def _environment() -> jinja2.Environment:
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("recalib.reporting.html_report", "."),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["interval"] = _interval
+    environment.filters["number"] = _number
+    environment.filters["change"] = lambda row: change_text(row["name"], row["change"])
+    environment.filters["change_interval"] = lambda row: interval_text(row["name"], row["change"])
+    return environment
+
+
+def _number(value: float, percent: bool) -> str:
+    return f"{value:.2%}" if percent else f"{value:.4f}"
+
+
+def _interval(estimate: Estimate, percent: bool) -> str:
+    if estimate.low is None or estimate.high is None:
+        return ""
+    return f"{_number(estimate.low, percent)} to {_number(estimate.high, percent)}"

@@ -1,0 +1,114 @@
+"""Operations on evaluations, independent of the transport."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from recalib import registry
+from recalib.errors import InputError, NotFoundError
+from recalib.registry import Model, Registry, Transaction
+from recalib.registry.job_kinds import EVALUATE
+from service.access.authenticator import current_principal
+from service.access.visible_jobs import job_of_model
+from service.evaluations.schemas import (
+    Evaluation,
+    EvaluationCreate,
+    EvaluationPage,
+    EvaluationPicture,
+)
+from service.idempotency import run_once
+from service.pagination import decode_cursor, next_cursor
+from service.schemas.job import Job
+from service.versions import resolve_version
+
+__all__ = [
+    "create_evaluation",
+    "get_evaluation",
+    "get_evaluation_report",
+    "list_evaluations",
+]
+
+_IDENTITY = "identity"
+
+
+def create_evaluation(
+    tx: Transaction, model: str, request: EvaluationCreate, key: str | None
+) -> Job:
+    """Enqueue an evaluation. Aliases mean the versions that they point to now.
+
+    Raises
+    ------
+    InputError: a multilabel model, a version twice, or a version that cannot take the rows.
+    NotFoundError: no such model, data set or version.
+    ConflictError: `key` was used with another request.
+    """
+    owner = tx.models.get(model)
+    owner.check_multiclass("evaluations")
+
+    def act() -> Job:
+        dataset = tx.datasets.get(owner, request.dataset)
+        versions = _versions(tx, owner, dataset, request)
+        payload = {"model": owner.name, "dataset": dataset.name, "versions": versions}
+        job = tx.jobs.enqueue(EVALUATE, payload, model=owner)
+        detail = f"{', '.join(map(str, versions))} on {dataset.name}"
+        tx.audit.record(current_principal().name, "create_evaluation", owner.name, job.id, detail)
+        return Job.of(job)
+
+    return run_once(tx, key, f"create_evaluation {model}", request, 202, Job, act)
+
+
+def list_evaluations(tx: Transaction, model: str, limit: int, cursor: str | None) -> EvaluationPage:
+    """Return a page of a model's evaluations without their pictures, newest first."""
+    owner = tx.models.get(model)
+    jobs = tx.jobs.page(owner, None, decode_cursor(cursor), limit + 1, kind=EVALUATE)
+    following = next_cursor(jobs, limit, lambda job: job.id)
+    items = [Evaluation.of(job, []) for job in jobs[:limit]]
+    return EvaluationPage(items=items, next_cursor=following)
+
+
+def get_evaluation(store: Registry, model: str, id: str) -> Evaluation:
+    """Return the state and the results of an evaluation, or raise `NotFoundError`."""
+    with store.reading() as tx:
+        job = job_of_model(tx, model, EVALUATE, id)
+    pictures = _content(store, job).get("pictures", []) if job.result else []
+    return Evaluation.of(job, [EvaluationPicture(**picture) for picture in pictures])
+
+
+def get_evaluation_report(store: Registry, model: str, id: str) -> str:
+    """Return the HTML page of an evaluation.
+
+    Raises
+    ------
+    NotFoundError: no such evaluation, or it has not succeeded.
+    """
+    with store.reading() as tx:
+        job = job_of_model(tx, model, EVALUATE, id)
+    if job.result is None:
+        raise NotFoundError("report of evaluation", id, hint=f"the evaluation is {job.state}")
+    page: str = _content(store, job)["report"]
+    return page
+
+
+def _versions(
+    tx: Transaction, model: Model, dataset: registry.Dataset, request: EvaluationCreate
+) -> list[int | str]:
+    """Return the numbers of the versions; `identity` stays."""
+    versions: list[int | str] = []
+    for index, name in enumerate(request.versions):
+        field = f"versions[{index}]"
+        is_identity = name == _IDENTITY
+        version = name if is_identity else resolve_version(tx, model, name, dataset.input, field)
+        if version in versions:
+            found = f"{name}, which is {version} as well" if name != version else str(version)
+            raise InputError(field, found=found, accepted="each version once")
+        versions.append(version)
+    return versions
+
+
+def _content(store: Registry, job: registry.Job) -> dict[str, Any]:
+    """Return the pictures and the page of an evaluation that has succeeded."""
+    (file,) = (job.result or {})["files"].values()
+    with store.blobs.open(file["digest"]) as blob:
+        content: dict[str, Any] = json.load(blob)
+    return content

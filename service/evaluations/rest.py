@@ -1,0 +1,80 @@
+"""Evaluations over REST."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi.responses import HTMLResponse
+
+from service.evaluations import handlers
+from service.evaluations.schemas import Evaluation, EvaluationCreate, EvaluationPage
+from service.http.idempotency_key import IdempotencyKey
+from service.http.openapi import problems
+from service.http.page_parameters import Cursor, Limit
+from service.http.routing import Router
+from service.schemas.job import Job
+from service.state import StateDependency
+
+__all__ = ["router"]
+
+router = Router(
+    prefix="/v1/models/{model}/evaluations", tags=["evaluations"], responses=problems(500, 503)
+)
+
+#: The page is text and static pictures: it runs no scripts and loads nothing.
+_PAGE_HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; "
+    "frame-ancestors 'self'; sandbox",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+}
+_PAGE: dict[int | str, dict[str, Any]] = {
+    200: {"content": {"text/html": {"schema": {"type": "string"}}}}
+}
+
+
+@router.post(
+    "",
+    status_code=202,
+    responses=problems(404, 409, 413, 415, 422),
+    operation_id="create_evaluation",
+)
+def create_evaluation(
+    model: str,
+    body: EvaluationCreate,
+    state: StateDependency,
+    idempotency_key: IdempotencyKey = None,
+) -> Job:
+    """Measure versions on a data set, and compare them on its rows.
+
+    Answers with the job, whose id is that of the evaluation.
+    """
+    with state.registry.transaction() as tx:
+        return handlers.create_evaluation(tx, model, body, idempotency_key)
+
+
+@router.get("", responses=problems(404, 422), operation_id="list_evaluations")
+def list_evaluations(
+    model: str, state: StateDependency, limit: Limit = 100, cursor: Cursor = None
+) -> EvaluationPage:
+    """List a model's evaluations, newest first, without their pictures."""
+    with state.registry.reading() as tx:
+        return handlers.list_evaluations(tx, model, limit, cursor)
+
+
+@router.get("/{evaluation_id}", responses=problems(404), operation_id="get_evaluation")
+def get_evaluation(model: str, evaluation_id: str, state: StateDependency) -> Evaluation:
+    """Return the state of an evaluation, its results and its pictures."""
+    return handlers.get_evaluation(state.registry, model, evaluation_id)
+
+
+@router.get(
+    "/{evaluation_id}/report",
+    response_class=HTMLResponse,
+    responses=_PAGE | problems(404),
+    operation_id="get_evaluation_report",
+)
+def get_evaluation_report(model: str, evaluation_id: str, state: StateDependency) -> HTMLResponse:
+    """Return the page of an evaluation, with its tables, pictures and warnings."""
+    page = handlers.get_evaluation_report(state.registry, model, evaluation_id)
+    return HTMLResponse(page, headers=_PAGE_HEADERS)

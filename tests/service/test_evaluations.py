@@ -1,0 +1,204 @@
+"""Evaluations over REST and gRPC: request, measurement by a worker, results and page."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+from google.protobuf.json_format import MessageToDict
+
+from recalib import Calibrator
+from recalib.metrics import Predictions
+from recalib.metrics.evaluate import evaluate
+from recalib.metrics.paired import paired_changes
+from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
+from tests.files.examples import write_npz
+from tests.fitting.conftest import draw
+from tests.service.conftest import Service, npz
+from tests.service.stubs import Rpc, refused, violations
+
+DIGITS = "/v1/models/digits"
+EVALUATIONS = f"{DIGITS}/evaluations"
+
+
+@pytest.fixture
+def compared(ready: Service) -> Service:
+    """A service with 400 rows that no version was fitted on, as the data set `later`."""
+    logits, labels = draw(400, 4, 3.0, seed=8)
+    assert ready.upload(npz(logits, labels), name="later").status_code == 201
+    return ready
+
+
+def run(service: Service, **request: Any) -> dict[str, Any]:
+    """Run an evaluation; return it."""
+    answer = service.client.post(EVALUATIONS, json=request)
+    assert answer.status_code == 202, answer.text
+    service.work()
+    evaluation: dict[str, Any] = service.client.get(f"{EVALUATIONS}/{answer.json()['id']}").json()
+    assert evaluation["state"] == "succeeded", evaluation["error"]
+    return evaluation
+
+
+def test_results_equal_those_of_the_library(compared: Service) -> None:
+    """Metrics with intervals and floors, and paired changes from the first version."""
+    evaluation = run(compared, dataset="later", versions=["identity", "champion"])
+    assert evaluation["versions"] == ["identity", "1"]
+    assert (evaluation["dataset"], evaluation["rows"]) == ("later", 400)
+    assert evaluation["warnings"] == []
+
+    logits, labels = draw(400, 4, 3.0, seed=8)
+    champion = Calibrator.from_bytes(
+        compared.client.get(f"{DIGITS}/calibrators/1/parameters").content
+    )
+    probabilities = champion.predict(logits)
+    before = evaluate(labels, logits=logits, level=0.95)
+    after = evaluate(labels, probabilities=probabilities, level=0.95)
+    changes = paired_changes(
+        Predictions.from_logits(logits, labels),
+        Predictions.from_probabilities(probabilities, labels),
+        before,
+        after,
+    )
+    first, second = evaluation["results"]
+    assert first["changes"] == {}
+    for result, expected in ((first, before), (second, after)):
+        assert result["fitted_rows"] == 0
+        for name, estimate in expected.items():
+            actual = [result["metrics"][name][key] for key in ("value", "low", "high", "floor")]
+            assert actual == [estimate.value, estimate.low, estimate.high, estimate.floor], name
+    assert second["changes"].keys() == changes.keys()
+    for name, change in changes.items():
+        assert second["changes"][name] == {
+            "value": change.value,
+            "low": change.low,
+            "high": change.high,
+            "verdict": change.verdict,
+        }
+    assert second["changes"]["nll"]["verdict"] == "better"
+    titles = [picture["title"] for picture in evaluation["pictures"]]
+    assert titles[0] == "Accuracy by confidence"
+    for picture in evaluation["pictures"]:
+        assert picture["versions"] == ["identity", "version 1"]
+        assert picture["specification"]["$schema"].startswith("https://vega.github.io/schema/")
+
+
+def test_rows_of_the_fit_are_marked(compared: Service) -> None:
+    """Rows are recognised one by one: a new data set with old rows is marked too."""
+    old, labels = draw(600, 4, 3.0)
+    new, new_labels = draw(100, 4, 3.0, seed=9)
+    mixed = np.concatenate([old[:50], new]), np.concatenate([labels[:50], new_labels])
+    assert compared.upload(npz(*mixed), name="mixed").status_code == 201
+    evaluation = run(compared, dataset="validation", versions=[1, "identity"])
+    assert [result["fitted_rows"] for result in evaluation["results"]] == [600, 0]
+    assert evaluation["warnings"] == [
+        "Version 1 was fitted on 600 of these 600 rows: its metrics here are not evidence of how "
+        "it does on new rows."
+    ]
+    page = compared.client.get(f"{EVALUATIONS}/{evaluation['id']}/report").text
+    assert evaluation["warnings"][0] in page
+    evaluation = run(compared, dataset="mixed", versions=["1"])
+    assert evaluation["results"][0]["fitted_rows"] == 50
+
+
+@pytest.mark.sqlite_only
+def test_page_runs_no_code_and_loads_nothing(compared: Service) -> None:
+    compared.fitted(map="vector", promote=False)
+    evaluation = run(compared, dataset="later", versions=["identity", 1, 2])
+    answer = compared.client.get(f"{EVALUATIONS}/{evaluation['id']}/report")
+    assert answer.headers["content-type"] == "text/html; charset=utf-8"
+    policy = answer.headers["content-security-policy"]
+    assert "default-src 'none'" in policy
+    assert "sandbox" in policy
+    assert "unsafe-eval" not in policy
+    assert answer.headers["x-content-type-options"] == "nosniff"
+    assert "<script" not in answer.text
+    assert "Version 1 is better than identity: NLL falls by" in answer.text
+    assert "<h2>identity and version 2</h2>" in answer.text
+
+
+def test_evaluations_over_grpc(compared: Service, rpc: Rpc) -> None:
+    request = pb.CreateEvaluationRequest(
+        model="digits", dataset="later", versions=["identity", "champion"]
+    )
+    job = rpc.evaluations.create_evaluation(request)
+    assert job.kind == "evaluate"
+    get = pb.GetEvaluationRequest(model="digits", id=job.id)
+    queued = rpc.evaluations.get_evaluation(get)
+    assert (queued.state, queued.HasField("rows")) == (pb.JOB_STATE_QUEUED, False)
+    refused(grpc.StatusCode.NOT_FOUND, rpc.evaluations.get_evaluation_report, get)
+    compared.work()
+    finished = rpc.evaluations.get_evaluation(get)
+    expected = compared.client.get(f"{EVALUATIONS}/{job.id}").json()
+    assert finished.results[1].changes["nll"].verdict == "better"
+    change = finished.results[1].changes["ece"].value
+    assert change == expected["results"][1]["changes"]["ece"]["value"]
+    specification = MessageToDict(finished.pictures[0].specification)
+    assert specification["$schema"] == expected["pictures"][0]["specification"]["$schema"]
+    page = b"".join(chunk.data for chunk in rpc.evaluations.get_evaluation_report(get)).decode()
+    assert page == compared.client.get(f"{EVALUATIONS}/{job.id}/report").text
+    listed = rpc.evaluations.list_evaluations(pb.ListEvaluationsRequest(model="digits"))
+    assert [(item.id, len(item.pictures)) for item in listed.items] == [(job.id, 0)]
+    error = refused(
+        grpc.StatusCode.INVALID_ARGUMENT,
+        rpc.evaluations.create_evaluation,
+        pb.CreateEvaluationRequest(model="digits", dataset="later", versions=["1", "champion"]),
+    )
+    assert "versions[1]" in violations(error)
+
+
+def test_evaluations_are_listed_by_page(compared: Service) -> None:
+    """Newest first, of this model only, and no other jobs."""
+    ids = [
+        compared.client.post(EVALUATIONS, json={"dataset": "later", "versions": [1]}).json()["id"]
+        for _ in range(3)
+    ]
+    first = compared.client.get(f"{EVALUATIONS}?limit=2").json()
+    second = compared.client.get(f"{EVALUATIONS}?cursor={first['next_cursor']}").json()
+    listed = [item["id"] for item in first["items"] + second["items"]]
+    assert listed == ids[::-1]
+    assert second["next_cursor"] is None
+    compared.model("other")
+    assert compared.client.get("/v1/models/other/evaluations").json()["items"] == []
+    answer = compared.client.get(f"/v1/models/other/evaluations/{ids[0]}")
+    assert answer.status_code == 404
+    fit_job = compared.client.get("/v1/jobs?model=digits&job_state=succeeded").json()["items"][0]
+    assert compared.client.get(f"{EVALUATIONS}/{fit_job['id']}").status_code == 404
+
+
+@pytest.mark.sqlite_only
+@pytest.mark.parametrize(
+    ("request_body", "status", "message"),
+    [
+        ({"dataset": "none", "versions": [1]}, 404, "dataset 'none' does not exist"),
+        ({"dataset": "later", "versions": [1, 7]}, 404, "version '7' does not exist; versions[1]"),
+        ({"dataset": "later", "versions": ["best"]}, 404, "version 'best' does not exist"),
+        ({"dataset": "later", "versions": []}, 422, "versions"),
+        ({"dataset": "later", "versions": ["champion", 1]}, 422, "versions[1]: found 1"),
+        ({"dataset": "p", "versions": [1, 2]}, 422, "versions[1]: found version 2 on prob"),
+    ],
+)
+def test_impossible_evaluations_are_rejected_before_a_job_exists(
+    compared: Service, request_body: dict[str, Any], status: int, message: str
+) -> None:
+    if request_body["dataset"] == "p":
+        logits, labels = draw(100, 4, 1.0)
+        probabilities = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+        file = write_npz(probabilities, labels, "probabilities")
+        uploaded = compared.upload(file, name="p", params={"input": "probabilities"})
+        assert uploaded.status_code == 201, uploaded.text
+        assert compared.fitted(map="matrix", promote=False)["state"] == "succeeded"
+    answer = compared.client.post(EVALUATIONS, json=request_body)
+    assert (answer.status_code, message in answer.text) == (status, True), answer.text
+    assert compared.client.get(EVALUATIONS).json()["items"] == []
+
+
+@pytest.mark.sqlite_only
+def test_multilabel_models_have_no_evaluations(service: Service) -> None:
+    model = {"name": "tagger", "classes": 4, "task": "multilabel"}
+    assert service.client.post("/v1/models", json=model).status_code == 201
+    answer = service.client.post(
+        "/v1/models/tagger/evaluations", json={"dataset": "d", "versions": ["identity"]}
+    )
+    assert (answer.status_code, answer.json()["errors"][0]["field"]) == (422, "task")
