@@ -177,7 +177,8 @@ def test_checkpoint_of_another_recipe_is_rejected(points: Cli) -> None:
     points("train", write_recipe(points.folder), "-o", "out")
     result = points("train", write_recipe(points.folder, seed=2), "-o", "out")
     assert result.status == 2
-    assert result.err.startswith("error: output: found a checkpoint of another recipe")
+    assert result.err.startswith("error: seed: found 2, and a checkpoint of a run with 1;")
+    assert json.loads((points.folder / "out" / "recipe.json").read_text())["seed"] == 1
 
 
 def test_output_must_be_a_folder(points: Cli) -> None:

@@ -101,7 +101,6 @@ def run_recipe(
         resolve_fit(recipe.calibrate.map, recipe.calibrate.objective, recipe.calibrate.options)
     if fabric.is_global_zero:
         output.mkdir(parents=True, exist_ok=True)
-        _write(output / "recipe.json", recipe.model_dump_json(indent=2))
         watcher = _Recording(watcher, output)
     trained = train(recipe, loaded.splits, checkpoints, watcher, loaded.weights, fabric)
     if not fabric.is_global_zero:
@@ -112,7 +111,8 @@ def run_recipe(
 def _deliver(
     recipe: Recipe, splits: Splits, trained: Trained, output: Path, device: str
 ) -> dict[str, Any]:
-    # Only training can produce these again, so they are written first.
+    _write(output / "recipe.json", recipe.model_dump_json(indent=2))
+    # Only training can produce these again, so they are written before calibrator and pages.
     weights = weights_bytes(trained.weights, recipe.model.name)
     _write(output / "weights.safetensors", weights)
     write_lines(output / "metrics.jsonl", trained.history)

@@ -16,18 +16,27 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from recalib.decoding import decoder_of
-from recalib.errors import CorruptError, InputError
+from recalib.errors import CorruptError
 
-__all__ = ["Counters", "load_state", "save_state", "snapshot"]
+__all__ = ["Checkpoint", "Counters", "RunIdentity", "read_checkpoint", "save_state", "snapshot"]
 
-_FORMAT = "recalib-checkpoint-1"
+_FORMAT = "recalib-checkpoint-2"
+
+
+class RunIdentity(msgspec.Struct, frozen=True):
+    """What the weights of a run depend on; a run resumes only from its own checkpoint."""
+
+    #: The fields of the recipe that the weights depend on.
+    recipe: dict[str, Any]
+    #: Digests of the data and of the initial weights; empty for random weights.
+    data: str
+    weights: str
 
 
 class Counters(msgspec.Struct):
     """The position of a run and its metrics so far."""
 
-    #: Digest of recipe, data and initial weights; a run resumes only from its own checkpoint.
-    run: str
+    run: RunIdentity
     epoch: int = 0
     #: Finished steps of this epoch.
     step: int = 0
@@ -86,16 +95,25 @@ def save_state(
     return data
 
 
-def load_state(
-    data: bytes, run: str, modules: Mapping[str, nn.Module], optimiser: Optimizer
-) -> tuple[Counters, dict[str, Tensor] | None]:
-    """Load a checkpoint into modules and an optimiser; return counters and best weights.
+@dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint that has been read."""
 
-    Raises
-    ------
-    CorruptError: not a checkpoint, or a damaged checkpoint.
-    InputError: a checkpoint of another recipe or other data.
-    """
+    counters: Counters
+    tensors: _Tensors
+
+    def restore(
+        self, modules: Mapping[str, nn.Module], optimiser: Optimizer
+    ) -> dict[str, Tensor] | None:
+        """Restore modules by name and the optimiser; return the best weights, if any."""
+        for name, module in modules.items():
+            module.load_state_dict(self.tensors.get(name))
+        _restore(optimiser, self.tensors)
+        return self.tensors.get("best") or None
+
+
+def read_checkpoint(data: bytes) -> Checkpoint:
+    """Read a checkpoint; raise `CorruptError` if it is none, or damaged."""
     try:
         tensors = _Tensors(safetensors.torch.load(data))
         length = int.from_bytes(data[:8], "little")
@@ -105,16 +123,7 @@ def load_state(
         counters = decoder_of(Counters).decode(header["counters"])
     except (safetensors.SafetensorError, msgspec.MsgspecError, KeyError, ValueError) as error:
         raise CorruptError(f"the checkpoint is damaged: {error}") from None
-    if counters.run != run:
-        raise InputError(
-            "output",
-            found="a checkpoint of another recipe or other data",
-            accepted="an empty folder, or the recipe and data of the run in it",
-        )
-    for name, module in modules.items():
-        module.load_state_dict(tensors.get(name))
-    _restore(optimiser, tensors)
-    return counters, tensors.get("best") or None
+    return Checkpoint(counters, tensors)
 
 
 def _restore(optimiser: Optimizer, tensors: _Tensors) -> None:

@@ -20,8 +20,15 @@ from recalib.recipe import ModelPart, Recipe
 from training.data import Splits
 from training.engine.averaging import WeightAverage
 from training.engine.batches import seed_of
-from training.engine.checkpoint_format import Counters, load_state, save_state, snapshot
+from training.engine.checkpoint_format import (
+    Counters,
+    RunIdentity,
+    read_checkpoint,
+    save_state,
+    snapshot,
+)
 from training.engine.checkpoints import Checkpoints
+from training.engine.continuation import check_continuation
 from training.engine.divergence import DivergedError
 from training.engine.evaluate import forward
 from training.engine.objective import TrainingObjective
@@ -62,11 +69,19 @@ class Run:
     best: dict[str, Tensor] | None = None
 
     def resume(self, data: bytes | None) -> None:
-        """Resume from a checkpoint; None starts from the beginning."""
+        """Resume from a checkpoint; None starts from the beginning.
+
+        Raises
+        ------
+        CorruptError: not a checkpoint, or a damaged checkpoint.
+        InputError: a checkpoint of another recipe or other data; names the field.
+        """
         if data is not None:
-            self.counters, self.best = load_state(
-                data, self.counters.run, self._modules(), self.optimiser
-            )
+            checkpoint = read_checkpoint(data)
+            run, self.counters = self.counters.run, checkpoint.counters
+            check_continuation(self.counters.run, run, self.recipe, self.objective)
+            self.counters.run = run
+            self.best = checkpoint.restore(self._modules(), self.optimiser)
             self.loss_sum.fill_(self.counters.loss_sum)
 
     def save(self, checkpoints: Checkpoints) -> None:
@@ -146,7 +161,7 @@ def begin(
     objective.to(fabric.device)
     optimiser = optimiser_for(recipe.optimiser, trained_parameters(model))
     fabric.setup_optimizers(optimiser)
-    counters = Counters(run=_digest(recipe, splits, initial_weights), interleaved=interleaved)
+    counters = Counters(run=_identity(recipe, splits, initial_weights), interleaved=interleaved)
     loss_sum = torch.zeros((), dtype=torch.float64, device=fabric.device)
     average = None if recipe.ema_decay is None else WeightAverage(model, recipe.ema_decay)
     return Run(
@@ -214,10 +229,11 @@ def _line(error: BaseException) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0][:200]
 
 
-def _digest(recipe: Recipe, splits: Splits, initial_weights: dict[str, Tensor] | None) -> str:
-    """Return a digest that identifies the run: recipe, data and initial weights."""
-    digest = hashlib.sha256(recipe.model_dump_json(exclude=_AFTERWARDS).encode())
-    digest.update(splits.digest.encode())
+def _identity(
+    recipe: Recipe, splits: Splits, initial_weights: dict[str, Tensor] | None
+) -> RunIdentity:
+    weights = ""
     if initial_weights is not None:
-        digest.update(safetensors.torch.save(snapshot(initial_weights)))
-    return digest.hexdigest()
+        tensors = safetensors.torch.save(snapshot(initial_weights))
+        weights = hashlib.sha256(tensors).hexdigest()
+    return RunIdentity(recipe.model_dump(mode="json", exclude=_AFTERWARDS), splits.digest, weights)

@@ -199,26 +199,82 @@ def test_a_finished_run_is_not_trained_again() -> None:
     assert_same(first.weights, train(config, splits(), memory, onlooker).weights)
 
 
+OTHER_WEIGHTS = {"head.weight": torch.ones(3, 2), "head.bias": torch.zeros(3)}
+
+
 @pytest.mark.parametrize(
-    "other",
+    ("other", "message"),
     [
-        {"wanted": recipe(seed=2)},
-        {"wanted": recipe(epochs=4)},
-        {"data": splits(seed=1)},
-        {"given": {"head.weight": torch.ones(3, 2), "head.bias": torch.zeros(3)}},
+        ({"config": recipe(seed=2)}, "^seed: found 2, and a checkpoint of a run with 1;"),
+        ({"config": recipe(epochs=2)}, "^epochs: found 2, and .* with 3; .*only `epochs` may incr"),
+        ({"config": recipe(epochs=4, clip_norm=1.0)}, "^clip_norm: found 1.0, and .* with nothing"),
+        (
+            {"config": recipe(loss={"primary": "brier"})},
+            "^loss.primary: found 'brier', and .*'cros",
+        ),
+        ({"config": recipe(mixing={"method": "mixup"})}, "^mixing: "),
+        ({"data": splits(seed=1)}, "^data: found other contents"),
+        ({"initial_weights": OTHER_WEIGHTS}, "^model.weights: found other contents"),
     ],
 )
-def test_a_checkpoint_of_another_run_is_refused(other: dict[str, Any]) -> None:
+def test_a_checkpoint_of_another_run_is_refused(other: dict[str, Any], message: str) -> None:
     memory = Memory()
     train(recipe(), splits(), memory, Onlooker())
-    with pytest.raises(InputError, match="another recipe or other data"):
-        train(
-            other.get("wanted", recipe()),
-            other.get("data", splits()),
-            memory,
-            Onlooker(),
-            other.get("given"),
-        )
+    arguments = {"config": recipe(), "data": splits(), **other}
+    config, data = arguments.pop("config"), arguments.pop("data")
+    with pytest.raises(InputError, match=message):
+        train(config, data, memory, Onlooker(), **arguments)
+
+
+def test_a_finished_run_goes_on_for_more_epochs() -> None:
+    """The result is that of a run which had as many epochs from the start."""
+    more: dict[str, Any] = {
+        "model": {"name": "restless"},
+        "optimiser": {"milestones": [2, 4], "warmup_epochs": 1.0},
+        "loss": {"secondary": "crl"},
+        "stop": {"keep": "best"},
+        "ema_decay": 0.9,
+    }
+    memory, steps = Memory(), 0
+
+    def count() -> None:
+        nonlocal steps
+        steps += 1
+
+    train(recipe(**more), splits(), memory, Onlooker())
+    continued = train(recipe(**more, epochs=5), splits(), memory, Onlooker(count))
+    complete = run(recipe(**more, epochs=5))
+    assert steps == 2 * 4
+    assert_same(continued.weights, complete.weights)
+    assert without_times(continued.history) == without_times(complete.history)
+    assert np.array_equal(continued.test_logits, complete.test_logits)
+
+
+@pytest.mark.parametrize(
+    ("more", "field"),
+    [
+        ({"optimiser": {"schedule": "cosine"}}, "optimiser.schedule = cosine"),
+        ({"loss": {"primary": "focal_scheduled"}}, "loss.primary = focal_scheduled"),
+        (
+            {
+                "loss": {
+                    "primary": "focal",
+                    "schedules": {"primary.gamma": {"values": [3, 2], "at": [0, 0.5]}},
+                }
+            },
+            "loss.schedules",
+        ),
+    ],
+)
+def test_schedules_of_the_number_of_epochs_are_not_prolonged(
+    more: dict[str, Any], field: str
+) -> None:
+    memory = Memory()
+    train(recipe(**more), splits(), memory, Onlooker())
+    with pytest.raises(
+        InputError, match=f"^epochs: found 4 after 3, with {field}, .*model.weights"
+    ):
+        train(recipe(**more, epochs=4), splits(), memory, Onlooker())
 
 
 def test_best_weights_are_kept_and_patience_stops_the_run() -> None:

@@ -167,7 +167,7 @@ def test_damaged_checkpoint_is_an_error() -> None:
         checkpoint[:-1],
         checkpoint[:100],
         b"",
-        checkpoint.replace(b"checkpoint-1", b"checkpoint-9"),
+        checkpoint.replace(b"checkpoint-2", b"checkpoint-9"),
     ):
         memory.data = data
         with pytest.raises(CorruptError, match="checkpoint is damaged"):
