@@ -94,6 +94,11 @@ class ClasswiseState(State):
         cells: Integers = columns * self.bins + bin_indices(values, self.bins)
         return cells
 
+    def column_errors(self) -> NDArray[np.float64]:
+        """Return the calibration error of each class's probability, (K,); at least one row."""
+        errors: NDArray[np.float64] = np.abs(self.occurred - self.confidence).sum(axis=1)
+        return errors / self.rows
+
     def to_gaps(self) -> Gaps:
         """Return the bins of all classes together; each class has weight 1/K."""
         # Σp of the first bin is a difference, which may be −1e-17 for probabilities of 0.

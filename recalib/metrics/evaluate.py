@@ -124,9 +124,16 @@ class StreamingEvaluation:
 
         A rejected batch raises `InputError` and changes nothing.
         """
-        predictions = _predictions(labels, logits, probabilities, self.classes)
+        self.add_predictions(_predictions(labels, logits, probabilities, self.classes))
+
+    def add_predictions(self, predictions: Predictions) -> None:
+        """Add a batch that is checked and has K classes."""
         for state in self._states.values():
             state.add(predictions)
+
+    def state(self, name: str) -> State:
+        """Return the sums that the streaming metric `name` reads."""
+        return self._states[self._metrics[name].state_kind]
 
     def map_batches(
         self,
