@@ -3,8 +3,8 @@
     .venv/bin/python examples/dense_prediction.py
 
 A small network learns to find shapes in noise (`training.data.Shapes`) with two objectives. Losses
-take logits (N, K, H, W) and labels (N, H, W). Metrics and maps take one row for each pixel:
-(N·H·W, K). The probabilities of a fitted map are reshaped back to images.
+take logits (N, K, H, W) and labels (N, H, W). Metrics and maps take a row for each pixel of a
+sample.
 """
 
 from __future__ import annotations
@@ -12,11 +12,8 @@ from __future__ import annotations
 import argparse
 import tempfile
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 import recalib
 from recalib.metrics import Estimate
@@ -32,18 +29,6 @@ OBJECTIVES = {
     "focal 3 + SB-ECE": LossPart(primary="focal", secondary="sb_ece"),
 }
 _METRICS = ("accuracy", "nll", "ece", "classwise_ece")
-LogitsNKHW = NDArray[np.float32]
-
-
-def as_rows(logits_nkhw: LogitsNKHW) -> NDArray[np.float32]:
-    """Return rows (N·H·W, K), in the order of labels.reshape(-1)."""
-    return np.moveaxis(logits_nkhw, 1, -1).reshape(-1, logits_nkhw.shape[1])
-
-
-def as_images(rows: NDArray[Any], reference: LogitsNKHW) -> NDArray[Any]:
-    """Return rows (N·H·W, K) in the shape of `reference`, (N, K, H, W)."""
-    count, classes, height, width = reference.shape
-    return np.moveaxis(rows.reshape(count, height, width, classes), -1, 1)
 
 
 def train_network(objective: str, splits: Splits, epochs: int) -> Trained:
@@ -70,18 +55,11 @@ def compare(images: int, epochs: int) -> dict[str, dict[str, Estimate]]:
     for name in OBJECTIVES:
         result = train_network(name, splits, epochs)
         calibrator = recalib.fit(
-            as_rows(result.validation_logits),
-            splits.validation.labels.reshape(-1),
-            map="temperature",
+            result.validation.logits, result.validation.labels, map="temperature"
         )
-        probabilities = as_images(
-            calibrator.predict(as_rows(result.test_logits)), result.test_logits
-        )
-        labels = splits.test.labels.reshape(-1)
-        results[name] = evaluate(labels, logits=as_rows(result.test_logits), metrics=_METRICS)
-        results[f"{name}, calibrated"] = evaluate(
-            labels, probabilities=as_rows(probabilities), metrics=_METRICS
-        )
+        rows = result.test.logits, result.test.labels
+        results[name] = evaluate(rows[1], logits=rows[0], metrics=_METRICS)
+        results[f"{name}, calibrated"] = calibrator.evaluate(*rows, metrics=_METRICS)
     return results
 
 
@@ -93,7 +71,7 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     results = compare(arguments.images, arguments.epochs)
-    say(metrics_table(results, f"{arguments.images // 2} test images, one row for each pixel"))
+    say(metrics_table(results, f"{arguments.images // 2} test images, a row for each pixel"))
 
 
 if __name__ == "__main__":

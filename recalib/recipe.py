@@ -27,6 +27,7 @@ from recalib.losses import PRIMARY, SECONDARY, SOFT_LABELS, WHOLE_BATCH
 
 __all__ = [
     "Calibrate",
+    "Dense",
     "Interleave",
     "LossPart",
     "Mixing",
@@ -222,6 +223,17 @@ class Stop(_Part):
     patience: _Number = 0
 
 
+class Dense(_Part):
+    """Predictions of a class for each pixel."""
+
+    #: Pixels of the validation and of the test images whose logits are written, a uniform sample.
+    logit_pixels: _Count = 500_000
+    #: Pixels of a step that losses quadratic in pixels see.
+    loss_pixels: _Count = 4096
+    #: Half-width of the boundary band that is measured, in pixels.
+    boundary: Annotated[int, Field(ge=1, le=1000), _Integer] = 3
+
+
 class Calibrate(_Part):
     """A calibrator that is fitted to the validation logits after the run.
 
@@ -269,6 +281,7 @@ class Recipe(_Part):
     mixing: Mixing | None = None
     interleave: Interleave = Interleave()
     stop: Stop = Stop()
+    dense: Dense = Dense()
     calibrate: Calibrate | None = None
     tune: Tune | None = None
     epochs: _Count = 30

@@ -26,6 +26,7 @@ _PARTS: dict[str, type[BaseModel]] = {
     "### `[mixing]`": recipe.Mixing,
     "### `[interleave]`": recipe.Interleave,
     "### `[stop]`": recipe.Stop,
+    "### `[dense]`": recipe.Dense,
     "### `[calibrate]`": recipe.Calibrate,
     "### `[tune]`": recipe.Tune,
 }

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Literal
 
 import numpy as np
@@ -18,29 +19,39 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from recalib.errors import InputError
-from recalib.losses import PRIMARY, SECONDARY
+from recalib.losses import PRIMARY, QUADRATIC, SECONDARY
 from recalib.losses.base import Loss
 from recalib.options import unknown_name
 from recalib.recipe import Recipe
 from training.engine.averaging import WeightAverage
 from training.engine.batches import seed_of
+from training.engine.dense import DensePrediction, dense_measures
 from training.engine.divergence import DivergedError
-from training.engine.evaluate import as_rows, evaluating, forward, measure, to_device
+from training.engine.evaluate import (
+    Prediction,
+    evaluating,
+    forward,
+    measure,
+    to_device,
+)
 from training.engine.fabric import launch_fabric
 from training.engine.objective import make_loss
 from training.engine.optimizer import clip_gradients, learning_rate, optimiser_for, set_rate
+from training.engine.pixels import loss_pixels
 
 __all__ = ["TrainedModel", "train"]
 
 _LOADERS = ("train", "validation", "test")
+#: Logits (n, K, ...) and labels (n, ...).
+_Output = tuple[NDArray[np.float32], NDArray[np.int64]]
 
 
 @dataclass(frozen=True)
 class TrainedModel:
     """A trained module, and what it predicts; N rows, K classes.
 
-    For dense predictions, each pixel is a row. Rows whose label is the loss's `ignore_index` are
-    left out.
+    For labels (N, H, W), rows are a uniform sample of the pixels, and the metrics in `history` are
+    those of all pixels. Rows whose label is the loss's `ignore_index` are left out.
     """
 
     #: In evaluation mode, on the device of the training.
@@ -68,6 +79,7 @@ def train(
     epochs: int = 30,
     clip_norm: float | None = None,
     ema_decay: float | None = None,
+    dense: Mapping[str, Any] | None = None,
     seed: int = 1,
     device: Literal["auto", "cpu", "cuda"] = "auto",
     precision: Literal["auto", "32", "bf16"] = "auto",
@@ -94,6 +106,7 @@ def train(
     clip_norm: the largest ℓ2 norm of a step's gradient; by default gradients are not clipped.
     ema_decay: decay in (0, 1) of an exponential moving average of weights and running statistics,
         which is measured and returned; by default there is none.
+    dense: the fields of a recipe's `[dense]`, for labels (N, H, W).
     device: `auto` is a GPU if there is one.
     precision: `auto` is bf16 on a GPU that supports it, otherwise 32.
     progress: called after each epoch with its record in the history, such as `print`.
@@ -110,6 +123,7 @@ def train(
     # 1. Check the arguments. A recipe checks its fields.
     recipe = _recipe(
         optimiser,
+        dense=dict(dense or {}),
         epochs=epochs,
         clip_norm=clip_norm,
         ema_decay=ema_decay,
@@ -122,6 +136,7 @@ def train(
         _term("loss", PRIMARY, loss, options),
         None if secondary is None else _term("secondary", SECONDARY, secondary, secondary_options),
         beta,
+        recipe.dense.loss_pixels,
     )
     parameters = [p for p in model.parameters() if p.requires_grad]
     if not parameters:
@@ -149,20 +164,34 @@ def train(
             with run.averaged():
                 validation = run.predict(loaders, "validation")
             record = {"epoch": epoch + 1, "loss": mean_loss, "seconds": seconds}
-            history.append({**record, "validation": measure(*validation)})
+            history.append({**record, "validation": validation.measures})
             progress(history[-1])
         # 3. The averaged weights, and the logits of the test rows.
         if average is not None:
             model.load_state_dict(average.module.state_dict())
-        test = run.predict(loaders, "test") if "test" in loaders else (None, None)
-    return TrainedModel(model.eval(), history, *validation, *test)
+        test = run.predict(loaders, "test") if "test" in loaders else None
+    return TrainedModel(
+        model.eval(),
+        history,
+        validation.logits,
+        validation.labels,
+        None if test is None else test.logits,
+        None if test is None else test.labels,
+    )
 
 
 class _Objective(nn.Module):
     """loss + β × secondary."""
 
-    def __init__(self, primary: nn.Module, secondary: nn.Module | None, beta: float | None) -> None:
+    def __init__(
+        self,
+        primary: nn.Module,
+        secondary: nn.Module | None,
+        beta: float | None,
+        pixels: int,
+    ) -> None:
         super().__init__()
+        self._pixels = pixels
         if beta is not None and (secondary is None or not 0 <= beta < math.inf):
             found = f"{beta}" if secondary is not None else f"{beta} without a secondary loss"
             raise InputError("beta", found=found, accepted="a number ≥ 0, with a secondary loss")
@@ -172,6 +201,8 @@ class _Objective(nn.Module):
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
         value: Tensor = self.primary(logits, labels)
         if self.secondary is not None:
+            if labels.ndim > 1 and getattr(self.secondary, "name", "") in QUADRATIC:
+                logits, labels, _ = loss_pixels(logits, labels, max(1, self._pixels // len(labels)))
             value = value + self.beta * self.secondary(logits, labels)
         if not isinstance(value, Tensor) or value.ndim:
             found = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else repr(value)
@@ -226,31 +257,56 @@ class _Run:
             raise DivergedError(f"an objective that is not finite in epoch {epoch + 1}")
         return mean
 
-    def predict(
-        self, loaders: Mapping[str, Iterable[Any]], name: str
-    ) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-        """Return logits (N, K) and labels (N,) of the rows that count."""
-        logits_parts, labels_parts = [], []
+    def predict(self, loaders: Mapping[str, Iterable[Any]], name: str) -> Prediction:
+        """Return the prediction for a loader."""
+        void = getattr(self.objective.primary, "ignore_index", None)
         with evaluating(self.network), torch.inference_mode():
-            for batch in loaders[name]:
-                inputs, labels = _inputs_and_labels(name, batch)
-                if labels.is_floating_point():
-                    raise InputError(
-                        f"loaders.{name}", found=f"labels {labels.dtype}", accepted="integers"
-                    )
-                logits = forward(self.network, to_device(self.fabric, inputs)).float()
-                if logits.ndim == 1:  # the log-odds of class 1 of 2
-                    logits = torch.stack([torch.zeros_like(logits), logits], dim=1)
-                rows = as_rows(logits.cpu().numpy(), labels.cpu().numpy().astype(np.int64))
-                counts = rows[1] != getattr(self.objective.primary, "ignore_index", None)
-                logits_parts.append(rows[0][counts])
-                labels_parts.append(rows[1][counts])
-        if not sum(map(len, labels_parts)):
+            batches = self._outputs(loaders, name)
+            first = next(batches, None)
+            if first is None:
+                raise _no_batch(name, "no row")
+            batches = chain([first], batches)
+            if first[1].ndim == 3:
+                return self._predict_pixels(batches, first[0].shape[1], void)
+            parts = [_as_rows(*batch) for batch in batches]
+        logits, labels = map(np.concatenate, zip(*parts, strict=True))
+        counts = labels != void
+        logits, labels = logits[counts], labels[counts]
+        if not len(labels):
             raise _no_batch(name, "no row")
-        all_logits = np.concatenate(logits_parts)
-        if not np.isfinite(all_logits).all():
+        if not np.isfinite(logits).all():
             raise DivergedError("a network whose logits are not finite")
-        return all_logits, np.concatenate(labels_parts)
+        return Prediction(logits, labels, measure(logits, labels))
+
+    def _predict_pixels(
+        self, batches: Iterable[_Output], classes: int, void: int | None
+    ) -> Prediction:
+        recipe, count = self.recipe, 0
+        prediction = DensePrediction(classes, void, recipe.dense, recipe.seed)
+        for logits, labels in batches:
+            prediction.add(range(count, count + len(labels)), logits, labels)
+            count += len(labels)
+        result = prediction.finish()
+        return Prediction(*prediction.rows(), dense_measures(result), result)
+
+    def _outputs(self, loaders: Mapping[str, Iterable[Any]], name: str) -> Iterator[_Output]:
+        """Yield the logits (n, K, ...) and labels (n, ...) of each batch."""
+        for batch in loaders[name]:
+            inputs, labels = _inputs_and_labels(name, batch)
+            if labels.is_floating_point():
+                found = f"labels {labels.dtype}"
+                raise InputError(f"loaders.{name}", found=found, accepted="integers")
+            logits = forward(self.network, to_device(self.fabric, inputs)).float()
+            if logits.ndim == 1:  # the log-odds of class 1 of 2
+                logits = torch.stack([torch.zeros_like(logits), logits], dim=1)
+            yield logits.cpu().numpy(), labels.cpu().numpy().astype(np.int64)
+
+
+def _as_rows(
+    logits: NDArray[np.float32], labels: NDArray[np.int64]
+) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
+    """Return logits (N, K) and labels (N,) of logits (n, K, ...) and labels (n, ...)."""
+    return np.moveaxis(logits, 1, -1).reshape(-1, logits.shape[1]), labels.reshape(-1)
 
 
 def _recipe(optimiser: str | Mapping[str, Any] | Optimizer, **fields: Any) -> Recipe:

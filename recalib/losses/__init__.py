@@ -14,7 +14,16 @@ from recalib.lazy_import import LazyClasses
 if TYPE_CHECKING:
     from recalib.losses.base import Loss, Regulariser
 
-__all__ = ["LOSSES", "PRIMARY", "SECONDARY", "SOFT_LABELS", "WHOLE_BATCH", "Loss", "Regulariser"]
+__all__ = [
+    "LOSSES",
+    "PRIMARY",
+    "QUADRATIC",
+    "SECONDARY",
+    "SOFT_LABELS",
+    "WHOLE_BATCH",
+    "Loss",
+    "Regulariser",
+]
 
 #: Losses that can be trained on alone, name to ``module:class``.
 PRIMARY = {
@@ -77,6 +86,8 @@ SOFT_LABELS = frozenset(
         "kde_ece",
     }
 )
+#: Losses whose cost grows with the square of the rows. Dense predictions give them some pixels.
+QUADRATIC = frozenset({"mmce", "crl", "kde_ece"})
 LOSSES: LazyClasses[Loss] = LazyClasses(__name__, {**PRIMARY, **SECONDARY})
 
 

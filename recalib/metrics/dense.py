@@ -78,13 +78,17 @@ class DenseResult:
     interior: Evaluation[Estimate] | None
     #: Share of the pixels that are in the boundary band.
     boundary_share: float
+    #: Mean NLL of right and of wrong pixels; None without a pixel.
+    nll_right: float | None
+    nll_wrong: float | None
 
     def image_quantiles(
         self, name: str = "ece", levels: Sequence[float] = (0.0, 0.25, 0.5, 0.75, 1.0)
     ) -> NDArray[np.float64]:
         """Return quantiles over images of a field of `ImageResult`; an image counts once."""
         values = np.array([getattr(image, name) for image in self.images], np.float64)
-        return np.quantile(values, np.array(levels))
+        quantiles: NDArray[np.float64] = np.quantile(values, np.array(levels))
+        return quantiles
 
     def to_dict(self) -> dict[str, Any]:
         """Return a summary for JSON; quantiles stand for the images."""
@@ -139,6 +143,8 @@ class DenseEvaluation:
         self._confusion = np.zeros((classes, classes), np.int64)
         #: Count, Σ confidence and Σ correct by predicted class and bin of confidence.
         self._top_label = np.zeros((3, classes, bins))
+        #: Count and Σ NLL of wrong and right pixels.
+        self._nll = np.zeros((2, 2))
         self._images: list[ImageResult] = []
         self._count = 0
 
@@ -200,6 +206,8 @@ class DenseEvaluation:
         )
         sums = self._sums(predictions)
         self._top_label += sums
+        losses = -predictions.label_log_probabilities
+        self._nll += [np.bincount(predictions.correct, w, 2) for w in (None, losses)]
         total, confidence, correct = sums.sum(axis=(1, 2))
         gaps = np.abs(sums[1].sum(axis=0) - sums[2].sum(axis=0))
         self._images.append(
@@ -241,6 +249,7 @@ class DenseEvaluation:
             merged._interior = merged._interior.merge(part._interior)
             merged._confusion += part._confusion
             merged._top_label += part._top_label
+            merged._nll += part._nll
             shift = merged._count
             merged._images += [
                 ImageResult(**{**asdict(image), "index": image.index + shift})
@@ -266,6 +275,7 @@ class DenseEvaluation:
             raise InputError("labels", found="no pixel that counts", accepted="at least one")
         everything = self._band.merge(self._interior)
         ious = intersection_over_union(self._confusion)
+        nll = [float(total / count) if count else None for count, total in self._nll.T]
         return DenseResult(
             everything.finish(level),
             float(np.nanmean(ious)),
@@ -274,6 +284,8 @@ class DenseEvaluation:
             self._band.finish(level) if self._band.rows else None,
             self._interior.finish(level) if self._interior.rows else None,
             self._band.rows / everything.rows,
+            nll_wrong=nll[0],
+            nll_right=nll[1],
         )
 
     def _class_results(

@@ -67,6 +67,10 @@ def test_metrics_of_pixels_are_those_of_rows(evaluation: DenseEvaluation) -> Non
     for name, metric in expected.items():
         assert result.pixels[name].value == pytest.approx(metric.value, rel=1e-12), name
     assert result.pixels["nll"].low is not None
+    p = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+    nll, right = -np.log(p[np.arange(len(p)), labels]), p.argmax(axis=1) == labels
+    assert result.nll_right == pytest.approx(nll[right].mean())
+    assert result.nll_wrong == pytest.approx(nll[~right].mean())
     mean = np.mean([c.classwise_ece for c in result.classes])
     assert mean == pytest.approx(expected["classwise_ece"].value)
 

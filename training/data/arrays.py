@@ -35,7 +35,7 @@ class Arrays(Source):
     inputs and labels; `inputs` and `labels`, the names of the arrays in `.npz`; `layout`, the axes
     of images after N: `chw`, `hwc`, or `hw` without channels; `normalise`, see
     `training.data.pixels`; `classes`, the number of classes or their names, by default from the
-    training labels.
+    training labels; `ignore_index`, the label of void pixels in labels (N, H, W), by default none.
     """
 
     train: str | list[str]
@@ -46,6 +46,7 @@ class Arrays(Source):
     layout: Literal["chw", "hwc", "hw"] | None = None
     normalise: Normalisation | None = None
     classes: int | list[str] | None = None
+    ignore_index: int | None = None
 
     def __post_init__(self) -> None:
         check_classes(self.classes)
@@ -75,7 +76,7 @@ class Arrays(Source):
         facts = {"features": int(np.prod(shape))}
         if len(shape) == 3:
             facts["channels"] = shape[0]
-        return parts_of(rows, facts, self.classes)
+        return parts_of(rows, facts, self.classes, ignore_index=self.ignore_index)
 
     def _read(self, files: Files, name: str) -> Rows:
         where, (values, labels) = self._load(files, name)
@@ -91,6 +92,9 @@ class Arrays(Source):
                 found=f"{labels.shape} for inputs {values.shape}",
                 accepted="(N,), or (N, H, W) for inputs (N, C, H, W)",
             )
+        if self.ignore_index is not None and not dense:
+            found, accepted = f"{where[1]} (N,)", "labels (N, H, W)"
+            raise InputError("data.options.ignore_index", found=found, accepted=accepted)
         return Rows(self._inputs(values, field), labels, where[1])
 
     def _load(self, files: Files, name: str) -> tuple[tuple[str, str], list[NDArray[Any]]]:

@@ -85,6 +85,8 @@ class Parts:
     facts: Mapping[str, int] = field(default_factory=dict)
     #: Names of the classes, if the source has them.
     names: tuple[str, ...] | None = None
+    #: The label of void pixels; None if each pixel has a class.
+    ignore_index: int | None = None
 
 
 class Source(ABC):
@@ -100,8 +102,10 @@ class Source(ABC):
         """
 
 
-def checked_labels(labels: Any, field: str, classes: int | None = None) -> NDArray[np.int64]:
-    """Return labels as int64; if `classes` is given, labels must be below it.
+def checked_labels(
+    labels: Any, field: str, classes: int | None = None, ignore_index: int | None = None
+) -> NDArray[np.int64]:
+    """Return labels as int64; if `classes` is given, other labels than `ignore_index` are below it.
 
     Raises
     ------
@@ -112,9 +116,15 @@ def checked_labels(labels: Any, field: str, classes: int | None = None) -> NDArr
         raise InputError(field, found=f"{values.dtype} values", accepted="integers, none missing")
     highest = np.inf if classes is None else classes - 1
     wrong = (values < 0) | (values > highest)
+    if ignore_index is not None:
+        wrong &= values != ignore_index
     if wrong.any():
         place = tuple(int(index) for index in np.argwhere(wrong)[0])
         accepted = "0 or more" if classes is None else f"0 to {classes - 1}"
+        if ignore_index is not None:
+            accepted += f", or ignore_index {ignore_index}"
+        elif values.ndim > 1:
+            accepted += "; for void pixels, their label as options.ignore_index"
         at = "".join(f"[{index}]" for index in place)
         raise InputError(f"{field}{at}", found=f"{values[place]}", accepted=accepted)
     return values.astype(np.int64)

@@ -24,6 +24,8 @@ class Classes:
 
     count: int
     names: tuple[str, ...] | None = None
+    #: The label of void pixels, which is no class.
+    ignore_index: int | None = None
 
     @classmethod
     def of(
@@ -32,6 +34,7 @@ class Classes:
         field: str,
         option: int | Sequence[str] | None = None,
         names: Sequence[str] | None = None,
+        ignore_index: int | None = None,
     ) -> Classes:
         """Return the classes of the training labels.
 
@@ -42,10 +45,12 @@ class Classes:
         option: the recipe's `classes`: their number, or their names in order. By default the names
             are sorted, and the number is the largest integer plus 1.
         names: names in the data's metadata; `option` has precedence.
+        ignore_index: the label of void pixels.
 
         Raises
         ------
-        InputError: labels of another type, or names that are not as many as `option`.
+        InputError: labels of another type, names that are not as many as `option`, or labels of
+            pixels with a gap.
         """
         count = option if isinstance(option, int) else None
         if option is not None and not isinstance(option, int):
@@ -56,10 +61,11 @@ class Classes:
             if count not in (None, len(names)):
                 found = f"{count} for {len(names)} names, {', '.join(names[:10])}"
                 raise InputError("options.classes", found=found, accepted="one for each name")
-            return cls(len(names), tuple(names))
-        return cls(
-            option if isinstance(option, int) else int(checked_labels(labels, field).max()) + 1
-        )
+            return cls(len(names), tuple(names), ignore_index)
+        if count is None:
+            values = checked_labels(labels, field, ignore_index=ignore_index)
+            count = _count_classes(values, field, ignore_index)
+        return cls(count, None, ignore_index)
 
     def indices(self, labels: Any, field: str) -> NDArray[np.int64]:
         """Return labels as integers in [0, `count`).
@@ -70,7 +76,7 @@ class Classes:
         """
         if self.names is not None and _are_names(labels):
             labels, _ = class_indices(labels, self.count, self.names, field=field)
-        return checked_labels(labels, field, self.count)
+        return checked_labels(labels, field, self.count, self.ignore_index)
 
 
 class Rows(NamedTuple):
@@ -88,6 +94,7 @@ def parts_of(
     facts: Mapping[str, int],
     option: int | Sequence[str] | None,
     names: Sequence[str] | None = None,
+    ignore_index: int | None = None,
 ) -> Parts:
     """Return the parts of a source from its splits by name; `Classes.of` explains the options.
 
@@ -95,13 +102,16 @@ def parts_of(
     ------
     InputError: an invalid label.
     """
-    classes = Classes.of(rows["train"].labels, rows["train"].field, option, names)
+    train = rows["train"]
+    classes = Classes.of(train.labels, train.field, option, names, ignore_index)
     splits = {
         name: Split.with_all_rows(part.inputs, classes.indices(part.labels, part.field))
         for name, part in rows.items()
     }
     validation, test = splits.get("validation"), splits.get("test")
-    return Parts(splits["train"], validation, test, classes.count, facts, classes.names)
+    return Parts(
+        splits["train"], validation, test, classes.count, facts, classes.names, ignore_index
+    )
 
 
 def check_classes(option: int | list[str] | None) -> None:
@@ -111,6 +121,24 @@ def check_classes(option: int | list[str] | None) -> None:
     elif option is not None and (len(option) < 2 or len(set(option)) < len(option)):
         found = ", ".join(option[:10]) or "nothing"
         raise InputError("options.classes", found=found, accepted="2 or more different names")
+
+
+def _count_classes(labels: NDArray[np.int64], field: str, ignore_index: int | None) -> int:
+    """Return the largest label plus 1; refuse gaps between the labels of pixels.
+
+    A void label such as 255 would otherwise become a class, with hundreds below it.
+    """
+    present = np.unique(labels)
+    present = present[present != ignore_index]
+    if not len(present):
+        raise InputError(field, found="void pixels alone", accepted="labels of classes")
+    count = int(present[-1]) + 1
+    if labels.ndim > 1 and len(present) < count:
+        absent = np.setdiff1d(np.arange(count), present)
+        found = f"label {count - 1}, but {len(absent)} below it never, such as {absent[0]}"
+        accepted = "the number of classes, and the label of void pixels as options.ignore_index"
+        raise InputError("data.options.classes", found=found, accepted=accepted)
+    return count
 
 
 def _are_names(labels: Any) -> bool:

@@ -90,7 +90,16 @@ def load(spec: DataSpec, folder: Path = Path(), *, confined: bool = False) -> Sp
         if not len(split):
             raise InputError(f"data.{name}", found="no rows", accepted="at least one")
     repeated = _check_overlap(train, validation, test)
-    return Splits(train, validation, test, parts.classes, parts.facts, repeated, parts.names)
+    return Splits(
+        train,
+        validation,
+        test,
+        parts.classes,
+        parts.facts,
+        repeated,
+        parts.names,
+        parts.ignore_index,
+    )
 
 
 def _thinned(spec: DataSpec, train: Split, classes: int) -> Split:

@@ -82,7 +82,8 @@ class Splits:
 
     `classes` K; `facts`, properties of the inputs that a model needs, such as ``channels``,
     ``features`` or ``vocabulary``; `repeated`, the number of test rows that are byte for byte also
-    training rows; `names`, the names of the classes in the order of the logits, if they are known.
+    training rows; `names`, the names of the classes in the order of the logits, if they are known;
+    `ignore_index`, the label of void pixels.
     """
 
     train: Split
@@ -92,6 +93,12 @@ class Splits:
     facts: Mapping[str, int] = field(default_factory=dict)
     repeated: int = 0
     names: tuple[str, ...] | None = None
+    ignore_index: int | None = None
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether each pixel has a label."""
+        return self.train.labels.ndim > 1
 
     @cached_property
     def digests(self) -> dict[str, str]:

@@ -22,10 +22,10 @@ from recalib.fitting.fit import fit, resolve_fit
 from recalib.recipe import Calibrate, Recipe
 from recalib.reporting.html_report import Source, create_report
 from recalib.reporting.plots import save, training_curves
-from training.data import DataSpec, Split, Splits, load
+from training.data import DataSpec, Splits, load
 from training.data.base import Files
 from training.engine.checkpoints import Checkpoints
-from training.engine.evaluate import as_rows, measure
+from training.engine.evaluate import Prediction, measure
 from training.engine.fabric import launch_fabric
 from training.engine.loop import Position, Trained, Watcher, train
 from training.engine.weights import read_weights, weights_bytes
@@ -88,8 +88,8 @@ def run_recipe(
 ) -> dict[str, Any]:
     """Train, write the files of the run into `output`, and return its summary.
 
-    `FILES` lists the files. Logits are ready for `recalib fit`; each pixel of a dense prediction is
-    a row. Under torchrun only the first process writes.
+    `FILES` lists the files. Logits are ready for `recalib fit`; rows of dense predictions are a
+    sample of pixels. Under torchrun only the first process writes.
 
     Raises
     ------
@@ -116,24 +116,25 @@ def _deliver(
     weights = weights_bytes(trained.weights, recipe.model.name)
     _write(output / "weights.safetensors", weights)
     write_lines(output / "metrics.jsonl", trained.history)
-    validation = _logits_file(
-        output / "validation.npz", trained.validation_logits, splits.validation
-    )
-    test = _logits_file(output / "test.npz", trained.test_logits, splits.test)
+    validation = _logits_file(output / "validation.npz", trained.validation)
+    test = _logits_file(output / "test.npz", trained.test)
     summary: dict[str, Any] = {
         "name": recipe.name,
         "epochs": len(trained.history),
         "best_epoch": trained.best_epoch,
         "interleaved": trained.interleaved,
         "data": {"digest": splits.digest, "repeated": splits.repeated, **splits.digests},
-        "validation": measure(validation.data.logits, validation.data.labels),
-        "test": measure(test.data.logits, test.data.labels),
+        "validation": trained.validation.measures,
+        "test": trained.test.measures,
         "recalib": recalib.__version__,
         "torch": torch.__version__,
         "device": device,
     }
     if splits.names is not None:
         summary["classes"] = list(splits.names)
+    for name, prediction in (("validation", trained.validation), ("test", trained.test)):
+        if prediction.dense is not None:
+            summary.setdefault("dense", {})[name] = prediction.dense.to_dict()
     if recipe.calibrate is not None:
         summary["calibrated"] = _calibrate(recipe.calibrate, validation, test, splits.names, output)
     summary["warnings"] = []
@@ -188,12 +189,12 @@ def _report(
     return report.warnings
 
 
-def _logits_file(path: Path, logits: Any, split: Split) -> Source:
-    rows, labels = as_rows(logits, split.labels)
+def _logits_file(path: Path, prediction: Prediction) -> Source:
+    logits, labels = prediction.logits, prediction.labels
     buffer = BytesIO()
-    np.savez(buffer, logits=rows, labels=labels)
+    np.savez(buffer, logits=logits, labels=labels)
     _write(path, buffer.getvalue())
-    return Source(path.name, digest(path), LabelledData(rows, labels))
+    return Source(path.name, digest(path), LabelledData(logits, labels))
 
 
 def write_lines(path: Path, records: list[dict[str, Any]]) -> None:

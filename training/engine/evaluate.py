@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
@@ -14,13 +15,25 @@ from scipy.special import entr
 from torch import Tensor, nn
 
 from recalib.errors import InputError
+from recalib.metrics.dense import DenseResult
 from recalib.metrics.evaluate import evaluate
 from recalib.metrics.predictions import Predictions
-from training.data import Split
+from recalib.recipe import Recipe
+from training.data import Split, Splits
+from training.engine.dense import DensePrediction, dense_measures
 from training.engine.divergence import DivergedError
 from training.models import head
 
-__all__ = ["as_rows", "evaluating", "forward", "measure", "predict", "to_device", "weight_norms"]
+__all__ = [
+    "Prediction",
+    "evaluating",
+    "forward",
+    "measure",
+    "predict",
+    "predict_split",
+    "to_device",
+    "weight_norms",
+]
 
 #: Rows of a prediction batch; without gradients a batch needs less memory.
 _BATCH = 512
@@ -28,10 +41,63 @@ _METRICS = ("accuracy", "nll", "brier", "ece", "ece_equal_mass", "ece_l2_equal_m
 _LogitsNK = NDArray[np.float32]
 
 
+@dataclass(frozen=True)
+class Prediction:
+    """What a network predicts for rows of a split; the measures are those of all rows or pixels.
+
+    Dense predictions have a sample of pixels as rows, and more metrics.
+    """
+
+    #: float32 (n, K), and int64 (n,).
+    logits: _LogitsNK
+    labels: NDArray[np.int64]
+    measures: dict[str, float | None]
+    dense: DenseResult | None = None
+
+
+def predict_split(
+    recipe: Recipe,
+    fabric: Fabric,
+    network: nn.Module,
+    splits: Splits,
+    name: str,
+    *,
+    rows: NDArray[np.int64] | None = None,
+    with_logits: bool = False,
+) -> Prediction:
+    """Return the prediction for a split, `train`, `validation` or `test`.
+
+    Parameters
+    ----------
+    rows: positions in the split; all by default.
+    with_logits: whether dense predictions have the logits of a sample of pixels.
+
+    Raises
+    ------
+    InputError: the network has diverged.
+    """
+    split: Split = getattr(splits, name)
+    split = split if rows is None else split.subset(rows)
+    if not splits.is_dense:
+        logits = predict(fabric, network, split)
+        return Prediction(logits, split.labels, measure(logits, split.labels))
+    seed = recipe.seed if with_logits else None
+    prediction = DensePrediction(splits.classes, splits.ignore_index, recipe.dense, seed)
+    # A batch of the size of a training step's part fits into memory.
+    size = max(1, recipe.batch_size // (recipe.accumulate * fabric.world_size))
+    for numbers, batch in _batches(fabric, network, split, min(size, _BATCH)):
+        rows = numbers[numbers < len(split)]  # others are padding
+        logits = batch[: len(rows)].cpu().numpy()
+        prediction.add(rows.tolist(), logits, split.labels[rows])
+    prediction.gather(fabric)
+    result = prediction.finish()
+    return Prediction(*prediction.rows(), dense_measures(result), result)
+
+
 def predict(
     fabric: Fabric, network: nn.Module, split: Split, rows: NDArray[np.int64] | None = None
 ) -> _LogitsNK:
-    """Return the logits (N, K), or (N, K, H, W), of `rows` of a split, by default of all.
+    """Return the logits (N, K) of `rows` of a split, by default of all.
 
     Several processes share the rows; each returns the complete logits.
 
@@ -39,24 +105,32 @@ def predict(
     ------
     InputError: the network has diverged.
     """
-    rows = np.arange(len(split)) if rows is None else rows
-    processes = fabric.world_size
-    # Padded with the first rows, so that all processes have equally many.
-    filled = np.resize(rows, -(-len(rows) // processes) * processes)
-    mine = filled[fabric.global_rank :: processes]
-    batches = []
-    with evaluating(network), torch.inference_mode():
-        for start in range(0, len(mine), _BATCH):
-            inputs = to_device(fabric, split.batch(mine[start : start + _BATCH]))
-            batches.append(forward(network, inputs).float())
-    logits = torch.cat(batches)
-    if processes > 1:
+    split = split if rows is None else split.subset(rows)
+    logits = torch.cat([batch for _, batch in _batches(fabric, network, split, _BATCH)])
+    if fabric.world_size > 1:
         gathered = cast("Tensor", fabric.all_gather(logits))
         logits = gathered.transpose(0, 1).flatten(0, 1)
-    answer: _LogitsNK = logits[: len(rows)].cpu().numpy()
+    answer: _LogitsNK = logits[: len(split)].cpu().numpy()
     if not np.isfinite(answer).all():
         raise DivergedError("a network whose logits are not finite")
     return answer
+
+
+def _batches(
+    fabric: Fabric, network: nn.Module, split: Split, size: int
+) -> Iterator[tuple[NDArray[np.int64], Tensor]]:
+    """Yield batches of this process: numbers of rows, and their logits in float32.
+
+    Row i is of process i modulo the number of processes. All processes have equally many rows:
+    numbers from N on are padding, with the first rows.
+    """
+    count = -(-len(split) // fabric.world_size)
+    numbers = fabric.global_rank + fabric.world_size * np.arange(count)
+    with evaluating(network), torch.inference_mode():
+        for start in range(0, count, size):
+            batch = numbers[start : start + size]
+            inputs = to_device(fabric, split.batch(batch % len(split)))
+            yield batch, forward(network, inputs).float()
 
 
 def measure(logits: _LogitsNK, labels: NDArray[np.int64]) -> dict[str, float | None]:
@@ -65,7 +139,6 @@ def measure(logits: _LogitsNK, labels: NDArray[np.int64]) -> dict[str, float | N
     Paper 004, figures 2 and 3, show the last three over the epochs. `nll_right` and `nll_wrong` are
     None where no row is correct or incorrect.
     """
-    logits, labels = as_rows(logits, labels)
     metrics = evaluate(labels, logits=logits, metrics=_METRICS)
     measures: dict[str, float | None] = {name: metric.value for name, metric in metrics.items()}
     predictions = Predictions.from_logits(logits, labels)
@@ -87,24 +160,18 @@ def weight_norms(network: nn.Module) -> dict[str, float]:
     return {"weight_norm": norm(network), "head_norm": norm(head(network))}
 
 
-def as_rows(logits: Any, labels: Any) -> tuple[Any, Any]:
-    """Return logits (N, K) and labels (N,); each pixel of a dense prediction becomes a row."""
-    if logits.ndim == 2:
-        return logits, labels
-    return np.moveaxis(logits, 1, -1).reshape(-1, logits.shape[1]), labels.reshape(-1)
-
-
 def forward(network: nn.Module, inputs: Any) -> Tensor:
     """Return the logits of a batch: one tensor, a tuple of tensors, or keyword arguments.
 
-    The network returns them, or an object or a dictionary with `logits`.
+    The network returns them, or an object or a dictionary with `logits`, or as networks for
+    segmentation of torchvision a dictionary with `out`.
     """
     if isinstance(inputs, Mapping):
         output = network(**inputs)
     else:
         output = network(*inputs) if isinstance(inputs, tuple) else network(inputs)
     if isinstance(output, Mapping):
-        output = output.get("logits")
+        output = output.get("logits", output.get("out"))
     elif not isinstance(output, Tensor):
         output = getattr(output, "logits", output)
     if not isinstance(output, Tensor):

@@ -18,7 +18,7 @@ from recalib.recipe import Recipe
 from training.data import Augmentation, Splits, augmentation
 from training.engine.batches import Step, epoch_steps, seed_of, shares
 from training.engine.checkpoints import Checkpoints
-from training.engine.evaluate import forward, measure, predict, to_device, weight_norms
+from training.engine.evaluate import Prediction, forward, predict_split, to_device, weight_norms
 from training.engine.fabric import launch_fabric
 from training.engine.mixing import mix
 from training.engine.objective import Terms
@@ -93,8 +93,8 @@ class Trained:
 
     weights: dict[str, Tensor]
     history: list[dict[str, Any]]
-    validation_logits: NDArray[np.float32]
-    test_logits: NDArray[np.float32]
+    validation: Prediction
+    test: Prediction
     #: Whether the final training was interleaved.
     interleaved: bool
     best_epoch: int | None
@@ -149,14 +149,14 @@ def train(
         run.save(checkpoints)
         watcher.epoch_over(run.counters.history)
 
-    # 4. The selected weights, and their logits on the validation and test rows.
+    # 4. The selected weights, and their predictions for the validation and test rows.
     weights = run.weights()
     run.model.load_state_dict(weights)
     return Trained(
         weights,
         run.counters.history,
-        predict(fabric, run.network, splits.validation),
-        predict(fabric, run.network, splits.test),
+        _predicted(run, "validation", with_logits=True),
+        _predicted(run, "test", with_logits=True),
         run.counters.interleaved,
         run.counters.best_epoch,
     )
@@ -242,25 +242,28 @@ def _measured(run: Run, seconds: float) -> dict[str, Any]:
     """Return the record of a finished epoch."""
     recipe, counters, splits = run.recipe, run.counters, run.splits
     rows = _measured_rows(recipe, len(splits.train))
-    train = predict(run.fabric, run.network, splits.train, rows)
     record = {
         "epoch": counters.epoch + 1,
         "interleaved": counters.interleaved,
         "loss": run.read_loss(),
         "seconds": round(seconds, 3),
-        "train": measure(train, splits.train.labels[rows]),
+        "train": _predicted(run, "train", rows=rows).measures,
+        "validation": _predicted(run, "validation").measures,
+        "test": _predicted(run, "test").measures,
     }
-    for name, split in (("validation", splits.validation), ("test", splits.test)):
-        record[name] = measure(predict(run.fabric, run.network, split), split.labels)
     return record | weight_norms(run.model)
 
 
-def _measured_rows(recipe: Recipe, rows: int) -> NDArray[np.int64]:
-    """Return the training rows that are measured, the same in each epoch."""
+def _predicted(run: Run, name: str, **options: Any) -> Prediction:
+    return predict_split(run.recipe, run.fabric, run.network, run.splits, name, **options)
+
+
+def _measured_rows(recipe: Recipe, rows: int) -> NDArray[np.int64] | None:
+    """Return the training rows that are measured, the same in each epoch; None for all."""
     if recipe.measured_rows in range(1, rows):
         order = np.random.default_rng([recipe.seed, _MEASURED]).permutation(rows)
         return np.sort(order[: recipe.measured_rows])
-    return np.arange(rows)
+    return None
 
 
 def _count(run: Run, record: dict[str, Any]) -> None:

@@ -8,11 +8,12 @@ from typing import Literal
 from torch import Tensor, nn
 
 from recalib.errors import InputError
-from recalib.losses import LOSSES
+from recalib.losses import LOSSES, QUADRATIC
 from recalib.losses.base import BatchLoss, Loss
 from recalib.losses.crl import Crl
 from recalib.options import configure
 from recalib.recipe import LossPart, Schedule
+from training.engine.pixels import loss_pixels
 
 __all__ = ["Terms", "TrainingObjective", "make_loss"]
 
@@ -30,6 +31,9 @@ class TrainingObjective(nn.Module):
     part: names, options, β and schedules.
     samples: rows of the training set, the length of the history of `crl`; 0 if unknown.
     gather: whether losses of a whole batch see the rows of all processes.
+    ignore_index: the label of void pixels, for both losses.
+    image_pixels: for dense predictions, the pixels of an image that a regulariser of quadratic
+        cost sees (`pixels.loss_pixels`); 0 for rows.
 
     Raises
     ------
@@ -37,15 +41,25 @@ class TrainingObjective(nn.Module):
         of something that is not a number, or with a value that its option does not accept.
     """
 
-    def __init__(self, part: LossPart, samples: int = 0, *, gather: bool = False) -> None:
+    def __init__(
+        self,
+        part: LossPart,
+        samples: int = 0,
+        *,
+        gather: bool = False,
+        ignore_index: int | None = None,
+        image_pixels: int = 0,
+    ) -> None:
         super().__init__()
         self.beta = 1.0 if part.beta is None else part.beta
-        self.primary = make_loss("loss.primary", part.primary, part.options)
+        self._image_pixels = image_pixels
+        void = {} if ignore_index is None else {"ignore_index": ignore_index}
+        self.primary = make_loss("loss.primary", part.primary, {**void, **part.options})
         self.secondary: Loss | None = None
         if part.secondary is not None:
-            options = part.secondary_options
+            options = {**void, **part.secondary_options}
             if part.secondary == Crl.name:
-                options = {"samples": samples, **options}
+                options = {"samples": samples * max(image_pixels, 1), **options}
             self.secondary = make_loss("loss.secondary", part.secondary, options)
         for loss in (self.primary, self.secondary):
             if isinstance(loss, BatchLoss):
@@ -87,14 +101,23 @@ class TrainingObjective(nn.Module):
         """
         if self.secondary is None or terms == "primary":
             return _share(self.primary, share) * self.primary(logits, labels)  # type: ignore[no-any-return]
-        if isinstance(self.secondary, Crl):
-            regulariser = self.secondary(logits, labels, indices=indices)
-        else:
-            regulariser = self.secondary(logits, labels)
+        regulariser = self._regulariser(self.secondary, logits, labels, indices)
         regulariser = self.beta * _share(self.secondary, share) * regulariser
         if terms == "secondary":
-            return regulariser  # type: ignore[no-any-return]
+            return regulariser
         return _share(self.primary, share) * self.primary(logits, labels) + regulariser  # type: ignore[no-any-return]
+
+    def _regulariser(
+        self, loss: Loss, logits: Tensor, labels: Tensor, indices: Tensor | None
+    ) -> Tensor:
+        needs_indices = isinstance(loss, Crl)
+        if self._image_pixels and loss.name in QUADRATIC:
+            images = indices if needs_indices else None
+            logits, labels, indices = loss_pixels(logits, labels, self._image_pixels, images)
+        value: Tensor = (
+            loss(logits, labels, indices=indices) if needs_indices else loss(logits, labels)
+        )
+        return value
 
     def _check_schedule(self, target: str, schedule: Schedule, part: LossPart) -> None:
         """Raise `InputError` unless the target accepts every value of the schedule."""

@@ -148,8 +148,7 @@ def begin(
     ------
     InputError: an unknown model or loss, invalid options, or weights that do not fit.
     """
-    several = fabric.world_size > 1
-    objective = TrainingObjective(recipe.loss, samples=len(splits.train), gather=several)
+    objective = _objective(recipe, splits, fabric)
     torch.manual_seed(seed_of(recipe.seed, _WEIGHTS))
     model = _build(recipe, splits)
     _check_inputs(recipe, splits, model)
@@ -167,6 +166,20 @@ def begin(
     return Run(
         recipe, splits, fabric, model, network, objective, optimiser, counters, loss_sum, average
     )
+
+
+def _objective(recipe: Recipe, splits: Splits, fabric: Fabric) -> TrainingObjective:
+    dense = {}
+    if splits.is_dense:
+        if recipe.augmentation != "none":
+            accepted = "none: labels of pixels would have to move with the image"
+            raise InputError("augmentation", found=recipe.augmentation, accepted=accepted)
+        # Images with fewer pixels than that give all of theirs.
+        places = splits.train.labels[0].size
+        count = min(max(1, recipe.dense.loss_pixels // recipe.batch_size), places)
+        dense = {"ignore_index": splits.ignore_index, "image_pixels": count}
+    several = fabric.world_size > 1
+    return TrainingObjective(recipe.loss, len(splits.train), gather=several, **dense)
 
 
 def check_network(recipe: Recipe, splits: Splits, max_weights: int) -> None:
@@ -204,21 +217,28 @@ def _fields_of_model(part: ModelPart) -> Iterator[None]:
 
 
 def _check_inputs(recipe: Recipe, splits: Splits, model: nn.Module) -> None:
-    """Raise `InputError` where the network does not accept the rows of the data.
+    """Raise `InputError` where the network does not suit the rows and labels of the data.
 
-    An example is images for a text network. Two rows are tried before training.
+    Examples are images for a text network, and a classifier of images for labels of pixels. Two
+    rows are tried before training.
     """
     rows = splits.train.batch(np.arange(min(2, len(splits.train))))
     training = model.training
     try:
         with torch.no_grad():
-            forward(model.eval(), rows)
+            shape = tuple(forward(model.eval(), rows).shape)
     except (RuntimeError, IndexError, TypeError, ValueError) as error:
-        shape = ", ".join(str(tuple(tensor.shape[1:])) for tensor in _tensors(rows))
-        found = f"{recipe.model.name}, for rows {shape}: {_line(error)}"
+        sizes = ", ".join(str(tuple(tensor.shape[1:])) for tensor in _tensors(rows))
+        found = f"{recipe.model.name}, for rows {sizes}: {_line(error)}"
         raise InputError("model.name", found=found, accepted="one for such rows") from error
     finally:
         model.train(training)
+    labels = splits.train.labels
+    expected = (shape[0], splits.classes, *labels.shape[1:])
+    if (splits.is_dense or len(shape) > 2) and shape != expected:
+        found = f"{recipe.model.name}, whose logits are {shape}"
+        accepted = f"{expected} for labels {labels.shape[1:]}"
+        raise InputError("model.name", found=found, accepted=accepted)
 
 
 def _tensors(rows: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:

@@ -18,7 +18,6 @@ from recalib.recipe import Recipe, Tune
 from training.engine.artifacts import Loaded, run_recipe, write_lines
 from training.engine.checkpoints import FolderCheckpoints
 from training.engine.divergence import DivergedError
-from training.engine.evaluate import as_rows, measure
 from training.engine.loop import Position, Watcher, train
 from training.engine.objective import TrainingObjective
 
@@ -130,7 +129,7 @@ def _tried(
         trial = Trial(option, value, None, None, run, str(divergence.found))
         record.add(trial)
         return trial
-    measured = measure(*as_rows(trained.validation_logits, loaded.splits.validation.labels))
+    measured = trained.validation.measures
     accuracy, error = measured["accuracy"], measured[part.error]
     if accuracy is None or error is None:
         raise ValueError("metrics of rows that there are")

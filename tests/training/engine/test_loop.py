@@ -173,7 +173,7 @@ def test_interruptions_do_not_change_the_result(name: str) -> None:
     uninterrupted, resumed = run(config, data), interrupted(config, data, every=3)
     assert_same(uninterrupted.weights, resumed.weights)
     assert without_times(uninterrupted.history) == without_times(resumed.history)
-    assert np.array_equal(uninterrupted.test_logits, resumed.test_logits)
+    assert np.array_equal(uninterrupted.test.logits, resumed.test.logits)
     assert uninterrupted.best_epoch == resumed.best_epoch
 
 
@@ -288,7 +288,7 @@ def test_best_weights_are_kept_and_patience_stops_the_run() -> None:
     scores = [record["validation"]["brier"] for record in result.history]
     assert result.best_epoch == 1 + int(np.argmin(scores)) == len(scores) - 2
     metrics = evaluate(
-        splits().validation.labels, logits=result.validation_logits, metrics=["brier"]
+        splits().validation.labels, logits=result.validation.logits, metrics=["brier"]
     )
     assert metrics["brier"].value == min(scores)
 

@@ -96,14 +96,6 @@ def test_measures_match_loops() -> None:
     assert measures["accuracy"] == len(nll[True]) / 50
 
 
-def test_measures_of_dense_predictions_match_rows() -> None:
-    rng = np.random.default_rng(0)
-    dense = rng.standard_normal((3, 4, 5, 6)).astype(np.float32)
-    labels = rng.integers(0, 4, (3, 5, 6))
-    rows = [dense[n, :, h, w] for n in range(3) for h in range(5) for w in range(6)]
-    assert measure(dense, labels) == measure(np.array(rows), labels.reshape(-1))
-
-
 def test_mean_without_rows_is_none() -> None:
     """Probabilities of exactly 0 do not contribute to the entropy."""
     logits = np.array([[500.0, 0.0], [0.0, 500.0]], np.float32)
