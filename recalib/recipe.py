@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
@@ -342,11 +342,36 @@ class Recipe(_Part):
             raise _as_input_error(error) from None
 
 
-def refuse_imports(recipe: Recipe) -> None:
-    """Raise `InputError` for a recipe that names code: a server imports none."""
-    if ":" in recipe.model.name:
-        accepted = "a registered name; `recalib train` without --server imports a network"
-        raise InputError("model.name", found=repr(recipe.model.name), accepted=accepted)
+def refuse_imports(recipe: Recipe, allowed: Collection[str] = ()) -> None:
+    """Raise `InputError` for a recipe that names code that a server does not import.
+
+    Parameters
+    ----------
+    allowed: packages, whose functions recipes may name; or functions, `package.module:function`.
+    """
+    names = {"model.name": recipe.model.name}
+    if recipe.data.get("source") == "dataset":
+        options = recipe.data.get("options")
+        factory = options.get("factory") if isinstance(options, Mapping) else None
+        if isinstance(factory, str):  # a missing one is refused with the other options
+            names["data.options.factory"] = factory
+    for field, name in names.items():
+        if ":" in name and not _is_allowed(name, allowed):
+            accepted = (
+                "a registered name, or a function that RECALIB_TRAINING_IMPORTS of the server "
+                "allows; `recalib train` without --server imports any"
+            )
+            raise InputError(field, found=repr(name), accepted=accepted)
+
+
+def _is_allowed(name: str, allowed: Collection[str]) -> bool:
+    module, _, _ = name.rpartition(":")
+    parts = module.split(".")
+    # A file, as in `pkg.py:f` or `pkg/a.b:f`, is not in a package.
+    if parts[-1] == "py" or not all(part.isidentifier() for part in parts):
+        return False
+    packages = {".".join(parts[:length]) for length in range(1, len(parts) + 1)}
+    return name in allowed or not packages.isdisjoint(allowed)
 
 
 def read_recipe(path: Path) -> Recipe:

@@ -42,6 +42,7 @@ def handlers(
         between,
         settings.poll_seconds,
         max_weights=settings.max_weights,
+        allowed_imports=settings.allowed_imports,
     )
     return {**HANDLERS, TRAIN: train}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,6 +34,7 @@ def training_handler(
     every_seconds: float = 0.5,
     *,
     max_weights: int,
+    allowed_imports: Collection[str] = (),
 ) -> Callable[[JobContext], None]:
     """Return the handler of training jobs.
 
@@ -44,13 +45,24 @@ def training_handler(
         short jobs during a run of hours. It does not affect the numbers of the run.
     max_weights: the largest number of weights of a network; larger networks are refused before
         memory is allocated.
+    allowed_imports: packages and functions that recipes may name, as in `refuse_imports`.
     """
     return partial(
-        _train, folder=folder, pause=_Pause(between, every_seconds), max_weights=max_weights
+        _train,
+        folder=folder,
+        pause=_Pause(between, every_seconds),
+        max_weights=max_weights,
+        allowed_imports=allowed_imports,
     )
 
 
-def _train(context: JobContext, folder: Path, pause: _Pause, max_weights: int) -> None:
+def _train(
+    context: JobContext,
+    folder: Path,
+    pause: _Pause,
+    max_weights: int,
+    allowed_imports: Collection[str],
+) -> None:
     """Train a network; its files, data set and fit job appear in a single transaction.
 
     An attempt that ends early leaves a checkpoint, from which the next attempt resumes.
@@ -65,7 +77,7 @@ def _train(context: JobContext, folder: Path, pause: _Pause, max_weights: int) -
 
     # 1. The recipe and its data.
     recipe = Recipe.of(context.payload)
-    refuse_imports(recipe)
+    refuse_imports(recipe, allowed_imports)
     model = _model(context, recipe.calibrate)
     context.progress(0.0, "reading the data")
     loaded = load_all(recipe, folder, confined=True)

@@ -148,6 +148,11 @@ class Settings(BaseSettings):
         gt=0,
         description="Maximum number of weights of a network that is trained.",
     )
+    training_imports: str = Field(
+        "",
+        description="Packages, or functions such as `timm:create_model`, that a recipe may name on "
+        "this server, separated by spaces; empty for none.",
+    )
     log_format: str = Field(
         "text",
         pattern="^(text|json)$",
@@ -326,3 +331,8 @@ class Settings(BaseSettings):
     def resolved_training_data(self) -> Path:
         """The folder of training data, with the default."""
         return Path(self.training_data) if self.training_data else self.home / "training-data"
+
+    @property
+    def allowed_imports(self) -> frozenset[str]:
+        """The entries of `training_imports`."""
+        return frozenset(self.training_imports.split())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from recalib.errors import InputError, NotFoundError
@@ -21,8 +21,12 @@ __all__ = ["create_training_run", "get_training_run_file"]
 _MAX_DEPTH = 20
 
 
-def create_training_run(tx: Transaction, recipe: Recipe, key: str | None) -> Job:
+def create_training_run(
+    tx: Transaction, recipe: Recipe, key: str | None, allowed_imports: Collection[str]
+) -> Job:
     """Check the recipe as far as possible without torch and the data, and enqueue a training job.
+
+    `allowed_imports` are the packages and functions that it may name.
 
     Raises
     ------
@@ -32,7 +36,7 @@ def create_training_run(tx: Transaction, recipe: Recipe, key: str | None) -> Job
     ConflictError: `key` was used with another request.
     """
     _check_storable(recipe)
-    refuse_imports(recipe)
+    refuse_imports(recipe, allowed_imports)
     if recipe.tune is not None:
         raise InputError("tune", found="a table", accepted="none: `recalib train` tunes")
     model = _model(tx, recipe)

@@ -36,7 +36,8 @@ def create_training_run(
 ) -> Job:
     """Train a network: answers with the job, whose `result` will list files and metrics."""
     with state.registry.transaction() as tx:
-        return handlers.create_training_run(tx, body, idempotency_key)
+        allowed = state.settings.allowed_imports
+        return handlers.create_training_run(tx, body, idempotency_key, allowed)
 
 
 @router.get(

@@ -27,7 +27,9 @@ class TrainingRuns:
         recipe = Recipe.of(struct_to_dict(request.recipe))
         key = idempotency_key(context)
         with self._state.registry.transaction() as tx:
-            return to_message(pb.Job, handlers.create_training_run(tx, recipe, key))
+            allowed = self._state.settings.allowed_imports
+            job = handlers.create_training_run(tx, recipe, key, allowed)
+            return to_message(pb.Job, job)
 
     async def get_training_run_file(
         self, request: pb.GetTrainingRunFileRequest, context: Context

@@ -14,6 +14,7 @@ from safetensors.numpy import load
 
 from recalib.recipe import Recipe
 from recalib.registry.job_kinds import TRAIN
+from recalib.settings import Settings
 from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
 from tests.cli.test_train import write_data
 from tests.service.conftest import Service
@@ -27,8 +28,16 @@ pytestmark = pytest.mark.sqlite_only
 RUNS = "/v1/training-runs"
 
 
+ALLOWED = "training.models.linear:Linear"
+
+
 @pytest.fixture
-def trainer(service: Service, settings: Any, tmp_path: Path) -> Service:
+def settings(settings: Settings) -> Settings:
+    return settings.model_copy(update={"training_imports": f"absent {ALLOWED}"})
+
+
+@pytest.fixture
+def trainer(service: Service, settings: Settings, tmp_path: Path) -> Service:
     """A service with a training worker and data in the configured folder."""
     folder = tmp_path / "training-data"
     folder.mkdir()
@@ -54,6 +63,14 @@ def test_training_run_returns_its_files(trainer: Service) -> None:
     recipe = trainer.client.get(f"{RUNS}/{job['id']}/files/recipe.json").json()
     assert Recipe.of(recipe) == Recipe.of(RECIPE)
     assert "it has metrics.jsonl" in trainer.client.get(f"{path}x").json()["detail"]
+
+
+def test_allowed_function_makes_the_network(trainer: Service) -> None:
+    """Server and worker accept a function that their setting lists."""
+    job = trainer.client.post(RUNS, json={**RECIPE, "model": {"name": ALLOWED}})
+    assert job.status_code == 202, job.text
+    trainer.work()
+    assert trainer.client.get(f"/v1/jobs/{job.json()['id']}").json()["state"] == "succeeded"
 
 
 def test_training_run_returns_its_files_over_grpc(trainer: Service, rpc: Rpc) -> None:
@@ -100,6 +117,10 @@ def test_idempotency_key_starts_one_training_run(trainer: Service) -> None:
         ({"tune": {"beta": [1]}}, "tune"),
         ({"model": {"name": "a\0b"}}, "model"),
         ({"model": {"name": "os:system"}}, "model.name"),
+        (
+            {"data": {"source": "dataset", "options": {"factory": "os:system"}}},
+            "data.options.factory",
+        ),
         ({"data": {"source": "\ud800"}}, "data"),
         ({"data": {"options": json.loads('{"a":' * 30 + "1" + "}" * 30)}}, "data"),
     ],

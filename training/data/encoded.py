@@ -37,7 +37,8 @@ class ImageRows(ABC):
 
     @abstractmethod
     def read(self, row: int) -> object:
-        """Return the bytes of an encoded image, or uint8 (H, W, 3), (3, H, W) or (H, W).
+        """Return the bytes of an encoded image; uint8 (H, W, 3), (3, H, W) or (H, W); or an image
+        of Pillow.
 
         Raises
         ------
@@ -126,7 +127,7 @@ def decode(image: object, field: str, size: int | None = None) -> NDArray[np.uin
 
     Parameters
     ----------
-    image: as `ImageRows.read` returns it, or an image of Pillow.
+    image: as `ImageRows.read` returns it.
 
     Raises
     ------
@@ -167,4 +168,7 @@ def _height_width_channels(values: NDArray[Any], field: str) -> NDArray[np.uint8
 
 
 def _content(image: object) -> bytes:
-    return image.tobytes() if isinstance(image, np.ndarray) else bytes(image or b"")  # type: ignore[call-overload]
+    if isinstance(image, bytes):
+        return image
+    # Arrays and images of Pillow; None is refused when it is decoded.
+    return b"" if image is None else np.asarray(image).tobytes()

@@ -15,6 +15,7 @@ from recalib.errors import InputError
 from recalib.options import configure
 from training.data.arrays import Arrays
 from training.data.base import Files, Source
+from training.data.datasets import Datasets
 from training.data.images import Images
 from training.data.long_tail import long_tailed
 from training.data.shapes import Shapes
@@ -27,6 +28,7 @@ __all__ = ["SOURCES", "DataSpec", "load"]
 SOURCES: dict[str, type[Source]] = {
     "images": Images,
     "arrays": Arrays,
+    "dataset": Datasets,
     "text": Text,
     "trees": Trees,
     "shapes": Shapes,

@@ -11,12 +11,12 @@ from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Generator, Tensor
 
 __all__ = ["Batch", "Indices", "Inputs", "Split", "Splits", "keys_of"]
 
 #: The input of a model.
-Batch: TypeAlias = Tensor | tuple[Tensor, ...]
+Batch: TypeAlias = Tensor | tuple[Tensor, ...] | dict[str, Tensor]
 Indices: TypeAlias = Sequence[int] | NDArray[np.int64]
 
 
@@ -28,7 +28,11 @@ class Inputs(ABC):
 
     @abstractmethod
     def batch(self, rows: NDArray[np.int64]) -> Batch:
-        """Return these rows as a batch for a model, without augmentation."""
+        """Return these rows as a batch for a model; each call returns the same."""
+
+    def training_batch(self, rows: NDArray[np.int64], generator: Generator) -> Batch:
+        """Return these rows; `generator` determines random ones, as of a user's `Dataset`."""
+        return self.batch(rows)
 
     @abstractmethod
     def keys(self) -> NDArray[np.bytes_]:
@@ -55,8 +59,12 @@ class Split:
         return len(self.labels)
 
     def batch(self, indices: Indices) -> Batch:
-        """Return the inputs at these indices of the split, without augmentation."""
+        """Return the inputs at these indices of the split; each call returns the same."""
         return self.inputs.batch(self.rows[np.asarray(indices, dtype=np.int64)])
+
+    def training_batch(self, indices: Indices, generator: Generator) -> Batch:
+        """Return the inputs at these indices; `generator` determines random ones."""
+        return self.inputs.training_batch(self.rows[np.asarray(indices, dtype=np.int64)], generator)
 
     def subset(self, indices: Indices) -> Split:
         """Return the split of the rows at these indices, in that order."""

@@ -228,7 +228,7 @@ def _loss(
     """Return the objective of a part of a step; `at` are the numbers that identify the part."""
     recipe, split = run.recipe, run.splits.train
     generator = torch.Generator().manual_seed(seed_of(_AUGMENTATION, *at))
-    inputs = to_device(run.fabric, augment(split.batch(rows), generator))
+    inputs = to_device(run.fabric, augment(split.training_batch(rows, generator), generator))
     labels = to_device(run.fabric, torch.from_numpy(split.labels[rows]))
     indices = to_device(run.fabric, torch.from_numpy(rows))
     if recipe.mixing is not None:

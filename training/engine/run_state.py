@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 
 from recalib.errors import InputError
 from recalib.recipe import ModelPart, Recipe
-from training.data import Splits
+from training.data import Batch, Splits
 from training.engine.averaging import WeightAverage
 from training.engine.batches import seed_of
 from training.engine.checkpoint_format import (
@@ -241,8 +241,10 @@ def _check_inputs(recipe: Recipe, splits: Splits, model: nn.Module) -> None:
         raise InputError("model.name", found=found, accepted=accepted)
 
 
-def _tensors(rows: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    return rows if isinstance(rows, tuple) else (rows,)
+def _tensors(rows: Batch) -> tuple[Tensor, ...]:
+    if isinstance(rows, Tensor):
+        return (rows,)
+    return rows if isinstance(rows, tuple) else tuple(rows.values())
 
 
 def _line(error: BaseException) -> str:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import inspect
 from collections.abc import Callable
 from functools import wraps
-from pathlib import Path
 from typing import Any
 
 from torch import nn
 
 from recalib.errors import InputError
+from training.imported import import_function
 
 __all__ = ["import_factory"]
 
@@ -31,14 +29,7 @@ def import_factory(name: str) -> Callable[..., nn.Module]:
     ------
     InputError: the module or the function is not there, or does not take a number of classes.
     """
-    place, _, function = name.rpartition(":")
-    try:
-        is_file = place.endswith(".py")
-        module = _from_file(Path(place)) if is_file else importlib.import_module(place)
-        factory: Callable[..., nn.Module] = getattr(module, function)
-    except (ImportError, AttributeError, OSError, SyntaxError) as error:
-        accepted = "package.module:function, or file.py:function"
-        raise InputError("model", found=f"{name}: {error}", accepted=accepted) from None
+    factory: Callable[..., nn.Module] = import_function(name, "model")
     parameters = inspect.signature(factory).parameters
     takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
     parameter = next((known for known in _CLASSES if known in parameters), None)
@@ -56,12 +47,3 @@ def import_factory(name: str) -> Callable[..., nn.Module]:
         return network
 
     return make
-
-
-def _from_file(path: Path) -> Any:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    if spec is None or spec.loader is None or not path.is_file():
-        raise ImportError(f"no file {path}")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module

@@ -76,10 +76,36 @@ def test_unknown_option_names_the_options(networks: Path) -> None:
         build(f"{networks}:Network", 3, depth=4)
 
 
-def test_servers_import_no_code() -> None:
-    recipe = Recipe.of({"data": {}, "model": {"name": "os:system"}})
-    with pytest.raises(InputError, match=r"model.name: found 'os:system'"):
-        refuse_imports(recipe)
+@pytest.mark.parametrize(
+    ("name", "allowed", "is_allowed"),
+    [
+        ("os:system", [], False),
+        ("timm:create_model", ["timm"], True),
+        ("timm.models.resnet:resnet18", ["timm.models"], True),
+        ("timm:create_model", ["timm:create_model"], True),
+        ("timm:list_models", ["timm:create_model"], False),
+        ("timm2:create_model", ["timm"], False),
+        ("os:timm", ["timm"], False),
+        # Files, which are imported from the folder of the worker.
+        ("timm.py:make", ["timm"], False),
+        ("timm/networks.py:make", ["timm"], False),
+        ("timm:../networks.py:make", ["timm"], False),
+        (":make", [""], False),
+    ],
+)
+def test_servers_import_only_what_they_allow(
+    name: str, allowed: list[str], is_allowed: bool
+) -> None:
+    data = {"source": "dataset", "options": {"factory": name, "train": {}}}
+    for recipe, field in (
+        (Recipe.of({"data": {}, "model": {"name": name}}), "model.name"),
+        (Recipe.of({"data": data, "model": {"name": "linear"}}), "data.options.factory"),
+    ):
+        if is_allowed:
+            refuse_imports(recipe, allowed)
+            continue
+        with pytest.raises(InputError, match=f"{field}: found .*RECALIB_TRAINING_IMPORTS"):
+            refuse_imports(recipe, allowed)
 
 
 @pytest.mark.parametrize(
