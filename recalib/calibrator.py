@@ -28,7 +28,7 @@ from recalib.decoding import decoder_of
 from recalib.errors import CorruptError, InputError, RecalibWarning
 from recalib.files import write_atomically
 from recalib.html_table import html_table
-from recalib.inputs import as_array, class_indices, like, score_matrix
+from recalib.inputs import as_array, class_indices, counted_rows, like, score_matrix
 from recalib.label_arrays import check_label_scores, label_log_odds
 from recalib.maps import MAPS, Map, Parameters
 from recalib.maps.labels import LABEL_MAPS
@@ -135,7 +135,8 @@ class Calibrator:
         Parameters
         ----------
         values: logits (−inf masks a class) or probabilities, (N, K), or (N,) for class 1 of 2, as
-            in `recalib.fit`. A data frame keeps its index.
+            in `recalib.fit`. A data frame keeps its index. Dense predictions are arrays
+            (N, K, ...), such as (N, K, H, W); the result has this shape.
         input: which of the two `values` are, by default what the calibrator was fitted on. If that
             is logits, values that look like probabilities cause a `RecalibWarning`.
 
@@ -150,6 +151,8 @@ class Calibrator:
         >>> calibrator.predict(new_probabilities)  # doctest: +SKIP
         """
         kind = input or self.card.input
+        if getattr(values, "ndim", 2) > 2 and not self.is_multilabel:
+            return self._predict_dense(as_array(values, field=kind), input)
         convert = as_array if self.is_multilabel else partial(score_matrix, input=kind)
         logits = self.to_logits(convert(values, field=kind), kind)
         resemblance = self._resemblance(logits) if input is None and kind == "logits" else ""
@@ -165,6 +168,16 @@ class Calibrator:
 
     predict_proba = predict
 
+    def _predict_dense(self, values: NDArray[Any], input: _Input | None) -> Floats:
+        """Return probabilities (N, K, ...), one image at a time."""
+        is_wide = values.dtype.kind != "f" or values.dtype == np.float64
+        result = np.empty(values.shape, np.float64 if is_wide else np.float32)
+        for image, probabilities in zip(values, result, strict=True):
+            rows = np.moveaxis(image, 0, -1)
+            answer = self.predict(rows.reshape(-1, rows.shape[-1]), input=input)
+            probabilities[...] = np.moveaxis(answer.reshape(rows.shape), -1, 0)
+        return result
+
     def evaluate(
         self,
         values: Any,
@@ -172,6 +185,7 @@ class Calibrator:
         *,
         input: _Input | None = None,
         sample_weight: ArrayLike | None = None,
+        ignore_index: int | None = None,
         metrics: Iterable[str] | None = None,
         level: float | None = 0.95,
     ) -> Evaluation[Estimate]:
@@ -180,8 +194,10 @@ class Calibrator:
         Parameters
         ----------
         values, input: as in `predict`.
-        labels: (N,), integers in [0, K), or names of the card's classes.
+        labels: (N,), integers in [0, K), or names of the card's classes; (N, ...) for dense
+            predictions.
         sample_weight, metrics: as in `recalib.evaluate`.
+        ignore_index: the label of rows that do not count, as in `recalib.fit`.
         level: confidence of the intervals; None for none.
 
         Raises
@@ -200,6 +216,11 @@ class Calibrator:
                 found="a multilabel calibrator",
                 accepted='recalib.evaluate(labels, calibrator.predict(values), task="multilabel")',
             )
+        kind = input or self.card.input
+        if ignore_index is not None or getattr(values, "ndim", 2) > 2:
+            rows = counted_rows(score_matrix(values, kind, kind), labels, ignore_index, kind)
+            values, labels = rows.scores, rows.labels
+            sample_weight = rows.of_rows(sample_weight, "sample_weight")
         probabilities = np.asarray(self.predict(values, input=input))
         indices, _ = class_indices(labels, self.card.classes, self.card.labels)
         return evaluate(

@@ -7,6 +7,7 @@ not use them: there, only numbers of shape (N, K) are valid.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,15 @@ from numpy.typing import ArrayLike, NDArray
 from recalib.arrays import Floats
 from recalib.errors import InputError
 
-__all__ = ["as_array", "class_indices", "column_names", "like", "score_matrix"]
+__all__ = [
+    "CountedRows",
+    "as_array",
+    "class_indices",
+    "column_names",
+    "counted_rows",
+    "like",
+    "score_matrix",
+]
 
 
 def as_array(values: Any, field: str) -> NDArray[Any]:
@@ -57,6 +66,70 @@ def score_matrix(values: ArrayLike, input: str, field: str) -> NDArray[Any]:
     scores = scores.astype(np.promote_types(scores.dtype, np.float16), copy=False)
     other = 1 - scores if input == "probabilities" else np.zeros_like(scores)
     return np.stack([other, scores], axis=1)
+
+
+@dataclass(frozen=True)
+class CountedRows:
+    """The rows of a data set that count: scores (n, K) and labels (n,)."""
+
+    scores: NDArray[Any]
+    labels: Any
+    #: Shape of all labels, (N, ...).
+    shape: tuple[int, ...]
+    #: Positions of the rows in all labels as one axis, (n,); None if all rows count.
+    positions: NDArray[np.intp] | None = None
+
+    def of_rows(self, values: ArrayLike | None, field: str) -> Any:
+        """Return `values` of the rows that count, (n,), of those of all rows, (N, ...)."""
+        if values is None or self.positions is None:
+            return values
+        return _of_shape(values, self.shape, field).reshape(-1)[self.positions]
+
+    def groups(self, groups: ArrayLike | None) -> Any:
+        """Return the groups of rows, (n,), of groups (N,).
+
+        Pixels of an image are alike: for further axes, groups are of images, by default different.
+        """
+        if self.positions is None or len(self.shape) == 1:
+            return self.of_rows(groups, "groups")
+        images = self.positions // int(np.prod(self.shape[1:]))
+        if groups is None:
+            return images if self.shape[0] > 1 else None
+        return _of_shape(groups, self.shape[:1], "groups")[images]
+
+
+def counted_rows(
+    scores: NDArray[Any], labels: ArrayLike, ignore_index: int | None, field: str
+) -> CountedRows:
+    """Return the rows that count; if these are not all rows (N, K), the scores are a copy.
+
+    Parameters
+    ----------
+    scores: (N, K), or (N, K, ...) with a prediction for each further position, such as a pixel.
+    labels: (N,), or (N, ...).
+    ignore_index: the label of rows that do not count; None if all count.
+    field: the name of the scores in errors.
+
+    Raises
+    ------
+    InputError: labels of another shape, or no row that counts.
+    """
+    if scores.ndim < 3 and ignore_index is None:
+        return CountedRows(scores, labels, scores.shape[:1])
+    shape = scores.shape[:1] + scores.shape[2:]
+    values = _of_shape(labels, shape, "labels")
+    counts = np.ones(shape, bool) if ignore_index is None else values != ignore_index
+    if not counts.any():
+        raise InputError("labels", found="no row that counts", accepted="at least one")
+    rows = np.moveaxis(scores, 1, -1)[counts] if scores.ndim > 1 else scores[counts]
+    return CountedRows(rows, values[counts], shape, np.flatnonzero(counts))
+
+
+def _of_shape(values: ArrayLike, shape: tuple[int, ...], field: str) -> NDArray[Any]:
+    array = as_array(values, field)
+    if array.shape != shape:
+        raise InputError(field, found=f"shape {array.shape}", accepted=f"shape {shape}")
+    return array
 
 
 def column_names(values: Any) -> tuple[str, ...] | None:

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from recalib.arrays import check_labels, check_logits, check_probabilities
 from recalib.calibrator import Calibrator
 from recalib.errors import InputError
-from recalib.inputs import as_array, class_indices, column_names, score_matrix
+from recalib.inputs import as_array, class_indices, column_names, counted_rows, score_matrix
 from recalib.label_arrays import check_label_matrix, check_label_scores, label_log_odds
 from recalib.metrics import Estimate, Predictions
 from recalib.metrics.evaluate import evaluate as _evaluate
@@ -40,6 +40,7 @@ def evaluate(
     *,
     logits: Any = None,
     sample_weight: ArrayLike | None = None,
+    ignore_index: int | None = None,
     metrics: Iterable[str] | None = None,
     bins: int = 15,
     class_labels: tuple[str, ...] | None = None,
@@ -57,10 +58,12 @@ def evaluate(
 
     Parameters
     ----------
-    labels: (N,), integers in [0, K), truth values for two classes, or names, as in `recalib.fit`.
+    labels: (N,), integers in [0, K), truth values for two classes, or names, as in `recalib.fit`;
+        (N, ...) for dense predictions (N, K, ...), in which each pixel is a row.
     probabilities: (N, K), or (N,) of class 1 of 2; or
     logits: (N, K), or the log-odds (N,) of class 1 of 2; exactly one of the two.
     sample_weight: (N,), how many rows of the population each row stands for, on any scale.
+    ignore_index: the label of rows that do not count, such as 255 for void pixels; none by default.
     metrics: names in `recalib.metrics.METRICS`; by default all but the slow ones, and with weights
         all of these that have a weighted form.
     bins: the number of bins of binned metrics.
@@ -88,19 +91,22 @@ def evaluate(
     kind, scores = _one_of(logits, probabilities)
     interval_level = level if intervals or floors else None
     if task == "multilabel":
+        if ignore_index is not None:
+            raise InputError("ignore_index", found=f"{ignore_index}", accepted="none: multilabel")
         return _evaluate_labels(
             labels, scores, kind, class_labels, intervals, floors,
             sample_weight=sample_weight, metrics=metrics, bins=bins, level=interval_level,
         )  # fmt: skip
     if task != "multiclass":
         raise InputError("task", found=repr(task), accepted="multiclass or multilabel")
-    matrix = score_matrix(scores, kind, kind)
-    indices = _indices(labels, matrix, class_labels, scores)
+    rows = counted_rows(score_matrix(scores, kind, kind), labels, ignore_index, kind)
+    matrix = rows.scores
+    indices = _indices(rows.labels, matrix, class_labels, scores)
     estimates = _evaluate(
         indices,
         logits=matrix if kind == "logits" else None,
         probabilities=matrix if kind == "probabilities" else None,
-        sample_weight=sample_weight,
+        sample_weight=rows.of_rows(sample_weight, "sample_weight"),
         metrics=metrics,
         bins=bins,
         level=interval_level,

@@ -34,7 +34,7 @@ from recalib.fitting.multilabel import fit_multilabel
 from recalib.fitting.problem import Problem, Progress
 from recalib.fitting.solvers import check_pair, solve
 from recalib.fitting.validation_error import calibration_error
-from recalib.inputs import as_array, class_indices, column_names, score_matrix
+from recalib.inputs import as_array, class_indices, column_names, counted_rows, score_matrix
 from recalib.maps import MAPS, Map, Parameters
 from recalib.metrics.evaluate import evaluate
 from recalib.objectives import OBJECTIVES, Objective
@@ -68,6 +68,7 @@ def fit(
     sample_weight: ArrayLike | None = None,
     weights: ArrayLike | None = None,
     groups: ArrayLike | None = None,
+    ignore_index: int | None = None,
     measure: bool = False,
     start: Calibrator | None = None,
     class_labels: tuple[str, ...] | None = None,
@@ -82,8 +83,11 @@ def fit(
     logits: (N, K), or (N,): the log-odds of class 1 of 2; −inf masks a class. If `input` is
         `probabilities`, their logarithms are used, clipped at 1e-38. Arrays, tensors on any device
         and data frames are accepted.
+        Dense predictions are (N, K, ...), such as (N, K, H, W): each pixel is a row. The fit copies
+        the pixels that count once, and takes memory as for so many rows.
     labels: (N,), integers in [0, K), truth values for two classes, or names of classes. Names are
-        those of `class_labels`, of the columns, or K different texts in sorted order.
+        those of `class_labels`, of the columns, or K different texts in sorted order. For dense
+        predictions (N, ...), such as (N, H, W).
     map: a name in `recalib.maps.MAPS`, or `auto` for selection by cross-validation, see
         `recalib.fitting.auto.Auto`. The card then has the reason in `choice`.
     objective: a name in `recalib.objectives.OBJECTIVES`.
@@ -95,7 +99,9 @@ def fit(
     sample_weight: (N,), weights of rows: non-negative, on any scale; equal by default.
     weights: the same as `sample_weight`.
     groups: (N,), for `auto`: numbers or texts, such as the patient or the question of a row. Rows
-        of a group are in the same fold of the cross-validation and are compared as one.
+        of a group are in the same fold of the cross-validation and are compared as one. For dense
+        predictions they are of images, by default different, because pixels of an image are alike.
+    ignore_index: the label of rows that do not count, such as 255 for void pixels; none by default.
     measure: whether the card gets the metrics of these rows before and after the map, with 95%
         intervals and with the weights. They take much longer than most fits;
         `Calibrator.evaluate` measures other rows.
@@ -116,6 +122,8 @@ def fit(
             raise InputError("start", found="a fit to begin from", accepted="none for multilabel")
         if groups is not None:
             raise InputError("groups", found="task multilabel", accepted="only map='auto'")
+        if ignore_index is not None:
+            raise InputError("ignore_index", found=f"{ignore_index}", accepted="none: multilabel")
         return fit_multilabel(
             logits,
             labels,
@@ -137,11 +145,11 @@ def fit(
     if groups is not None and isinstance(request, Candidate):
         raise InputError("groups", found=f"map {map}", accepted=f"map {AUTO}: others need no folds")
     kind = input or "logits"
-    scores = score_matrix(logits, kind, kind)
-    classes = scores.shape[1] if scores.ndim == 2 else 0
-    indices, class_labels = class_indices(labels, classes, class_labels, column_names(logits))
-    z, y = check_data(scores, indices, kind)
-    sample_weight = weights if sample_weight is None else sample_weight
+    rows = counted_rows(score_matrix(logits, kind, kind), labels, ignore_index, kind)
+    classes = rows.scores.shape[1] if rows.scores.ndim == 2 else 0
+    indices, class_labels = class_indices(rows.labels, classes, class_labels, column_names(logits))
+    z, y = check_data(rows.scores, indices, kind)
+    sample_weight = rows.of_rows(weights if sample_weight is None else sample_weight, "weights")
     w = check_weights(sample_weight, rows=len(z))
     messages = _warnings(z, y)
     if input is None and resemble_probabilities(z):
@@ -153,7 +161,9 @@ def fit(
     if isinstance(request, Candidate):
         candidate, choice = request, None
     else:
-        candidate, choice = request.choose(z, y, w, _group_indices(groups, len(z)), progress)
+        candidate, choice = request.choose(
+            z, y, w, _group_indices(rows.groups(groups), len(z)), progress
+        )
     the_map, the_objective = candidate.map, candidate.objective
     warm = None if start is None else _parameters_of(start, the_map, z.shape[1])
     started = time.perf_counter()
