@@ -25,6 +25,7 @@ from service.audit.rest import router as audit
 from service.calibrators.rest import router as calibrators
 from service.datasets.rest import router as datasets
 from service.evaluations.rest import router as evaluations
+from service.events.rest import router as events
 from service.health.rest import router as health
 from service.http import docs_pages, entry, problems
 from service.http.browsers import BrowserChecks
@@ -84,8 +85,10 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             run_housekeeping,
             keep_flushing,
             keep_watching,
+            _poll_events,
         )
         tasks = [asyncio.create_task(loop(state)) for loop in loops]
+        on_stop_signal(state.event_feed.close)
         try:
             async with _rpc_server(state) as port:
                 app.state.grpc_port = port
@@ -94,6 +97,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
                 sweeps = connection_limits.keep_sweeping()
                 tasks += [asyncio.create_task(sweeps), asyncio.create_task(loads)]
                 yield {LIMITS: connection_limits}
+                state.event_feed.close()
         finally:
             for task in tasks:
                 task.cancel()
@@ -127,6 +131,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         evaluations,
         training_runs,
         jobs,
+        events,
         audit,
         health,
     ):
@@ -246,6 +251,11 @@ async def _refresh_issuer_keys(state: State) -> None:
             log.exception(
                 "The keys of the issuer were not read.", extra={"action": "issuer_failed"}
             )
+
+
+async def _poll_events(state: State) -> None:
+    """Wake streams of events, which other processes may write."""
+    await state.event_feed.keep_polling(state.settings.refresh_seconds)
 
 
 async def _refresh_aliases(state: State) -> None:

@@ -18,6 +18,7 @@ from service.audit.rpc import Audit
 from service.calibrators.rpc import Calibrators
 from service.datasets.rpc import Datasets
 from service.evaluations.rpc import Evaluations
+from service.events.rpc import Events
 from service.grpc.generated.recalib.v1 import recalib_pb2
 from service.grpc.generated.recalib.v2wire import inference_pb2
 from service.grpc.reflection import REFLECTION, Reflection
@@ -44,6 +45,7 @@ _SERVICES = {
     "Calibrators": Calibrators,
     "Datasets": Datasets,
     "Evaluations": Evaluations,
+    "Events": Events,
     "Jobs": Jobs,
     "Labels": Labels,
     "Models": Models,

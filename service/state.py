@@ -13,6 +13,7 @@ from recalib.settings import Settings
 from service.access.authenticator import Authenticator
 from service.access.body_budget import BodyBudget
 from service.access.load_shedding import LoadShedding
+from service.event_feed import EventFeed
 from service.serving.ids import PredictionIds
 from service.serving.loaded_calibrators import LoadedCalibrators
 from service.serving.micro_batch import MicroBatcher
@@ -39,6 +40,11 @@ class State:
     def load_shedding(self) -> LoadShedding:
         """The limit of requests and RPCs in progress."""
         return LoadShedding(self.settings)
+
+    @cached_property
+    def event_feed(self) -> EventFeed:
+        """What wakes the streams of events."""
+        return EventFeed(self.registry, self.settings.max_event_streams)
 
     @cached_property
     def bodies(self) -> BodyBudget:

@@ -24,6 +24,7 @@ from recalib.cli.doctor import doctor
 from recalib.cli.drop_candidate import drop_candidate
 from recalib.cli.evaluate import evaluate
 from recalib.cli.evaluation import evaluation
+from recalib.cli.events import events
 from recalib.cli.export import export
 from recalib.cli.fit import fit
 from recalib.cli.fuse import fuse
@@ -92,6 +93,7 @@ app.command()(report)
 app.command()(replay)
 app.command()(monitoring)
 app.command("drop-candidate")(drop_candidate)
+app.command()(events)
 app.command()(train)
 app.command()(demo)
 app.command()(prepare)

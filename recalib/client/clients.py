@@ -17,6 +17,7 @@ from recalib.client import (
     calibrators,
     datasets,
     evaluations,
+    events,
     health,
     jobs,
     labels,
@@ -24,8 +25,19 @@ from recalib.client import (
     monitoring,
     training,
 )
-from recalib.client.drivers import AsyncDriver, ListOperation, Operation, SyncDriver
-from recalib.client.errors import MalformedAnswerError, TimedOutError, UnreachableError
+from recalib.client.drivers import (
+    AsyncDriver,
+    FollowOperation,
+    ListOperation,
+    Operation,
+    SyncDriver,
+)
+from recalib.client.errors import (
+    MalformedAnswerError,
+    TimedOutError,
+    UnreachableError,
+    service_error,
+)
 from recalib.client.operations import Deadline, Request, Response, Retries, Session, Sink, Stream
 from recalib.errors import InputError
 
@@ -85,6 +97,9 @@ class Operations:
     get_job = Operation(jobs.get_job)
     list_jobs = ListOperation(jobs.list_jobs)
     cancel_job = Operation(jobs.cancel_job)
+
+    list_events = ListOperation(events.list_events)
+    events = FollowOperation(events.events)
 
     list_audit = ListOperation(audit.list_audit)
 
@@ -160,6 +175,18 @@ class Client(Operations, SyncDriver):
         except self._library.RequestError as error:
             raise _transport_error(self._library, self.session, request, error) from error
 
+    def _messages(self, request: Request) -> Iterator[tuple[str, str]]:
+        try:
+            with self._http.sse(**_httpx_arguments(self.session, request, b"")) as source:
+                response = source.response
+                if not response.is_success:
+                    body, headers = response.read(), dict(response.headers)
+                    raise service_error(Response(request, response.status_code, headers, body))
+                for message in source:
+                    yield message.data, message.id
+        except self._library.RequestError as error:
+            raise _transport_error(self._library, self.session, request, error) from error
+
     def _pause(self, seconds: float) -> None:
         time.sleep(seconds)
 
@@ -223,6 +250,18 @@ class AsyncClient(Operations, AsyncDriver):
                     headers = dict(response.headers)
                     return Response(request, response.status_code, headers, body)
         except (self._library.RequestError, TimeoutError) as error:
+            raise _transport_error(self._library, self.session, request, error) from error
+
+    async def _messages(self, request: Request) -> AsyncIterator[tuple[str, str]]:
+        try:
+            async with self._http.sse(**_httpx_arguments(self.session, request, b"")) as source:
+                response = source.response
+                if not response.is_success:
+                    body, headers = await response.aread(), dict(response.headers)
+                    raise service_error(Response(request, response.status_code, headers, body))
+                async for message in source:
+                    yield message.data, message.id
+        except self._library.RequestError as error:
             raise _transport_error(self._library, self.session, request, error) from error
 
     async def _pause(self, seconds: float) -> None:

@@ -24,6 +24,7 @@ __all__ = [
     "Estimate",
     "Evaluation",
     "EvaluationPicture",
+    "Event",
     "Items",
     "Job",
     "JobProgress",
@@ -132,6 +133,19 @@ class AuditEntry(msgspec.Struct, frozen=True):
     target: str
     detail: str
     result: str
+
+
+class Event(msgspec.Struct, frozen=True):
+    """A change: `type` is a thing and a verb, such as `job.failed`; `data` has the details.
+
+    Later events have larger ids.
+    """
+
+    id: int
+    at: datetime
+    type: str
+    model: str | None
+    data: dict[str, Any]
 
 
 class JobProgress(msgspec.Struct, frozen=True):

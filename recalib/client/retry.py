@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 from urllib.parse import quote
@@ -101,7 +101,7 @@ def fetch(
     method: str,
     path: str,
     *,
-    query: Mapping[str, str] | None = None,
+    query: Mapping[str, str | Sequence[str]] | None = None,
     json: Any = None,
     headers: Mapping[str, str] | None = None,
 ) -> Flow[T]:

@@ -125,6 +125,17 @@ class Settings(BaseSettings):
         allow_inf_nan=False,
         description="Retention of the audit trail, in seconds.",
     )
+    events_seconds: float = Field(
+        30 * 86_400.0,
+        gt=0,
+        allow_inf_nan=False,
+        description="Retention of events, in seconds.",
+    )
+    max_event_streams: int = Field(
+        100,
+        gt=0,
+        description="Maximum number of event streams of each server process.",
+    )
     home: Path = Field(
         Path.home() / ".recalib",
         description="Folder of the SQLite database and the blobs, unless a URL is set.",

@@ -74,6 +74,9 @@ RULES: dict[str, Rule] = {
     "get_monitoring": "fit",
     "get_job": "fit",
     "list_jobs": "fit",
+    "list_events": "fit",
+    "list_model_events": "fit",
+    "stream_events": "fit",
     "cancel_job": "fit",
     "create_refit": "fit",
     "create_training_run": "fit",
@@ -106,6 +109,8 @@ MODEL_CHECKED_LATER = frozenset(
     {
         "get_job",
         "list_jobs",
+        "list_events",
+        "stream_events",
         "cancel_job",
         "create_training_run",
         "get_training_run_file",

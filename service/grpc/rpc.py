@@ -152,8 +152,8 @@ def _handler(
         return messages if method.client_streaming else await _only(messages)
 
     @contextlib.asynccontextmanager
-    async def admitted(content: Any, context: Context) -> AsyncIterator[Any]:
-        """Yield the request of an admitted caller; release the caller afterwards."""
+    async def admitted(content: Any, context: Context) -> AsyncIterator[tuple[Any, Exchange]]:
+        """Yield the request of an admitted caller, who is released afterwards."""
         async with _exchange(path, context, access) as exchange:
             if not access.is_open(operation):
                 await exchange.admit()
@@ -165,19 +165,20 @@ def _handler(
                 request = await read(content, exchange, body) if reads else parse(b"")
                 # An incomplete message holds no place.
                 with load_shedding.count_rpc(operation) if is_limited else contextlib.nullcontext():
-                    yield request
+                    yield request, exchange
             finally:
                 body.release()
 
     async def respond(content: Any, context: Context) -> bytes:
-        async with admitted(content, context) as request:
+        async with admitted(content, context) as (request, _):
             message: Message = await _call(implementation, request, context)
             return message.SerializeToString()
         raise AssertionError("unreachable")  # `abort` raises
 
     async def respond_stream(content: Any, context: Context) -> AsyncIterator[bytes]:
-        async with admitted(content, context) as request:
+        async with admitted(content, context) as (request, exchange):
             async for message in implementation(request, context):
+                exchange.reauthenticate()
                 yield message.SerializeToString()
 
     if method.server_streaming:

@@ -23,6 +23,7 @@ TAGS = [
     {"name": "inference", "description": "Calibration by the Open Inference Protocol V2."},
     {"name": "training", "description": "Networks that a worker trains from a recipe."},
     {"name": "jobs", "description": "Background work: state, progress, result."},
+    {"name": "events", "description": "Changes of states, jobs, versions and aliases."},
     {"name": "operations", "description": "For operators of the service."},
 ]
 

@@ -30,8 +30,9 @@ _LAST_SECONDS = 2.0
 async def run_housekeeping(state: State) -> None:
     """Refresh the signing key and delete expired rows, for as long as the process runs."""
     single_flight: SingleFlight[int] = SingleFlight(1)
-    lifetime, audit = state.settings.label_lifetime_seconds, state.settings.audit_seconds
-    act = partial(purge, state.registry, lifetime, audit)
+    settings = state.settings
+    lifetimes = settings.label_lifetime_seconds, settings.audit_seconds, settings.events_seconds
+    act = partial(purge, state.registry, *lifetimes)
     purge_at = 0.0
     while True:
         # Sleep first: the first request that needs a key fetches it.
@@ -55,9 +56,11 @@ async def _wait(flight: Future[Any]) -> None:
         raise
 
 
-def purge(registry: Registry, lifetime_seconds: float, audit_seconds: float) -> int:
+def purge(
+    registry: Registry, lifetime_seconds: float, audit_seconds: float, events_seconds: float
+) -> int:
     """Remove labels whose ids have expired, keys that sign no valid id, stored responses that have
-    expired, and what the audit trail is no longer to have.
+    expired, and old entries of the audit trail and events.
 
     Return the number of labels. Several processes may do this concurrently.
     """
@@ -73,6 +76,7 @@ def purge(registry: Registry, lifetime_seconds: float, audit_seconds: float) -> 
             tx.signing_keys.purge(lifetime_seconds)
             tx.idempotency.purge(ANSWERS_SECONDS)
             tx.audit.purge(audit_seconds)
+            tx.events.purge(events_seconds)
     except RecalibError as error:  # retried at the next iteration
         log.warning("Expired labels are removed later: %s", error, extra={"action": "purge_failed"})
     return removed

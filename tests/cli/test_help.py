@@ -93,6 +93,7 @@ COMMANDS = {
         "--json",
     ],
     "monitoring": ["model", "--server", "--json"],
+    "events": ["--server", "--model", "--type", "--after", "--limit", "--follow", "--json"],
     "drop-candidate": ["model", "version", "--server", "--reason", "--json"],
     "demo": ["--keep", "--examples", "--json"],
     "serve": [

@@ -17,7 +17,7 @@ import pytest
 
 from recalib.client import AsyncClient, Client, RefusedError, Retries, ServiceError
 from recalib.client.clients import Operations
-from recalib.client.drivers import ListOperation, Operation
+from recalib.client.drivers import FollowOperation, ListOperation, Operation
 from recalib.settings import Settings
 from service.app import create_app
 from tests.client.flaky import DATASET, Flaky, problem, says
@@ -45,6 +45,8 @@ CALLS: dict[str, Callable[[Client], Any]] = {
     "get_evaluation_report": lambda client: client.download_report("m", "j", "r.html"),
     "list_evaluations": lambda client: next(client.list_evaluations("m")),
     "list_audit": lambda client: next(client.list_audit(actor="web")),
+    "list_events": lambda client: next(client.list_events(models="m", types=["job"])),
+    "stream_events": lambda client: next(client.events(models=["m"])),
     "list_aliases": lambda client: client.list_aliases("m"),
     "set_alias": lambda client: client.promote("m", 1),
     "get_alias_history": lambda client: client.alias_history("m"),
@@ -69,6 +71,7 @@ FIRST: dict[str, Any] = {"upload_dataset": {}, "get_dataset_content": DATASET}
 
 #: Operations that the client excludes on purpose.
 ABSENT = {
+    "list_model_events": "`list_events` with `models` has the same events",
     "livez": "for a supervisor that restarts processes",
     "metrics": "for Prometheus",
 }
@@ -135,7 +138,7 @@ def operations() -> list[str]:
 @pytest.mark.parametrize("name", operations())
 def test_both_clients_have_documented_methods(name: str) -> None:
     """`help` shows parameters and the first sentence; coroutines are recognised."""
-    assert isinstance(vars(Operations)[name], Operation | ListOperation)
+    assert isinstance(vars(Operations)[name], Operation | ListOperation | FollowOperation)
     first, second = getattr(Client, name), getattr(AsyncClient, name)
     assert first.__doc__ == second.__doc__
     assert inspect.signature(first) == inspect.signature(second)

@@ -75,6 +75,7 @@ class Rpc:
         self.calibration = Stub(self.channel, OWN["Calibration"])
         self.labels = Stub(self.channel, OWN["Labels"])
         self.jobs = Stub(self.channel, OWN["Jobs"])
+        self.events = Stub(self.channel, OWN["Events"])
         self.v2 = Stub(self.channel, V2, WIRE_NAME)
         self.health = Stub(self.channel, HEALTH)
         self.reflection = Stub(self.channel, REFLECTION)

@@ -104,6 +104,7 @@ def guarded(
             tx.models.create(name, None, 4, "test")
     keys["wrong"] = keys["admin"][:-1] + ("A" if keys["admin"][-1] != "A" else "B")
     with TestClient(create_app(settings), raise_server_exceptions=False) as client:
+        client.app.state.recalib.event_feed.close()  # streams end at once
         yield Guarded(client, registry, keys)
 
 
@@ -144,6 +145,8 @@ def test_operations_require_the_documented_scopes() -> None:
             "create_evaluation",
             "get_evaluation_report",
             "create_training_run",
+            "list_events",
+            "stream_events",
         },
         "admin": {"create_model", "set_alias", "set_monitoring", "drop_candidate", "list_audit"},
     }

@@ -68,6 +68,11 @@ class CalibrationState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     CALIBRATION_STATE_FRESH: _ClassVar[CalibrationState]
     CALIBRATION_STATE_SUSPECT: _ClassVar[CalibrationState]
     CALIBRATION_STATE_STALE: _ClassVar[CalibrationState]
+
+class EventOrder(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    EVENT_ORDER_NEWEST: _ClassVar[EventOrder]
+    EVENT_ORDER_OLDEST: _ClassVar[EventOrder]
 INPUT_LOGITS: Input
 INPUT_PROBABILITIES: Input
 DATATYPE_FP32: Datatype
@@ -99,6 +104,8 @@ CALIBRATION_STATE_UNVERIFIED: CalibrationState
 CALIBRATION_STATE_FRESH: CalibrationState
 CALIBRATION_STATE_SUSPECT: CalibrationState
 CALIBRATION_STATE_STALE: CalibrationState
+EVENT_ORDER_NEWEST: EventOrder
+EVENT_ORDER_OLDEST: EventOrder
 
 class ClassLabels(_message.Message):
     __slots__ = ("labels",)
@@ -718,6 +725,70 @@ class AuditPage(_message.Message):
     items: _containers.RepeatedCompositeFieldContainer[AuditEntry]
     next_cursor: str
     def __init__(self, items: _Optional[_Iterable[_Union[AuditEntry, _Mapping]]] = ..., next_cursor: _Optional[str] = ...) -> None: ...
+
+class ListEventsRequest(_message.Message):
+    __slots__ = ("models", "types", "after", "order", "limit", "cursor")
+    MODELS_FIELD_NUMBER: _ClassVar[int]
+    TYPES_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    ORDER_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    CURSOR_FIELD_NUMBER: _ClassVar[int]
+    models: _containers.RepeatedScalarFieldContainer[str]
+    types: _containers.RepeatedScalarFieldContainer[str]
+    after: int
+    order: EventOrder
+    limit: int
+    cursor: str
+    def __init__(self, models: _Optional[_Iterable[str]] = ..., types: _Optional[_Iterable[str]] = ..., after: _Optional[int] = ..., order: _Optional[_Union[EventOrder, str]] = ..., limit: _Optional[int] = ..., cursor: _Optional[str] = ...) -> None: ...
+
+class ListModelEventsRequest(_message.Message):
+    __slots__ = ("model", "types", "after", "order", "limit", "cursor")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    TYPES_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    ORDER_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    CURSOR_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    types: _containers.RepeatedScalarFieldContainer[str]
+    after: int
+    order: EventOrder
+    limit: int
+    cursor: str
+    def __init__(self, model: _Optional[str] = ..., types: _Optional[_Iterable[str]] = ..., after: _Optional[int] = ..., order: _Optional[_Union[EventOrder, str]] = ..., limit: _Optional[int] = ..., cursor: _Optional[str] = ...) -> None: ...
+
+class StreamEventsRequest(_message.Message):
+    __slots__ = ("models", "types", "after")
+    MODELS_FIELD_NUMBER: _ClassVar[int]
+    TYPES_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    models: _containers.RepeatedScalarFieldContainer[str]
+    types: _containers.RepeatedScalarFieldContainer[str]
+    after: int
+    def __init__(self, models: _Optional[_Iterable[str]] = ..., types: _Optional[_Iterable[str]] = ..., after: _Optional[int] = ...) -> None: ...
+
+class Event(_message.Message):
+    __slots__ = ("id", "at", "type", "model", "data")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    AT_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    DATA_FIELD_NUMBER: _ClassVar[int]
+    id: int
+    at: _timestamp_pb2.Timestamp
+    type: str
+    model: str
+    data: _struct_pb2.Struct
+    def __init__(self, id: _Optional[int] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., type: _Optional[str] = ..., model: _Optional[str] = ..., data: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ...) -> None: ...
+
+class EventPage(_message.Message):
+    __slots__ = ("items", "next_cursor")
+    ITEMS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_CURSOR_FIELD_NUMBER: _ClassVar[int]
+    items: _containers.RepeatedCompositeFieldContainer[Event]
+    next_cursor: str
+    def __init__(self, items: _Optional[_Iterable[_Union[Event, _Mapping]]] = ..., next_cursor: _Optional[str] = ...) -> None: ...
 
 class Matrix(_message.Message):
     __slots__ = ("rows", "classes", "datatype", "raw", "values")

@@ -1,0 +1,70 @@
+"""`recalib events`: list or follow the events of a server."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from recalib.cli.arguments import JsonOutput, ServerUrl
+from recalib.terminal import say
+
+if TYPE_CHECKING:
+    from recalib.client import Event
+
+__all__ = ["events"]
+
+
+def events(
+    server: ServerUrl,
+    model: Annotated[list[str] | None, typer.Option(help="Events of this model; repeatable.")] = (
+        None
+    ),
+    type: Annotated[
+        list[str] | None,
+        typer.Option(help="A type, such as job.failed, or its first word; repeatable."),
+    ] = None,
+    after: Annotated[int | None, typer.Option(help="Events after the one with this id.")] = None,
+    limit: Annotated[
+        int, typer.Option(help="Number of events, the newest; ignored with --follow.", min=1)
+    ] = 100,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Print events as they happen, until Ctrl-C.")
+    ] = False,
+    json_output: JsonOutput = False,
+) -> None:
+    """List events of a server: states of monitoring, jobs, versions and promotions.
+
+    The oldest is first. With --json, each line is an event.
+    """
+    from recalib.client import Client
+
+    models, types = model or [], type or []
+    with Client(server) as client:
+        if follow:
+            for event in client.events(models=models, types=types, after=after):
+                _print(event, json_output)
+            return
+        listing = client.list_events(models=models, types=types, after=after or 0)
+        for event in reversed(list(islice(listing, limit))):
+            _print(event, json_output)
+
+
+def _print(event: Event, json_output: bool) -> None:
+    import msgspec
+
+    if json_output:
+        typer.echo(msgspec.json.encode(event))
+        return
+    data = event.data
+    details = [f"{name} {data[name]}" for name in _DETAILS if data.get(name) is not None]
+    model = "" if event.model is None else f" of {event.model}"
+    reason = data.get("error") or data.get("reason")
+    at = event.at.strftime("%Y-%m-%d %H:%M:%S")
+    line = f"{event.id}  {at}  {event.type}{model}: {', '.join(details)}"
+    say(f"{line}; {reason}" if reason else line)
+
+
+#: Details that a line shows, in this order.
+_DETAILS = ("state", "kind", "job", "alias", "version", "from_version", "actor")

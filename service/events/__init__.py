@@ -1,0 +1,1 @@
+"""What has changed, in pages and as a stream."""

@@ -1,0 +1,200 @@
+"""Operations on events, independent of the transport."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from anyio import to_thread
+
+from recalib.errors import InputError, UnavailableError
+from recalib.registry import Registry, Transaction
+from service.access.authenticator import current_principal
+from service.event_feed import EventFeed
+from service.events.schemas import Event, EventOrder, EventPage
+from service.pagination import decode_cursor, next_cursor
+
+__all__ = [
+    "MAX_EVENT_ID",
+    "EventFilter",
+    "EventStream",
+    "StreamStep",
+    "list_events",
+    "list_model_events",
+    "parse_position",
+]
+
+#: Largest id of the database.
+MAX_EVENT_ID = 2**63 - 1
+_TYPE = re.compile(r"[a-z_]{1,32}(\.[a-z_]{1,31})?")
+_MAX_FILTERS = 100
+#: Events that a stream reads at once.
+_PAGE_EVENTS = 100
+#: Pause of a stream while the registry is unreachable.
+_RETRY_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class EventFilter:
+    """Names of models and types of events; empty for all."""
+
+    models: Sequence[str] = ()
+    types: Sequence[str] = ()
+
+    def check(self) -> None:
+        """Raise unless the caller may see these events.
+
+        Raises
+        ------
+        InputError: a type has no valid form, or there are too many models or types.
+        ForbiddenError: the caller may not see one of the models, or no model is named.
+        """
+        for name, values in (("model", self.models), ("type", self.types)):
+            if len(values) > _MAX_FILTERS:
+                accepted = f"at most {_MAX_FILTERS}"
+                raise InputError(name, found=f"{len(values)} values", accepted=accepted)
+        for type_ in self.types:
+            if not _TYPE.fullmatch(type_):
+                accepted = "a type such as job.failed, or its first word"
+                raise InputError("type", found=repr(type_[:80]), accepted=accepted)
+        for model in self.models or (None,):
+            current_principal().check_model(model)
+
+    def page(
+        self,
+        tx: Transaction,
+        limit: int,
+        after: int,
+        before: int | None = None,
+        *,
+        newest_first: bool = False,
+    ) -> list[Event]:
+        """Return up to `limit` events with ids between `after` and `before`."""
+        events = tx.events.page(
+            limit,
+            after=after,
+            before=before,
+            models=self.models or None,
+            types=self.types or None,
+            newest_first=newest_first,
+        )
+        return [Event.of(event) for event in events]
+
+
+def list_events(
+    tx: Transaction,
+    selected: EventFilter,
+    after: int,
+    order: EventOrder,
+    limit: int,
+    cursor: str | None,
+) -> EventPage:
+    """Return a page of events after the id `after`.
+
+    A principal that is restricted to some models must name models.
+    """
+    selected.check()
+    position = decode_cursor(cursor)
+    before = None
+    if position is not None:
+        if not re.fullmatch(r"[0-9]{1,18}", position):
+            raise InputError("cursor", found="something else", accepted="next_cursor of a page")
+        if order == "newest":
+            before = int(position)
+        else:
+            after = int(position)
+    events = selected.page(tx, limit + 1, after, before, newest_first=order == "newest")
+    following = next_cursor(events, limit, lambda event: str(event.id))
+    return EventPage(items=events[:limit], next_cursor=following)
+
+
+def list_model_events(
+    tx: Transaction,
+    model: str,
+    types: Sequence[str],
+    after: int,
+    order: EventOrder,
+    limit: int,
+    cursor: str | None,
+) -> EventPage:
+    """Return a page of a model's events; raise `NotFoundError` if the model does not exist."""
+    selected = EventFilter((tx.models.get(model).name,), types)
+    return list_events(tx, selected, after, order, limit, cursor)
+
+
+class StreamStep(NamedTuple):
+    """What a stream sends next: some events, or none after a time without events."""
+
+    events: list[Event]
+    #: Where a later stream continues: its `after`.
+    position: int
+
+
+class EventStream:
+    """Events as they happen.
+
+    Parameters
+    ----------
+    after: the id of the last event that the consumer has; None for only new events.
+
+    Raises
+    ------
+    InputError, ForbiddenError: as `EventFilter.check`.
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        feed: EventFeed,
+        selected: EventFilter,
+        after: int | None,
+    ) -> None:
+        selected.check()
+        self._registry = registry
+        self._feed = feed
+        self._selected = selected
+        if after is None:
+            with registry.reading() as tx:
+                after = tx.events.last()
+        #: The id up to which the consumer has all events.
+        self.position = after
+
+    async def steps(self, heartbeat_seconds: float) -> AsyncIterator[StreamStep]:
+        """Yield events until the server stops.
+
+        The first step is immediate, and later ones at most `heartbeat_seconds` apart; these may be
+        empty.
+        """
+        due = time.monotonic()
+        while not self._feed.is_closed:
+            try:
+                events, is_complete = await to_thread.run_sync(self._read)
+            except UnavailableError:  # the consumer could do no better than to wait
+                events, is_complete = [], False
+                await asyncio.sleep(_RETRY_SECONDS)
+            if events or time.monotonic() >= due:
+                yield StreamStep(events, self.position)
+                due = time.monotonic() + heartbeat_seconds
+            if is_complete:
+                await self._feed.wait(self.position, max(0.0, due - time.monotonic()))
+
+    def _read(self) -> tuple[list[Event], bool]:
+        """Return the next events, and whether there are no more."""
+        with self._registry.reading() as tx:
+            events = self._selected.page(tx, _PAGE_EVENTS, self.position)
+            last = tx.events.last()
+        is_complete = len(events) < _PAGE_EVENTS
+        # The newest event may not match the filter; it need not be read again.
+        self.position = max(self.position, last if is_complete else events[-1].id)
+        return events, is_complete
+
+
+def parse_position(field: str, text: str) -> int:
+    """Return the id of an event from a text; raise `InputError` if it is none."""
+    if not re.fullmatch(r"[0-9]{1,19}", text) or int(text) > MAX_EVENT_ID:
+        raise InputError(field, found=repr(text[:40]), accepted="the id of an event")
+    return int(text)

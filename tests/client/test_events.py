@@ -1,0 +1,117 @@
+"""Following events: the stream of a real server, reconnection, and `recalib events`."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from collections.abc import Callable
+from itertools import islice
+from typing import Any
+
+import pytest
+
+from recalib.client import RefusedError, UnreachableError
+from tests.cli.conftest import cli
+from tests.cli.running import Cli
+from tests.client.either import Either
+from tests.client.flaky import Flaky, closes, problem, resets, says
+from tests.end_to_end.programs import Programs, recalib_command
+from tests.end_to_end.test_events import record
+
+__all__ = ["cli"]
+
+Clients = Callable[..., Either]
+
+_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
+
+
+def described(number: int, type_: str = "job.failed") -> dict[str, Any]:
+    at = "2026-03-04T05:06:07.000+00:00"
+    data = {"job": "j", "kind": "fit", "error": "no \x1b[31mspace"}
+    return {"id": number, "at": at, "type": type_, "model": "m", "data": data}
+
+
+def stream(*events: int, heartbeat: int | None = None) -> bytes:
+    body = b"" if heartbeat is None else b": heartbeat\nid: %d\nretry: 1000\n\n" % heartbeat
+    for number in events:
+        body += f"data: {json.dumps(described(number))}\nid: {number}\n\n".encode()
+    return _HEAD + body
+
+
+def test_interrupted_stream_continues_where_it_ended(client_of: Clients, flaky: Flaky) -> None:
+    """The end of a connection, an error and half an event: no event is lost or repeated."""
+    flaky.will(
+        problem(503, "starting"),
+        closes(stream(7, heartbeat=5)),
+        resets,
+        closes(stream(8) + b'data: {"id": 9'),
+        closes(stream(heartbeat=20)),
+        closes(stream(21)),
+    )
+    events = client_of(flaky.url).events(models="m", types=["job", "alias"], after=3)
+    assert [event.id for event in islice(events, 3)] == [7, 8, 21]
+    assert [request.path.partition("after=")[2] for request in flaky.received] == [
+        *("3", "3", "7", "7", "8", "20")
+    ]
+    assert "model=m&type=job&type=alias" in flaky.received[0].path
+
+
+def test_first_connection_fails_after_its_retries(client_of: Clients, flaky: Flaky) -> None:
+    flaky.will(resets)
+    with pytest.raises(UnreachableError):
+        next(client_of(flaky.url, attempts=3).events())
+    assert len(flaky.received) == 3
+    flaky.will(problem(422, "No.", {"field": "type", "found": "x", "accepted": "y"}))
+    with pytest.raises(RefusedError):
+        next(client_of(flaky.url).events(types="x"))
+    # No stream of events, such as the page of a proxy.
+    flaky.will(says(200, b"<html>", Content_Type="text/html"))
+    with pytest.raises(UnreachableError, match="text/event-stream"):
+        next(client_of(flaky.url, attempts=2).events())
+
+
+@pytest.mark.slow
+def test_events_arrive_while_they_happen(
+    client: Either, shared_programs: Programs, name: str
+) -> None:
+    """Those of other models do not; a second stream continues after an event of the first."""
+    received: list[Any] = []
+    events = client.events(models=[name], after=0)
+    client.create_model(name, 3)
+    client.create_model(f"{name}-2", 3)
+    for model in (f"{name}-2", name):
+        record(shared_programs, "test.first", model)
+    received.append(next(events))
+    record(shared_programs, "test.second", name)
+    received.append(next(events))
+    assert [event.type for event in received] == ["test.first", "test.second"]
+    again = client.events(models=[name], after=received[0].id)
+    assert next(again) == received[1]
+    listed = list(client.list_events(models=[name], types="test"))
+    assert listed == received[::-1]
+
+
+def test_events_command_prints_lines(cli: Cli, flaky: Flaky) -> None:
+    page = {"items": [described(9), described(8)], "next_cursor": None}
+    flaky.will(says(200, page))
+    arguments = ("events", "--server", flaky.url, "--model", "m", "--type", "job")
+    result = cli(*arguments)
+    first, second = result.out.splitlines()
+    assert first.startswith("8  2026-03-04 05:06:07  job.failed of m: kind fit, job j; no \\x1b")
+    assert second.startswith("9  ")
+    result = cli(*arguments, "--json", "--limit", "1")
+    assert [json.loads(line)["id"] for line in result.out.splitlines()] == [9]
+    assert "order=newest" in flaky.received[0].path
+
+
+@pytest.mark.slow
+def test_events_command_follows_until_it_is_interrupted(flaky: Flaky) -> None:
+    flaky.will(closes(stream(4, 5, heartbeat=3)), closes(stream(6)), problem(503, "away"))
+    command = recalib_command("events", "--server", flaky.url, "--follow", "--json")
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        ids = [json.loads(line)["id"] for line in islice(process.stdout, 3)]
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+    assert ids == [4, 5, 6]
