@@ -33,6 +33,7 @@ __all__ = [
     "Mixing",
     "ModelPart",
     "Optimiser",
+    "Range",
     "Recipe",
     "Schedule",
     "Stop",
@@ -247,25 +248,51 @@ class Calibrate(_Part):
     promote: bool | Literal["if_better"] = "if_better"
 
 
-class Tune(_Part):
-    """Sequential tuning: the values to try for each option, with the other options at their best.
+class Range(_Part):
+    """The ends of a range of positive values; Optuna searches it on a logarithmic scale."""
 
-    The order is that of paper 000, appendix G: `kappa` and `temperature` of the secondary loss,
-    `beta`, `weight_decay`. The best trial has the lowest `error` on validation rows among those
-    whose accuracy is within `accuracy_within` of the best accuracy.
+    low: _Positive
+    high: _Positive
+
+    @model_validator(mode="after")
+    def _check(self) -> Range:
+        if self.low >= self.high:
+            raise ValueError("`low` should be less than `high`")
+        return self
+
+
+class Tune(_Part):
+    """A search for options: a list of values for each, or with Optuna also a `Range`.
+
+    `sequential` tries the values of one option after the other, with the other options at their
+    best, in the order of paper 000, appendix G: `kappa` and `temperature` of the secondary loss,
+    `beta`, `weight_decay`. `grid` tries all combinations; `optuna` proposes `trials` of them.
+
+    The best trial is selected on validation rows. `error_within_accuracy`, the rule of paper 000,
+    takes the lowest `error` among trials whose accuracy is within `accuracy_within` of the best;
+    `nll` takes the lowest negative log-likelihood.
     """
 
-    kappa: list[_Positive] = []
-    temperature: list[_Positive] = []
-    beta: list[_NotNegative] = []
-    weight_decay: list[_NotNegative] = []
+    search: Literal["sequential", "grid", "optuna"] = "sequential"
+    #: For Optuna: the number of trials.
+    trials: _Count | None = None
+    kappa: list[_Positive] | Range = []
+    temperature: list[_Positive] | Range = []
+    beta: list[_NotNegative] | Range = []
+    weight_decay: list[_NotNegative] | Range = []
+    select: Literal["error_within_accuracy", "nll"] = "error_within_accuracy"
     error: Literal["ece", "ece_l2_equal_mass", "ece_equal_mass"] = "ece_l2_equal_mass"
     accuracy_within: _Fraction = 0.01
 
     @model_validator(mode="after")
     def _check(self) -> Tune:
-        if not (self.kappa or self.temperature or self.beta or self.weight_decay):
+        options = (self.kappa, self.temperature, self.beta, self.weight_decay)
+        if not any(options):
             raise ValueError("at least one option should have values to try")
+        if (self.trials is not None) != (self.search == "optuna"):
+            raise ValueError("`trials` should come with search `optuna`, and only with it")
+        if self.search != "optuna" and any(isinstance(values, Range) for values in options):
+            raise ValueError("a range should come with search `optuna`; others try lists of values")
         return self
 
 

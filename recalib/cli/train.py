@@ -6,6 +6,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -37,6 +38,9 @@ def train(
         str | None,
         typer.Option(help="Train on a worker of the server at this URL, with the server's data."),
     ] = None,
+    jobs: Annotated[
+        int, typer.Option(min=1, help="Trials of `tune` at a time, each in its own process.")
+    ] = 1,
     json_output: JsonOutput = False,
 ) -> None:
     """Train a network.
@@ -48,6 +52,11 @@ def train(
     folder = output or Path("runs") / recipe.name
     if folder.exists() and not folder.is_dir():
         raise InputError("output", found=f"{folder} (a file)", accepted="a folder, or a new path")
+    if jobs > 1 and (recipe.tune is None or server is not None):
+        found = f"{jobs}, and no search on this machine"
+        raise InputError(
+            "jobs", found=found, accepted="1, or a recipe with `tune` without --server"
+        )
     if server is not None:
         if data is not None:
             raise InputError(
@@ -64,13 +73,13 @@ def train(
         )
     with _stop_on_signal() as stop, progress("train", quiet=json_output) as update:
         observer = _TerminalObserver(stop, update, json_output)
-        result = _train_here(recipe, data or config.parent, folder, observer)
+        result = _train_here(recipe, data or config.parent, folder, jobs, observer)
     if result:  # of several processes, only the first has a result
         _print_result(result, folder, json_output)
 
 
 def _train_here(
-    recipe: Recipe, data: Path, folder: Path, observer: _TerminalObserver
+    recipe: Recipe, data: Path, folder: Path, jobs: int, observer: _TerminalObserver
 ) -> dict[str, Any]:
     check_package("training")
     # torch takes seconds to import, so the recipe is checked before.
@@ -83,11 +92,10 @@ def _train_here(
         raise InputError("train", found=f"no package {error.name}", accepted=accepted) from None
 
     observer.say("reading")
-    loaded = load_all(recipe, data, confined=False)
-    folder.mkdir(parents=True, exist_ok=True)
+    load = partial(load_all, recipe, data, confined=False)
     if recipe.tune is not None:
-        return tune(recipe, loaded, folder, observer)
-    return run_recipe(recipe, loaded, folder, FolderCheckpoints(folder), observer)
+        return tune(recipe, load, folder, observer, jobs=jobs)
+    return run_recipe(recipe, load(), folder, FolderCheckpoints(folder), observer)
 
 
 def _train_on_server(recipe: Recipe, server: str, folder: Path, quiet: bool) -> dict[str, Any]:
@@ -160,7 +168,8 @@ def _print_result(result: dict[str, Any], folder: Path, json_output: bool) -> No
     for trial in result.get("trials", []):
         outcome = trial["diverged"] and f"diverged: {trial['diverged']}"
         outcome = outcome or f"accuracy {trial['accuracy']:.2%}, error {trial['error']:.2%}"
-        say(f"tried {trial['option']} = {trial['value']:g}: {outcome}")
+        values = ", ".join(f"{name} = {value:g}" for name, value in trial["values"].items())
+        say(f"tried {values}: {outcome}")
     for name in ("validation", "test", "calibrated"):
         if name in result:
             say(f"{name}: {_format_metrics(result[name])}")

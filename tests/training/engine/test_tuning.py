@@ -1,22 +1,34 @@
-"""Tuning: the selection rule, the order of options, and resumption."""
+"""Tuning: the selection rule, the searches, several processes, and resumption."""
 
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import optuna
 import pytest
+import torch
+from optuna.storages import JournalStorage
+from optuna.storages.journal import JournalFileBackend
 
-import training.engine.tuning as tuning
 from recalib.errors import InputError
-from tests.training.engine.tiny import Onlooker, recipe, splits
-from training.engine.artifacts import Loaded
-from training.engine.tuning import Trial, best_of, tune
+from recalib.recipe import Tune
+from tests.training.engine.tiny import Onlooker, load, recipe, splits
+from training.engine import trial_runs
+from training.engine.trials import Trial, best_of
+from training.engine.tuning import tune
 
 
 def trials(*numbers: tuple[float, float]) -> list[Trial]:
-    return [Trial("beta", i, acc, error, "") for i, (acc, error) in enumerate(numbers)]
+    return [Trial(i, {}, acc, error, 1 - acc, "") for i, (acc, error) in enumerate(numbers)]
 
 
 @pytest.mark.parametrize(
@@ -29,29 +41,27 @@ def trials(*numbers: tuple[float, float]) -> list[Trial]:
     ],
 )
 def test_the_lowest_error_within_a_percent(numbers: list[tuple[float, float]], best: int) -> None:
-    assert best_of(trials(*numbers), 0.01).value == best
+    assert best_of(trials(*numbers), Tune(beta=[1])).number == best
 
 
-def test_zero_tolerance_keeps_the_highest_accuracy() -> None:
-    assert best_of(trials((0.9, 0.05), (0.9, 0.04), (0.8, 0.01)), 0.0).value == 1
+def test_other_rules_of_selection() -> None:
+    numbers = (0.9, 0.05), (0.9, 0.04), (0.8, 0.01)
+    assert best_of(trials(*numbers), Tune(beta=[1], accuracy_within=0.0)).number == 1
+    assert best_of(trials((0.8, 0.01), (0.9, 0.5)), Tune(beta=[1], select="nll")).number == 1
 
 
 _NAMES = ("kappa", "temperature", "beta", "weight_decay")
-WANTED = recipe(
-    name="tuned",
-    epochs=1,
-    report=False,
-    loss={"secondary": "s_avuc", "beta": 0.5},
-    tune={
-        "kappa": [0.3, 0.6], "temperature": [0.5, 1.0], "beta": [0.1, 1.0], "weight_decay": [0, 0.1]
-    },
-)  # fmt: skip
+_TUNE = {
+    "kappa": [0.3, 0.6], "temperature": [0.5, 1.0], "beta": [0.1, 1.0], "weight_decay": [0, 0.1]
+}  # fmt: skip
+_LOSS = {"secondary": "s_avuc", "beta": 0.5}
+SEQUENTIAL = recipe(name="tuned", epochs=1, report=False, loss=_LOSS, tune=_TUNE)
 
 
 def watched(monkeypatch: pytest.MonkeyPatch, die_at: int = -1) -> list[dict[str, float]]:
     """Record the options of each trial; interrupt trial `die_at`."""
     runs: list[dict[str, float]] = []
-    train = tuning.train
+    train = trial_runs.train
 
     def noted(config: Any, *more: Any) -> Any:
         if len(runs) == die_at:
@@ -61,7 +71,7 @@ def watched(monkeypatch: pytest.MonkeyPatch, die_at: int = -1) -> list[dict[str,
         runs.append({**options, "beta": config.loss.beta, "weight_decay": decay})
         return train(config, *more)
 
-    monkeypatch.setattr(tuning, "train", noted)
+    monkeypatch.setattr(trial_runs, "train", noted)
     return runs
 
 
@@ -70,20 +80,14 @@ def test_options_are_tuned_in_order_and_keep_the_best_so_far(
 ) -> None:
     """κ, T, β, λ; each later trial has the best of what came before."""
     runs = watched(monkeypatch)
-    summary = tune(WANTED, Loaded(splits(), None), tmp_path, Onlooker())
+    summary = tune(SEQUENTIAL, load, tmp_path, Onlooker())
     finished = [Trial(**run) for run in summary["trials"]]
-    assert [(run.option, run.value) for run in finished] == [
-        ("kappa", 0.3), ("kappa", 0.6), ("temperature", 0.5), ("temperature", 1.0),
-        ("beta", 0.1), ("beta", 1.0), ("weight_decay", 0), ("weight_decay", 0.1),
-    ]  # fmt: skip
-    best = {
-        o: best_of(finished[i : i + 2], 0.01).value
-        for i, o in zip(range(0, 8, 2), _NAMES, strict=True)
-    }
+    best: dict[str, float] = {}
+    for stage, option in enumerate(_NAMES):
+        pair = finished[2 * stage : 2 * stage + 2]
+        assert [trial.values for trial in pair] == [{**best, option: v} for v in _TUNE[option]]
+        best = best_of(pair, SEQUENTIAL.tune).values
     assert [run["kappa"] for run in runs] == [0.3, 0.6] + [best["kappa"]] * 6
-    assert [run.get("temperature") for run in runs] == (
-        [None] * 2 + [0.5, 1.0] + [best["temperature"]] * 4
-    )
     assert [run["beta"] for run in runs] == [0.5] * 4 + [0.1, 1.0] + [best["beta"]] * 2
     # The result is the best run itself, without another training.
     delivered = json.loads((tmp_path / "recipe.json").read_text())
@@ -91,28 +95,26 @@ def test_options_are_tuned_in_order_and_keep_the_best_so_far(
         name: best[name] for name in ("kappa", "temperature")
     }
     assert delivered["optimiser"]["weight_decay"] == best["weight_decay"]
-    last = next(
-        o for o in finished if o.option == "weight_decay" and o.value == best["weight_decay"]
-    )
+    last = next(trial for trial in finished if trial.values == best)
     assert summary["validation"]["accuracy"] == last.accuracy
     assert summary["validation"]["ece_l2_equal_mass"] == last.error
 
 
 def test_no_trial_is_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A tuning that is interrupted at the fourth trial resumes with it, with the same result."""
-    uninterrupted = tune(WANTED, Loaded(splits(), None), tmp_path / "alone", Onlooker())
+    uninterrupted = tune(SEQUENTIAL, load, tmp_path / "alone", Onlooker())
     with monkeypatch.context() as patch:
         first = watched(patch, die_at=3)
         with pytest.raises(KeyboardInterrupt):
-            tune(WANTED, Loaded(splits(), None), tmp_path / "in two", Onlooker())
+            tune(SEQUENTIAL, load, tmp_path / "in two", Onlooker())
     second = watched(monkeypatch)
-    resumed = tune(WANTED, Loaded(splits(), None), tmp_path / "in two", Onlooker())
+    resumed = tune(SEQUENTIAL, load, tmp_path / "in two", Onlooker())
     assert (len(first), len(second)) == (3, 5)
     assert resumed["trials"] == uninterrupted["trials"]
     assert resumed["test"] == uninterrupted["test"]
     # Other data repeat all trials.
     second.clear()
-    tune(WANTED, Loaded(splits(seed=1), None), tmp_path / "in two", Onlooker())
+    tune(SEQUENTIAL, partial(load, seed=1), tmp_path / "in two", Onlooker())
     assert len(second) == 8
 
 
@@ -123,18 +125,18 @@ def test_diverging_trial_is_a_recorded_result(
     config = recipe(
         epochs=1, report=False, loss={"secondary": "sb_ece"}, tune={"beta": [1e300, 0.1]}
     )
-    summary = tune(config, Loaded(splits(), None), tmp_path, Onlooker())
+    summary = tune(config, load, tmp_path, Onlooker())
     diverged, finished = (Trial(**run) for run in summary["trials"])
     assert diverged.accuracy is None
     assert "not finite" in diverged.diverged
-    assert (finished.value, finished.diverged) == (0.1, "")
+    assert (finished.values, finished.diverged) == ({"beta": 0.1}, "")
     assert json.loads((tmp_path / "recipe.json").read_text())["loss"]["beta"] == 0.1
     runs = watched(monkeypatch)
-    tune(config, Loaded(splits(), None), tmp_path, Onlooker())
+    tune(config, load, tmp_path, Onlooker())
     assert runs == []
     config = config.model_copy(update={"tune": config.tune.model_copy(update={"beta": [1e300]})})
-    with pytest.raises(InputError, match=r"with each beta of 1e\+300"):
-        tune(config, Loaded(splits(), None), tmp_path, Onlooker())
+    with pytest.raises(InputError, match=r"with each of beta = 1e\+300"):
+        tune(config, load, tmp_path, Onlooker())
 
 
 def test_unknown_option_is_refused_before_any_trial(
@@ -143,5 +145,127 @@ def test_unknown_option_is_refused_before_any_trial(
     runs = watched(monkeypatch)
     config = recipe(loss={"secondary": "mmce"}, tune={"beta": [1], "kappa": [0.5]})
     with pytest.raises(InputError, match=r"loss.secondary: options.kappa: found an unknown option"):
-        tune(config, Loaded(splits(), None), tmp_path, Onlooker())
+        tune(config, load, tmp_path, Onlooker())
     assert runs == []
+
+
+def test_missing_optuna_is_an_error_before_any_trial(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    monkeypatch.delitem(sys.modules, "training.engine.optuna_search", raising=False)
+    config = recipe(loss=_LOSS, tune={"search": "optuna", "trials": 2, "beta": [1]})
+    with pytest.raises(InputError, match=r"tune\.search: .* pip install 'recalib\[tune\]'"):
+        tune(config, load, tmp_path, Onlooker())
+
+
+def test_optuna_searches_ranges_and_more_trials_continue_the_study(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An interrupted study has the same proposals; a diverged trial is one of its results."""
+    space = {"search": "optuna", "beta": {"low": 0.1, "high": 10}, "weight_decay": [0, 0.1, 1e30]}
+
+    def config(count: int) -> Any:
+        tune = {**space, "trials": count}
+        return recipe(epochs=1, report=False, loss={"secondary": "sb_ece"}, tune=tune)
+
+    uninterrupted = tune(config(14), load, tmp_path / "alone", Onlooker())["trials"]
+    with monkeypatch.context() as patch:
+        watched(patch, die_at=5)
+        with pytest.raises(KeyboardInterrupt):
+            tune(config(12), load, tmp_path / "in two", Onlooker())
+    tune(config(12), load, tmp_path / "in two", Onlooker())
+    runs = watched(monkeypatch)
+    resumed = tune(config(14), load, tmp_path / "in two", Onlooker())["trials"]
+    assert resumed == uninterrupted
+    assert len(runs) <= 2
+    assert all(0.1 <= trial["values"]["beta"] <= 10 for trial in resumed)
+    assert {bool(trial["diverged"]) for trial in resumed} == {True, False}
+
+
+def test_of_several_gpus_each_process_has_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,7")
+    for index, device in enumerate(["4", "7", "4"]):
+        os.environ["CUDA_VISIBLE_DEVICES"] = "4,7"
+        trial_runs._choose_gpu(index)
+        assert os.environ["CUDA_VISIBLE_DEVICES"] == device
+
+
+@pytest.mark.slow
+def test_processes_find_what_one_process_finds(tmp_path: Path) -> None:
+    """The same trials in the same order, bit for bit; an interrupted search resumes."""
+    values = {"kappa": [0.3, 0.6], "beta": [0.1, 0.1, 1.0, 1e300]}
+    config = recipe(report=False, loss=_LOSS, tune={**values, "search": "grid"})
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        one = tune(config, load, tmp_path / "one", Onlooker())
+        stop = iter([False] * 2 + [True])
+
+        def interrupt() -> None:
+            if next(stop):
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            tune(config, load, tmp_path / "several", Onlooker(interrupt), jobs=2)
+        several = tune(config, load, tmp_path / "several", Onlooker(), jobs=2)
+    finally:
+        torch.set_num_threads(threads)
+    assert several["trials"] == one["trials"]
+    assert len(one["trials"]) == 8
+    assert several["test"] == one["test"]
+    weights = [
+        (tmp_path / name / "weights.safetensors").read_bytes() for name in ("one", "several")
+    ]
+    assert weights[0] == weights[1]
+
+
+def start_command(folder: Path, jobs: int) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-m", "recalib.cli", "train", "recipe.json", "-o", "out"]
+    with (folder / "log.txt").open("ab") as log:
+        return subprocess.Popen([*command, "--jobs", str(jobs)], cwd=folder, stderr=log, stdout=log)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_killed_study_resumes_and_counts_no_trial_twice(tmp_path: Path, jobs: int) -> None:
+    """Finished trials stay as they are; with one job, the study is as if it was never killed."""
+    data = splits(train=1500)
+    for name in ("train", "test"):
+        split = getattr(data, name)
+        inputs = np.asarray(split.batch(range(len(split))))
+        np.savez(tmp_path / f"{name}.npz", inputs=inputs, labels=split.labels)
+    space = {"search": "optuna", "trials": 8, "beta": {"low": 0.1, "high": 10}, "kappa": [0.3, 0.6]}
+    options = {"train": "train.npz", "test": "test.npz"}
+    config = {
+        "data": {"source": "arrays", "options": options, "validation": 200},
+        "model": {"name": "linear"}, "loss": _LOSS, "tune": space, "report": False,
+        "device": "cpu", "epochs": 10, "batch_size": 8, "checkpoint_steps": 50,
+    }  # fmt: skip
+    (tmp_path / "recipe.json").write_text(json.dumps(config))
+    lines = tmp_path / "out" / "trials.jsonl"
+    process = start_command(tmp_path, jobs)
+    while not lines.exists() or len(lines.read_text().splitlines()) < 2:
+        assert process.poll() is None, (tmp_path / "log.txt").read_text()
+        time.sleep(0.05)
+    time.sleep(0.3)  # into the next trial
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    finished = lines.read_text().splitlines()
+    assert len(finished) < 8
+    with (tmp_path / "out" / "study.journal").open("ab") as journal:
+        journal.write(b'{"op_code": 5, "wor')  # a power cut in the middle of a line
+    assert start_command(tmp_path, jobs).wait() == 0, (tmp_path / "log.txt").read_text()
+    trials = [json.loads(line) for line in lines.read_text().splitlines()]
+    assert [trial["number"] for trial in trials] == list(range(8))
+    assert set(finished) <= set(lines.read_text().splitlines())
+    storage = JournalStorage(JournalFileBackend(str(tmp_path / "out" / "study.journal")))
+    [summary] = optuna.get_all_study_summaries(storage)
+    study = optuna.load_study(study_name=summary.study_name, storage=storage)
+    assert [trial.state.name for trial in study.trials] == ["COMPLETE"] * 8
+    assert [trial.params for trial in study.trials] == [trial["values"] for trial in trials]
+    if jobs == 1:
+        (tmp_path / "out").rename(tmp_path / "killed")
+        assert start_command(tmp_path, jobs).wait() == 0
+        assert [json.loads(line) for line in lines.read_text().splitlines()] == trials

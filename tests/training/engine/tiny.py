@@ -10,9 +10,10 @@ import numpy as np
 from recalib.recipe import Recipe
 from training.data import Split, Splits
 from training.data.arrays import Array
+from training.engine.artifacts import Loaded
 from training.engine.loop import Position
 
-__all__ = ["Memory", "Onlooker", "recipe", "splits"]
+__all__ = ["Memory", "Onlooker", "load", "recipe", "splits"]
 
 
 def splits(train: int = 120, noise: float = 1.0, seed: int = 0) -> Splits:
@@ -25,6 +26,11 @@ def splits(train: int = 120, noise: float = 1.0, seed: int = 0) -> Splits:
         inputs = centres[labels] + noise * rng.standard_normal((rows, 2))
         parts.append(Split.with_all_rows(Array(inputs), labels))
     return Splits(*parts, classes=3, facts={"features": 2})
+
+
+def load(seed: int = 0) -> Loaded:
+    """Return these splits, without weights; a process can import it."""
+    return Loaded(splits(seed=seed), None)
 
 
 def recipe(**more: Any) -> Recipe:
