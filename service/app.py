@@ -22,6 +22,7 @@ from recalib.settings import Settings
 from service.access.authenticator import Authenticator
 from service.access.oidc import OidcConfig
 from service.audit.rest import router as audit
+from service.batches.rest import router as batches
 from service.calibrators.rest import router as calibrators
 from service.datasets.rest import router as datasets
 from service.evaluations.rest import router as evaluations
@@ -129,6 +130,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         datasets,
         calibrators,
         evaluations,
+        batches,
         training_runs,
         jobs,
         events,

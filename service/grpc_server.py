@@ -15,6 +15,7 @@ from grpc_health.v1 import health_pb2
 
 from recalib.settings import Settings
 from service.audit.rpc import Audit
+from service.batches.rpc import Batches
 from service.calibrators.rpc import Calibrators
 from service.datasets.rpc import Datasets
 from service.evaluations.rpc import Evaluations
@@ -41,6 +42,7 @@ _MAX_CONNECTIONS = 1000
 #: The services of `recalib.v1`, by their names there.
 _SERVICES = {
     "Audit": Audit,
+    "Batches": Batches,
     "Calibration": Calibration,
     "Calibrators": Calibrators,
     "Datasets": Datasets,

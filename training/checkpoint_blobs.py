@@ -8,11 +8,13 @@ is removed. A worker that is killed in between therefore leaves no blob that the
 
 from __future__ import annotations
 
+from typing import Any
+
 from recalib.errors import FencedError
 from recalib.registry import Registry
 from training.job_context import JobContext
 
-__all__ = ["CheckpointBlobs", "sweep_checkpoints"]
+__all__ = ["CheckpointBlobs", "sweep_checkpoints", "sweep_job"]
 
 
 class CheckpointBlobs:
@@ -89,11 +91,26 @@ def sweep_checkpoints(registry: Registry) -> int:
     """
     with registry.reading() as tx:
         leftover = tx.jobs.leftover_checkpoints()
-    for checkpoint in leftover.values():
-        for digest in (checkpoint.get("digest"), *checkpoint.get("others", [])):
-            if digest is not None:
-                registry.blobs.remove(digest)
-    if leftover:
-        with registry.transaction() as tx:
-            tx.jobs.clear_checkpoints(list(leftover))
+    for job_id, checkpoint in leftover.items():
+        _remove_blobs(registry, job_id, checkpoint)
     return len(leftover)
+
+
+def sweep_job(registry: Registry, job_id: str) -> None:
+    """Remove what a finished job has left, as `sweep_checkpoints`."""
+    with registry.reading() as tx:
+        checkpoint = tx.jobs.get(job_id).checkpoint
+    if checkpoint is not None:
+        _remove_blobs(registry, job_id, checkpoint)
+
+
+def _remove_blobs(registry: Registry, job_id: str, checkpoint: dict[str, Any]) -> None:
+    parts = (part["digest"] for part in checkpoint.get("parts", []))
+    for digest in (checkpoint.get("digest"), *parts, *checkpoint.get("others", [])):
+        if digest is not None:
+            registry.blobs.remove(digest)
+    if "upload" in checkpoint:
+        # A data set, or another batch, may have the same bytes.
+        registry.remove_unreferenced(checkpoint["upload"])
+    with registry.transaction() as tx:
+        tx.jobs.clear_checkpoints([job_id])

@@ -11,8 +11,9 @@ from collections.abc import Callable
 from recalib.errors import UnavailableError
 from recalib.observability import telemetry
 from recalib.registry import Registry
-from recalib.registry.job_kinds import EVALUATE, FIT, MONITOR, PUBLISH, REFIT, TRAIN
+from recalib.registry.job_kinds import BATCH, EVALUATE, FIT, MONITOR, PUBLISH, REFIT, TRAIN
 from recalib.settings import Settings
+from training.batch_job import run_batch
 from training.evaluation_job import run_evaluation
 from training.fit_job import run_fit
 from training.monitoring_job import run_monitor
@@ -25,6 +26,7 @@ __all__ = ["HANDLERS", "handlers", "run"]
 
 #: Handlers of the kinds of job that need no settings.
 HANDLERS: dict[str, JobHandler] = {
+    BATCH: run_batch,
     EVALUATE: run_evaluation,
     FIT: run_fit,
     MONITOR: run_monitor,

@@ -17,6 +17,7 @@ from recalib.cli.apply import apply
 from recalib.cli.audit import audit
 from recalib.cli.backup import backup
 from recalib.cli.backup_key import backup_key
+from recalib.cli.batch import batch
 from recalib.cli.calibrate import calibrate
 from recalib.cli.compare import compare
 from recalib.cli.demo import demo
@@ -82,6 +83,7 @@ def _options(
 app.command()(fit)
 app.command()(apply)
 app.command()(calibrate)
+app.command()(batch)
 app.command()(export)
 app.command()(publish)
 app.command()(pull)

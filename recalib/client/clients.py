@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from recalib.client import (
     audit,
+    batches,
     calibration,
     calibrators,
     datasets,
@@ -74,6 +75,11 @@ class Operations:
     get_evaluation = Operation(evaluations.get_evaluation)
     list_evaluations = ListOperation(evaluations.list_evaluations)
     download_report = Operation(evaluations.download_report)
+
+    create_batch = Operation(batches.create_batch)
+    get_batch = Operation(batches.get_batch)
+    list_batches = ListOperation(batches.list_batches)
+    download_batch = Operation(batches.download_batch)
 
     list_aliases = Operation(calibrators.list_aliases)
     promote = Operation(calibrators.promote)

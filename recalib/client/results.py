@@ -17,6 +17,7 @@ __all__ = [
     "Alias",
     "AliasChange",
     "AuditEntry",
+    "Batch",
     "Calibrator",
     "Candidate",
     "Change",
@@ -177,6 +178,30 @@ class Job(msgspec.Struct, frozen=True):
     def finished(self) -> bool:
         """Whether the state is final."""
         return self.state in ("succeeded", "failed", "cancelled")
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """A file that a job calibrates by a version of a model; `id` is that of the job.
+
+    `dataset` is None for uploaded rows. `format` is that of the result. `state` is that of a `Job`.
+    `digest`, the SHA-256 of the result in hexadecimal, and `size_bytes` are None until the job has
+    succeeded.
+    """
+
+    id: str
+    model: str
+    version: int
+    dataset: str | None
+    input: str
+    format: str
+    rows: int
+    state: str
+    progress: JobProgress | None
+    error: str | None
+    digest: str | None
+    size_bytes: int | None
+    created_at: datetime
+    finished_at: datetime | None
 
 
 class Change(msgspec.Struct, frozen=True):

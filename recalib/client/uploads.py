@@ -79,9 +79,9 @@ def file_upload(path: Path) -> Upload:
 
 
 def array_upload(
-    values: ArrayLike, labels: ArrayLike, input: Literal["logits", "probabilities"]
+    values: ArrayLike, labels: ArrayLike | None, input: Literal["logits", "probabilities"]
 ) -> Upload:
-    """Return the upload of logits or probabilities (N, K), float16/32/64, and labels (N,).
+    """Return the upload of logits or probabilities (N, K), float16/32/64, and labels (N,) or None.
 
     Raises
     ------
@@ -91,7 +91,9 @@ def array_upload(
         raise InputError("input", found=repr(input), accepted="logits or probabilities")
     check = check_logits if input == "logits" else check_probabilities
     rows = check(values, field=input)
-    arrays: dict[str, NDArray[Any]] = {input: rows, "labels": check_labels(labels, logits=rows)}
+    arrays: dict[str, NDArray[Any]] = {input: rows}
+    if labels is not None:
+        arrays["labels"] = check_labels(labels, logits=rows)
     header = _header(arrays)
     size = len(header) + sum(array.nbytes for array in arrays.values())
     return Upload("application/x-safetensors", size, lambda: _read_arrays(header, arrays.values()))

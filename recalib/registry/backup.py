@@ -251,7 +251,7 @@ def named_blobs(connection: Connection, tables: list[Table]) -> dict[str, str]:
 
 
 def _job_blobs(connection: Connection, jobs: Any) -> dict[str, str]:
-    """Return the files of finished training runs and the checkpoints of unfinished runs."""
+    """Return the files of finished jobs, and the checkpoints of unfinished ones."""
     unfinished = jobs.state.in_(("queued", "running"))
     statement = select(jobs.id, jobs.kind, jobs.checkpoint, jobs.result, unfinished).where(
         or_(jobs.checkpoint.is_not(None), jobs.result.is_not(None))
@@ -259,11 +259,17 @@ def _job_blobs(connection: Connection, jobs: Any) -> dict[str, str]:
     named = {}
     for job, kind, checkpoint, result, is_unfinished in connection.execute(statement):
         # The `others` of a checkpoint may be removed at any time and are not needed.
-        if is_unfinished and "digest" in (checkpoint or {}):
-            named[checkpoint["digest"]] = f"the checkpoint of {kind} job {job}"
+        if is_unfinished:
+            for digest in _checkpoint_blobs(checkpoint or {}):
+                named[digest] = f"the checkpoint of {kind} job {job}"
         for name, file in (result or {}).get("files", {}).items():
             named[file["digest"]] = f"{name} of {kind} job {job}"
     return named
+
+
+def _checkpoint_blobs(checkpoint: dict[str, Any]) -> list[str]:
+    parts = (part["digest"] for part in checkpoint.get("parts", []))
+    return [*(checkpoint[name] for name in ("digest", "upload") if name in checkpoint), *parts]
 
 
 def blob_name(digest: str) -> str:

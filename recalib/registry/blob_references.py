@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from sqlalchemy import String, cast, func, or_, select
+from sqlalchemy import String, and_, cast, func, or_, select
 
 from recalib.registry import tables
 from recalib.registry.base import Queries
-from recalib.registry.job_kinds import EVALUATE, TRAIN
+from recalib.registry.job_kinds import BATCH, EVALUATE, TRAIN
 
 __all__ = ["BlobReferences"]
 
 #: Kinds of jobs with files in the blob store.
-_KINDS = (EVALUATE, TRAIN)
+_KINDS = (BATCH, EVALUATE, TRAIN)
 #: PostgreSQL's locks are 64-bit integers; two digests with the same one only wait for each other.
 _LOCK_BITS = 63
 
@@ -31,7 +31,14 @@ class BlobReferences(Queries):
     def exist(self, digest: str) -> bool:
         """Return whether a row refers to the blob."""
         jobs = tables.jobs.c
-        in_jobs = or_(*(cast(c, String).contains(digest) for c in (jobs.checkpoint, jobs.result)))
+        in_jobs = or_(
+            cast(jobs.result, String).contains(digest),
+            # Blobs of a job that has ended are removed.
+            and_(
+                jobs.state.in_(("queued", "running")),
+                cast(jobs.checkpoint, String).contains(digest),
+            ),
+        )
         queries = [
             select(tables.datasets.c.id).where(tables.datasets.c.digest == digest),
             select(tables.captures.c.id).where(tables.captures.c.digest == digest),

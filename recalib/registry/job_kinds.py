@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-__all__ = ["EVALUATE", "FIT", "MONITOR", "PUBLISH", "REFIT", "TRAIN"]
+__all__ = ["BATCH", "EVALUATE", "FIT", "MONITOR", "PUBLISH", "REFIT", "TRAIN"]
 
+BATCH = "batch"
 EVALUATE = "evaluate"
 FIT = "fit"
 MONITOR = "monitor"

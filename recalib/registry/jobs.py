@@ -66,12 +66,14 @@ class Jobs(Queries):
         unique: str | None = None,
         parameters: bytes | None = None,
         row_digests: bytes | None = None,
+        checkpoint: dict[str, Any] | None = None,
     ) -> Job:
         """Add a job; with `unique`, return the unfinished job of that key if there is one.
 
         Parameters
         ----------
         parameters, row_digests: a calibrator that the job publishes, see `Jobs.upload`.
+        checkpoint: blobs of the job, which are removed when it has ended.
         """
         job_id = uuid4().hex
         statement = insert(_TABLE).values(
@@ -91,6 +93,7 @@ class Jobs(Queries):
             trace=current_traceparent(),
             parameters=parameters,
             row_digests=row_digests,
+            checkpoint=checkpoint,
         )
         try:
             self._insert(statement, conflict=f"an unfinished job has the key {unique!r}")

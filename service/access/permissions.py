@@ -65,6 +65,10 @@ RULES: dict[str, Rule] = {
     "list_calibrators": "fit",
     "get_calibrator_parameters": "fit",
     "get_calibrator_onnx": "fit",
+    "create_batch": "fit",
+    "get_batch": "fit",
+    "get_batch_content": "fit",
+    "list_batches": "fit",
     "create_evaluation": "fit",
     "get_evaluation": "fit",
     "get_evaluation_report": "fit",
@@ -93,6 +97,7 @@ MUTATING = frozenset(
     {
         "upload_dataset",
         "create_calibrator",
+        "create_batch",
         "create_evaluation",
         "cancel_job",
         "create_refit",

@@ -8,7 +8,7 @@ from typing import Literal
 from anyio import to_thread
 
 from recalib import registry
-from recalib.errors import ExistsError, InputError
+from recalib.errors import ExistsError
 from recalib.files import MEDIA_TYPES
 from recalib.registry import BlobWriter, Model, Registry, Transaction, check_name
 from service.access.authenticator import current_principal
@@ -16,6 +16,7 @@ from service.datasets.schemas import Dataset, DatasetPage
 from service.datasets.survey import DatasetSummary, survey_url
 from service.pagination import decode_cursor, next_cursor
 from service.reader_process import reader_process
+from service.uploads import read_seconds, receive
 
 __all__ = [
     "get_dataset",
@@ -24,13 +25,6 @@ __all__ = [
     "register_dataset",
     "upload_dataset",
 ]
-
-#: Bytes collected before a worker thread writes them: switching threads takes as long as copying
-#: this much.
-_BUFFER_BYTES = 2**20
-#: Wall time to read and measure an upload: this much, and a second for each MiB. CSV, the slowest
-#: format, takes .03 s a MiB on one core.
-_READ_SECONDS, _READ_SECONDS_PER_MIB = 60.0, 1.0
 
 
 async def upload_dataset(
@@ -61,11 +55,11 @@ async def upload_dataset(
     check_name("dataset", name)
     owner = await to_thread.run_sync(_find_model, store, model)
     with store.blobs.writer() as blob:
-        await _receive(pieces, blob)
+        await receive(pieces, blob, "logits and labels")
         url = await to_thread.run_sync(blob.temporary_url)
         fields = await reader_process().run(
             survey_url,
-            seconds=_READ_SECONDS + _READ_SECONDS_PER_MIB * (blob.size >> 20),
+            seconds=read_seconds(blob.size),
             url=url,
             format=MEDIA_TYPES[kind],
             input=input,
@@ -141,20 +135,6 @@ def register_dataset(
     detail = f"{summary.rows} rows, {size_bytes} bytes, sha256 {digest}"
     tx.audit.record(current_principal().name, "upload_dataset", model.name, name, detail)
     return dataset, True
-
-
-async def _receive(pieces: AsyncIterable[bytes], blob: BlobWriter) -> None:
-    """Write the pieces to `blob`, in a worker thread."""
-    buffer = bytearray()
-    async for piece in pieces:
-        buffer += piece
-        if len(buffer) >= _BUFFER_BYTES:
-            await to_thread.run_sync(blob.write, bytes(buffer))
-            buffer.clear()
-    if buffer:
-        await to_thread.run_sync(blob.write, bytes(buffer))
-    elif blob.size == 0:
-        raise InputError("body", found="nothing", accepted="a file with logits and labels")
 
 
 def _find_model(store: Registry, name: str) -> Model:

@@ -7,11 +7,11 @@ from typing import Literal, cast
 
 from anyio import to_thread
 
-from recalib.errors import InputError, TooLargeError
+from recalib.errors import InputError
 from recalib.files import MEDIA_TYPES
 from service.datasets import handlers
 from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
-from service.grpc.messages import enum_value, page_limit, to_message
+from service.grpc.messages import enum_value, page_limit, to_message, upload_chunks
 from service.grpc.rpc import Context
 from service.http.bodies import parse_media_type
 from service.state import State
@@ -42,7 +42,7 @@ class Datasets:
             header.name,
             parse_media_type(header.content_type, tuple(MEDIA_TYPES)),
             cast("Literal['logits', 'probabilities']", input),
-            _chunks(requests, self._state.settings.max_upload_bytes),
+            upload_chunks(requests, self._state.settings.max_upload_bytes),
         )
         return pb.UploadDatasetResponse(dataset=to_message(pb.Dataset, dataset), created=new)
 
@@ -67,19 +67,3 @@ class Datasets:
         with self._state.registry.reading() as tx:
             page = handlers.list_datasets(tx, request.model, limit, request.cursor or None)
         return to_message(pb.DatasetPage, page)
-
-
-async def _chunks(
-    requests: AsyncIterator[pb.UploadDatasetRequest], limit: int
-) -> AsyncIterator[bytes]:
-    """Yield the bytes of an upload of at most `limit` of them."""
-    size = 0
-    async for request in requests:
-        if request.WhichOneof("part") != "chunk":
-            raise InputError("chunk", found="another header, or nothing", accepted="bytes")
-        size += len(request.chunk)
-        if size > limit:
-            raise TooLargeError(
-                "body", found=f"over {limit} bytes", accepted=f"at most {limit} bytes"
-            )
-        yield request.chunk

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, BinaryIO, Literal, cast
+from typing import Any, BinaryIO, Literal
 
 from recalib.errors import InputError
 from recalib.files import open_data
 from recalib.metrics.evaluate import StreamingEvaluation
+from service.upload_checks import check_classes, open_url
 
 __all__ = ["DatasetSummary", "survey", "survey_url"]
 
@@ -36,10 +36,7 @@ def survey(
     InputError: the file is not valid, has no labels, or has another K than `classes`.
     """
     with open_data(file, format=format, input=input) as data:
-        if data.classes != classes:
-            raise InputError(
-                input, found=f"{data.classes} classes", accepted=f"{classes}, as the model has"
-            )
+        check_classes(data, input, classes)
         evaluation = StreamingEvaluation(classes)
         rows = 0
         for chunk in data.chunks():
@@ -56,14 +53,5 @@ def survey_url(
     url: str, format: str, input: Literal["logits", "probabilities"], classes: int
 ) -> dict[str, Any]:
     """Survey the file at an fsspec URL; return the fields of its `DatasetSummary`."""
-    with _open(url) as file:
+    with open_url(url) as file:
         return dataclasses.asdict(survey(file, format, input, classes))
-
-
-def _open(url: str) -> BinaryIO:
-    protocol, _, path = url.partition("://")
-    if protocol == "file":
-        return Path(path).open("rb")
-    import fsspec  # only for buckets: it takes 60 ms to import
-
-    return cast(BinaryIO, fsspec.filesystem(protocol, use_listings_cache=False).open(path, "rb"))

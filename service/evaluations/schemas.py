@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from recalib import registry
 from service.schemas.estimate import Estimate
-from service.schemas.field_types import MAX_VERSION, Text
+from service.schemas.field_types import Text, Version
 from service.schemas.job import JobState, Progress
 from service.times import iso
 
@@ -24,8 +24,6 @@ __all__ = [
 
 #: The page has a section for each version; more are hard to compare.
 MAX_VERSIONS = 8
-
-Version = Annotated[int, Field(ge=1, le=MAX_VERSION)] | Text
 
 
 class EvaluationCreate(BaseModel):

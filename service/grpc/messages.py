@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import AsyncIterator
 from typing import Any, TypeVar
 
 from google.protobuf.descriptor import EnumDescriptor
@@ -11,7 +12,7 @@ from google.protobuf.message import Message
 from google.protobuf.struct_pb2 import Struct
 from pydantic import BaseModel
 
-from recalib.errors import InputError
+from recalib.errors import InputError, TooLargeError
 from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
 from service.schemas.field_types import MAX_VERSION
 from service.schemas.monitoring_settings import MonitoringSettings
@@ -23,6 +24,7 @@ __all__ = [
     "settings_of",
     "struct_to_dict",
     "to_message",
+    "upload_chunks",
 ]
 
 M = TypeVar("M", bound=Message)
@@ -84,6 +86,25 @@ def settings_of(message: pb.MonitoringSettings) -> MonitoringSettings:
     lists = {"segments": list(message.segments), "classes": list(message.classes)}
     fields = {**numbers, **policies, **lists}
     return MonitoringSettings.model_validate(fields)
+
+
+async def upload_chunks(requests: AsyncIterator[Any], limit: int) -> AsyncIterator[bytes]:
+    """Yield the bytes of an upload of at most `limit` of them, after its header.
+
+    Parameters
+    ----------
+    requests: messages with a oneof `part`: `header` or `chunk`.
+    """
+    size = 0
+    async for request in requests:
+        if request.WhichOneof("part") != "chunk":
+            raise InputError("chunk", found="another header, or nothing", accepted="bytes")
+        size += len(request.chunk)
+        if size > limit:
+            raise TooLargeError(
+                "body", found=f"over {limit} bytes", accepted=f"at most {limit} bytes"
+            )
+        yield request.chunk
 
 
 def _to_protobuf_names(fields: dict[str, Any], descriptor: Any) -> dict[str, Any]:

@@ -47,11 +47,11 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 _KEY = "idempotency-key"
 _MAX_KEY_LENGTH = 255
-_UPLOAD = "upload_dataset"
+_UPLOADS = frozenset({"create_batch", "upload_dataset"})
 #: RPCs with large messages, which gRPC itself limits, and the largest message of the others.
-_BATCHES = frozenset(
-    {"add_labels", "add_observations", "calibrate", "calibrate_stream", "model_infer", _UPLOAD}
-)
+_BATCHES = _UPLOADS | {
+    "add_labels", "add_observations", "calibrate", "calibrate_stream", "model_infer"
+}  # fmt: skip
 _MAX_DOCUMENT_BYTES = 2**20
 
 
@@ -134,7 +134,7 @@ def _handler(
         def parse_message(content: bytes) -> Any:
             nonlocal model, size
             # The messages of an upload are one body; those of other streams are separate.
-            size = len(content) + (size if operation == _UPLOAD else 0)
+            size = len(content) + (size if operation in _UPLOADS else 0)
             exchange.check_body(size)
             if len(content) > limit:
                 found, accepted = f"{len(content)} bytes", f"at most {limit} bytes"

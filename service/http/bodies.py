@@ -62,6 +62,8 @@ def _limit_of(settings: Settings, scope: Scope) -> _Limit:
     if method == "PUT" and _UPLOAD in path:
         return _Limit(settings.max_upload_bytes, is_stream=True)
     name = path.rpartition("/")[2]
+    if method == "POST" and name == "batches" and not _is_json(scope):
+        return _Limit(settings.max_upload_bytes, is_stream=True)
     if method != "POST" or name not in _BATCHES:
         return _Limit(min(_MAX_DOCUMENT_BYTES, settings.max_body_bytes))
     if _is_binary(name, scope):
@@ -69,11 +71,16 @@ def _limit_of(settings: Settings, scope: Scope) -> _Limit:
     return _Limit(min(settings.max_json_bytes, settings.max_body_bytes), _BATCHES[name])
 
 
+def _is_json(scope: Scope) -> bool:
+    """Return whether a body is JSON; without a content type it is."""
+    media_type = header_map(scope).get(b"content-type", b"").strip().lower()
+    return media_type.startswith(b"application/json") or media_type == b""
+
+
 def _is_binary(name: str, scope: Scope) -> bool:
     headers = header_map(scope)
     if name == "calibrate":
-        media_type = headers.get(b"content-type", b"").strip().lower()
-        return not media_type.startswith(b"application/json") and media_type != b""
+        return not _is_json(scope)
     # The length of the JSON, which is checked after decompression.
     return name == "infer" and (
         b"inference-header-content-length" in headers or b"content-encoding" in headers

@@ -17,6 +17,7 @@ TAGS = [
     {"name": "datasets", "description": "Uploaded validation logits with labels."},
     {"name": "calibrators", "description": "Fits, their versions, and the aliases that serve."},
     {"name": "evaluations", "description": "Versions, measured on a data set and compared."},
+    {"name": "batches", "description": "Files of any size, calibrated by a job."},
     {"name": "calibrate", "description": "Calibrated probabilities from logits."},
     {"name": "labels", "description": "True classes of earlier predictions."},
     {"name": "monitoring", "description": "Calibration of the served predictions over time."},

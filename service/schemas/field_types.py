@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, GetJsonSchemaHandler
+from pydantic import AfterValidator, BeforeValidator, Field, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, PydanticCustomError
 
-__all__ = ["ALIAS", "INTEGRAL", "MAX_VERSION", "NAME", "Documented", "Text"]
+__all__ = ["ALIAS", "INTEGRAL", "MAX_VERSION", "NAME", "Documented", "Text", "Version"]
 
 #: The largest integer of the database.
 MAX_VERSION = 2**31 - 1
@@ -46,6 +46,9 @@ def _storable(text: str) -> str:
 
 
 Text = Annotated[str, AfterValidator(_storable), Documented({"pattern": r"^[^\u0000]*$"})]
+
+#: A number or an alias of a version.
+Version = Annotated[int, Field(ge=1, le=MAX_VERSION)] | Text
 
 
 def _integral_float_to_int(value: Any) -> Any:

@@ -23,6 +23,17 @@ COMMANDS = {
         "--input",
         "--json",
     ],
+    "batch": [
+        "data",
+        "--server",
+        "--model",
+        "--dataset",
+        "--version",
+        "--output",
+        "-o",
+        "--input",
+        "--json",
+    ],
     "export": [
         "calibrator",
         "--output",

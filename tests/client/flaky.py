@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, TypeAlias
 
 __all__ = [
+    "BATCH",
     "DATASET",
     "Act",
     "Flaky",
@@ -23,6 +24,24 @@ __all__ = [
     "resets",
     "says",
 ]
+
+#: The description of a batch that has succeeded.
+BATCH = {
+    "id": "j",
+    "model": "m",
+    "version": 1,
+    "dataset": None,
+    "input": "logits",
+    "format": "npz",
+    "rows": 40,
+    "state": "succeeded",
+    "progress": None,
+    "error": None,
+    "digest": "0" * 64,
+    "size_bytes": 1,
+    "created_at": "2026-01-01T00:00:00+00:00",
+    "finished_at": "2026-01-01T00:00:00+00:00",
+}
 
 #: The description of a data set.
 DATASET = {

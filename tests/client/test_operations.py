@@ -20,7 +20,7 @@ from recalib.client.clients import Operations
 from recalib.client.drivers import FollowOperation, ListOperation, Operation
 from recalib.settings import Settings
 from service.app import create_app
-from tests.client.flaky import DATASET, Flaky, problem, says
+from tests.client.flaky import BATCH, DATASET, Flaky, problem, says
 
 _ROOT = Path(__file__).parents[2]
 
@@ -40,6 +40,10 @@ CALLS: dict[str, Callable[[Client], Any]] = {
     "get_calibrator": lambda client: client.get_calibrator("m", 1),
     "get_calibrator_parameters": lambda client: client.download_calibrator("m", "c.calib", 1),
     "get_calibrator_onnx": lambda client: client.download_calibrator("m", "c.onnx", 1),
+    "create_batch": lambda client: client.create_batch("m", dataset="d"),
+    "get_batch": lambda client: client.get_batch("m", "j"),
+    "get_batch_content": lambda client: client.download_batch("m", "j", "p.npz"),
+    "list_batches": lambda client: next(client.list_batches("m")),
     "create_evaluation": lambda client: client.evaluate("m", "d", [1]),
     "get_evaluation": lambda client: client.get_evaluation("m", "j"),
     "get_evaluation_report": lambda client: client.download_report("m", "j", "r.html"),
@@ -67,7 +71,11 @@ CALLS: dict[str, Callable[[Client], Any]] = {
 
 #: Answers to the requests that precede an operation: an upload looks for its model, and a download
 #: reads the description.
-FIRST: dict[str, Any] = {"upload_dataset": {}, "get_dataset_content": DATASET}
+FIRST: dict[str, Any] = {
+    "upload_dataset": {},
+    "get_dataset_content": DATASET,
+    "get_batch_content": BATCH,
+}
 
 #: Operations that the client excludes on purpose.
 ABSENT = {
@@ -109,6 +117,7 @@ def test_client_covers_every_operation_or_excludes_it(flaky: Flaky) -> None:
     assert posts == {
         "create_model": True,
         "create_calibrator": True,
+        "create_batch": True,
         "create_evaluation": True,
         "create_training_run": True,
         "calibrate": False,
@@ -123,6 +132,7 @@ def test_client_has_every_request_parameter() -> None:
     schemas = document()["components"]["schemas"]
     fields = {
         Client.fit: set(schemas["CalibratorCreate"]["properties"]) - {"parameters", "row_digests"},
+        Client.create_batch: set(schemas["BatchCreate"]["properties"]),
         Client.evaluate: set(schemas["EvaluationCreate"]["properties"]),
         Client.create_model: set(schemas["ModelCreate"]["properties"]),
         Client.promote: set(schemas["AliasSet"]["properties"]),

@@ -70,6 +70,7 @@ class Rpc:
         self.monitoring = Stub(self.channel, OWN["Monitoring"])
         self.datasets = Stub(self.channel, OWN["Datasets"])
         self.calibrators = Stub(self.channel, OWN["Calibrators"])
+        self.batches = Stub(self.channel, OWN["Batches"])
         self.evaluations = Stub(self.channel, OWN["Evaluations"])
         self.training_runs = Stub(self.channel, OWN["TrainingRuns"])
         self.calibration = Stub(self.channel, OWN["Calibration"])

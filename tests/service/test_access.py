@@ -142,6 +142,8 @@ def test_operations_require_the_documented_scopes() -> None:
             "get_dataset_content",
             "add_observations",
             "create_calibrator",
+            "create_batch",
+            "get_batch_content",
             "create_evaluation",
             "get_evaluation_report",
             "create_training_run",

@@ -87,6 +87,19 @@ PROVOKED: dict[tuple[str, int], tuple[str, str, dict[str, Any]]] = {
     ("get_calibrator_parameters", 422): ("GET", f"{DIGITS}/calibrators/x/parameters", {}),
     ("get_calibrator_onnx", 404): ("GET", f"{DIGITS}/calibrators/9/onnx", {}),
     ("get_calibrator_onnx", 422): ("GET", f"{DIGITS}/calibrators/x/onnx", {}),
+    ("create_batch", 404): ("POST", f"{DIGITS}/batches", {"json": {"dataset": "d"}}),
+    ("create_batch", 409): (
+        "POST",
+        f"{DIGITS}/batches",
+        {"json": {"dataset": "validation", "format": "npz"}, "headers": KEY},
+    ),
+    ("create_batch", 413): ("POST", f"{DIGITS}/batches", {"content": LONG * 10, "headers": NPZ}),
+    ("create_batch", 415): ("POST", f"{DIGITS}/batches", {"content": b"x", "headers": TEXT}),
+    ("create_batch", 422): ("POST", f"{DIGITS}/batches", {"json": {}}),
+    ("list_batches", 404): ("GET", f"{UNKNOWN}/batches", {}),
+    ("list_batches", 422): ("GET", f"{DIGITS}/batches?cursor=!", {}),
+    ("get_batch", 404): ("GET", f"{DIGITS}/batches/none", {}),
+    ("get_batch_content", 404): ("GET", f"{DIGITS}/batches/none/content", {}),
     ("create_evaluation", 404): (
         "POST",
         f"{DIGITS}/evaluations",
@@ -170,6 +183,8 @@ def stocked(ready: Service) -> Service:
     """A service with a champion, a model without one, and a used idempotency key."""
     ready.model("new", classes=2)
     answer = ready.client.post(f"{DIGITS}/calibrators", json={"dataset": "validation"}, headers=KEY)
+    assert answer.status_code == 202
+    answer = ready.client.post(f"{DIGITS}/batches", json={"dataset": "validation"}, headers=KEY)
     assert answer.status_code == 202
     evaluation = {"dataset": "validation", "versions": [1]}
     answer = ready.client.post(f"{DIGITS}/evaluations", json=evaluation, headers=KEY)

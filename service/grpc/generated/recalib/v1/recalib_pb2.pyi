@@ -69,6 +69,11 @@ class CalibrationState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     CALIBRATION_STATE_SUSPECT: _ClassVar[CalibrationState]
     CALIBRATION_STATE_STALE: _ClassVar[CalibrationState]
 
+class BatchFormat(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    BATCH_FORMAT_PARQUET: _ClassVar[BatchFormat]
+    BATCH_FORMAT_NPZ: _ClassVar[BatchFormat]
+
 class EventOrder(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     EVENT_ORDER_NEWEST: _ClassVar[EventOrder]
@@ -104,6 +109,8 @@ CALIBRATION_STATE_UNVERIFIED: CalibrationState
 CALIBRATION_STATE_FRESH: CalibrationState
 CALIBRATION_STATE_SUSPECT: CalibrationState
 CALIBRATION_STATE_STALE: CalibrationState
+BATCH_FORMAT_PARQUET: BatchFormat
+BATCH_FORMAT_NPZ: BatchFormat
 EVENT_ORDER_NEWEST: EventOrder
 EVENT_ORDER_OLDEST: EventOrder
 
@@ -595,6 +602,88 @@ class EvaluationPage(_message.Message):
     items: _containers.RepeatedCompositeFieldContainer[Evaluation]
     next_cursor: str
     def __init__(self, items: _Optional[_Iterable[_Union[Evaluation, _Mapping]]] = ..., next_cursor: _Optional[str] = ...) -> None: ...
+
+class BatchHeader(_message.Message):
+    __slots__ = ("model", "version", "format", "dataset", "content_type", "input")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    FORMAT_FIELD_NUMBER: _ClassVar[int]
+    DATASET_FIELD_NUMBER: _ClassVar[int]
+    CONTENT_TYPE_FIELD_NUMBER: _ClassVar[int]
+    INPUT_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    version: str
+    format: BatchFormat
+    dataset: str
+    content_type: str
+    input: Input
+    def __init__(self, model: _Optional[str] = ..., version: _Optional[str] = ..., format: _Optional[_Union[BatchFormat, str]] = ..., dataset: _Optional[str] = ..., content_type: _Optional[str] = ..., input: _Optional[_Union[Input, str]] = ...) -> None: ...
+
+class CreateBatchRequest(_message.Message):
+    __slots__ = ("header", "chunk")
+    HEADER_FIELD_NUMBER: _ClassVar[int]
+    CHUNK_FIELD_NUMBER: _ClassVar[int]
+    header: BatchHeader
+    chunk: bytes
+    def __init__(self, header: _Optional[_Union[BatchHeader, _Mapping]] = ..., chunk: _Optional[bytes] = ...) -> None: ...
+
+class GetBatchRequest(_message.Message):
+    __slots__ = ("model", "id")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    id: str
+    def __init__(self, model: _Optional[str] = ..., id: _Optional[str] = ...) -> None: ...
+
+class ListBatchesRequest(_message.Message):
+    __slots__ = ("model", "limit", "cursor")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    CURSOR_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    limit: int
+    cursor: str
+    def __init__(self, model: _Optional[str] = ..., limit: _Optional[int] = ..., cursor: _Optional[str] = ...) -> None: ...
+
+class Batch(_message.Message):
+    __slots__ = ("id", "model", "version", "dataset", "input", "format", "rows", "state", "progress", "error", "digest", "size_bytes", "created_at", "finished_at")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    DATASET_FIELD_NUMBER: _ClassVar[int]
+    INPUT_FIELD_NUMBER: _ClassVar[int]
+    FORMAT_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    PROGRESS_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    CREATED_AT_FIELD_NUMBER: _ClassVar[int]
+    FINISHED_AT_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    model: str
+    version: int
+    dataset: str
+    input: Input
+    format: BatchFormat
+    rows: int
+    state: JobState
+    progress: Progress
+    error: str
+    digest: str
+    size_bytes: int
+    created_at: _timestamp_pb2.Timestamp
+    finished_at: _timestamp_pb2.Timestamp
+    def __init__(self, id: _Optional[str] = ..., model: _Optional[str] = ..., version: _Optional[int] = ..., dataset: _Optional[str] = ..., input: _Optional[_Union[Input, str]] = ..., format: _Optional[_Union[BatchFormat, str]] = ..., rows: _Optional[int] = ..., state: _Optional[_Union[JobState, str]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., error: _Optional[str] = ..., digest: _Optional[str] = ..., size_bytes: _Optional[int] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., finished_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
+class BatchPage(_message.Message):
+    __slots__ = ("items", "next_cursor")
+    ITEMS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_CURSOR_FIELD_NUMBER: _ClassVar[int]
+    items: _containers.RepeatedCompositeFieldContainer[Batch]
+    next_cursor: str
+    def __init__(self, items: _Optional[_Iterable[_Union[Batch, _Mapping]]] = ..., next_cursor: _Optional[str] = ...) -> None: ...
 
 class FileChunk(_message.Message):
     __slots__ = ("data",)

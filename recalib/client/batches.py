@@ -1,0 +1,165 @@
+"""Batches on a server: calibrate a file of any size by a job, and download the result."""
+
+from __future__ import annotations
+
+from os import PathLike
+from pathlib import Path
+from typing import Literal
+
+from numpy.typing import ArrayLike
+
+from recalib.client.downloads import Download
+from recalib.client.drivers import Listing
+from recalib.client.errors import MalformedAnswerError
+from recalib.client.operations import Flow, Request, Session
+from recalib.client.progress import Progress, progress_reporter
+from recalib.client.results import Batch, Job, Page
+from recalib.client.retry import (
+    JSON,
+    encode_json,
+    fetch,
+    idempotency_headers,
+    path,
+    read,
+    send_checked,
+)
+from recalib.client.uploads import Upload, array_upload, file_upload
+from recalib.errors import InputError
+
+__all__ = ["create_batch", "download_batch", "get_batch", "list_batches"]
+
+#: A file may be large, and the server checks all rows of an upload before it acknowledges it.
+_TRANSFER_TIMEOUT_SECONDS = 3600.0
+_JSON_TYPE = JSON["Content-Type"]
+
+
+def create_batch(
+    session: Session,
+    model: str,
+    data: str | PathLike[str] | ArrayLike | None = None,
+    *,
+    dataset: str | None = None,
+    version: int | str = "champion",
+    format: Literal["parquet", "npz"] = "parquet",
+    input: Literal["logits", "probabilities"] = "logits",
+    progress: Progress = True,
+    timeout: float = _TRANSFER_TIMEOUT_SECONDS,
+) -> Flow[Job]:
+    """Start the calibration of a file or of a data set; return its job.
+
+    >>> job = client.wait(client.create_batch("resnet", "all.parquet"))     # doctest: +SKIP
+    >>> client.download_batch("resnet", job, "probabilities.parquet").rows  # doctest: +SKIP
+    5000000
+
+    Parameters
+    ----------
+    data: the path of a file in any format that Recalib reads except JSON, or an array (N, K).
+        Labels are not needed. It is sent in constant memory.
+    dataset: the name of a data set of the model, in place of `data`.
+    version: a number or an alias; an alias means the version that it points to now.
+    format: of the result.
+    input: what `data` holds; it is never guessed.
+    progress: whether to show a progress bar on a terminal, or a function to call instead.
+    timeout: seconds for the complete upload.
+
+    Raises
+    ------
+    InputError: both or neither of `data` and `dataset`, or a file that cannot be read.
+    MissingError: no such model, data set or version.
+    RefusedError: the server rejects the content of the file, or the version cannot take it.
+    """
+    place, headers = path("models", model, "batches"), idempotency_headers()
+    if (data is None) == (dataset is None):
+        found = "neither" if data is None else "both"
+        raise InputError("data, dataset", found=found, accepted="exactly one of the two")
+    if data is None:
+        body = encode_json({"dataset": dataset, "version": version, "format": format})
+        request = Request("POST", place, {}, headers | JSON, body)
+        return read((yield from send_checked(session, request)), Job)
+    upload = _upload(data, input)
+    # A server that rejects an upload early closes the connection while the client still sends.
+    yield from fetch(session, object, "GET", path("models", model))
+    with progress_reporter("upload", progress) as report:
+        upload.report = report
+        query = {"version": str(version), "format": format, "input": input}
+        headers |= {"Content-Type": upload.media_type}
+        request = Request("POST", place, query, headers, upload)
+        return read((yield from send_checked(session, request, timeout=timeout)), Job)
+
+
+def get_batch(session: Session, model: str, batch: Job | str) -> Flow[Batch]:
+    """Return the state of a batch.
+
+    Parameters
+    ----------
+    batch: its job, or the id of the job.
+
+    Raises
+    ------
+    MissingError: no such model or batch.
+    """
+    return fetch(session, Batch, "GET", _path(model, batch))
+
+
+def download_batch(
+    session: Session,
+    model: str,
+    batch: Job | str,
+    destination: str | PathLike[str],
+    *,
+    progress: Progress = True,
+    timeout: float = _TRANSFER_TIMEOUT_SECONDS,
+) -> Flow[Batch]:
+    """Download the file of a batch, atomically and in constant memory; return its description.
+
+    The digest proves that the file is complete.
+
+    Parameters
+    ----------
+    destination: its suffix is that of the format.
+    progress: whether to show a progress bar on a terminal, or a function to call instead.
+    timeout: seconds for the complete download.
+
+    Raises
+    ------
+    MissingError: no such batch, or it has not succeeded.
+    InputError: the suffix is that of another format, or the file cannot be written.
+    MalformedAnswerError: the server sends other bytes than it describes.
+    """
+    from recalib.files.atomic_write import open_atomically
+
+    description = yield from get_batch(session, model, batch)
+    target = Path(destination)
+    if target.suffix != f".{description.format}":
+        accepted = f"a name that ends in .{description.format}"
+        raise InputError("destination", found=str(target), accepted=accepted)
+    place = f"{_path(model, batch)}/content"
+    with progress_reporter("download", progress) as report, open_atomically(target) as file:
+        download = Download(file, description.size_bytes or 0, report)
+        response = yield from send_checked(
+            session, Request("GET", place, sink=download), timeout=timeout
+        )
+        if download.digest != description.digest:
+            raise MalformedAnswerError(response, f"has other bytes than {description.digest}")
+    return description
+
+
+def list_batches(model: str) -> Listing[Batch]:
+    """Iterate over a model's batches, newest first."""
+    return Listing(Page[Batch], path("models", model, "batches"))
+
+
+def _upload(
+    data: str | PathLike[str] | ArrayLike, input: Literal["logits", "probabilities"]
+) -> Upload:
+    if not isinstance(data, str | PathLike):
+        return array_upload(data, None, input)
+    upload = file_upload(Path(data))
+    if upload.media_type == _JSON_TYPE:
+        accepted = "another format, such as .parquet; `calibrate` takes a few rows"
+        raise InputError("data", found=str(data), accepted=accepted)
+    return upload
+
+
+def _path(model: str, batch: Job | str) -> str:
+    return path("models", model, "batches", batch if isinstance(batch, str) else batch.id)

@@ -1,0 +1,1 @@
+"""Files of any size that a job calibrates."""

@@ -1,0 +1,186 @@
+"""Operations on batches, independent of the transport."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from anyio import to_thread
+from pydantic import BaseModel
+
+from recalib.errors import NotFoundError
+from recalib.files import MEDIA_TYPES, Input
+from recalib.files.probabilities import ProbabilityFormat
+from recalib.registry import BlobWriter, Model, Registry, Transaction
+from recalib.registry.job_kinds import BATCH
+from service.access.authenticator import current_principal
+from service.access.visible_jobs import job_of_model
+from service.batches.schemas import Batch, BatchCreate, BatchPage
+from service.idempotency import run_once
+from service.pagination import decode_cursor, next_cursor
+from service.reader_process import reader_process
+from service.schemas.job import Job
+from service.upload_checks import count_rows
+from service.uploads import read_seconds, receive
+from service.versions import resolve_version
+
+__all__ = ["create_batch", "get_batch", "get_batch_content", "list_batches", "upload_batch"]
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """The rows of a batch."""
+
+    digest: str
+    media_type: str
+    input: Input
+    count: int
+    #: None for uploaded rows.
+    dataset: str | None
+
+
+class _Upload(BaseModel):
+    """A request with uploaded rows, which an idempotency key stands for."""
+
+    version: int | str
+    format: str
+    input: str
+    digest: str
+
+
+def create_batch(tx: Transaction, model: str, request: BatchCreate, key: str | None) -> Job:
+    """Enqueue the calibration of a data set.
+
+    Raises
+    ------
+    InputError: a multilabel model, or a version that cannot take the rows.
+    NotFoundError: no such model, data set or version.
+    ConflictError: `key` was used with another request.
+    """
+    owner = _find_model(tx, model)
+
+    def act() -> Job:
+        dataset = tx.datasets.get(owner, request.dataset)
+        version = resolve_version(tx, owner, request.version, dataset.input, "version")
+        rows = _Rows(dataset.digest, dataset.media_type, dataset.input, dataset.rows, dataset.name)
+        return _enqueue(tx, owner, version, request.format, rows)
+
+    return run_once(tx, key, f"create_batch {model}", request, 202, Job, act)
+
+
+async def upload_batch(
+    store: Registry,
+    model: str,
+    version: int | str,
+    format: ProbabilityFormat,
+    input: Input,
+    media_type: str,
+    pieces: AsyncIterable[bytes],
+    key: str | None,
+) -> Job:
+    """Receive rows, with or without labels, and enqueue their calibration.
+
+    The reader process checks every row before this returns.
+
+    Parameters
+    ----------
+    version: a number, also as text, or an alias.
+    media_type: one of `recalib.files.MEDIA_TYPES`.
+    pieces: the bytes of the file, in order.
+
+    Raises
+    ------
+    InputError: a multilabel model, a version that cannot take the rows, an empty body, or a file
+        that is not valid.
+    NotFoundError: no such model or version.
+    ConflictError: `key` was used with another request.
+    """
+
+    def check() -> Model:
+        with store.reading() as tx:
+            owner = _find_model(tx, model)
+            resolve_version(tx, owner, version, input, "version")
+        return owner
+
+    def register(blob: BlobWriter, owner: Model, count: int) -> Job:
+        request = _Upload(version=version, format=format, input=input, digest=blob.digest)
+        rows = _Rows(blob.digest, media_type, input, count, None)
+        with store.storing(blob) as (tx, digest):
+
+            def act() -> Job:
+                number = resolve_version(tx, owner, version, input, "version")
+                return _enqueue(tx, owner, number, format, rows)
+
+            job = run_once(tx, key, f"create_batch {model}", request, 202, Job, act)
+        if key is not None and blob.is_new:
+            # A repeated request whose job has ended: nothing needs its rows.
+            store.remove_unreferenced(digest)
+        return job
+
+    owner = await to_thread.run_sync(check)
+    with store.blobs.writer() as blob:
+        await receive(pieces, blob, input)
+        count = await reader_process().run(
+            count_rows,
+            seconds=read_seconds(blob.size),
+            url=await to_thread.run_sync(blob.temporary_url),
+            format=MEDIA_TYPES[media_type],
+            input=input,
+            classes=owner.classes,
+        )
+        return await to_thread.run_sync(register, blob, owner, count)
+
+
+def list_batches(tx: Transaction, model: str, limit: int, cursor: str | None) -> BatchPage:
+    """Return a page of a model's batches, newest first."""
+    owner = tx.models.get(model)
+    jobs = tx.jobs.page(owner, None, decode_cursor(cursor), limit + 1, kind=BATCH)
+    following = next_cursor(jobs, limit, lambda job: job.id)
+    return BatchPage(items=[Batch.of(job) for job in jobs[:limit]], next_cursor=following)
+
+
+def get_batch(tx: Transaction, model: str, id: str) -> Batch:
+    """Return the state of a batch, or raise `NotFoundError`."""
+    return Batch.of(job_of_model(tx, model, BATCH, id))
+
+
+def get_batch_content(store: Registry, model: str, id: str) -> tuple[Batch, Iterator[bytes]]:
+    """Return a batch and its file, in chunks.
+
+    Raises
+    ------
+    NotFoundError: no such batch, or it has not succeeded.
+    """
+    with store.reading() as tx:
+        batch = get_batch(tx, model, id)
+    if batch.digest is None:
+        raise NotFoundError("file of batch", id, hint=f"the batch is {batch.state}")
+    return batch, store.blobs.read_chunks(batch.digest)
+
+
+def _find_model(tx: Transaction, name: str) -> Model:
+    model = tx.models.get(name)
+    model.check_multiclass("batches; `calibrate` takes rows of a multilabel model")
+    return model
+
+
+def _enqueue(
+    tx: Transaction, model: Model, version: int, format: ProbabilityFormat, rows: _Rows
+) -> Job:
+    payload: dict[str, Any] = {
+        "model": model.name,
+        "dataset": rows.dataset,
+        "version": version,
+        "format": format,
+        "input": rows.input,
+        "rows": rows.count,
+        "digest": rows.digest,
+        "media_type": rows.media_type,
+    }
+    upload = {"upload": rows.digest} if rows.dataset is None else None
+    job = tx.jobs.enqueue(BATCH, payload, model=model, checkpoint=upload)
+    source = rows.dataset or f"an upload, sha256 {rows.digest}"
+    detail = f"version {version} on {source}: {rows.count} rows"
+    tx.audit.record(current_principal().name, "create_batch", model.name, job.id, detail)
+    return Job.of(job)

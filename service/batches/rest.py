@@ -1,0 +1,144 @@
+"""Batches over REST: uploads stream through, and are checked before they are acknowledged."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import pydantic
+from anyio import to_thread
+from fastapi import Query, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import StreamingResponse
+
+from recalib.errors import InputError
+from recalib.files import FORMATS, MEDIA_TYPES, Input
+from recalib.files.probabilities import PROBABILITY_FORMATS, ProbabilityFormat
+from recalib.registry import Registry
+from service.batches import handlers
+from service.batches.schemas import VERSION_DESCRIPTION, Batch, BatchCreate, BatchPage
+from service.http.bodies import parse_media_type
+from service.http.idempotency_key import IdempotencyKey
+from service.http.openapi import problems
+from service.http.page_parameters import Cursor, Limit
+from service.http.routing import Router
+from service.schemas.field_types import Text
+from service.schemas.job import Job
+from service.state import StateDependency
+
+__all__ = ["router"]
+
+router = Router(prefix="/v1/models/{model}/batches", tags=["batches"], responses=problems(500, 503))
+
+_JSON = "application/json"
+#: JSON is the request for a data set, so it cannot be an upload.
+_UPLOADS = tuple(media_type for media_type in MEDIA_TYPES if media_type != _JSON)
+_FILE = {"schema": {"type": "string", "format": "binary"}}
+_BODY = {
+    "requestBody": {
+        "required": True,
+        "description": "The name of a data set as JSON; or a file with the rows, whose labels are "
+        "not needed. The parameters of the query are those of an upload.",
+        "content": {_JSON: {"schema": BatchCreate.model_json_schema()}}
+        | dict.fromkeys(_UPLOADS, _FILE),
+    }
+}
+_MEDIA_TYPES = {name: FORMATS[name].media_types[0] for name in PROBABILITY_FORMATS}
+_CONTENT: dict[int | str, dict[str, Any]] = {
+    200: {"content": dict.fromkeys(_MEDIA_TYPES.values(), _FILE)}
+}
+
+
+@router.post(
+    "",
+    status_code=202,
+    response_model=Job,
+    responses=problems(404, 409, 413, 415, 422),
+    openapi_extra=_BODY,
+    operation_id="create_batch",
+)
+async def create_batch(
+    model: str,
+    request: Request,
+    state: StateDependency,
+    version: Annotated[Text, Query(description=VERSION_DESCRIPTION)] = "champion",
+    format: Annotated[ProbabilityFormat, Query(description="Format of the result.")] = "parquet",
+    input: Annotated[
+        Input, Query(description="What the file holds; never guessed from its values.")
+    ] = "logits",
+    idempotency_key: IdempotencyKey = None,
+) -> Job:
+    """Calibrate a file of any size: a data set, or an upload.
+
+    Answers with the job, whose id is that of the batch. Every row of an upload is checked before
+    the answer.
+    """
+    content_type = request.headers.get("content-type", "")
+    media_type = parse_media_type(content_type, (_JSON, *_UPLOADS))
+    if media_type == _JSON:
+        if request.query_params:
+            found = ", ".join(request.query_params)[:80]
+            raise InputError("query", found=found, accepted="none: JSON has all fields")
+        create = _parse(await request.body())
+        return await to_thread.run_sync(_create, state.registry, model, create, idempotency_key)
+    return await handlers.upload_batch(
+        state.registry,
+        model,
+        version,
+        format,
+        input,
+        media_type,
+        request.stream(),
+        idempotency_key,
+    )
+
+
+@router.get("", responses=problems(404, 422), operation_id="list_batches")
+def list_batches(
+    model: str, state: StateDependency, limit: Limit = 100, cursor: Cursor = None
+) -> BatchPage:
+    """List a model's batches, newest first."""
+    with state.registry.reading() as tx:
+        return handlers.list_batches(tx, model, limit, cursor)
+
+
+@router.get("/{batch_id}", responses=problems(404), operation_id="get_batch")
+def get_batch(model: str, batch_id: str, state: StateDependency) -> Batch:
+    """Return the state of a batch."""
+    with state.registry.reading() as tx:
+        return handlers.get_batch(tx, model, batch_id)
+
+
+@router.get(
+    "/{batch_id}/content",
+    response_class=StreamingResponse,
+    responses=_CONTENT | problems(404),
+    operation_id="get_batch_content",
+)
+def get_batch_content(model: str, batch_id: str, state: StateDependency) -> StreamingResponse:
+    """Download the file of a batch: `probabilities`, in the order of the rows."""
+    batch, chunks = handlers.get_batch_content(state.registry, model, batch_id)
+    headers = {
+        "Content-Disposition": f'attachment; filename="{batch.id}.{batch.format}"',
+        # A client recognises an incomplete file.
+        "Content-Length": str(batch.size_bytes),
+    }
+    return StreamingResponse(chunks, media_type=_MEDIA_TYPES[batch.format], headers=headers)
+
+
+def _create(store: Registry, model: str, create: BatchCreate, key: str | None) -> Job:
+    with store.transaction() as tx:
+        return handlers.create_batch(tx, model, create, key)
+
+
+def _parse(content: bytes) -> BatchCreate:
+    """Return the request in a JSON body; errors are those of other routes."""
+    try:
+        body = json.loads(content)
+    except (ValueError, RecursionError):
+        raise InputError("body", found="malformed JSON", accepted="JSON") from None
+    try:
+        return BatchCreate.model_validate(body)
+    except pydantic.ValidationError as error:
+        violations = [{**item, "loc": ("body", *item["loc"])} for item in error.errors()]
+        raise RequestValidationError(violations, body=body) from None

@@ -1,0 +1,41 @@
+"""Open an uploaded file, and check its rows. Runs in the reader process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from recalib.errors import InputError
+from recalib.files import DataFile, Input, open_data
+
+__all__ = ["check_classes", "count_rows", "open_url"]
+
+
+def open_url(url: str) -> BinaryIO:
+    """Return the file at an fsspec URL."""
+    protocol, _, path = url.partition("://")
+    if protocol == "file":
+        return Path(path).open("rb")
+    import fsspec  # only for buckets: it takes 60 ms to import
+
+    return cast(BinaryIO, fsspec.filesystem(protocol, use_listings_cache=False).open(path, "rb"))
+
+
+def check_classes(data: DataFile, input: Input, classes: int) -> None:
+    """Raise `InputError` if the rows of a file have another K than `classes`."""
+    if data.classes != classes:
+        raise InputError(
+            input, found=f"{data.classes} classes", accepted=f"{classes}, as the model has"
+        )
+
+
+def count_rows(url: str, format: str, input: Input, classes: int) -> int:
+    """Check every row of the file at an fsspec URL, with or without labels; return N.
+
+    Raises
+    ------
+    InputError: the file is not valid, or has another K than `classes`.
+    """
+    with open_url(url) as file, open_data(file, format=format, input=input) as data:
+        check_classes(data, input, classes)
+        return sum(len(chunk.logits) for chunk in data.chunks())

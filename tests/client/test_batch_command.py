@@ -1,0 +1,108 @@
+"""`recalib batch`, and batches by the client."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from recalib.client import Client, MalformedAnswerError, MissingError
+from recalib.errors import InputError
+from tests.cli.conftest import cli
+from tests.cli.running import LABELS, LOGITS, Cli
+from tests.client.either import Either
+from tests.client.flaky import BATCH, Flaky, says
+from tests.end_to_end.programs import Server
+
+__all__ = ["cli"]
+
+_PAGE = Path(__file__).parents[2] / "docs" / "batches.md"
+
+
+@pytest.fixture(scope="module")
+def model(server: Server) -> str:
+    """A model with a champion, and the data set `val`."""
+    with Client(server.url) as client:
+        client.create_model("resnet-batches", 4)
+        client.upload_dataset("resnet-batches", "val", LOGITS, LABELS, progress=False)
+        client.wait(client.fit("resnet-batches", "val", promote=True), progress=False)
+    return "resnet-batches"
+
+
+@pytest.mark.slow
+def test_command_writes_what_apply_writes(cli: Cli, server: Server, model: str) -> None:
+    """A file and a data set, as npz and as Parquet."""
+    with Client(server.url) as client:
+        client.download_calibrator(model, cli.folder / "t.calib")
+    cli("apply", "t.calib", "val.npz", "-o", "local.npz")
+    expected = cli.probabilities("local.npz")
+    there = ("--server", server.url, "--model", model)
+    result = cli("batch", "val.npz", *there, "-o", "out.npz", "--version", "1")
+    assert (result.status, result.err) == (0, "")
+    assert result.out == f"saved 300 rows of {model} version 1 to out.npz\n"
+    np.testing.assert_array_equal(cli.probabilities("out.npz"), expected)
+    result = cli("batch", "--dataset", "val", *there, "-o", "out.parquet", "--json")
+    assert (result.json["rows"], result.json["version"]) == (300, 1)
+    column = pq.read_table(cli.folder / "out.parquet")["probabilities"]
+    np.testing.assert_array_equal(np.array(column.to_pylist()), expected)
+    before = cli.files()
+    for more, message in (
+        (("-o", "out.csv", "val.npz"), "output: found out.csv; accepted: a name that ends in"),
+        (("-o", "x.npz"), "data, dataset: found neither"),
+        (("-o", "x.npz", "val.npz", "--version", "9"), "version '9' does not exist"),
+    ):
+        result = cli("batch", *there, *more)
+        assert (result.status, result.err.count("\n")) == (2, 1)
+        assert result.err.startswith(f"error: {message}")
+    assert cli.files() == before
+
+
+@pytest.mark.slow
+def test_client_sends_arrays_and_downloads(client: Either, model: str, tmp_path: Path) -> None:
+    """The example of docs/batches.md, and errors."""
+    fractions: list[float] = []
+    job = client.create_batch(
+        model, LOGITS, format="npz", progress=lambda share, text: fractions.append(share)
+    )
+    assert fractions[-1] == 1
+    job = client.wait(job, progress=False)
+    target = tmp_path / "p.npz"
+    batch = client.download_batch(model, job, target, progress=False)
+    assert (batch.rows, batch.state, batch.dataset) == (300, "succeeded", None)
+    assert np.load(target)["probabilities"].shape == LOGITS.shape
+    assert batch == client.get_batch(model, job.id)
+    assert job.id in [item.id for item in client.list_batches(model)]
+    with pytest.raises(InputError, match=r"a name that ends in \.npz"):
+        client.download_batch(model, job, tmp_path / "p.parquet", progress=False)
+    with pytest.raises(MissingError):
+        client.create_batch(model, dataset="none")
+
+
+@pytest.mark.slow
+def test_documented_example_runs(
+    server: Server, model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (example,) = re.findall(r"```python\n(.*?)```", _PAGE.read_text(), re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    with Client(server.url) as client:
+        exec(example.replace("resnet", model), {"client": client, "logits": LOGITS})  # noqa: S102
+    assert np.load("probabilities.npz")["probabilities"].shape == LOGITS.shape
+
+
+def test_other_bytes_are_not_saved(flaky: Flaky, tmp_path: Path) -> None:
+    flaky.will(says(200, BATCH), says(200, b"other"))
+    target = tmp_path / "p.npz"
+    with Client(flaky.url) as client, pytest.raises(MalformedAnswerError, match="other bytes"):
+        client.download_batch("m", "j", target, progress=False)
+    assert not target.exists()
+
+
+def test_json_file_is_refused_before_it_is_sent(flaky: Flaky, tmp_path: Path) -> None:
+    """JSON is the request for a data set."""
+    (tmp_path / "rows.json").write_bytes(b'{"logits": [[0, 1]]}')
+    with Client(flaky.url) as client, pytest.raises(InputError, match="another format"):
+        client.create_batch("m", tmp_path / "rows.json")
+    assert flaky.received == []

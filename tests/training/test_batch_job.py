@@ -1,0 +1,288 @@
+"""Batches: the result does not depend on where an attempt ended, and nothing else is left."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from numpy.typing import NDArray
+
+import recalib
+from recalib import Calibrator
+from recalib.registry import Job, Model, Registry
+from recalib.registry.job_kinds import BATCH
+from tests.files.examples import write_npz
+from tests.fitting.conftest import draw
+from tests.training.batch_worker import LEASE_SECONDS, use_small_parts
+from training import batch_job
+from training.batch_parts import BatchParts
+from training.checkpoint_blobs import sweep_checkpoints
+from training.main import HANDLERS
+from training.worker import Worker
+
+_CLASSES = 50
+_PATIENCE_SECONDS = 120.0
+
+
+@pytest.fixture(scope="module")
+def calibrator() -> Calibrator:
+    logits, labels = draw(300, _CLASSES, 2.0)
+    fitted: Calibrator = recalib.fit(logits, labels)
+    return fitted
+
+
+@pytest.fixture
+def model(registry: Registry, calibrator: Calibrator) -> Model:
+    """A model with one version."""
+    with registry.transaction() as tx:
+        model = tx.models.create("m", None, _CLASSES, "test")
+        tx.jobs.enqueue("fit", {}, model=model)
+        lease = tx.jobs.claim("w", ["fit"], 60)
+        assert lease is not None
+        card = calibrator.card.to_dict()
+        tx.calibrators.publish(lease, model, None, card, calibrator.to_bytes(), None, "")
+        tx.jobs.succeed(lease, {})
+    return model
+
+
+@pytest.fixture
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch_job, "_PART_BYTES", batch_job._PART_BYTES)
+    monkeypatch.setattr(batch_job, "_CHUNK_BYTES", batch_job._CHUNK_BYTES)
+    use_small_parts()
+
+
+def logits_of(rows: int) -> NDArray[np.float32]:
+    return np.random.default_rng(3).normal(0, 4, (rows, _CLASSES)).astype(np.float32)
+
+
+def enqueue(registry: Registry, model: Model, rows: int, format: str = "parquet") -> Job:
+    """Upload rows, and enqueue their calibration."""
+    with registry.blobs.writer() as blob:
+        blob.write(write_npz(logits_of(rows), None))
+        with registry.storing(blob) as (tx, digest):
+            payload = {
+                "model": model.name, "dataset": None, "version": 1, "format": format,
+                "input": "logits", "rows": rows, "digest": digest,
+                "media_type": "application/x-npz",
+            }  # fmt: skip
+            return tx.jobs.enqueue(BATCH, payload, model=model, checkpoint={"upload": digest})
+
+
+def work(registry: Registry, stop: threading.Event | None = None) -> bool:
+    return Worker(registry, HANDLERS, name="test").work_once(stop or threading.Event())
+
+
+def job_of(registry: Registry, job: Job) -> Job:
+    with registry.reading() as tx:
+        return tx.jobs.get(job.id)
+
+
+def file_of(registry: Registry, job: Job) -> bytes:
+    """Return the file of a batch that has succeeded."""
+    finished = job_of(registry, job)
+    assert finished.state == "succeeded", finished.error
+    assert finished.result is not None
+    ((name, file),) = finished.result["files"].items()
+    assert name == f"probabilities.{job.payload['format']}"
+    with registry.blobs.open(file["digest"]) as stream:
+        content = stream.read()
+    assert len(content) == file["bytes"]
+    return content
+
+
+def blobs(tmp_path: Path) -> set[str]:
+    """Return the names of all files in the blob store."""
+    return {path.name for path in (tmp_path / "blobs").rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("format", ["parquet", "npz"])
+def test_file_has_the_probabilities_of_all_rows(
+    registry: Registry,
+    model: Model,
+    calibrator: Calibrator,
+    small_parts: None,
+    tmp_path: Path,
+    format: str,
+) -> None:
+    """In order, in float32 as the rows are; parts and uploaded rows are removed."""
+    job = enqueue(registry, model, 1_050, format)
+    assert work(registry)
+    content = io.BytesIO(file_of(registry, job))
+    if format == "npz":
+        probabilities = np.load(content)["probabilities"]
+    else:
+        table = pq.read_table(content)
+        assert table.column_names == ["probabilities"]
+        probabilities = np.array(table["probabilities"].to_pylist(), np.float32)
+    assert probabilities.dtype == np.float32
+    expected = calibrator.predict(logits_of(1_050))
+    np.testing.assert_allclose(probabilities, expected, rtol=1e-5, atol=1e-7)
+    finished = job_of(registry, job)
+    assert finished.checkpoint is None
+    assert finished.result is not None
+    digest = finished.result["files"][f"probabilities.{format}"]["digest"]
+    assert blobs(tmp_path) == {digest}
+
+
+def test_stopped_batch_goes_on_from_its_last_part(
+    registry: Registry, model: Model, small_parts: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second attempt reads no row again, and the file has the same bytes."""
+    undisturbed = enqueue(registry, model, 1_050)
+    work(registry)
+    expected = file_of(registry, undisturbed)
+
+    stop, add = threading.Event(), BatchParts.add
+    sizes: list[int] = []
+
+    def stop_after_three(self: BatchParts, blob: Any, rows: int) -> None:
+        add(self, blob, rows)
+        sizes.append(rows)
+        if len(sizes) == 3:
+            stop.set()
+
+    monkeypatch.setattr(BatchParts, "add", stop_after_three)
+    job = enqueue(registry, model, 1_050)
+    work(registry, stop)
+    stopped = job_of(registry, job)
+    assert (stopped.state, stopped.attempts) == ("queued", 0)
+    assert stopped.checkpoint is not None
+    assert len(stopped.checkpoint["parts"]) == 3
+    assert work(registry)
+    assert file_of(registry, job) == expected
+    assert sizes == [100] * 10 + [50]
+
+
+def test_cancelled_batch_leaves_no_blob(
+    registry: Registry,
+    model: Model,
+    small_parts: None,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    """While it is queued, and while it runs."""
+    queued = enqueue(registry, model, 150)
+    with registry.transaction() as tx:
+        tx.jobs.cancel(queued.id)
+    sweep_checkpoints(registry)
+    assert blobs(tmp_path) == set()
+
+    add = BatchParts.add
+
+    def cancel(self: BatchParts, blob: Any, rows: int) -> None:
+        add(self, blob, rows)
+        with registry.transaction() as tx:
+            tx.jobs.cancel(running.id)
+        self._context.beat(60)
+
+    monkeypatch.setattr(BatchParts, "add", cancel)
+    running = enqueue(registry, model, 1_050)
+    work(registry)
+    assert job_of(registry, running).state == "cancelled"
+    assert blobs(tmp_path) == {running.payload["digest"]}
+    sweep_checkpoints(registry)
+    assert blobs(tmp_path) == set()
+    assert job_of(registry, running).checkpoint is None
+
+
+def test_upload_that_is_a_data_set_too_is_kept(
+    registry: Registry, model: Model, small_parts: None, tmp_path: Path
+) -> None:
+    job = enqueue(registry, model, 150)
+    digest = job.payload["digest"]
+    with registry.transaction() as tx:
+        tx.datasets.create(
+            model, "same", digest, 150, _CLASSES, 1, "application/x-npz", "logits", {}
+        )
+    work(registry)
+    assert digest in blobs(tmp_path)
+
+
+@pytest.mark.sqlite_only
+def test_deleted_version_fails_the_batch(registry: Registry, model: Model, tmp_path: Path) -> None:
+    job = enqueue(registry, model, 150)
+    with registry.transaction() as tx:
+        other = tx.jobs.enqueue(BATCH, {**job.payload, "version": 7}, model=model)
+        tx.jobs.cancel(job.id)
+    work(registry)
+    failed = job_of(registry, other)
+    assert (failed.state, failed.error) == (
+        "failed",
+        "version '7' does not exist; m has none so numbered",
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.sqlite_only
+def test_memory_does_not_grow_with_the_file(registry: Registry, model: Model) -> None:
+    """Rows of 80 MB are read, calibrated and written in chunks of 8 MiB."""
+    job = enqueue(registry, model, 400_000)
+    tracemalloc.start()
+    try:
+        work(registry)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert job_of(registry, job).state == "succeeded"
+    assert peak < 80_000_000
+
+
+@pytest.mark.slow
+def test_killed_worker_loses_at_most_a_part(
+    registry: Registry,
+    model: Model,
+    small_parts: None,
+    database_url: str,
+    blob_url: str,
+    tmp_path: Path,
+) -> None:
+    """kill -9 in the middle; another worker goes on, and the file has the same bytes."""
+    rows = 20_000
+    undisturbed = enqueue(registry, model, rows)
+    work(registry)
+    expected = file_of(registry, undisturbed)
+
+    job = enqueue(registry, model, rows)
+    command = [sys.executable, "-m", "tests.training.batch_worker", database_url, blob_url]
+    process = subprocess.Popen(command)
+    try:
+        until(lambda: len((job_of(registry, job).checkpoint or {}).get("parts", [])) >= 3)
+    finally:
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+    killed = job_of(registry, job)
+    assert killed.state == "running"
+    assert killed.checkpoint is not None
+    assert 3 <= len(killed.checkpoint["parts"]) < 200
+    time.sleep(LEASE_SECONDS)
+    until(lambda: work(registry))
+    assert job_of(registry, job).attempts == 2
+    assert file_of(registry, job) == expected
+    # A part that was being written has a temporary file, which a sweep removes after a day.
+    registry.sweep(older_than_seconds=-60)
+    digests = {
+        file["digest"]
+        for finished in (undisturbed, job)
+        for file in (job_of(registry, finished).result or {})["files"].values()
+    }
+    assert blobs(tmp_path) == digests
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.02)

@@ -1,0 +1,98 @@
+"""The finished parts of a batch, stored as blobs, from which any worker goes on.
+
+The checkpoint of a batch is ``{"upload": ..., "parts": [...], "others": [...]}``: the blob of the
+uploaded rows, if any; the parts in order; and blobs that may exist and are no parts. A blob is
+listed before it is stored. A worker that is killed leaves no blob that the next attempt or
+`sweep_checkpoints` does not find.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recalib.errors import CorruptError, FencedError
+from recalib.registry import BlobWriter
+from training.job_context import JobContext
+
+__all__ = ["BatchParts"]
+
+
+class BatchParts:
+    """Probabilities of consecutive rows, written under the lease of a job.
+
+    Parameters
+    ----------
+    classes: K.
+    dtype: of the probabilities.
+    """
+
+    def __init__(self, context: JobContext, classes: int, dtype: np.dtype[Any]) -> None:
+        self._context, self._blobs = context, context.registry.blobs
+        self._classes, self._dtype = classes, dtype
+        previous = context.checkpoint or {}
+        self._upload: str | None = previous.get("upload")
+        self._parts: list[dict[str, Any]] = previous.get("parts", [])
+        for digest in previous.get("others", []):
+            self._blobs.remove(digest)
+
+    @property
+    def rows(self) -> int:
+        """The number of rows in all parts."""
+        return sum(part["rows"] for part in self._parts)
+
+    def begin(self, blob: BlobWriter) -> None:
+        """Write the header of the next part, which makes its content unique.
+
+        Otherwise two jobs could share a blob, and the first to finish would remove it.
+        """
+        lease = self._context.lease
+        blob.write(f"{lease.job.id} {lease.fence} {len(self._parts)}\n".encode())
+
+    def add(self, blob: BlobWriter, rows: int) -> None:
+        """Store a part that is written completely.
+
+        Raises
+        ------
+        FencedError: another worker has the job; the part is removed.
+        UnavailableError: no space, or the database cannot be used.
+        """
+        digest = blob.digest
+        self._record(self._parts, [digest])
+        blob.commit()
+        parts = [*self._parts, {"digest": digest, "rows": rows}]
+        try:
+            self._record(parts, [])
+        except FencedError:
+            self._blobs.remove(digest)
+            raise
+        self._parts = parts
+
+    def pieces(self, max_bytes: int) -> Iterator[NDArray[Any]]:
+        """Yield the rows of all parts in order, arrays (n, K) of at most `max_bytes`."""
+        row_bytes = self._classes * self._dtype.itemsize
+        step = max(1, max_bytes // row_bytes) * row_bytes
+        for part in self._parts:
+            with self._blobs.open(part["digest"]) as file:
+                file.readline()
+                size = 0
+                while content := file.read(step):
+                    size += len(content)
+                    yield np.frombuffer(content, self._dtype).reshape(-1, self._classes)
+            if size != part["rows"] * row_bytes:
+                raise CorruptError(f"part {part['digest']} of the batch has another size")
+
+    def remove(self) -> None:
+        """Remove all parts."""
+        self._record([], [part["digest"] for part in self._parts])
+        for part in self._parts:
+            self._blobs.remove(part["digest"])
+
+    def _record(self, parts: list[dict[str, Any]], others: list[str]) -> None:
+        checkpoint: dict[str, Any] = {"parts": parts, "others": others}
+        if self._upload is not None:
+            checkpoint["upload"] = self._upload
+        self._context.save_checkpoint(checkpoint)
