@@ -38,8 +38,8 @@ __all__ = [
     "Schedule",
     "Stop",
     "Tune",
+    "check_server_recipe",
     "read_recipe",
-    "refuse_imports",
 ]
 
 # Literals made from the catalogue of losses, which mypy cannot follow.
@@ -326,6 +326,8 @@ class Recipe(_Part):
     device: Literal["auto", "cpu", "cuda"] = "auto"
     #: Random augmentation of training rows: a name in `training.data.AUGMENTATIONS`.
     augmentation: str = "none"
+    #: Processes that load batches: read, decode and augment; 0 loads them where they are used.
+    workers: Annotated[int, Field(ge=0, le=64), _Integer] = 0
     #: Training rows that are evaluated after each epoch, without augmentation; 0 for all.
     measured_rows: _Number = 5000
     #: Whether `curves.html` and `report.html` are written.
@@ -369,13 +371,17 @@ class Recipe(_Part):
             raise _as_input_error(error) from None
 
 
-def refuse_imports(recipe: Recipe, allowed: Collection[str] = ()) -> None:
-    """Raise `InputError` for a recipe that names code that a server does not import.
+def check_server_recipe(recipe: Recipe, allowed: Collection[str] = ()) -> None:
+    """Raise `InputError` for a recipe that a server does not run: with its code, or with processes.
 
     Parameters
     ----------
     allowed: packages, whose functions recipes may name; or functions, `package.module:function`.
     """
+    if recipe.workers:
+        # A process with threads and connections to a database cannot be forked safely.
+        found, accepted = f"{recipe.workers}", "0: a worker of a server loads batches by itself"
+        raise InputError("workers", found=found, accepted=accepted)
     names = {"model.name": recipe.model.name}
     if recipe.data.get("source") == "dataset":
         options = recipe.data.get("options")

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recalib.errors import InputError
-from recalib.recipe import Calibrate, Recipe, refuse_imports
+from recalib.recipe import Calibrate, Recipe, check_server_recipe
 from recalib.registry import BlobStore, Model
 from recalib.registry.job_kinds import FIT
 from training.checkpoint_blobs import CheckpointBlobs
@@ -45,7 +45,7 @@ def training_handler(
         short jobs during a run of hours. It does not affect the numbers of the run.
     max_weights: the largest number of weights of a network; larger networks are refused before
         memory is allocated.
-    allowed_imports: packages and functions that recipes may name, as in `refuse_imports`.
+    allowed_imports: packages and functions that recipes may name, as in `check_server_recipe`.
     """
     return partial(
         _train,
@@ -77,7 +77,7 @@ def _train(
 
     # 1. The recipe and its data.
     recipe = Recipe.of(context.payload)
-    refuse_imports(recipe, allowed_imports)
+    check_server_recipe(recipe, allowed_imports)
     model = _model(context, recipe.calibrate)
     context.progress(0.0, "reading the data")
     loaded = load_all(recipe, folder, confined=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 from recalib.errors import InputError, NotFoundError
 from recalib.fitting.fit import resolve_fit
-from recalib.recipe import Recipe, refuse_imports
+from recalib.recipe import Recipe, check_server_recipe
 from recalib.registry import Model, Registry, Transaction
 from recalib.registry.job_kinds import TRAIN
 from service.access.authenticator import current_principal
@@ -36,7 +36,7 @@ def create_training_run(
     ConflictError: `key` was used with another request.
     """
     _check_storable(recipe)
-    refuse_imports(recipe, allowed_imports)
+    check_server_recipe(recipe, allowed_imports)
     if recipe.tune is not None:
         raise InputError("tune", found="a table", accepted="none: `recalib train` tunes")
     model = _model(tx, recipe)

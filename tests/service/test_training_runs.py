@@ -115,6 +115,7 @@ def test_idempotency_key_starts_one_training_run(trainer: Service) -> None:
         ({"loss": {"secondary": "sb_ece", "beta": -1}}, "loss.beta"),
         ({"calibrate": {"map": "magic"}}, "map"),
         ({"tune": {"beta": [1]}}, "tune"),
+        ({"workers": 2}, "workers"),
         ({"model": {"name": "a\0b"}}, "model"),
         ({"model": {"name": "os:system"}}, "model.name"),
         (

@@ -19,7 +19,7 @@ from recalib.errors import InputError
 from training.data.base import Files, Parts, Source
 from training.data.classes import Rows, check_classes, parts_of
 from training.data.pixels import Normalisation, Pixels, scale_of
-from training.data.split import Inputs, keys_of
+from training.data.split import Inputs, keys_of, rows_of, tensor_of
 
 __all__ = ["Array", "Arrays"]
 
@@ -153,12 +153,26 @@ class Array(Inputs):
     def __init__(self, values: NDArray[np.generic]) -> None:
         kind = np.float32 if values.dtype.kind == "f" else np.int64
         self.values: NDArray[np.generic] = np.ascontiguousarray(values, dtype=kind)
+        self._tensor = tensor_of(self.values)
 
     def __len__(self) -> int:
         return len(self.values)
 
+    @property
+    def device(self) -> torch.device:
+        return self._tensor.device
+
+    @property
+    def nbytes(self) -> int:
+        return self.values.nbytes
+
+    def to(self, device: torch.device) -> Array:
+        copy = Array(self.values)
+        copy._tensor = self._tensor.to(device)
+        return copy
+
     def batch(self, rows: NDArray[np.int64]) -> Tensor:
-        return torch.from_numpy(self.values[rows])
+        return rows_of(self._tensor, rows)
 
     def keys(self) -> NDArray[np.bytes_]:
         return keys_of(self.values)

@@ -42,14 +42,12 @@ def _crop(batch: Batch, generator: torch.Generator) -> Batch:
     """
     images = _images(batch)
     count, _, height, width = images.shape
-    offsets = torch.randint(0, 2 * _PADDING + 1, (2, count, 1), generator=generator)
+    offsets = torch.randint(0, 2 * _PADDING + 1, (2, count), generator=generator)
     down, right = offsets.to(images.device)
-    padded = functional.pad(images, [_PADDING] * 4).permute(0, 2, 3, 1)
-    rows = down + torch.arange(height, device=images.device)
-    columns = right + torch.arange(width, device=images.device)
-    image = torch.arange(count, device=images.device)
-    crops = padded[image[:, None, None], rows[:, :, None], columns[:, None, :]]
-    return crops.permute(0, 3, 1, 2)
+    padded = functional.pad(images, [_PADDING] * 4)
+    # A view with all crops of each image: (N, C, 9, 9, H, W).
+    crops = padded.unfold(2, height, 1).unfold(3, width, 1)
+    return crops[torch.arange(count, device=images.device), :, down, right]
 
 
 def _crop_flip(batch: Batch, generator: torch.Generator) -> Batch:

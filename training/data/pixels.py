@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from recalib.errors import InputError
-from training.data.split import Inputs, keys_of
+from training.data.split import Inputs, keys_of, rows_of, tensor_of
 
 __all__ = ["Normalisation", "Pixels", "Scale", "Stored", "scale_of"]
 
@@ -31,11 +31,12 @@ class Scale(NamedTuple):
     deviation: tuple[float, ...]
     divisor: float = 255.0
 
-    def applied(self, pixels_nhwc: NDArray[np.uint8]) -> Tensor:
-        """Return float32 (N, C, H, W) of bytes (N, H, W, C)."""
-        x = torch.from_numpy(pixels_nhwc).permute(0, 3, 1, 2).float().div_(self.divisor)
+    def applied(self, pixels_nhwc: Tensor) -> Tensor:
+        """Return float32 (N, C, H, W) of bytes (N, H, W, C), on the same device."""
+        x = pixels_nhwc.permute(0, 3, 1, 2).float().div_(self.divisor)
         mean, deviation = (
-            torch.tensor(values)[:, None, None] for values in (self.mean, self.deviation)
+            torch.tensor(values, device=x.device)[:, None, None]
+            for values in (self.mean, self.deviation)
         )
         # Channels stay last in memory: CPU convolutions are faster with it.
         return x.sub_(mean).div_(deviation)
@@ -60,7 +61,7 @@ class Stored(Inputs):
         """Return the same images with this scale."""
 
     def batch(self, rows: NDArray[np.int64]) -> Tensor:
-        return self.scale.applied(self.pixels(rows))
+        return self.scale.applied(torch.from_numpy(self.pixels(rows)))
 
     def measured(self) -> Scale:
         """Return mean and standard deviation of each channel over all images, in [0, 1].
@@ -83,29 +84,45 @@ class Stored(Inputs):
 
 
 class Pixels(Stored):
-    """Images as bytes in memory, (N, H, W, C)."""
+    """Images as bytes in memory, (N, H, W, C); on a GPU, batches are made there."""
 
     def __init__(
         self,
-        values: NDArray[np.uint8],
+        values: NDArray[np.uint8] | Tensor,
         scale: Scale | None = None,
         keys: NDArray[np.bytes_] | None = None,
     ) -> None:
         height, width, channels = values.shape[1:]
         super().__init__((height, width, channels), scale)
-        self._values, self._keys = values, keys
+        self._values, self._keys = tensor_of(values), keys
 
     def __len__(self) -> int:
         return len(self._values)
 
+    @property
+    def device(self) -> torch.device:
+        return self._values.device
+
+    @property
+    def nbytes(self) -> int:
+        return self._values.nbytes
+
+    def to(self, device: torch.device) -> Pixels:
+        return Pixels(self._values.to(device), self.scale, self.keys())
+
     def pixels(self, rows: NDArray[np.int64]) -> NDArray[np.uint8]:
-        return self._values[rows]
+        return rows_of(self._values, rows).cpu().numpy()
+
+    def batch(self, rows: NDArray[np.int64]) -> Tensor:
+        return self.scale.applied(rows_of(self._values, rows))
 
     def scaled(self, scale: Scale) -> Pixels:
         return Pixels(self._values, scale, self._keys)
 
     def keys(self) -> NDArray[np.bytes_]:
-        return keys_of(self._values) if self._keys is None else self._keys
+        if self._keys is None:
+            self._keys = keys_of(self._values.cpu().numpy())
+        return self._keys
 
 
 def scale_of(normalise: Normalisation, train: Stored) -> Scale:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Generator, Tensor
 
-__all__ = ["Batch", "Indices", "Inputs", "Split", "Splits", "keys_of"]
+__all__ = ["Batch", "Indices", "Inputs", "Split", "Splits", "keys_of", "rows_of", "tensor_of"]
 
 #: The input of a model.
 Batch: TypeAlias = Tensor | tuple[Tensor, ...] | dict[str, Tensor]
@@ -37,6 +38,20 @@ class Inputs(ABC):
     @abstractmethod
     def keys(self) -> NDArray[np.bytes_]:
         """Return a digest of 16 bytes for each row; equal rows have equal digests."""
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the batches."""
+        return torch.device("cpu")
+
+    @property
+    def nbytes(self) -> int | None:
+        """The bytes of all rows in memory; None if rows are not arrays that a device can hold."""
+        return None
+
+    def to(self, device: torch.device) -> Inputs:
+        """Return the same rows on another device; only for inputs with `nbytes`."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -108,6 +123,23 @@ class Splits:
         """Whether each pixel has a label."""
         return self.train.labels.ndim > 1
 
+    def on_device(self, device: torch.device, max_bytes: int) -> Splits:
+        """Return the splits with inputs on a device, so far as they fit into `max_bytes`.
+
+        The training rows come first. Inputs that several splits share are moved once.
+        """
+        moved: dict[int, Inputs] = {}
+        for split in (self.train, self.validation, self.test):
+            inputs, size = split.inputs, split.inputs.nbytes
+            if id(inputs) not in moved and size is not None and size <= max_bytes:
+                moved[id(inputs)] = inputs.to(device)
+                max_bytes -= size
+        train, validation, test = (
+            replace(split, inputs=moved.get(id(split.inputs), split.inputs))
+            for split in (self.train, self.validation, self.test)
+        )
+        return replace(self, train=train, validation=validation, test=test)
+
     @cached_property
     def digests(self) -> dict[str, str]:
         """The digest of each split by name."""
@@ -117,6 +149,18 @@ class Splits:
     def digest(self) -> str:
         """SHA-256 of the digests of the three splits."""
         return hashlib.sha256("".join(self.digests.values()).encode()).hexdigest()
+
+
+def tensor_of(values: NDArray[Any] | Tensor) -> Tensor:
+    """Return an array as a tensor, without a copy where that is possible."""
+    if isinstance(values, Tensor):
+        return values
+    return torch.from_numpy(np.require(values, requirements=["C", "W"]))
+
+
+def rows_of(values: Tensor, rows: NDArray[np.int64]) -> Tensor:
+    """Return rows of a tensor, on its device."""
+    return values.index_select(0, torch.from_numpy(rows).to(values.device))
 
 
 def keys_of(rows: Iterable[bytes] | NDArray[np.generic]) -> NDArray[np.bytes_]:

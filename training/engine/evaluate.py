@@ -22,6 +22,7 @@ from recalib.recipe import Recipe
 from training.data import Split, Splits
 from training.engine.dense import DensePrediction, dense_measures
 from training.engine.divergence import DivergedError
+from training.engine.loading import Share, load_batches
 from training.models import head
 
 __all__ = [
@@ -79,13 +80,14 @@ def predict_split(
     split: Split = getattr(splits, name)
     split = split if rows is None else split.subset(rows)
     if not splits.is_dense:
-        logits = predict(fabric, network, split)
+        logits = predict(fabric, network, split, workers=recipe.workers)
         return Prediction(logits, split.labels, measure(logits, split.labels))
     seed = recipe.seed if with_logits else None
     prediction = DensePrediction(splits.classes, splits.ignore_index, recipe.dense, seed)
     # A batch of the size of a training step's part fits into memory.
     size = max(1, recipe.batch_size // (recipe.accumulate * fabric.world_size))
-    for numbers, batch in _batches(fabric, network, split, min(size, _BATCH)):
+    batches = _batches(fabric, network, split, min(size, _BATCH), recipe.workers)
+    for numbers, batch in batches:
         rows = numbers[numbers < len(split)]  # others are padding
         logits = batch[: len(rows)].cpu().numpy()
         prediction.add(rows.tolist(), logits, split.labels[rows])
@@ -95,18 +97,23 @@ def predict_split(
 
 
 def predict(
-    fabric: Fabric, network: nn.Module, split: Split, rows: NDArray[np.int64] | None = None
+    fabric: Fabric,
+    network: nn.Module,
+    split: Split,
+    rows: NDArray[np.int64] | None = None,
+    *,
+    workers: int = 0,
 ) -> _LogitsNK:
     """Return the logits (N, K) of `rows` of a split, by default of all.
 
-    Several processes share the rows; each returns the complete logits.
+    Several processes share the rows; each returns the complete logits. `workers` load batches.
 
     Raises
     ------
     InputError: the network has diverged.
     """
     split = split if rows is None else split.subset(rows)
-    logits = torch.cat([batch for _, batch in _batches(fabric, network, split, _BATCH)])
+    logits = torch.cat([batch for _, batch in _batches(fabric, network, split, _BATCH, workers)])
     if fabric.world_size > 1:
         gathered = cast("Tensor", fabric.all_gather(logits))
         logits = gathered.transpose(0, 1).flatten(0, 1)
@@ -117,7 +124,7 @@ def predict(
 
 
 def _batches(
-    fabric: Fabric, network: nn.Module, split: Split, size: int
+    fabric: Fabric, network: nn.Module, split: Split, size: int, workers: int
 ) -> Iterator[tuple[NDArray[np.int64], Tensor]]:
     """Yield batches of this process: numbers of rows, and their logits in float32.
 
@@ -126,11 +133,12 @@ def _batches(
     """
     count = -(-len(split) // fabric.world_size)
     numbers = fabric.global_rank + fabric.world_size * np.arange(count)
+    batches = [numbers[start : start + size] for start in range(0, count, size)]
+    positions = [Share(batch % len(split)) for batch in batches]
     with evaluating(network), torch.inference_mode():
-        for start in range(0, count, size):
-            batch = numbers[start : start + size]
-            inputs = to_device(fabric, split.batch(batch % len(split)))
-            yield batch, forward(network, inputs).float()
+        inputs = load_batches(fabric, split, positions, workers=workers)
+        for batch, batch_inputs in zip(batches, inputs, strict=True):
+            yield batch, forward(network, batch_inputs).float()
 
 
 def measure(logits: _LogitsNK, labels: NDArray[np.int64]) -> dict[str, float | None]:

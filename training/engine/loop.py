@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Protocol
@@ -20,6 +21,7 @@ from training.engine.batches import Step, epoch_steps, seed_of, shares
 from training.engine.checkpoints import Checkpoints
 from training.engine.evaluate import Prediction, forward, predict_split, to_device, weight_norms
 from training.engine.fabric import launch_fabric
+from training.engine.loading import Share, load_batches
 from training.engine.mixing import mix
 from training.engine.objective import Terms
 from training.engine.optimizer import clip_gradients, learning_rate, set_rate
@@ -29,6 +31,8 @@ __all__ = ["Position", "Trained", "Unwatched", "Watcher", "train"]
 
 #: Identifiers of the random streams; `batches` and `run_state` use the smaller numbers.
 _AUGMENTATION, _NETWORK, _MEASURED, _MIXING = 4, 5, 6, 7
+#: Share of a GPU's free memory that inputs may use; the network needs the rest.
+_DATA_SHARE = 0.25
 #: Seconds between progress reports: reading the loss makes an accelerator wait.
 _EVERY_SECONDS = 0.5
 #: Ratio of validation ECE to training ECE above which a low training ECE is memorisation.
@@ -125,6 +129,7 @@ def train(
     """
     # 1. Set up the devices, and start or resume the run.
     fabric = fabric or launch_fabric(recipe)
+    splits = _on_device(splits, fabric.device)
     always = recipe.interleave.when == "always"
     run = begin(recipe, splits, fabric, initial_weights, interleaved=always)
     # All processes resume from the first process's checkpoint: disks may differ.
@@ -162,6 +167,14 @@ def train(
     )
 
 
+def _on_device(splits: Splits, device: torch.device) -> Splits:
+    """Return the splits with inputs on a GPU, so far as they fit into a part of its memory."""
+    if device.type != "cuda":
+        return splits
+    free_bytes, _ = torch.cuda.mem_get_info(device)
+    return splits.on_device(device, int(_DATA_SHARE * free_bytes))
+
+
 def _epoch(
     run: Run, augment: Augmentation, checkpoints: Checkpoints, watcher: Watcher, clock: _Clock
 ) -> None:
@@ -175,6 +188,7 @@ def _epoch(
         raise InputError("batch_size", found=f"{rows} training rows", accepted="enough for a step")
     run.begin_epoch()
     clock.begin(run, len(steps))
+    batches = _training_batches(run, steps, augment)
     for number in range(counters.step, len(steps)):
         try:
             watcher.check()
@@ -188,7 +202,7 @@ def _epoch(
         )
         set_rate(run.optimiser, rate)
         run.objective.set_progress((counters.epoch + number / len(steps)) / recipe.epochs)
-        _step(run, steps[number], number, augment)
+        _step(run, steps[number], number, batches)
         counters.step = number + 1
         clock.tick(rate)
         # The last step has no checkpoint here: `train` saves after the metrics of the epoch.
@@ -197,8 +211,22 @@ def _epoch(
             run.save(checkpoints)
 
 
-def _step(run: Run, step: Step, number: int, augment: Augmentation) -> None:
-    """Run one optimiser step."""
+def _training_batches(run: Run, steps: list[Step], augment: Augmentation) -> Iterator[Any]:
+    """Yield the inputs of each part of the remaining steps, for this process."""
+    first, rank = run.counters.step, run.fabric.global_rank
+    batches = [
+        Share(rows, seed_of(_AUGMENTATION, run.recipe.seed, run.counters.epoch, number, rank, part))
+        for number, step in enumerate(steps[first:], first)
+        for part, rows in enumerate(
+            shares(step, run.recipe.accumulate, rank, run.fabric.world_size)
+        )
+    ]
+    workers = run.recipe.workers
+    return load_batches(run.fabric, run.splits.train, batches, augment=augment, workers=workers)
+
+
+def _step(run: Run, step: Step, number: int, batches: Iterator[Any]) -> None:
+    """Run one optimiser step on the next batches."""
     fabric, at = run.fabric, (run.recipe.seed, run.counters.epoch, number, run.fabric.global_rank)
     torch.manual_seed(seed_of(_NETWORK, *at))
     mine = shares(step, run.recipe.accumulate, fabric.global_rank, fabric.world_size)
@@ -207,7 +235,7 @@ def _step(run: Run, step: Step, number: int, augment: Augmentation) -> None:
         with fabric.no_backward_sync(run.network, enabled=more_to_come and fabric.world_size > 1):  # type: ignore[arg-type]
             # Weight parts by their number of rows; the group averages over processes.
             share = len(rows) * fabric.world_size / len(step.rows)
-            loss = _loss(run, rows, step.terms, augment, (*at, part), share)
+            loss = _loss(run, rows, next(batches), step.terms, (*at, part), share)
             fabric.backward(loss)
         run.loss_sum += loss.detach()
     clip_gradients(fabric, run.network, run.optimiser, run.recipe.clip_norm)
@@ -220,15 +248,13 @@ def _step(run: Run, step: Step, number: int, augment: Augmentation) -> None:
 def _loss(
     run: Run,
     rows: NDArray[np.int64],
+    inputs: Any,
     terms: Terms,
-    augment: Augmentation,
     at: tuple[int, ...],
     share: float,
 ) -> Tensor:
     """Return the objective of a part of a step; `at` are the numbers that identify the part."""
     recipe, split = run.recipe, run.splits.train
-    generator = torch.Generator().manual_seed(seed_of(_AUGMENTATION, *at))
-    inputs = to_device(run.fabric, augment(split.training_batch(rows, generator), generator))
     labels = to_device(run.fabric, torch.from_numpy(split.labels[rows]))
     indices = to_device(run.fabric, torch.from_numpy(rows))
     if recipe.mixing is not None:

@@ -44,7 +44,7 @@ _WEIGHTS = 3
 #: Arguments of `build` that this module sets.
 _OURS = {"name", "classes", "facts"}
 #: Fields of a recipe that do not change the trained weights.
-_AFTERWARDS = {"name", "calibrate", "tune", "checkpoint_steps", "report"}
+_AFTERWARDS = {"name", "calibrate", "tune", "checkpoint_steps", "report", "workers"}
 
 
 @dataclass

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+import torch
 from numpy.typing import NDArray
 
 from recalib.errors import InputError
@@ -134,7 +135,7 @@ def test_corrupted_split() -> None:
     split = Split.with_all_rows(Pixels(images, scale), np.arange(12) % 3).subset([5, 3, 8])
     changed = corrupted(split, "contrast", 4)
     np.testing.assert_array_equal(changed.labels, split.labels)
-    expected = scale.applied(corrupt(images[[5, 3, 8]], "contrast", 4))
+    expected = scale.applied(torch.from_numpy(corrupt(images[[5, 3, 8]], "contrast", 4)))
     np.testing.assert_array_equal(changed.batch([0, 1, 2]), expected)
     assert changed.digest != split.digest
 

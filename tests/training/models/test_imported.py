@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from recalib.errors import InputError
-from recalib.recipe import Recipe, refuse_imports
+from recalib.recipe import Recipe, check_server_recipe
 from training.engine.evaluate import forward
 from training.engine.weights import read_weights
 from training.models import build, head
@@ -102,10 +102,10 @@ def test_servers_import_only_what_they_allow(
         (Recipe.of({"data": data, "model": {"name": "linear"}}), "data.options.factory"),
     ):
         if is_allowed:
-            refuse_imports(recipe, allowed)
+            check_server_recipe(recipe, allowed)
             continue
         with pytest.raises(InputError, match=f"{field}: found .*RECALIB_TRAINING_IMPORTS"):
-            refuse_imports(recipe, allowed)
+            check_server_recipe(recipe, allowed)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,113 @@
+"""Batches are the same with any number of workers, and where inputs are on the device."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from lightning_fabric import Fabric
+from torch import Tensor
+
+from recalib.errors import InputError
+from tests.training.data.test_formats import class_folders, images
+from tests.training.engine.tiny import Memory, Onlooker, recipe
+from training.data import DataSpec, Splits, augmentation, load
+from training.engine.loading import Share, load_batches
+from training.engine.loop import train
+
+
+@pytest.fixture
+def splits(tmp_path: Path) -> Splits:
+    """Images in folders that are decoded on access."""
+    folder = class_folders(tmp_path / "photos", *images(60, 0))
+    spec = DataSpec("images", {"train": folder, "memory": 0}, validation=12, test=12)
+    return load(spec, tmp_path)
+
+
+def batches(splits: Splits, **options: Any) -> list[Tensor]:
+    shares = [Share(np.arange(start, start + 8), seed=start) for start in range(0, 32, 8)]
+    shares.append(Share(np.arange(5)))
+    fabric = Fabric(accelerator="cpu", devices=1)
+    augment = augmentation("crop_flip")
+    return list(load_batches(fabric, splits.train, shares, augment=augment, **options))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [1, 2])
+def test_batches_do_not_depend_on_the_workers(splits: Splits, workers: int) -> None:
+    torch.manual_seed(7)
+    state = torch.get_rng_state()
+    expected = batches(splits)
+    loaded = batches(splits, workers=workers)
+    assert len(loaded) == 5
+    assert all(torch.equal(a, b) for a, b in zip(loaded, expected, strict=True))
+    assert torch.equal(loaded[4], splits.train.batch(range(5)))  # type: ignore[arg-type]
+    assert not torch.equal(loaded[0], splits.train.batch(range(8)))  # type: ignore[arg-type]
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [0, 2])
+def test_file_that_disappears_is_named(splits: Splits, tmp_path: Path, workers: int) -> None:
+    for path in (tmp_path / "photos" / "cat").iterdir():
+        path.unlink()
+    with pytest.raises(InputError, match=r"^photos/cat/\d+.png: found No such file"):
+        batches(splits, workers=workers)
+
+
+@pytest.mark.slow
+def test_interrupted_run_resumes_with_other_workers(splits: Splits) -> None:
+    """The weights are those of an uninterrupted run without workers."""
+    options: dict[str, Any] = {
+        "model": {"name": "resnet8", "options": {"width": 2}},
+        "augmentation": "crop_flip",
+        "epochs": 2,
+        "batch_size": 8,
+    }
+    complete = train(recipe(**options), splits, Memory(), Onlooker())
+    memory, steps = Memory(), itertools.count()
+
+    def stop() -> None:
+        if next(steps) == 6:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(recipe(**options, workers=2), splits, memory, Onlooker(stop))
+    resumed = train(recipe(**options, workers=1), splits, memory, Onlooker())
+    assert complete.weights.keys() == resumed.weights.keys()
+    for name, tensor in complete.weights.items():
+        assert torch.equal(tensor, resumed.weights[name]), name
+
+
+def test_inputs_move_to_a_device_as_far_as_they_fit(tmp_path: Path) -> None:
+    """The rows and digests stay; splits that share inputs share them on the device."""
+    options = {"normalise": "unit"}
+    for seed, name in enumerate(("train", "test")):
+        options[name] = class_folders(tmp_path / name, *images(12, seed))
+    splits = load(DataSpec("images", options, validation=3), tmp_path)
+    size = 12 * 6 * 5 * 3
+    moved = splits.on_device(torch.device("cpu"), size)
+    assert moved.train.inputs is moved.validation.inputs
+    assert moved.train.inputs is not splits.train.inputs
+    assert moved.test.inputs is splits.test.inputs  # no room is left
+    assert moved.digest == splits.digest
+    for name in ("train", "validation"):
+        rows = range(len(getattr(splits, name)))
+        assert torch.equal(getattr(moved, name).batch(rows), getattr(splits, name).batch(rows))
+    assert splits.on_device(torch.device("cpu"), size - 1).train.inputs is splits.train.inputs
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+def test_batches_of_a_gpu_are_those_of_the_cpu(tmp_path: Path) -> None:
+    for seed, name in enumerate(("train", "test")):
+        class_folders(tmp_path / name, *images(60, seed))
+    spec = DataSpec("images", {"train": "train", "test": "test"}, validation=12)
+    splits = load(spec, tmp_path)
+    moved = splits.on_device(torch.device("cuda"), 2**20)
+    assert moved.train.inputs.device.type == "cuda"
+    for first, second in zip(batches(splits), batches(moved), strict=True):
+        torch.testing.assert_close(second.cpu(), first, rtol=0, atol=1e-6)
