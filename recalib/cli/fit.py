@@ -48,22 +48,34 @@ def fit(
         Literal["logits", "probabilities"] | None,
         typer.Option(help="Logits by default, with a warning if they look like probabilities."),
     ] = None,
+    device: Annotated[
+        str | None,
+        typer.Option(
+            help="`cuda` or `cpu`: sum over rows there by torch, in chunks; see docs/maps.md."
+        ),
+    ] = None,
+    metrics: Annotated[
+        bool, typer.Option(help="Measure the rows before and after the map, with 95% intervals.")
+    ] = True,
     json_output: JsonOutput = False,
 ) -> None:
     """Fit a calibrator to validation logits and save it."""
     from recalib import files
     from recalib.api import load
     from recalib.card import DataSummary
+    from recalib.fitting.fit import check_request_device, resolve_fit
     from recalib.fitting.fit import fit as fit_calibrator
-    from recalib.fitting.fit import resolve_fit
     from recalib.fitting.multilabel import configure_label_map
     from recalib.fitting.validation_error import validation_warnings
 
     check_output_path("output", output, data)
     options = _parse_options(option or [])
     is_multilabel = task == "multilabel"
-    resolve = configure_label_map if is_multilabel else resolve_fit
-    resolve(map, objective, options)  # report a typo before a large file is read
+    # Report a typo before a large file is read.
+    if is_multilabel:
+        configure_label_map(map, objective, options)
+    else:
+        check_request_device(resolve_fit(map, objective, options), device)
     start_calibrator = load(start) if start is not None else None
     sample_weights = read_weights(weights)
     with progress("fit", quiet=json_output) as update, warnings.catch_warnings():
@@ -80,7 +92,8 @@ def fit(
             input=input,
             weights=sample_weights,
             start=start_calibrator,
-            measure=True,
+            device=device,
+            measure=metrics,
             data=summary,
             progress=lambda stage, i, value: update(
                 f"{stage}, iteration {i}, objective {value:.5f}"
@@ -104,7 +117,8 @@ def fit(
         say(f"{name}: {_format_parameter(value)}")
     columns = "labels, means over labels" if is_multilabel else "classes"
     size = f"{card.data.rows} rows, {card.classes} {columns}"
-    say(metrics_table(card.metrics, f"{card.map} by {card.objective} on {size} (in sample)"))
+    title = f"{card.map} by {card.objective} on {size} (in sample)"
+    say(metrics_table(card.metrics, title) if metrics else title)
     say(f"saved {output}")
 
 

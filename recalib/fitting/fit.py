@@ -32,7 +32,7 @@ from recalib.fitting.auto import AUTO, Auto, choose
 from recalib.fitting.cross_validation import Candidate
 from recalib.fitting.multilabel import fit_multilabel
 from recalib.fitting.problem import Problem, Progress
-from recalib.fitting.solvers import check_pair, solve
+from recalib.fitting.solvers import check_device_pair, check_pair, solve
 from recalib.fitting.validation_error import calibration_error
 from recalib.inputs import as_array, class_indices, column_names, counted_rows, score_matrix
 from recalib.maps import MAPS, Map, Parameters
@@ -44,6 +44,7 @@ __all__ = [
     "AutoPolicy",
     "candidate_of",
     "check_data",
+    "check_request_device",
     "configure_pair",
     "fit",
     "measure_metrics",
@@ -74,6 +75,7 @@ def fit(
     class_labels: tuple[str, ...] | None = None,
     data: DataSummary | None = None,
     progress: Progress | None = None,
+    device: str | None = None,
     **options: Any,
 ) -> Calibrator:
     """Fit a post-hoc map and return it with its card.
@@ -109,6 +111,9 @@ def fit(
     class_labels: names of the classes, for the card, in the order of the columns.
     data: the source of the rows, for the card.
     progress: called with the stage's name, the iteration and the objective's value.
+    device: `cuda`, `cuda:1` or `cpu`: torch sums over the rows there, in chunks that bound its
+        memory, and the optimum is the same. For maps with parameters but no solver of their own, by
+        `nll`, `brier`, `focal` or `label_smoothing`; by default NumPy sums where it is faster.
     options: the map's and the objective's own options; of `auto`, `preserve_accuracy`.
 
     Raises
@@ -118,6 +123,8 @@ def fit(
     if sample_weight is not None and weights is not None:
         raise InputError("weights", found="sample_weight too", accepted="one of the two")
     if task == "multilabel":
+        if device is not None:
+            raise InputError("device", found=repr(device), accepted="none for multilabel")
         if start is not None:
             raise InputError("start", found="a fit to begin from", accepted="none for multilabel")
         if groups is not None:
@@ -144,6 +151,7 @@ def fit(
         raise InputError("start", found="a fit to begin from", accepted=f"none: {AUTO} may choose")
     if groups is not None and isinstance(request, Candidate):
         raise InputError("groups", found=f"map {map}", accepted=f"map {AUTO}: others need no folds")
+    check_request_device(request, device)
     kind = input or "logits"
     rows = counted_rows(score_matrix(logits, kind, kind), labels, ignore_index, kind)
     classes = rows.scores.shape[1] if rows.scores.ndim == 2 else 0
@@ -167,7 +175,7 @@ def fit(
     the_map, the_objective = candidate.map, candidate.objective
     warm = None if start is None else _parameters_of(start, the_map, z.shape[1])
     started = time.perf_counter()
-    solution = solve(Problem(the_map, the_objective, z, y, w, warm, progress))
+    solution = solve(Problem(the_map, the_objective, z, y, w, warm, progress, device))
     seconds = time.perf_counter() - started
     card = Card(
         map=the_map.name,
@@ -233,6 +241,15 @@ def resolve_fit(map: str, objective: str, options: Mapping[str, Any]) -> Candida
         return Candidate(*configure_pair(map, objective, options))
     the_objective, map_options = _objective_of(objective, options)
     return AutoPolicy(configure({AUTO: Auto}, AUTO, map_options, field="map"), the_objective)
+
+
+def check_request_device(request: Candidate | AutoPolicy, device: str | None) -> None:
+    """Raise `InputError` unless the map and the objective can be fitted on the device."""
+    if device is None:
+        return
+    if not isinstance(request, Candidate):
+        raise InputError("device", found=f"{device!r} with map {AUTO}", accepted="a single map")
+    check_device_pair(request.map, request.objective, device)
 
 
 def configure_pair(map: str, objective: str, options: Mapping[str, Any]) -> tuple[Map, Objective]:
@@ -372,7 +389,10 @@ def _described(
     elif logits.size <= _MAX_EXACT_SIZE:
         confidences = calibrator.predict_float64(logits).max(axis=1)
     else:
-        confidences = calibrator.predict_float32(logits).max(axis=1).astype(np.float64)
+        step = max(1, _MAX_EXACT_SIZE // logits.shape[1])
+        blocks = (logits[i : i + step] for i in range(0, len(logits), step))
+        confidences = np.concatenate([calibrator.predict_float32(z).max(axis=1) for z in blocks])
+        confidences = confidences.astype(np.float64)
     histogram = reference_histogram(confidences)
     card = msgspec.structs.replace(
         calibrator.card, metrics=metrics, calibration_error=error, confidences=histogram

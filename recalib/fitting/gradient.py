@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from recalib.arrays import Floats
 from recalib.fitting.problem import RANGE, Problem, Solution
+from recalib.fitting.row_chunks import RowChunks
 from recalib.fitting.row_temperatures import RowLikelihood
 from recalib.maps import Parameter
 from recalib.maps.parameterized_temperature import ParameterizedTemperature
@@ -51,51 +52,80 @@ _COARSE_GAIN = 1e-7
 _Tensors = Mapping[str, torch.Tensor]
 #: A term of the loss. The loss is the sum of its terms, which are differentiated separately.
 _Term = Callable[[_Tensors], torch.Tensor]
+#: Logits (n, K), labels (n,) and weights (n,).
+_Rows = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+_Chunk = Callable[[slice], _Rows]
 
 
 def fit_by_gradient(problem: Problem, start: Mapping[str, NDArray[np.float64]]) -> Solution:
     """Return the parameters of the map that minimise the objective, from `start`, by stages."""
-    ops = TorchOps()
-    map, masks = problem.map, problem.map.passes_masks
-    z = ops.constant(_without_masks(problem.logits) if masks else problem.logits)
-    y = torch.as_tensor(problem.labels)
-    w = ops.constant(np.ones(len(y)) if problem.weights is None else problem.weights)
+    ops = TorchOps(device=problem.device or "cpu")
+    map, rows_in_all = problem.map, len(problem.labels)
     solution = Solution(dict(start), float("nan"))
     specifications = map.parameters(problem.classes)
     objective = problem.objective
+    slices, chunk = _chunks_of(problem)
 
     def complete(moving: _Tensors) -> dict[str, torch.Tensor]:
         constants = {name: ops.constant(value) for name, value in solution.parameters.items()}
-        return {**constants, **moving}
+        return {**constants, **{name: value.to(ops.device) for name, value in moving.items()}}
 
     def term_of(rows: slice) -> _Term:
-        share = len(y[rows]) / len(y)
-
         def term(moving: _Tensors) -> torch.Tensor:
             parameters = complete(moving)
-            log_p = map.log_probabilities(ops, z[rows], parameters)
-            value = objective.loss(ops, log_p, y[rows], w[rows])
-            penalty = map.penalty(ops, parameters, len(y))
-            return (value + penalty) * share  # type: ignore[no-any-return]
+            z, y, w = chunk(rows)
+            log_p = map.log_probabilities(ops, z, parameters)
+            value = objective.loss(ops, log_p, y, w)
+            penalty = map.penalty(ops, parameters, rows_in_all)
+            return (value + penalty) * (len(y) / rows_in_all)  # type: ignore[no-any-return]
 
         return term
 
-    step = max(1, _CHUNK // problem.classes) if objective.by_row else len(y)
-    terms = [term_of(slice(first, first + step)) for first in range(0, len(y), step)]
+    terms = [term_of(rows) for rows in slices]
     if type(objective).settled is not Objective.settled:
-        objective = _settled(problem, terms, z, y, w)
+        objective = _settled(problem, terms, *chunk(slices[0]))
     changed = options_of(objective).items() - options_of(problem.objective).items()
     solution.settled = dict(changed)
     passes = [(terms, map.least_gain)]
-    if isinstance(map, ParameterizedTemperature) and objective.name == "nll":
-        passes = _by_row_temperatures(map, z, y, w, complete)
-    with _threads_for(min(step, len(y)) * problem.classes):
+    if (
+        isinstance(map, ParameterizedTemperature)
+        and objective.name == "nll"
+        and problem.device is None
+    ):
+        passes = _by_row_temperatures(map, *chunk(slice(None)), complete)
+    with _threads_for((slices[0].stop - slices[0].start) * problem.classes):
         for names in map.stages(problem.classes):
             for terms, least_gain in passes:
                 stage = _Stage(solution, {name: specifications[name] for name in names})
                 converged = stage.minimise(terms, problem, least_gain)
             solution.converged &= converged
     return solution
+
+
+def _chunks_of(problem: Problem) -> tuple[list[slice], _Chunk]:
+    """Return the rows of each term, and a function of logits, labels and weights of some rows.
+
+    Without a device, all rows are tensors before the fit. On a device, each call copies its rows.
+    An objective that is not a mean over rows has one term.
+    """
+    rows, masks = len(problem.labels), problem.map.passes_masks
+    lowest = _least_gap(problem.logits) if masks else None
+    if problem.device is not None:
+        chunks = RowChunks(problem.logits, problem.labels, problem.weights, problem.device)
+
+        def copied(of: slice) -> _Rows:
+            z, y, w = chunks.chunk(of)
+            return (z if lowest is None else _without_masks(z, lowest)), y, w
+
+        return chunks.slices(), copied
+    ops = TorchOps()
+    z = ops.constant(problem.logits)
+    z = z if lowest is None else _without_masks(z, lowest)
+    y = torch.as_tensor(problem.labels)
+    w = ops.constant(np.ones(rows) if problem.weights is None else problem.weights)
+    step = max(1, _CHUNK // problem.classes) if problem.objective.by_row else rows
+    slices = [slice(i, min(i + step, rows)) for i in range(0, rows, step)]
+    return slices, lambda of: (z[of], y[of], w[of])
 
 
 def _by_row_temperatures(
@@ -272,12 +302,17 @@ _BOUNDS: dict[str, Callable[[float], tuple[float, float]]] = {
 }
 
 
-def _without_masks(logits: Floats) -> NDArray[np.float64]:
-    """Return float64 logits whose −inf are finite, and too low to have any probability."""
-    wide = logits.astype(np.float64, copy=False)
-    finite = np.isfinite(wide)
-    if finite.all():
-        return wide
-    top = np.where(finite, wide, -np.inf).max(axis=1, keepdims=True)
-    gap = max(1.0, float(np.abs(wide[finite]).max()))
-    return np.where(finite, wide, top - _MASKED_GAPS * gap)
+def _least_gap(logits: Floats) -> float | None:
+    """Return the gap below a row's largest logit that stands for −inf; None without −inf."""
+    if not np.isneginf(logits.min()):
+        return None
+    step = max(1, _CHUNK // logits.shape[1])
+    blocks = (logits[i : i + step] for i in range(0, len(logits), step))
+    largest = max(float(np.abs(block[np.isfinite(block)]).max(initial=0.0)) for block in blocks)
+    return _MASKED_GAPS * max(1.0, largest)
+
+
+def _without_masks(logits: torch.Tensor, gap: float) -> torch.Tensor:
+    """Return logits whose −inf are finite, and too low to have any probability."""
+    top = logits.amax(dim=1, keepdim=True)
+    return torch.where(torch.isneginf(logits), top - gap, logits)

@@ -6,7 +6,7 @@ any scale of the logits and squares do not overflow.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -32,16 +32,25 @@ class LinearForm:
     """The linear score of a map."""
 
     design: Design
-    #: Features (N, K) from logits and the temperature, in the logits' type.
-    features: Callable[[Floats, float], Floats]
     slope: str
     bias: str | None
+    #: Features are log-probabilities, of the logits or, if `dimensionless`, of logits over the
+    #: temperature. Otherwise they are the logits.
+    normalised: bool = False
     #: Slopes are positive, and bounded.
     positive: bool = False
     #: The parameter is one over the slope.
     inverse: bool = False
     #: The features are already in units of the temperature.
     dimensionless: bool = False
+
+    def features(self, logits: Floats, temperature: float) -> Floats:
+        """Return the features (N, K), in the logits' type."""
+        if not self.normalised:
+            return logits
+        return _log_softmax(
+            logits / logits.dtype.type(temperature) if self.dimensionless else logits
+        )
 
     def unit(self, temperature: float) -> float:
         """Return the unit of slopes."""
@@ -133,18 +142,6 @@ class LinearForm:
         return reached
 
 
-def _logits(z: Floats, temperature: float) -> Floats:
-    return z
-
-
-def _log_probabilities(z: Floats, temperature: float) -> Floats:
-    return _log_softmax(z)
-
-
-def _softened(z: Floats, temperature: float) -> Floats:
-    return _log_softmax(z / z.dtype.type(temperature))
-
-
 def _log_softmax(z: Floats) -> Floats:
     """Return log softmax(z) in chunks of rows, which avoids four arrays of z's size."""
     x = np.empty_like(z)
@@ -158,13 +155,15 @@ def _log_softmax(z: Floats) -> Floats:
 
 LINEAR_MAPS: dict[str, LinearForm] = {
     "class_temperature": LinearForm(
-        DiagonalDesign(intercept=False), _logits, "temperature", None, positive=True, inverse=True
+        DiagonalDesign(intercept=False), "temperature", None, positive=True, inverse=True
     ),
-    "vector": LinearForm(DiagonalDesign(), _logits, "scale", "bias", positive=True),
-    "matrix": LinearForm(FullDesign(), _logits, "matrix", "bias"),
-    "dirichlet": LinearForm(FullDesign(), _log_probabilities, "matrix", "bias"),
+    "vector": LinearForm(DiagonalDesign(), "scale", "bias", positive=True),
+    "matrix": LinearForm(FullDesign(), "matrix", "bias"),
+    "dirichlet": LinearForm(FullDesign(), "matrix", "bias", normalised=True),
     "structured_vector": LinearForm(
-        DiagonalDesign(), _softened, "scale", "bias", positive=True, dimensionless=True
+        DiagonalDesign(), "scale", "bias", normalised=True, positive=True, dimensionless=True
     ),
-    "structured_matrix": LinearForm(FullDesign(), _softened, "matrix", "bias", dimensionless=True),
+    "structured_matrix": LinearForm(
+        FullDesign(), "matrix", "bias", normalised=True, dimensionless=True
+    ),
 }

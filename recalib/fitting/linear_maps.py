@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
 from recalib.fitting.linear_form import LINEAR_MAPS, LinearForm
-from recalib.fitting.linear_nll import LinearNll
+from recalib.fitting.linear_nll import LinearNll, Ridge, SummedNll
 from recalib.fitting.newton import TemperatureFit, fit_temperature
 from recalib.fitting.newton_cg import Box, Minimum, minimise
 from recalib.fitting.problem import Problem, Solution
@@ -34,18 +34,23 @@ _LARGE = 200_000
 def fit_linear(problem: Problem) -> Solution:
     """Return the parameters of a linear map that minimise NLL and the map's penalty."""
     form = LINEAR_MAPS[problem.map.name]
-    single = fit_temperature(problem.logits, problem.labels, problem.weights)
+    single = fit_temperature(problem.logits, problem.labels, problem.weights, device=problem.device)
     start = problem.map.start(problem.classes, single.temperature)
     stages = problem.map.stages(problem.classes)
     if problem.start is not None:
         # Parameters that no stage moves are fitted to these rows, not copied from the start.
         start |= {name: problem.start[name] for names in stages for name in names}
     unit = form.unit(single.temperature)
-    x, masked = form.rows(problem.map, problem.logits, single.temperature)
     ridge = form.ridge(problem.map, problem.classes, len(problem.labels), unit)
-    nll = LinearNll(form.design, x, masked, problem.labels, problem.weights, ridge)
-    with one_blas_thread():
-        minimum = _minimise(problem, nll, form.theta(start, unit), form.box)
+    theta = form.theta(start, unit)
+    if problem.device is not None:
+        summed = _nll_on_device(problem, form, single.temperature, ridge)
+        minimum = _minimise(problem, summed, theta, form.box)
+    else:
+        x, masked = form.rows(problem.map, problem.logits, single.temperature)
+        nll = LinearNll(form.design, x, masked, problem.labels, problem.weights, ridge)
+        with one_blas_thread():
+            minimum = _minimise_array(problem, nll, theta, form.box)
     return linear_solution(form, single, start, minimum)
 
 
@@ -85,23 +90,42 @@ def _threads() -> ThreadpoolController:
     return ThreadpoolController()
 
 
-def _minimise(problem: Problem, nll: LinearNll, theta: Numbers, box: Box) -> Minimum:
+def _minimise_array(problem: Problem, nll: LinearNll, theta: Numbers, box: Box) -> Minimum:
     """Return the minimum; large inputs are first minimised in float32."""
-    steps, name = 0, problem.map.name
+    steps = 0
     if nll.x.size > _LARGE:
         coarse = minimise(
             lambda point: nll.around(point, np.float32),
             theta,
             box,
             tolerance=_COARSE,
-            report=lambda step, value: problem.report(name, step, value),
+            report=lambda step, value: problem.report(problem.map.name, step, value),
         )
         theta, steps = coarse.x, coarse.steps
+    return _minimise(problem, nll, theta, box, steps)
+
+
+def _minimise(
+    problem: Problem, nll: LinearNll | SummedNll, theta: Numbers, box: Box, steps: int = 0
+) -> Minimum:
+    """Return the minimum, by a search in float64 after some earlier steps."""
     fine = minimise(
         nll.around,
         theta,
         box,
         tolerance=TOLERANCE,
-        report=lambda step, value: problem.report(name, steps + step, value),
+        report=lambda step, value: problem.report(problem.map.name, steps + step, value),
     )
     return Minimum(fine.x, fine.value, steps + fine.steps, fine.converged)
+
+
+def _nll_on_device(
+    problem: Problem, form: LinearForm, temperature: float, ridge: Ridge
+) -> SummedNll:
+    # Imported here because torch takes a second, and arrays in memory do not need it.
+    from recalib.fitting.chunk_sums import LinearChunkSums
+    from recalib.fitting.row_chunks import RowChunks
+
+    chunks = RowChunks(problem.logits, problem.labels, problem.weights, str(problem.device))
+    sums = LinearChunkSums(chunks, form, temperature, passes_masks=problem.map.passes_masks)
+    return SummedNll(form.design, sums, ridge)

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from recalib.arrays import Floats, Integers
 
 __all__ = [
+    "MAX_BLOCKS",
     "Design",
     "DiagonalDesign",
     "FullDesign",
@@ -49,7 +50,7 @@ _ONE_THREAD = 262_144
 _SHARED = 20 * _CHUNK
 #: The largest K for which `FullDesign` keeps a block of second derivatives for each class: summing
 #: K blocks of K² costs N K³, and a product with the Hessian costs N K².
-_BLOCKS = 40
+MAX_BLOCKS = 40
 #: A block of second derivatives is made invertible by this share of its largest diagonal element.
 _JITTER = 1e-9
 
@@ -144,7 +145,7 @@ class FullDesign:
         return slice(None)
 
     def chunk(self, classes: int) -> int:
-        if classes <= _BLOCKS:
+        if classes <= MAX_BLOCKS:
             return _ONE_THREAD // (classes + 1) ** 2
         return max(256, _LARGE_CHUNK // classes)
 
@@ -159,7 +160,7 @@ class FullDesign:
     def curvature(self, x: Floats, d: Floats) -> Floats:
         ones = np.ones((len(x), 1), x.dtype)
         phi = np.concatenate([x, ones], axis=1)
-        if x.shape[1] <= _BLOCKS:
+        if x.shape[1] <= MAX_BLOCKS:
             blocks: Floats = (d.T[:, None, :] * phi.T) @ phi
             return blocks
         mean = d.mean(axis=1, keepdims=True)
@@ -167,7 +168,7 @@ class FullDesign:
 
     def inverse(self, curvature: Numbers, ridge: Numbers) -> Solve:
         classes, width = ridge.shape
-        if classes <= _BLOCKS:
+        if classes <= MAX_BLOCKS:
             return _block_inverse(curvature, ridge)
         # `shared` is weighed by the mean over classes of p (1 − p): a share of 1 is the average.
         sums, shared = curvature[:classes], curvature[classes:]

@@ -14,6 +14,7 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,8 @@ Weights = NDArray[np.float64]
 
 #: Elements of one chunk: two float64 arrays of it fit into a second-level cache of 1 MiB.
 _CHUNK = 32_768
+#: Elements of a chunk where the scale of the logits is measured, to bound memory.
+_SCALE_CHUNK = 4_000_000
 #: Rows of the subsample that warms the start.
 _SUBSAMPLE = 2_000
 #: Temperatures are sought within this factor of the logits' own scale, both ways: at 1/1000 of
@@ -68,7 +71,11 @@ class _Moments:
 
 
 def fit_temperature(
-    logits: Floats, labels: Integers, weights: Weights | None = None
+    logits: Floats,
+    labels: Integers,
+    weights: Weights | None = None,
+    *,
+    device: str | None = None,
 ) -> TemperatureFit:
     """Return the T > 0 that minimises the mean negative log-likelihood of softmax(z / T).
 
@@ -82,6 +89,7 @@ def fit_temperature(
     logits: (N, K), checked; −inf masks a class.
     labels: (N,), checked.
     weights: (N,) with mean 1; None for equal weights.
+    device: a device of torch that rows pass through in chunks; by default NumPy sums.
     """
     scale = _scale(logits)
     if scale == 0:
@@ -89,8 +97,9 @@ def fit_temperature(
         warning = "all logits of each row are equal: no temperature has any effect"
         return TemperatureFit(1.0, nll, 0, True, "", (warning,))
     if not 1e-12 < scale < 1e12:  # so that no square leaves the range of float32
-        scaled = fit_temperature(logits.astype(np.float64) / scale, labels, weights)
+        scaled = fit_temperature(logits.astype(np.float64) / scale, labels, weights, device=device)
         return replace(scaled, temperature=scaled.temperature * scale)
+    moments_of = _moments_of if device is None else partial(_moments_on, device)
     start, steps, tolerance, bend = 1.0, 0, _TOLERANCE, 0.0
     if len(logits) > 4 * _SUBSAMPLE:
         # Evenly spaced rows are deterministic and independent of sorted blocks in the file.
@@ -99,11 +108,11 @@ def fit_temperature(
         sample = _moments_of(logits[rows], labels[rows], sample_weights, scale)
         start, at, steps = _minimise(sample, start, 1e-2)
         bend = _bend(sample, start, at)
-        coarse = _moments_of(logits, labels, weights, scale, np.float32)
+        coarse = moments_of(logits, labels, weights, scale, np.float32)
         start, _, more = _minimise(coarse, start, 3e-2 if bend else 1e-3, bend)
         start, steps = min(max(start, 1 / _RANGE), _RANGE), steps + more
         tolerance = _BENT_TOLERANCE if bend else _TOLERANCE
-    beta, at, more = _minimise(_moments_of(logits, labels, weights, scale), start, tolerance, bend)
+    beta, at, more = _minimise(moments_of(logits, labels, weights, scale), start, tolerance, bend)
     return _result(beta, at, scale, steps, more)
 
 
@@ -225,6 +234,29 @@ def _moments_of(
     return at
 
 
+def _moments_on(
+    device: str,
+    logits: Floats,
+    labels: Integers,
+    weights: Weights | None,
+    scale: float,
+    dtype: type[np.floating[Any]] = np.float64,
+) -> Callable[[float], _Moments]:
+    """Return the same function, computed on a device of torch."""
+    # Imported here because torch takes a second, and sums by NumPy do not need it.
+    from recalib.fitting.chunk_sums import chunked_moment_sums
+    from recalib.fitting.row_chunks import RowChunks
+
+    chunks = RowChunks(logits, labels, weights, device)
+
+    def at(beta: float) -> _Moments:
+        sums = chunked_moment_sums(chunks, scale, beta, _MASKED, dtype)
+        value, slope, curvature = (float(total) for total in sums / len(logits))
+        return _Moments(value, slope, curvature)
+
+    return at
+
+
 def moment_sums(
     logits: Floats,
     labels: Integers,
@@ -263,15 +295,21 @@ def moment_sums(
 
 def _scale(logits: Floats) -> float:
     """Return the mean over rows of max z − mean z, masked classes left out; the logits' unit."""
+    step = max(1, _SCALE_CHUNK // logits.shape[1])
+    blocks = [logits[i : i + step] for i in range(0, len(logits), step)]
+    lowest, highest, spreads = zip(*map(_ends_and_spread, blocks), strict=True)
+    scale = float(np.mean(np.concatenate(spreads), dtype=np.float64))
+    # Rounding error in the mean of equal numbers is not a spread.
+    noise = float(np.finfo(logits.dtype).eps) * max(abs(min(lowest)), abs(max(highest)))
+    return scale if scale > noise else 0.0
+
+
+def _ends_and_spread(logits: Floats) -> tuple[float, float, NDArray[np.floating[Any]]]:
+    """Return the least and the largest finite logit, and max z − mean z of each row."""
     lowest, highest = float(logits.min()), float(logits.max())
     if np.isfinite(lowest):
-        spread = logits.max(axis=1) - logits.mean(axis=1, dtype=np.float64)
-    else:
-        finite = np.isfinite(logits)
-        unmasked = np.where(finite, logits, 0.0).astype(np.float64)
-        lowest = float(unmasked.min())
-        spread = logits.max(axis=1) - unmasked.sum(axis=1) / finite.sum(axis=1)
-    scale = float(np.mean(spread, dtype=np.float64))
-    # Rounding error in the mean of equal numbers is not a spread.
-    noise = float(np.finfo(logits.dtype).eps) * max(abs(lowest), abs(highest))
-    return scale if scale > noise else 0.0
+        return lowest, highest, logits.max(axis=1) - logits.mean(axis=1, dtype=np.float64)
+    finite = np.isfinite(logits)
+    unmasked = np.where(finite, logits, 0.0).astype(np.float64)
+    spread = logits.max(axis=1) - unmasked.sum(axis=1) / finite.sum(axis=1)
+    return float(unmasked.min()), highest, spread

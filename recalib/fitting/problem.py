@@ -40,6 +40,8 @@ class Problem:
     #: Start parameters, from an earlier fit of the same map.
     start: Parameters | None = None
     progress: Progress | None = None
+    #: A device of torch that rows pass through in chunks; None for arrays in memory.
+    device: str | None = None
 
     @property
     def classes(self) -> int:

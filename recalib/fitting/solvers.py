@@ -25,13 +25,13 @@ from recalib.fitting.search import (
     search_temperature,
 )
 from recalib.fitting.spline import fit_spline
-from recalib.maps import Map, Parameters
+from recalib.maps import MAPS, Map, Parameters
 from recalib.maps.temperature import Temperature
 from recalib.objectives import OBJECTIVES, Objective
 from recalib.objectives.nll import NegativeLogLikelihood
 from recalib.ops import NumpyOps
 
-__all__ = ["check_pair", "solve"]
+__all__ = ["check_device_pair", "check_pair", "solve"]
 
 #: The largest loss of NLL, relative and in nats, that a fit by a calibration error may have. The
 #: best temperatures by both differ by some percent, which costs much less.
@@ -66,6 +66,28 @@ def check_pair(map: Map, objective: Objective) -> None:
         )
 
 
+def check_device_pair(map: Map, objective: Objective, device: str) -> None:
+    """Raise `InputError` unless torch has the device and the pair can be fitted in chunks there.
+
+    These are maps with parameters that have no solver of their own, with objectives that are means
+    over rows.
+    """
+    names = [name for name, of in MAPS.items() if name not in MAP_SOLVERS and of().parameters(2)]
+    if map.name not in names:
+        accepted = f"no device, or a map of {', '.join(names)}"
+        raise InputError("device", found=f"{device!r} with the map {map.name}", accepted=accepted)
+    if not objective.by_row:
+        sums = ", ".join(name for name, of in OBJECTIVES.items() if of.by_row)
+        found = f"{device!r} with the objective {objective.name}"
+        raise InputError("device", found=found, accepted=f"no device, or an objective of {sums}")
+    try:
+        from recalib.fitting.row_chunks import check_device
+    except ModuleNotFoundError:
+        accepted = "pip install 'recalib[fit]'"
+        raise InputError("device", found=f"{device!r} without torch", accepted=accepted) from None
+    check_device(device)
+
+
 def _check_against_nll(problem: Problem, solution: Solution) -> Solution:
     """Return the solution, or the solution by NLL if the first has a much larger NLL.
 
@@ -85,7 +107,7 @@ def _check_against_nll(problem: Problem, solution: Solution) -> Solution:
 
 
 def _newton(problem: Problem) -> Solution:
-    single = fit_temperature(problem.logits, problem.labels, problem.weights)
+    single = fit_temperature(problem.logits, problem.labels, problem.weights, device=problem.device)
     problem.report("temperature", single.iterations, single.nll)
     reached = f"temperature at its {single.bound} bound {single.temperature:.6g}"
     return Solution(
@@ -102,7 +124,7 @@ def _by_gradient(problem: Problem) -> Solution:
     # Imported here because torch takes a second, and temperature scaling does not need it.
     from recalib.fitting.gradient import fit_by_gradient
 
-    single = fit_temperature(problem.logits, problem.labels, problem.weights)
+    single = fit_temperature(problem.logits, problem.labels, problem.weights, device=problem.device)
     start = problem.map.start(problem.classes, single.temperature)
     if problem.start is not None:
         # Parameters that no stage moves are fitted to these rows, not copied from the start.
