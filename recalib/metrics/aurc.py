@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar
 
 import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from recalib.metrics.base import Estimate, Metric, Unit
+from recalib.metrics.base import Estimate, StreamingMetric, Unit
+from recalib.metrics.confidence_groups import ConfidenceGroups
+from recalib.metrics.fine_histogram import FineHistogram
 from recalib.metrics.predictions import Predictions
 
 __all__ = ["ExcessRiskCoverageArea", "RiskCoverageArea"]
@@ -17,7 +21,35 @@ __all__ = ["ExcessRiskCoverageArea", "RiskCoverageArea"]
 Vector = NDArray[np.float64]
 
 
-class RiskCoverageArea(Metric):
+class _CurveMetric(StreamingMetric[FineHistogram]):
+    """A function of the risk-coverage curve."""
+
+    unit: ClassVar[Unit] = "score"
+    state_kind: ClassVar[str] = "cells"
+
+    def state(self, classes: int) -> FineHistogram:
+        return FineHistogram()
+
+    def measure(self, predictions: Predictions, level: float | None = None) -> Estimate:
+        return self.measure_weighted(predictions, np.ones(len(predictions)), level)
+
+    def measure_weighted(
+        self, predictions: Predictions, weights: Vector, level: float | None = None
+    ) -> Estimate:
+        return self._estimate(_Curve.from_predictions(predictions, weights), level)
+
+    def estimate(self, state: FineHistogram, level: float | None = None) -> Estimate:
+        return self._estimate(_Curve.from_histogram(state), level)
+
+    def error_bound(self, state: FineHistogram) -> float:
+        return _Curve.from_histogram(state).error_bound()
+
+    @abstractmethod
+    def _estimate(self, curve: _Curve, level: float | None) -> Estimate:
+        """Return the metric of a curve."""
+
+
+class RiskCoverageArea(_CurveMetric):
     """Area under the risk-coverage curve, ∫₀¹ risk(c) dc = −E[ln(1 − G) · error]; range [0, 1].
 
     risk(c) is the error rate of the fraction c of rows with the highest confidence. 1 − G is the
@@ -30,127 +62,157 @@ class RiskCoverageArea(Metric):
     for any order: see `e_aurc`. The bias is of order 1/N. The interval is for infinitely many
     rows, see `_interval`. AURC is not a calibration error and has no floor.
 
+    Streams: rows of a cell of `FineHistogram` count as tied. The difference is at most
+    `error_bound`, which puts the errors of each cell first or last.
+
     Source: Geifman, Uziel and El-Yaniv, Bias-reduced uncertainty estimation for deep neural
     classifiers, ICLR 2019; paper 002, definition 3.3.
     """
 
     name: ClassVar[str] = "aurc"
     summary: ClassVar[str] = "area under the risk-coverage curve"
-    unit: ClassVar[Unit] = "score"
 
-    def measure(self, predictions: Predictions, level: float | None = None) -> Estimate:
-        return self.measure_weighted(predictions, np.ones(len(predictions)), level)
-
-    def measure_weighted(
-        self, predictions: Predictions, weights: Vector, level: float | None = None
-    ) -> Estimate:
-        curve = _Curve.from_predictions(predictions, weights)
+    def _estimate(self, curve: _Curve, level: float | None) -> Estimate:
         value = curve.area
         if level is None:
             return Estimate(value)
-        return Estimate(value, *_interval(value, curve.influences(), curve.shares, level))
+        return Estimate(value, *_interval(value, curve.influences(), curve.squares, level))
 
 
-class ExcessRiskCoverageArea(Metric):
+class ExcessRiskCoverageArea(_CurveMetric):
     """Excess AURC: `aurc` less that of the best order, r + (1 − r) ln(1 − r); range [0, 1].
 
     r is the error rate. In the best order all errors have the lowest confidences, which gives 0.
-    The value is also 0 if all rows are right or all are wrong. Ties, bias and interval as in
-    `aurc`.
+    The value is also 0 if all rows are right or all are wrong. Ties, streams, bias and interval as
+    in `aurc`.
 
     Source: Geifman, Uziel and El-Yaniv, ICLR 2019, section 4.
     """
 
     name: ClassVar[str] = "e_aurc"
     summary: ClassVar[str] = "aurc minus that of the best order of the same errors"
-    unit: ClassVar[Unit] = "score"
 
-    def measure(self, predictions: Predictions, level: float | None = None) -> Estimate:
-        return self.measure_weighted(predictions, np.ones(len(predictions)), level)
-
-    def measure_weighted(
-        self, predictions: Predictions, weights: Vector, level: float | None = None
-    ) -> Estimate:
-        curve = _Curve.from_predictions(predictions, weights)
+    def _estimate(self, curve: _Curve, level: float | None) -> Estimate:
         share = curve.error_rate
         best = share + float(scipy.special.xlog1py(1 - share, -share))
         value = max(curve.area - best, 0.0)
         if level is None:
             return Estimate(value)
         # The area of the best order has slope −ln(1 − r) in r, which is infinite at r = 1.
-        slope = -float(np.log1p(-min(share, 1 - 1 / (len(predictions) + 1))))
-        influences = curve.influences() - slope * (curve.errors - share)
-        return Estimate(value, *_interval(value, influences, curve.shares, level))
+        slope = -float(np.log1p(-min(share, 1 - 1 / (curve.rows.sum() + 1))))
+        influences = curve.influences() - slope * (np.array([[0], [1]]) - share)
+        return Estimate(value, *_interval(value, influences, curve.squares, level))
 
 
 @dataclass(frozen=True, eq=False)
 class _Curve:
-    """Rows by descending confidence, with their weights in the area; arrays of (N,).
+    """Groups of rows with equal confidence, by descending confidence.
 
-    Row i covers its share of the coverage, 1/N without sample weights. Rows with equal confidence
-    share the mean of their weights in the area.
+    A group covers its share of the coverage axis; each of its rows counts with the group's mean
+    height in the area. Arrays are (G,), or (2, G) for right and wrong rows.
     """
 
-    errors: Vector
-    #: Of the sample weights.
-    shares: Vector
-    #: The mean of −ln u over the row's interval of coverage.
+    #: The number of rows of each group, (G,).
+    rows: NDArray[np.int64]
+    #: Σw and Σw² of sample weights, (2, G).
     weights: Vector
-    #: The mean of 1/u over the same interval; 0 for the first row, where it is not used.
-    inverses: Vector
-    #: The first row of each group of equal confidence.
-    starts: NDArray[np.intp]
+    squared_weights: Vector
 
     @classmethod
     def from_predictions(cls, predictions: Predictions, sample_weights: Vector) -> _Curve:
         """Return the curve of predictions with sample weights (N,)."""
-        order = np.argsort(-predictions.confidences, kind="stable")
-        p, rows = predictions.confidences[order], len(order)
-        starts = np.flatnonzero(np.concatenate([[True], p[1:] != p[:-1]]))
-        sums = np.concatenate([[0.0], np.cumsum(sample_weights[order])])
-        u, shares = sums / sums[-1], sample_weights[order] / sums[-1]
-        inverses = np.zeros(rows)
-        inverses[1:] = np.diff(np.log(u[1:])) / shares[1:]
-        weights = np.diff(u - scipy.special.xlogy(u, u)) / shares
-        weights, inverses = (_group_means(values, shares, starts) for values in (weights, inverses))
-        errors = 1.0 - predictions.correct[order].astype(np.float64)
-        return cls(errors, shares, weights, inverses, starts)
+        values, group = np.unique(-predictions.confidences, return_inverse=True)
+        parts = 2 * group + ~predictions.correct
+
+        def split(terms: Vector) -> Vector:
+            sums = np.bincount(parts, terms, 2 * len(values)).astype(np.float64, copy=False)
+            return sums.reshape(-1, 2).T
+
+        return cls(np.bincount(group), split(sample_weights), split(sample_weights**2))
+
+    @classmethod
+    def from_histogram(cls, state: FineHistogram) -> _Curve:
+        """Return the curve of the rows in `state`; those of a cell count as tied."""
+        groups = ConfidenceGroups.from_histogram(state)
+        counts = groups.counts[::-1].astype(np.int64)
+        right = groups.correct[::-1]
+        weights = np.stack([right, counts - right])
+        return cls(counts, weights, weights)
 
     @property
     def error_rate(self) -> float:
         """r."""
-        return float(np.average(self.errors, weights=self.shares))
+        return float(self.weights[1].sum() / self.weights.sum())
+
+    @cached_property
+    def errors(self) -> Vector:
+        """The share of each group's wrong rows in the weight of all rows, (G,)."""
+        errors: Vector = self.weights[1] / self.weights.sum()
+        return errors
+
+    @property
+    def squares(self) -> Vector:
+        """Σ share² of right and wrong rows, (2, G)."""
+        squares: Vector = self.squared_weights / self.weights.sum() ** 2
+        return squares
+
+    @cached_property
+    def ends(self) -> Vector:
+        """The coverage before each group, and 1; (G + 1,)."""
+        sums = np.concatenate([[0.0], np.cumsum(self.weights.sum(axis=0))])
+        ends: Vector = sums / sums[-1]
+        return ends
+
+    @cached_property
+    def heights(self) -> Vector:
+        """The mean of −ln u over the group's interval of coverage, (G,)."""
+        u = self.ends
+        heights: Vector = np.diff(u - scipy.special.xlogy(u, u)) / np.diff(u)
+        return heights
 
     @property
     def area(self) -> float:
-        """Σ share · weight · error, which is E[−ln(1 − G)·error]."""
-        return float(np.average(self.weights * self.errors, weights=self.shares))
+        """Σ share · height · error, which is E[−ln(1 − G)·error]."""
+        return float(self.heights @ self.errors)
 
     def influences(self) -> Vector:
-        """Return each row's influence on the area: −ln u·e − E[e'/u' of later rows] + r − area.
+        """Return the influence of right and wrong rows on the area, (2, G).
 
-        The second term is the effect on rows of lower confidence: a row of high confidence moves
-        them to a higher coverage, where an error counts less.
+        It is −ln u·e − E[e'/u' of later rows] + r − area. The second term is the effect on rows of
+        lower confidence: a row of high confidence moves them to a higher coverage, where an error
+        counts less. In a group of n tied rows, a row has (n − 1)/2 of the others after it in the
+        mean. 1/u is not used for the first row, where it is infinite.
         """
-        suffix_sums = np.cumsum((self.shares * self.errors * self.inverses)[::-1])[::-1]
-        later = np.append(suffix_sums[1:], 0.0)
-        costs = _group_means(later, self.shares, self.starts)
-        influences: Vector = self.weights * self.errors - costs + self.error_rate - self.area
-        return influences
+        sizes = np.diff(self.ends)
+        logs = np.log(self.ends[1:])
+        inverses = np.diff(logs, prepend=logs[0] - np.log(self.rows[0])) / sizes
+        effects = self.errors * inverses
+        later = np.cumsum(effects[::-1])[::-1] - effects
+        costs = later + effects * (self.rows - 1) / (2 * self.rows)
+        others = self.error_rate - self.area - costs
+        return np.stack([others, self.heights + others])
 
+    def error_bound(self) -> float:
+        """Return a bound on the change of the area if the rows of a group are in another order.
 
-def _group_means(values: Vector, shares: Vector, starts: NDArray[np.intp]) -> Vector:
-    """Return for each of values (N,) the mean of its group; groups begin at `starts`."""
-    sizes = np.diff(np.append(starts, len(values)))
-    sums, totals = np.add.reduceat(values * shares, starts), np.add.reduceat(shares, starts)
-    means: Vector = np.repeat(sums / totals, sizes)
-    return means
+        The area is largest if the errors of each group come first, and smallest if they come last.
+        """
+
+        def integral(u: Vector) -> Vector:
+            u = np.maximum(u, 0.0)
+            values: Vector = u - scipy.special.xlogy(u, u)
+            return values
+
+        start, end, errors = self.ends[:-1], self.ends[1:], self.errors
+        most = float(np.sum(integral(start + errors) - integral(start)))
+        least = float(np.sum(integral(end) - integral(end - errors)))
+        return max(most - self.area, self.area - least, 0.0)
 
 
 def _interval(
-    value: float, influences: Vector, shares: Vector, level: float
+    value: float, influences: Vector, squares: Vector, level: float
 ) -> tuple[float, float]:
-    """Return an interval for an area from influences (N,) of mean 0 and shares of the weight.
+    """Return an interval for an area from influences (2, G) of mean 0 and Σ share² of their rows.
 
     The area is a weighted sum of rare errors, so it is treated as a weighted sum of Poisson counts.
     Its interval is that of a gamma variable with the value's mean and variance; the upper end adds
@@ -159,8 +221,8 @@ def _interval(
     stays above 0 if all rows are right. The variance is Σ (share · influence)²; N is the effective
     size, 1/Σ share².
     """
-    rows = 1 / float(shares @ shares)
-    variance = float(np.sum((shares * influences) ** 2))
+    rows = 1 / float(squares.sum())
+    variance = float(np.sum(squares * influences**2))
     tail = (1 - level) / 2
     low = _gamma_quantile(tail, value, variance)
     high = _gamma_quantile(1 - tail, value + 1 / rows, variance + 2 / rows**2)

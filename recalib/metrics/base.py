@@ -132,6 +132,13 @@ class StreamingMetric(Metric, Generic[S]):
     def estimate(self, state: S, level: float | None = None) -> Estimate:
         """Return the metric of the rows in `state`, at least one."""
 
+    def error_bound(self, state: S) -> float:
+        """Return a bound on |estimate(state).value − measure(rows).value| for the rows in `state`.
+
+        It is 0 for a metric that is a function of its sums; both values then differ by rounding.
+        """
+        return 0.0
+
     @property
     def reads_state(self) -> bool:
         """Whether `measure` reads the state alone; a metric that overrides it also reads rows."""

@@ -81,14 +81,16 @@ class BinState(State):
         p = confidences.astype(np.float64, copy=False)
 
         def split(weights: NDArray[np.float64] | None = None) -> NDArray[Any]:
-            return np.bincount(cells, weights, 2 * self.bins).reshape(self.bins, 2)
+            return np.bincount(cells, weights, 2 * self.bins).reshape(self.bins, 2).T
 
-        counts, sums = split(), split(p)
-        self.count += counts.sum(axis=1)
-        self.correct += counts[:, 1]
-        self.confidence += sums.sum(axis=1)
-        self.confidence_correct += sums[:, 1]
-        self.confidence_squared += split(p * p).sum(axis=1)
+        # Sums of two columns, which take a tenth of the time of `sum` over an axis of two.
+        (wrong, right), (wrong_sums, right_sums) = split(), split(p)
+        wrong_squares, right_squares = split(p * p)
+        self.count += wrong + right
+        self.correct += right
+        self.confidence += wrong_sums + right_sums
+        self.confidence_correct += right_sums
+        self.confidence_squared += wrong_squares + right_squares
 
     def _bins_of(self, confidences: Floats) -> NDArray[np.intp]:
         return bin_indices(confidences, self.bins)

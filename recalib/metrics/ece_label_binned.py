@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.metrics.base import Estimate, Metric, Unit
+from recalib.metrics.base import Estimate, StreamingMetric, Unit
 from recalib.metrics.binning import BinState, bin_indices
 from recalib.metrics.calibration_gaps import Gaps
 from recalib.metrics.intervals import interval_of_convex_error
@@ -19,16 +20,22 @@ __all__ = ["LabelBinnedError"]
 
 Values = NDArray[np.float64]
 
+#: The smallest number of fine bins in a stream's state.
+_FINE_BINS = 4096
 
-class LabelBinnedError(Metric):
+
+class LabelBinnedError(StreamingMetric[BinState]):
     """Label-binned calibration error: 1/N Σ_i |accuracy of i's bin − confidence_i|; range [0, 1].
 
     Top-label, over M equal-width right-closed bins, of order p = 1. It is at least as large as
     `ece`, where differences within a bin cancel: for a calibrated classifier with infinitely many
     rows it is about a quarter of a bin's width. Ties share a bin. Biased upwards; `floor` is the
     value of a calibrated model. The interval is for the accuracies of these bins with infinitely
-    many rows, see `interval_of_convex_error`. It has no state: each row needs the final accuracy
-    of its bin.
+    many rows, see `interval_of_convex_error`.
+
+    Streams: each row needs the final accuracy of its bin. So the bins are divided into at least
+    4,096 fine bins, whose rows count at their mean confidence. The accuracies are exact, and the
+    value differs by at most `error_bound`.
 
     Source: paper 000, eq. 7 with p = 1; Roelofs et al., 2020.
     """
@@ -36,44 +43,103 @@ class LabelBinnedError(Metric):
     name: ClassVar[str] = "ece_label_binned"
     summary: ClassVar[str] = "mean distance of confidences from the accuracy of their bin"
     unit: ClassVar[Unit] = "fraction"
+    state_kind: ClassVar[str] = "fine_bins"
+
+    def state(self, classes: int) -> BinState:
+        return BinState(self.bins * self._parts)
+
+    @property
+    def _parts(self) -> int:
+        """The number of fine bins in each bin."""
+        return -(-_FINE_BINS // self.bins)
 
     def measure(self, predictions: Predictions, level: float | None = None) -> Estimate:
         state = BinState(self.bins)
         state.add(predictions)
-        return self._estimate(predictions, np.ones(len(predictions)), state.to_gaps(), level)
+        return self._measure(predictions, np.ones(len(predictions)), state.to_gaps(), level)
 
     def measure_weighted(
         self, predictions: Predictions, weights: Values, level: float | None = None
     ) -> Estimate:
         gaps = gaps_of_confidence(predictions, weights, self.bins)
-        return self._estimate(predictions, weights, gaps, level)
+        return self._measure(predictions, weights, gaps, level)
 
-    def _estimate(
+    def _measure(
         self, predictions: Predictions, weights: Values, gaps: Gaps, level: float | None
     ) -> Estimate:
-        where = bin_indices(predictions.confidences, self.bins)
-        totals = np.bincount(where, weights, self.bins)
-        hits = np.bincount(where, weights * predictions.correct, self.bins)
-        accuracy = np.divide(hits, totals, out=np.zeros(self.bins), where=totals > 0)
-        distances = np.abs(accuracy[where] - predictions.confidences)
-        value = float(weights @ distances / weights.sum())
-        if level is None:
-            return Estimate(value)
-        low, high = interval_of_convex_error(value, gaps.weights, gaps.variances, level)
-        p = predictions.confidences.astype(np.float64)
-        order = np.argsort(p, kind="stable")
-        members = [order[where[order] == at] for at in np.flatnonzero(totals)]
+        p = predictions.confidences
+        where = bin_indices(p, self.bins)
+        hits = np.bincount(where, weights * predictions.correct, self.bins).astype(np.float64)
+        return _estimate(_Rows(where, p.astype(np.float64), weights, hits), gaps, level)
 
-        def error(sample: Values) -> Values:
-            accuracies = sample + gaps.confidences
-            total: Values = np.zeros(len(sample))
-            for points, rows in zip(accuracies.T, members, strict=True):
-                total += _distances(points, p[rows], weights[rows])
-            total /= weights.sum()
-            return total
+    def estimate(self, state: BinState, level: float | None = None) -> Estimate:
+        bins = self._merged(state)
+        return _estimate(self._rows(state, bins), bins.to_gaps(), level)
 
-        floors = noise_floor(error, gaps.counts, gaps.confidences, gaps.calibrated_variances)
-        return Estimate(value, min(low, value), max(high, value), *floors)
+    def error_bound(self, state: BinState) -> float:
+        """Only fine bins that hold the accuracy a of their bin matter.
+
+        For the n rows of a fine bin with the mean p̄, Σ|a − p_i| exceeds n|a − p̄| by at most
+        Σ|p_i − p̄| ≤ √(n Σ(p_i − p̄)²). The neighbours count too, since edges are rounded to the
+        dtype of the confidences.
+        """
+        accuracies = np.repeat(self._rows(state, self._merged(state)).accuracies, self._parts)
+        n = np.maximum(state.count, 1)
+        spread = np.maximum(state.confidence_squared - state.confidence**2 / n, 0)
+        distance = np.abs(bin_indices(accuracies, state.bins) - np.arange(state.bins))
+        return float(np.sqrt(n * spread)[distance <= 1].sum() / state.count.sum())
+
+    def _merged(self, state: BinState) -> BinState:
+        """Return the sums in the M bins."""
+        bins = BinState(self.bins)
+        for name in state.sums:
+            setattr(bins, name, getattr(state, name).reshape(self.bins, -1).sum(axis=1))
+        return bins
+
+    def _rows(self, state: BinState, bins: BinState) -> _Rows:
+        """Return the fine bins that hold rows, at their mean confidences."""
+        at = np.flatnonzero(state.count)
+        n = state.count[at].astype(np.float64)
+        return _Rows(at // self._parts, state.confidence[at] / n, n, bins.correct)
+
+
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """Rows, (G,), and the sums of correctness of the M bins."""
+
+    #: The bin of each row.
+    bins: NDArray[np.intp]
+    confidences: Values
+    weights: Values
+    #: Σwy of each bin, (M,).
+    hits: Values
+
+    @property
+    def accuracies(self) -> Values:
+        """The accuracy of each bin, (M,); 0 for an empty one."""
+        totals = np.bincount(self.bins, self.weights, len(self.hits))
+        return np.divide(self.hits, totals, out=np.zeros(len(self.hits)), where=totals > 0)
+
+
+def _estimate(rows: _Rows, gaps: Gaps, level: float | None) -> Estimate:
+    distances = np.abs(rows.accuracies[rows.bins] - rows.confidences)
+    value = float(rows.weights @ distances / rows.weights.sum())
+    if level is None:
+        return Estimate(value)
+    low, high = interval_of_convex_error(value, gaps.weights, gaps.variances, level)
+    order = np.lexsort((rows.confidences, rows.bins))
+    members = np.split(order, np.flatnonzero(np.diff(rows.bins[order])) + 1)
+
+    def error(sample: Values) -> Values:
+        accuracies = sample + gaps.confidences
+        total: Values = np.zeros(len(sample))
+        for points, at in zip(accuracies.T, members, strict=True):
+            total += _distances(points, rows.confidences[at], rows.weights[at])
+        total /= rows.weights.sum()
+        return total
+
+    floors = noise_floor(error, gaps.counts, gaps.confidences, gaps.calibrated_variances)
+    return Estimate(value, min(low, value), max(high, value), *floors)
 
 
 def _distances(points: Values, ascending: Values, weights: Values) -> Values:

@@ -7,10 +7,12 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.metrics.base import Estimate, Metric, Unit
+from recalib.metrics.base import Estimate, StreamingMetric, Unit
 from recalib.metrics.calibration_gaps import root_mean_squared_gap
-from recalib.metrics.confidence_order import bin_of_row, bin_start, sort_by_confidence
+from recalib.metrics.confidence_groups import ConfidenceGroups
+from recalib.metrics.confidence_order import bin_of_row, bin_start
 from recalib.metrics.equal_mass import EqualMassBins
+from recalib.metrics.fine_histogram import FineHistogram
 from recalib.metrics.predictions import Predictions
 
 __all__ = ["SweepError"]
@@ -20,9 +22,11 @@ __all__ = ["SweepError"]
 _EQUAL = 1e-9
 #: Pairs of bins that are compared in one NumPy call.
 _CHUNK = 32_768
+#: The largest number of bins that `error_bound` considers.
+_MAX_CANDIDATES = 1000
 
 
-class SweepError(Metric):
+class SweepError(StreamingMetric[FineHistogram]):
     """ℓ2 error of a monotonic sweep: √(Σ_b n_b/N · (accuracy_b − confidence_b)²); range [0, 1].
 
     Top-label, over M* bins of equal counts. M* is the largest number such that for M = 1, ..., M*
@@ -46,30 +50,81 @@ class SweepError(Metric):
         "root mean squared gap, the most bins of equal counts with rising accuracy"
     )
     unit: ClassVar[Unit] = "fraction"
+    state_kind: ClassVar[str] = "cells"
+
+    def state(self, classes: int) -> FineHistogram:
+        return FineHistogram()
 
     def measure(self, predictions: Predictions, level: float | None = None) -> Estimate:
-        p, right = sort_by_confidence(predictions)
-        sums = np.concatenate([[0.0], np.cumsum(right)])
-        bins = _max_bins(right, sums)
-        cuts = bin_start(np.arange(bins + 1), len(p), bins)
-        sizes = np.diff(cuts)
-        gaps = np.add.reduceat(right - p, cuts[:-1]) / sizes
-        value = float(np.sqrt(np.sum(sizes * gaps**2) / len(p)))
-        if level is None:
-            return Estimate(value)
-        chosen = EqualMassBins.from_rows(predictions.confidences, predictions.correct, bins)
-        return root_mean_squared_gap(chosen.to_gaps(), level, value)
+        groups = ConfidenceGroups.from_rows(predictions.confidences, predictions.correct)
+        return _estimate(groups, level)
+
+    def estimate(self, state: FineHistogram, level: float | None = None) -> Estimate:
+        return _estimate(ConfidenceGroups.from_histogram(state), level)
+
+    def error_bound(self, state: FineHistogram) -> float:
+        """Return the largest difference over all M* that the rows in the cells may have.
+
+        For any number of bins, the value is at least the mean gap of all rows, and at most the root
+        of the mean (y − p)². This alone bounds the difference if M* may be above 1,000, unless all
+        rows of each cell are right or wrong, so that their order does not matter.
+        """
+        groups = ConfidenceGroups.from_histogram(state)
+        value = EqualMassBins(groups, _max_bins(groups)).mean(2)
+        least, most = EqualMassBins(groups, 1).mean(2), float(np.sqrt(groups.squared_residual))
+        bound = max(value - least, most - value, 0.0)
+        if np.all((groups.correct == 0) | (groups.correct == groups.counts)):
+            # Only confidences change, and means over bins change less than the rows.
+            return min(bound, float(np.sqrt(groups.spreads.sum() / groups.ends[-1])))
+        candidates = _possible_bins(groups)
+        if candidates is None:
+            return bound
+        errors = []
+        for count in range(*candidates):
+            bins = EqualMassBins(groups, count)
+            errors.append(abs(bins.mean(2) - value) + bins.error(2))
+        return min(bound, max(errors))
 
 
-def _max_bins(right: NDArray[np.float64], sums: NDArray[np.float64]) -> int:
-    """Return M* from the sorted rows' accuracies and the prefix sums of these accuracies."""
-    rows = len(right)
-    if np.all(right[1:] >= right[:-1]):
+def _estimate(groups: ConfidenceGroups, level: float | None) -> Estimate:
+    bins = EqualMassBins(groups, _max_bins(groups))
+    value = bins.mean(2)
+    return Estimate(value) if level is None else root_mean_squared_gap(bins.to_gaps(), level, value)
+
+
+def _possible_bins(groups: ConfidenceGroups) -> tuple[int, int] | None:
+    """Return the range of the M* that the rows may have; None if they may have many.
+
+    The rows of a group may be in any order. A fall between two bins is certain if the smallest
+    accuracy before exceeds the largest after, and possible if the largest exceeds the smallest.
+    """
+    rows, least = int(groups.ends[-1]), None
+    for bins in range(2, min(rows, _MAX_CANDIDATES) + 1):
+        cuts = bin_start(np.arange(bins + 1), rows, bins)
+        low, high = groups.hits_before(cuts)
+        before, after = np.diff(cuts)[:-1], np.diff(cuts)[1:]
+        falls = (high[1:-1] - low[:-2]) / before - (low[2:] - high[1:-1]) / after
+        if least is None and (falls > _EQUAL / 2).any():
+            least = bins - 1
+        if ((low[1:-1] - high[:-2]) / before - (high[2:] - low[1:-1]) / after > 2 * _EQUAL).any():
+            return least or bins - 1, bins
+    return (least or rows, rows + 1) if rows <= _MAX_CANDIDATES else None
+
+
+def _max_bins(groups: ConfidenceGroups) -> int:
+    """Return M*."""
+    accuracies = groups.correct / groups.counts
+    rows = int(groups.ends[-1])
+    at = np.flatnonzero(np.diff(accuracies)) + 1
+    if np.all(np.diff(accuracies) >= 0):
         return rows
-    changes = np.flatnonzero(right[1:] != right[:-1]) + 1
+    changes = groups.ends[at].astype(np.int64)
+    # Σy of the first rows is linear between changes of the accuracy.
+    knots = np.concatenate([[0], changes, [rows]])
+    sums = np.concatenate([[0.0], np.add.reduceat(groups.correct, np.insert(at, 0, 0))]).cumsum()
     batch = min(2 * len(changes), rows)
     for bins in range(2, batch + 1):
-        if _falls(sums, bins, np.arange(bins - 1)).any():
+        if _falls(knots, sums, bins, np.arange(bins - 1)).any():
             return bins - 1
     # Accuracy can only fall between two bins if it changes in one of them or at their common edge.
     # With more bins than changes, few pairs need a test, so many values of M are tested at once.
@@ -78,18 +133,22 @@ def _max_bins(right: NDArray[np.float64], sums: NDArray[np.float64]) -> int:
         candidates = np.arange(start, min(start + step, rows + 1))[:, None]
         holds = bin_of_row(changes, rows, candidates)
         first = np.clip(np.concatenate([holds - 1, holds], axis=1), 0, candidates - 2)
-        decreases = _falls(sums, candidates, first).any(axis=1)
+        decreases = _falls(knots, sums, candidates, first).any(axis=1)
         if decreases.any():
             return int(candidates[np.argmax(decreases), 0]) - 1
     return rows
 
 
 def _falls(
-    sums: NDArray[np.float64], bins: NDArray[np.intp] | int, first: NDArray[np.intp]
+    knots: NDArray[np.int64],
+    sums: NDArray[np.float64],
+    bins: NDArray[np.intp] | int,
+    first: NDArray[np.intp],
 ) -> NDArray[np.bool_]:
     """Return whether, with `bins` bins, accuracy falls from each bin in `first` to the next."""
-    start, middle, end = (bin_start(first + step, len(sums) - 1, bins) for step in range(3))
-    before = (sums[middle] - sums[start]) / (middle - start)
-    after = (sums[end] - sums[middle]) / (end - middle)
+    start, middle, end = (bin_start(first + step, int(knots[-1]), bins) for step in range(3))
+    hits = [np.interp(rows, knots, sums) for rows in (start, middle, end)]
+    before = (hits[1] - hits[0]) / (middle - start)
+    after = (hits[2] - hits[1]) / (end - middle)
     falls: NDArray[np.bool_] = after < before - _EQUAL
     return falls

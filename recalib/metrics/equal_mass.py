@@ -9,11 +9,11 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.arrays import Floats
 from recalib.metrics.base import Estimate, StreamingMetric, Unit
 from recalib.metrics.calibration_gaps import Gaps, mean_gap, root_mean_squared_gap
-from recalib.metrics.confidence_order import bin_start
-from recalib.metrics.fine_histogram import FineHistogram, cell_edges
+from recalib.metrics.confidence_groups import ConfidenceGroups
+from recalib.metrics.confidence_order import bin_of_row, bin_start
+from recalib.metrics.fine_histogram import FineHistogram
 from recalib.metrics.predictions import Predictions
 from recalib.metrics.weighted import gaps_of_bins
 
@@ -21,83 +21,38 @@ __all__ = ["EqualMassBins", "EqualMassError", "EqualMassL2Error"]
 
 Vector = NDArray[np.float64]
 
+#: With more bins than this, only the bins at the ends of groups are separate.
+_MAX_SEPARATE = 2**16
+
 
 @dataclass(frozen=True, eq=False)
 class EqualMassBins:
     """N rows, sorted by confidence and cut into M bins whose counts differ by at most one.
 
     The first N mod M bins have one row more, as in `numpy.array_split`; other libraries put these
-    rows elsewhere, so their values differ slightly. There are N bins if N < M. Rows come in groups
-    of ascending confidence; a cut through a group divides the group's gap in proportion. A group is
-    either all rows of one confidence (`from_rows`), so the order of rows in a file does not matter,
-    or a cell of a fine histogram (`from_histogram`); `error` bounds the difference.
-
-    Arrays are (G,).
+    rows elsewhere, so their values differ slightly. There are N bins if N < M. A cut through a
+    group divides the group's gap in proportion. `error` bounds the difference of this from the
+    rows of a histogram's cells.
     """
 
+    groups: ConfidenceGroups
     bins: int
-    #: Rows, or their weight.
-    counts: NDArray[np.int64] | Vector
-    #: Σp, Σy, Σp² and Σpy.
-    confidence: Vector
-    correct: Vector
-    confidence_squared: Vector
-    confidence_correct: Vector
-    #: The largest difference of confidences within a group.
-    widths: Vector
-
-    @classmethod
-    def from_rows(cls, confidences: Floats, correct: NDArray[np.bool_], bins: int) -> EqualMassBins:
-        """Return bins of rows from their confidences (N,) and correctness (N,)."""
-        values, group, counts = np.unique(confidences, return_inverse=True, return_counts=True)
-        p = values.astype(np.float64)
-        hits = np.bincount(group, correct, len(p)).astype(np.float64, copy=False)
-        sums = counts * p, hits, counts * p**2, hits * p
-        return cls(bins, counts.astype(np.int64), *sums, np.zeros(len(p)))
-
-    @classmethod
-    def from_weights(
-        cls, confidences: Floats, correct: NDArray[np.bool_], weights: Vector, bins: int
-    ) -> EqualMassBins:
-        """Return bins of equal weight from confidences, correctness and weights of rows (N,).
-
-        Rows of whole weights are cut as repeated rows; others into bins of exactly equal weight.
-        """
-        p, group = np.unique(confidences, return_inverse=True)
-        p = p.astype(np.float64)
-        counts = np.bincount(group, weights).astype(np.float64, copy=False)
-        hits = np.bincount(group, weights * correct).astype(np.float64, copy=False)
-        sums = counts * p, hits, counts * p**2, hits * p
-        if (weights == np.rint(weights)).all():
-            return cls(bins, np.rint(counts).astype(np.int64), *sums, np.zeros(len(p)))
-        return cls(min(bins, len(weights)), counts, *sums, np.zeros(len(p)))
-
-    @classmethod
-    def from_histogram(cls, state: FineHistogram, bins: int) -> EqualMassBins:
-        """Return bins of all rows in `state`."""
-        at = state.filled
-        sums = (
-            state.confidence,
-            state.correct,
-            state.confidence_squared,
-            state.confidence_correct,
-            np.diff(cell_edges()),
-        )
-        return cls(bins, state.count[at], *(values[at] for values in sums))
-
-    @cached_property
-    def _ends(self) -> NDArray[np.int64] | Vector:
-        """The number of rows before each group, and N; (G + 1,)."""
-        return np.concatenate([[0], np.cumsum(self.counts)])
 
     @cached_property
     def _cuts(self) -> NDArray[np.int64] | Vector:
-        """The number of rows before each bin, and N; (M + 1,)."""
-        if self.counts.dtype.kind == "f":
-            return np.linspace(0, self._ends[-1], self.bins + 1)
-        rows = int(self._ends[-1])
+        """The number of rows before each bin, and N; (M + 1,).
+
+        Above 65,536 bins, neighbours inside a group, which have equal gaps, are one bin.
+        """
+        ends = self.groups.ends
+        if self.groups.counts.dtype.kind == "f":
+            return np.linspace(0, ends[-1], self.bins + 1)
+        rows = int(ends[-1])
         count = min(self.bins, rows)
-        return bin_start(np.arange(count + 1), rows, count)
+        if count <= _MAX_SEPARATE:
+            return bin_start(np.arange(count + 1), rows, count)
+        holds = bin_of_row(np.concatenate([ends[:-1], ends[1:] - 1]), rows, count)
+        return bin_start(np.union1d(holds, holds + 1), rows, count)
 
     @cached_property
     def sizes(self) -> NDArray[np.int64] | Vector:
@@ -107,8 +62,9 @@ class EqualMassBins:
     @cached_property
     def gaps(self) -> Vector:
         """Accuracy minus mean confidence of each bin, (M,)."""
-        sums = np.concatenate([[0.0], np.cumsum(self.correct - self.confidence)])
-        gaps: Vector = np.diff(np.interp(self._cuts, self._ends, sums)) / self.sizes
+        residuals = self.groups.correct - self.groups.confidence
+        sums = np.concatenate([[0.0], np.cumsum(residuals)])
+        gaps: Vector = np.diff(np.interp(self._cuts, self.groups.ends, sums)) / self.sizes
         return gaps
 
     def mean(self, order: int) -> float:
@@ -121,15 +77,17 @@ class EqualMassBins:
         Only groups that are cut matter. In a group of n rows with s hits that is cut after a rows,
         the true number of hits among the a rows is between max(0, a − (n − s)) and min(a, s), and
         a·s/n is counted. The sum of confidences differs by at most the group's width times
-        a(n − a)/n. A norm changes by at most the norm of the change.
+        a(n − a)/n. A norm changes by at most the norm of the change. It is 1 above 65,536 bins.
         """
-        inner = self._cuts[1:-1]
-        group = np.searchsorted(self._ends, inner, side="right") - 1
-        n, s = self.counts[group], self.correct[group]
-        a = inner - self._ends[group]
+        if self.bins > _MAX_SEPARATE:
+            return 1.0
+        inner, ends = self._cuts[1:-1], self.groups.ends
+        group = np.searchsorted(ends, inner, side="right") - 1
+        n, s = self.groups.counts[group], self.groups.correct[group]
+        a = inner - ends[group]
         hits = a * s / n
         hit_error = np.maximum(np.minimum(a, s) - hits, hits - np.maximum(0, a - (n - s)))
-        widths = self.widths[group]
+        widths = self.groups.widths[group]
         cut_error = hit_error * (widths > 0) + widths * a * (n - a) / n
         cut_error = np.concatenate([[0.0], cut_error, [0.0]])
         return _mean((cut_error[:-1] + cut_error[1:]) / self.sizes, self.sizes, order)
@@ -137,7 +95,7 @@ class EqualMassBins:
     @cached_property
     def bin_of_group(self) -> NDArray[np.intp]:
         """The bin of each group's middle row, (G,)."""
-        middle = self._ends[:-1] + self.counts / 2
+        middle = self.groups.ends[:-1] + self.groups.counts / 2
         return np.searchsorted(self._cuts, middle, side="right") - 1
 
     def to_gaps(self) -> Gaps:
@@ -151,11 +109,12 @@ class EqualMassBins:
         def total(values: NDArray[np.float64]) -> Vector:
             return np.bincount(where, values, len(self.sizes)).astype(np.float64, copy=False)
 
+        groups = self.groups
         return Gaps.from_sums(
-            np.rint(total(self.counts.astype(np.float64))).astype(np.int64),
-            total(self.confidence),
-            total(self.correct),
-            squares=(total(self.confidence_squared), total(self.confidence_correct)),
+            np.rint(total(groups.counts.astype(np.float64))).astype(np.int64),
+            total(groups.confidence),
+            total(groups.correct),
+            squares=(total(groups.confidence_squared), total(groups.confidence_correct)),
         )
 
 
@@ -191,10 +150,13 @@ class EqualMassError(StreamingMetric[FineHistogram]):
         return mean_gap(gaps, level, bins.mean(1))
 
     def estimate(self, state: FineHistogram, level: float | None = None) -> Estimate:
-        return self._estimate(EqualMassBins.from_histogram(state, self.bins), level)
+        return self._estimate(_bins_of_cells(state, self.bins), level)
 
     def _estimate(self, bins: EqualMassBins, level: float | None) -> Estimate:
         return mean_gap(bins.to_gaps(), level, bins.mean(1))
+
+    def error_bound(self, state: FineHistogram) -> float:
+        return _bins_of_cells(state, self.bins).error(1)
 
 
 class EqualMassL2Error(StreamingMetric[FineHistogram]):
@@ -225,19 +187,30 @@ class EqualMassL2Error(StreamingMetric[FineHistogram]):
         return root_mean_squared_gap(gaps, level, bins.mean(2))
 
     def estimate(self, state: FineHistogram, level: float | None = None) -> Estimate:
-        return self._estimate(EqualMassBins.from_histogram(state, self.bins), level)
+        return self._estimate(_bins_of_cells(state, self.bins), level)
 
     def _estimate(self, bins: EqualMassBins, level: float | None) -> Estimate:
         return root_mean_squared_gap(bins.to_gaps(), level, bins.mean(2))
+
+    def error_bound(self, state: FineHistogram) -> float:
+        return _bins_of_cells(state, self.bins).error(2)
 
 
 def _weighted(predictions: Predictions, weights: Vector, bins: int) -> tuple[EqualMassBins, Gaps]:
     """Return bins of equal weight, and their gaps for intervals and floors, as `to_gaps` does."""
     p, correct = predictions.confidences, predictions.correct
-    cut = EqualMassBins.from_weights(p, correct, weights, bins)
+    groups = ConfidenceGroups.from_weights(p, correct, weights)
+    # Weights that are not whole are cut into bins of exactly equal weight.
+    is_whole = groups.counts.dtype.kind == "i"
+    cut = EqualMassBins(groups, bins if is_whole else min(bins, len(weights)))
     where = cut.bin_of_group[np.unique(p, return_inverse=True)[1]]
     return cut, gaps_of_bins(where, p, correct, weights, len(cut.sizes))
 
 
 def _bins_of(predictions: Predictions, bins: int) -> EqualMassBins:
-    return EqualMassBins.from_rows(predictions.confidences, predictions.correct, bins)
+    groups = ConfidenceGroups.from_rows(predictions.confidences, predictions.correct)
+    return EqualMassBins(groups, bins)
+
+
+def _bins_of_cells(state: FineHistogram, bins: int) -> EqualMassBins:
+    return EqualMassBins(ConfidenceGroups.from_histogram(state), bins)

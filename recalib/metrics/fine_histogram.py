@@ -19,6 +19,8 @@ _HALVINGS = 29
 _CELLS_PER_HALVING = 256
 #: Cells on each side of 1/2; the first is [0, 2⁻³⁰].
 _SIDE = _HALVINGS * _CELLS_PER_HALVING + 1
+#: The bits, as in `cell_indices`, of the largest halving below the second cell, 2⁻³⁰.
+_BELOW_FIRST = (1023 - _HALVINGS - 1) * _CELLS_PER_HALVING - 1
 #: The number of cells.
 CELLS = 2 * _SIDE
 
@@ -42,16 +44,11 @@ def cell_indices(values: Floats) -> NDArray[np.intp]:
     """
     p = values.astype(np.float64, copy=False)
     upper = p >= 0.5
-    fraction, exponent = np.frexp(np.where(upper, 1 - p, p))
-    # 1/2 = 0.5·2⁰ would begin another halving; it belongs to the last cell.
-    index = (
-        (exponent + _HALVINGS) * _CELLS_PER_HALVING
-        + ((fraction - 0.5) * 2 * _CELLS_PER_HALVING).astype(np.intp)
-        + 1
-    )
-    cells: NDArray[np.intp] = np.clip(index, 0, _SIDE - 1)
-    cells[fraction == 0] = 0
-    cells[upper] = CELLS - 1 - cells[upper]
+    # The exponent and the first eight bits of the fraction number the cells of all halvings.
+    bits = np.where(upper, 1 - p, p).view(np.int64) >> (52 - 8)
+    # 1/2 would begin another halving; it belongs to the last cell.
+    cells: NDArray[np.intp] = np.clip(bits - _BELOW_FIRST, 0, _SIDE - 1)
+    np.subtract(CELLS - 1, cells, out=cells, where=upper)
     return cells
 
 

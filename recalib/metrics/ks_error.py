@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -9,7 +10,9 @@ import scipy
 from numpy.typing import NDArray
 
 from recalib.arrays import Floats
-from recalib.metrics.base import Estimate, Metric, Unit
+from recalib.metrics.base import Estimate, Metric, StreamingMetric, Unit
+from recalib.metrics.confidence_groups import ConfidenceGroups
+from recalib.metrics.fine_histogram import FineHistogram
 from recalib.metrics.ks_noise import noise_of_columns
 from recalib.metrics.noise_floor import noise_floor
 from recalib.metrics.predictions import Predictions
@@ -24,7 +27,7 @@ _SIDES: tuple[Literal["left", "right"], ...] = ("left", "right")
 _RUNS = 1024
 
 
-class KsError(Metric):
+class KsError(StreamingMetric[FineHistogram]):
     """Kolmogorov-Smirnov calibration error: max_t |1/N Σ_{i: p_i ≤ t} (y_i − p_i)|; range [0, 1].
 
     Top-label: the largest distance between the cumulative sums of confidence and correctness, over
@@ -39,6 +42,9 @@ class KsError(Metric):
     Gaussian process, which by Anderson's inequality is at most that of a Brownian motion up to
     time E(y − p)²: this gives the lower end.
 
+    Streams: the curves are compared at the ends of the cells of `FineHistogram`, where both are
+    exact. So the value is at most that of the rows; `error_bound` limits the difference.
+
     Source: Gupta et al., Calibration of neural networks using splines, ICLR 2021;
     paper 000, App. E.
     """
@@ -46,15 +52,41 @@ class KsError(Metric):
     name: ClassVar[str] = "ks_error"
     summary: ClassVar[str] = "largest distance of cumulative confidence and correctness"
     unit: ClassVar[Unit] = "fraction"
+    state_kind: ClassVar[str] = "cells"
+
+    def state(self, classes: int) -> FineHistogram:
+        return FineHistogram()
 
     def measure(self, predictions: Predictions, level: float | None = None) -> Estimate:
         value = _distance(predictions.confidences, predictions.confidences[predictions.correct])
-        return _estimate(predictions, np.ones(len(predictions)), value, level)
+        if level is None:
+            return Estimate(value)
+        return _estimate(value, _Noise.of_rows(predictions, np.ones(len(predictions))), level)
 
     def measure_weighted(
         self, predictions: Predictions, weights: Values, level: float | None = None
     ) -> Estimate:
-        return _estimate(predictions, weights, _weighted_distance(predictions, weights), level)
+        value = _weighted_distance(predictions, weights)
+        if level is None:
+            return Estimate(value)
+        return _estimate(value, _Noise.of_rows(predictions, weights), level)
+
+    def estimate(self, state: FineHistogram, level: float | None = None) -> Estimate:
+        groups = ConfidenceGroups.from_histogram(state)
+        value = float(np.abs(_curve(groups)).max())
+        return (
+            Estimate(value) if level is None else _estimate(value, _Noise.of_cells(groups), level)
+        )
+
+    def error_bound(self, state: FineHistogram) -> float:
+        """The curve is exact between cells. In a cell it is highest if its hits come first."""
+        groups = ConfidenceGroups.from_histogram(state)
+        curve = _curve(groups)
+        rises = (groups.correct - groups.confidence_correct) / groups.ends[-1]
+        falls = (groups.confidence - groups.confidence_correct) / groups.ends[-1]
+        start = np.concatenate([[0.0], curve[:-1]])
+        largest = max(float((start + rises).max()), float((falls - start).max()))
+        return max(largest - float(np.abs(curve).max()), 0.0)
 
 
 class ClasswiseKsError(Metric):
@@ -113,50 +145,79 @@ def _weighted_distance(predictions: Predictions, weights: Values) -> float:
     return float(np.abs(curve).max() / weights.sum())
 
 
-def _estimate(
-    predictions: Predictions, weights: Values, value: float, level: float | None
-) -> Estimate:
-    """Return the value with interval and floor if `level` is given."""
-    if level is None:
-        return Estimate(value)
+def _curve(groups: ConfidenceGroups) -> Values:
+    """Return 1/N Σ (y − p) of the rows up to the end of each group, (G,)."""
+    curve: Values = np.cumsum(groups.correct - groups.confidence) / groups.ends[-1]
+    return curve
+
+
+@dataclass(frozen=True, eq=False)
+class _Noise:
+    """Sums over the rows of each group of ascending confidence, (G,), and over all rows."""
+
+    #: The number of rows, Σw, Σw², Σwp, and Σw²p(1 − p).
+    rows: NDArray[np.int64]
+    weights: Values
+    squares: Values
+    confidence: Values
+    calibrated: Values
+    #: Σw²(y − p)² over all rows.
+    residual: float
+
+    @classmethod
+    def of_rows(cls, predictions: Predictions, weights: Values) -> _Noise:
+        """Return the sums of rows with weights (N,); tied rows are a group."""
+        values, group = np.unique(predictions.confidences, return_inverse=True)
+        p, w, v = (
+            values.astype(np.float64),
+            *(np.bincount(group, weights**k).astype(np.float64) for k in (1, 2)),
+        )
+        residuals = weights * (predictions.correct - predictions.confidences.astype(np.float64))
+        return cls(np.bincount(group), w, v, w * p, v * p * (1 - p), float(residuals @ residuals))
+
+    @classmethod
+    def of_cells(cls, groups: ConfidenceGroups) -> _Noise:
+        """Return the sums of the rows of cells, which have no weights."""
+        rows, counts = groups.counts.astype(np.int64), groups.counts.astype(np.float64)
+        residual = groups.squared_residual * float(groups.ends[-1])
+        return cls(rows, counts, counts, groups.confidence, groups.calibrated_squares, residual)
+
+    @property
+    def standard_error(self) -> float:
+        """√(Σw²(y − p)²)/Σw, the largest standard error of the curves' distance.
+
+        The sum is the larger of the sample's with two added errors, after Agresti and Coull (1998),
+        and that of a calibrated model: so it stays positive if all rows are right.
+        """
+        observed = self.residual + 2 * float(self.squares.sum() / self.rows.sum())
+        largest = max(observed, float(self.calibrated.sum()))
+        return float(np.sqrt(largest)) / float(self.weights.sum())
+
+    def floor(self) -> tuple[float, float]:
+        """Return mean and 95th percentile of the error of a calibrated model, by `noise_floor`."""
+        ends = np.cumsum(self.rows)
+        # A group is in the run of its last row.
+        runs = np.unique((ends - 1) * _RUNS // ends[-1], return_inverse=True)[1]
+        totals, squares, sums, spread = (
+            np.bincount(runs, values)
+            for values in (self.weights, self.squares, self.confidence, self.calibrated)
+        )
+
+        def error(gaps: Values) -> Values:
+            distances: Values = np.abs(np.cumsum(gaps * totals, axis=1)).max(axis=1)
+            distances /= totals.sum()
+            return distances
+
+        counts = np.maximum(np.rint(totals**2 / squares), 1).astype(np.int64)
+        return noise_floor(error, counts, sums / totals, spread / totals**2)
+
+
+def _estimate(value: float, noise: _Noise, level: float) -> Estimate:
+    """Return the value with interval and floor."""
     tail = (1 - level) / 2
-    error = _standard_error(predictions, weights)
-    low = value - error * _supremum(1 - tail)
-    high = value - error * float(scipy.special.ndtri(tail))
-    floors = _floor(predictions.confidences, weights)
-    return Estimate(value, max(low, 0.0), min(high, 1.0), *floors)
-
-
-def _standard_error(predictions: Predictions, weights: Values) -> float:
-    """Return √(Σw²(y − p)²)/Σw, the largest standard error of the curves' distance.
-
-    The sum is the larger of the sample's with two added errors, after Agresti and Coull (1998),
-    and that of a calibrated model: so it stays positive if all rows are right.
-    """
-    p, v = predictions.confidences.astype(np.float64), weights**2
-    squares = float(v @ (predictions.correct - p) ** 2) + 2 * float(v.mean())
-    return float(np.sqrt(max(squares, float(v @ (p * (1 - p)))))) / float(weights.sum())
-
-
-def _floor(confidences: Floats, weights: Values) -> tuple[float, float]:
-    """Return mean and 95th percentile of the error of a calibrated model, by `noise_floor`."""
-    values, group = np.unique(confidences, return_inverse=True)
-    p = values.astype(np.float64)
-    w, v = np.bincount(group, weights), np.bincount(group, weights**2)
-    ends = np.cumsum(np.bincount(group))
-    # Tied confidences are all in the run of their last row.
-    runs = np.unique((ends - 1) * _RUNS // ends[-1], return_inverse=True)[1]
-    totals, squares = np.bincount(runs, w), np.bincount(runs, v)
-    sums = np.bincount(runs, w * p)
-    spread = np.bincount(runs, v * p * (1 - p))
-
-    def error(gaps: Values) -> Values:
-        distances: Values = np.abs(np.cumsum(gaps * totals, axis=1)).max(axis=1)
-        distances /= totals.sum()
-        return distances
-
-    counts = np.maximum(np.rint(totals**2 / squares), 1).astype(np.int64)
-    return noise_floor(error, counts, sums / totals, spread / totals**2)
+    low = value - noise.standard_error * _supremum(1 - tail)
+    high = value - noise.standard_error * float(scipy.special.ndtri(tail))
+    return Estimate(value, max(low, 0.0), min(high, 1.0), *noise.floor())
 
 
 def _supremum(probability: float) -> float:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from recalib.metrics.base import Estimate, Metric, Unit
+from recalib.metrics.base import Estimate, StreamingMetric, Unit
+from recalib.metrics.confidence_groups import ConfidenceGroups
+from recalib.metrics.fine_histogram import FineHistogram
 from recalib.metrics.noise_floor import drawn_gaps
 from recalib.metrics.predictions import Predictions
-from recalib.metrics.weighted import effective_size
 
 __all__ = ["SmoothError", "smoothed"]
 
@@ -28,7 +30,7 @@ _NOISE_PRECISION, _NOISE_STEPS = 1e-3, 20
 _HIGHEST = 9.0
 
 
-class SmoothError(Metric):
+class SmoothError(StreamingMetric[FineHistogram]):
     """Smooth calibration error at its own bandwidth, smECE_σ = σ; range [0, 1].
 
         smECE_σ = ∫₀¹ |1/N Σ_i K_σ(t, p_i)(y_i − p_i)| dt
@@ -42,6 +44,10 @@ class SmoothError(Metric):
 
     The relative error is 1e-5; values below 6e-5, the smallest bandwidth, have an error of 6e-5.
 
+    Streams: the right rows of a cell of `FineHistogram` count at their mean confidence, and the
+    wrong rows at theirs. `error_bound` limits the difference; it is small if the value, which is
+    the bandwidth, is larger than the cells.
+
     Source: Błasiok and Nakkiran, Smooth ECE: principled reliability diagrams via kernel smoothing,
     ICLR 2024, definitions 3 and 4.
     """
@@ -49,6 +55,10 @@ class SmoothError(Metric):
     name: ClassVar[str] = "smooth_ece"
     summary: ClassVar[str] = "calibration error smoothed by a kernel as wide as the error"
     unit: ClassVar[Unit] = "fraction"
+    state_kind: ClassVar[str] = "cells"
+
+    def state(self, classes: int) -> FineHistogram:
+        return FineHistogram()
 
     def measure(self, predictions: Predictions, level: float | None = None) -> Estimate:
         return self.measure_weighted(predictions, np.ones(len(predictions)), level)
@@ -56,14 +66,105 @@ class SmoothError(Metric):
     def measure_weighted(
         self, predictions: Predictions, weights: NDArray[np.float64], level: float | None = None
     ) -> Estimate:
+        return _estimate(_Points.of_rows(predictions, weights), level)
+
+    def estimate(self, state: FineHistogram, level: float | None = None) -> Estimate:
+        return _estimate(_Points.of_cells(ConfidenceGroups.from_histogram(state)), level)
+
+    def error_bound(self, state: FineHistogram) -> float:
+        """See `_distance_of_points`; the numerical errors of both values are added."""
+        groups = ConfidenceGroups.from_histogram(state)
+        bandwidth = max(_value(_Points.of_cells(groups)), _NARROWEST)
+        return min(_distance_of_points(groups, bandwidth) + 2e-5 * bandwidth, 1.0)
+
+
+@dataclass(frozen=True, eq=False)
+class _Points:
+    """Sums over the rows at each of P confidences; arrays are (P,).
+
+    A row is a point. A cell of a histogram is two: its right rows at their mean confidence, and its
+    wrong rows at theirs.
+    """
+
+    confidences: NDArray[np.float64]
+    #: Σw, and Σw².
+    weights: NDArray[np.float64]
+    squared_weights: NDArray[np.float64]
+    #: Σw(y − p), and Σw²(y − p)².
+    residuals: NDArray[np.float64]
+    squared_residuals: NDArray[np.float64]
+
+    @classmethod
+    def of_rows(cls, predictions: Predictions, weights: NDArray[np.float64]) -> _Points:
+        """Return rows with weights (N,)."""
         p = predictions.confidences.astype(np.float64)
-        residuals = weights * (predictions.correct - p) / weights.sum()
-        rough = _fixed_point(_spectrum(p, residuals, _MIN_CELLS))
-        cells = 2 ** int(np.ceil(np.log2(_RESOLUTION / max(rough, _NARROWEST))))
-        value = rough if cells <= _MIN_CELLS else _fixed_point(_spectrum(p, residuals, cells))
-        return (
-            Estimate(value) if level is None else _with_noise(value, p, residuals, weights, level)
-        )
+        residuals = weights * (predictions.correct - p)
+        return cls(p, weights, weights**2, residuals, residuals**2)
+
+    @classmethod
+    def of_cells(cls, groups: ConfidenceGroups) -> _Points:
+        """Return the points of cells, whose rows have no weights."""
+        parts = []
+        for hit, count, sums in _right_and_wrong(groups):
+            at = count > 0
+            n, p = count[at], sums[at] / count[at]
+            parts.append((p, n, n, n * (hit - p), n * (hit - p) ** 2))
+        return cls(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+
+    @property
+    def shares(self) -> NDArray[np.float64]:
+        """Σw(y − p) of each point, divided by Σw of all."""
+        shares: NDArray[np.float64] = self.residuals / self.weights.sum()
+        return shares
+
+
+def _right_and_wrong(
+    groups: ConfidenceGroups,
+) -> list[tuple[int, NDArray[np.float64], NDArray[np.float64]]]:
+    """Return y, the number of rows and Σp of right and of wrong rows, (G,)."""
+    wrong = groups.counts - groups.correct
+    return [
+        (1, groups.correct, groups.confidence_correct),
+        (0, wrong, groups.confidence - groups.confidence_correct),
+    ]
+
+
+def _distance_of_points(groups: ConfidenceGroups, bandwidth: float) -> float:
+    """Return a bound on the change of smECE_σ if rows move to the points of their cell.
+
+    At the value σ of the points, the value of the rows differs by no more, since smECE_σ decreases
+    in σ. A right row has the curve (1 − p)K_σ(t, p), whose second derivative in p has the norm
+    (1 − p)·4φ(1)/σ² + 2√(2/π)/σ at most; a wrong row has p instead of 1 − p. Moving n rows to their
+    mean changes the sum of their curves by at most half of this norm times Σ(p − p̄)²: this is
+    known for right and wrong rows together, and is at most n/4 times the squared width of the cell
+    for either. A curve moves by at most 2|y − p|.
+    """
+    curvature, slope = 4 * np.exp(-0.5) / np.sqrt(2 * np.pi) / bandwidth**2, np.sqrt(2 / np.pi)
+    spread, limits, norms = groups.confidence_squared, [], []
+    for hit, count, sums in _right_and_wrong(groups):
+        spread = spread - np.divide(sums**2, count, out=np.zeros(len(count)), where=count > 0)
+        limits.append(np.where(count > 1, count / 4 * groups.widths**2, 0.0))
+        residual = np.minimum(np.abs(hit - groups.means) + groups.widths, 1.0)
+        norms.append(residual * curvature + 2 * slope / bandwidth)
+    # As much as possible has the larger norm.
+    first = np.where(norms[0] > norms[1], *limits)
+    spread = np.clip(spread, 0.0, limits[0] + limits[1])
+    larger = np.minimum(spread, first)
+    changes = larger * np.maximum(*norms) + (spread - larger) * np.minimum(*norms)
+    sizes = groups.correct - 2 * groups.confidence_correct + groups.confidence
+    return float(np.minimum(changes / 2, 2 * sizes).sum() / groups.ends[-1])
+
+
+def _value(points: _Points) -> float:
+    p, residuals = points.confidences, points.shares
+    rough = _fixed_point(_spectrum(p, residuals, _MIN_CELLS))
+    cells = 2 ** int(np.ceil(np.log2(_RESOLUTION / max(rough, _NARROWEST))))
+    return rough if cells <= _MIN_CELLS else _fixed_point(_spectrum(p, residuals, cells))
+
+
+def _estimate(points: _Points, level: float | None) -> Estimate:
+    value = _value(points)
+    return Estimate(value) if level is None else _with_noise(value, points, level)
 
 
 def smoothed(
@@ -84,13 +185,7 @@ def smoothed(
     return values
 
 
-def _with_noise(
-    value: float,
-    p: NDArray[np.float64],
-    residuals: NDArray[np.float64],
-    weights: NDArray[np.float64],
-    level: float,
-) -> Estimate:
+def _with_noise(value: float, points: _Points, level: float) -> Estimate:
     """Return the value with an interval of `level` and its noise floor.
 
     Smoothed residuals are a + n, with expectation a and noise n, and smECE_σ is their norm, so
@@ -106,6 +201,7 @@ def _with_noise(
     grid whose cells merge rows: the time does not depend on N, and the draws are always the same.
     """
     cells = int(np.clip(2 ** np.ceil(np.log2(_NOISE_RESOLUTION / max(value, 1e-9))), *_NOISE_CELLS))
+    p, total = points.confidences, points.weights.sum()
     where = np.rint(p * cells).astype(np.intp)
     at = np.flatnonzero(np.bincount(where, minlength=cells + 1))
 
@@ -113,9 +209,10 @@ def _with_noise(
         return np.bincount(where, values, cells + 1)[at].astype(np.float64, copy=False)
 
     # Of the cells: the weight, the effective number of rows, mean confidence and its variance.
-    totals = sums(weights)
-    n = np.maximum(np.rint(totals**2 / sums(weights**2)), 1).astype(np.int64)
-    confidences, variances = sums(weights * p) / totals, sums(weights**2 * p * (1 - p)) / totals**2
+    totals, squares = sums(points.weights), points.squared_weights
+    n = np.maximum(np.rint(totals**2 / sums(squares)), 1).astype(np.int64)
+    confidences, variances = sums(points.weights * p) / totals, sums(squares * p * (1 - p))
+    variances /= totals**2
 
     def spectra(masses: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the spectra (S, G + 1) of residuals (S, B) in the non-empty cells."""
@@ -126,16 +223,16 @@ def _with_noise(
         return cosines
 
     bandwidth = max(value, _NOISE_NARROWEST / cells)
-    scales = np.sqrt(sums(residuals**2))
+    scales = np.sqrt(sums(points.squared_residuals)) / total
     normal = np.random.default_rng(0).standard_normal((_NOISE_DRAWS, len(at)))
     multiplied = _integral_of_absolute(smoothed(spectra(normal * scales), bandwidth))
     samples = drawn_gaps(n, confidences, variances, _NOISE_DRAWS)
-    calibrated = [spectra(gaps * totals / weights.sum()) for gaps in samples]
+    calibrated = [spectra(gaps * totals / total) for gaps in samples]
     norms = np.concatenate(
         [_integral_of_absolute(smoothed(spectrum, bandwidth)) for spectrum in calibrated]
     )
-    rows = effective_size(weights)
-    accuracy = float(np.sum(residuals)) + float(weights @ p / weights.sum())
+    rows = float(total**2 / squares.sum())
+    accuracy = float((points.residuals.sum() + points.weights @ p) / total)
     share = (accuracy * rows + 2) / (rows + 4)
     mean_gap = scipy.special.ndtri((1 + level) / 2) * np.sqrt(share * (1 - share) / rows)
     reach = float(max(np.quantile(multiplied, level), np.quantile(norms, level), mean_gap))

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 import recalib.metrics.ece_sweep as module
 from recalib.metrics import METRICS
+from recalib.metrics.confidence_groups import ConfidenceGroups
 from recalib.metrics.ece_sweep import _max_bins
 from tests.draws import few_or_many
 from tests.metrics.rows import measure, rows
 
 
 def most_bins(right: list[float]) -> int:
-    values = np.array(right, float)
-    return _max_bins(values, np.concatenate([[0], np.cumsum(values)]))
+    return _max_bins(ConfidenceGroups.from_rows(np.arange(len(right)), np.array(right, bool)))
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from recalib.metrics.confidence_groups import ConfidenceGroups
 from recalib.metrics.equal_mass import EqualMassBins
 from recalib.metrics.fine_histogram import CELLS, FineHistogram, cell_edges, cell_indices
 
@@ -42,6 +43,14 @@ def streamed(rows: Rows, parts: int = 1) -> FineHistogram:
     return total
 
 
+def bins_of_rows(rows: Rows, bins: int) -> EqualMassBins:
+    return EqualMassBins(ConfidenceGroups.from_rows(*rows), bins)
+
+
+def bins_of_cells(state: FineHistogram, bins: int) -> EqualMassBins:
+    return EqualMassBins(ConfidenceGroups.from_histogram(state), bins)
+
+
 def test_cells_match_their_edges() -> None:
     """At edges, next to edges, and at random: against a search; closed towards 1/2."""
     edges = cell_edges()
@@ -68,8 +77,8 @@ def test_float16_and_float32_confidences_use_the_cells_of_their_values(dtype: ty
 @given(rows=crowded(), bins=st.sampled_from([1, 2, 3, 7, 15, 100]))
 def test_discretisation_error_is_within_the_bound(rows: Rows, bins: int, order: int) -> None:
     """1e-12 for the rounding of sums."""
-    exact = EqualMassBins.from_rows(*rows, bins)
-    result = EqualMassBins.from_histogram(streamed(rows), bins)
+    exact = bins_of_rows(rows, bins)
+    result = bins_of_cells(streamed(rows), bins)
     np.testing.assert_array_equal(result.sizes, exact.sizes)
     assert exact.error(order) == 0
     assert abs(result.mean(order) - exact.mean(order)) <= result.error(order) + 1e-12
@@ -80,9 +89,9 @@ def test_discretisation_bound_is_small() -> None:
     rng = np.random.default_rng(0)
     for p in (rng.beta(30, 0.6, 10**5), 1 - rng.beta(0.3, 3, 10**5), rng.random(10**5)):
         rows = p, rng.random(len(p)) < p
-        result = EqualMassBins.from_histogram(streamed(rows), 15)
+        result = bins_of_cells(streamed(rows), 15)
         assert result.error(1) < 3e-3
-        assert result.mean(1) == pytest.approx(EqualMassBins.from_rows(*rows, 15).mean(1), abs=2e-4)
+        assert result.mean(1) == pytest.approx(bins_of_rows(rows, 15).mean(1), abs=2e-4)
 
 
 def test_one_confidence_per_cell_is_exact() -> None:
@@ -90,15 +99,15 @@ def test_one_confidence_per_cell_is_exact() -> None:
     edges = cell_edges()
     p = (edges[1:] + edges[:-1]) / 2
     rows = p, np.random.default_rng(0).random(CELLS) < p
-    actual = EqualMassBins.from_histogram(streamed(rows), 15).mean(1)
-    assert actual == pytest.approx(EqualMassBins.from_rows(*rows, 15).mean(1), rel=1e-12)
+    actual = bins_of_cells(streamed(rows), 15).mean(1)
+    assert actual == pytest.approx(bins_of_rows(rows, 15).mean(1), rel=1e-12)
 
 
 @given(rows=crowded(), parts=st.integers(1, 7), bins=st.sampled_from([1, 15]))
 def test_merged_parts_equal_one_state(rows: Rows, parts: int, bins: int) -> None:
     single, merged = streamed(rows), streamed(rows, parts)
     np.testing.assert_array_equal(merged.count, single.count)
-    result, expected = (EqualMassBins.from_histogram(value, bins) for value in (merged, single))
+    result, expected = (bins_of_cells(value, bins) for value in (merged, single))
     assert result.mean(1) == pytest.approx(expected.mean(1), rel=1e-12, abs=1e-12)
     assert result.mean(2) == pytest.approx(expected.mean(2), rel=1e-12, abs=1e-12)
 
@@ -110,7 +119,7 @@ def test_forty_million_rows_fit_in_one_state() -> None:
     block.add_confidences(confidences, np.ones(len(confidences), bool))
     for _ in range(40):
         state = state.merge(block)
-    bins = EqualMassBins.from_histogram(state, 15)
+    bins = bins_of_cells(state, 15)
     assert bins.sizes.sum() == 40 * 10**6
     assert bins.mean(1) == pytest.approx(1 - float(np.float32(0.9)), abs=1e-9)
     assert (
@@ -120,7 +129,7 @@ def test_forty_million_rows_fit_in_one_state() -> None:
 
 @given(crowded(), st.sampled_from([1, 3, 15]))
 def test_interval_gaps_keep_all_rows_and_ties_together(rows: Rows, bins: int) -> None:
-    gaps = EqualMassBins.from_rows(*rows, bins).to_gaps()
+    gaps = bins_of_rows(rows, bins).to_gaps()
     p, correct = rows
     assert gaps.counts.sum() == len(p)
     assert gaps.gaps @ gaps.weights == pytest.approx(correct.mean() - p.mean(), abs=1e-12)

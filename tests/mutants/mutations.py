@@ -117,7 +117,7 @@ MUTATIONS = [
         "recalib/metrics/binning.py",
         "tests/metrics/test_definitions.py",
         ("values <= lower[", "values < lower["),
-        ("self.correct += counts[:, 1]", "self.correct += counts[:, 0]"),
+        ("self.correct += right\n", "self.correct += wrong\n"),
     ),
     *_file(
         "recalib/metrics/base.py",
@@ -177,12 +177,12 @@ MUTATIONS = [
     *_file(
         "recalib/metrics/ece_sweep.py",
         "tests/metrics/test_ece_sweep.py",
-        ("sizes * gaps**2) / len(p)", "gaps**2) / len(p)"),
+        ("np.diff(accuracies) >= 0", "np.diff(accuracies) <= 0"),
     ),
     *_file(
         "recalib/metrics/smooth_ece.py",
         "tests/metrics/test_smooth_ece.py",
-        ("(predictions.correct - p) / weights", "(predictions.correct + p) / weights"),
+        ("weights * (predictions.correct - p)", "weights * (predictions.correct + p)"),
         ("-x * (x - 1) * (x - 2) / 6", "x * (x - 1) * (x - 2) / 6"),
     ),
     *_file(
