@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,12 +9,12 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-import msgspec
 import numpy as np
 import safetensors
 import safetensors.numpy
 from numpy.typing import ArrayLike, NDArray
 
+from recalib.array_bytes import array_digest, read_arrays
 from recalib.arrays import (
     Floats,
     check_logits,
@@ -24,7 +23,6 @@ from recalib.arrays import (
     resemble_probabilities,
 )
 from recalib.card import Card
-from recalib.decoding import decoder_of
 from recalib.errors import CorruptError, InputError, RecalibWarning
 from recalib.files import write_atomically
 from recalib.html_table import html_table
@@ -350,7 +348,7 @@ class Calibrator:
         if self._session is None or self._session[0] != process:  # also after a fork
             create = self._create_session
             if self._is_copy:
-                digest = _digest(self.card.to_json(), self.parameters)
+                digest = array_digest(self.card.to_json(), self.parameters)
                 key = (process, digest, self._threads, self._shares_memory)
                 self._session = process, shared_session(key, create)
             else:
@@ -380,7 +378,7 @@ class Calibrator:
         """Return the parameter file's bytes: safetensors with the card in its metadata."""
         arrays = {name: np.asarray(value, order="C") for name, value in self.parameters.items()}
         card = self.card.to_json()
-        metadata = {"card": card, "sha256": _digest(card, arrays)}
+        metadata = {"card": card, "sha256": array_digest(card, arrays)}
         data: bytes = safetensors.numpy.save(arrays, metadata=metadata)
         return data
 
@@ -389,17 +387,12 @@ class Calibrator:
         """Return the calibrator in a parameter file's bytes; raise `CorruptError` if invalid."""
         if len(data) > _MAX_FILE_BYTES:
             raise CorruptError(f"the file has {len(data)} bytes, over {_MAX_FILE_BYTES}")
-        try:
-            arrays = safetensors.numpy.load(data)
-            header_length = int.from_bytes(data[:8], "little")
-            header = decoder_of(_Header).decode(data[8 : 8 + header_length]).metadata
-        except (safetensors.SafetensorError, msgspec.DecodeError, ValueError, KeyError) as error:
-            raise CorruptError(f"not a Recalib parameter file: {error}") from None
+        arrays, header = read_arrays(data, "a Recalib parameter file")
         if "card" not in header:
             raise CorruptError("not a Recalib parameter file: its metadata has no card")
         if any(array.dtype != np.float64 for array in arrays.values()):
             raise CorruptError("not a Recalib parameter file: parameters are not float64")
-        digest = _digest(header["card"], arrays)
+        digest = array_digest(header["card"], arrays)
         if header.get("sha256", digest) != digest:  # the oldest files have no checksum
             raise CorruptError("the parameter file is damaged: its checksum is another")
         return cls(arrays, Card.from_json(header["card"]))
@@ -460,18 +453,3 @@ def _summary(values: NDArray[np.float64]) -> str:
     if values.size > _MAX_NUMBERS:
         return f"array of shape {values.shape}"
     return np.array2string(values, precision=4)
-
-
-def _digest(card: str, arrays: Mapping[str, NDArray[Any]]) -> str:
-    """Return the SHA-256 of a card and its parameters, which detects flipped bits."""
-    digest = hashlib.sha256(card.encode())
-    for name, array in sorted(arrays.items()):
-        digest.update(f"\0{name}{array.shape}".encode())
-        digest.update(np.ascontiguousarray(array).data)
-    return digest.hexdigest()
-
-
-class _Header(msgspec.Struct):
-    """The header entry that the NumPy reader of safetensors does not return."""
-
-    metadata: dict[str, str] = msgspec.field(name="__metadata__", default_factory=dict)

@@ -1,6 +1,6 @@
 """Metrics of calibration for torchmetrics: they stream, and merge over processes.
 
-Each streaming metric of `recalib.metrics` is a `torchmetrics.Metric` with sums over rows as state.
+Each default metric of `recalib.metrics` is a `torchmetrics.Metric` with sums over rows as state.
 `recalib[torchmetrics]` installs what it needs.
 
 Legend: N rows, K classes.
@@ -35,10 +35,9 @@ _STREAMING: dict[str, type[StreamingMetric[Any]]] = {
 class CalibrationMetric(torchmetrics.Metric):
     """A metric of `recalib.evaluate` as a `torchmetrics.Metric`.
 
-    Its value is that of `recalib.evaluate` on all rows of all processes; metrics with bins of equal
-    mass are those of `recalib.metrics.evaluate.StreamingEvaluation`. Without rows it is NaN. Sums
-    are float64 and are computed on the CPU. The result is not differentiable: for training, see
-    `recalib.losses`.
+    Its value is that of `recalib.metrics.evaluate.StreamingEvaluation` on all rows of all
+    processes. Without rows it is NaN. Sums are float64 and are computed on the CPU. The result is
+    not differentiable: for training, see `recalib.losses`.
 
     Parameters
     ----------

@@ -64,8 +64,15 @@ def test_every_metric_is_listed_with_its_properties() -> None:
         assert columns == [
             yes_or_no[estimate.low is not None],
             yes_or_no[estimate.floor is not None],
-            yes_or_no[issubclass(metric, StreamingMetric)],
+            _merging(metric),
         ], name
+
+
+def _merging(metric: type[Metric]) -> str:
+    """The column *merges*: a state with an error bound rounds confidences to cells."""
+    if not issubclass(metric, StreamingMetric):
+        return "no"
+    return "yes" if metric.error_bound is StreamingMetric.error_bound else "cells"
 
 
 def test_metrics_that_are_measured_by_name_only_are_named() -> None:

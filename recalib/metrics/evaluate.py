@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, cast
 
 import numpy as np
-import safetensors.numpy
 from numpy.typing import ArrayLike, NDArray
 
+from recalib.array_bytes import state_from_bytes, state_to_bytes
 from recalib.arrays import check_labels, check_logits, check_probabilities, check_weights
 from recalib.errors import CorruptError, InputError
 from recalib.files import Input
@@ -22,8 +22,8 @@ __all__ = ["StreamingEvaluation", "evaluate", "measure_all"]
 
 _MAX_BINS = 10_000
 
-#: Errors for bytes that are no evaluation.
-_BAD_VALUES = (KeyError, TypeError, ValueError)
+#: What the bytes of a `StreamingEvaluation` are, and the version of its sums.
+_KIND, _VERSION = "evaluation", 2
 
 
 def evaluate(
@@ -94,7 +94,12 @@ def measure_all(
 
 
 class StreamingEvaluation:
-    """All streaming metrics of a stream of batches, in constant memory.
+    """All default metrics of a stream of batches, in constant memory.
+
+    Metrics that sort rows by confidence read a fine histogram instead, as docs/metrics.md says;
+    `error_bounds` limits the difference. States are values: `merge` is associative, counts are
+    exact, and other sums have errors of rounding that depend on the order. So the same parts,
+    merged in the same order, give the same bytes.
 
     Parameters
     ----------
@@ -208,15 +213,27 @@ class StreamingEvaluation:
             }
         )
 
+    def error_bounds(self) -> dict[str, float]:
+        """Return for each metric a bound on its difference from `evaluate` on the same rows.
+
+        It is 0 for metrics that are functions of sums; their values differ by rounding.
+        """
+        return {
+            name: metric.error_bound(self._states[metric.state_kind])
+            for name, metric in self._metrics.items()
+        }
+
     def to_bytes(self) -> bytes:
-        """Return the sums as safetensors; pickles hold the same bytes."""
+        """Return the sums as safetensors with a version and a checksum.
+
+        Equal evaluations have equal bytes. Pickles hold the same bytes.
+        """
         arrays = {
             f"{kind}.{name}": np.asarray(getattr(state, name))
             for kind, state in self._states.items()
             for name in state.sums
         }
-        data: bytes = safetensors.numpy.save(arrays | {"shape": np.array(self._shape)})
-        return data
+        return state_to_bytes(_KIND, _VERSION, arrays | {"shape": np.array(self._shape)})
 
     @classmethod
     def from_bytes(cls, data: bytes) -> StreamingEvaluation:
@@ -224,20 +241,21 @@ class StreamingEvaluation:
 
         Raises
         ------
-        CorruptError: other bytes, or those of another version of Recalib.
+        CorruptError: other or damaged bytes, or those of another version of Recalib.
         """
+        arrays = state_from_bytes(_KIND, _VERSION, data)
         try:
-            arrays = safetensors.numpy.load(data)
             evaluation = cls(*arrays.pop("shape").tolist())
-            for key, array in arrays.items():
-                kind, _, name = key.rpartition(".")
-                state = evaluation._states[kind]
-                empty = np.asarray(getattr(state, name))
-                if (array.shape, array.dtype) != (empty.shape, empty.dtype):
-                    raise ValueError(f"{key} has shape {array.shape} and type {array.dtype}")
-                # A copy is writable; a sum without axes is a number.
-                setattr(state, name, array.copy() if array.ndim else array.item())
-        except (safetensors.SafetensorError, InputError, AttributeError, *_BAD_VALUES) as error:
+            for kind, state in evaluation._states.items():
+                for name in state.sums:
+                    array, empty = arrays.pop(f"{kind}.{name}"), np.asarray(getattr(state, name))
+                    if (array.shape, array.dtype) != (empty.shape, empty.dtype):
+                        raise ValueError(f"{name} has shape {array.shape} and type {array.dtype}")
+                    # A copy is writable; a sum without axes is a number.
+                    setattr(state, name, array.copy() if array.ndim else array.item())
+            if arrays:
+                raise ValueError(f"found {', '.join(arrays)}")
+        except (InputError, KeyError, TypeError, ValueError) as error:
             raise CorruptError(f"not a streaming evaluation: {error}") from None
         return evaluation
 

