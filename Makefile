@@ -173,6 +173,10 @@ bench-monitoring: $(STAMP) ## Compare the drift monitor with other detectors (8 
 bench-training: $(STAMP) ## Train with every loss and tabulate calibration (an hour; resumes).
 	@$(BIN)/python -m benchmarks.training
 
+.PHONY: gpu
+gpu: $(STAMP) ## Run what needs a GPU: CUDA tests, costs of losses, ResNet-50 on CIFAR-10; says so without one.
+	@$(BIN)/python -m benchmarks.training.gpu $(ARGS)
+
 .PHONY: load
 load: $(STAMP) ## Check every response of a server under mixed traffic (10 minutes).
 	@$(BIN)/python -m benchmarks.load

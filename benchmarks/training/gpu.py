@@ -1,0 +1,245 @@
+"""`make gpu`: all that needs a GPU, and the papers' losses on it beside their columns.
+
+1. `tests`: the tests that skip without CUDA.
+2. `overhead`: the share of a training step that each loss takes (`overhead`).
+3. `processes`: a run in two processes that see each other's rows, by NCCL where there are two GPUs.
+4. `training`: a network on CIFAR-10 by a shortened schedule of papers 004 and 001: their optimiser
+   and batches, with the learning rate divided by 10 after 150/350 and 250/350 of the epochs. Each
+   finished run is a file with its logits below `--cache`, and is not repeated. The table is
+   rewritten after each run.
+
+Without a GPU the command says so and ends with status 0. With `--device cpu`, all but the tests run
+on the CPU, as `tests/benchmarks/test_gpu.py` does with a small network.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks.training import overhead
+from benchmarks.training.measuring import measure
+from benchmarks.training.objectives import OBJECTIVES
+from benchmarks.training.running import Budget, Finished, finish, prepare, recipe_for
+from recalib.files import write_atomically
+from recalib.losses import LOSSES
+
+__all__ = ["PUBLISHED", "Published", "comparison", "main"]
+
+_ROOT = Path(__file__).parents[2]
+_RESULTS = _ROOT / "benchmarks" / "results" / "gpu"
+_STEPS = ("tests", "overhead", "processes", "training")
+_TESTED = ("tests/losses", "tests/fitting", "tests/training", "tests/test_torch_modules.py")
+
+
+@dataclass(frozen=True)
+class Published:
+    """Accuracy, ECE, and ECE after temperature scaling where reported, in percent."""
+
+    accuracy: float
+    ece: float
+    scaled: float | None = None
+
+    def cells(self) -> tuple[str, str, str]:
+        """Return the three numbers as text."""
+        scaled = "" if self.scaled is None else f"{self.scaled:.2f}"
+        return f"{self.accuracy:.1f}", f"{self.ece:.2f}", scaled
+
+
+#: Papers 004 (tables 1 and 4) and 001 (table 3): ResNet-50, ECE. Paper 000 (table 2): WRN-28-10, ℓ2
+#: ECE with equal-mass bins.
+PUBLISHED: dict[str, dict[str, Published]] = {
+    "CE": {
+        "004": Published(95.05, 4.35, 1.35),
+        "001": Published(93.20, 5.85, 3.68),
+        "000": Published(95.5, 5.59, 1.95),
+    },
+    "Brier": {"004": Published(95.0, 1.82, 1.08), "000": Published(95.0, 6.58, 5.33)},
+    "FLSD-53": {"004": Published(95.02, 1.55, 0.95), "001": Published(94.77, 3.84)},
+    "CE + ACLS": {"001": Published(95.40, 1.12)},
+    "CE + MbLS": {"001": Published(95.25, 1.16)},
+    "CE + SB-ECE": {"000": Published(95.4, 5.84, 2.28)},
+    "CE + S-AvUC": {"000": Published(95.4, 5.87, 2.24)},
+}
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the steps; end with status 1 if a test or the run of two processes fails."""
+    options = _parser().parse_args(arguments)
+    if options.device == "cuda" and not torch.cuda.is_available():
+        print("no GPU that torch can use on this machine: nothing was run")
+        return
+    options.output.mkdir(parents=True, exist_ok=True)
+    failures = []
+    if "tests" in options.steps and not _tests():
+        failures.append("tests")
+    if "overhead" in options.steps:
+        _overhead(options)
+    data = Path(os.environ.get("RECALIB_DATA", _ROOT.parent / "shared" / "data"))
+    if not (data / "cifar10-train.parquet").is_file():
+        print(f"no cifar10-train.parquet in {data}, so nothing is trained: set RECALIB_DATA")
+    else:
+        if "processes" in options.steps and not _processes(data, options):
+            failures.append("processes")
+        if "training" in options.steps:
+            _train(data, options)
+    if failures:
+        sys.exit(f"failed: {', '.join(failures)}")
+
+
+def _tests() -> bool:
+    print("# Tests", flush=True)
+    command = [sys.executable, "-m", "pytest", "-rs", "-k", "cuda or gpu", *_TESTED]
+    return subprocess.run(command, cwd=_ROOT, check=False).returncode == 0
+
+
+def _overhead(options: argparse.Namespace) -> None:
+    names = [name for name in LOSSES if "²" not in LOSSES[name].cost]
+    costs = overhead.measure(options.model, options.batch, 10, names, options.times, options.size)
+    lines = [
+        f"# Steps of {options.model}, {options.batch} images, on {_device(options.device)}",
+        "",
+    ]
+    lines += ["| loss | alone, ms | step, ms | step of cross-entropy |", "|---|--:|--:|--:|"]
+    for name, cost in costs.items():
+        ratio = cost.step / costs["cross_entropy"].step
+        lines.append(f"| {name} | {cost.alone * 1e3:.3f} | {cost.step * 1e3:.2f} | {ratio:.3f} |")
+    _write(options.output / "overhead.md", lines)
+
+
+def _processes(data: Path, options: argparse.Namespace) -> bool:
+    """Train in two processes with a loss of the whole batch, and compare nothing but success."""
+    if options.device == "cuda" and torch.cuda.device_count() < 2:
+        print("one GPU: no run in two processes by NCCL")
+        return True
+    folder = options.output / "two-processes"
+    folder.mkdir(exist_ok=True)
+    files = {
+        "train": str(data / "cifar10-train.parquet"),
+        "test": str(data / "cifar10-test.parquet"),
+    }
+    recipe = {
+        "data": {
+            "source": "images", "options": {**files, "size": options.size},
+            "validation": 500, "rows": options.rows if options.device == "cpu" else 5_000,
+        },
+        "model": {"name": options.model, "options": _width(options)},
+        "loss": {"secondary": "sb_ece"}, "batch_size": options.batch, "epochs": 1,
+        "device": options.device, "report": False,
+    }  # fmt: skip
+    (folder / "recipe.json").write_text(json.dumps(recipe))
+    command = [
+        sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
+        "--no-python", str(Path(sys.executable).with_name("recalib")), "train", "recipe.json",
+        "-o", "run",
+    ]  # fmt: skip
+    print("# Two processes", flush=True)
+    return subprocess.run(command, cwd=folder, check=False).returncode == 0
+
+
+def _train(data: Path, options: argparse.Namespace) -> None:
+    budget = Budget(
+        model=options.model, size=options.size, rows=options.rows, epochs=options.epochs,
+        shifted=options.shifted, device=options.device, batch=options.batch, width=options.width,
+    )  # fmt: skip
+    splits = prepare(data, budget)
+    finished: list[Finished] = []
+    for objective in options.objectives:
+        recipe = recipe_for(objective, 1, budget)
+        run = finish(options.cache, splits, objective, recipe, measure, budget.shifted)
+        status = run.story.get("diverged", f"{run.story['seconds']} s")
+        print(f"{objective}: {status}", flush=True)
+        finished.append(run)
+        stories = [run.story for run in finished]
+        _write(options.output / "cifar10.md", comparison(stories, budget), show=False)
+        write_atomically(options.output / "cifar10.json", json.dumps(stories, indent=1).encode())
+    print((options.output / "cifar10.md").read_text())
+
+
+def comparison(stories: Iterable[dict[str, Any]], budget: Budget) -> list[str]:
+    """Return the lines of a table of runs beside the papers' numbers."""
+    title = f"# {budget.model} on CIFAR-10: {budget.epochs} of the papers' 350 epochs"
+    lines = [
+        title,
+        "",
+        "A shortened schedule of papers 004 and 001, one seed: SGD with momentum 0.9 and decay "
+        f"5e-4, batches of {budget.batch}, a rate of 0.1 divided by 10 after 150/350 and 250/350 "
+        f"of the epochs; {budget.rows} images of {budget.size}x{budget.size}. In percent, 15 bins. "
+        "In the columns of paper 000 the network is WRN-28-10 and the error ℓ2 ECE with equal-mass "
+        "bins, ours in the columns before; TS is temperature scaling by NLL.",
+        "",
+        "| objective | accuracy | ECE | TS | 004: accuracy | ECE | TS | 001: accuracy | ECE | TS "
+        "| ℓ2 ECE | TS | 000: accuracy | ℓ2 ECE | TS | seconds |",
+        "|---|" + "--:|" * 15,
+    ]
+    for story in stories:
+        name = story["objective"]
+        if "diverged" in story:
+            lines.append(f"| {name} | diverged |" + " |" * 14)
+            continue
+        before, after = (story["measured"][map]["test"] for map in ("", "TS"))
+        ours = [f"{100 * value:.2f}" for value in (before["ece"], after["ece"])]
+        ours_l2 = [f"{100 * test['ece_l2_equal_mass']:.2f}" for test in (before, after)]
+        papers = PUBLISHED.get(name, {})
+        published = {
+            paper: papers[paper].cells() if paper in papers else ("", "", "")
+            for paper in ("004", "001", "000")
+        }
+        cells = [
+            name, f"{100 * before['accuracy']:.1f}", *ours, *published["004"], *published["001"],
+            *ours_l2, *published["000"], f"{story['seconds']:.0f}",
+        ]  # fmt: skip
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def _write(path: Path, lines: list[str], *, show: bool = True) -> None:
+    text = "\n".join([*lines, ""])
+    write_atomically(path, text.encode())
+    if show:
+        print(text, flush=True)
+
+
+def _width(options: argparse.Namespace) -> dict[str, int]:
+    return {"width": options.width} if options.width else {}
+
+
+def _device(name: str) -> str:
+    return torch.cuda.get_device_name() if name == "cuda" else "a CPU"
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.training.gpu",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--steps", nargs="+", choices=_STEPS, default=_STEPS)
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    parser.add_argument("--epochs", type=int, default=30)
+    parser.add_argument("--model", default="resnet50", help="a name in training.models.MODELS")
+    parser.add_argument("--width", type=int, default=0, help="of the first stage; 0: the model's")
+    parser.add_argument("--size", type=int, default=32, help="height and width of images")
+    parser.add_argument("--rows", type=int, default=45_000, help="training rows")
+    parser.add_argument("--batch", type=int, default=128)
+    parser.add_argument("--shifted", type=int, default=1000, help="test rows corrupted")
+    parser.add_argument("--times", type=int, default=100, help="repetitions of each loss")
+    parser.add_argument(
+        "--objectives", nargs="+", choices=OBJECTIVES, metavar="LOSS", default=list(PUBLISHED)
+    )
+    parser.add_argument("--cache", type=Path, default=_RESULTS / "runs")
+    parser.add_argument("--output", type=Path, default=_RESULTS)
+    return parser
+
+
+if __name__ == "__main__":
+    main()
