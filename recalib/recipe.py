@@ -135,6 +135,8 @@ class ModelPart(_Part):
     options: dict[str, Any] = {}
     #: A file with initial weights, below the data folder: safetensors, or `.pth` of torch.save.
     weights: str | None = None
+    #: Whether tensors of `weights` that do not fit are left out, instead of an error.
+    partial_weights: bool = False
     #: Whether the last layer starts from random weights, for other classes than in `weights`.
     new_head: bool = False
     #: `head` trains only the last layer and requires `weights`.
@@ -142,8 +144,14 @@ class ModelPart(_Part):
 
     @model_validator(mode="after")
     def _check(self) -> ModelPart:
-        if self.weights is None and (self.train == "head" or self.new_head):
-            raise ValueError("a head goes on top of `weights`, which should be given")
+        fields = {
+            "train": self.train == "head",
+            "new_head": self.new_head,
+            "partial_weights": self.partial_weights,
+        }
+        needs_weights = [field for field, is_set in fields.items() if is_set]
+        if self.weights is None and needs_weights:
+            raise ValueError(f"`{needs_weights[0]}` should come with `weights`")
         return self
 
 

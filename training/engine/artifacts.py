@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from dataclasses import dataclass
 from io import BytesIO
@@ -130,6 +131,8 @@ def _deliver(
         "torch": torch.__version__,
         "device": device,
     }
+    if trained.loaded_weights is not None:
+        summary["weights"] = dataclasses.asdict(trained.loaded_weights)
     if splits.names is not None:
         summary["classes"] = list(splits.names)
     for name, prediction in (("validation", trained.validation), ("test", trained.test)):

@@ -26,6 +26,7 @@ from training.engine.mixing import mix
 from training.engine.objective import Terms
 from training.engine.optimizer import clip_gradients, learning_rate, set_rate
 from training.engine.run_state import Run, begin
+from training.engine.weights import LoadedWeights
 
 __all__ = ["Position", "Trained", "Unwatched", "Watcher", "train"]
 
@@ -102,6 +103,8 @@ class Trained:
     #: Whether the final training was interleaved.
     interleaved: bool
     best_epoch: int | None
+    #: What the network has taken from the user's weights, if there are any.
+    loaded_weights: LoadedWeights | None = None
 
 
 def train(
@@ -164,6 +167,7 @@ def train(
         _predicted(run, "test", with_logits=True),
         run.counters.interleaved,
         run.counters.best_epoch,
+        run.loaded_weights,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import math
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -33,12 +34,18 @@ from training.engine.divergence import DivergedError
 from training.engine.evaluate import forward
 from training.engine.objective import TrainingObjective
 from training.engine.optimizer import optimiser_for
-from training.engine.weights import freeze_all_but_head, load_weights, trained_parameters
+from training.engine.weights import (
+    LoadedWeights,
+    freeze_all_but_head,
+    load_weights,
+    trained_parameters,
+)
 from training.models import build, check_model
 from training.models.size import is_about_size
 
 __all__ = ["Run", "begin", "check_network"]
 
+_LOGGER = logging.getLogger(__name__)
 #: Identifier of a random stream; `batches` uses 1 and 2.
 _WEIGHTS = 3
 #: Arguments of `build` that this module sets.
@@ -63,6 +70,8 @@ class Run:
     #: Sum of the objective over the steps of this epoch, on the network's device: reading it makes
     #: an accelerator wait.
     loss_sum: Tensor
+    #: What the network has taken from the user's weights, if there are any.
+    loaded_weights: LoadedWeights | None = None
     #: The moving average of the weights, where the recipe has one.
     average: WeightAverage | None = None
     #: The weights with the best score so far, where the recipe keeps the best.
@@ -152,8 +161,16 @@ def begin(
     torch.manual_seed(seed_of(recipe.seed, _WEIGHTS))
     model = _build(recipe, splits)
     _check_inputs(recipe, splits, model)
+    loaded = None
     if initial_weights is not None:
-        load_weights(model, initial_weights, new_head=recipe.model.new_head)
+        part = recipe.model
+        loaded = load_weights(
+            model, initial_weights, new_head=part.new_head, partial=part.partial_weights
+        )
+        if part.partial_weights and fabric.is_global_zero:
+            _LOGGER.warning(
+                "model.weights: %s", loaded.describe(), extra={"action": "load_weights"}
+            )
     if recipe.model.train == "head":
         freeze_all_but_head(model)
     network = fabric.setup_module(model)
@@ -164,8 +181,9 @@ def begin(
     loss_sum = torch.zeros((), dtype=torch.float64, device=fabric.device)
     average = None if recipe.ema_decay is None else WeightAverage(model, recipe.ema_decay)
     return Run(
-        recipe, splits, fabric, model, network, objective, optimiser, counters, loss_sum, average
-    )
+        recipe, splits, fabric, model, network, objective, optimiser, counters, loss_sum, loaded,
+        average,
+    )  # fmt: skip
 
 
 def _objective(recipe: Recipe, splits: Splits, fabric: Fabric) -> TrainingObjective:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pickle
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import safetensors
@@ -16,6 +17,7 @@ from recalib.errors import InputError
 from training.models import head
 
 __all__ = [
+    "LoadedWeights",
     "freeze_all_but_head",
     "load_weights",
     "read_weights",
@@ -27,7 +29,7 @@ _FIELD = "model.weights"
 _PICKLED = (".pth", ".pt", ".bin")
 _ACCEPTED = "a safetensors file, or one of torch.save with tensors only (.pth, .pt, .bin)"
 _PREFIXES = re.compile(r"^((module|_orig_mod)\.)+")
-#: Maximum number of tensors that an error lists; the rest are counted.
+#: Maximum number of tensors that a message lists; the rest are counted.
 _LISTED = 8
 
 
@@ -67,31 +69,62 @@ def _saved(path: Path) -> dict[str, Tensor]:
     return dict(content)
 
 
-def load_weights(network: nn.Module, weights: dict[str, Tensor], *, new_head: bool) -> None:
+@dataclass(frozen=True)
+class LoadedWeights:
+    """Which tensors of a network come from a user's weights."""
+
+    #: Number of tensors.
+    loaded: int
+    #: Tensors of the network that keep their initial values, with their shapes.
+    not_loaded: tuple[str, ...]
+    #: Tensors of the file that the network does not have, or has in another shape.
+    unused: tuple[str, ...]
+
+    def describe(self) -> str:
+        """Return a sentence for a person."""
+        count = self.loaded + len(self.not_loaded)
+        text = f"{self.loaded} of the network's {count} tensors are loaded"
+        for label, names in (("not loaded", self.not_loaded), ("unused", self.unused)):
+            text += f"; {label}: {_listed(names)}" if names else ""
+        return text
+
+
+def load_weights(
+    network: nn.Module, weights: dict[str, Tensor], *, new_head: bool, partial: bool = False
+) -> LoadedWeights:
     """Load a user's weights into a network.
 
     Parameters
     ----------
     new_head: whether the last layer keeps its random weights; its tensors are ignored.
+    partial: whether only tensors of the same name and shape are loaded, at least one.
 
     Raises
     ------
-    InputError: names the tensors that are missing, unknown, or of another shape or type; or a
-        tensor with a value that is not finite.
+    InputError: unless `partial`, names the tensors that are missing, unknown, or of another shape
+        or type; or no tensor fits; or a tensor has a value that is not finite.
     """
-    expected = network.state_dict()
+    state = network.state_dict()
     ignored = _names_of_head(network) if new_head else set()
     tensors = {name: tensor for name, tensor in weights.items() if name not in ignored}
-    expected = {name: tensor for name, tensor in expected.items() if name not in ignored}
+    expected = {name: tensor for name, tensor in state.items() if name not in ignored}
     wrong = _differences(expected, tensors)
-    if wrong:
-        listed = "; ".join(wrong[:_LISTED])
-        suffix = f"; and {len(wrong) - _LISTED} more" if len(wrong) > _LISTED else ""
-        raise InputError(_FIELD, found=listed + suffix, accepted=_describe(network))
-    for name, tensor in tensors.items():
+    fitting = {
+        name: tensor
+        for name, tensor in tensors.items()
+        if name in expected and _alike(expected[name], tensor)
+    }
+    if wrong and not (partial and fitting):
+        raise InputError(_FIELD, found=_listed(wrong), accepted=_describe(network))
+    for name, tensor in fitting.items():
         if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
             raise InputError(_FIELD, found=f"{name} is not finite", accepted="finite numbers")
-    network.load_state_dict(tensors, strict=not ignored)
+    network.load_state_dict(fitting, strict=False)
+    return LoadedWeights(
+        len(fitting),
+        tuple(f"{name} {_shape(state[name])}" for name in state if name not in fitting),
+        tuple(f"{name} {_shape(weights[name])}" for name in weights if name not in fitting),
+    )
 
 
 def freeze_all_but_head(network: nn.Module) -> None:
@@ -101,6 +134,11 @@ def freeze_all_but_head(network: nn.Module) -> None:
     last = head(network)
     last.requires_grad_(True)
     last.train()
+
+
+def _listed(names: Sequence[str]) -> str:
+    rest = f"; and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return "; ".join(names[:_LISTED]) + rest
 
 
 def _differences(expected: dict[str, Tensor], tensors: dict[str, Tensor]) -> list[str]:

@@ -73,6 +73,37 @@ def test_weights_that_do_not_fit_are_listed(weights: dict[str, Tensor], message:
         assert torch.equal(tensor, tensors()[name]), name
 
 
+def test_partial_loads_say_what_is_loaded() -> None:
+    """Tensors of the same name and shape are loaded, others keep their initial values."""
+    weights = {**tensors(3), "a.b": torch.ones(2, 3)}
+    del weights["stages.2.0.norm1.bias"]
+    changed = {name: tensor + 1 for name, tensor in weights.items()}
+    other = network()
+    loaded = load_weights(other, changed, new_head=False, partial=True)
+    left_out = {"stages.2.0.norm1.bias", "head.weight", "head.bias"}
+    assert set(loaded.not_loaded) == {f"{name} {tuple(tensors()[name].shape)}" for name in left_out}
+    assert set(loaded.unused) == {"a.b (2, 3)", "head.weight (3, 64)", "head.bias (3,)"}
+    assert loaded.loaded == len(tensors()) - 3
+    for name, tensor in other.state_dict().items():
+        source = tensors()[name] if name in left_out else changed[name]
+        assert torch.equal(tensor, source), name
+    assert f"{loaded.loaded} of the network's {len(tensors())} tensors" in loaded.describe()
+    with pytest.raises(InputError, match=r"and \d+ more"):
+        load_weights(network(), {"a.b": torch.ones(2)}, new_head=False, partial=True)
+
+
+def test_run_records_what_was_loaded(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = dict(trained(monkeypatch, recipe(model={"name": "normed"})).weights)
+    del first["body.0.bias"]
+    start = {"name": "normed", "weights": "w.pth", "partial_weights": True}
+    run = trained(monkeypatch, recipe(model=start), first)
+    assert run.loaded_weights is not None
+    assert run.loaded_weights.not_loaded == ("body.0.bias (6,)",)
+    assert "not loaded: body.0.bias (6,)" in caplog.text
+
+
 @pytest.mark.parametrize(
     "content",
     [None, b"", b"PK\x03\x04", b"\xff" * 64, *(content for content, _ in BAD_OFFSETS.values())],
