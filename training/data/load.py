@@ -18,6 +18,7 @@ from training.data.base import Files, Source
 from training.data.datasets import Datasets
 from training.data.images import Images
 from training.data.long_tail import long_tailed
+from training.data.scenes import Scenes
 from training.data.shapes import Shapes
 from training.data.split import Split, Splits
 from training.data.text import Text
@@ -32,6 +33,7 @@ SOURCES: dict[str, type[Source]] = {
     "text": Text,
     "trees": Trees,
     "shapes": Shapes,
+    "scenes": Scenes,
 }
 
 
