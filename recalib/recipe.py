@@ -332,6 +332,12 @@ class Recipe(_Part):
     #: `auto` is bf16 on an accelerator that supports it, otherwise 32.
     precision: Literal["auto", "32", "bf16"] = "auto"
     device: Literal["auto", "cpu", "cuda"] = "auto"
+    #: Whether kernels are used that give the same bits each time, and float32 instead of TF32.
+    deterministic: bool = True
+    #: Whether images are stored with their channels last, which convolutions on GPUs prefer.
+    channels_last: bool = False
+    #: `torch.compile` of the network in training: its mode. `reduce-overhead` uses CUDA graphs.
+    compile: Literal["none", "default", "reduce-overhead", "max-autotune"] = "none"
     #: Random augmentation of training rows: a name in `training.data.AUGMENTATIONS`.
     augmentation: str = "none"
     #: Processes that load batches: read, decode and augment; 0 loads them where they are used.
@@ -352,6 +358,10 @@ class Recipe(_Part):
         whole = sorted(WHOLE_BATCH & {self.loss.primary, self.loss.secondary})
         if self.accumulate > 1 and whole:
             raise ValueError(f"`accumulate` should be 1: {whole[0]} is a loss of the whole batch")
+        if self.compile == "max-autotune" and self.deterministic:
+            raise ValueError(
+                "`deterministic` should be false: max-autotune chooses kernels by their time"
+            )
         if self.mixing is not None:
             self._check_soft_labels("primary", self.loss.primary, PRIMARY)
             self._check_soft_labels("secondary", self.loss.secondary, SECONDARY)

@@ -69,6 +69,7 @@ def test_toml_and_json_are_equivalent(tmp_path: Path) -> None:
             {"loss": {"secondary": "mmce"}, "accumulate": 2},
             "^recipe: .*mmce is a loss of the whole batch",
         ),
+        ({"compile": "max-autotune"}, "^recipe: .*`deterministic` should be false"),
         ({"mixing": {"method": "cut"}}, "^mixing.method: found 'cut'"),
         (
             {"mixing": {"method": "mixup"}, "loss": {"secondary": "mmce"}},

@@ -32,9 +32,9 @@ from training.engine.evaluate import (
     evaluating,
     forward,
     measure,
-    to_device,
 )
 from training.engine.fabric import launch_fabric
+from training.engine.loading import to_device
 from training.engine.objective import make_loss
 from training.engine.optimizer import clip_gradients, learning_rate, optimiser_for, set_rate
 from training.engine.pixels import loss_pixels
@@ -83,6 +83,7 @@ def train(
     seed: int = 1,
     device: Literal["auto", "cpu", "cuda"] = "auto",
     precision: Literal["auto", "32", "bf16"] = "auto",
+    deterministic: bool = True,
     progress: Callable[[dict[str, Any]], object] = lambda record: None,
 ) -> TrainedModel:
     """Train `model` in place on the objective loss + β × secondary, in one process.
@@ -108,7 +109,9 @@ def train(
         which is measured and returned; by default there is none.
     dense: the fields of a recipe's `[dense]`, for labels (N, H, W).
     device: `auto` is a GPU if there is one.
-    precision: `auto` is bf16 on a GPU that supports it, otherwise 32.
+    precision: `auto` is bf16 on a GPU that supports it, otherwise 32. Predictions are float32.
+    deterministic: on a GPU, whether kernels are used that give the same bits each time, without
+        TF32; it holds for the process.
     progress: called after each epoch with its record in the history, such as `print`.
 
     Raises
@@ -130,6 +133,7 @@ def train(
         seed=seed,
         device=device,
         precision=precision,
+        deterministic=deterministic,
     )
     _check_loaders(loaders)
     objective = _Objective(

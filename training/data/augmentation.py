@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from recalib.errors import InputError
-from training.data.split import Batch
+from training.data.split import Batch, copy_to
 
 __all__ = ["AUGMENTATIONS", "Augmentation", "augmentation"]
 
@@ -31,7 +31,7 @@ def _flip(batch: Batch, generator: torch.Generator) -> Batch:
     """Mirror each image left to right with probability ½."""
     images = _images(batch)
     mirrored = torch.rand(len(images), generator=generator) < 0.5
-    mirrored = mirrored.to(images.device)[:, None, None, None]
+    mirrored = copy_to(mirrored, images.device)[:, None, None, None]
     return torch.where(mirrored, images.flip(3), images)
 
 
@@ -43,7 +43,7 @@ def _crop(batch: Batch, generator: torch.Generator) -> Batch:
     images = _images(batch)
     count, _, height, width = images.shape
     offsets = torch.randint(0, 2 * _PADDING + 1, (2, count), generator=generator)
-    down, right = offsets.to(images.device)
+    down, right = copy_to(offsets, images.device)
     padded = functional.pad(images, [_PADDING] * 4)
     # A view with all crops of each image: (N, C, 9, 9, H, W).
     crops = padded.unfold(2, height, 1).unfold(3, width, 1)

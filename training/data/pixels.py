@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from recalib.errors import InputError
-from training.data.split import Inputs, keys_of, rows_of, tensor_of
+from training.data.split import Inputs, copy_to, keys_of, rows_of, tensor_of
 
 __all__ = ["Normalisation", "Pixels", "Scale", "Stored", "scale_of"]
 
@@ -35,7 +35,7 @@ class Scale(NamedTuple):
         """Return float32 (N, C, H, W) of bytes (N, H, W, C), on the same device."""
         x = pixels_nhwc.permute(0, 3, 1, 2).float().div_(self.divisor)
         mean, deviation = (
-            torch.tensor(values, device=x.device)[:, None, None]
+            copy_to(torch.tensor(values), x.device)[:, None, None]
             for values in (self.mean, self.deviation)
         )
         # Channels stay last in memory: CPU convolutions are faster with it.

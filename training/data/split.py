@@ -14,7 +14,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Generator, Tensor
 
-__all__ = ["Batch", "Indices", "Inputs", "Split", "Splits", "keys_of", "rows_of", "tensor_of"]
+__all__ = [
+    "Batch",
+    "Indices",
+    "Inputs",
+    "Split",
+    "Splits",
+    "copy_to",
+    "keys_of",
+    "rows_of",
+    "tensor_of",
+]
 
 #: The input of a model.
 Batch: TypeAlias = Tensor | tuple[Tensor, ...] | dict[str, Tensor]
@@ -160,7 +170,17 @@ def tensor_of(values: NDArray[Any] | Tensor) -> Tensor:
 
 def rows_of(values: Tensor, rows: NDArray[np.int64]) -> Tensor:
     """Return rows of a tensor, on its device."""
-    return values.index_select(0, torch.from_numpy(rows).to(values.device))
+    return values.index_select(0, copy_to(torch.from_numpy(rows), values.device))
+
+
+def copy_to(tensor: Tensor, device: torch.device) -> Tensor:
+    """Return a tensor on a device; the host does not wait for a GPU.
+
+    Only pinned memory is copied in the background.
+    """
+    if device.type == "cuda" and tensor.device.type == "cpu":
+        tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=True)
 
 
 def keys_of(rows: Iterable[bytes] | NDArray[np.generic]) -> NDArray[np.bytes_]:

@@ -22,6 +22,7 @@ from recalib.recipe import Recipe
 from training.data import Split, Splits
 from training.engine.dense import DensePrediction, dense_measures
 from training.engine.divergence import DivergedError
+from training.engine.kernels import float32_kernels
 from training.engine.loading import Share, load_batches
 from training.models import head
 
@@ -32,7 +33,6 @@ __all__ = [
     "measure",
     "predict",
     "predict_split",
-    "to_device",
     "weight_norms",
 ]
 
@@ -188,21 +188,18 @@ def forward(network: nn.Module, inputs: Any) -> Tensor:
     return output
 
 
-def to_device(fabric: Fabric, inputs: Any) -> Any:
-    """Return the batch on the device of the network."""
-    return fabric.to_device(inputs)
-
-
 @contextmanager
 def evaluating(network: nn.Module) -> Iterator[None]:
     """Set evaluation mode, and restore the mode of each layer afterwards.
 
-    `train()` would also set frozen layers to training mode.
+    `train()` would also set frozen layers to training mode. In this context nothing is compiled and
+    nothing is rounded to TF32: predictions are those of the network as it is saved, in float32.
     """
     modes = {module: module.training for module in network.modules()}
     network.eval()
     try:
-        yield
+        with float32_kernels(), torch.compiler.set_stance("force_eager"):
+            yield
     finally:
         for module, mode in modes.items():
             module.training = mode

@@ -6,18 +6,20 @@ A batch is a function of its rows and its seed alone, so the number of workers d
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from lightning_fabric import Fabric
 from numpy.typing import NDArray
+from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from recalib.errors import InputError
 from training.data import Augmentation, Split
+from training.data.split import copy_to
 
-__all__ = ["Share", "load_batches"]
+__all__ = ["Share", "load_batches", "to_device"]
 
 
 class Share(NamedTuple):
@@ -81,7 +83,7 @@ def load_batches(
     """
     if not workers or split.inputs.device.type != "cpu":
         for number in range(len(shares)):
-            yield fabric.to_device(_Batches(split, shares, augment)[number])
+            yield to_device(fabric, _Batches(split, shares, augment)[number])
         return
     loader = DataLoader(
         _Caught(split, shares, augment),
@@ -98,7 +100,18 @@ def load_batches(
     for batch in loader:
         if isinstance(batch, _Failure):
             raise InputError(batch.field, found=batch.found, accepted=batch.accepted)
-        yield fabric.to_device(batch)
+        yield to_device(fabric, batch)
+
+
+def to_device(fabric: Fabric, batch: Any) -> Any:
+    """Return the tensors of a batch on the device of `fabric`; the host does not wait for it."""
+    if isinstance(batch, Tensor):
+        return copy_to(batch, fabric.device)
+    if isinstance(batch, Mapping):
+        return {name: to_device(fabric, value) for name, value in batch.items()}
+    if isinstance(batch, (tuple, list)):
+        return tuple(to_device(fabric, value) for value in batch)
+    return batch
 
 
 def _reset_signals(_number: int) -> None:

@@ -19,9 +19,9 @@ from recalib.recipe import Recipe
 from training.data import Augmentation, Splits, augmentation
 from training.engine.batches import Step, epoch_steps, seed_of, shares
 from training.engine.checkpoints import Checkpoints
-from training.engine.evaluate import Prediction, forward, predict_split, to_device, weight_norms
+from training.engine.evaluate import Prediction, forward, predict_split, weight_norms
 from training.engine.fabric import launch_fabric
-from training.engine.loading import Share, load_batches
+from training.engine.loading import Share, load_batches, to_device
 from training.engine.mixing import mix
 from training.engine.objective import Terms
 from training.engine.optimizer import clip_gradients, learning_rate, set_rate
@@ -264,6 +264,11 @@ def _loss(
     if recipe.mixing is not None:
         seed = seed_of(_MIXING, *at)
         inputs, labels = mix(recipe.mixing, inputs, labels, run.splits.classes, seed)
+    if recipe.channels_last:
+        inputs = inputs.contiguous(memory_format=torch.channels_last)
+    if recipe.compile in ("reduce-overhead", "max-autotune"):
+        # The graph of this step may write over the outputs of the step before.
+        torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
     loss: Tensor = run.objective(forward(run.network, inputs), labels, indices, terms, share)
     return loss
 

@@ -173,7 +173,10 @@ def begin(
             )
     if recipe.model.train == "head":
         freeze_all_but_head(model)
-    network = fabric.setup_module(model)
+    if recipe.channels_last:
+        _check_images(splits)
+        model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    network = fabric.setup_module(_compiled(recipe, model))
     objective.to(fabric.device)
     optimiser = optimiser_for(recipe.optimiser, trained_parameters(model))
     fabric.setup_optimizers(optimiser)
@@ -257,6 +260,25 @@ def _check_inputs(recipe: Recipe, splits: Splits, model: nn.Module) -> None:
         found = f"{recipe.model.name}, whose logits are {shape}"
         accepted = f"{expected} for labels {labels.shape[1:]}"
         raise InputError("model.name", found=found, accepted=accepted)
+
+
+def _check_images(splits: Splits) -> None:
+    """Raise `InputError` where rows are no images, which have a memory format."""
+    rows = splits.train.batch(np.arange(1))
+    if not isinstance(rows, Tensor) or rows.ndim != 4:
+        shape = ", ".join(str(tuple(tensor.shape[1:])) for tensor in _tensors(rows))
+        raise InputError(
+            "channels_last", found=f"true, for rows {shape}", accepted="images (C, H, W)"
+        )
+
+
+def _compiled(recipe: Recipe, model: nn.Module) -> nn.Module:
+    """Return the network as the recipe compiles it; its parameters are those of `model`."""
+    if recipe.compile == "none":
+        return model
+    # Batches have few shapes: the last batch of an epoch, or of its second half, is smaller.
+    compiled: nn.Module = torch.compile(model, mode=recipe.compile, dynamic=False)  # type: ignore[assignment]
+    return compiled
 
 
 def _tensors(rows: Batch) -> tuple[Tensor, ...]:

@@ -247,7 +247,7 @@ def test_a_finished_run_goes_on_for_more_epochs() -> None:
     assert steps == 2 * 4
     assert_same(continued.weights, complete.weights)
     assert without_times(continued.history) == without_times(complete.history)
-    assert np.array_equal(continued.test_logits, complete.test_logits)
+    assert np.array_equal(continued.test.logits, complete.test.logits)
 
 
 @pytest.mark.parametrize(

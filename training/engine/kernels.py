@@ -1,0 +1,45 @@
+"""Which kernels of an accelerator are used: reproducible or fast ones, and float32 or TF32."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+__all__ = ["choose_kernels", "float32_kernels"]
+
+
+def choose_kernels(*, deterministic: bool) -> None:
+    """Choose the kernels of this process; call it before CUDA starts.
+
+    Parameters
+    ----------
+    deterministic: kernels that give the same bits each time, where they exist, and float32.
+        Otherwise cuDNN tries its algorithms on the first batches, and float32 operations round
+        their inputs to TF32.
+    """
+    if deterministic:
+        # Without it, cuBLAS chooses its workspace by the free memory, and results differ in
+        # rounding.
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(deterministic, warn_only=True)
+    # Every use of uninitialised memory would be a defect: do not spend time on filling it.
+    torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    torch.backends.cudnn.benchmark = not deterministic
+    torch.backends.cudnn.allow_tf32 = not deterministic
+    torch.set_float32_matmul_precision("highest" if deterministic else "high")
+
+
+@contextmanager
+def float32_kernels() -> Iterator[None]:
+    """Return a context without TF32."""
+    precision, allow_tf32 = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    torch.set_float32_matmul_precision("highest")
+    torch.backends.cudnn.allow_tf32 = False
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(precision)
+        torch.backends.cudnn.allow_tf32 = allow_tf32
