@@ -1,14 +1,21 @@
-"""`recalib apply`: calibrate a file of logits."""
+"""`recalib apply`: calibrate files of logits."""
 
 from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
 
 from recalib.cli.arguments import (
     CalibratorFile,
     CalibratorInput,
+    Cluster,
     JsonOutput,
-    LogitsFile,
-    OutputFile,
+    LogitsData,
     check_output_path,
+    only_file,
 )
 from recalib.errors import InputError
 from recalib.terminal import print_json, progress, say
@@ -18,33 +25,66 @@ __all__ = ["apply"]
 
 def apply(
     calibrator: CalibratorFile,
-    data: LogitsFile,
-    output: OutputFile,
+    data: LogitsData,
+    output: Annotated[
+        str,
+        typer.Option(
+            "--output",
+            "-o",
+            help="The .npz file to write; of several files, a folder or its URL.",
+            show_default=False,
+        ),
+    ],
     input: CalibratorInput = None,
+    cluster: Cluster = None,
     json_output: JsonOutput = False,
 ) -> None:
     """Turn logits into calibrated probabilities.
 
-    They are saved as `probabilities` in an .npz file.
+    One file gives an .npz file with `probabilities`. Several files give a folder of Parquet files
+    with `probabilities` and `labels`; the same command resumes a run that was stopped.
     """
     from recalib import files
     from recalib.api import load
     from recalib.files.multilabel import read_multilabel
+    from recalib.scale import apply as apply_to_files
 
-    if output.suffix != ".npz":
-        raise InputError("output", found=str(output), accepted="a name that ends in .npz")
-    check_output_path("output", output, calibrator, data)
+    path = only_file(data, cluster)
+    if path is None:
+        fitted = load(calibrator)
+        with progress("apply", quiet=json_output) as update:
+            result = apply_to_files(
+                fitted,
+                data,
+                output,
+                input=input,
+                cluster=cluster,
+                progress=lambda done, total: update(f"{done} of {total} parts"),
+            )
+        if json_output:
+            print_json(asdict(result))
+            return
+        resumed = f", {result.resumed} of an earlier run" if result.resumed else ""
+        say(
+            f"saved {result.rows} rows of {result.classes} probabilities to {output} "
+            f"({result.parts} parts{resumed})"
+        )
+        return
+    target = Path(output)
+    if target.suffix != ".npz":
+        raise InputError("output", found=output, accepted="a name that ends in .npz")
+    check_output_path("output", target, calibrator, path)
     fitted = load(calibrator)
     with progress("apply", quiet=json_output):
         kind = input or fitted.card.input
         if fitted.is_multilabel:
-            scores = read_multilabel(data, input=kind, required=False).scores
+            scores = read_multilabel(path, input=kind, required=False).scores
         else:
-            scores = files.read(data, input=kind, labels="optional").logits
+            scores = files.read(path, input=kind, labels="optional").logits
         probabilities = fitted.predict(scores, input=input)
-        files.write_npz(output, probabilities=probabilities)
+        files.write_npz(target, probabilities=probabilities)
     n, k = probabilities.shape
     if json_output:
-        print_json({"output": str(output), "rows": n, "classes": k})
+        print_json({"output": output, "rows": n, "classes": k})
     else:
-        say(f"saved {n} rows of {k} probabilities to {output}")
+        say(f"saved {n} rows of {k} probabilities to {target}")

@@ -12,9 +12,12 @@ from recalib.errors import InputError
 __all__ = [
     "CalibratorFile",
     "CalibratorInput",
+    "Cluster",
     "InputKind",
     "JsonOutput",
+    "LabelledData",
     "LabelledFile",
+    "LogitsData",
     "LogitsFile",
     "MapNames",
     "ModelName",
@@ -28,6 +31,7 @@ __all__ = [
     "TestFile",
     "WeightsFile",
     "check_output_path",
+    "only_file",
     "read_weights",
 ]
 
@@ -36,6 +40,30 @@ LabelledFile = Annotated[
     typer.Argument(
         help="Logits with labels: .npz, .parquet, .arrow, .csv, .safetensors, .json.",
         show_default=False,
+    ),
+]
+LabelledData = Annotated[
+    list[str],
+    typer.Argument(
+        help="Logits with labels: .npz, .parquet, .arrow, .csv, .safetensors, .json; a folder, a "
+        "glob, a URL such as s3://bucket/folder, or several of these.",
+        show_default=False,
+    ),
+]
+LogitsData = Annotated[
+    list[str],
+    typer.Argument(
+        help="Logits, labels are not needed; a file, a folder, a glob, a URL such as "
+        "s3://bucket/folder, or several of these.",
+        show_default=False,
+    ),
+]
+Cluster = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster",
+        help="Where several files are read: threads:N, processes:N, local:N for a cluster of Dask "
+        "on this machine, or tcp://HOST:PORT of its scheduler.",
     ),
 ]
 LogitsFile = Annotated[
@@ -96,6 +124,24 @@ ServerUrl = Annotated[
     str,
     typer.Option(help="The server's URL, such as http://127.0.0.1:8000.", show_default=False),
 ]
+
+
+def only_file(data: list[str], cluster: str | None, **options: Any) -> Path | None:
+    """Return the path of data that is one local file and read here; None for other data.
+
+    Parameters
+    ----------
+    options: by name, options that need all rows in memory; with other data each must be None.
+    """
+    from recalib.fragments import is_single_file
+
+    if cluster is None and is_single_file(data):
+        return Path(data[0])
+    for name, value in options.items():
+        if value is not None:
+            found = f"{value}, with several files or a cluster"
+            raise InputError(name, found=found, accepted="one file")
+    return None
 
 
 def check_output_path(field: str, path: Path, *sources: Path) -> None:

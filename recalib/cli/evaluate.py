@@ -10,11 +10,13 @@ import typer
 
 from recalib.cli.arguments import (
     CalibratorInput,
+    Cluster,
     JsonOutput,
-    LabelledFile,
+    LabelledData,
     Task,
     WeightsFile,
     check_output_path,
+    only_file,
     read_weights,
 )
 from recalib.errors import InputError
@@ -31,7 +33,7 @@ Picture = Literal["reliability", "smooth", "classwise", "confidence", "risk"]
 
 
 def evaluate(
-    data: LabelledFile,
+    data: LabelledData,
     calibrator: Annotated[
         Path | None, typer.Option(help="Calibrate with this parameter file first.")
     ] = None,
@@ -48,9 +50,14 @@ def evaluate(
     task: Task = "multiclass",
     weights: WeightsFile = None,
     input: CalibratorInput = None,
+    cluster: Cluster = None,
     json_output: JsonOutput = False,
 ) -> None:
-    """Measure accuracy, proper scores and calibration errors."""
+    """Measure accuracy, proper scores and calibration errors.
+
+    Several files are measured in bounded memory; metrics that need sorted rows are then computed
+    from a fine histogram.
+    """
     from recalib import files
     from recalib.api import load
     from recalib.arrays import check_weights
@@ -59,10 +66,15 @@ def evaluate(
     fitted = load(calibrator) if calibrator is not None else None
     if fitted is not None and fitted.is_multilabel != (task == "multilabel"):
         raise InputError("task", found=task, accepted=f"{fitted.card.task}, as the calibrator's")
+    needs_rows = task if task == "multilabel" else None
+    path = only_file(data, cluster, diagram=diagram, weights=weights, task=needs_rows)
+    if path is None:
+        _evaluate_files(data, fitted, bins, intervals, input, cluster, json_output)
+        return
     if task == "multilabel":
         if diagram is not None:
             raise InputError("diagram", found="multilabel data", accepted="rows of one class each")
-        _evaluate_labels(data, fitted, weights, bins, intervals, input, json_output)
+        _evaluate_labels(path, fitted, weights, bins, intervals, input, json_output)
         return
     if diagram is not None and weights is not None:
         raise InputError("weights", found="--diagram too", accepted="one of the two")
@@ -72,12 +84,12 @@ def evaluate(
         from recalib.reporting.plots import check_bins, check_suffix
 
         check_suffix(diagram)
-        check_output_path("diagram", diagram, data)
+        check_output_path("diagram", diagram, path)
         if picture != "risk":  # the risk-coverage curve has no bins
             check_bins(bins)
     with progress("evaluate", quiet=json_output):
         kind = input or (fitted.card.input if fitted is not None else "logits")
-        rows = files.read(data, input=kind)
+        rows = files.read(path, input=kind)
         values: dict[str, Any] = {kind: rows.logits}
         if fitted is not None:
             values = {"probabilities": fitted.predict(rows.logits, input=input)}
@@ -92,9 +104,37 @@ def evaluate(
     if json_output:
         print_json({name: _to_json(item, intervals) for name, item in estimates.items()})
         return
-    say(metrics_table({"value": estimates}, f"{data.name}: {len(rows.logits)} rows"))
+    say(metrics_table({"value": estimates}, f"{path.name}: {len(rows.logits)} rows"))
     if diagram is not None:
         say(f"saved {diagram}")
+
+
+def _evaluate_files(
+    data: list[str],
+    fitted: Calibrator | None,
+    bins: int,
+    intervals: bool,
+    input: Literal["logits", "probabilities"] | None,
+    cluster: str | None,
+    json_output: bool,
+) -> None:
+    """Print the metrics of several files."""
+    from recalib.scale import evaluate as evaluate_files
+
+    with progress("evaluate", quiet=json_output) as update:
+        evaluation = evaluate_files(
+            data,
+            calibrator=fitted,
+            input=input,
+            bins=bins,
+            cluster=cluster,
+            progress=lambda done, total: update(f"{done} of {total} parts"),
+        )
+        estimates = evaluation.finish(0.95 if intervals or not json_output else None)
+    if json_output:
+        print_json({name: _to_json(item, intervals) for name, item in estimates.items()})
+        return
+    say(metrics_table({"value": estimates}, f"{', '.join(data)}: {evaluation.rows} rows"))
 
 
 def _evaluate_labels(

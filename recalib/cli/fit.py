@@ -10,12 +10,14 @@ from typing import Annotated, Any, Literal
 import typer
 
 from recalib.cli.arguments import (
+    Cluster,
     JsonOutput,
-    LabelledFile,
+    LabelledData,
     OutputFile,
     Task,
     WeightsFile,
     check_output_path,
+    only_file,
     read_weights,
 )
 from recalib.errors import InputError, RecalibWarning
@@ -28,7 +30,7 @@ _MAX_SHOWN_VALUES = 12
 
 
 def fit(
-    data: LabelledFile,
+    data: LabelledData,
     output: OutputFile,
     map: Annotated[
         str, typer.Option(help="The post-hoc map; `auto` chooses one by cross-validation.")
@@ -57,9 +59,13 @@ def fit(
     metrics: Annotated[
         bool, typer.Option(help="Measure the rows before and after the map, with 95% intervals.")
     ] = True,
+    cluster: Cluster = None,
     json_output: JsonOutput = False,
 ) -> None:
-    """Fit a calibrator to validation logits and save it."""
+    """Fit a calibrator to validation logits and save it.
+
+    Several files are read in bounded memory, for maps with few parameters by nll.
+    """
     from recalib import files
     from recalib.api import load
     from recalib.card import DataSummary
@@ -67,8 +73,11 @@ def fit(
     from recalib.fitting.fit import fit as fit_calibrator
     from recalib.fitting.multilabel import configure_label_map
     from recalib.fitting.validation_error import validation_warnings
+    from recalib.scale import fit as fit_files
 
-    check_output_path("output", output, data)
+    needs_rows = task if task == "multilabel" else None
+    path = only_file(data, cluster, weights=weights, start=start, device=device, task=needs_rows)
+    check_output_path("output", output, *([] if path is None else [path]))
     options = _parse_options(option or [])
     is_multilabel = task == "multilabel"
     # Report a typo before a large file is read.
@@ -80,26 +89,40 @@ def fit(
     sample_weights = read_weights(weights)
     with progress("fit", quiet=json_output) as update, warnings.catch_warnings():
         warnings.simplefilter("ignore", RecalibWarning)  # the card has it
+
+        def report(stage: str, iteration: int, value: float) -> None:
+            update(f"{stage}, iteration {iteration}, objective {value:.5f}")
+
         update("reading")
-        scores, labels = _read(data, input or "logits", is_multilabel)
-        summary = DataSummary(rows=len(scores), digest=files.digest(data), name=data.name)
-        calibrator = fit_calibrator(
-            scores,
-            labels,
-            map,
-            objective,
-            task=task,
-            input=input,
-            weights=sample_weights,
-            start=start_calibrator,
-            device=device,
-            measure=metrics,
-            data=summary,
-            progress=lambda stage, i, value: update(
-                f"{stage}, iteration {i}, objective {value:.5f}"
-            ),
-            **options,
-        )
+        if path is None:
+            calibrator = fit_files(
+                data,
+                map,
+                objective,
+                input=input,
+                measure=metrics,
+                cluster=cluster,
+                progress=report,
+                **options,
+            )
+        else:
+            scores, labels = _read(path, input or "logits", is_multilabel)
+            summary = DataSummary(rows=len(scores), digest=files.digest(path), name=path.name)
+            calibrator = fit_calibrator(
+                scores,
+                labels,
+                map,
+                objective,
+                task=task,
+                input=input,
+                weights=sample_weights,
+                start=start_calibrator,
+                device=device,
+                measure=metrics,
+                data=summary,
+                progress=report,
+                **options,
+            )
     calibrator.save(output)
     card = calibrator.card
     about_monitoring = [] if is_multilabel else validation_warnings(card, "this calibrator")

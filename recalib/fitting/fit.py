@@ -36,7 +36,9 @@ from recalib.fitting.solvers import check_device_pair, check_pair, solve
 from recalib.fitting.validation_error import calibration_error
 from recalib.inputs import as_array, class_indices, column_names, counted_rows, score_matrix
 from recalib.maps import MAPS, Map, Parameters
+from recalib.metrics.base import Estimate
 from recalib.metrics.evaluate import evaluate
+from recalib.metrics.evaluation import Evaluation
 from recalib.objectives import OBJECTIVES, Objective
 from recalib.options import configure, options_of, unknown_name
 
@@ -46,8 +48,10 @@ __all__ = [
     "check_data",
     "check_request_device",
     "configure_pair",
+    "data_warnings",
     "fit",
     "measure_metrics",
+    "metric_values",
     "resolve_fit",
 ]
 
@@ -159,12 +163,10 @@ def fit(
     z, y = check_data(rows.scores, indices, kind)
     sample_weight = rows.of_rows(weights if sample_weight is None else sample_weight, "weights")
     w = check_weights(sample_weight, rows=len(z))
-    messages = _warnings(z, y)
-    if input is None and resemble_probabilities(z):
-        messages.append(
-            "logits: every row is non-negative and sums to 1; if these are probabilities, "
-            'write input="probabilities", otherwise input="logits"'
-        )
+    resembles = input is None and resemble_probabilities(z)
+    counts = np.bincount(y, minlength=z.shape[1])
+    messages = data_warnings(counts, resembles_probabilities=resembles)
+    if resembles:
         warnings.warn(messages[-1], RecalibWarning, stacklevel=2)
     if isinstance(request, Candidate):
         candidate, choice = request, None
@@ -325,16 +327,27 @@ def _group_indices(groups: ArrayLike | None, rows: int) -> NDArray[np.intp] | No
     return indices
 
 
-def _warnings(logits: Floats, labels: Integers) -> list[str]:
-    """Return warnings about these rows, independent of the map."""
-    rows, classes = logits.shape
-    absent = np.flatnonzero(np.bincount(labels, minlength=classes) == 0)
+def data_warnings(counts: Integers, *, resembles_probabilities: bool) -> list[str]:
+    """Return warnings about rows, independent of the map.
+
+    Parameters
+    ----------
+    counts: (K,), the rows with each label.
+    resembles_probabilities: whether the logits could be probabilities; that warning is the last.
+    """
+    rows, classes = int(counts.sum()), len(counts)
+    absent = np.flatnonzero(counts == 0)
     messages = []
     if rows < classes:
         messages.append(f"{rows} rows for {classes} classes: too few to trust the result")
     if len(absent) > 0:
         names = ", ".join(str(k) for k in absent[:5]) + (", ..." if len(absent) > 5 else "")
         messages.append(f"{len(absent)} of {classes} classes never occur in the labels: {names}")
+    if resembles_probabilities:
+        messages.append(
+            "logits: every row is non-negative and sums to 1; if these are probabilities, "
+            'write input="probabilities", otherwise input="logits"'
+        )
     return messages
 
 
@@ -359,12 +372,14 @@ def measure_metrics(
             labels, probabilities=probabilities, sample_weight=sample_weight, level=0.95
         ),
     }
+    return {stage: metric_values(metrics) for stage, metrics in estimates.items()}
+
+
+def metric_values(evaluation: Evaluation[Estimate]) -> dict[str, MetricValue]:
+    """Return an evaluation in the form of a card."""
     return {
-        stage: {
-            name: MetricValue(estimate.value, estimate.low, estimate.high, estimate.floor)
-            for name, estimate in metrics.items()
-        }
-        for stage, metrics in estimates.items()
+        name: MetricValue(estimate.value, estimate.low, estimate.high, estimate.floor)
+        for name, estimate in evaluation.items()
     }
 
 

@@ -24,7 +24,7 @@ __all__ = ["TOLERANCE", "fit_linear", "linear_solution", "one_blas_thread"]
 Numbers = NDArray[np.float64]
 
 #: The search ends with a step whose predicted gain is below this, in nats per row.
-TOLERANCE = 1e-10
+TOLERANCE = 1e-14
 #: The same in float32, a hundred times the rounding error.
 _COARSE = 1e-5
 #: Larger inputs take their first steps in float32, which is two to four times as fast.

@@ -22,7 +22,13 @@ from numpy.typing import NDArray
 
 from recalib.arrays import Floats, Integers
 
-__all__ = ["TemperatureFit", "fit_temperature", "fit_temperature_by_sums", "moment_sums"]
+__all__ = [
+    "TemperatureFit",
+    "ends_and_spreads",
+    "fit_temperature",
+    "fit_temperature_by_sums",
+    "moment_sums",
+]
 
 Weights = NDArray[np.float64]
 
@@ -297,14 +303,14 @@ def _scale(logits: Floats) -> float:
     """Return the mean over rows of max z − mean z, masked classes left out; the logits' unit."""
     step = max(1, _SCALE_CHUNK // logits.shape[1])
     blocks = [logits[i : i + step] for i in range(0, len(logits), step)]
-    lowest, highest, spreads = zip(*map(_ends_and_spread, blocks), strict=True)
+    lowest, highest, spreads = zip(*map(ends_and_spreads, blocks), strict=True)
     scale = float(np.mean(np.concatenate(spreads), dtype=np.float64))
     # Rounding error in the mean of equal numbers is not a spread.
     noise = float(np.finfo(logits.dtype).eps) * max(abs(min(lowest)), abs(max(highest)))
     return scale if scale > noise else 0.0
 
 
-def _ends_and_spread(logits: Floats) -> tuple[float, float, NDArray[np.floating[Any]]]:
+def ends_and_spreads(logits: Floats) -> tuple[float, float, NDArray[np.floating[Any]]]:
     """Return the least and the largest finite logit, and max z − mean z of each row."""
     lowest, highest = float(logits.min()), float(logits.max())
     if np.isfinite(lowest):

@@ -16,7 +16,7 @@ from recalib.fitting.histogram_binning import fit_histogram_binning
 from recalib.fitting.isotonic import fit_isotonic
 from recalib.fitting.linear_maps import fit_linear
 from recalib.fitting.meta_cal import fit_meta
-from recalib.fitting.newton import fit_temperature
+from recalib.fitting.newton import TemperatureFit, fit_temperature
 from recalib.fitting.problem import Problem, Solution, Solver
 from recalib.fitting.search import (
     search_class_grid,
@@ -31,7 +31,7 @@ from recalib.objectives import OBJECTIVES, Objective
 from recalib.objectives.nll import NegativeLogLikelihood
 from recalib.ops import NumpyOps
 
-__all__ = ["check_device_pair", "check_pair", "solve"]
+__all__ = ["check_device_pair", "check_pair", "solve", "temperature_solution"]
 
 #: The largest loss of NLL, relative and in nats, that a fit by a calibration error may have. The
 #: best temperatures by both differ by some percent, which costs much less.
@@ -109,6 +109,11 @@ def _check_against_nll(problem: Problem, solution: Solution) -> Solution:
 def _newton(problem: Problem) -> Solution:
     single = fit_temperature(problem.logits, problem.labels, problem.weights, device=problem.device)
     problem.report("temperature", single.iterations, single.nll)
+    return temperature_solution(single)
+
+
+def temperature_solution(single: TemperatureFit) -> Solution:
+    """Return the solution of temperature scaling by NLL."""
     reached = f"temperature at its {single.bound} bound {single.temperature:.6g}"
     return Solution(
         {"temperature": np.array(single.temperature)},

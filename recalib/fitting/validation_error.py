@@ -9,7 +9,13 @@ from recalib.card import Card, MetricValue
 from recalib.drift import CalibrationSums, MonitorOptions, summarise_window
 from recalib.drift.reference_histogram import reference_histogram
 
-__all__ = ["calibration_error", "exceeds_tolerance", "validation_error", "validation_warnings"]
+__all__ = [
+    "calibration_error",
+    "error_of_sums",
+    "exceeds_tolerance",
+    "validation_error",
+    "validation_warnings",
+]
 
 
 def calibration_error(
@@ -28,6 +34,11 @@ def calibration_error(
     """
     sums = CalibrationSums.empty(reference_histogram(confidences).edges)
     sums.add_labels(np.minimum(confidences, 1.0), correct)  # rounding may exceed 1
+    return error_of_sums(sums)
+
+
+def error_of_sums(sums: CalibrationSums) -> MetricValue | None:
+    """Return the same error of labelled rows that are only summed."""
     window = summarise_window(sums)
     if window.ce is None:
         return None

@@ -12,8 +12,18 @@ from tests.cli.running import Cli
 
 #: Each command and what a user finds in its help.
 COMMANDS = {
-    "fit": ["data", "--output", "-o", "--map", "--objective", "--option", "--input", "--json"],
-    "apply": ["calibrator", "data", "--output", "-o", "--input", "--json"],
+    "fit": [
+        "data...",
+        "--output",
+        "-o",
+        "--map",
+        "--objective",
+        "--option",
+        "--input",
+        "--cluster",
+        "--json",
+    ],
+    "apply": ["calibrator", "data...", "--output", "-o", "--input", "--cluster", "--json"],
     "calibrate": [
         "data",
         "--server",
@@ -57,13 +67,14 @@ COMMANDS = {
     ],
     "pull": ["--server", "--model", "--output", "-o", "--version", "--dataset", "--json"],
     "evaluate": [
-        "data",
+        "data...",
         "--calibrator",
         "--bins",
         "--intervals",
         "--diagram",
         "--picture",
         "--input",
+        "--cluster",
         "--json",
     ],
     "evaluation": [

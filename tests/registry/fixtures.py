@@ -252,3 +252,19 @@ def _migrate(url: str) -> None:
 
 def _at(url: str, database: str) -> str:
     return url.replace("/postgres?", f"/{database}?")
+
+
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The URL of an S3 bucket, served by a thread of this process."""
+    from moto.server import ThreadedMotoServer
+
+    store = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    store.start()
+    host, port = store.get_host_and_port()
+    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", f"http://{host}:{port}")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.setenv(name, "any")
+    yield "s3://recalib"
+    store.stop()

@@ -8,7 +8,7 @@ import os
 import signal
 import stat
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -212,22 +212,6 @@ def test_killed_backup_or_restore_leaves_a_consistent_state(
     looked = Registry(urls[1], other_target.blobs.url)
     assert [row.name for row in all_rows(looked)["models"]] == ["resnet"]
     looked.close()
-
-
-@pytest.fixture
-def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """The URL of an S3 bucket, served by a thread of this process."""
-    from moto.server import ThreadedMotoServer
-
-    store = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
-    store.start()
-    host, port = store.get_host_and_port()
-    monkeypatch.setenv("AWS_ENDPOINT_URL_S3", f"http://{host}:{port}")
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "any")
-    yield "s3://recalib"
-    store.stop()
 
 
 @pytest.mark.slow

@@ -1,0 +1,194 @@
+"""Calibrate data in many files into a Parquet data set."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+import recalib
+from recalib.calibrator import Calibrator
+from recalib.errors import ConflictError, InputError
+from recalib.executors import open_workers
+from recalib.files import Input
+from recalib.fragments import Fragment, Source, file_errors, filesystem_of, list_fragments
+from recalib.lazy_import import LazyModule
+
+__all__ = ["MANIFEST", "Applied", "apply"]
+
+pa = LazyModule("pyarrow")
+pq = LazyModule("pyarrow.parquet")
+
+#: Name of the file that describes the parts; readers of Parquet data sets ignore it.
+MANIFEST = "_manifest.json"
+_VERSION = 1
+#: Bytes of probabilities in a row group, about.
+_GROUP_BYTES = 32 << 20
+
+#: Called with the number of finished parts and the number of all.
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class Applied:
+    """What `apply` has written.
+
+    `rows` and `parts` count the whole data set, `resumed` the parts of an earlier run.
+    """
+
+    output: str
+    rows: int
+    classes: int
+    parts: int
+    resumed: int
+
+
+def apply(
+    calibrator: Calibrator,
+    source: Source,
+    output: str,
+    *,
+    input: Input | None = None,
+    format: str | None = None,
+    cluster: str | None = None,
+    progress: Progress = lambda done, total: None,
+) -> Applied:
+    """Write calibrated probabilities as a Parquet data set, one part for each fragment.
+
+    A part has the columns `probabilities`, lists of K float32, and `labels` if the file has them,
+    with the rows in their order. Parts are written whole or not at all. The same call resumes a run
+    that was stopped: finished parts stay. `_manifest.json` lists the parts with their sources.
+
+    Parameters
+    ----------
+    source, format: as in `recalib.fragments.list_fragments`.
+    output: a folder, which may be a URL; every worker can write to it. It is new, empty, or has
+        parts of the same call.
+    input: what the files hold; by default what the calibrator was fitted on.
+    cluster: as in `recalib.executors`; None: this process.
+    progress: called after each part.
+
+    Raises
+    ------
+    InputError: a file cannot be read or has invalid values; the message names the fragment.
+    ConflictError: the folder has other files, or parts of another call.
+    UnavailableError: the cluster cannot be reached, or its workers end.
+    """
+    if calibrator.is_multilabel:
+        raise InputError("task", found="multilabel", accepted="multiclass, in several files")
+    kind: Input = input or calibrator.card.input
+    fragments = list_fragments(source, format=format)
+    folder = output.rstrip("/")
+    manifest = {
+        "version": _VERSION,
+        "recalib": recalib.__version__,
+        "calibrator": _digest(calibrator),
+        "input": kind,
+        "fragments": [fragment.name for fragment in fragments],
+    }
+    finished = _prepare(folder, manifest)
+    work = partial(_apply_fragment, calibrator, kind, folder)
+    names = [_part_name(index) for index in range(len(fragments))]
+    tasks = [(n, f) for n, f in zip(names, fragments, strict=True) if n not in finished]
+    done = len(fragments) - len(tasks)
+    with open_workers(cluster) as workers:
+        for _ in workers.map(work, tasks):
+            done += 1
+            progress(done, len(fragments))
+    rows = [_rows(f"{folder}/{name}") for name in names]
+    parts = [{"file": name, "rows": count} for name, count in zip(names, rows, strict=True)]
+    _write(f"{folder}/{MANIFEST}", json.dumps(manifest | {"parts": parts}, indent=2).encode())
+    classes = calibrator.card.classes
+    return Applied(output, sum(rows), classes, len(names), len(names) - len(tasks))
+
+
+def _prepare(folder: str, manifest: dict[str, Any]) -> set[str]:
+    """Write the manifest into a new folder; return the names of the parts of an earlier run."""
+    filesystem, path = filesystem_of(folder, "output")
+    with file_errors(folder, "output"):
+        filesystem.makedirs(path, exist_ok=True)
+        entries = {name.rpartition("/")[2] for name in filesystem.find(path, maxdepth=1)}
+    if MANIFEST not in entries:
+        if entries:
+            raise ConflictError(f"{folder} has files: name a new or an empty folder")
+        _write(f"{folder}/{MANIFEST}", json.dumps(manifest, indent=2).encode())
+        return set()
+    with file_errors(folder, "output"):
+        content = filesystem.cat_file(f"{path}/{MANIFEST}")
+    try:
+        earlier = json.loads(content)
+        differing = [name for name, value in manifest.items() if earlier.get(name) != value]
+    except (ValueError, AttributeError):
+        raise ConflictError(f"{folder}/{MANIFEST} is not a manifest of this program") from None
+    if differing:
+        raise ConflictError(
+            f"{folder} has parts of another run (its {', '.join(differing)} differ): name a new "
+            "folder, or remove this one"
+        )
+    return {name for name in entries if name.startswith("part-")}
+
+
+def _apply_fragment(
+    calibrator: Calibrator, kind: Input, folder: str, task: tuple[str, Fragment]
+) -> None:
+    name, fragment = task
+    with fragment.open(kind) as file, _atomic_file(f"{folder}/{name}") as stream:
+        columns = [pa.field("probabilities", pa.list_(pa.float32(), file.classes))]
+        if file.has_labels:
+            columns.append(pa.field("labels", pa.int64()))
+        schema = pa.schema(columns)
+        with pq.ParquetWriter(stream, schema) as writer:
+            # Chunks of a file have equal sizes, so each is one row group.
+            for chunk in file.chunks(_GROUP_BYTES):
+                p = calibrator.predict(chunk.logits, input=kind).astype(np.float32, copy=False)
+                arrays = [pa.FixedSizeListArray.from_arrays(pa.array(p.ravel()), file.classes)]
+                if file.has_labels:
+                    arrays.append(pa.array(chunk.labels))
+                writer.write_batch(pa.record_batch(arrays, schema=schema))
+
+
+def _part_name(index: int) -> str:
+    return f"part-{index:05d}.parquet"
+
+
+def _rows(location: str) -> int:
+    filesystem, path = filesystem_of(location, "output")
+    with file_errors(location, "output"), filesystem.open(path, "rb") as stream:
+        return int(pq.read_metadata(stream).num_rows)
+
+
+def _digest(calibrator: Calibrator) -> str:
+    parts = [calibrator.card.to_json().encode()]
+    parts += [name.encode() + value.tobytes() for name, value in calibrator.parameters.items()]
+    return hashlib.sha256(b"\0".join(parts)).hexdigest()
+
+
+def _write(location: str, content: bytes) -> None:
+    with _atomic_file(location) as stream:
+        stream.write(content)
+
+
+@contextmanager
+def _atomic_file(location: str) -> Iterator[Any]:
+    """Yield a temporary file, and rename it at the end; after an error it is removed."""
+    filesystem, path = filesystem_of(location, "output")
+    folder, _, name = path.rpartition("/")
+    temporary = f"{folder}/.{name}.{secrets.token_hex(8)}.tmp"
+    try:
+        with file_errors(location, "output"):
+            stream = filesystem.open(temporary, "wb")
+        with stream:
+            yield stream
+        with file_errors(location, "output"):
+            filesystem.mv(temporary, path)
+    except BaseException:
+        with suppress(Exception):
+            filesystem.rm_file(temporary)
+        raise

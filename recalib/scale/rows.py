@@ -1,0 +1,290 @@
+"""Rows of many files, read again by workers for each sum."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal, TypeVar, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recalib.arrays import Floats, Integers, log_probabilities, resemble_probabilities
+from recalib.calibrator import Calibrator
+from recalib.drift import CalibrationSums
+from recalib.errors import InputError
+from recalib.executors import Workers
+from recalib.files import DataFile, Input
+from recalib.fitting.linear_form import LINEAR_MAPS
+from recalib.fitting.linear_maps import one_blas_thread
+from recalib.fitting.linear_nll import LinearNll
+from recalib.fitting.newton import ends_and_spreads, moment_sums
+from recalib.fragments import Fragment
+from recalib.maps import Map
+from recalib.metrics.evaluate import StreamingEvaluation
+
+__all__ = ["Description", "FragmentRows", "LinearMeans", "Survey"]
+
+R = TypeVar("R")
+Numbers = NDArray[np.float64]
+
+#: A function of the rows around parameters θ; the names are those of `LinearSums`.
+_What = Literal["value_and_gradient", "product", "curvature"]
+
+#: Rows of the sample that the first steps see, and the numbers in it.
+_SAMPLE_ROWS = 20_000
+_SAMPLE_NUMBERS = 4_000_000
+#: Bytes of logits that are summed at a time.
+_CHUNK_BYTES = 16 << 20
+
+
+@dataclass
+class Survey:
+    """What the first pass finds: counts, the scale of the logits, and a sample of the rows."""
+
+    rows: int
+    #: (K,): rows with each label.
+    counts: Integers
+    #: Σ over rows of max z − mean z, without masked classes.
+    spread: float
+    #: The largest |z| of a class that is not masked, and the rounding error of the dtype.
+    largest: float
+    epsilon: float
+    #: Whether every row could be probabilities.
+    resembles_probabilities: bool
+    #: Evenly spaced rows, (n, K) and (n,).
+    logits: Floats
+    labels: Integers
+
+    @property
+    def classes(self) -> int:
+        """K."""
+        return len(self.counts)
+
+    @property
+    def scale(self) -> float:
+        """The mean over rows of max z − mean z; 0 if that is rounding error."""
+        scale = self.spread / self.rows
+        return scale if scale > self.epsilon * self.largest else 0.0
+
+    @classmethod
+    def of(cls, parts: Sequence[Survey]) -> Survey:
+        """Return the survey of the rows of all parts, in their order."""
+        return cls(
+            sum(part.rows for part in parts),
+            np.sum([part.counts for part in parts], axis=0),
+            float(np.sum([part.spread for part in parts])),
+            max(part.largest for part in parts),
+            max(part.epsilon for part in parts),
+            all(part.resembles_probabilities for part in parts),
+            np.concatenate([part.logits for part in parts]),
+            np.concatenate([part.labels for part in parts]),
+        )
+
+
+@dataclass
+class Description:
+    """Sums over calibrated rows, for the card."""
+
+    confidences: CalibrationSums
+    #: The metrics before and after the map, if they were asked for.
+    metrics: dict[str, StreamingEvaluation]
+
+    def merge(self, other: Description) -> Description:
+        """Return the sums over the rows of both."""
+        metrics = {name: part.merge(other.metrics[name]) for name, part in self.metrics.items()}
+        return Description(self.confidences.merge(other.confidences), metrics)
+
+
+class FragmentRows:
+    """All rows of some fragments.
+
+    Parameters
+    ----------
+    kind: what the files hold.
+    """
+
+    def __init__(self, workers: Workers, fragments: list[Fragment], kind: Input) -> None:
+        self._workers = workers
+        self._fragments = fragments
+        self._kind: Input = kind
+
+    def survey(self) -> Survey:
+        """Read all rows once.
+
+        Raises
+        ------
+        InputError: a fragment is not valid, or has another number of classes than the first.
+        """
+        rows = max(1, _SAMPLE_ROWS // len(self._fragments))
+        numbers = max(1, _SAMPLE_NUMBERS // len(self._fragments))
+        parts: list[Survey] = []
+        surveys = self._map(partial(_survey, self._kind, rows, numbers))
+        for fragment, part in zip(self._fragments, surveys, strict=True):
+            parts.append(part)
+            if part.classes != parts[0].classes:
+                raise InputError(
+                    f"{fragment.name}: {self._kind}",
+                    found=f"{part.classes} classes",
+                    accepted=f"{parts[0].classes}, as in {self._fragments[0].name}",
+                )
+        return Survey.of(parts)
+
+    def moments(self, scale: float, beta: float) -> Numbers:
+        """Return `moment_sums` of all rows, for β in units of 1/scale."""
+        return self._sum(partial(_moments, self._kind, scale, beta))
+
+    def linear(
+        self,
+        map: Map,
+        temperature: float,
+        theta: Numbers,
+        what: _What,
+        direction: Numbers | None = None,
+    ) -> Numbers:
+        """Return the sum over rows of a function around θ, flat; see `LinearMeans`."""
+        return self._sum(partial(_linear, self._kind, map, temperature, theta, what, direction))
+
+    def describe(
+        self, calibrator: Calibrator, edges: tuple[float, ...], *, measure: bool
+    ) -> Description:
+        """Return sums over the calibrated rows.
+
+        Parameters
+        ----------
+        edges: of the bins of confidences.
+        measure: whether metrics are computed.
+        """
+        parts = self._map(partial(_describe, self._kind, calibrator, edges, measure))
+        total = next(parts)
+        for part in parts:
+            total = total.merge(part)
+        return total
+
+    def _map(self, work: Callable[[Fragment], R]) -> Iterator[R]:
+        return self._workers.map(work, self._fragments)
+
+    def _sum(self, work: Callable[[Fragment], Numbers]) -> Numbers:
+        parts = self._map(work)
+        total = next(parts).copy()
+        for part in parts:
+            total += part
+        return total
+
+
+class LinearMeans:
+    """`recalib.fitting.linear_nll.LinearSums` of the rows of fragments."""
+
+    def __init__(self, rows: FragmentRows, count: int, map: Map, temperature: float) -> None:
+        self._sum = partial(rows.linear, map, temperature)
+        self._count = count
+
+    def value_and_gradient(self, theta: Numbers) -> tuple[float, Numbers]:
+        means = self._sum(theta, "value_and_gradient") / self._count
+        return float(means[-1]), means[:-1].reshape(theta.shape)
+
+    def product(self, theta: Numbers, direction: Numbers) -> Numbers:
+        sums = self._sum(theta, "product", direction)
+        return sums.reshape(theta.shape) / self._count
+
+    def curvature(self, theta: Numbers) -> Numbers:
+        return self._sum(theta, "curvature") / self._count
+
+
+def _chunks(file: DataFile, kind: Input) -> Iterator[tuple[Floats, Integers]]:
+    """Yield logits and labels."""
+    if not file.has_labels:
+        raise InputError("labels", found="none", accepted="a file with labels")
+    for chunk in file.chunks(_CHUNK_BYTES):
+        logits = chunk.logits if kind == "logits" else log_probabilities(chunk.logits)
+        yield logits, cast(Integers, chunk.labels)
+
+
+def _survey(kind: Input, max_rows: int, max_numbers: int, fragment: Fragment) -> Survey:
+    with fragment.open(kind) as file:
+        most = max(1, min(max_rows, max_numbers // file.classes))
+        sample: list[tuple[Floats, Integers]] = []
+        parts: list[Survey] = []
+        seen, step = 0, 1
+        for z, y in _chunks(file, kind):
+            # Every `step`-th row of the fragment; one in two of them when there are too many.
+            first = -seen % step
+            sample.append((z[first::step], y[first::step]))
+            seen += len(z)
+            while sum(len(labels) for _, labels in sample) > 2 * most:
+                step *= 2
+                z_of, y_of = (np.concatenate(part)[::2] for part in zip(*sample, strict=True))
+                sample = [(z_of, y_of)]
+            lowest, highest, spread = ends_and_spreads(z)
+            part = Survey(
+                rows=len(z),
+                counts=np.bincount(y, minlength=file.classes),
+                spread=float(spread.sum(dtype=np.float64)),
+                largest=max(abs(lowest), abs(highest)),
+                epsilon=float(np.finfo(z.dtype).eps),
+                resembles_probabilities=kind == "logits" and resemble_probabilities(z),
+                logits=z[:0],
+                labels=y[:0],
+            )
+            parts.append(part)
+    total = Survey.of(parts)
+    total.logits, total.labels = (np.concatenate(part) for part in zip(*sample, strict=True))
+    return total
+
+
+def _moments(kind: Input, scale: float, beta: float, fragment: Fragment) -> Numbers:
+    with fragment.open(kind) as file:
+        sums = [
+            moment_sums(z, y, None, scale, beta, masks=not np.isfinite(z).all())
+            for z, y in _chunks(file, kind)
+        ]
+    return np.asarray(np.sum(sums, axis=0))
+
+
+def _linear(
+    kind: Input,
+    map: Map,
+    temperature: float,
+    theta: Numbers,
+    what: _What,
+    direction: Numbers | None,
+    fragment: Fragment,
+) -> Numbers:
+    form = LINEAR_MAPS[map.name]
+    total: Numbers | None = None
+    with fragment.open(kind) as file, one_blas_thread():
+        for z, y in _chunks(file, kind):
+            x, masked = form.rows(map, z, temperature)
+            around = LinearNll(form.design, x, masked, y).around(theta)
+            if what == "curvature":
+                mean = around.curvature()
+            elif direction is None:
+                mean = np.append(around.gradient.reshape(-1), around.value)
+            else:
+                mean = around.product(direction).reshape(-1)
+            part = mean * len(y)
+            total = part if total is None else np.add(total, part, out=total)
+    assert total is not None  # noqa: S101 - a file has at least one row
+    return total
+
+
+def _describe(
+    kind: Input,
+    calibrator: Calibrator,
+    edges: tuple[float, ...],
+    measure: bool,
+    fragment: Fragment,
+) -> Description:
+    sums = CalibrationSums.empty(edges)
+    names = ("before", "after") if measure else ()
+    metrics = {name: StreamingEvaluation(calibrator.card.classes) for name in names}
+    with fragment.open(kind) as file:
+        for z, y in _chunks(file, kind):
+            p: Any = calibrator.predict_float64(z)
+            confidences = np.minimum(p.max(axis=1), 1.0)  # rounding may exceed 1
+            sums.add_labels(confidences, p.argmax(axis=1) == y)
+            if measure:
+                metrics["before"].add(y, logits=z)
+                metrics["after"].add(y, probabilities=p)
+    return Description(sums, metrics)

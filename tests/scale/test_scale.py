@@ -1,0 +1,280 @@
+"""Evaluate, fit and apply over several files: the results of one file, in any number of workers."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import recalib
+import recalib.scale
+from recalib.errors import ConflictError, InputError
+from recalib.metrics.evaluate import StreamingEvaluation
+from recalib.scale import rows as scale_rows
+from recalib.scale.fit import MAPS
+from tests.cli.conftest import cli
+from tests.cli.running import Cli
+
+__all__ = ["cli"]
+
+_ROWS, _CLASSES = 3_000, 4
+
+
+def _write(folder: Path, logits: Any, labels: Any) -> None:
+    """Write parts of unequal length in several formats and sub-folders."""
+    for name in ("day=1", "day=2"):
+        (folder / name).mkdir(parents=True)
+    cuts = [700, 701, 1_900, 2_400]
+    z, y = np.split(logits, cuts), np.split(labels, cuts)
+    for index, name in enumerate(("day=1/a", "day=1/b", "day=2/c")):
+        lists = pa.FixedSizeListArray.from_arrays(pa.array(z[index].ravel()), _CLASSES)
+        table = pa.table({"logits": lists, "labels": y[index]})
+        pq.write_table(table, folder / f"{name}.parquet", row_group_size=300)
+    np.savez(folder / "day=2/d.npz", logits=z[3], labels=y[3])
+    header = ",".join([f"logits_{k}" for k in range(_CLASSES)] + ["labels"])
+    table = np.column_stack([z[4].astype(np.float64), y[4]])
+    formats = ["%.17g"] * _CLASSES + ["%d"]
+    np.savetxt(folder / "day=2/e.csv", table, formats, ",", header=header, comments="")
+
+
+@pytest.fixture(scope="module")
+def data() -> tuple[Any, Any]:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, _CLASSES, _ROWS)
+    logits = rng.normal(size=(_ROWS, _CLASSES)) * [1, 2, 3, 4] + 2 * np.eye(_CLASSES)[labels]
+    return logits.astype(np.float32), labels
+
+
+@pytest.fixture(scope="module")
+def folder(data: tuple[Any, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("parts")
+    _write(folder, *data)
+    return folder
+
+
+def test_evaluation_is_that_of_one_stream(folder: Path, data: tuple[Any, Any]) -> None:
+    expected = StreamingEvaluation(_CLASSES)
+    expected.add(data[1], logits=data[0])
+    evaluation = recalib.scale.evaluate(folder)
+    assert evaluation.rows == _ROWS
+    for name, estimate in expected.finish(0.95).items():
+        value = evaluation.finish(0.95)[name]
+        assert value.value == pytest.approx(estimate.value, rel=1e-6, abs=1e-9), name
+    assert evaluation == recalib.scale.evaluate(folder, cluster="threads:3")
+
+
+@pytest.mark.parametrize("map", MAPS)
+def test_fit_on_several_files_has_the_optimum_of_one(
+    folder: Path, data: tuple[Any, Any], map: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scale_rows, "_SAMPLE_ROWS", 500)  # fewer than there are rows
+    reference = recalib.fit(*data, map)
+    fitted = recalib.scale.fit(folder, map)
+    for name, value in reference.parameters.items():
+        assert fitted.parameters[name] == pytest.approx(value, rel=1e-8, abs=1e-8), name
+    assert fitted.card.fit.objective == pytest.approx(reference.card.fit.objective, rel=1e-12)
+    assert fitted.card.data.rows == _ROWS
+    assert fitted.card.fit.converged
+    histogram = fitted.card.confidences
+    assert histogram is not None
+    assert sum(histogram.counts) == _ROWS
+
+
+def test_fit_does_not_depend_on_the_number_of_workers(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scale_rows, "_SAMPLE_ROWS", 500)
+    one, three = (
+        recalib.scale.fit(folder, "vector", cluster=cluster).parameters
+        for cluster in (None, "threads:3")
+    )
+    assert all(np.array_equal(one[name], three[name]) for name in one)
+
+
+def test_masked_classes_and_equal_logits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scale_rows, "_SAMPLE_ROWS", 100)
+    rng = np.random.default_rng(1)
+    logits = rng.normal(size=(600, 4))
+    logits[::3, 3] = -np.inf
+    labels = rng.integers(0, 3, 600)
+    for part, rows in enumerate((slice(0, 250), slice(250, 600))):
+        np.savez(tmp_path / f"{part}.npz", logits=logits[rows], labels=labels[rows])
+    for map in ("temperature", "vector", "dirichlet"):
+        reference = recalib.fit(logits, labels, map).predict(logits)
+        fitted = recalib.scale.fit(tmp_path, map).predict(logits)
+        assert fitted == pytest.approx(reference, abs=1e-6), map
+    for part in range(2):
+        np.savez(tmp_path / f"{part}.npz", logits=np.ones((300, 4)), labels=labels[:300])
+    equal = recalib.scale.fit(tmp_path)
+    assert equal.parameters["temperature"] == 1
+    assert equal.card.fit.objective == pytest.approx(np.log(4))
+    assert "no temperature has any effect" in equal.card.fit.warnings[0]
+
+
+def test_fit_by_another_map_names_those_that_are_possible(folder: Path) -> None:
+    with pytest.raises(InputError, match="isotonic by nll, on several files; accepted: temperat"):
+        recalib.scale.fit(folder, "isotonic")
+
+
+def test_file_of_another_number_of_classes_is_named(folder: Path, tmp_path: Path) -> None:
+    odd = tmp_path / "odd.npz"
+    np.savez(odd, logits=np.zeros((2, 3)), labels=[0, 1])
+    for function in (recalib.scale.evaluate, recalib.scale.fit):
+        with pytest.raises(InputError, match=r"odd\.npz: logits: found 3 classes; accepted: 4"):
+            function([folder, odd])
+
+
+def test_file_without_labels_is_named(tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.zeros((2, 3)))
+    for function in (recalib.scale.evaluate, recalib.scale.fit):
+        with pytest.raises(InputError, match=r"a\.npy: labels: found none"):
+            function(tmp_path)
+
+
+def _probabilities(folder: Path) -> Any:
+    column = pq.read_table(folder).column("probabilities").combine_chunks()
+    return column.values.to_numpy().reshape(-1, _CLASSES)
+
+
+def test_apply_writes_parts_in_the_order_of_rows(
+    folder: Path, data: tuple[Any, Any], tmp_path: Path
+) -> None:
+    calibrator = recalib.fit(*data, "vector")
+    output = tmp_path / "out"
+    applied = recalib.scale.apply(calibrator, folder, str(output), cluster="threads:2")
+    assert (applied.rows, applied.classes, applied.parts, applied.resumed) == (_ROWS, 4, 5, 0)
+    assert _probabilities(output) == pytest.approx(calibrator.predict(data[0]), abs=1e-6)
+    assert np.array_equal(pq.read_table(output).column("labels").to_numpy(), data[1])
+    manifest = json.loads((output / "_manifest.json").read_text())
+    assert sum(part["rows"] for part in manifest["parts"]) == _ROWS
+    # Its output is data that the other functions read.
+    evaluation = recalib.scale.evaluate(output, input="probabilities")
+    assert evaluation.finish()["nll"].value == pytest.approx(
+        recalib.scale.evaluate(folder, calibrator=calibrator).finish()["nll"].value, rel=1e-6
+    )
+
+
+def test_stopped_apply_is_resumed(folder: Path, data: tuple[Any, Any], tmp_path: Path) -> None:
+    calibrator = recalib.fit(*data)
+    output = tmp_path / "out"
+
+    def stop(done: int, total: int) -> None:
+        if done == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        recalib.scale.apply(calibrator, folder, str(output), progress=stop)
+    parts = {path: path.stat().st_mtime_ns for path in output.glob("part-*.parquet")}
+    assert 2 <= len(parts) < 5
+    applied = recalib.scale.apply(calibrator, folder, str(output))
+    assert applied.resumed == len(parts)
+    assert all(path.stat().st_mtime_ns == changed for path, changed in parts.items())
+    assert _probabilities(output) == pytest.approx(calibrator.predict(data[0]), abs=1e-6)
+    assert not [path for path in output.iterdir() if path.suffix == ".tmp"]
+    with pytest.raises(ConflictError, match="parts of another run"):
+        recalib.scale.apply(recalib.fit(*data, "vector"), folder, str(output))
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "file").touch()
+    with pytest.raises(ConflictError, match="has files"):
+        recalib.scale.apply(calibrator, folder, str(tmp_path / "other"))
+
+
+def test_invalid_value_leaves_no_part(tmp_path: Path, data: tuple[Any, Any]) -> None:
+    (tmp_path / "in").mkdir()
+    np.savez(tmp_path / "in" / "a.npz", logits=np.full((3, 4), np.nan))
+    output = tmp_path / "out"
+    with pytest.raises(InputError, match=r"a\.npz: logits\[0\]\[0\]: found NaN"):
+        recalib.scale.apply(recalib.fit(*data), tmp_path / "in", str(output))
+    assert [path.name for path in output.iterdir()] == ["_manifest.json"]
+
+
+def test_commands_take_folders_globs_and_lists(
+    cli: Cli, folder: Path, data: tuple[Any, Any]
+) -> None:
+    assert cli("fit", folder, "-o", "t.calib", "--json").status == 0
+    reference = recalib.fit(*data).parameters["temperature"]
+    assert recalib.load("t.calib").parameters["temperature"] == pytest.approx(reference, rel=1e-8)
+    sources = f"{folder}/day=1/*", f"{folder}/day=2"
+    result = cli("evaluate", *sources, "--calibrator", "t.calib", "--json").json
+    expected = recalib.scale.evaluate(folder, calibrator=recalib.load("t.calib")).finish()
+    assert result["nll"] == pytest.approx(expected["nll"].value)
+    answer = cli("apply", "t.calib", folder, "-o", "out", "--cluster", "threads:2", "--json").json
+    assert answer == {"output": "out", "rows": _ROWS, "classes": 4, "parts": 5, "resumed": 0}
+    for options in (["--diagram", "x.png"], ["--weights", "w.npy"]):
+        done = cli("evaluate", folder, *options)
+        assert done.status == 2
+        assert "with several files or a cluster; accepted: one file" in done.err
+
+
+@pytest.mark.slow
+def test_url_of_a_bucket(
+    bucket: str, data: tuple[Any, Any], folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files are read from S3, and parts are written to it."""
+    import fsspec
+
+    filesystem = fsspec.filesystem("s3")
+    filesystem.mkdir(bucket)
+    filesystem.put(str(folder), f"{bucket}/in", recursive=True)
+    monkeypatch.setattr(scale_rows, "_SAMPLE_ROWS", 500)
+    calibrator = recalib.scale.fit(f"{bucket}/in/")
+    assert calibrator.parameters == recalib.scale.fit(folder).parameters
+    evaluation = recalib.scale.evaluate(f"{bucket}/in/**/*.parquet")
+    assert evaluation == recalib.scale.evaluate(f"{folder}/**/*.parquet")
+    applied = recalib.scale.apply(calibrator, f"{bucket}/in", f"{bucket}/out")
+    assert applied.rows == _ROWS
+    again = recalib.scale.apply(calibrator, f"{bucket}/in", f"{bucket}/out")
+    assert again.resumed == again.parts == 5
+    names = {path.rpartition("/")[2] for path in filesystem.ls(f"{bucket}/out")}
+    assert names == {"_manifest.json", *(f"part-{k:05d}.parquet" for k in range(5))}
+    with pytest.raises(InputError, match="missing"):
+        recalib.scale.evaluate("s3://missing/folder/")
+
+
+@pytest.mark.slow
+def test_cluster_with_a_killed_worker_has_the_same_results(
+    tmp_path: Path, data: tuple[Any, Any]
+) -> None:
+    """Two processes of Dask, one killed in the middle of `apply`."""
+    (tmp_path / "in").mkdir()
+    for part in range(40):
+        z = np.tile(data[0], (20, 1)) + np.float32(part)
+        np.savez(tmp_path / "in" / f"{part:02d}.npz", logits=z, labels=np.tile(data[1], 20))
+    recalib.fit(*data, "dirichlet").save(tmp_path / "d.calib")
+    command = [sys.executable, "-m", "recalib.cli", "apply", "d.calib", "in", "-o", "out"]
+    process = subprocess.Popen(
+        [*command, "--cluster", "local:2", "--json"], cwd=tmp_path, stdout=subprocess.PIPE
+    )
+    deadline = time.monotonic() + 120
+    while not list(tmp_path.glob("out/part-*.parquet")):
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    workers = [
+        child
+        for child in psutil.Process(process.pid).children(recursive=True)
+        if "spawn_main" in " ".join(child.cmdline())
+    ]
+    os.kill(workers[0].pid, signal.SIGKILL)
+    answer = json.loads(process.communicate(timeout=300)[0])
+    assert (answer["rows"], answer["parts"]) == (40 * 20 * _ROWS, 40)
+    recalib.scale.apply(recalib.load(tmp_path / "d.calib"), tmp_path / "in", str(tmp_path / "one"))
+    for part in range(40):
+        name = f"part-{part:05d}.parquet"
+        assert pq.read_table(tmp_path / "out" / name).equals(pq.read_table(tmp_path / "one" / name))
+    fits = [
+        recalib.scale.fit(tmp_path / "in", cluster=cluster).parameters["temperature"]
+        for cluster in (None, "local:2")
+    ]
+    assert fits[0] == fits[1]
