@@ -9,8 +9,9 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from recalib.array_bytes import state_from_bytes, state_to_bytes
 from recalib.drift.validation import check_confidences, check_rows
-from recalib.errors import InputError
+from recalib.errors import CorruptError, InputError
 
 __all__ = ["CalibrationSums", "bin_indices", "check_edges"]
 
@@ -22,6 +23,8 @@ _FLOATS = ("traffic_confidence", "confidence", "confidence_squared", "confidence
 #: Sums that earlier versions did not keep.
 _LATER = ("traffic_confidence_count", "traffic_confidence")
 _TRAFFIC = ("traffic", *_LATER)
+#: What the bytes are, and the version of the sums.
+_KIND, _VERSION = "calibration sums", 1
 
 
 @dataclass(eq=False)
@@ -30,7 +33,9 @@ class CalibrationSums:
 
     Bins are [edge, next edge) and cover [0, 1]. Bins at the quantiles of the calibration set
     (`quantile_edges`) also give the PSI. No single prediction is stored, the size is constant, and
-    sums of different processes and times can be merged.
+    sums of different processes and times can be merged. `merge` is associative: counts are exact,
+    and other sums have errors of rounding that depend on the order. Arrays are never changed, so
+    states can share them.
     """
 
     #: Inner edges (B − 1,), ascending, inside (0, 1].
@@ -80,9 +85,9 @@ class CalibrationSums:
         checked = check_confidences(confidences)
         where = bin_indices(self.edges, checked)
         counts = np.bincount(where, minlength=self.bins)
-        self.traffic += counts
-        self.traffic_confidence_count += counts
-        self.traffic_confidence += np.bincount(where, checked, self.bins)
+        self.traffic = self.traffic + counts
+        self.traffic_confidence_count = self.traffic_confidence_count + counts
+        self.traffic_confidence = self.traffic_confidence + np.bincount(where, checked, self.bins)
 
     def add_counts(
         self,
@@ -113,9 +118,9 @@ class CalibrationSums:
                     found=f"shape {total.shape}, or a value that is not finite",
                     accepted=f"({self.bins},), one per bin",
                 )
-            self.traffic_confidence_count += known
-            self.traffic_confidence += total
-        self.traffic += counts
+            self.traffic_confidence_count = self.traffic_confidence_count + known
+            self.traffic_confidence = self.traffic_confidence + total
+        self.traffic = self.traffic + counts
 
     def _check_counts(self, field: str, values: ArrayLike) -> Counts:
         counts = np.asarray(values)
@@ -156,12 +161,12 @@ class CalibrationSums:
         def total(values: Values) -> Values:
             return np.bincount(where, values, self.bins).astype(np.float64)
 
-        self.labelled += np.bincount(where, minlength=self.bins)
-        self.correct += np.bincount(where[y == 1], minlength=self.bins)
-        self.confidence += total(p)
-        self.confidence_squared += total(p * p)
-        self.confidence_correct += total(p * y)
-        self.delay += total(np.maximum(seconds, 0))
+        self.labelled = self.labelled + np.bincount(where, minlength=self.bins)
+        self.correct = self.correct + np.bincount(where[y == 1], minlength=self.bins)
+        self.confidence = self.confidence + total(p)
+        self.confidence_squared = self.confidence_squared + total(p * p)
+        self.confidence_correct = self.confidence_correct + total(p * y)
+        self.delay = self.delay + total(np.maximum(seconds, 0))
 
     def merge(self, other: CalibrationSums) -> CalibrationSums:
         """Return the sums of both over the same bins; no prediction may be in both.
@@ -196,6 +201,25 @@ class CalibrationSums:
         """Return the sums without the traffic of `part`; those of labels do not change."""
         rest = {name: np.maximum(getattr(self, name) - getattr(part, name), 0) for name in _TRAFFIC}
         return replace(self, **rest)
+
+    def to_bytes(self) -> bytes:
+        """Return everything as safetensors with a version and a checksum."""
+        names = ("edges", *_COUNTS, *_FLOATS)
+        return state_to_bytes(_KIND, _VERSION, {name: getattr(self, name) for name in names})
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """Return the sums from what `to_bytes` returned.
+
+        Raises
+        ------
+        CorruptError: other or damaged bytes, or those of another version of Recalib.
+        """
+        arrays = state_from_bytes(_KIND, _VERSION, data)
+        try:
+            return cls.from_dict(arrays)
+        except (InputError, KeyError) as error:
+            raise CorruptError(f"not calibration sums: {error}") from None
 
     def to_dict(self) -> dict[str, list[float]]:
         """Return everything as JSON."""

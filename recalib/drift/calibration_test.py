@@ -50,6 +50,9 @@ class CalibrationTest:
     but has no such guarantee: under the hypothesis it needs on average at least L blocks to reach a
     level L, because it is below the Shiryaev-Roberts statistic.
 
+    The state depends on the order of the rows, from which the bettors learn. So the states of two
+    parts of a stream cannot be merged: one process tests all labels of a stream.
+
     Source: Ville 1939; Waudby-Smith and Ramdas, Estimating means of bounded random variables by
     betting, JRSS B 2024; Shin, Ramdas and Rinaldo, E-detectors, 2022.
     """

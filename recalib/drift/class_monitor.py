@@ -83,7 +83,8 @@ class ClassMonitor:
     most α over all classes and times. A class with E ≥ W/α raises the mean to 1/α, so the alarm
     comes never later than with a split of α over the classes. That split names the class.
 
-    The state has constant size for each class that a row has counted for.
+    The state has constant size for each class that a row has counted for. It depends on the order
+    of the rows, see `CalibrationTest`.
 
     Parameters
     ----------

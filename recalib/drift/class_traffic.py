@@ -9,14 +9,18 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from recalib.array_bytes import state_from_bytes, state_to_bytes
 from recalib.drift.class_rows import watched_positions
 from recalib.drift.silence import SilentClasses, is_silent
-from recalib.errors import InputError
+from recalib.errors import CorruptError, InputError
 
 __all__ = ["ClassTraffic", "ClassWindow"]
 
 Values = NDArray[np.float64]
 Counts = NDArray[np.int64]
+
+#: What the bytes of `ClassTraffic` are, and the version of its sums.
+_KIND, _VERSION = "class traffic", 1
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,8 @@ class ClassWindow:
 class ClassTraffic:
     """Sums over the predictions of one or more cohorts by predicted class, (W + 1,).
 
-    The last entry is for the classes that are not watched.
+    The last entry is for the classes that are not watched. `merge` is associative: counts are
+    exact, and other sums have errors of rounding that depend on the order.
     """
 
     #: N, with and without labels, and Σ max(p, 1 − p) of their confidences p.
@@ -127,6 +132,25 @@ class ClassTraffic:
             )
             for k in np.flatnonzero(self._seen[:-1]).tolist()
         ]
+
+    def to_bytes(self) -> bytes:
+        """Return everything as safetensors with a version and a checksum."""
+        arrays = {field.name: getattr(self, field.name) for field in fields(self)}
+        return state_to_bytes(_KIND, _VERSION, arrays)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """Return the sums from what `to_bytes` returned.
+
+        Raises
+        ------
+        CorruptError: other or damaged bytes, or those of another version of Recalib.
+        """
+        arrays = state_from_bytes(_KIND, _VERSION, data)
+        try:
+            return cls(**arrays)
+        except TypeError as error:
+            raise CorruptError(f"not class traffic: {error}") from None
 
     def to_dict(self) -> dict[str, list[float]]:
         """Return everything as JSON: the entries that are not 0, and their positions."""

@@ -145,7 +145,8 @@ class Monitor:
 
     A cohort holds the predictions of a time span. It is added when its labels have matured: after a
     delay within which nearly all labels arrive. In order of arrival instead, a calibrated stream
-    whose errors are reported first would look miscalibrated.
+    whose errors are reported first would look miscalibrated. The state depends on the order of the
+    cohorts, see `CalibrationTest`: one process monitors a calibrator.
 
     α is divided equally among all traffic, the segments and the classes, as far as they are
     monitored. A drift of one segment or class is then found even if it does not show in all

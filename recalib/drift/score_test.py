@@ -33,7 +33,8 @@ class ScoreTest:
 
     given the rows before. Each is a nonnegative supermartingale under its hypothesis, so it ever
     reaches 1/α with probability at most α (Ville). The verdict is `better` when E⁺ reaches 1/α, and
-    `no better` when E⁻ does or after `max_labels`; the first verdict is final.
+    `no better` when E⁻ does or after `max_labels`; the first verdict is final. It depends on the
+    order of the rows, so states of two parts of a stream cannot be merged.
 
     Labels whose arrival depends on the outcome bias this test as they bias every other measure.
 

@@ -36,7 +36,8 @@ _Sums = TypeVar("_Sums", bound=Sums)
 class SlidingWindow(Generic[_Sums]):
     """The smallest number of latest cohorts that hold `labels` labels.
 
-    Above 24 cohorts, the two neighbours with the shortest joint time span are merged.
+    Above 24 cohorts, the two neighbours with the shortest joint time span are merged. The window
+    depends on the order of the cohorts: windows cannot be merged, only the sums in them.
     """
 
     empty: _Sums

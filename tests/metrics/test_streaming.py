@@ -1,4 +1,4 @@
-"""Values of streams against values of rows, and states as values: merging and bytes."""
+"""Values of streams against values of rows, and the bounds on their differences."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from recalib.array_bytes import state_to_bytes
-from recalib.errors import CorruptError
 from recalib.metrics import METRICS, Predictions, StreamingMetric
 from recalib.metrics.evaluate import StreamingEvaluation, evaluate
 
@@ -61,14 +59,14 @@ CASES = (
     st.sampled_from(ROUNDED),
     st.sampled_from(KINDS),
     st.sampled_from(LABELS),
-    st.sampled_from([1, 2, 3, 30, 400]),
+    st.sampled_from([1, 2, 3, 30, 200]),
     st.integers(0, 2**32 - 1),
     st.sampled_from([np.float32, np.float64]),
     st.sampled_from([1, 2, 15, 100]),
 )
 
 
-@pytest.mark.parametrize("examples", [15, pytest.param(500, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("examples", [10, pytest.param(500, marks=pytest.mark.slow)])
 def test_streamed_values_are_within_their_bounds(examples: int) -> None:
     settings(max_examples=examples)(given(*CASES)(check_bound))()
 
@@ -139,59 +137,6 @@ def test_sweep_of_many_rows_does_not_expand_them() -> None:
     assert result.low <= result.value <= result.high < 0.11
 
 
-def evaluation_of(rows: slice | NDArray[np.intp]) -> StreamingEvaluation:
-    """An evaluation of some of 300 rows of 3 classes, with ties."""
-    rng = np.random.default_rng(0)
-    p, y = rng.dirichlet(np.ones(3), 300), rng.integers(0, 3, 300)
-    p[::3] = np.round(p[::3], 1)
-    p /= p.sum(axis=1, keepdims=True)
-    evaluation = StreamingEvaluation(3)
-    if len(y[rows]):
-        evaluation.add(y[rows], probabilities=p[rows])
-    return evaluation
-
-
-def sums_of(evaluation: StreamingEvaluation) -> dict[str, NDArray]:
-    return {
-        f"{kind}.{name}": np.asarray(getattr(state, name))
-        for kind, state in evaluation._states.items()
-        for name in state.sums
-    }
-
-
-def merged_as_tree(
-    parts: list[StreamingEvaluation], rng: np.random.Generator
-) -> StreamingEvaluation:
-    """Merge two neighbours at a time, at random places."""
-    while len(parts) > 1:
-        at = int(rng.integers(len(parts) - 1))
-        parts[at : at + 2] = [parts[at].merge(parts[at + 1])]
-    return parts[0]
-
-
-@settings(max_examples=5)
-@given(st.integers(0, 2**32 - 1), st.integers(1, 8))
-def test_every_tree_of_merges_has_equal_counts(seed: int, count: int) -> None:
-    """For any partition, empty parts included; other sums are equal to 1e-12.
-
-    The same tree gives the same bytes, also if the parts travel as bytes.
-    """
-    rng = np.random.default_rng(seed)
-    owners = rng.integers(0, count, 300)
-    parts = [evaluation_of(np.flatnonzero(owners == part)) for part in range(count)]
-    before = [part.to_bytes() for part in parts]
-    first = merged_as_tree(parts.copy(), np.random.default_rng(seed))
-    expected = sums_of(evaluation_of(slice(None)))
-    for name, values in sums_of(first).items():
-        if values.dtype.kind == "i" or name.endswith(".correct"):
-            np.testing.assert_array_equal(values, expected[name])
-        else:
-            np.testing.assert_allclose(values, expected[name], rtol=1e-12, atol=1e-12)
-    assert [part.to_bytes() for part in parts] == before
-    again = [StreamingEvaluation.from_bytes(data) for data in before]
-    assert merged_as_tree(again, np.random.default_rng(seed)).to_bytes() == first.to_bytes()
-
-
 def test_evaluation_bounds_its_differences_from_rows() -> None:
     rng = np.random.default_rng(0)
     p, y = rng.dirichlet(np.ones(3), 300), rng.integers(0, 3, 300)
@@ -202,21 +147,3 @@ def test_evaluation_bounds_its_differences_from_rows() -> None:
     assert {name for name, bound in bounds.items() if bound > 0} <= set(ROUNDED)
     for name, estimate in evaluation.finish().items():
         assert abs(estimate.value - exact[name].value) <= bounds[name] + 1e-12, name
-
-
-def test_bytes_of_another_version_or_damaged_bytes_are_rejected() -> None:
-    evaluation = evaluation_of(slice(None))
-    data = evaluation.to_bytes()
-    assert StreamingEvaluation.from_bytes(data) == evaluation
-    older = state_to_bytes("evaluation", 1, {"shape": np.array([3, 15])})
-    for other in (older, state_to_bytes("sums", 2, {"shape": np.array([3, 15])})):
-        with pytest.raises(CorruptError, match="not 'evaluation 2'"):
-            StreamingEvaluation.from_bytes(other)
-    missing = state_to_bytes("evaluation", 2, {"shape": np.array([3, 15])})
-    with pytest.raises(CorruptError, match="not a streaming evaluation"):
-        StreamingEvaluation.from_bytes(missing)
-    for at in np.linspace(0, len(data) - 1, 50).astype(int):
-        damaged = bytearray(data)
-        damaged[at] ^= 1
-        with pytest.raises(CorruptError):
-            StreamingEvaluation.from_bytes(bytes(damaged))

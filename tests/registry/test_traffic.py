@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from sqlalchemy import text
 
@@ -73,6 +74,34 @@ def test_counts_with_the_same_key_are_merged() -> None:
         count._replace(predictions=8, confidence_count=8, confidence_sum=7.0),
         other,
     ]
+
+
+def test_counts_merged_in_parts_equal_those_merged_at_once() -> None:
+    """For any partition into parts; sums of confidences to rounding."""
+    rng = np.random.default_rng(0)
+    rows = [
+        TrafficCount(1, 1, 300, segment, bin, n, n, p)
+        for segment, bin, n, p in zip(
+            *rng.integers(0, 3, (2, 60)).tolist(),
+            rng.integers(0, 10**12, 60).tolist(),
+            rng.uniform(0, 1e6, 60).tolist(),
+            strict=True,
+        )
+    ]
+    expected = sorted(merge_counts(rows))
+    for parts in (1, 2, 7, 60):
+        owners = rng.integers(0, parts, len(rows))
+        merged = [
+            count
+            for part in range(parts)
+            for count in merge_counts(
+                row for row, owner in zip(rows, owners, strict=True) if owner == part
+            )
+        ]
+        result = sorted(merge_counts(merged))
+        assert [row[:-1] for row in result] == [row[:-1] for row in expected]
+        sums = [row.confidence_sum for row in expected]
+        assert [row.confidence_sum for row in result] == pytest.approx(sums, rel=1e-12)
 
 
 def test_counts_of_predicted_classes_add_up(registry: Registry) -> None:
