@@ -38,7 +38,10 @@ def refused_maps(tx: Transaction, model: Model, version: int, card: Card) -> dic
             f"the calibration error of version {version} exceeded the tolerance on its own "
             "validation data"
         )
+    deleted = tx.calibrators.deleted(model)
     for candidate in tx.candidates.against(model, version):
+        if candidate.version in deleted:
+            continue
         if candidate.verdict == "dropped" and _is_no_better(candidate.state, candidate.alpha):
             map = converted(tx.calibrators.get(model, candidate.version).card, Card).map
             refused[map] = f"candidate {candidate.version} was no better than version {version}"

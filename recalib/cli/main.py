@@ -20,6 +20,7 @@ from recalib.cli.backup_key import backup_key
 from recalib.cli.batch import batch
 from recalib.cli.calibrate import calibrate
 from recalib.cli.compare import compare
+from recalib.cli.delete import delete
 from recalib.cli.demo import demo
 from recalib.cli.doctor import doctor
 from recalib.cli.drop_candidate import drop_candidate
@@ -94,6 +95,7 @@ app.command()(compare)
 app.command()(report)
 app.command()(replay)
 app.command()(monitoring)
+app.command()(delete)
 app.command("drop-candidate")(drop_candidate)
 app.command()(events)
 app.command()(train)

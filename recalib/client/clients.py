@@ -17,6 +17,7 @@ from recalib.client import (
     calibration,
     calibrators,
     datasets,
+    deletion,
     evaluations,
     events,
     health,
@@ -60,16 +61,20 @@ class Operations:
     get_model = Operation(models.get_model)
     list_models = ListOperation(models.list_models)
 
+    delete_model = Operation(deletion.delete_model)
+
     upload_dataset = Operation(datasets.upload_dataset)
     get_dataset = Operation(datasets.get_dataset)
     download_dataset = Operation(datasets.download_dataset)
     list_datasets = ListOperation(datasets.list_datasets)
+    delete_dataset = Operation(deletion.delete_dataset)
 
     fit = Operation(calibrators.fit)
     publish = Operation(calibrators.publish)
     get_calibrator = Operation(calibrators.get_calibrator)
     list_calibrators = ListOperation(calibrators.list_calibrators)
     download_calibrator = Operation(calibrators.download_calibrator)
+    delete_calibrator = Operation(deletion.delete_calibrator)
 
     evaluate = Operation(evaluations.evaluate)
     get_evaluation = Operation(evaluations.get_evaluation)
@@ -85,6 +90,7 @@ class Operations:
     promote = Operation(calibrators.promote)
     rollback = Operation(calibrators.rollback)
     alias_history = Operation(calibrators.alias_history)
+    delete_alias = Operation(deletion.delete_alias)
 
     calibrate = Operation(calibration.calibrate)
     predict = Operation(calibration.predict)
@@ -98,6 +104,7 @@ class Operations:
 
     train = Operation(training.train)
     download_run_file = Operation(training.download_run_file)
+    delete_run = Operation(deletion.delete_run)
 
     wait = Operation(jobs.wait)
     get_job = Operation(jobs.get_job)

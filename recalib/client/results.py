@@ -22,6 +22,7 @@ __all__ = [
     "Candidate",
     "Change",
     "Dataset",
+    "Deletion",
     "Estimate",
     "Evaluation",
     "EvaluationPicture",
@@ -90,6 +91,13 @@ class Dataset(msgspec.Struct, frozen=True):
     created_at: datetime
 
 
+class Deletion(msgspec.Struct, frozen=True):
+    """A deletion; the content is erased after `erased_after`."""
+
+    deleted_at: datetime
+    erased_after: datetime
+
+
 class Calibrator(msgspec.Struct, frozen=True):
     """A fitted calibrator; `card` describes it and its fit."""
 
@@ -118,7 +126,8 @@ class AliasChange(msgspec.Struct, frozen=True):
     at: datetime
     actor: str
     from_version: int | None
-    to_version: int
+    #: None if the alias was deleted.
+    to_version: int | None
     reason: str
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Select, insert, select, update
+from sqlalchemy import Select, delete, exists, insert, select, update
 
 from recalib.errors import ConflictError, NotFoundError
 from recalib.registry import tables
@@ -12,14 +12,19 @@ from recalib.registry.audit import Audit
 from recalib.registry.base import Queries
 from recalib.registry.clock import now
 from recalib.registry.events import Events
+from recalib.registry.models import Models
 from recalib.registry.records import Alias, AliasChange, ExpectedVersion, Model
 from recalib.registry.resource_names import check_alias, is_name
 
-__all__ = ["Aliases"]
+__all__ = ["CHAMPION", "Aliases"]
+
+#: The alias that serves by default.
+CHAMPION = "champion"
 
 _ALIAS = tables.aliases
 _CHANGE = tables.alias_changes
 _REVISION = tables.alias_revision
+_TOMBSTONE = tables.tombstones
 _COLUMNS = (
     _ALIAS.c.alias, _ALIAS.c.version, _ALIAS.c.revision,
     _CHANGE.c.actor, _CHANGE.c.reason, _CHANGE.c.changed_at,
@@ -40,18 +45,15 @@ class Aliases(Queries):
     ) -> Alias:
         """Point `alias` at `version` and record the change; do nothing if it already points there.
 
-        Raise `ConflictError` if it does not point at `expected`.
-
-        The revision is a counter in one row, locked until the transaction commits, so revisions
-        become visible in order. With a sequence, 6 may become visible before 5, and a server that
-        polls `revision` would never see 5. The same lock keeps two transactions from both inserting
-        a new alias, and `from_version` correct.
+        Raises
+        ------
+        NotFoundError: the version does not exist, or the model was deleted meanwhile.
+        ConflictError: the alias does not point at `expected`.
         """
         check_alias("alias", alias)
+        Models(self._connection).hold(model)
+        revision = self.lock_revision() + 1
         self._check_version(model, version)
-        revision = (
-            1 + self._connection.scalars(select(_REVISION.c.revision).with_for_update()).one()
-        )
         before = self.find(model, alias)
         current = None if before is None else before.version
         if expected is not None and current != expected.version:
@@ -61,19 +63,7 @@ class Aliases(Queries):
             )
         if before is not None and before.version == version:
             return before
-        self._connection.execute(update(_REVISION).values(revision=revision))
-        self._connection.execute(
-            insert(_CHANGE).values(
-                revision=revision,
-                model_id=model.id,
-                alias=alias,
-                from_version=current,
-                to_version=version,
-                actor=actor,
-                reason=reason,
-                changed_at=now(),
-            )
-        )
+        self._record(revision, model, alias, current, version, actor, reason)
         change = f"version {version}" if current is None else f"version {current} to {version}"
         detail = f"{change}: {reason}" if reason else change
         Audit(self._connection).record(actor, "set_alias", model.name, alias, detail)
@@ -82,6 +72,57 @@ class Aliases(Queries):
         Events(self._connection).record("alias.changed", model.name, data)
         self._point(model, alias, version, revision, new=before is None)
         return self.get(model, alias)
+
+    def delete(self, model: Model, alias: str, actor: str, *, force: bool = False) -> None:
+        """Delete an alias; servers that poll stop to serve under it.
+
+        Raises
+        ------
+        NotFoundError: there is no such alias.
+        ConflictError: it is the champion, and `force` is not given.
+        """
+        Models(self._connection).hold(model)
+        revision = self.lock_revision() + 1
+        before = self.get(model, alias)
+        if alias == CHAMPION and not force:
+            raise ConflictError(
+                f"model {model.name!r} serves version {before.version} as its champion; point the "
+                "alias at another version, or delete it with `force`: the model then serves nothing"
+            )
+        where = (_ALIAS.c.model_id == model.id, _ALIAS.c.alias == alias)
+        self._connection.execute(delete(_ALIAS).where(*where))
+        self._record(revision, model, alias, before.version, None, actor, "deleted")
+        self._bury(revision, model.name, alias)
+        data = {"alias": alias, "version": before.version, "actor": actor}
+        Events(self._connection).record("alias.deleted", model.name, data)
+        Audit(self._connection).record(
+            actor, "delete_alias", model.name, alias, f"version {before.version}"
+        )
+
+    def bury(self, model: str, selector: str | None = None) -> None:
+        """Let servers stop to serve a version, or everything under the name of a model."""
+        revision = self.lock_revision() + 1
+        self._connection.execute(update(_REVISION).values(revision=revision))
+        self._bury(revision, model, selector)
+
+    def buried_since(self, revision: int) -> list[tuple[str, str | None]]:
+        """Return what is no longer served since `revision`: models, each with a version or alias.
+
+        None is everything under that name.
+        """
+        columns = select(_TOMBSTONE.c.model, _TOMBSTONE.c.selector)
+        rows = self._connection.execute(columns.where(_TOMBSTONE.c.revision > revision))
+        return [(model, selector) for model, selector in rows]
+
+    def lock_revision(self) -> int:
+        """Return the revision; other changes of aliases wait until the transaction ends.
+
+        The revision is a counter in one row, locked until the transaction commits, so revisions
+        become visible in order. With a sequence, 6 may become visible before 5, and a server that
+        polls `revision` would never see 5. The same lock keeps two transactions from both inserting
+        a new alias, `from_version` correct, and deleted versions without aliases.
+        """
+        return int(self._connection.scalars(select(_REVISION.c.revision).with_for_update()).one())
 
     def find(self, model: Model, alias: str) -> Alias | None:
         """Return the alias, or None."""
@@ -126,7 +167,10 @@ class Aliases(Queries):
         if after is not None:
             statement = statement.where(_CHANGE.c.revision < after)
         rows = self._connection.execute(statement)
-        return [AliasChange(model=model.name, **row._mapping) for row in rows]
+        return [
+            AliasChange(model=model.name, **{**row._mapping, "to_version": row.to_version or None})
+            for row in rows
+        ]
 
     def changed_since(self, revision: int) -> list[Alias]:
         """Return the aliases of all models that were last changed after `revision`."""
@@ -150,14 +194,49 @@ class Aliases(Queries):
         return int(self._connection.scalars(select(_REVISION.c.revision)).one())
 
     def _check_version(self, model: Model, version: int) -> None:
-        calibrators = tables.calibrators
+        calibrators, details = tables.calibrators, tables.calibrator_details
         row = self._connection.scalar(
             select(calibrators.c.version).where(
-                calibrators.c.model_id == model.id, calibrators.c.version == version
+                calibrators.c.model_id == model.id,
+                calibrators.c.version == version,
+                ~exists().where(
+                    details.c.model_id == calibrators.c.model_id,
+                    details.c.version == calibrators.c.version,
+                    details.c.deleted_at.is_not(None),
+                ),
             )
         )
         if row is None:
             raise NotFoundError("version", str(version), hint=f"{model.name} has none so numbered")
+
+    def _record(
+        self,
+        revision: int,
+        model: Model,
+        alias: str,
+        from_version: int | None,
+        to_version: int | None,
+        actor: str,
+        reason: str,
+    ) -> None:
+        """Add a change to the history, with the next revision."""
+        self._connection.execute(update(_REVISION).values(revision=revision))
+        self._connection.execute(
+            insert(_CHANGE).values(
+                revision=revision,
+                model_id=model.id,
+                alias=alias,
+                from_version=from_version,
+                to_version=to_version or 0,
+                actor=actor,
+                reason=reason,
+                changed_at=now(),
+            )
+        )
+
+    def _bury(self, revision: int, model: str, selector: str | None) -> None:
+        values = {"revision": revision, "model": model, "selector": selector}
+        self._connection.execute(insert(_TOMBSTONE).values(values))
 
     def _point(self, model: Model, alias: str, version: int, revision: int, *, new: bool) -> None:
         if new:

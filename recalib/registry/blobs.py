@@ -116,6 +116,18 @@ class BlobStore:
                             leftovers.append((path, _digest_in(path)))
         return leftovers
 
+    def mark(self, digest: str, path: str | None = None) -> str:
+        """Leave an empty temporary file that names a blob, for `leftovers`; return its path.
+
+        The folder of temporary files exists if `path`, a temporary file of a writer, is given.
+        """
+        marker = f"{path or self.temporary_path()}.{digest}"
+        with storage_errors(self.url):
+            if path is None and self.is_local:
+                self.filesystem.makedirs(os.path.dirname(marker), exist_ok=True)  # noqa: PTH120
+            self.filesystem.pipe_file(marker, b"")
+        return marker
+
     def remove_temporary(self, path: str) -> None:
         """Remove a temporary file; a missing one is no error."""
         with storage_errors(self.url), suppress(FileNotFoundError):
@@ -220,8 +232,7 @@ class BlobWriter:
         with storage_errors(store.url):
             self.is_new = not self._exists(target)
             if self.is_new:
-                self._marker = f"{self._path}.{self.digest}"
-                store.filesystem.pipe_file(self._marker, b"")
+                self._marker = store.mark(self.digest, self._path)
             if store.is_local:
                 # Replace an existing blob too: it may be damaged.
                 _sync(self._path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Select, bindparam, func, insert, null, select, update
+from sqlalchemy import Select, bindparam, case, exists, func, insert, null, select, update
 
 from recalib.errors import NotFoundError
 from recalib.registry import tables
@@ -20,6 +20,14 @@ from recalib.registry.resource_names import is_name
 __all__ = ["Calibrators"]
 
 _TABLE = tables.calibrators
+_DETAILS = tables.calibrator_details
+_IS_DELETED = exists(
+    select(_DETAILS.c.version).where(
+        _DETAILS.c.model_id == _TABLE.c.model_id,
+        _DETAILS.c.version == _TABLE.c.version,
+        _DETAILS.c.deleted_at.is_not(None),
+    )
+)
 #: Columns of the statements below, beside those of the model.
 _SERVING = ("serving_version", "parameters", "revision", "newest")
 
@@ -35,7 +43,7 @@ def _serving(*, by_alias: bool) -> Select[Any]:
         condition = (aliases.c.model_id == models.c.id) & (aliases.c.alias == bindparam("alias"))
         joined = models.outerjoin(aliases, condition)
         version, revision = aliases.c.version, aliases.c.revision
-    condition = (_TABLE.c.model_id == models.c.id) & (_TABLE.c.version == version)
+    condition = (_TABLE.c.model_id == models.c.id) & (_TABLE.c.version == version) & ~_IS_DELETED
     columns = (_TABLE.c.version, _TABLE.c.parameters, revision, newest)
     return (
         select(
@@ -50,7 +58,7 @@ _BY_ALIAS, _BY_VERSION = _serving(by_alias=True), _serving(by_alias=False)
 
 
 class Calibrators(Queries):
-    """Versions of a model's calibrator, numbered from 1 without gaps."""
+    """Versions of a model's calibrator, numbered from 1; a deleted number is not used again."""
 
     def publish(
         self,
@@ -75,6 +83,7 @@ class Calibrators(Queries):
         Raises
         ------
         FencedError: another worker has claimed the job.
+        NotFoundError: the model or the data set was deleted.
         ConflictError: the alias does not point at `expected`.
         """
         Jobs(self._connection).hold(lease)
@@ -113,7 +122,7 @@ class Calibrators(Queries):
         """Return the parameter file of the version, or raise `NotFoundError`."""
         content = self._connection.scalar(
             select(_TABLE.c.parameters).where(
-                _TABLE.c.model_id == model.id, _TABLE.c.version == version
+                _TABLE.c.model_id == model.id, _TABLE.c.version == version, ~_IS_DELETED
             )
         )
         if content is None:
@@ -154,6 +163,16 @@ class Calibrators(Queries):
         content = None if parameters is None else bytes(parameters)
         return Serving(model_of(columns), version, content, revision or 0, newest)
 
+    def deleted(self, model: Model) -> set[int]:
+        """Return the versions of the model that were deleted."""
+        return set(
+            self._connection.scalars(
+                select(_DETAILS.c.version).where(
+                    _DETAILS.c.model_id == model.id, _DETAILS.c.deleted_at.is_not(None)
+                )
+            )
+        )
+
     def latest(self, model: Model) -> CalibratorVersion | None:
         """Return the newest version, or None before the first."""
         row = self._connection.execute(
@@ -177,15 +196,19 @@ class Calibrators(Queries):
 
     def _next_version(self, model: Model) -> int:
         # The update locks the row of the model until commit: concurrent publishers of a model wait
-        # here, and a rollback leaves no gap in the numbers.
+        # here, and a rollback leaves no gap in the numbers. A deletion waits too, or has been
+        # faster: then the model has lost its name.
         models = tables.models
         statement = (
             update(models)
-            .where(models.c.id == model.id)
+            .where(models.c.id == model.id, models.c.name == model.name)
             .values(latest_version=models.c.latest_version + 1)
             .returning(models.c.latest_version)
         )
-        return int(self._connection.execute(statement).scalar_one())
+        version = self._connection.scalar(statement)
+        if version is None:
+            raise NotFoundError("model", model.name)
+        return int(version)
 
     def _dataset_id(self, model: Model, name: str | None) -> int | None:
         if name is None:
@@ -200,15 +223,16 @@ class Calibrators(Queries):
 
 
 def _select(model: Model) -> Select[Any]:
-    datasets = tables.datasets
+    datasets, details = tables.datasets, tables.dataset_details
     return (
         select(
             _TABLE.c.version,
             _TABLE.c.card,
-            datasets.c.name.label("dataset"),
+            case((details.c.deleted_at.is_(None), datasets.c.name)).label("dataset"),
             _TABLE.c.job_id,
             _TABLE.c.created_at,
         )
         .outerjoin(datasets, datasets.c.id == _TABLE.c.dataset_id)
-        .where(_TABLE.c.model_id == model.id)
+        .outerjoin(details, details.c.dataset_id == datasets.c.id)
+        .where(_TABLE.c.model_id == model.id, ~_IS_DELETED)
     )

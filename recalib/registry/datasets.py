@@ -16,6 +16,7 @@ from recalib.registry.resource_names import check_name, is_name
 __all__ = ["Datasets"]
 
 _TABLE = tables.datasets
+_DETAILS = tables.dataset_details
 
 
 class Datasets(Queries):
@@ -102,4 +103,8 @@ class Datasets(Queries):
 def _select(model: Model) -> Select[Any]:
     hidden = ("id", "model_id", "row_digests")
     columns = [column for column in _TABLE.c if column.name not in hidden]
-    return select(*columns).where(_TABLE.c.model_id == model.id)
+    return (
+        select(*columns)
+        .outerjoin(_DETAILS, _DETAILS.c.dataset_id == _TABLE.c.id)
+        .where(_TABLE.c.model_id == model.id, _DETAILS.c.deleted_at.is_(None))
+    )

@@ -35,6 +35,7 @@ from recalib.registry.base import Queries
 from recalib.registry.clock import now
 from recalib.registry.events import Events
 from recalib.registry.job_kinds import MONITOR
+from recalib.registry.models import Models
 from recalib.registry.records import Job, JobState, Lease, Model
 from recalib.registry.resource_names import check_name, is_name
 
@@ -70,11 +71,15 @@ class Jobs(Queries):
     ) -> Job:
         """Add a job; with `unique`, return the unfinished job of that key if there is one.
 
+        Raise `NotFoundError` if the model was deleted or renamed meanwhile.
+
         Parameters
         ----------
         parameters, row_digests: a calibrator that the job publishes, see `Jobs.upload`.
         checkpoint: blobs of the job, which are removed when it has ended.
         """
+        if model is not None:
+            Models(self._connection).hold(model)
         job_id = uuid4().hex
         statement = insert(_TABLE).values(
             id=job_id,
@@ -108,11 +113,19 @@ class Jobs(Queries):
         self._record("queued", job)
         return job
 
-    def get(self, job_id: str) -> Job:
-        """Return the job, or raise `NotFoundError`."""
+    def get(self, job_id: str, *, hold: bool = False) -> Job:
+        """Return the job, or raise `NotFoundError`.
+
+        Parameters
+        ----------
+        hold: lock its row until the transaction ends.
+        """
         if not is_name(job_id):
             raise NotFoundError("job", job_id)
-        row = self._connection.execute(_SELECT.where(_TABLE.c.id == job_id)).one_or_none()
+        statement = _SELECT.where(_TABLE.c.id == job_id)
+        if hold:
+            statement = statement.with_for_update(of=_TABLE)
+        row = self._connection.execute(statement).one_or_none()
         if row is None:
             raise NotFoundError("job", job_id)
         return Job(**row._mapping)
@@ -196,6 +209,17 @@ class Jobs(Queries):
         self._connection.execute(
             update(_TABLE).where(_TABLE.c.id.in_(job_ids), ~_UNFINISHED).values(checkpoint=null())
         )
+
+    def unfinished(self, model: Model) -> list[Job]:
+        """Return the queued and the running jobs of a model, oldest first."""
+        of_model = (_TABLE.c.model_id == model.id, _UNFINISHED)
+        rows = self._connection.execute(_SELECT.where(*of_model).order_by(_TABLE.c.sequence))
+        return [Job(**row._mapping) for row in rows]
+
+    def delete(self, job_id: str) -> None:
+        """Hide a job; its content is erased later, see `recalib.registry.deletions`."""
+        where = (_TABLE.c.id == job_id, _TABLE.c.deleted_at.is_(None))
+        self._connection.execute(update(_TABLE).where(*where).values(deleted_at=now()))
 
     def counts(self) -> dict[tuple[str, JobState], int]:
         """Return the number of jobs by kind and state."""
@@ -361,7 +385,9 @@ class Jobs(Queries):
             .returning(_TABLE.c.id)
         )
         for job_id in ended.all():
-            self._record(values["state"], self.get(job_id), values.get("error"))
+            job = self._find(_TABLE.c.id == job_id)
+            if job is not None:  # None: its model was deleted
+                self._record(values["state"], job, values.get("error"))
 
     def _record(self, verb: str, job: Job, error: str | None = None) -> None:
         # The monitoring job runs every minute; what it changes has its own events.
@@ -373,9 +399,11 @@ class Jobs(Queries):
         Events(self._connection).record(f"job.{verb}", job.model, data)
 
     def _unfinished(self, unique: str | None) -> Job | None:
-        row = self._connection.execute(
-            _SELECT.where(_TABLE.c.unique_key == unique, _UNFINISHED)
-        ).one_or_none()
+        return self._find(_TABLE.c.unique_key == unique, _UNFINISHED)
+
+    def _find(self, *conditions: ColumnElement[bool]) -> Job | None:
+        """Return the visible job that meets the conditions, or None."""
+        row = self._connection.execute(_SELECT.where(*conditions)).one_or_none()
         return None if row is None else Job(**row._mapping)
 
 
@@ -387,25 +415,30 @@ _FINISHED: dict[str, Any] = {
     **dict.fromkeys(_UPLOAD),
 }
 
-_SELECT: Select[Any] = select(
-    _TABLE.c.id,
-    _TABLE.c.kind,
-    _TABLE.c.state,
-    tables.models.c.name.label("model"),
-    _TABLE.c.payload,
-    _TABLE.c.progress,
-    _TABLE.c.checkpoint,
-    _TABLE.c.result,
-    _TABLE.c.error,
-    _TABLE.c.attempts,
-    _TABLE.c.max_attempts,
-    _TABLE.c.priority,
-    _TABLE.c.cancel_requested,
-    _TABLE.c.worker,
-    _TABLE.c.created_at,
-    _TABLE.c.started_at,
-    _TABLE.c.finished_at,
-).outerjoin(tables.models, tables.models.c.id == _TABLE.c.model_id)
+_SELECT: Select[Any] = (
+    select(
+        _TABLE.c.id,
+        _TABLE.c.kind,
+        _TABLE.c.state,
+        tables.models.c.name.label("model"),
+        _TABLE.c.payload,
+        _TABLE.c.progress,
+        _TABLE.c.checkpoint,
+        _TABLE.c.result,
+        _TABLE.c.error,
+        _TABLE.c.attempts,
+        _TABLE.c.max_attempts,
+        _TABLE.c.priority,
+        _TABLE.c.cancel_requested,
+        _TABLE.c.worker,
+        _TABLE.c.created_at,
+        _TABLE.c.started_at,
+        _TABLE.c.finished_at,
+    )
+    .outerjoin(tables.models, tables.models.c.id == _TABLE.c.model_id)
+    # The jobs of a deleted model are deleted with it.
+    .where(_TABLE.c.deleted_at.is_(None), tables.models.c.deleted_at.is_(None))
+)
 
 
 def _is_held(lease: Lease) -> ColumnElement[bool]:

@@ -164,6 +164,10 @@ class Labels(Queries):
                 break
         return deleted
 
+    def delete_version(self, model_id: int, version: int, max_rows: int = 10_000) -> int:
+        """Delete labels of a version, about `max_rows` at most; return their number."""
+        return self._purge_version(model_id, version, _NEVER, max_rows)
+
     def _purge_version(self, model_id: int, version: int, before: float, max_rows: int) -> int:
         old = (
             _TABLE.c.model_id == model_id,

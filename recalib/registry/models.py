@@ -19,6 +19,7 @@ from recalib.watched_classes import class_indices
 __all__ = ["Models", "model_of"]
 
 _TABLE = tables.models
+_HIDDEN = ("description", "tags", "retention", "deleted_at", "purged_at")
 
 
 class Models(Queries):
@@ -65,6 +66,22 @@ class Models(Queries):
             raise NotFoundError("model", name)
         return model_of(row._mapping)
 
+    def hold(self, model: Model, *, exclusively: bool = False) -> None:
+        """Keep the model from being deleted or renamed until the transaction ends.
+
+        What creates something in a model calls this first. In PostgreSQL, two transactions of one
+        model run side by side unless one of them holds it exclusively; in SQLite, never.
+
+        Raises
+        ------
+        NotFoundError: it was deleted or renamed since `model` was read.
+        """
+        statement = select(_TABLE.c.id).where(_TABLE.c.id == model.id, _TABLE.c.name == model.name)
+        shared = not exclusively
+        locked = statement.with_for_update(read=shared, key_share=shared)
+        if self._connection.scalar(locked) is None:
+            raise NotFoundError("model", model.name)
+
     def set_monitoring(self, name: str, monitoring: MonitoringConfig) -> Model:
         """Change the monitoring settings; the row stays locked until the transaction ends.
 
@@ -97,7 +114,8 @@ class Models(Queries):
 
     def page(self, after: str | None, limit: int) -> list[Model]:
         """Return up to `limit` models sorted by name, after the name `after`."""
-        statement = select(_TABLE).order_by(_TABLE.c.name).limit(limit)
+        exists = _TABLE.c.deleted_at.is_(None)
+        statement = select(_TABLE).where(exists).order_by(_TABLE.c.name).limit(limit)
         if after is not None:
             statement = statement.where(_TABLE.c.name > after)
         return [model_of(row._mapping) for row in self._connection.execute(statement)]
@@ -105,7 +123,7 @@ class Models(Queries):
 
 def model_of(row: RowMapping | dict[str, Any]) -> Model:
     """Return the model of a row."""
-    columns = dict(row)
+    columns = {name: value for name, value in row.items() if name not in _HIDDEN}
     labels, monitoring = columns.pop("labels"), MonitoringConfig.of(columns.pop("monitoring"))
     return Model(**columns, labels=None if labels is None else tuple(labels), monitoring=monitoring)
 

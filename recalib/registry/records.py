@@ -144,7 +144,8 @@ class AliasChange:
     model: str
     alias: str
     from_version: int | None
-    to_version: int
+    #: None if the alias was deleted.
+    to_version: int | None
     actor: str
     reason: str
     changed_at: float

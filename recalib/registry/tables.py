@@ -32,11 +32,13 @@ __all__ = [
     "aliases",
     "api_keys",
     "audit",
+    "calibrator_details",
     "calibrators",
     "candidates",
     "captures",
     "class_traffic",
     "cohorts",
+    "dataset_details",
     "datasets",
     "event_sequence",
     "events",
@@ -47,6 +49,7 @@ __all__ = [
     "monitoring_events",
     "monitors",
     "signing_keys",
+    "tombstones",
     "traffic",
 ]
 
@@ -81,6 +84,16 @@ models = Table(
     Column("monitoring", _Json),
     # `multiclass` or `multilabel`.
     Column("task", String(16), nullable=False, server_default="multiclass"),
+    Column("description", Text, nullable=False, server_default=""),
+    # A list of text; null for none.
+    Column("tags", _Json),
+    # See `recalib.registry.retention`; null for the defaults.
+    Column("retention", _Json),
+    # The name of a deleted model is not its own any more: see `recalib.registry.deletions`.
+    Column("deleted_at", Double),
+    # When its content was erased. The row stays, or SQLite would use its id again, which the ids of
+    # its predictions hold.
+    Column("purged_at", Double),
 )
 
 datasets = Table(
@@ -100,6 +113,17 @@ datasets = Table(
     # Sorted digests of the rows, 8 bytes each; null until a fit has read the data.
     Column("row_digests", LargeBinary),
     UniqueConstraint("model_id", "name"),
+)
+
+dataset_details = Table(
+    "dataset_details",
+    METADATA,
+    # What may change of a data set; without a row, the defaults. Not columns of `datasets`, whose
+    # large column is last.
+    Column("dataset_id", _Key, ForeignKey("datasets.id"), primary_key=True, autoincrement=False),
+    Column("description", Text, nullable=False, server_default=""),
+    Column("tags", _Json),
+    Column("deleted_at", Double),
 )
 
 jobs = Table(
@@ -133,6 +157,8 @@ jobs = Table(
     # A calibrator that the job publishes, and the digests of its rows; null when the job has ended.
     Column("parameters", LargeBinary),
     Column("row_digests", LargeBinary),
+    # Of a training run.
+    Column("deleted_at", Double),
     CheckConstraint(
         "state IN ('queued', 'running', 'succeeded', 'failed', 'cancelled')", name="state"
     ),
@@ -164,6 +190,18 @@ calibrators = Table(
     Column("row_digests", LargeBinary),
 )
 
+calibrator_details = Table(
+    "calibrator_details",
+    METADATA,
+    # What may change of a version; without a row, the defaults. The row of a deleted version stays:
+    # labels of its predictions may still arrive.
+    Column("model_id", _Key, ForeignKey("models.id"), primary_key=True, autoincrement=False),
+    Column("version", Integer, primary_key=True, autoincrement=False),
+    Column("description", Text, nullable=False, server_default=""),
+    Column("tags", _Json),
+    Column("deleted_at", Double),
+)
+
 aliases = Table(
     "aliases",
     METADATA,
@@ -181,6 +219,7 @@ alias_changes = Table(
     Column("model_id", _Key, ForeignKey("models.id"), nullable=False),
     Column("alias", _Name, nullable=False),
     Column("from_version", Integer),
+    # 0 if the alias was deleted.
     Column("to_version", Integer, nullable=False),
     Column("actor", Text, nullable=False),
     Column("reason", Text, nullable=False),
@@ -188,7 +227,19 @@ alias_changes = Table(
     Index("ix_alias_changes_model_id_alias_revision", "model_id", "alias", "revision"),
 )
 
-# One row: the number of alias changes. `Aliases.set` says why it is not a sequence.
+tombstones = Table(
+    "tombstones",
+    METADATA,
+    # What servers no longer serve, since a revision of the aliases.
+    Column("revision", _Key, primary_key=True, autoincrement=False),
+    # The name of the model when it was deleted or renamed.
+    Column("model", _Name, nullable=False),
+    # A version or an alias; null for the whole model.
+    Column("selector", _Name),
+)
+
+# One row: the number of changes of aliases, and of deletions. `Aliases.lock_revision` says why it
+# is not a sequence.
 alias_revision = Table("alias_revision", METADATA, Column("revision", _Key, nullable=False))
 
 idempotency = Table(

@@ -13,6 +13,7 @@ from recalib.registry.candidates import Candidates
 from recalib.registry.captures import Captures
 from recalib.registry.clock import read_clock
 from recalib.registry.datasets import Datasets
+from recalib.registry.deletions import Deletions
 from recalib.registry.events import Events
 from recalib.registry.health_checks import HealthChecks
 from recalib.registry.idempotency import Idempotency
@@ -40,6 +41,7 @@ class Transaction:
         self.datasets = Datasets(connection)
         self.calibrators = Calibrators(connection)
         self.aliases = Aliases(connection)
+        self.deletions = Deletions(connection)
         self.jobs = Jobs(connection)
         self.labels = Labels(connection)
         self.api_keys = ApiKeys(connection)

@@ -136,6 +136,14 @@ class Settings(BaseSettings):
         gt=0,
         description="Maximum number of event streams of each server process.",
     )
+    deleted_seconds: float = Field(
+        7 * 86_400.0,
+        # Longer than a server without the registry may go on with what it has loaded.
+        ge=60,
+        allow_inf_nan=False,
+        description="Time after which the content of deleted models, data sets, versions and "
+        "training runs is erased, in seconds.",
+    )
     home: Path = Field(
         Path.home() / ".recalib",
         description="Folder of the SQLite database and the blobs, unless a URL is set.",

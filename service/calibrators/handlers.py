@@ -25,8 +25,10 @@ from service.calibrators.schemas import (
     CalibratorPage,
 )
 from service.calibrators.upload import Upload, check_upload
+from service.deletion import delete_once
 from service.idempotency import run_once
 from service.pagination import decode_cursor, next_cursor
+from service.schemas.deletion import Deletion
 from service.schemas.job import Job
 from service.serving.loaded_calibrators import CHAMPION, LoadedCalibrators
 from service.times import iso
@@ -34,6 +36,8 @@ from service.validation_warnings import warnings_of
 
 __all__ = [
     "create_calibrator",
+    "delete_alias",
+    "delete_calibrator",
     "get_alias_history",
     "get_calibrator",
     "get_onnx",
@@ -67,6 +71,7 @@ def create_calibrator(
             act = partial(request_publication, upload=check_upload(tx.models.get(model), request))
     with registry.transaction() as tx:
         owner = tx.models.get(model)
+        tx.models.hold(owner)
         scope = f"create_calibrator {model}"
         return run_once(tx, key, scope, request, 202, Job, lambda: act(tx, owner, request))
 
@@ -134,6 +139,50 @@ def get_parameters(registry: Registry, model: str, version: int) -> bytes:
 def get_onnx(registry: Registry, model: str, version: int) -> bytes:
     """Return the map as an ONNX graph, or raise `NotFoundError`."""
     return calibrators.Calibrator.from_bytes(get_parameters(registry, model, version)).to_onnx()
+
+
+def delete_calibrator(
+    tx: Transaction,
+    model: str,
+    version: int,
+    *,
+    force: bool,
+    key: str | None,
+    deleted_seconds: float,
+) -> Deletion:
+    """Delete a version; its number is not used again.
+
+    Raises
+    ------
+    NotFoundError: no such model or version.
+    ConflictError: an alias points at it, it is a candidate in comparison, or an unfinished job uses
+        it and `force` is not set.
+    ForbiddenError: `force`, without the scope `admin`.
+    """
+
+    def delete(actor: str) -> None:
+        tx.deletions.calibrator(tx.models.get(model), version, actor, force=force)
+
+    scope = f"delete_calibrator {model} {version}"
+    return delete_once(tx, scope, delete, force=force, key=key, deleted_seconds=deleted_seconds)
+
+
+def delete_alias(
+    tx: Transaction, model: str, alias: str, *, force: bool, key: str | None
+) -> Deletion:
+    """Delete an alias; the version stays.
+
+    Raises
+    ------
+    NotFoundError: no such model or alias.
+    ConflictError: it is the champion, and `force` is not set.
+    """
+
+    def delete(actor: str) -> None:
+        tx.aliases.delete(tx.models.get(model), alias, actor, force=force)
+
+    scope = f"delete_alias {model} {alias}"
+    return delete_once(tx, scope, delete, force=force, key=key, deleted_seconds=0.0)
 
 
 def list_aliases(tx: Transaction, model: str) -> AliasList:

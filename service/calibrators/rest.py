@@ -17,10 +17,12 @@ from service.calibrators.schemas import (
     CalibratorCreate,
     CalibratorPage,
 )
+from service.http.force_parameter import Force
 from service.http.idempotency_key import IdempotencyKey
 from service.http.openapi import problems
 from service.http.page_parameters import Cursor, Limit
 from service.http.routing import Router
+from service.schemas.deletion import Deletion
 from service.schemas.field_types import ALIAS, MAX_VERSION
 from service.schemas.job import Job
 from service.state import StateDependency
@@ -71,6 +73,30 @@ def get_calibrator(model: str, version: Version, state: StateDependency) -> Cali
     """Return a calibrator's card."""
     with state.registry.reading() as tx:
         return handlers.get_calibrator(tx, model, version)
+
+
+@router.delete(
+    "/calibrators/{version}", responses=problems(404, 409, 422), operation_id="delete_calibrator"
+)
+def delete_calibrator(
+    model: str,
+    version: Version,
+    state: StateDependency,
+    force: Force = False,
+    idempotency_key: IdempotencyKey = None,
+) -> Deletion:
+    """Delete a version that no alias points at; its number is not used again."""
+    with state.registry.transaction() as tx:
+        answer = handlers.delete_calibrator(
+            tx,
+            model,
+            version,
+            force=force,
+            key=idempotency_key,
+            deleted_seconds=state.settings.deleted_seconds,
+        )
+    state.calibrators.refresh()
+    return answer
 
 
 @router.get(
@@ -124,6 +150,21 @@ async def set_alias(
         current_principal().name,
         idempotency_key,
     )
+
+
+@router.delete("/aliases/{alias}", responses=problems(404, 409, 422), operation_id="delete_alias")
+def delete_alias(
+    model: str,
+    alias: str,
+    state: StateDependency,
+    force: Force = False,
+    idempotency_key: IdempotencyKey = None,
+) -> Deletion:
+    """Delete an alias; the champion only with `force`, since the model then serves nothing."""
+    with state.registry.transaction() as tx:
+        answer = handlers.delete_alias(tx, model, alias, force=force, key=idempotency_key)
+    state.calibrators.refresh()
+    return answer
 
 
 @router.get(

@@ -105,6 +105,29 @@ class Calibrators:
         with self._state.registry.reading() as tx:
             return to_message(pb.AliasList, handlers.list_aliases(tx, request.model))
 
+    def delete_calibrator(
+        self, request: pb.DeleteCalibratorRequest, context: Context
+    ) -> pb.Deletion:
+        """Delete a version that no alias points at."""
+        key, seconds = idempotency_key(context), self._state.settings.deleted_seconds
+        version = checked_version(request.version)
+        with self._state.registry.transaction() as tx:
+            answer = handlers.delete_calibrator(
+                tx, request.model, version, force=request.force, key=key, deleted_seconds=seconds
+            )
+        self._state.calibrators.refresh()
+        return to_message(pb.Deletion, answer)
+
+    def delete_alias(self, request: pb.DeleteAliasRequest, context: Context) -> pb.Deletion:
+        """Delete an alias; the champion only with `force`."""
+        key = idempotency_key(context)
+        with self._state.registry.transaction() as tx:
+            answer = handlers.delete_alias(
+                tx, request.model, request.alias, force=request.force, key=key
+            )
+        self._state.calibrators.refresh()
+        return to_message(pb.Deletion, answer)
+
     def get_alias_history(
         self, request: pb.GetAliasHistoryRequest, context: Context
     ) -> pb.AliasHistory:

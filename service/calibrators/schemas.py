@@ -140,7 +140,7 @@ class AliasChange(BaseModel):
     at: str
     actor: str
     from_version: int | None
-    to_version: int
+    to_version: int | None = Field(description="Null if the alias was deleted.")
     reason: str
 
 

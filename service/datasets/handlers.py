@@ -14,11 +14,14 @@ from recalib.registry import BlobWriter, Model, Registry, Transaction, check_nam
 from service.access.authenticator import current_principal
 from service.datasets.schemas import Dataset, DatasetPage
 from service.datasets.survey import DatasetSummary, survey_url
+from service.deletion import delete_once
 from service.pagination import decode_cursor, next_cursor
 from service.reader_process import reader_process
+from service.schemas.deletion import Deletion
 from service.uploads import read_seconds, receive
 
 __all__ = [
+    "delete_dataset",
     "get_dataset",
     "get_dataset_content",
     "list_datasets",
@@ -97,6 +100,25 @@ def get_dataset_content(store: Registry, model: str, name: str) -> tuple[Dataset
     return dataset, store.blobs.read_chunks(dataset.digest)
 
 
+def delete_dataset(
+    tx: Transaction, model: str, name: str, *, force: bool, key: str | None, deleted_seconds: float
+) -> Deletion:
+    """Delete a data set; versions that were fitted on it stay.
+
+    Raises
+    ------
+    NotFoundError: no such model or data set.
+    ConflictError: an unfinished job uses it, and `force` is not set.
+    ForbiddenError: `force`, without the scope `admin`.
+    """
+
+    def delete(actor: str) -> None:
+        tx.deletions.dataset(tx.models.get(model), name, actor, force=force)
+
+    scope = f"delete_dataset {model} {name}"
+    return delete_once(tx, scope, delete, force=force, key=key, deleted_seconds=deleted_seconds)
+
+
 def register_dataset(
     tx: Transaction,
     model: Model,
@@ -111,8 +133,10 @@ def register_dataset(
 
     Raises
     ------
+    NotFoundError: the model was deleted during the upload.
     ExistsError: other data has that name.
     """
+    tx.models.hold(model)
     existing = tx.datasets.find(model, name)
     if existing is not None:
         if existing.digest == digest and existing.input == input:

@@ -11,9 +11,12 @@ from recalib.files import FORMATS, MEDIA_TYPES
 from service.datasets import handlers
 from service.datasets.schemas import Dataset, DatasetPage
 from service.http.bodies import parse_media_type
+from service.http.force_parameter import Force
+from service.http.idempotency_key import IdempotencyKey
 from service.http.openapi import problems
 from service.http.page_parameters import Cursor, Limit
 from service.http.routing import Router
+from service.schemas.deletion import Deletion
 from service.schemas.field_types import NAME
 from service.state import StateDependency
 
@@ -106,6 +109,26 @@ def get_dataset(model: str, name: str, state: StateDependency) -> Dataset:
     """Return one data set's description."""
     with state.registry.reading() as tx:
         return handlers.get_dataset(tx, model, name)
+
+
+@router.delete("/{name}", responses=problems(404, 409, 422), operation_id="delete_dataset")
+def delete_dataset(
+    model: str,
+    name: str,
+    state: StateDependency,
+    force: Force = False,
+    idempotency_key: IdempotencyKey = None,
+) -> Deletion:
+    """Delete a data set; versions that were fitted on it stay, and its name is free again."""
+    with state.registry.transaction() as tx:
+        return handlers.delete_dataset(
+            tx,
+            model,
+            name,
+            force=force,
+            key=idempotency_key,
+            deleted_seconds=state.settings.deleted_seconds,
+        )
 
 
 @router.get(

@@ -12,7 +12,7 @@ from recalib.files import MEDIA_TYPES
 from service.datasets import handlers
 from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
 from service.grpc.messages import enum_value, page_limit, to_message, upload_chunks
-from service.grpc.rpc import Context
+from service.grpc.rpc import Context, idempotency_key
 from service.http.bodies import parse_media_type
 from service.state import State
 
@@ -60,6 +60,20 @@ class Datasets:
         )
         while (chunk := await to_thread.run_sync(next, chunks, None)) is not None:
             yield pb.FileChunk(data=chunk)
+
+    def delete_dataset(self, request: pb.DeleteDatasetRequest, context: Context) -> pb.Deletion:
+        """Delete a data set."""
+        key, seconds = idempotency_key(context), self._state.settings.deleted_seconds
+        with self._state.registry.transaction() as tx:
+            answer = handlers.delete_dataset(
+                tx,
+                request.model,
+                request.name,
+                force=request.force,
+                key=key,
+                deleted_seconds=seconds,
+            )
+        return to_message(pb.Deletion, answer)
 
     def list_datasets(self, request: pb.ListDatasetsRequest, context: Context) -> pb.DatasetPage:
         """List a model's data sets by name."""

@@ -47,6 +47,7 @@ def create_evaluation(
     owner.check_multiclass("evaluations")
 
     def act() -> Job:
+        tx.models.hold(owner)
         dataset = tx.datasets.get(owner, request.dataset)
         versions = _versions(tx, owner, dataset, request)
         payload = {"model": owner.name, "dataset": dataset.name, "versions": versions}

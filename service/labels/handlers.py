@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from recalib.errors import TooLargeError
 from recalib.prediction_ids import Prediction, Refusal, read_ids
@@ -48,6 +48,7 @@ def add_labels(
         owner = tx.models.get(model)
         owner.check_multiclass("labels of predictions")
         keys, now = tx.signing_keys.all(), tx.clock()
+        deleted = tx.calibrators.deleted(owner)
     predictions = read_ids(
         [label.prediction_id for label in labels],
         keys,
@@ -57,7 +58,7 @@ def add_labels(
     )
     class_of = class_reader(owner)
     checked = [
-        _check(prediction, class_of(label.label))
+        _check(prediction, class_of(label.label), deleted)
         for label, prediction in zip(labels, predictions, strict=True)
     ]
     # The transaction blocks other writers, so it only writes rows.
@@ -109,9 +110,13 @@ def _store(
         return existing
 
 
-def _check(prediction: Prediction | Refusal, label: int | str) -> tuple[Prediction, int] | Outcome:
+def _check(
+    prediction: Prediction | Refusal, label: int | str, deleted: Collection[int]
+) -> tuple[Prediction, int] | Outcome:
     if isinstance(prediction, Refusal):
         return Outcome(prediction.status, prediction.reason)
+    if prediction.version in deleted:
+        return Outcome("invalid", f"version {prediction.version} was deleted")
     return Outcome("invalid", label) if isinstance(label, str) else (prediction, label)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from recalib.errors import RecalibError
 from recalib.registry import Registry
+from recalib.registry.purge import purge as purge_deleted
 from service.idempotency import ANSWERS_SECONDS
 from service.single_flight import SingleFlight
 from service.state import State
@@ -31,8 +32,14 @@ async def run_housekeeping(state: State) -> None:
     """Refresh the signing key and delete expired rows, for as long as the process runs."""
     single_flight: SingleFlight[int] = SingleFlight(1)
     settings = state.settings
-    lifetimes = settings.label_lifetime_seconds, settings.audit_seconds, settings.events_seconds
-    act = partial(purge, state.registry, *lifetimes)
+    act = partial(
+        purge,
+        state.registry,
+        settings.label_lifetime_seconds,
+        settings.audit_seconds,
+        settings.events_seconds,
+        settings.deleted_seconds,
+    )
     purge_at = 0.0
     while True:
         # Sleep first: the first request that needs a key fetches it.
@@ -57,12 +64,17 @@ async def _wait(flight: Future[Any]) -> None:
 
 
 def purge(
-    registry: Registry, lifetime_seconds: float, audit_seconds: float, events_seconds: float
+    registry: Registry,
+    lifetime_seconds: float,
+    audit_seconds: float,
+    events_seconds: float,
+    deleted_seconds: float,
 ) -> int:
-    """Remove labels whose ids have expired, keys that sign no valid id, stored responses that have
-    expired, and old entries of the audit trail and events.
+    """Remove what has expired; return the number of labels.
 
-    Return the number of labels. Several processes may do this concurrently.
+    These are labels whose ids have expired, keys that sign no valid id, stored responses, entries
+    of the audit trail, events, and the content of what was deleted. Several processes may do this
+    concurrently.
     """
     removed = 0
     try:
@@ -77,6 +89,7 @@ def purge(
             tx.idempotency.purge(ANSWERS_SECONDS)
             tx.audit.purge(audit_seconds)
             tx.events.purge(events_seconds)
+        purge_deleted(registry, deleted_seconds)
     except RecalibError as error:  # retried at the next iteration
         log.warning("Expired labels are removed later: %s", error, extra={"action": "purge_failed"})
     return removed

@@ -7,14 +7,16 @@ from collections import Counter
 from recalib.errors import InputError
 from recalib.registry import Model as ModelRow
 from recalib.registry import Transaction
+from service.deletion import delete_once
 from service.idempotency import run_once
 from service.models.schemas import ModelCreate, ModelPage
 from service.pagination import decode_cursor, next_cursor
+from service.schemas.deletion import Deletion
 from service.schemas.model import Model
 from service.schemas.monitoring_settings import MonitoringSettings
 from service.validation_warnings import warnings_of
 
-__all__ = ["create_model", "get_model", "list_models"]
+__all__ = ["create_model", "delete_model", "get_model", "list_models"]
 
 
 def create_model(tx: Transaction, request: ModelCreate, key: str | None, actor: str) -> Model:
@@ -46,6 +48,25 @@ def list_models(tx: Transaction, limit: int, cursor: str | None) -> ModelPage:
 def get_model(tx: Transaction, name: str) -> Model:
     """Return one classifier, or raise `NotFoundError`."""
     return Model.of(tx.models.get(name))
+
+
+def delete_model(
+    tx: Transaction, name: str, *, force: bool, key: str | None, deleted_seconds: float
+) -> Deletion:
+    """Delete a model with everything in it.
+
+    Raises
+    ------
+    NotFoundError: the model does not exist, or was deleted.
+    ConflictError: it has a champion or unfinished jobs, and `force` is not set.
+    ForbiddenError: `force`, without the scope `admin`.
+    """
+
+    def delete(actor: str) -> None:
+        tx.deletions.model(tx.models.get(name), actor, force=force)
+
+    scope = f"delete_model {name}"
+    return delete_once(tx, scope, delete, force=force, key=key, deleted_seconds=deleted_seconds)
 
 
 def _create(tx: Transaction, request: ModelCreate, actor: str) -> Model:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from service.access.authenticator import current_principal
+from service.http.force_parameter import Force
 from service.http.idempotency_key import IdempotencyKey
 from service.http.openapi import problems
 from service.http.page_parameters import Cursor, Limit
 from service.http.routing import Router
 from service.models import handlers
 from service.models.schemas import ModelCreate, ModelPage
+from service.schemas.deletion import Deletion
 from service.schemas.model import Model
 from service.state import StateDependency
 
@@ -43,3 +45,23 @@ def get_model(model: str, state: StateDependency) -> Model:
     """Return one classifier."""
     with state.registry.reading() as tx:
         return handlers.get_model(tx, model)
+
+
+@router.delete("/{model}", responses=problems(404, 409, 422), operation_id="delete_model")
+def delete_model(
+    model: str,
+    state: StateDependency,
+    force: Force = False,
+    idempotency_key: IdempotencyKey = None,
+) -> Deletion:
+    """Delete a classifier with everything in it; its name is free again."""
+    with state.registry.transaction() as tx:
+        answer = handlers.delete_model(
+            tx,
+            model,
+            force=force,
+            key=idempotency_key,
+            deleted_seconds=state.settings.deleted_seconds,
+        )
+    state.calibrators.refresh()
+    return answer

@@ -43,6 +43,16 @@ class Models:
         with self._state.registry.reading() as tx:
             return to_message(pb.Model, handlers.get_model(tx, request.model))
 
+    def delete_model(self, request: pb.DeleteModelRequest, context: Context) -> pb.Deletion:
+        """Delete a classifier with everything in it."""
+        key, seconds = idempotency_key(context), self._state.settings.deleted_seconds
+        with self._state.registry.transaction() as tx:
+            answer = handlers.delete_model(
+                tx, request.model, force=request.force, key=key, deleted_seconds=seconds
+            )
+        self._state.calibrators.refresh()
+        return to_message(pb.Deletion, answer)
+
     def list_models(self, request: pb.ListModelsRequest, context: Context) -> pb.ModelPage:
         """List classifiers by name."""
         limit = page_limit(request.limit)

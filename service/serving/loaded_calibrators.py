@@ -81,7 +81,7 @@ class _Lookup:
     """A calibrator from the registry, with revisions."""
 
     loaded: LoadedCalibrator
-    #: Of the change that set the alias; 0 for a version, which never changes.
+    #: Of the change that set the alias; 0 for a version.
     revision: int
     #: The newest of the registry at the time of the lookup.
     newest_revision: int
@@ -112,7 +112,8 @@ class LoadedCalibrators:
         self._current: dict[tuple[str, str], LoadedCalibrator] = {}
         #: Of the aliases among them: the revision of the change that set each.
         self._revisions: dict[tuple[str, str], int] = {}
-        self._versions: ClockCache[tuple[str, int], LoadedCalibrator] = ClockCache(max_bytes)
+        #: By id and name of the model, and version: a name may go to another model, and change.
+        self._versions: ClockCache[tuple[int, str, int], LoadedCalibrator] = ClockCache(max_bytes)
         self._missing = NegativeCache()
         self._single_flight: SingleFlight[LoadedCalibrator] = SingleFlight(_MAX_CONCURRENT_LOADS)
         self._revision = -1
@@ -185,8 +186,8 @@ class LoadedCalibrators:
                 raise
             with self._lock:
                 # A refresh may have read a newer revision in the meantime, and skipped this alias
-                # because it was not in use yet: then look it up again.
-                if lookup.revision == 0 or lookup.newest_revision >= self._revision:
+                # or deleted version because it was not in use yet: then look it up again.
+                if lookup.newest_revision >= self._revision:
                     if self._revision < 0:
                         self._revision = lookup.newest_revision
                     return self._store(lookup, selector)
@@ -199,13 +200,13 @@ class LoadedCalibrators:
             row = tx.calibrators.serving(model, _parse_selector(selector))
             if row.version is None or row.parameters is None:
                 raise _not_found(model, selector, tx.calibrators.latest(row.model))
-        loaded = self._versions.get((model, row.version))
+        loaded = self._versions.get((row.model.id, row.model.name, row.version))
         if loaded is None:
             loaded = _prepare(self.traffic, row.model, row.version, row.parameters)
         return _Lookup(loaded, row.revision, row.newest_revision)
 
     def _apply_promotions(self) -> None:
-        """Point every alias in use to the version that the registry has now."""
+        """Point every alias in use to the version that the registry has now; drop deletions."""
         with self._registry.reading() as tx:
             revision = tx.aliases.revision()
             if self._revision == revision:
@@ -217,6 +218,7 @@ class LoadedCalibrators:
             # A lower revision means another database, for example a restored backup.
             since = self._revision if revision > self._revision else -1
             changed = tx.aliases.changed_since(since)
+            deleted = tx.aliases.buried_since(since)
         targets = {(alias.model, alias.alias): alias for alias in changed}
         self._missing.clear()
         prepared: dict[tuple[str, str], LoadedCalibrator | None] = {}
@@ -225,6 +227,8 @@ class LoadedCalibrators:
                 # This includes aliases that came into use during the preparation.
                 missing = [key for key in targets if key in self._current and key not in prepared]
                 if not missing:
+                    for model, selector in deleted:
+                        self._drop(model, selector)
                     self._swap(targets, prepared, is_rollback=since < 0)
                     self._revision = revision
                     return
@@ -246,9 +250,12 @@ class LoadedCalibrators:
 
     def _load_target(self, target: Alias) -> LoadedCalibrator | None:
         """Return the calibrator that an alias now names, or None if it cannot be loaded."""
-        loaded = self._versions.get((target.model, target.version))
-        if loaded is not None:
-            return loaded
+        current = self._current.get((target.model, target.alias))
+        if current is not None:
+            # If another model has the name now, a deletion drops the entry, and with it this one.
+            loaded = self._versions.get((current.number, target.model, target.version))
+            if loaded is not None:
+                return loaded
         try:
             with self._registry.reading() as tx:
                 owner = tx.models.get(target.model)
@@ -265,11 +272,19 @@ class LoadedCalibrators:
             )
             return None
 
+    def _drop(self, model: str, selector: str | None) -> None:
+        """Stop to serve a model, or one of its aliases or versions; the caller holds the lock."""
+        for key in [key for key in self._current if key[0] == model]:
+            if selector is None or key[1] == selector:
+                self._current.pop(key).selectors.discard(key[1])
+                self._revisions.pop(key, None)
+
     def _store(self, lookup: _Lookup, selector: str) -> LoadedCalibrator:
         """Serve a calibrator under `selector`; the caller holds the lock."""
         model = lookup.loaded.model
         # Two threads may have prepared the same version; the first one stays.
-        loaded = self._versions.put((model, lookup.loaded.version), lookup.loaded)
+        key = (lookup.loaded.number, model, lookup.loaded.version)
+        loaded = self._versions.put(key, lookup.loaded)
         loaded.selectors.add(selector)
         previous = self._current.get((model, selector))
         if previous is not None and previous is not loaded:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from typing import Any
 
+from recalib import registry
 from recalib.errors import InputError, NotFoundError
 from recalib.fitting.fit import resolve_fit
 from recalib.recipe import Recipe, check_server_recipe
@@ -12,10 +13,12 @@ from recalib.registry import Model, Registry, Transaction
 from recalib.registry.job_kinds import TRAIN
 from service.access.authenticator import current_principal
 from service.access.visible_jobs import visible_job
+from service.deletion import delete_once
 from service.idempotency import run_once
+from service.schemas.deletion import Deletion
 from service.schemas.job import Job
 
-__all__ = ["create_training_run", "get_training_run_file"]
+__all__ = ["create_training_run", "delete_training_run", "get_training_run_file"]
 
 #: Maximum depth of tables in the free parts of a recipe.
 _MAX_DEPTH = 20
@@ -50,22 +53,46 @@ def create_training_run(
     return run_once(tx, key, "create_training_run", recipe, 202, Job, act)
 
 
-def get_training_run_file(registry: Registry, id: str, name: str) -> Iterator[bytes]:
+def get_training_run_file(store: Registry, id: str, name: str) -> Iterator[bytes]:
     """Return a file of a training run, in chunks.
 
     Raises
     ------
     NotFoundError: the run does not exist, or does not have the file (yet).
     """
-    with registry.reading() as tx:
-        job = visible_job(tx, id)
-    if job.kind != TRAIN:
-        raise NotFoundError("training run", id, hint=f"it is a {job.kind} job")
+    with store.reading() as tx:
+        job = _run(tx, id)
     files = (job.result or {}).get("files", {})
     if name not in files:
         hint = f"it has {', '.join(files)}" if files else f"it is {job.state}"
         raise NotFoundError("file", name, hint=hint)
-    return registry.blobs.read_chunks(files[name]["digest"])
+    return store.blobs.read_chunks(files[name]["digest"])
+
+
+def delete_training_run(
+    tx: Transaction, id: str, *, force: bool, key: str | None, deleted_seconds: float
+) -> Deletion:
+    """Delete a training run with its files; a version that it published stays.
+
+    Raises
+    ------
+    NotFoundError: the run does not exist.
+    ConflictError: it has not ended, and `force` is not set.
+    ForbiddenError: `force`, without the scope `admin`.
+    """
+
+    def delete(actor: str) -> None:
+        tx.deletions.run(_run(tx, id), actor, force=force)
+
+    scope = f"delete_training_run {id}"
+    return delete_once(tx, scope, delete, force=force, key=key, deleted_seconds=deleted_seconds)
+
+
+def _run(tx: Transaction, id: str) -> registry.Job:
+    job = visible_job(tx, id)
+    if job.kind != TRAIN:
+        raise NotFoundError("training run", id, hint=f"it is a {job.kind} job")
+    return job
 
 
 def _model(tx: Transaction, recipe: Recipe) -> Model | None:

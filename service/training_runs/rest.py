@@ -7,9 +7,11 @@ from typing import Any
 from fastapi.responses import StreamingResponse
 
 from recalib.recipe import Recipe
+from service.http.force_parameter import Force
 from service.http.idempotency_key import IdempotencyKey
 from service.http.openapi import problems
 from service.http.routing import Router
+from service.schemas.deletion import Deletion
 from service.schemas.job import Job
 from service.state import StateDependency
 from service.training_runs import handlers
@@ -38,6 +40,24 @@ def create_training_run(
     with state.registry.transaction() as tx:
         allowed = state.settings.allowed_imports
         return handlers.create_training_run(tx, body, idempotency_key, allowed)
+
+
+@router.delete("/{job_id}", responses=problems(404, 409, 422), operation_id="delete_training_run")
+def delete_training_run(
+    job_id: str,
+    state: StateDependency,
+    force: Force = False,
+    idempotency_key: IdempotencyKey = None,
+) -> Deletion:
+    """Delete a training run with its files; a version that it published stays."""
+    with state.registry.transaction() as tx:
+        return handlers.delete_training_run(
+            tx,
+            job_id,
+            force=force,
+            key=idempotency_key,
+            deleted_seconds=state.settings.deleted_seconds,
+        )
 
 
 @router.get(

@@ -31,6 +31,17 @@ class TrainingRuns:
             job = handlers.create_training_run(tx, recipe, key, allowed)
             return to_message(pb.Job, job)
 
+    def delete_training_run(
+        self, request: pb.DeleteTrainingRunRequest, context: Context
+    ) -> pb.Deletion:
+        """Delete a training run with its files."""
+        key, seconds = idempotency_key(context), self._state.settings.deleted_seconds
+        with self._state.registry.transaction() as tx:
+            answer = handlers.delete_training_run(
+                tx, request.id, force=request.force, key=key, deleted_seconds=seconds
+            )
+        return to_message(pb.Deletion, answer)
+
     async def get_training_run_file(
         self, request: pb.GetTrainingRunFileRequest, context: Context
     ) -> AsyncIterator[pb.FileChunk]:

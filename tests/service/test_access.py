@@ -131,6 +131,16 @@ def test_every_route_and_rpc_has_an_access_rule() -> None:
     assert names >= MODEL_CHECKED_LATER
 
 
+def test_forced_deletion_requires_admin(guarded: Guarded) -> None:
+    """A key that may delete may not cancel the jobs of others."""
+    for path in ("/v1/models/{model}/datasets/d", "/v1/models/{model}/calibrators/1"):
+        answers = [
+            guarded.ask("DELETE", f"{path}?force={force}", guarded.keys[scope]).status_code
+            for scope, force in (("fit", "false"), ("fit", "true"), ("admin", "true"))
+        ]
+        assert answers == [404, 403, 404]
+
+
 def test_operations_require_the_documented_scopes() -> None:
     """docs/access.md in short: the other tests take `RULES` itself as the truth."""
     expected = {
@@ -149,8 +159,19 @@ def test_operations_require_the_documented_scopes() -> None:
             "create_training_run",
             "list_events",
             "stream_events",
+            "delete_dataset",
+            "delete_calibrator",
+            "delete_training_run",
         },
-        "admin": {"create_model", "set_alias", "set_monitoring", "drop_candidate", "list_audit"},
+        "admin": {
+            "create_model",
+            "delete_model",
+            "delete_alias",
+            "set_alias",
+            "set_monitoring",
+            "drop_candidate",
+            "list_audit",
+        },
     }
     for scope, names in expected.items():
         assert {name: RULES[name] for name in names} == dict.fromkeys(names, scope)

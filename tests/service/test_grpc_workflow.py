@@ -182,6 +182,35 @@ def test_promotion_and_rollback(ready: Service, rpc: Rpc, data) -> None:
     assert "beats identity" in history[2].reason
 
 
+def test_deleted_things_are_gone_and_free_their_names(ready: Service, rpc: Rpc, data) -> None:
+    model, conflict = {"model": "digits"}, grpc.StatusCode.FAILED_PRECONDITION
+    refused(conflict, rpc.models.delete_model, pb.DeleteModelRequest(**model))
+    version = pb.DeleteCalibratorRequest(**model, version=1)
+    refused(conflict, rpc.calibrators.delete_calibrator, version)
+    create = pb.CreateCalibratorRequest(**model, dataset="validation")
+    job = rpc.calibrators.create_calibrator(create).id
+    dataset = {**model, "name": "validation"}
+    refused(conflict, rpc.datasets.delete_dataset, pb.DeleteDatasetRequest(**dataset))
+    deletion = rpc.datasets.delete_dataset(pb.DeleteDatasetRequest(**dataset, force=True))
+    assert deletion.deleted_at.seconds < deletion.erased_after.seconds
+    assert rpc.jobs.get_job(pb.GetJobRequest(id=job)).state == pb.JOB_STATE_CANCELLED
+    assert rpc.datasets.upload_dataset(pieces(npz(*data))).created
+    alias = {**model, "alias": "champion"}
+    refused(conflict, rpc.calibrators.delete_alias, pb.DeleteAliasRequest(**alias))
+    rpc.calibrators.delete_alias(pb.DeleteAliasRequest(**alias, force=True))
+    history = rpc.calibrators.get_alias_history(pb.GetAliasHistoryRequest(**alias)).items
+    assert (history[0].from_version, history[0].to_version) == (1, 0)
+    rpc.calibrators.delete_calibrator(version)
+    missing = grpc.StatusCode.NOT_FOUND
+    refused(missing, rpc.calibration.calibrate, question(data[0][:1], calibrator="1"))
+    rpc.models.delete_model(pb.DeleteModelRequest(**model))
+    refused(missing, rpc.models.delete_model, pb.DeleteModelRequest(**model))
+    refused(missing, rpc.calibration.calibrate, question(data[0][:1]))
+    ready.model()
+    run = pb.DeleteTrainingRunRequest(id=job)
+    refused(missing, rpc.training_runs.delete_training_run, run)
+
+
 def test_local_fit_becomes_a_version(ready: Service, rpc: Rpc) -> None:
     logits, labels = draw(900, 4, 2.0, seed=9)
     local = recalib.fit(logits[:600], labels[:600], "vector")

@@ -95,6 +95,37 @@ def version_of(calibrators: LoadedCalibrators, model: str, selector: str = "cham
 
 
 @pytest.mark.both_databases
+def test_deletions_by_another_process_end_serving(
+    registry: Registry, calibrators: LoadedCalibrators
+) -> None:
+    """Of a version, an alias and a model; another model of the same name is not mixed up."""
+    publish(registry, "m", parameter_file(1.0), parameter_file(2.0), parameter_file(3.0))
+    point(registry, "m", 1, "old")
+    for selector in ("champion", "old", "2", "3"):
+        calibrators.load("m", selector)
+    calibrators.refresh()
+    with registry.transaction() as tx:
+        model = tx.models.get("m")
+        tx.deletions.calibrator(model, 2, "test")
+        tx.aliases.delete(model, "old", "test")
+    assert version_of(calibrators, "m", "2") == 2  # as long as the process has not looked
+    calibrators.refresh()
+    assert (calibrators.get("m", "2"), calibrators.get("m", "old")) == (None, None)
+    assert (version_of(calibrators, "m"), version_of(calibrators, "m", "3")) == (3, 3)
+    with pytest.raises(NotFoundError):
+        calibrators.load("m", "2")
+    with registry.transaction() as tx:
+        tx.deletions.model(model, "test", force=True)
+    publish(registry, "m", parameter_file(4.0))
+    publish(registry, "m", parameter_file(5.0), promote=False)
+    loaded = calibrators.load("m", "1")  # before this process has seen the deletion
+    assert loaded.calibrator.parameters["temperature"] == 4.0
+    calibrators.refresh()
+    assert calibrators.get("m", "3") is None
+    assert calibrators.load("m").calibrator.parameters["temperature"] == 4.0
+
+
+@pytest.mark.both_databases
 def test_promotions_replace_the_served_version(
     registry: Registry, calibrators: LoadedCalibrators
 ) -> None:
@@ -111,10 +142,10 @@ def test_promotions_replace_the_served_version(
 
 
 @pytest.mark.both_databases
-def test_one_query_reads_the_changes_of_all_models(
+def test_two_queries_read_the_changes_of_all_models(
     registry: Registry, calibrators: LoadedCalibrators
 ) -> None:
-    """One query for any number of models; only new calibrators are read."""
+    """Changes and deletions, for any number of models; only new calibrators are read."""
     for i in range(12):
         publish(registry, f"m{i:02}", parameter_file(1.0), parameter_file(2.0))
         calibrators.load(f"m{i:02}", "1")
@@ -127,7 +158,7 @@ def test_one_query_reads_the_changes_of_all_models(
     point(registry, "m03", 1)
     with statements(registry) as queries:
         calibrators.refresh()
-    assert len(queries) == quiet + 1
+    assert len(queries) == quiet + 2
     versions = [version_of(calibrators, f"m{i:02}") for i in range(12)]
     assert versions == [1 if i == 3 else 2 for i in range(12)]
 

@@ -41,6 +41,9 @@ PROVOKED: dict[tuple[str, int], tuple[str, str, dict[str, Any]]] = {
     ("stream_events", 422): ("GET", "/v1/events/stream?after=-1", {}),
     ("list_models", 422): ("GET", "/v1/models?limit=0", {}),
     ("get_model", 404): ("GET", UNKNOWN, {}),
+    ("delete_model", 404): ("DELETE", UNKNOWN, {}),
+    ("delete_model", 409): ("DELETE", DIGITS, {}),
+    ("delete_model", 422): ("DELETE", f"{DIGITS}?force=perhaps", {}),
     ("create_refit", 404): ("POST", f"{UNKNOWN}/monitoring/refit", {}),
     ("create_refit", 422): ("POST", f"{DIGITS}/monitoring/refit", {"headers": LONG_KEY}),
     ("create_refit", 409): ("POST", "/v1/models/new/monitoring/refit", {}),
@@ -69,6 +72,9 @@ PROVOKED: dict[tuple[str, int], tuple[str, str, dict[str, Any]]] = {
     ("list_datasets", 404): ("GET", f"{UNKNOWN}/datasets", {}),
     ("list_datasets", 422): ("GET", f"{DIGITS}/datasets?cursor=!", {}),
     ("get_dataset", 404): ("GET", f"{DIGITS}/datasets/d", {}),
+    ("delete_dataset", 404): ("DELETE", f"{DIGITS}/datasets/d", {}),
+    ("delete_dataset", 409): ("DELETE", f"{DIGITS}/datasets/validation", {}),
+    ("delete_dataset", 422): ("DELETE", f"{DIGITS}/datasets/d?force=perhaps", {}),
     ("get_dataset_content", 404): ("GET", f"{DIGITS}/datasets/d/content", {}),
     ("create_calibrator", 404): ("POST", f"{DIGITS}/calibrators", {"json": {"dataset": "d"}}),
     ("create_calibrator", 409): (
@@ -83,6 +89,9 @@ PROVOKED: dict[tuple[str, int], tuple[str, str, dict[str, Any]]] = {
     ("list_calibrators", 422): ("GET", f"{DIGITS}/calibrators?limit=x", {}),
     ("get_calibrator", 404): ("GET", f"{DIGITS}/calibrators/9", {}),
     ("get_calibrator", 422): ("GET", f"{DIGITS}/calibrators/0", {}),
+    ("delete_calibrator", 404): ("DELETE", f"{DIGITS}/calibrators/9", {}),
+    ("delete_calibrator", 409): ("DELETE", f"{DIGITS}/calibrators/1", {}),
+    ("delete_calibrator", 422): ("DELETE", f"{DIGITS}/calibrators/0", {}),
     ("get_calibrator_parameters", 404): ("GET", f"{DIGITS}/calibrators/9/parameters", {}),
     ("get_calibrator_parameters", 422): ("GET", f"{DIGITS}/calibrators/x/parameters", {}),
     ("get_calibrator_onnx", 404): ("GET", f"{DIGITS}/calibrators/9/onnx", {}),
@@ -127,6 +136,9 @@ PROVOKED: dict[tuple[str, int], tuple[str, str, dict[str, Any]]] = {
     ("set_alias", 413): ("PUT", f"{DIGITS}/aliases/a", {"content": LONG}),
     ("set_alias", 415): ("PUT", f"{DIGITS}/aliases/a", {"content": b"{}"}),
     ("set_alias", 422): ("PUT", f"{DIGITS}/aliases/7", {"json": {"version": 1}}),
+    ("delete_alias", 404): ("DELETE", f"{DIGITS}/aliases/none", {}),
+    ("delete_alias", 409): ("DELETE", f"{DIGITS}/aliases/champion", {}),
+    ("delete_alias", 422): ("DELETE", f"{DIGITS}/aliases/a", {"headers": LONG_KEY}),
     ("get_alias_history", 404): ("GET", f"{UNKNOWN}/aliases/champion/history", {}),
     ("get_alias_history", 422): ("GET", f"{DIGITS}/aliases/champion/history?limit=0", {}),
     ("create_training_run", 404): (
@@ -142,6 +154,8 @@ PROVOKED: dict[tuple[str, int], tuple[str, str, dict[str, Any]]] = {
     ("create_training_run", 413): ("POST", "/v1/training-runs", {"content": LONG}),
     ("create_training_run", 415): ("POST", "/v1/training-runs", {"content": b"{}"}),
     ("create_training_run", 422): ("POST", "/v1/training-runs", {"json": {}}),
+    ("delete_training_run", 404): ("DELETE", "/v1/training-runs/none", {}),
+    ("delete_training_run", 422): ("DELETE", "/v1/training-runs/none?force=perhaps", {}),
     ("get_training_run_file", 404): ("GET", "/v1/training-runs/none/files/weights", {}),
     ("list_jobs", 404): ("GET", "/v1/jobs?model=unknown", {}),
     ("list_jobs", 422): ("GET", "/v1/jobs?job_state=bored", {}),
@@ -193,6 +207,7 @@ def stocked(ready: Service) -> Service:
     assert answer.status_code == 202
     gone = ready.client.delete(f"/v1/jobs/{answer.json()['id']}", headers=KEY)
     assert gone.status_code == 200
+    assert ready.client.post("/v1/training-runs", json=RECIPE).status_code == 202
     point = {"json": {"version": 1}, "headers": KEY}
     assert ready.client.put(f"{DIGITS}/aliases/a", **point).status_code == 200
     with ready.registry.transaction() as tx:
@@ -221,7 +236,13 @@ def test_every_documented_problem_occurs(stocked: Service) -> None:
     documented = {key for key in promised(stocked.client.app.openapi()) if key[1] not in elsewhere}
     # The key was used to cancel another job.
     job = stocked.client.get("/v1/jobs?model=digits").json()["items"][0]["id"]
-    provoked = {**PROVOKED, ("cancel_job", 409): ("DELETE", f"/v1/jobs/{job}", {"headers": KEY})}
+    queued = stocked.client.get("/v1/jobs?job_state=queued").json()["items"]
+    run = next(job["id"] for job in queued if job["kind"] == "train")
+    provoked = {
+        **PROVOKED,
+        ("cancel_job", 409): ("DELETE", f"/v1/jobs/{job}", {"headers": KEY}),
+        ("delete_training_run", 409): ("DELETE", f"/v1/training-runs/{run}", {}),
+    }
     assert documented == set(provoked)
     for (name, status), (verb, path, more) in provoked.items():
         answer = stocked.client.request(verb, path, **more)

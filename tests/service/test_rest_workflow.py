@@ -131,6 +131,41 @@ def test_promotion_and_rollback(ready: Service, data) -> None:
     assert "beats identity" in history[2]["reason"]
 
 
+@pytest.mark.both_databases
+def test_deleted_things_are_gone_and_free_their_names(ready: Service, data) -> None:
+    """What serves, or is in use, is refused; a deletion is repeated with its key only."""
+    model, delete = "/v1/models/digits", ready.client.delete
+    assert ready.calibrate(data[0][:1]).status_code == 200
+    for path in (model, f"{model}/calibrators/1", f"{model}/aliases/champion"):
+        refused = delete(path)
+        assert (refused.status_code, "champion" in refused.json()["detail"]) == (409, True)
+    job = ready.ask_fit().json()["id"]
+    refused = delete(f"{model}/datasets/validation")
+    assert (refused.status_code, job in refused.json()["detail"]) == (409, True)
+    deletion = delete(f"{model}/datasets/validation", params={"force": True}).json()
+    assert deletion["deleted_at"] < deletion["erased_after"]
+    assert ready.client.get(f"/v1/jobs/{job}").json()["state"] == "cancelled"
+    assert ready.client.get(f"{model}/datasets").json()["items"] == []
+    assert ready.upload(npz(*data)).status_code == 201
+    key = {"Idempotency-Key": "once"}
+    champion = f"{model}/aliases/champion"
+    answers = [delete(champion, params={"force": True}, headers=key) for _ in range(2)]
+    assert [answer.status_code for answer in answers] == [200, 200]
+    assert delete(champion, params={"force": True}).status_code == 404
+    assert ready.calibrate(data[0][:1]).status_code == 409  # no champion
+    assert ready.calibrate(data[0][:1], calibrator="1").status_code == 200
+    assert delete(f"{model}/calibrators/1").status_code == 200
+    assert ready.calibrate(data[0][:1], calibrator="1").status_code == 404
+    assert delete(model).status_code == 200
+    assert ready.calibrate(data[0][:1]).status_code == 404
+    for path in (model, f"{model}/datasets/validation"):
+        assert delete(path).status_code == 404
+    ready.model()
+    actions = [entry["action"] for entry in ready.client.get("/v1/audit").json()["items"]]
+    deletions = ["model", "calibrator", "alias", "dataset"]
+    assert [a for a in actions if "delete" in a] == [f"delete_{kind}" for kind in deletions]
+
+
 def test_local_fit_becomes_a_version(ready: Service) -> None:
     """Compared with the champion on rows that no calibrator was fitted on."""
     logits, labels = draw(900, 4, 2.0, seed=9)

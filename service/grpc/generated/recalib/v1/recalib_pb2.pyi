@@ -320,6 +320,22 @@ class Model(_message.Message):
     task: Task
     def __init__(self, name: _Optional[str] = ..., classes: _Optional[int] = ..., labels: _Optional[_Iterable[str]] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., monitoring: _Optional[_Union[MonitoringSettings, _Mapping]] = ..., warnings: _Optional[_Iterable[str]] = ..., task: _Optional[_Union[Task, str]] = ...) -> None: ...
 
+class DeleteModelRequest(_message.Message):
+    __slots__ = ("model", "force")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    FORCE_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    force: bool
+    def __init__(self, model: _Optional[str] = ..., force: _Optional[bool] = ...) -> None: ...
+
+class Deletion(_message.Message):
+    __slots__ = ("deleted_at", "erased_after")
+    DELETED_AT_FIELD_NUMBER: _ClassVar[int]
+    ERASED_AFTER_FIELD_NUMBER: _ClassVar[int]
+    deleted_at: _timestamp_pb2.Timestamp
+    erased_after: _timestamp_pb2.Timestamp
+    def __init__(self, deleted_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., erased_after: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+
 class ModelPage(_message.Message):
     __slots__ = ("items", "next_cursor")
     ITEMS_FIELD_NUMBER: _ClassVar[int]
@@ -363,6 +379,16 @@ class GetDatasetRequest(_message.Message):
     model: str
     name: str
     def __init__(self, model: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
+
+class DeleteDatasetRequest(_message.Message):
+    __slots__ = ("model", "name", "force")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    FORCE_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    name: str
+    force: bool
+    def __init__(self, model: _Optional[str] = ..., name: _Optional[str] = ..., force: _Optional[bool] = ...) -> None: ...
 
 class ListDatasetsRequest(_message.Message):
     __slots__ = ("model", "limit", "cursor")
@@ -452,6 +478,16 @@ class GetCalibratorRequest(_message.Message):
     model: str
     version: int
     def __init__(self, model: _Optional[str] = ..., version: _Optional[int] = ...) -> None: ...
+
+class DeleteCalibratorRequest(_message.Message):
+    __slots__ = ("model", "version", "force")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    FORCE_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    version: int
+    force: bool
+    def __init__(self, model: _Optional[str] = ..., version: _Optional[int] = ..., force: _Optional[bool] = ...) -> None: ...
 
 class ListCalibratorsRequest(_message.Message):
     __slots__ = ("model", "limit", "cursor")
@@ -705,6 +741,14 @@ class GetTrainingRunFileRequest(_message.Message):
     name: str
     def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
 
+class DeleteTrainingRunRequest(_message.Message):
+    __slots__ = ("id", "force")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    FORCE_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    force: bool
+    def __init__(self, id: _Optional[str] = ..., force: _Optional[bool] = ...) -> None: ...
+
 class SetAliasRequest(_message.Message):
     __slots__ = ("model", "alias", "version", "reason")
     MODEL_FIELD_NUMBER: _ClassVar[int]
@@ -736,6 +780,16 @@ class ListAliasesRequest(_message.Message):
     MODEL_FIELD_NUMBER: _ClassVar[int]
     model: str
     def __init__(self, model: _Optional[str] = ...) -> None: ...
+
+class DeleteAliasRequest(_message.Message):
+    __slots__ = ("model", "alias", "force")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    ALIAS_FIELD_NUMBER: _ClassVar[int]
+    FORCE_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    alias: str
+    force: bool
+    def __init__(self, model: _Optional[str] = ..., alias: _Optional[str] = ..., force: _Optional[bool] = ...) -> None: ...
 
 class AliasList(_message.Message):
     __slots__ = ("items",)

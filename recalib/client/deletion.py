@@ -1,0 +1,102 @@
+"""Deletion of models, data sets, versions, aliases and training runs.
+
+What is deleted is hidden at once: a read or a second deletion raises `MissingError`. Its content is
+erased after the server's retention period.
+"""
+
+from __future__ import annotations
+
+from recalib.client.operations import Flow, Session
+from recalib.client.results import Deletion, Job
+from recalib.client.retry import fetch, idempotency_headers, path
+
+__all__ = ["delete_alias", "delete_calibrator", "delete_dataset", "delete_model", "delete_run"]
+
+
+def delete_model(session: Session, name: str, *, force: bool = False) -> Flow[Deletion]:
+    """Delete a model with everything in it; its name is free again.
+
+    Parameters
+    ----------
+    force: delete its champion too, and cancel its jobs; it requires the scope `admin`.
+
+    Raises
+    ------
+    MissingError: no such model.
+    ContradictionError: it has a champion or unfinished jobs, and `force` is not set.
+    """
+    return _delete(session, path("models", name), force)
+
+
+def delete_dataset(
+    session: Session, model: str, name: str, *, force: bool = False
+) -> Flow[Deletion]:
+    """Delete a data set; versions that were fitted on it stay, and its name is free again.
+
+    Parameters
+    ----------
+    force: cancel the jobs that use it; it requires the scope `admin`.
+
+    Raises
+    ------
+    MissingError: no such model or data set.
+    ContradictionError: an unfinished job uses it, and `force` is not set.
+    """
+    return _delete(session, path("models", model, "datasets", name), force)
+
+
+def delete_calibrator(
+    session: Session, model: str, version: int, *, force: bool = False
+) -> Flow[Deletion]:
+    """Delete a version; its number is not used again.
+
+    Parameters
+    ----------
+    force: cancel the jobs that use it; it requires the scope `admin`.
+
+    Raises
+    ------
+    MissingError: no such model or version.
+    ContradictionError: an alias points at it, it is a candidate in comparison, or an unfinished job
+        uses it and `force` is not set.
+    """
+    return _delete(session, path("models", model, "calibrators", str(version)), force)
+
+
+def delete_alias(
+    session: Session, model: str, alias: str, *, force: bool = False
+) -> Flow[Deletion]:
+    """Delete an alias; its version stays.
+
+    Parameters
+    ----------
+    force: delete the champion too; the model then serves nothing by default.
+
+    Raises
+    ------
+    MissingError: no such model or alias.
+    ContradictionError: it is the champion, and `force` is not set.
+    """
+    return _delete(session, path("models", model, "aliases", alias), force)
+
+
+def delete_run(session: Session, job: Job | str, *, force: bool = False) -> Flow[Deletion]:
+    """Delete a training run with its files; a version that it published stays.
+
+    Parameters
+    ----------
+    job: the job of the run, or its id.
+    force: cancel it first; it requires the scope `admin`.
+
+    Raises
+    ------
+    MissingError: no such run.
+    ContradictionError: it has not ended, and `force` is not set.
+    """
+    job_id = job if isinstance(job, str) else job.id
+    return _delete(session, path("training-runs", job_id), force)
+
+
+def _delete(session: Session, place: str, force: bool) -> Flow[Deletion]:
+    query = {"force": "true"} if force else {}
+    return fetch(session, Deletion, "DELETE", place, query=query, headers=idempotency_headers())

@@ -1,0 +1,17 @@
+"""The query parameter `force` of deletions."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Query
+
+__all__ = ["Force"]
+
+Force = Annotated[
+    bool,
+    Query(
+        description="Cancel the jobs that use it first, and delete a champion. It requires the "
+        "scope `admin`."
+    ),
+]
