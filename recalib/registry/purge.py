@@ -122,16 +122,19 @@ def _purge_captures(registry: Registry, before: float) -> None:
 
 
 def _purge_jobs(registry: Registry, before: float) -> int:
-    """Erase training runs, and the jobs of models. A job whose version remains keeps its row."""
+    """Erase training runs, and the jobs of models. A job whose version remains keeps its row.
+
+    Jobs with a checkpoint wait: a worker removes the blobs of those that have ended.
+    """
     is_published = exists().where(_CALIBRATORS.c.job_id == _JOBS.c.id)
-    has_content = _JOBS.c.result.is_not(None) | _JOBS.c.checkpoint.is_not(None)
     statement = (
-        select(_JOBS.c.id, _JOBS.c.result, _JOBS.c.checkpoint)
+        select(_JOBS.c.id, _JOBS.c.result)
         .outerjoin(_MODELS, _MODELS.c.id == _JOBS.c.model_id)
         .where(
             or_(_JOBS.c.deleted_at < before, _MODELS.c.deleted_at < before),
             _JOBS.c.state.not_in(("queued", "running")),
-            has_content | ~is_published,
+            _JOBS.c.checkpoint.is_(None),
+            _JOBS.c.result.is_not(None) | ~is_published,
         )
         .limit(_PAGE)
     )
@@ -139,8 +142,6 @@ def _purge_jobs(registry: Registry, before: float) -> int:
     while rows := _rows(registry, statement):
         for row in rows:
             digests = [file["digest"] for file in (row.result or {}).get("files", {}).values()]
-            checkpoint = row.checkpoint or {}
-            digests += filter(None, (checkpoint.get("digest"), *checkpoint.get("others", [])))
             _erase(registry, digests, lambda tx, key=row.id: _erase_job(tx, key))
         count += len(rows)
     return count
@@ -149,7 +150,7 @@ def _purge_jobs(registry: Registry, before: float) -> int:
 def _erase_job(tx: Transaction, job_id: str) -> None:
     is_published = exists().where(_CALIBRATORS.c.job_id == job_id)
     where = _JOBS.c.id == job_id
-    tx.connection.execute(update(_JOBS).where(where).values(result=null(), checkpoint=null()))
+    tx.connection.execute(update(_JOBS).where(where).values(result=null()))
     _delete(tx, _JOBS, where & ~is_published)
 
 

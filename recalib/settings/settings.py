@@ -140,7 +140,7 @@ class Settings(BaseSettings):
         7 * 86_400.0,
         # Longer than a server without the registry may go on with what it has loaded.
         ge=60,
-        allow_inf_nan=False,
+        le=1e10,
         description="Time after which the content of deleted models, data sets, versions and "
         "training runs is erased, in seconds.",
     )

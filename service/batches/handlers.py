@@ -61,6 +61,7 @@ def create_batch(tx: Transaction, model: str, request: BatchCreate, key: str | N
     owner = _find_model(tx, model)
 
     def act() -> Job:
+        tx.models.hold(owner)
         dataset = tx.datasets.get(owner, request.dataset)
         version = resolve_version(tx, owner, request.version, dataset.input, "version")
         rows = _Rows(dataset.digest, dataset.media_type, dataset.input, dataset.rows, dataset.name)
@@ -109,6 +110,7 @@ async def upload_batch(
         with store.storing(blob) as (tx, digest):
 
             def act() -> Job:
+                tx.models.hold(owner)
                 number = resolve_version(tx, owner, version, input, "version")
                 return _enqueue(tx, owner, number, format, rows)
 

@@ -439,3 +439,15 @@ def test_concurrent_deletions_have_one_winner(registry: Registry) -> None:
 
     with ThreadPoolExecutor(4) as threads:
         assert sorted(threads.map(delete, range(4))) == ["NotFoundError"] * 3 + ["done"]
+
+
+def test_dead_worker_of_a_deleted_model_stops_nothing(registry: Registry) -> None:
+    """Its job ends as cancelled when another worker looks for work."""
+    model = a_model(registry)
+    with registry.transaction() as tx:
+        job = _enqueue(tx, model)
+        lease = tx.jobs.claim("dead", [KIND], -1.0)
+        assert lease is not None
+        tx.deletions.model(model, "anna", force=True)
+        assert tx.jobs.claim("test", [KIND], 60.0) is None
+    assert _count(registry, tables.jobs, id=job, state="cancelled") == 1

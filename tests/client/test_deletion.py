@@ -1,0 +1,73 @@
+"""`recalib delete`, and deletions by the client."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from recalib.client import Client, ContradictionError, MissingError
+from tests.cli.conftest import cli
+from tests.cli.running import LABELS, LOGITS, Cli
+from tests.client.either import Either
+from tests.end_to_end.programs import Server
+
+__all__ = ["cli"]
+
+pytestmark = pytest.mark.slow
+
+_PAGE = Path(__file__).parents[2] / "docs" / "models.md"
+
+
+def test_command_deletes_each_kind(cli: Cli, server: Server, name: str) -> None:
+    with Client(server.url) as client:
+        client.create_model(name, 4)
+        client.upload_dataset(name, "test", LOGITS, LABELS, progress=False)
+        client.wait(client.fit(name, "test", promote=True), progress=False)
+        client.wait(client.fit(name, "test", promote=False), progress=False)
+        there = ("--server", server.url)
+        result = cli("delete", name, "--version", "1", *there)
+        assert (result.status, "served as champion" in result.err) == (2, True)
+        result = cli("delete", name, "--version", "2", *there)
+        assert result.out.startswith(f"deleted version 2 of {name}; its content is erased after 2")
+        result = cli("delete", name, "--dataset", "test", *there, "--json")
+        assert result.json["deleted"] == f"data set test of {name}"
+        result = cli("delete", name, "--alias", "champion", "--force", *there)
+        assert (result.status, result.err) == (0, "")
+        result = cli("delete", name, "--alias", "champion", "--version", "1", *there)
+        assert (result.status, "found --version and --alias" in result.err) == (2, True)
+        assert cli("delete", "--run", "none", *there).status == 2
+        assert cli("delete", *there).err.startswith("error: model: found none")
+        assert cli("delete", name, *there).status == 0
+        with pytest.raises(MissingError):
+            client.get_model(name)
+
+
+def test_client_deletes(client: Either, name: str) -> None:
+    client.create_model(name, 4)
+    client.upload_dataset(name, "test", LOGITS, LABELS, progress=False)
+    client.wait(client.fit(name, "test", promote=True), progress=False)
+    with pytest.raises(ContradictionError, match="champion"):
+        client.delete_model(name)
+    deletion = client.delete_alias(name, "champion", force=True)
+    assert deletion.deleted_at == deletion.erased_after
+    assert client.alias_history(name)[0].to_version is None
+    assert client.rollback(name).version == 1
+    deletion = client.delete_model(name, force=True)
+    assert deletion.deleted_at < deletion.erased_after
+    with pytest.raises(MissingError):
+        client.delete_model(name)
+
+
+def test_example_of_the_document_runs(server: Server) -> None:
+    (example,) = re.findall(r"```python\n(.*?)```", _PAGE.read_text(), re.DOTALL)
+    with Client(server.url) as client:
+        client.create_model("resnet", 4)
+        client.upload_dataset("resnet", "old", LOGITS, LABELS, progress=False)
+        for _ in range(3):
+            client.wait(client.fit("resnet", "old", promote=False), progress=False)
+        client.promote("resnet", 1, alias="canary")
+        exec(example, {"client": client})  # noqa: S102
+        with pytest.raises(MissingError):
+            client.get_model("resnet")
