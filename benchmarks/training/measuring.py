@@ -13,7 +13,11 @@ from recalib.metrics.evaluate import evaluate
 
 __all__ = ["MAPS", "METRICS", "measure"]
 
-METRICS = ("accuracy", "ece", "ece_l2_equal_mass", "ece_equal_mass", "classwise_ece", "nll")
+#: Those of paper 000, tables 1, 2, 4 and 6, and of paper 004, tables 1 to 13.
+METRICS = (
+    "accuracy", "ece", "ece_l2_equal_mass", "ece_equal_mass", "classwise_ece", "ks_error",
+    "ece_sweep", "marginal_ece_l2", "mce", "s99", "nll",
+)  # fmt: skip
 #: Fitted to the validation rows. `""` is the network itself.
 MAPS: dict[str, dict[str, Any]] = {
     "": {"map": "identity", "objective": "nll"},

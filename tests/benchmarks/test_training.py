@@ -8,12 +8,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.stats
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
 from benchmarks.training import __main__ as command
-from benchmarks.training import first_steps, linear_model, long_tail, overhead, running, sst
-from benchmarks.training.claims import CLAIMS, Claim, Side, verdict
+from benchmarks.training import first_steps, linear_model, long_tail, overhead, running, sst, table
+from benchmarks.training.claims import CLAIMS, Claim, Side, cohens_d, verdict
 from benchmarks.training.measuring import MAPS, METRICS, measure
 from benchmarks.training.objectives import INTERLEAVED, LEADING, OBJECTIVES
 from benchmarks.training.running import Budget, Finished, finish, recipe_for
@@ -171,21 +172,27 @@ def test_metrics_are_measured_before_and_after_maps() -> None:
 
 
 def test_verdicts() -> None:
-    """A verdict needs one sign over all seeds and twice the standard error."""
+    """A verdict needs p < .05 of a paired t-test, which knows the number of seeds."""
     claim = Claim("", "", Side("CE + ACLS"), Side("CE"))
     stories = {
         "CE": [_story("CE", seed, 0.10) for seed in (1, 2, 3)],
         "CE + ACLS": [_story("CE + ACLS", 1, 0.05)],
     }
     result = verdict(claim, stories)
-    assert (result.seeds, result.difference, result.here) == (1, "+5.0", "seen, by one seed")
-    stories["CE + ACLS"] = [_story("CE + ACLS", 1, 0.08)]
-    assert verdict(claim, stories).here == "no difference seen"
+    assert (result.seeds, result.difference, result.here) == (1, "+5.0", "one seed: no test")
     stories["CE + ACLS"] = [_story("CE + ACLS", s, e) for s, e in ((1, 0.07), (2, 0.08), (3, 0.07))]
     three = verdict(claim, stories)
-    assert (three.seeds, three.difference, three.here) == (3, "+2.7 ± 0.3", "seen")
-    stories["CE + ACLS"][1] = _story("CE + ACLS", 2, 0.11)
-    assert verdict(claim, stories).here == "no difference seen"
+    assert (three.seeds, three.difference, three.p, three.here) == (
+        3,
+        "+2.7 ± 0.3",
+        "0.015",
+        "seen",
+    )
+    # 2.65 standard errors: not with three seeds.
+    stories["CE + ACLS"][1] = _story("CE + ACLS", 2, 0.09)
+    three = verdict(claim, stories)
+    expected = scipy.stats.ttest_rel([0.10] * 3, [0.07, 0.09, 0.07]).pvalue
+    assert (three.p, three.here) == (f"{expected:.3f}", "no difference seen")
     turned = Claim("", "", Side("CE"), Side("CE + ACLS"))
     stories["CE + ACLS"][1] = _story("CE + ACLS", 2, 0.06)
     assert verdict(turned, stories).here == "the opposite is seen"
@@ -198,7 +205,16 @@ def test_verdicts() -> None:
     assert verdict(shifted, stories).difference == "+10.0"
 
 
-def test_table(tmp_path: Path) -> None:
+def test_effect_sizes(tmp_path: Path) -> None:
+    """By hand: means 0.12 and 0.08, variances 0.0002 and 0.0008, pooled 0.0005."""
+    assert cohens_d([0.11, 0.13], [0.06, 0.10]) == pytest.approx(0.04 / 0.0005**0.5)
+    runs = [_story("CE", seed, ece) for seed, ece in ((1, 0.11), (2, 0.13))]
+    runs += [_story("CE + MMCE", seed, ece) for seed, ece in ((1, 0.06), (2, 0.10))]
+    write(tmp_path / "table", [Finished(run, {}) for run in runs], _BUDGET, _splits())
+    assert "| CE | MMCE | 2 | +1.8 | +1.8 |" in (tmp_path / "table.md").read_text()
+
+
+def test_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Means with standard errors where there are several seeds, and the warning."""
     runs = [_story("CE", 1, 0.10), _story("CE", 2, 0.12), _story("Brier", 1, 0.04)]
     runs.append(_story("AURC", 1, 0.01, accuracy=0.11))
@@ -208,7 +224,11 @@ def test_table(tmp_path: Path) -> None:
     assert "| CE | 2 | 50.0 ± 0.0 | 40.0 ± 0.0 | 11.0 ± 1.0 |" in text
     assert "| Brier | 1 | 50.0 | 40.0 | 4.0 |" in text
     assert "| AURC † | 1 | 50.0 | 11.0 | 1.0 |" in text
-    assert "| 004, table 1 | Brier below CE, ECE | 1 | +6.0 | seen, by one seed |" in text
+    assert "| 004, table 1 | Brier below CE, ECE | 1 | +6.0 |  | one seed: no test |" in text
+    (tmp_path / "table.md").write_text(text.replace("one seed: no test", "old"))
+    monkeypatch.setattr("sys.argv", ["table", str(tmp_path / "table.json")])
+    table.main()
+    assert (tmp_path / "table.md").read_text() == text
     assert len(json.loads((tmp_path / "table.json").read_text())["runs"]) == 4
 
 
