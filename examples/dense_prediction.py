@@ -1,77 +1,107 @@
-"""Calibrate dense predictions: losses, metrics and maps on logits (N, K, H, W).
+"""Compare maps of dense predictions on the test images of a run.
 
-    .venv/bin/python examples/dense_prediction.py
+    recalib train examples/scenes.toml --data FOLDER
+    python examples/dense_prediction.py runs/scenes --data FOLDER
 
-A small network learns to find shapes in noise (`training.data.Shapes`) with two objectives. Losses
-take logits (N, K, H, W) and labels (N, H, W). Metrics and maps take a row for each pixel of a
-sample.
+The network of the run predicts all pixels of its validation and test images. The maps are fitted to
+the validation images: one temperature, one for each class, and one for each pixel.
 """
 
 from __future__ import annotations
 
 import argparse
-import tempfile
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from rich.table import Table
 
 import recalib
-from recalib.metrics import Estimate
-from recalib.metrics.evaluate import evaluate
-from recalib.recipe import LossPart, ModelPart, Optimiser, Recipe
-from recalib.terminal import metrics_table, say
-from training.data import DataSpec, Splits, load
-from training.engine.checkpoints import FolderCheckpoints
-from training.engine.loop import Trained, Unwatched, train
+from recalib.fitting.local_temperature import fit_local_temperature
+from recalib.metrics.dense import DenseEvaluation, DenseResult
+from recalib.recipe import read_recipe
+from recalib.terminal import say
+from training.data import Split
+from training.engine.artifacts import load_all
+from training.engine.weights import read_weights
+from training.models import build
 
-OBJECTIVES = {
-    "cross-entropy": LossPart(),
-    "focal 3 + SB-ECE": LossPart(primary="focal", secondary="sb_ece"),
-}
-_METRICS = ("accuracy", "nll", "ece", "classwise_ece")
+_BATCH = 16
+LogitsNKHW = NDArray[np.float32]
 
 
-def train_network(objective: str, splits: Splits, epochs: int) -> Trained:
-    """Train the network with one of `OBJECTIVES`."""
-    recipe = Recipe(
-        data={},
-        model=ModelPart(name="segmenter", options={"width": 8}),
-        loss=OBJECTIVES[objective],
-        optimiser=Optimiser(name="adamw", learning_rate=0.01, schedule="cosine"),
-        epochs=epochs,
-        batch_size=16,
-        measured_rows=16,
-        device="cpu",
-    )
-    with tempfile.TemporaryDirectory() as folder:
-        return train(recipe, splits, FolderCheckpoints(Path(folder)), Unwatched())
+def predict(network: torch.nn.Module, split: Split) -> LogitsNKHW:
+    """Return the logits of all images of a split."""
+    with torch.inference_mode():
+        batches = [
+            network(split.batch(range(first, min(first + _BATCH, len(split))))).numpy()
+            for first in range(0, len(split), _BATCH)
+        ]
+    return np.concatenate(batches)
 
 
-def compare(images: int, epochs: int) -> dict[str, dict[str, Estimate]]:
-    """Return each objective's metrics on test images, before and after temperature scaling."""
-    spec = {"train": images, "validation": images // 2, "test": images // 2}
-    splits = load(DataSpec("shapes", spec))
-    results: dict[str, dict[str, Estimate]] = {}
-    for name in OBJECTIVES:
-        result = train_network(name, splits, epochs)
-        calibrator = recalib.fit(
-            result.validation.logits, result.validation.labels, map="temperature"
+def compare(run: Path, data: Path) -> dict[str, DenseResult]:
+    """Return the metrics of the test images for each map."""
+    recipe = read_recipe(run / "recipe.json")
+    splits = load_all(recipe, data, confined=False).splits
+    part = recipe.model
+    network = build(part.name, splits.classes, facts=splits.facts, **part.options)
+    network.load_state_dict(read_weights(run / "weights.safetensors"))
+    network.eval()
+    logits, test_logits = (predict(network, split) for split in (splits.validation, splits.test))
+    labels, void = splits.validation.labels, splits.ignore_index
+
+    probabilities = {
+        name: recalib.fit(logits, labels, map=name, ignore_index=void).predict(test_logits)
+        for name in ("identity", "temperature", "class_temperature")
+    }
+    local = fit_local_temperature(logits, labels, ignore_index=void)
+    with torch.inference_mode():
+        probabilities["local_temperature"] = local(torch.from_numpy(test_logits)).numpy()
+
+    results = {}
+    for name, answer in probabilities.items():
+        evaluation = DenseEvaluation(
+            splits.classes, ignore_index=void, boundary=recipe.dense.boundary
         )
-        rows = result.test.logits, result.test.labels
-        results[name] = evaluate(rows[1], logits=rows[0], metrics=_METRICS)
-        results[f"{name}, calibrated"] = calibrator.evaluate(*rows, metrics=_METRICS)
+        evaluation.add(splits.test.labels, probabilities=answer)
+        results[name] = evaluation.finish()
     return results
 
 
+def summary(result: DenseResult) -> dict[str, str]:
+    """Return the numbers of a map as text."""
+    pixels, boundary, interior = result.pixels, result.boundary, result.interior
+    return {
+        "mIoU": f"{result.miou:.2%}",
+        "NLL": f"{pixels['nll'].value:.4f}",
+        "ECE": f"{pixels['ece'].value:.2%}",
+        "ECE at boundaries": "" if boundary is None else f"{boundary['ece'].value:.2%}",
+        "ECE elsewhere": "" if interior is None else f"{interior['ece'].value:.2%}",
+        "median ECE of an image": f"{result.image_quantiles('ece', [0.5])[0]:.2%}",
+    }
+
+
+def table(results: dict[str, DenseResult]) -> Table:
+    """Return a table with a row for each number, and a column for each map."""
+    columns = {name: summary(result) for name, result in results.items()}
+    answer = Table("metric")
+    for name in columns:
+        answer.add_column(name, justify="right")
+    for metric in next(iter(columns.values())):
+        answer.add_row(metric, *(column[metric] for column in columns.values()))
+    return answer
+
+
 def main() -> None:
-    """Print the metrics over all pixels of the test images."""
+    """Print the metrics of the test images."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("--images", type=int, default=200, help="number of training images")
-    parser.add_argument("--epochs", type=int, default=6)
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    results = compare(arguments.images, arguments.epochs)
-    say(metrics_table(results, f"{arguments.images // 2} test images, a row for each pixel"))
+    parser.add_argument("run", type=Path, help="folder of a run")
+    parser.add_argument("--data", type=Path, default=Path(), help="folder of the data")
+    arguments: Any = parser.parse_args()
+    say(table(compare(arguments.run, arguments.data)))
 
 
 if __name__ == "__main__":

@@ -236,7 +236,7 @@ class Dense(_Part):
     """Predictions of a class for each pixel."""
 
     #: Pixels of the validation and of the test images whose logits are written, a uniform sample.
-    logit_pixels: _Count = 500_000
+    logit_pixels: _Count = 100_000
     #: Pixels of a step that losses quadratic in pixels see.
     loss_pixels: _Count = 4096
     #: Half-width of the boundary band that is measured, in pixels.

@@ -181,4 +181,5 @@ def _print_result(result: dict[str, Any], folder: Path, json_output: bool) -> No
 
 def _format_metrics(metrics: dict[str, Any]) -> str:
     accuracy, ece = (f"{metrics[name]:.2%}" for name in ("accuracy", "ece"))
-    return f"accuracy {accuracy}, NLL {metrics['nll']:.4f}, ECE {ece}"
+    miou = f", mIoU {metrics['miou']:.2%}" if "miou" in metrics else ""
+    return f"accuracy {accuracy}, NLL {metrics['nll']:.4f}, ECE {ece}{miou}"

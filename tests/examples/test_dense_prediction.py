@@ -1,4 +1,4 @@
-"""The dense prediction example runs."""
+"""The dense prediction example runs on the files of a run, and its recipe is valid."""
 
 from __future__ import annotations
 
@@ -7,19 +7,29 @@ from pathlib import Path
 
 import pytest
 
-_FILE = Path(__file__).parents[2] / "examples" / "dense_prediction.py"
+from recalib.recipe import read_recipe
+from tests.training.engine.tiny import Onlooker
+from training.engine.artifacts import load_all, run_recipe
+from training.engine.checkpoints import FolderCheckpoints
+
+_EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 @pytest.mark.slow
-def test_example() -> None:
-    """Temperature scaling improves the likelihood and keeps predictions."""
-    example = runpy.run_path(str(_FILE))
-    comparison = example["compare"](32, 1)
-    assert list(comparison) == [
-        "cross-entropy", "cross-entropy, calibrated",
-        "focal 3 + SB-ECE", "focal 3 + SB-ECE, calibrated",
-    ]  # fmt: skip
-    for name in ("cross-entropy", "focal 3 + SB-ECE"):
-        before, after = comparison[name], comparison[f"{name}, calibrated"]
-        assert after["accuracy"].value == pytest.approx(before["accuracy"].value)
-        assert after["nll"].value < before["nll"].value
+def test_maps_are_compared_on_the_images_of_a_run(real_data: Path, tmp_path: Path) -> None:
+    """The recipe with few scenes: temperatures improve the likelihood, and two keep the mIoU."""
+    recipe = read_recipe(_EXAMPLES / "scenes.toml")
+    options = {**recipe.data["options"], "scenes": [48, 24, 24], "size": 24}
+    data = {**recipe.data, "options": options}
+    recipe = recipe.model_copy(update={"data": data, "epochs": 4})
+    loaded = load_all(recipe, real_data, confined=False)
+    summary = run_recipe(recipe, loaded, tmp_path, FolderCheckpoints(tmp_path), Onlooker())
+    example = runpy.run_path(str(_EXAMPLES / "dense_prediction.py"))
+    results = example["compare"](tmp_path, real_data)
+    before = results["identity"]
+    assert before.miou == pytest.approx(summary["test"]["miou"], abs=1e-3)
+    assert before.pixels["nll"].value == pytest.approx(summary["test"]["nll"], rel=1e-4)
+    for name in ("temperature", "local_temperature"):
+        assert results[name].miou == before.miou
+        assert results[name].pixels["nll"].value < before.pixels["nll"].value
+    assert example["table"](results).row_count == 6

@@ -120,8 +120,11 @@ class Scenes(Source):
         size = self.size
         image, classes = np.empty((size, size, 3), np.uint8), np.empty((size, size), np.int64)
         points = rng.uniform(0, size, (self.regions, 2))
-        y, x = np.mgrid[:size, :size][..., None]
-        regions = ((y - points[:, 0]) ** 2 + (x - points[:, 1]) ** 2).argmin(axis=-1)
+        regions, nearest = np.zeros((size, size), np.int64), np.full((size, size), np.inf)
+        for region, (y, x) in enumerate(points):
+            distances = np.add.outer((np.arange(size) - y) ** 2, (np.arange(size) - x) ** 2)
+            regions[distances < nearest] = region
+            np.minimum(nearest, distances, out=nearest)
         for region in range(self.regions):
             label = int(rng.integers(len(by_class)))
             row = int(rng.choice(by_class[label]))
