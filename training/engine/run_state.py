@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import safetensors.torch
@@ -51,7 +52,10 @@ _WEIGHTS = 3
 #: Arguments of `build` that this module sets.
 _OURS = {"name", "classes", "facts"}
 #: Fields of a recipe that do not change the trained weights.
-_AFTERWARDS = {"name", "calibrate", "tune", "checkpoint_steps", "report", "workers"}
+_AFTERWARDS: dict[str, Any] = {
+    **dict.fromkeys(("name", "calibrate", "tune", "checkpoint_steps", "report", "workers"), True),
+    "dense": {"logit_pixels"},
+}
 
 
 @dataclass
@@ -195,10 +199,18 @@ def _objective(recipe: Recipe, splits: Splits, fabric: Fabric) -> TrainingObject
         if recipe.augmentation != "none":
             accepted = "none: labels of pixels would have to move with the image"
             raise InputError("augmentation", found=recipe.augmentation, accepted=accepted)
+        void = splits.ignore_index
+        for options in (recipe.loss.options, recipe.loss.secondary_options):
+            if options.get("ignore_index", void) != void:
+                raise InputError(
+                    "loss.options.ignore_index",
+                    found=f"{options['ignore_index']}, and {void} in data.options",
+                    accepted="nothing: the data determine it",
+                )
         # Images with fewer pixels than that give all of theirs.
         places = splits.train.labels[0].size
         count = min(max(1, recipe.dense.loss_pixels // recipe.batch_size), places)
-        dense = {"ignore_index": splits.ignore_index, "image_pixels": count}
+        dense = {"ignore_index": void, "image_pixels": count}
     several = fabric.world_size > 1
     return TrainingObjective(recipe.loss, len(splits.train), gather=several, **dense)
 
