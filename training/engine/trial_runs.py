@@ -190,7 +190,7 @@ class _Progress:
     """The progress of all trials of a search."""
 
     def __init__(self, watcher: Watcher, total: int) -> None:
-        self.watcher, self.finished = watcher, 0
+        self.watcher = watcher
         self._total = total
         self._fractions: dict[int, float] = {}
 
@@ -200,15 +200,15 @@ class _Progress:
         if isinstance(message, dict):
             self.watcher.epoch_over([{**message, "label": label}])
             return
-        self._fractions[number] = message.fraction
+        # A late message of a finished trial does not lower its fraction.
+        self._fractions[number] = max(message.fraction, self._fractions.get(number, 0.0))
         # The last part of the progress is the run that is delivered.
-        fraction = (self.finished + sum(self._fractions.values())) / (self._total + 1)
+        fraction = sum(self._fractions.values()) / (self._total + 1)
         self.watcher.at(replace(message, label=label, fraction=fraction))
 
     def finish(self, number: int) -> None:
         """Count a finished trial."""
-        self._fractions.pop(number, None)
-        self.finished += 1
+        self._fractions[number] = 1.0
 
 
 class _TrialWatcher:
