@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -16,9 +17,10 @@ from recalib.files import MEDIA_TYPES, DataFile, Input, open_data
 from recalib.files.probabilities import ProbabilityFormat, write_probabilities
 from training.batch_parts import BatchParts
 from training.checkpoint_blobs import sweep_job
+from training.pause import Pause
 from training.worker import Cancelled, JobContext
 
-__all__ = ["run_batch"]
+__all__ = ["batch_handler"]
 
 #: Logits that are read and calibrated at a time, and rows that are copied at a time, in bytes.
 _CHUNK_BYTES = 8 << 20
@@ -42,13 +44,25 @@ class BatchRequest(msgspec.Struct, frozen=True):
     media_type: str
 
 
-def run_batch(context: JobContext) -> None:
+def batch_handler(
+    between: Callable[[], object] = lambda: None, every_seconds: float = 0.5
+) -> Callable[[JobContext], None]:
+    """Return the handler of batches.
+
+    Parameters
+    ----------
+    between: called between two chunks, at most once per `every_seconds`, so that a worker can run
+        short jobs during a batch of hours.
+    """
+    return partial(_run, pause=Pause(between, every_seconds))
+
+
+def _run(context: JobContext, pause: Pause) -> None:
     """Calibrate the rows that have no part yet, and join the parts to a file.
 
     Memory is bounded by the sizes of chunks, not by that of the file. An attempt that ends early
     leaves its parts; the result is the same, bit for bit, wherever it ended.
     """
-    # 1. The request.
     try:
         request = converted(context.payload, BatchRequest)
     except msgspec.ValidationError as error:
@@ -58,92 +72,96 @@ def run_batch(context: JobContext) -> None:
     with registry.reading() as tx:
         model = tx.models.get(request.model)
         calibrator = Calibrator.from_bytes(tx.calibrators.parameters(model, request.version))
-
-    with registry.blobs.open(request.digest) as stream:
-        format = MEDIA_TYPES[request.media_type]
-        with open_data(stream, format=format, input=request.input) as file:
-            # 2. The parts.
-            dtype = np.dtype("<f8" if file.dtype == np.float64 else "<f4")
-            parts = BatchParts(context, model.classes, dtype)
-            try:
-                if not parts.rows:
-                    context.progress(0.0, "checking the file")
-                    registry.blobs.verify(request.digest)
-                _calibrate(context, request, calibrator, file, parts, dtype)
-                # 3. The file, in the transaction that finishes the job.
-                _join(context, request, parts, (request.rows, model.classes), dtype)
-            except Cancelled as cancelled:
-                if cancelled.reason == "cancelled":
-                    parts.remove()
-                raise
+    format = MEDIA_TYPES[request.media_type]
+    with (
+        registry.blobs.open(request.digest) as stream,
+        open_data(stream, format=format, input=request.input) as file,
+    ):
+        attempt = _Attempt(context, pause, request, calibrator, file)
+        try:
+            attempt.calibrate()
+            attempt.join()
+        except Cancelled as cancelled:
+            if cancelled.reason == "cancelled":
+                attempt.parts.remove()
+            raise
     sweep_job(registry, context.lease.job.id)
 
 
-def _calibrate(
-    context: JobContext,
-    request: BatchRequest,
-    calibrator: Calibrator,
-    file: DataFile,
-    parts: BatchParts,
-    dtype: np.dtype[Any],
-) -> None:
-    """Store a part for each group of chunks from the first row without one."""
-    chunks = _probabilities(context, request, calibrator, file, parts.rows, dtype)
-    chunk = next(chunks, None)
-    while chunk is not None:
-        with context.registry.blobs.writer() as blob:
-            parts.begin(blob)
-            rows = 0
-            while chunk is not None and blob.size < _PART_BYTES:
-                blob.write(chunk.tobytes())
-                rows += len(chunk)
-                chunk = next(chunks, None)
-            parts.add(blob, rows)
+class _Attempt:
+    """One attempt at a batch; N rows, K classes."""
 
+    def __init__(
+        self,
+        context: JobContext,
+        pause: Pause,
+        request: BatchRequest,
+        calibrator: Calibrator,
+        file: DataFile,
+    ) -> None:
+        self._context, self._pause, self._request = context, pause, request
+        self._calibrator, self._file = calibrator, file
+        self._dtype = np.dtype("<f8" if file.dtype == np.float64 else "<f4")
+        self.parts = BatchParts(context, file.classes, self._dtype)
 
-def _probabilities(
-    context: JobContext,
-    request: BatchRequest,
-    calibrator: Calibrator,
-    file: DataFile,
-    first_row: int,
-    dtype: np.dtype[Any],
-) -> Iterator[NDArray[Any]]:
-    """Yield the probabilities of each chunk from `first_row` on.
+    def calibrate(self) -> None:
+        """Store a part for each group of chunks, from the first row without one."""
+        blobs = self._context.registry.blobs
+        if not self.parts.rows:
+            self._context.progress(0.0, "checking the file")
+            blobs.verify(self._request.digest)
+        chunks = self._probabilities(self.parts.rows)
+        chunk = next(chunks, None)
+        while chunk is not None:
+            with blobs.writer() as blob:
+                self.parts.begin(blob)
+                rows = 0
+                while chunk is not None and blob.size < _PART_BYTES:
+                    blob.write(chunk.tobytes())
+                    rows += len(chunk)
+                    chunk = next(chunks, None)
+                self.parts.add(blob, rows)
 
-    Parts end where chunks end, so an attempt calibrates the same chunks as the one before.
-    """
-    for chunk in file.chunks(_CHUNK_BYTES):
-        context.check_cancelled()
-        if chunk.first_row < first_row:
-            continue
-        share = _CALIBRATED * chunk.first_row / request.rows
-        context.progress(share, f"{chunk.first_row:,} of {request.rows:,} rows")
-        yield calibrator.predict(chunk.logits, input=request.input).astype(dtype, copy=False)
+    def join(self) -> None:
+        """Write the file, and record it in the transaction that finishes the job."""
+        request, registry = self._request, self._context.registry
+        shape = request.rows, self._file.classes
+        with registry.blobs.writer() as blob:
+            write_probabilities(blob.write, request.format, self._pieces(), shape, self._dtype)
+            size = blob.size
+            with registry.storing(blob, self._context.finishing) as (tx, digest):
+                files = {f"probabilities.{request.format}": {"digest": digest, "bytes": size}}
+                result = {"version": request.version, "rows": request.rows, "files": files}
+                tx.jobs.succeed(self._context.lease, result)
 
+    def _probabilities(self, first_row: int) -> Iterator[NDArray[Any]]:
+        """Yield the probabilities (n, K) of each chunk from `first_row` on.
 
-def _join(
-    context: JobContext,
-    request: BatchRequest,
-    parts: BatchParts,
-    shape: tuple[int, int],
-    dtype: np.dtype[Any],
-) -> None:
-    registry = context.registry
+        Parts end where chunks end, so an attempt calibrates the same chunks as the one before.
+        """
+        for chunk in self._file.chunks(_CHUNK_BYTES):
+            self._step(0.0, chunk.first_row, "calibrating")
+            if chunk.first_row >= first_row:
+                values = self._calibrator.predict(chunk.logits, input=self._request.input)
+                yield values.astype(self._dtype, copy=False)
 
-    def pieces() -> Iterator[NDArray[Any]]:
-        rows = 0
-        for piece in parts.pieces(_CHUNK_BYTES):
-            context.check_cancelled()
-            share = _CALIBRATED + (1 - _CALIBRATED) * rows / request.rows
-            context.progress(share, "writing the file")
-            rows += len(piece)
+    def _pieces(self) -> Iterator[NDArray[Any]]:
+        """Yield all probabilities from the parts."""
+        row = 0
+        for piece in self.parts.pieces(_CHUNK_BYTES):
+            self._step(_CALIBRATED, row, "writing")
+            row += len(piece)
             yield piece
 
-    with registry.blobs.writer() as blob:
-        write_probabilities(blob.write, request.format, pieces(), shape, dtype)
-        size = blob.size
-        with registry.storing(blob, context.finishing) as (tx, digest):
-            files = {f"probabilities.{request.format}": {"digest": digest, "bytes": size}}
-            result = {"version": request.version, "rows": request.rows, "files": files}
-            tx.jobs.succeed(context.lease, result)
+    def _step(self, begin: float, row: int, verb: str) -> None:
+        """Run short jobs, end a cancelled job, and report the progress.
+
+        Parameters
+        ----------
+        begin: progress at the first row of this pass over the rows.
+        """
+        self._pause()
+        self._context.check_cancelled()
+        length = 1 - _CALIBRATED if begin else _CALIBRATED
+        message = f"{verb}: {row:,} of {self._request.rows:,} rows"
+        self._context.progress(begin + length * row / self._request.rows, message)

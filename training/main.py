@@ -7,13 +7,14 @@ import os
 import socket
 import threading
 from collections.abc import Callable
+from functools import partial
 
 from recalib.errors import UnavailableError
 from recalib.observability import telemetry
 from recalib.registry import Registry
 from recalib.registry.job_kinds import BATCH, EVALUATE, FIT, MONITOR, PUBLISH, REFIT, TRAIN
 from recalib.settings import Settings
-from training.batch_job import run_batch
+from training.batch_job import batch_handler
 from training.evaluation_job import run_evaluation
 from training.fit_job import run_fit
 from training.monitoring_job import run_monitor
@@ -26,7 +27,7 @@ __all__ = ["HANDLERS", "handlers", "run"]
 
 #: Handlers of the kinds of job that need no settings.
 HANDLERS: dict[str, JobHandler] = {
-    BATCH: run_batch,
+    BATCH: batch_handler(),
     EVALUATE: run_evaluation,
     FIT: run_fit,
     MONITOR: run_monitor,
@@ -36,7 +37,9 @@ HANDLERS: dict[str, JobHandler] = {
 
 
 def handlers(
-    settings: Settings, between: Callable[[], object] = lambda: None
+    settings: Settings,
+    between: Callable[[], object] = lambda: None,
+    batch: JobHandler = HANDLERS[BATCH],
 ) -> dict[str, JobHandler]:
     """Return the handler of each kind of job; long training runs call `between` between steps."""
     train = training_handler(
@@ -46,7 +49,7 @@ def handlers(
         max_weights=settings.max_weights,
         allowed_imports=settings.allowed_imports,
     )
-    return {**HANDLERS, TRAIN: train}
+    return {**HANDLERS, BATCH: batch, TRAIN: train}
 
 
 def run(settings: Settings, *, embedded: bool) -> None:
@@ -60,14 +63,18 @@ def run(settings: Settings, *, embedded: bool) -> None:
     _refuse_newer_schema(registry)
     name = f"{socket.gethostname()}-{os.getpid()}"
     seconds = {"lease_seconds": settings.lease_seconds, "poll_seconds": settings.poll_seconds}
-    # Fits and monitoring must not wait for the training of a network.
-    short_jobs = Worker(registry, HANDLERS, name=name, **seconds)
 
-    def between() -> None:
-        with contextlib.suppress(UnavailableError):  # the training run handles it
-            short_jobs.work_once(stop)
+    def between(worker: Worker) -> None:
+        with contextlib.suppress(UnavailableError):  # the long job handles it
+            worker.work_once(stop)
 
-    worker = Worker(registry, handlers(settings, between), name=name, **seconds)
+    # Fits and monitoring must not wait for a batch, nor these for the training of a network.
+    short = {kind: handler for kind, handler in HANDLERS.items() if kind != BATCH}
+    short_jobs = Worker(registry, short, name=name, **seconds)
+    batch = batch_handler(partial(between, short_jobs), settings.poll_seconds)
+    batches = Worker(registry, {**short, BATCH: batch}, name=name, **seconds)
+    every_kind = handlers(settings, partial(between, batches), batch)
+    worker = Worker(registry, every_kind, name=name, **seconds)
     try:
         worker.run(stop)
     finally:

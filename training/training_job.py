@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import tempfile
-import time
 from collections.abc import Callable, Collection
 from functools import partial
 from pathlib import Path
@@ -15,6 +14,7 @@ from recalib.recipe import Calibrate, Recipe, check_server_recipe
 from recalib.registry import BlobStore, Model
 from recalib.registry.job_kinds import FIT
 from training.checkpoint_blobs import CheckpointBlobs
+from training.pause import Pause
 from training.worker import Cancelled, JobContext
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def training_handler(
     return partial(
         _train,
         folder=folder,
-        pause=_Pause(between, every_seconds),
+        pause=Pause(between, every_seconds),
         max_weights=max_weights,
         allowed_imports=allowed_imports,
     )
@@ -59,7 +59,7 @@ def training_handler(
 def _train(
     context: JobContext,
     folder: Path,
-    pause: _Pause,
+    pause: Pause,
     max_weights: int,
     allowed_imports: Collection[str],
 ) -> None:
@@ -163,23 +163,10 @@ def _store(blobs: BlobStore, path: Path) -> dict[str, Any]:
         return {"digest": blob.commit(), "bytes": size}
 
 
-class _Pause:
-    """Calls a function, at most once per interval."""
-
-    def __init__(self, act: Callable[[], object], every_seconds: float) -> None:
-        self._act, self._every_seconds = act, every_seconds
-        self._next = 0.0
-
-    def __call__(self) -> None:
-        if time.monotonic() >= self._next:
-            self._act()
-            self._next = time.monotonic() + self._every_seconds
-
-
 class _Watcher:
     """Reports the progress of the run to the job, and ends the run when the job is cancelled."""
 
-    def __init__(self, context: JobContext, checkpoints: CheckpointBlobs, pause: _Pause) -> None:
+    def __init__(self, context: JobContext, checkpoints: CheckpointBlobs, pause: Pause) -> None:
         self._context, self._checkpoints, self._pause = context, checkpoints, pause
         self._last = ""
 

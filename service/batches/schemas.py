@@ -57,7 +57,7 @@ class Batch(BaseModel):
         file: dict[str, Any] = next(iter(result.get("files", {}).values()), {})
         return cls(
             id=job.id,
-            model=payload["model"],
+            model=job.model or "",
             version=payload["version"],
             dataset=payload["dataset"],
             input=payload["input"],

@@ -99,7 +99,7 @@ class Evaluation(BaseModel):
         result = job.result or {}
         return cls(
             id=job.id,
-            model=job.payload["model"],
+            model=job.model or "",
             dataset=job.payload["dataset"],
             versions=[str(version) for version in job.payload["versions"]],
             state=job.state,

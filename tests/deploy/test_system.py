@@ -139,7 +139,14 @@ def test_composed_system_fits_and_serves(
         job = client.wait(client.fit("resnet", "val", promote=True), progress=False)
         assert job.result is not None
         assert job.result["version"] == 1
+        job = client.wait(client.evaluate("resnet", "val"), progress=False)
+        assert client.get_evaluation("resnet", job).results[1].fitted_rows == 600
+        job = client.create_batch("resnet", dataset="val", format="npz")
+        client.wait(job, progress=False)
+        client.download_batch("resnet", job, tmp_path / "batch.npz", progress=False)
         answer = client.predict("resnet", logits[:40])
+        batch = np.load(tmp_path / "batch.npz")["probabilities"]
+        np.testing.assert_allclose(answer.probabilities, batch[:40], atol=1e-6)
         np.testing.assert_allclose(answer.probabilities.sum(1), 1, rtol=1e-5)
         assert client.add_labels("resnet", answer.prediction_ids, labels[:40]).counts == {
             "accepted": 40

@@ -22,7 +22,9 @@ from numpy.typing import NDArray
 import recalib
 from recalib import Calibrator
 from recalib.registry import Job, Model, Registry
+from recalib.registry.backup import named_blobs
 from recalib.registry.job_kinds import BATCH
+from recalib.registry.tables import METADATA
 from tests.files.examples import write_npz
 from tests.fitting.conftest import draw
 from tests.training.batch_worker import LEASE_SECONDS, use_small_parts
@@ -118,7 +120,7 @@ def test_file_has_the_probabilities_of_all_rows(
     format: str,
 ) -> None:
     """In order, in float32 as the rows are; parts and uploaded rows are removed."""
-    job = enqueue(registry, model, 1_050, format)
+    job = enqueue(registry, model, 350, format)
     assert work(registry)
     content = io.BytesIO(file_of(registry, job))
     if format == "npz":
@@ -128,7 +130,7 @@ def test_file_has_the_probabilities_of_all_rows(
         assert table.column_names == ["probabilities"]
         probabilities = np.array(table["probabilities"].to_pylist(), np.float32)
     assert probabilities.dtype == np.float32
-    expected = calibrator.predict(logits_of(1_050))
+    expected = calibrator.predict(logits_of(350))
     np.testing.assert_allclose(probabilities, expected, rtol=1e-5, atol=1e-7)
     finished = job_of(registry, job)
     assert finished.checkpoint is None
@@ -141,29 +143,29 @@ def test_stopped_batch_goes_on_from_its_last_part(
     registry: Registry, model: Model, small_parts: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The second attempt reads no row again, and the file has the same bytes."""
-    undisturbed = enqueue(registry, model, 1_050)
+    undisturbed = enqueue(registry, model, 350)
     work(registry)
     expected = file_of(registry, undisturbed)
 
     stop, add = threading.Event(), BatchParts.add
     sizes: list[int] = []
 
-    def stop_after_three(self: BatchParts, blob: Any, rows: int) -> None:
+    def stop_after_two(self: BatchParts, blob: Any, rows: int) -> None:
         add(self, blob, rows)
         sizes.append(rows)
-        if len(sizes) == 3:
+        if len(sizes) == 2:
             stop.set()
 
-    monkeypatch.setattr(BatchParts, "add", stop_after_three)
-    job = enqueue(registry, model, 1_050)
+    monkeypatch.setattr(BatchParts, "add", stop_after_two)
+    job = enqueue(registry, model, 350)
     work(registry, stop)
     stopped = job_of(registry, job)
     assert (stopped.state, stopped.attempts) == ("queued", 0)
     assert stopped.checkpoint is not None
-    assert len(stopped.checkpoint["parts"]) == 3
+    assert len(stopped.checkpoint["parts"]) == 2
     assert work(registry)
     assert file_of(registry, job) == expected
-    assert sizes == [100] * 10 + [50]
+    assert sizes == [100, 100, 100, 50]
 
 
 def test_cancelled_batch_leaves_no_blob(
@@ -189,7 +191,7 @@ def test_cancelled_batch_leaves_no_blob(
         self._context.beat(60)
 
     monkeypatch.setattr(BatchParts, "add", cancel)
-    running = enqueue(registry, model, 1_050)
+    running = enqueue(registry, model, 350)
     work(registry)
     assert job_of(registry, running).state == "cancelled"
     assert blobs(tmp_path) == {running.payload["digest"]}
@@ -209,6 +211,51 @@ def test_upload_that_is_a_data_set_too_is_kept(
         )
     work(registry)
     assert digest in blobs(tmp_path)
+
+
+@pytest.mark.sqlite_only
+def test_short_jobs_do_not_wait_for_a_batch(
+    registry: Registry, model: Model, small_parts: None
+) -> None:
+    """The worker runs them between two chunks, and the batch goes on."""
+    short = Worker(registry, {"short": lambda context: None}, name="test")
+    handler = batch_job.batch_handler(lambda: short.work_once(threading.Event()), 0.0)
+    job = enqueue(registry, model, 350)
+    with registry.transaction() as tx:
+        others = [tx.jobs.enqueue("short", {}) for _ in range(3)]
+    Worker(registry, {BATCH: handler}, name="test").work_once(threading.Event())
+    finished = [job_of(registry, other) for other in (job, *others)]
+    assert {item.state for item in finished} == {"succeeded"}
+    times = [item.finished_at or 0.0 for item in finished]
+    assert max(times[1:]) < times[0]
+
+
+@pytest.mark.sqlite_only
+def test_backup_has_what_a_batch_goes_on_from(
+    registry: Registry, model: Model, small_parts: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The uploaded rows and the parts of an unfinished batch, and the file of a finished one."""
+    stop, add = threading.Event(), BatchParts.add
+
+    def stop_at_once(self: BatchParts, blob: Any, rows: int) -> None:
+        add(self, blob, rows)
+        stop.set()
+
+    job = enqueue(registry, model, 350)
+    with monkeypatch.context() as patch:
+        patch.setattr(BatchParts, "add", stop_at_once)
+        work(registry, stop)
+    checkpoint = job_of(registry, job).checkpoint
+    assert checkpoint is not None
+    expected = {checkpoint["upload"], checkpoint["parts"][0]["digest"]}
+    tables = list(METADATA.sorted_tables)
+    with registry.reading() as tx:
+        assert set(named_blobs(tx.connection, tables)) == expected
+    work(registry)
+    file_of(registry, job)
+    with registry.reading() as tx:
+        (description,) = named_blobs(tx.connection, tables).values()
+    assert description == f"probabilities.parquet of batch job {job.id}"
 
 
 @pytest.mark.sqlite_only
