@@ -8,9 +8,10 @@ is removed. A worker that is killed in between therefore leaves no blob that the
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
-from recalib.errors import FencedError
+from recalib.errors import FencedError, NotFoundError
 from recalib.registry import Registry
 from training.job_context import JobContext
 
@@ -98,7 +99,9 @@ def sweep_checkpoints(registry: Registry) -> int:
 
 def sweep_job(registry: Registry, job_id: str) -> None:
     """Remove what a finished job has left, as `sweep_checkpoints`."""
-    with registry.reading() as tx:
+    checkpoint = None
+    # A job that was deleted meanwhile is left to `sweep_checkpoints`.
+    with contextlib.suppress(NotFoundError), registry.reading() as tx:
         checkpoint = tx.jobs.get(job_id).checkpoint
     if checkpoint is not None:
         _remove_blobs(registry, job_id, checkpoint)
