@@ -41,6 +41,8 @@ _MAX_LOG_RATIO = 3.0
 _MAX_PIXELS = 1_000_000
 _MAX_FILE_BYTES = 2**26
 _MAX_WIDTH, _MAX_KERNEL = 256, 31
+#: Standard errors by which local temperatures have to be better, as a map of `auto`.
+_STANDARD_ERRORS = 2.0
 #: Errors for weights or a card that do not make a calibrator.
 _BAD_VALUES = (InputError, KeyError, ValueError, RuntimeError)
 
@@ -53,19 +55,25 @@ class LocalTemperatureCard(msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
     channels: int
     width: int
     kernel: int
-    #: The single temperature of the same pixels, from which the fit starts.
+    #: The single temperature of the images that were fitted, from which the fit starts; of all
+    #: images, if local temperatures are not used.
     temperature: float
     #: Images that were fitted and held out.
     images: int
     held_out: int
     library: str
     created_at: str
-    #: Mean NLL of the pixels that were held out, with one temperature and with local ones.
-    nll_single: float = math.nan
-    nll_local: float = math.nan
-    #: Epochs of the fit, and the one that was kept; 0 is the single temperature.
+    #: Mean NLL of the pixels that were held out, with the single temperature of the others and in
+    #: the best epoch.
+    nll_single: float = 0.0
+    nll_local: float = 0.0
+    #: Standard error of their difference over images; None for one image.
+    standard_error: float | None = None
+    #: Epochs of the fit, and the best; 0 is the single temperature.
     epochs: int = 0
     best_epoch: int = 0
+    #: Whether the local temperatures are used, or the single one.
+    is_local: bool = True
     method: str = "local_temperature"
 
 
@@ -202,9 +210,11 @@ def fit_local_temperature(
     """Fit local temperatures by NLL, and stop early.
 
     A share of the images is held out. The fit starts from the single temperature of the other
-    images, and keeps the epoch with the lowest NLL on the held-out pixels. The single temperature
-    is one of the choices, so the NLL of these pixels is never above that of the single temperature.
-    The global random state of torch does not change.
+    images. Of all epochs, that with the lowest NLL on the held-out pixels is kept, if it is below
+    that of the single temperature by more than two standard errors; otherwise the single
+    temperature of all images. So the NLL of these pixels is never above that of the single
+    temperature. A standard error needs two images that are held out. The global random state of
+    torch does not change.
 
     Batches of images are read one after another, so arrays may be memory-mapped. The single
     temperature is that of at most a million pixels.
@@ -215,7 +225,7 @@ def fit_local_temperature(
     labels: (N, H, W), integers in [0, K), or `ignore_index`.
     images: (N, C, H, W), normalised as for the network; by default the fit sees logits alone.
     ignore_index: the label of void pixels; none by default.
-    held_out: share of the images for early stopping, in (0, 1); at least one image.
+    held_out: share of the images for early stopping, in (0, 1); at least one image of two.
     width, kernel: channels and size of the convolutions; `kernel` is odd.
     epochs, patience: largest number, and number without a better NLL after which the fit ends.
     learning_rate: of Adam.
@@ -234,6 +244,10 @@ def fit_local_temperature(
     order = np.random.default_rng(seed).permutation(count)
     validation, training = np.split(order, [min(max(1, round(held_out * count)), count - 1)])
     data = _Data(arrays, -1 if ignore_index is None else ignore_index, batch_size, device)
+    for part in (training, validation):
+        if not data.counts(part).any():
+            found = f"no pixel that counts in {len(part)} of {count} images"
+            raise InputError("labels", found=found, accepted="at least one to fit and to hold out")
     card = LocalTemperatureCard(
         classes=classes,
         channels=channels,
@@ -250,19 +264,51 @@ def fit_local_temperature(
         model = LocalTemperature(card).to(device)
     optimiser = torch.optim.Adam(model.parameters(), learning_rate)
     rng = np.random.default_rng([seed, 1])
-    single = best = data.nll(model, validation)
-    best_epoch, epoch, weights = 0, 0, copy.deepcopy(model.state_dict())
+    single = best = data.losses(model, validation)
+    start = weights = copy.deepcopy(model.state_dict())
+    best_epoch = epoch = 0
     while epoch < epochs and epoch - best_epoch < patience:
         epoch += 1
         data.train(model, optimiser, rng.permutation(training))
-        nll = data.nll(model, validation)
-        if nll < best:
-            best, best_epoch, weights = nll, epoch, copy.deepcopy(model.state_dict())
-    model.load_state_dict(weights)
+        losses = data.losses(model, validation)
+        if losses.sum() < best.sum():
+            best, best_epoch, weights = losses, epoch, copy.deepcopy(model.state_dict())
+    pixels = data.counts(validation)
+    difference, error = _difference(best - single, pixels)
+    is_local = error is not None and difference < -_STANDARD_ERRORS * error
+    model.load_state_dict(weights if is_local else start)
     model.card = msgspec.structs.replace(
-        card, nll_single=single, nll_local=best, epochs=epoch, best_epoch=best_epoch
+        card,
+        # The NLL is convex in 1/T: with the temperature of all images, that of the images that are
+        # held out is not above that with the temperature of the others.
+        temperature=card.temperature if is_local else data.single_temperature(order, seed),
+        nll_single=float(single.sum() / pixels.sum()),
+        nll_local=float(best.sum() / pixels.sum()),
+        standard_error=error,
+        epochs=epoch,
+        best_epoch=best_epoch,
+        is_local=is_local,
     )
     return model.eval()
+
+
+def _difference(
+    losses: NDArray[np.float64], pixels: NDArray[np.int64]
+) -> tuple[float, float | None]:
+    """Return the mean difference of a pixel, and its standard error over images; None for one.
+
+    Parameters
+    ----------
+    losses: sums of differences over the pixels of each image, (n,).
+    pixels: numbers of pixels that count, (n,).
+    """
+    mean = losses.sum() / pixels.sum()
+    count = len(losses)
+    if count < 2:
+        return float(mean), None
+    # The variance of a ratio of two sums over images.
+    variance = np.square(losses - mean * pixels).sum() * count / (count - 1)
+    return float(mean), float(np.sqrt(variance) / pixels.sum())
 
 
 @dataclass(frozen=True)
@@ -292,29 +338,29 @@ class _Data:
     ) -> None:
         """Run an epoch."""
         model.train()
-        for total, count in self._losses(model, rows):
+        for losses, count in self._batches(model, rows):
             if count:
                 optimiser.zero_grad()
-                (total / count).backward()  # type: ignore[no-untyped-call]
+                (losses.sum() / count).backward()  # type: ignore[no-untyped-call]
                 optimiser.step()
 
-    def nll(self, model: LocalTemperature, rows: NDArray[np.intp]) -> float:
-        """Return the mean NLL of the pixels that count."""
+    def losses(self, model: LocalTemperature, rows: NDArray[np.intp]) -> NDArray[np.float64]:
+        """Return the sum of the NLL of each image, (n,)."""
         model.eval()
         with torch.no_grad():
-            sums = [(float(total), count) for total, count in self._losses(model, rows)]
-        count = sum(count for _, count in sums)
-        if not count:
-            found = "no pixel that counts in the images that are held out"
-            raise InputError("labels", found=found, accepted="at least one")
-        return sum(total for total, _ in sums) / count
+            batches = [losses.cpu().numpy() for losses, _ in self._batches(model, rows)]
+        return np.concatenate(batches)
 
-    def _losses(
+    def counts(self, rows: NDArray[np.intp]) -> NDArray[np.int64]:
+        """Return the number of pixels of each image that count, (n,)."""
+        return np.array([(self.arrays[1][row] != self.void).sum() for row in rows])
+
+    def _batches(
         self, model: LocalTemperature, rows: NDArray[np.intp]
     ) -> Iterator[tuple[Tensor, int]]:
-        """Yield the sum of the NLL and the number of pixels that count, for each batch."""
+        """Yield the sum of the NLL of each image, and the number of pixels that count."""
         for start in range(0, len(rows), self.batch_size):
-            batch = np.sort(rows[start : start + self.batch_size])
+            batch = rows[start : start + self.batch_size]
             parts = [np.ascontiguousarray(array[batch]) for array in self.arrays]
             labels = parts[1].astype(np.int64)
             logits, *images = (
@@ -327,7 +373,7 @@ class _Data:
                 ignore_index=self.void,
                 reduction="none",
             )
-            yield losses.sum(dtype=torch.float64), int((labels != self.void).sum())
+            yield losses.sum(dim=(1, 2), dtype=torch.float64), int((labels != self.void).sum())
 
 
 def _check_arrays(arrays: list[NDArray[Any]], ignore_index: int | None) -> None:

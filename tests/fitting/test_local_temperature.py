@@ -12,6 +12,7 @@ import safetensors.torch
 import torch
 from scipy.special import log_softmax
 
+import recalib
 from recalib.errors import CorruptError, InputError
 from recalib.fitting.local_temperature import LocalTemperature, fit_local_temperature
 
@@ -55,7 +56,7 @@ def test_temperatures_follow_the_place(local: LocalTemperature) -> None:
     assert nll(truth, labels) < nll(p, labels) < nll(single, labels) - 0.05
     np.testing.assert_array_equal(p.argmax(axis=1), logits.argmax(axis=1))
     assert temperatures[images == 1].mean() > 2 * temperatures[images == 0].mean()
-    assert local.card.best_epoch > 0
+    assert local.card.is_local
     assert local.card.nll_local < local.card.nll_single - 0.05
 
 
@@ -77,24 +78,41 @@ def test_images_help_where_logits_do_not_show_the_place() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("learning_rate", [0.005, 3.0])
 def test_held_out_nll_is_never_above_one_temperature(learning_rate: float) -> None:
-    """On calibrated noise nothing is to be learnt, and a large rate does harm."""
+    """On calibrated noise nothing is to be learnt, and the single temperature stays."""
     rng = np.random.default_rng(0)
-    logits = rng.standard_normal((5, K, 8, 8)).astype(np.float32)
+    logits = rng.standard_normal((20, K, 8, 8)).astype(np.float32)
     labels = (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)
     fitted = fit_local_temperature(logits, labels, learning_rate=learning_rate, epochs=6)
     card = fitted.card
     assert card.nll_local <= card.nll_single
+    assert not card.is_local
     # The numbers of the card are those of the images that the seed holds out.
-    order = np.random.default_rng(0).permutation(5)
-    rows, truth = logits[order[:1]], labels[order[:1]]
+    order = np.random.default_rng(0).permutation(20)[:4]
+    rows, truth = logits[order], labels[order]
     single = np.exp(log_softmax(rows / card.temperature, axis=1))
     with torch.no_grad():
         p = fitted(torch.from_numpy(rows)).numpy()
-    assert card.nll_single == pytest.approx(nll(single, truth), rel=1e-5)
-    assert card.nll_local == pytest.approx(nll(p, truth), rel=1e-5)
-    if learning_rate > 1:
-        assert card.best_epoch == 0
-        np.testing.assert_allclose(p, single, rtol=1e-5)
+    assert nll(single, truth) <= card.nll_single
+    np.testing.assert_allclose(p, single, rtol=1e-5)
+    whole = recalib.fit(logits, labels).parameters["temperature"]
+    assert card.temperature == pytest.approx(whole.item())
+
+
+@pytest.mark.slow
+def test_card_has_the_nll_of_the_images_that_are_held_out(local: LocalTemperature) -> None:
+    logits, labels, _ = scenes(40)
+    order = np.random.default_rng(0).permutation(40)[:8]
+    with torch.no_grad():
+        p = local(torch.from_numpy(logits[order])).numpy()
+    assert local.card.nll_local == pytest.approx(nll(p, labels[order]), rel=1e-5)
+    single = np.exp(log_softmax(logits[order] / local.card.temperature, axis=1))
+    by_image = [
+        nll(p[n, None], labels[image, None]) - nll(single[n, None], labels[image, None])
+        for n, image in enumerate(order)
+    ]
+    # All images have as many pixels that count.
+    error = np.std(by_image, ddof=1) / np.sqrt(8)
+    assert local.card.standard_error == pytest.approx(error, rel=1e-3)
 
 
 def one_step() -> LocalTemperature:
