@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from recalib.arrays import Floats
 from recalib.fitting.problem import RANGE, Problem, Solution
-from recalib.fitting.row_chunks import RowChunks
+from recalib.fitting.row_chunks import RowChunks, as_tensor
 from recalib.fitting.row_temperatures import RowLikelihood
 from recalib.maps import Parameter
 from recalib.maps.parameterized_temperature import ParameterizedTemperature
@@ -119,9 +119,9 @@ def _chunks_of(problem: Problem) -> tuple[list[slice], _Chunk]:
 
         return chunks.slices(), copied
     ops = TorchOps()
-    z = ops.constant(problem.logits)
+    z = as_tensor(problem.logits).to(ops.dtype)
     z = z if lowest is None else _without_masks(z, lowest)
-    y = torch.as_tensor(problem.labels)
+    y = as_tensor(problem.labels)
     w = ops.constant(np.ones(rows) if problem.weights is None else problem.weights)
     step = max(1, _CHUNK // problem.classes) if problem.objective.by_row else rows
     slices = [slice(i, min(i + step, rows)) for i in range(0, rows, step)]

@@ -9,6 +9,7 @@ Legend: N rows, K classes.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,7 +18,7 @@ from numpy.typing import NDArray
 from recalib.arrays import Floats, Integers
 from recalib.errors import InputError
 
-__all__ = ["RowChunks", "check_device"]
+__all__ = ["RowChunks", "as_tensor", "check_device"]
 
 #: Elements of a chunk: on a CPU as in `gradient`, on a GPU enough for its cores to be busy, 128 MB
 #: of float64. A pass holds about six arrays of this size.
@@ -48,6 +49,11 @@ def check_device(name: str) -> torch.device:
     return device
 
 
+def as_tensor(array: NDArray[Any]) -> torch.Tensor:
+    """Return a tensor of an array, which is copied where torch would warn of read-only memory."""
+    return torch.from_numpy(np.require(array, requirements=["C", "W"]))
+
+
 class RowChunks:
     """Logits, labels and weights, in chunks of rows.
 
@@ -76,11 +82,11 @@ class RowChunks:
         self, rows: slice, dtype: torch.dtype = torch.float64
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return logits (n, K) and weights (n,) of `dtype`, and labels (n,), on the device."""
-        z = torch.from_numpy(np.ascontiguousarray(self._logits[rows])).to(self.device).to(dtype)
-        y = torch.as_tensor(self._labels[rows], dtype=torch.int64, device=self.device)
+        z = as_tensor(self._logits[rows]).to(self.device).to(dtype)
+        y = as_tensor(self._labels[rows]).to(self.device, torch.int64)
         if self._weights is None:
             return z, y, torch.ones(len(y), dtype=dtype, device=self.device)
-        return z, y, torch.as_tensor(self._weights[rows], dtype=dtype, device=self.device)
+        return z, y, as_tensor(self._weights[rows]).to(self.device, dtype)
 
     def total(
         self, of_chunk: _OfChunk, dtype: torch.dtype = torch.float64, width: int | None = None

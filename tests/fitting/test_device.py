@@ -91,6 +91,20 @@ def test_networks_reach_the_same_objective(name: str, device: str) -> None:
     assert theirs.objective == pytest.approx(solve(problem).objective, abs=1e-4)
 
 
+@pytest.mark.parametrize("device", [None, "cpu", _CUDA])
+def test_read_only_arrays_are_accepted(device: str | None) -> None:
+    """As data frames and mapped files give them; torch warns of a tensor on such memory."""
+    logits, labels = draw(300, 4, 2.0)
+    for array in (logits, labels):
+        array.flags.writeable = False
+    torch.set_warn_always(True)
+    try:
+        fitted = recalib.fit(logits, labels, objective="brier", input="logits", device=device)
+    finally:
+        torch.set_warn_always(False)
+    assert fitted.parameters["temperature"] > 0
+
+
 @pytest.mark.parametrize("scale", [1e-20, 1e20])
 def test_extreme_scales_fit_on_a_device(scale: float) -> None:
     logits, labels = draw(300, 4, 2.0)
