@@ -138,7 +138,8 @@ def test_indexes_list_every_page(folder: str) -> None:
 
 
 #: Examples that need MLflow run in `tests/clients/with_mlflow.py`, examples that need a server in
-#: `tests/client`: in `test_evaluation_command.py`, `test_batch_command.py` and `test_deletion.py`.
+#: `tests/client` (`test_evaluation_command.py`, `test_batch_command.py`, and
+#: `test_model_management.py`).
 _RUN_ELSEWHERE = {"batches.md", "evaluations.md", "interoperability.md", "models.md"}
 
 

@@ -44,6 +44,7 @@ from recalib.watched_classes import class_indices
 from training.checkpoint_blobs import sweep_checkpoints
 from training.class_rows import read_class_rows
 from training.refit_job import refit_is_due, request_refit
+from training.retention import apply_retention
 from training.shadow_comparison import compare
 from training.worker import JobContext
 
@@ -71,8 +72,8 @@ _COMPACT_AFTER, _DELETE_AFTER = 2 * _DAY, 90 * _DAY
 def run_monitor(context: JobContext) -> None:
     """Assess every model that has a champion; a failure of one model does not affect the others.
 
-    Also remove leftover checkpoints, and once an hour old traffic counts, sampled logits, and what
-    killed uploads left.
+    Also remove leftover checkpoints, and once an hour old traffic counts, sampled logits, what
+    killed uploads left, and what is older than the retention settings of its model.
     """
     sweep_checkpoints(context.registry)
     with context.registry.reading() as tx:
@@ -84,10 +85,13 @@ def run_monitor(context: JobContext) -> None:
     for model in _models(context.registry):
         context.check_cancelled()
         try:
-            labels = watch(context.registry, model)
-            compare(context.registry, model)
+            labels = None
+            if not model.is_multilabel:  # others have nothing to monitor
+                labels = watch(context.registry, model)
+                compare(context.registry, model)
             if tidies:
                 tidy(context.registry, model)
+                apply_retention(context.registry, model)
         except UnavailableError:
             raise
         except RecalibError as error:
@@ -377,12 +381,12 @@ def _monitor(snapshot: _Snapshot, monitoring: MonitoringConfig) -> Monitor:
 
 
 def _models(registry: Registry) -> Iterator[Model]:
-    """Yield the models with one class a row; others have nothing to monitor."""
+    """Yield all models, by name."""
     last = None
     while True:
         with registry.reading() as tx:
             page = tx.models.page(last, _PAGE)
-        yield from (model for model in page if not model.is_multilabel)
+        yield from page
         if len(page) < _PAGE:
             return
         last = page[-1].name

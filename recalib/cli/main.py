@@ -22,6 +22,7 @@ from recalib.cli.calibrate import calibrate
 from recalib.cli.compare import compare
 from recalib.cli.delete import delete
 from recalib.cli.demo import demo
+from recalib.cli.describe import describe
 from recalib.cli.doctor import doctor
 from recalib.cli.drop_candidate import drop_candidate
 from recalib.cli.evaluate import evaluate
@@ -95,6 +96,7 @@ app.command()(compare)
 app.command()(report)
 app.command()(replay)
 app.command()(monitoring)
+app.command()(describe)
 app.command()(delete)
 app.command("drop-candidate")(drop_candidate)
 app.command()(events)

@@ -26,6 +26,7 @@ from recalib.client import (
     models,
     monitoring,
     training,
+    updates,
 )
 from recalib.client.drivers import (
     AsyncDriver,
@@ -61,12 +62,14 @@ class Operations:
     get_model = Operation(models.get_model)
     list_models = ListOperation(models.list_models)
 
+    update_model = Operation(updates.update_model)
     delete_model = Operation(deletion.delete_model)
 
     upload_dataset = Operation(datasets.upload_dataset)
     get_dataset = Operation(datasets.get_dataset)
     download_dataset = Operation(datasets.download_dataset)
     list_datasets = ListOperation(datasets.list_datasets)
+    update_dataset = Operation(updates.update_dataset)
     delete_dataset = Operation(deletion.delete_dataset)
 
     fit = Operation(calibrators.fit)
@@ -74,6 +77,7 @@ class Operations:
     get_calibrator = Operation(calibrators.get_calibrator)
     list_calibrators = ListOperation(calibrators.list_calibrators)
     download_calibrator = Operation(calibrators.download_calibrator)
+    update_calibrator = Operation(updates.update_calibrator)
     delete_calibrator = Operation(deletion.delete_calibrator)
 
     evaluate = Operation(evaluations.evaluate)

@@ -76,6 +76,17 @@ def get_model(session: Session, name: str) -> Flow[Model]:
     return fetch(session, Model, "GET", path("models", name))
 
 
-def list_models() -> Listing[Model]:
-    """Iterate over all models, by name."""
-    return Listing(Page[Model], path("models"))
+def list_models(
+    *, name: str | None = None, tag: str | None = None, state: str | None = None
+) -> Listing[Model]:
+    """Iterate over models, by name; arguments filter them.
+
+    Parameters
+    ----------
+    name: a part of the names, in any case.
+    tag: a tag of the models.
+    state: the monitoring state of their champions: fresh, unverified, suspect or stale.
+    """
+    filters = {"name": name, "tag": tag, "model_state": state}
+    query = {name: value for name, value in filters.items() if value is not None}
+    return Listing(Page[Model], path("models"), query)

@@ -61,6 +61,10 @@ class Model(msgspec.Struct, frozen=True):
     #: After a change of the settings: why the champion cannot stay fresh under them.
     warnings: tuple[str, ...] = ()
     task: str = "multiclass"
+    description: str = ""
+    tags: tuple[str, ...] = ()
+    #: How long resources are kept, in seconds; None is for ever.
+    retention: dict[str, float | None] = {}
 
 
 class Estimate(msgspec.Struct, frozen=True):
@@ -89,6 +93,8 @@ class Dataset(msgspec.Struct, frozen=True):
     input: str
     metrics: dict[str, Estimate]
     created_at: datetime
+    description: str = ""
+    tags: tuple[str, ...] = ()
 
 
 class Deletion(msgspec.Struct, frozen=True):
@@ -107,6 +113,8 @@ class Calibrator(msgspec.Struct, frozen=True):
     job: str | None
     created_at: datetime
     card: dict[str, Any]
+    description: str = ""
+    tags: tuple[str, ...] = ()
 
 
 class Alias(msgspec.Struct, frozen=True):

@@ -35,6 +35,7 @@ from recalib.registry.records import (
 )
 from recalib.registry.registry import Registry
 from recalib.registry.resource_names import check_name, is_name
+from recalib.registry.retention import Retention
 from recalib.registry.traffic import ClassTrafficCount, TrafficCount, merge_counts
 from recalib.registry.transaction import Transaction
 
@@ -63,6 +64,7 @@ __all__ = [
     "MonitoringConfig",
     "MonitoringEvent",
     "Registry",
+    "Retention",
     "Serving",
     "StoredResponse",
     "Task",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 
-from sqlalchemy import Connection, Insert
+from sqlalchemy import Connection, Insert, Update
 from sqlalchemy.exc import IntegrityError
 
 from recalib.errors import ExistsError
@@ -18,7 +18,7 @@ class Queries:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    def _insert(self, statement: Insert, *, conflict: str) -> None:
+    def _insert(self, statement: Insert | Update, *, conflict: str) -> None:
         """Run `statement`; raise `ExistsError` if it violates a unique constraint.
 
         The constraint decides, not a query beforehand: two writers may both query and see nothing.

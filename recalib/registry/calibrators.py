@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Select, bindparam, case, exists, func, insert, null, select, update
+from sqlalchemy import (
+    RowMapping,
+    Select,
+    bindparam,
+    case,
+    exists,
+    func,
+    insert,
+    null,
+    select,
+    update,
+)
 
 from recalib.errors import NotFoundError
 from recalib.registry import tables
@@ -116,7 +127,7 @@ class Calibrators(Queries):
         ).one_or_none()
         if row is None:
             raise NotFoundError("version", str(version), hint=f"{model.name} has none so numbered")
-        return CalibratorVersion(model=model.name, **row._mapping)
+        return _version_of(model, row._mapping)
 
     def parameters(self, model: Model, version: int) -> bytes:
         """Return the parameter file of the version, or raise `NotFoundError`."""
@@ -173,18 +184,27 @@ class Calibrators(Queries):
             )
         )
 
+    def unpromoted(self, model: Model, before: float) -> list[int]:
+        """Return the versions from before a time that no alias has ever pointed at."""
+        changes = tables.alias_changes
+        was_promoted = exists().where(
+            changes.c.model_id == _TABLE.c.model_id, changes.c.to_version == _TABLE.c.version
+        )
+        statement = _select(model).where(_TABLE.c.created_at < before, ~was_promoted)
+        return [row.version for row in self._connection.execute(statement)]
+
     def latest(self, model: Model) -> CalibratorVersion | None:
         """Return the newest version, or None before the first."""
         row = self._connection.execute(
             _select(model).order_by(_TABLE.c.version.desc()).limit(1)
         ).one_or_none()
-        return None if row is None else CalibratorVersion(model=model.name, **row._mapping)
+        return None if row is None else _version_of(model, row._mapping)
 
     def newest(self, model: Model, since: float, limit: int) -> list[CalibratorVersion]:
         """Return up to `limit` versions that are newer than a time, newest first."""
         statement = _select(model).order_by(_TABLE.c.version.desc()).limit(limit)
         rows = self._connection.execute(statement.where(_TABLE.c.created_at > since))
-        return [CalibratorVersion(model=model.name, **row._mapping) for row in rows]
+        return [_version_of(model, row._mapping) for row in rows]
 
     def page(self, model: Model, after: int | None, limit: int) -> list[CalibratorVersion]:
         """Return up to `limit` versions, oldest first, after version `after`."""
@@ -192,7 +212,7 @@ class Calibrators(Queries):
         if after is not None:
             statement = statement.where(_TABLE.c.version > after)
         rows = self._connection.execute(statement)
-        return [CalibratorVersion(model=model.name, **row._mapping) for row in rows]
+        return [_version_of(model, row._mapping) for row in rows]
 
     def _next_version(self, model: Model) -> int:
         # The update locks the row of the model until commit: concurrent publishers of a model wait
@@ -222,6 +242,10 @@ class Calibrators(Queries):
         return int(dataset_id)
 
 
+def _version_of(model: Model, row: RowMapping) -> CalibratorVersion:
+    return CalibratorVersion(model=model.name, **{**row, "tags": tuple(row["tags"] or ())})
+
+
 def _select(model: Model) -> Select[Any]:
     datasets, details = tables.datasets, tables.dataset_details
     return (
@@ -231,8 +255,14 @@ def _select(model: Model) -> Select[Any]:
             case((details.c.deleted_at.is_(None), datasets.c.name)).label("dataset"),
             _TABLE.c.job_id,
             _TABLE.c.created_at,
+            func.coalesce(_DETAILS.c.description, "").label("description"),
+            _DETAILS.c.tags,
         )
         .outerjoin(datasets, datasets.c.id == _TABLE.c.dataset_id)
         .outerjoin(details, details.c.dataset_id == datasets.c.id)
-        .where(_TABLE.c.model_id == model.id, ~_IS_DELETED)
+        .outerjoin(
+            _DETAILS,
+            (_DETAILS.c.model_id == _TABLE.c.model_id) & (_DETAILS.c.version == _TABLE.c.version),
+        )
+        .where(_TABLE.c.model_id == model.id, _DETAILS.c.deleted_at.is_(None))
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Select, insert, select, update
+from sqlalchemy import RowMapping, Select, func, insert, select, update
 
 from recalib.errors import InputError, NotFoundError
 from recalib.registry import tables
@@ -58,13 +58,13 @@ class Datasets(Queries):
         if not is_name(name):
             return None
         row = self._connection.execute(_select(model).where(_TABLE.c.name == name)).one_or_none()
-        return None if row is None else Dataset(model=model.name, **row._mapping)
+        return None if row is None else _dataset_of(model, row._mapping)
 
     def find_digest(self, model: Model, digest: str | None) -> Dataset | None:
         """Return the first dataset with these bytes, or None."""
         statement = _select(model).where(_TABLE.c.digest == digest).order_by(_TABLE.c.id).limit(1)
         row = self._connection.execute(statement).one_or_none()
-        return None if row is None else Dataset(model=model.name, **row._mapping)
+        return None if row is None else _dataset_of(model, row._mapping)
 
     def get(self, model: Model, name: str) -> Dataset:
         """Return the dataset, or raise `NotFoundError`."""
@@ -90,21 +90,29 @@ class Datasets(Queries):
             .values(row_digests=digests)
         )
 
+    def names_before(self, model: Model, before: float) -> list[str]:
+        """Return the names of the data sets that were uploaded before a time."""
+        rows = self._connection.execute(_select(model).where(_TABLE.c.created_at < before))
+        return [row.name for row in rows]
+
     def page(self, model: Model, after: str | None, limit: int) -> list[Dataset]:
         """Return up to `limit` datasets sorted by name, after the name `after`."""
         statement = _select(model).order_by(_TABLE.c.name).limit(limit)
         if after is not None:
             statement = statement.where(_TABLE.c.name > after)
-        return [
-            Dataset(model=model.name, **row._mapping) for row in self._connection.execute(statement)
-        ]
+        return [_dataset_of(model, row._mapping) for row in self._connection.execute(statement)]
+
+
+def _dataset_of(model: Model, row: RowMapping) -> Dataset:
+    return Dataset(model=model.name, **{**row, "tags": tuple(row["tags"] or ())})
 
 
 def _select(model: Model) -> Select[Any]:
     hidden = ("id", "model_id", "row_digests")
     columns = [column for column in _TABLE.c if column.name not in hidden]
     return (
-        select(*columns)
+        select(*columns, func.coalesce(_DETAILS.c.description, "").label("description"))
+        .add_columns(_DETAILS.c.tags)
         .outerjoin(_DETAILS, _DETAILS.c.dataset_id == _TABLE.c.id)
         .where(_TABLE.c.model_id == model.id, _DETAILS.c.deleted_at.is_(None))
     )

@@ -12,10 +12,8 @@ a deleted model: the publication finds no model of that name.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from sqlalchemy import Table, delete, select, update
-from sqlalchemy.dialects import postgresql, sqlite
 
 from recalib.errors import ConflictError
 from recalib.registry import tables
@@ -26,6 +24,7 @@ from recalib.registry.calibrators import Calibrators
 from recalib.registry.candidates import Candidates
 from recalib.registry.clock import now
 from recalib.registry.datasets import Datasets
+from recalib.registry.details import upsert
 from recalib.registry.events import Events
 from recalib.registry.jobs import Jobs
 from recalib.registry.models import Models
@@ -187,12 +186,8 @@ class Deletions(Queries):
         Events(self._connection).record(f"{kind}.deleted", model, {"name": name, "actor": actor})
 
     def _mark(self, table: Table, key: dict[str, int]) -> None:
-        """Set the time of the deletion, in a row that may not exist yet."""
-        dialect = sqlite if self._connection.dialect.name == "sqlite" else postgresql
-        statement: Any = dialect.insert(table).values(**key, deleted_at=now())
-        self._connection.execute(
-            statement.on_conflict_do_update(index_elements=list(key), set_={"deleted_at": now()})
-        )
+        """Set the time of the deletion."""
+        upsert(self._connection, table, key, {"deleted_at": now()})
 
 
 def _deleted_name(identifier: int, name: str) -> str:

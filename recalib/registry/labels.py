@@ -164,6 +164,15 @@ class Labels(Queries):
                 break
         return deleted
 
+    def purge_model(self, model: Model, seconds: float, max_rows: int = 10_000) -> int:
+        """Delete labels of a model's older predictions, about `max_rows` at most, as `purge`."""
+        before = read_clock(self._connection) - (seconds + _SLACK_SECONDS)
+        deleted = 0
+        for version in range(1, model.latest_version + 1):
+            if deleted < max_rows:
+                deleted += self._purge_version(model.id, version, before, max_rows - deleted)
+        return deleted
+
     def delete_version(self, model_id: int, version: int, max_rows: int = 10_000) -> int:
         """Delete labels of a version, about `max_rows` at most; return their number."""
         return self._purge_version(model_id, version, _NEVER, max_rows)

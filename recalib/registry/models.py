@@ -5,21 +5,23 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from sqlalchemy import RowMapping, insert, select, update
+from sqlalchemy import RowMapping, Select, func, insert, select, update
 
 from recalib.errors import InputError, NotFoundError
 from recalib.registry import tables
 from recalib.registry.base import Queries
 from recalib.registry.clock import now
+from recalib.registry.details import has_tag
 from recalib.registry.monitoring_settings import MonitoringConfig
 from recalib.registry.records import Model, Task
 from recalib.registry.resource_names import check_name, is_name
+from recalib.registry.retention import Retention
 from recalib.watched_classes import class_indices
 
 __all__ = ["Models", "model_of"]
 
 _TABLE = tables.models
-_HIDDEN = ("description", "tags", "retention", "deleted_at", "purged_at")
+_HIDDEN = ("deleted_at", "purged_at")
 
 
 class Models(Queries):
@@ -93,13 +95,14 @@ class Models(Queries):
         if not is_name(name):
             raise NotFoundError("model", name)
         row = self._connection.execute(
-            select(_TABLE.c.monitoring, _TABLE.c.classes, _TABLE.c.labels)
+            select(_TABLE.c.monitoring, _TABLE.c.classes, _TABLE.c.labels, _TABLE.c.retention)
             .where(_TABLE.c.name == name)
             .with_for_update()
         ).one_or_none()
         if row is None:
             raise NotFoundError("model", name)
         MonitoringConfig.of(row.monitoring).check_change(monitoring)
+        Retention.of(row.retention).check_monitoring(monitoring)
         if monitoring.classes:
             class_indices(monitoring.classes, row.classes, row.labels)
         statement = update(_TABLE).where(_TABLE.c.name == name)
@@ -112,10 +115,31 @@ class Models(Queries):
         rows = self._connection.execute(columns.where(_TABLE.c.id.in_(ids)))
         return {row.id: MonitoringConfig.of(row.monitoring) for row in rows}
 
-    def page(self, after: str | None, limit: int) -> list[Model]:
-        """Return up to `limit` models sorted by name, after the name `after`."""
+    def page(
+        self,
+        after: str | None,
+        limit: int,
+        *,
+        name: str | None = None,
+        tag: str | None = None,
+        state: str | None = None,
+    ) -> list[Model]:
+        """Return up to `limit` models sorted by name, after the name `after`.
+
+        Parameters
+        ----------
+        name: a part of the names, without regard to case; None for all, as in the others.
+        tag: a tag of the models.
+        state: the monitoring state of their champions; `unverified` without a champion.
+        """
         exists = _TABLE.c.deleted_at.is_(None)
         statement = select(_TABLE).where(exists).order_by(_TABLE.c.name).limit(limit)
+        if name is not None:
+            statement = statement.where(_TABLE.c.name.icontains(name, autoescape=True))
+        if tag is not None:
+            statement = statement.where(has_tag(self._connection, _TABLE.c.tags, tag))
+        if state is not None:
+            statement = _with_state(statement, state)
         if after is not None:
             statement = statement.where(_TABLE.c.name > after)
         return [model_of(row._mapping) for row in self._connection.execute(statement)]
@@ -124,8 +148,28 @@ class Models(Queries):
 def model_of(row: RowMapping | dict[str, Any]) -> Model:
     """Return the model of a row."""
     columns = {name: value for name, value in row.items() if name not in _HIDDEN}
-    labels, monitoring = columns.pop("labels"), MonitoringConfig.of(columns.pop("monitoring"))
-    return Model(**columns, labels=None if labels is None else tuple(labels), monitoring=monitoring)
+    labels = columns.pop("labels")
+    return Model(
+        **{
+            **columns,
+            "labels": None if labels is None else tuple(labels),
+            "monitoring": MonitoringConfig.of(columns["monitoring"]),
+            "tags": tuple(columns["tags"] or ()),
+            "retention": Retention.of(columns["retention"]),
+        }
+    )
+
+
+def _with_state(statement: Select[Any], state: str) -> Select[Any]:
+    """Return the query of models for those whose champion has a monitoring state."""
+    aliases, monitors = tables.aliases, tables.monitors
+    champion = (aliases.c.model_id == _TABLE.c.id) & (aliases.c.alias == "champion")
+    of_champion = (monitors.c.model_id == aliases.c.model_id) & (
+        monitors.c.version == aliases.c.version
+    )
+    current = func.coalesce(monitors.c.status["state"].as_string(), "unverified")
+    joined = _TABLE.outerjoin(aliases, champion).outerjoin(monitors, of_champion)
+    return statement.select_from(joined).where(current == state)
 
 
 def _check_classes(labels: tuple[str, ...] | None, classes: int) -> None:

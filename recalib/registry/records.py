@@ -5,11 +5,12 @@ Times are seconds since 1970-01-01 UTC by the database's clock, as doubles.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from recalib.errors import InputError
 from recalib.registry.monitoring_settings import MonitoringConfig
+from recalib.registry.retention import Retention
 
 __all__ = [
     "Alias",
@@ -56,6 +57,10 @@ class Model:
     monitoring: MonitoringConfig
     #: `multilabel`: each of the K labels has its own probability.
     task: Task = "multiclass"
+    description: str = ""
+    tags: tuple[str, ...] = ()
+    #: How long its resources are kept.
+    retention: Retention = field(default_factory=Retention)
 
     @property
     def is_multilabel(self) -> bool:
@@ -84,6 +89,8 @@ class Dataset:
     #: The uncalibrated metrics.
     metrics: dict[str, Any]
     created_at: float
+    description: str = ""
+    tags: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -96,6 +103,8 @@ class CalibratorVersion:
     dataset: str | None
     job_id: str
     created_at: float
+    description: str = ""
+    tags: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from recalib.registry.captures import Captures
 from recalib.registry.clock import read_clock
 from recalib.registry.datasets import Datasets
 from recalib.registry.deletions import Deletions
+from recalib.registry.edits import Edits
 from recalib.registry.events import Events
 from recalib.registry.health_checks import HealthChecks
 from recalib.registry.idempotency import Idempotency
@@ -42,6 +43,7 @@ class Transaction:
         self.calibrators = Calibrators(connection)
         self.aliases = Aliases(connection)
         self.deletions = Deletions(connection)
+        self.edits = Edits(connection)
         self.jobs = Jobs(connection)
         self.labels = Labels(connection)
         self.api_keys = ApiKeys(connection)

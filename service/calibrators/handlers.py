@@ -29,6 +29,7 @@ from service.deletion import delete_once
 from service.idempotency import run_once
 from service.pagination import decode_cursor, next_cursor
 from service.schemas.deletion import Deletion
+from service.schemas.details import DetailsUpdate
 from service.schemas.job import Job
 from service.serving.loaded_calibrators import CHAMPION, LoadedCalibrators
 from service.times import iso
@@ -47,6 +48,7 @@ __all__ = [
     "request_fit",
     "request_publication",
     "set_alias",
+    "update_calibrator",
 ]
 
 _UPLOAD_FIELDS = ("parameters", "row_digests")
@@ -139,6 +141,25 @@ def get_parameters(registry: Registry, model: str, version: int) -> bytes:
 def get_onnx(registry: Registry, model: str, version: int) -> bytes:
     """Return the map as an ONNX graph, or raise `NotFoundError`."""
     return calibrators.Calibrator.from_bytes(get_parameters(registry, model, version)).to_onnx()
+
+
+def update_calibrator(
+    tx: Transaction, model: str, version: int, change: DetailsUpdate, key: str | None
+) -> Calibrator:
+    """Change the description or the tags of a version.
+
+    Raises
+    ------
+    NotFoundError: no such model or version.
+    InputError: a value is not valid.
+    ConflictError: `key` was used for another request.
+    """
+
+    def act() -> Calibrator:
+        owner, actor = tx.models.get(model), current_principal().name
+        return Calibrator.of(tx.edits.calibrator(owner, version, actor, **change.model_dump()))
+
+    return run_once(tx, key, f"update_calibrator {model} {version}", change, 200, Calibrator, act)
 
 
 def delete_calibrator(

@@ -23,6 +23,7 @@ from service.http.openapi import problems
 from service.http.page_parameters import Cursor, Limit
 from service.http.routing import Router
 from service.schemas.deletion import Deletion
+from service.schemas.details import DetailsUpdate
 from service.schemas.field_types import ALIAS, MAX_VERSION
 from service.schemas.job import Job
 from service.state import StateDependency
@@ -73,6 +74,23 @@ def get_calibrator(model: str, version: Version, state: StateDependency) -> Cali
     """Return a calibrator's card."""
     with state.registry.reading() as tx:
         return handlers.get_calibrator(tx, model, version)
+
+
+@router.patch(
+    "/calibrators/{version}",
+    responses=problems(404, 409, 413, 415, 422),
+    operation_id="update_calibrator",
+)
+def update_calibrator(
+    model: str,
+    version: Version,
+    body: DetailsUpdate,
+    state: StateDependency,
+    idempotency_key: IdempotencyKey = None,
+) -> Calibrator:
+    """Change the description or the tags of a version."""
+    with state.registry.transaction() as tx:
+        return handlers.update_calibrator(tx, model, version, body, idempotency_key)
 
 
 @router.delete(

@@ -15,12 +15,14 @@ from service.calibrators.schemas import AliasSet, CalibratorCreate
 from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
 from service.grpc.messages import (
     checked_version,
+    details_of,
     enum_value,
     page_limit,
     struct_to_dict,
     to_message,
 )
 from service.grpc.rpc import Context, idempotency_key
+from service.schemas.details import DetailsUpdate
 from service.state import State
 
 __all__ = ["Calibrators"]
@@ -104,6 +106,16 @@ class Calibrators:
         """List a model's aliases."""
         with self._state.registry.reading() as tx:
             return to_message(pb.AliasList, handlers.list_aliases(tx, request.model))
+
+    def update_calibrator(
+        self, request: pb.UpdateCalibratorRequest, context: Context
+    ) -> pb.Calibrator:
+        """Change the description or the tags of a version."""
+        change, key = DetailsUpdate.model_validate(details_of(request)), idempotency_key(context)
+        version = checked_version(request.version)
+        with self._state.registry.transaction() as tx:
+            answer = handlers.update_calibrator(tx, request.model, version, change, key)
+        return to_message(pb.Calibrator, answer)
 
     def delete_calibrator(
         self, request: pb.DeleteCalibratorRequest, context: Context

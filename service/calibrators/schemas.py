@@ -73,6 +73,8 @@ class Calibrator(BaseModel):
     job: str
     created_at: str
     card: dict[str, Any] = Field(description="Description of the calibrator and its fit.")
+    description: str = Field("", description="Of a person.")
+    tags: list[str] = []
 
     @classmethod
     def of(cls, row: registry.CalibratorVersion) -> Calibrator:
@@ -84,6 +86,8 @@ class Calibrator(BaseModel):
             job=row.job_id,
             created_at=iso(row.created_at),
             card=row.card,
+            description=row.description,
+            tags=list(row.tags),
         )
 
 

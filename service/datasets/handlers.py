@@ -15,9 +15,11 @@ from service.access.authenticator import current_principal
 from service.datasets.schemas import Dataset, DatasetPage
 from service.datasets.survey import DatasetSummary, survey_url
 from service.deletion import delete_once
+from service.idempotency import run_once
 from service.pagination import decode_cursor, next_cursor
 from service.reader_process import reader_process
 from service.schemas.deletion import Deletion
+from service.schemas.details import DetailsUpdate
 from service.uploads import read_seconds, receive
 
 __all__ = [
@@ -26,6 +28,7 @@ __all__ = [
     "get_dataset_content",
     "list_datasets",
     "register_dataset",
+    "update_dataset",
     "upload_dataset",
 ]
 
@@ -98,6 +101,25 @@ def get_dataset_content(store: Registry, model: str, name: str) -> tuple[Dataset
     with store.reading() as tx:
         dataset = get_dataset(tx, model, name)
     return dataset, store.blobs.read_chunks(dataset.digest)
+
+
+def update_dataset(
+    tx: Transaction, model: str, name: str, change: DetailsUpdate, key: str | None
+) -> Dataset:
+    """Change the description or the tags of a data set.
+
+    Raises
+    ------
+    NotFoundError: no such model or data set.
+    InputError: a value is not valid.
+    ConflictError: `key` was used for another request.
+    """
+
+    def act() -> Dataset:
+        owner, actor = tx.models.get(model), current_principal().name
+        return Dataset.of(tx.edits.dataset(owner, name, actor, **change.model_dump()))
+
+    return run_once(tx, key, f"update_dataset {model} {name}", change, 200, Dataset, act)
 
 
 def delete_dataset(

@@ -17,6 +17,7 @@ from service.http.openapi import problems
 from service.http.page_parameters import Cursor, Limit
 from service.http.routing import Router
 from service.schemas.deletion import Deletion
+from service.schemas.details import DetailsUpdate
 from service.schemas.field_types import NAME
 from service.state import StateDependency
 
@@ -109,6 +110,19 @@ def get_dataset(model: str, name: str, state: StateDependency) -> Dataset:
     """Return one data set's description."""
     with state.registry.reading() as tx:
         return handlers.get_dataset(tx, model, name)
+
+
+@router.patch("/{name}", responses=problems(404, 409, 413, 415, 422), operation_id="update_dataset")
+def update_dataset(
+    model: str,
+    name: str,
+    body: DetailsUpdate,
+    state: StateDependency,
+    idempotency_key: IdempotencyKey = None,
+) -> Dataset:
+    """Change the description or the tags of a data set."""
+    with state.registry.transaction() as tx:
+        return handlers.update_dataset(tx, model, name, body, idempotency_key)
 
 
 @router.delete("/{name}", responses=problems(404, 409, 422), operation_id="delete_dataset")

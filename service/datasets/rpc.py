@@ -11,9 +11,10 @@ from recalib.errors import InputError
 from recalib.files import MEDIA_TYPES
 from service.datasets import handlers
 from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
-from service.grpc.messages import enum_value, page_limit, to_message, upload_chunks
+from service.grpc.messages import details_of, enum_value, page_limit, to_message, upload_chunks
 from service.grpc.rpc import Context, idempotency_key
 from service.http.bodies import parse_media_type
+from service.schemas.details import DetailsUpdate
 from service.state import State
 
 __all__ = ["Datasets"]
@@ -60,6 +61,13 @@ class Datasets:
         )
         while (chunk := await to_thread.run_sync(next, chunks, None)) is not None:
             yield pb.FileChunk(data=chunk)
+
+    def update_dataset(self, request: pb.UpdateDatasetRequest, context: Context) -> pb.Dataset:
+        """Change the description or the tags of a data set."""
+        change, key = DetailsUpdate.model_validate(details_of(request)), idempotency_key(context)
+        with self._state.registry.transaction() as tx:
+            answer = handlers.update_dataset(tx, request.model, request.name, change, key)
+        return to_message(pb.Dataset, answer)
 
     def delete_dataset(self, request: pb.DeleteDatasetRequest, context: Context) -> pb.Deletion:
         """Delete a data set."""

@@ -39,6 +39,8 @@ class Dataset(BaseModel):
     input: Literal["logits", "probabilities"]
     metrics: dict[str, Estimate] = Field(description=_UNITS)
     created_at: str
+    description: str = ""
+    tags: list[str] = []
 
     @classmethod
     def of(cls, row: registry.Dataset) -> Dataset:
@@ -54,6 +56,8 @@ class Dataset(BaseModel):
             input=row.input,
             metrics={name: Estimate(**metric) for name, metric in row.metrics.items()},
             created_at=iso(row.created_at),
+            description=row.description,
+            tags=list(row.tags),
         )
 
 

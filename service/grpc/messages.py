@@ -19,6 +19,7 @@ from service.schemas.monitoring_settings import MonitoringSettings
 
 __all__ = [
     "checked_version",
+    "details_of",
     "enum_value",
     "page_limit",
     "settings_of",
@@ -50,6 +51,16 @@ def enum_value(field: str, enumeration: EnumDescriptor, number: int) -> str:
         accepted = ", ".join(item.name for item in enumeration.values)
         raise InputError(field, found=str(number), accepted=accepted)
     return value.name.removeprefix(_prefix(enumeration)).lower()
+
+
+def details_of(request: Any) -> dict[str, Any]:
+    """Return the description and the tags of an update, those that are set."""
+    fields: dict[str, Any] = {}
+    if request.HasField("description"):
+        fields["description"] = request.description
+    if request.HasField("tags"):
+        fields["tags"] = list(request.tags.items)
+    return fields
 
 
 def struct_to_dict(struct: Struct) -> dict[str, Any]:

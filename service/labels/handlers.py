@@ -54,7 +54,8 @@ def add_labels(
         keys,
         model=owner.id,
         now=now,
-        lifetime_seconds=lifetime_seconds,
+        # A label that retention has deleted would be accepted again.
+        lifetime_seconds=min(lifetime_seconds, owner.retention.label_seconds or lifetime_seconds),
     )
     class_of = class_reader(owner)
     checked = [

@@ -6,17 +6,18 @@ from collections import Counter
 
 from recalib.errors import InputError
 from recalib.registry import Model as ModelRow
-from recalib.registry import Transaction
+from recalib.registry import Retention, Transaction
+from service.access.authenticator import current_principal
 from service.deletion import delete_once
 from service.idempotency import run_once
-from service.models.schemas import ModelCreate, ModelPage
+from service.models.schemas import ModelCreate, ModelPage, ModelUpdate
 from service.pagination import decode_cursor, next_cursor
 from service.schemas.deletion import Deletion
 from service.schemas.model import Model
 from service.schemas.monitoring_settings import MonitoringSettings
 from service.validation_warnings import warnings_of
 
-__all__ = ["create_model", "delete_model", "get_model", "list_models"]
+__all__ = ["create_model", "delete_model", "get_model", "list_models", "update_model"]
 
 
 def create_model(tx: Transaction, request: ModelCreate, key: str | None, actor: str) -> Model:
@@ -38,9 +39,17 @@ def create_model(tx: Transaction, request: ModelCreate, key: str | None, actor: 
     return run_once(tx, key, "create_model", request, 201, Model, act)
 
 
-def list_models(tx: Transaction, limit: int, cursor: str | None) -> ModelPage:
-    """Return a page of classifiers, by name."""
-    rows = tx.models.page(decode_cursor(cursor), limit + 1)
+def list_models(
+    tx: Transaction,
+    limit: int,
+    cursor: str | None,
+    *,
+    name: str | None = None,
+    tag: str | None = None,
+    state: str | None = None,
+) -> ModelPage:
+    """Return a page of the classifiers with a part of a name, a tag and a state, by name."""
+    rows = tx.models.page(decode_cursor(cursor), limit + 1, name=name, tag=tag, state=state)
     following = next_cursor(rows, limit, lambda model: model.name)
     return ModelPage(items=[Model.of(row) for row in rows[:limit]], next_cursor=following)
 
@@ -48,6 +57,31 @@ def list_models(tx: Transaction, limit: int, cursor: str | None) -> ModelPage:
 def get_model(tx: Transaction, name: str) -> Model:
     """Return one classifier, or raise `NotFoundError`."""
     return Model.of(tx.models.get(name))
+
+
+def update_model(tx: Transaction, name: str, change: ModelUpdate, key: str | None) -> Model:
+    """Change the name, the description, the tags or the retention settings of a model.
+
+    Raises
+    ------
+    NotFoundError: the model does not exist.
+    InputError: a value is not valid.
+    ConflictError: a new name is taken, or the model has a champion or unfinished jobs.
+    """
+
+    def act() -> Model:
+        actor, retention = current_principal().name, change.retention
+        model = tx.edits.model(
+            tx.models.get(name),
+            actor,
+            name=change.name,
+            description=change.description,
+            tags=change.tags,
+            retention=None if retention is None else Retention(**retention.model_dump()),
+        )
+        return Model.of(model)
+
+    return run_once(tx, key, f"update_model {name}", change, 200, Model, act)
 
 
 def delete_model(

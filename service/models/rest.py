@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Annotated, Literal
+
+from fastapi import Query
+
 from service.access.authenticator import current_principal
 from service.http.force_parameter import Force
 from service.http.idempotency_key import IdempotencyKey
@@ -9,12 +13,15 @@ from service.http.openapi import problems
 from service.http.page_parameters import Cursor, Limit
 from service.http.routing import Router
 from service.models import handlers
-from service.models.schemas import ModelCreate, ModelPage
+from service.models.schemas import ModelCreate, ModelPage, ModelUpdate
 from service.schemas.deletion import Deletion
+from service.schemas.field_types import Text
 from service.schemas.model import Model
 from service.state import StateDependency
 
 __all__ = ["router"]
+
+MonitoringState = Literal["fresh", "unverified", "suspect", "stale"]
 
 router = Router(prefix="/v1/models", tags=["models"], responses=problems(500, 503))
 
@@ -34,10 +41,22 @@ def create_model(
 
 
 @router.get("", responses=problems(422), operation_id="list_models")
-def list_models(state: StateDependency, limit: Limit = 100, cursor: Cursor = None) -> ModelPage:
-    """List classifiers by name."""
+def list_models(
+    state: StateDependency,
+    name: Annotated[
+        Text | None, Query(max_length=128, description="A part of the name, in any case.")
+    ] = None,
+    tag: Annotated[Text | None, Query(max_length=100, description="A tag of the model.")] = None,
+    model_state: Annotated[
+        MonitoringState | None,
+        Query(description="Monitoring state of the champion; `unverified` without one."),
+    ] = None,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+) -> ModelPage:
+    """List the classifiers that have all of a part of a name, a tag and a state, by name."""
     with state.registry.reading() as tx:
-        return handlers.list_models(tx, limit, cursor)
+        return handlers.list_models(tx, limit, cursor, name=name, tag=tag, state=model_state)
 
 
 @router.get("/{model}", responses=problems(404), operation_id="get_model")
@@ -45,6 +64,24 @@ def get_model(model: str, state: StateDependency) -> Model:
     """Return one classifier."""
     with state.registry.reading() as tx:
         return handlers.get_model(tx, model)
+
+
+@router.patch("/{model}", responses=problems(404, 409, 413, 415, 422), operation_id="update_model")
+def update_model(
+    model: str,
+    body: ModelUpdate,
+    state: StateDependency,
+    idempotency_key: IdempotencyKey = None,
+) -> Model:
+    """Change the name, description, tags or retention settings of a classifier.
+
+    A model is renamed while it has no champion and no unfinished jobs. Its old name is free then.
+    """
+    with state.registry.transaction() as tx:
+        answer = handlers.update_model(tx, model, body, idempotency_key)
+    if body.name is not None:
+        state.calibrators.refresh()
+    return answer
 
 
 @router.delete("/{model}", responses=problems(404, 409, 422), operation_id="delete_model")

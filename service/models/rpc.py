@@ -8,10 +8,10 @@ from recalib.errors import InputError
 from recalib.registry import Task
 from service.access.authenticator import current_principal
 from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
-from service.grpc.messages import enum_value, page_limit, settings_of, to_message
+from service.grpc.messages import details_of, enum_value, page_limit, settings_of, to_message
 from service.grpc.rpc import Context, idempotency_key
 from service.models import handlers
-from service.models.schemas import ModelCreate
+from service.models.schemas import ModelCreate, ModelUpdate
 from service.state import State
 
 __all__ = ["Models"]
@@ -43,6 +43,21 @@ class Models:
         with self._state.registry.reading() as tx:
             return to_message(pb.Model, handlers.get_model(tx, request.model))
 
+    def update_model(self, request: pb.UpdateModelRequest, context: Context) -> pb.Model:
+        """Change the name, description, tags or retention settings of a classifier."""
+        fields = details_of(request)
+        if request.HasField("name"):
+            fields["name"] = request.name
+        if request.HasField("retention"):
+            seconds = request.retention.ListFields()
+            fields["retention"] = {field.name: value for field, value in seconds}
+        change, key = ModelUpdate.model_validate(fields), idempotency_key(context)
+        with self._state.registry.transaction() as tx:
+            answer = handlers.update_model(tx, request.model, change, key)
+        if change.name is not None:
+            self._state.calibrators.refresh()
+        return to_message(pb.Model, answer)
+
     def delete_model(self, request: pb.DeleteModelRequest, context: Context) -> pb.Deletion:
         """Delete a classifier with everything in it."""
         key, seconds = idempotency_key(context), self._state.settings.deleted_seconds
@@ -56,5 +71,12 @@ class Models:
     def list_models(self, request: pb.ListModelsRequest, context: Context) -> pb.ModelPage:
         """List classifiers by name."""
         limit = page_limit(request.limit)
+        name, tag = request.name or None, request.tag or None
+        state = None
+        if request.HasField("state"):
+            state = enum_value("state", pb.CalibrationState.DESCRIPTOR, request.state)
         with self._state.registry.reading() as tx:
-            return to_message(pb.ModelPage, handlers.list_models(tx, limit, request.cursor or None))
+            page = handlers.list_models(
+                tx, limit, request.cursor or None, name=name, tag=tag, state=state
+            )
+        return to_message(pb.ModelPage, page)

@@ -7,11 +7,13 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from recalib.registry import Task
+from service.schemas.details import DetailsUpdate
 from service.schemas.field_types import INTEGRAL, NAME, Documented, Text
 from service.schemas.model import Model
 from service.schemas.monitoring_settings import MonitoringSettings
+from service.schemas.retention_settings import RetentionSettings
 
-__all__ = ["MAX_CLASSES", "ModelCreate", "ModelPage"]
+__all__ = ["MAX_CLASSES", "ModelCreate", "ModelPage", "ModelUpdate"]
 
 MAX_CLASSES = 1_000_000
 
@@ -40,6 +42,17 @@ class ModelCreate(BaseModel):
         description="`multilabel`: a row has any number of the K labels, each with its own "
         "probability. Versions of such a model are uploaded; it has no data sets, fits, prediction "
         "ids, labels and monitoring.",
+    )
+
+
+class ModelUpdate(DetailsUpdate):
+    """A change of a model; a field that is left out stays as it is."""
+
+    name: Annotated[str, NAME] | None = Field(
+        None, description="A new name, for a model without a champion and unfinished jobs."
+    )
+    retention: RetentionSettings | None = Field(
+        None, description="How long resources are kept; fields that are not set keep them for ever."
     )
 
 

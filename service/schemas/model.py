@@ -8,6 +8,7 @@ from pydantic import BaseModel, Field
 
 from recalib import registry
 from service.schemas.monitoring_settings import MonitoringSettings
+from service.schemas.retention_settings import RetentionSettings
 from service.times import iso
 
 __all__ = ["Model"]
@@ -24,6 +25,9 @@ class Model(BaseModel):
     )
     created_at: str = Field(description="ISO 8601, UTC.")
     monitoring: MonitoringSettings = MonitoringSettings()
+    description: str = ""
+    tags: list[str] = []
+    retention: RetentionSettings = RetentionSettings()
     warnings: list[str] = Field(
         [],
         description="After a change of the monitoring settings: why the champion cannot stay fresh "
@@ -40,5 +44,8 @@ class Model(BaseModel):
             task=model.task,
             created_at=iso(model.created_at),
             monitoring=MonitoringSettings.of(model.monitoring),
+            description=model.description,
+            tags=list(model.tags),
+            retention=RetentionSettings(**model.retention.to_dict()),
             warnings=list(warnings),
         )

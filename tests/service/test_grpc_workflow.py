@@ -211,6 +211,37 @@ def test_deleted_things_are_gone_and_free_their_names(ready: Service, rpc: Rpc, 
     refused(missing, rpc.training_runs.delete_training_run, run)
 
 
+def test_models_are_described_found_and_renamed(ready: Service, rpc: Rpc, data) -> None:
+    tags, retention = pb.Tags(items=["vision"]), pb.RetentionSettings(dataset_seconds=3600.0)
+    change = {"description": "of the shop", "tags": tags, "retention": retention}
+    answer = rpc.models.update_model(pb.UpdateModelRequest(model="digits", **change))
+    assert (answer.description, list(answer.tags)) == ("of the shop", ["vision"])
+    assert answer.retention == retention
+    dataset = {"model": "digits", "name": "validation"}
+    rpc.datasets.update_dataset(pb.UpdateDatasetRequest(**dataset, tags=tags))
+    assert list(rpc.datasets.get_dataset(pb.GetDatasetRequest(**dataset)).tags) == ["vision"]
+    version = {"model": "digits", "version": 1}
+    change = pb.UpdateCalibratorRequest(**version, description="for May")
+    assert rpc.calibrators.update_calibrator(change).description == "for May"
+    ready.model("letters")
+    for query, expected in (
+        ({"name": "DIG"}, ["digits"]),
+        ({"tag": "vision", "state": pb.CALIBRATION_STATE_UNVERIFIED}, ["digits"]),
+        ({"state": pb.CALIBRATION_STATE_STALE}, []),
+    ):
+        items = rpc.models.list_models(pb.ListModelsRequest(**query)).items
+        assert [item.name for item in items] == expected
+    rename = pb.UpdateModelRequest(model="digits", name="numbers")
+    refused(grpc.StatusCode.FAILED_PRECONDITION, rpc.models.update_model, rename)
+    alias = {"model": "digits", "alias": "champion", "force": True}
+    rpc.calibrators.delete_alias(pb.DeleteAliasRequest(**alias))
+    assert rpc.models.update_model(rename).name == "numbers"
+    one = question(data[0][:1], calibrator="1")
+    refused(grpc.StatusCode.NOT_FOUND, rpc.calibration.calibrate, one)
+    one.model = "numbers"
+    assert rpc.calibration.calibrate(one).calibrator.version == 1
+
+
 def test_local_fit_becomes_a_version(ready: Service, rpc: Rpc) -> None:
     logits, labels = draw(900, 4, 2.0, seed=9)
     local = recalib.fit(logits[:600], labels[:600], "vector")

@@ -41,6 +41,11 @@ PROVOKED: dict[tuple[str, int], tuple[str, str, dict[str, Any]]] = {
     ("stream_events", 422): ("GET", "/v1/events/stream?after=-1", {}),
     ("list_models", 422): ("GET", "/v1/models?limit=0", {}),
     ("get_model", 404): ("GET", UNKNOWN, {}),
+    ("update_model", 404): ("PATCH", UNKNOWN, {"json": {}}),
+    ("update_model", 409): ("PATCH", DIGITS, {"json": {"name": "letters"}}),
+    ("update_model", 413): ("PATCH", DIGITS, {"content": LONG}),
+    ("update_model", 415): ("PATCH", DIGITS, {"content": b"{}"}),
+    ("update_model", 422): ("PATCH", DIGITS, {"json": {"retention": {"label_seconds": 60}}}),
     ("delete_model", 404): ("DELETE", UNKNOWN, {}),
     ("delete_model", 409): ("DELETE", DIGITS, {}),
     ("delete_model", 422): ("DELETE", f"{DIGITS}?force=perhaps", {}),
@@ -72,6 +77,19 @@ PROVOKED: dict[tuple[str, int], tuple[str, str, dict[str, Any]]] = {
     ("list_datasets", 404): ("GET", f"{UNKNOWN}/datasets", {}),
     ("list_datasets", 422): ("GET", f"{DIGITS}/datasets?cursor=!", {}),
     ("get_dataset", 404): ("GET", f"{DIGITS}/datasets/d", {}),
+    ("update_dataset", 404): ("PATCH", f"{DIGITS}/datasets/d", {"json": {}}),
+    ("update_dataset", 409): (
+        "PATCH",
+        f"{DIGITS}/datasets/validation",
+        {"json": {"tags": ["other"]}, "headers": KEY},
+    ),
+    ("update_dataset", 413): ("PATCH", f"{DIGITS}/datasets/validation", {"content": LONG}),
+    ("update_dataset", 415): ("PATCH", f"{DIGITS}/datasets/validation", {"content": b"{}"}),
+    ("update_dataset", 422): (
+        "PATCH",
+        f"{DIGITS}/datasets/validation",
+        {"json": {"tags": ["a", "a"]}},
+    ),
     ("delete_dataset", 404): ("DELETE", f"{DIGITS}/datasets/d", {}),
     ("delete_dataset", 409): ("DELETE", f"{DIGITS}/datasets/validation", {}),
     ("delete_dataset", 422): ("DELETE", f"{DIGITS}/datasets/d?force=perhaps", {}),
@@ -89,6 +107,15 @@ PROVOKED: dict[tuple[str, int], tuple[str, str, dict[str, Any]]] = {
     ("list_calibrators", 422): ("GET", f"{DIGITS}/calibrators?limit=x", {}),
     ("get_calibrator", 404): ("GET", f"{DIGITS}/calibrators/9", {}),
     ("get_calibrator", 422): ("GET", f"{DIGITS}/calibrators/0", {}),
+    ("update_calibrator", 404): ("PATCH", f"{DIGITS}/calibrators/9", {"json": {}}),
+    ("update_calibrator", 409): (
+        "PATCH",
+        f"{DIGITS}/calibrators/1",
+        {"json": {"tags": ["other"]}, "headers": KEY},
+    ),
+    ("update_calibrator", 413): ("PATCH", f"{DIGITS}/calibrators/1", {"content": LONG}),
+    ("update_calibrator", 415): ("PATCH", f"{DIGITS}/calibrators/1", {"content": b"{}"}),
+    ("update_calibrator", 422): ("PATCH", f"{DIGITS}/calibrators/1", {"json": {"tags": [""]}}),
     ("delete_calibrator", 404): ("DELETE", f"{DIGITS}/calibrators/9", {}),
     ("delete_calibrator", 409): ("DELETE", f"{DIGITS}/calibrators/1", {}),
     ("delete_calibrator", 422): ("DELETE", f"{DIGITS}/calibrators/0", {}),
@@ -208,6 +235,9 @@ def stocked(ready: Service) -> Service:
     gone = ready.client.delete(f"/v1/jobs/{answer.json()['id']}", headers=KEY)
     assert gone.status_code == 200
     assert ready.client.post("/v1/training-runs", json=RECIPE).status_code == 202
+    for path in ("datasets/validation", "calibrators/1"):
+        described = ready.client.patch(f"{DIGITS}/{path}", json={"tags": ["a"]}, headers=KEY)
+        assert described.status_code == 200
     point = {"json": {"version": 1}, "headers": KEY}
     assert ready.client.put(f"{DIGITS}/aliases/a", **point).status_code == 200
     with ready.registry.transaction() as tx:

@@ -166,6 +166,37 @@ def test_deleted_things_are_gone_and_free_their_names(ready: Service, data) -> N
     assert [a for a in actions if "delete" in a] == [f"delete_{kind}" for kind in deletions]
 
 
+def test_models_are_described_found_and_renamed(ready: Service, data) -> None:
+    """The new name serves at once, and the old one is unknown."""
+    model, client = "/v1/models/digits", ready.client
+    change = {"description": "of the shop", "tags": ["vision"]}
+    change["retention"] = {"dataset_seconds": 3600.0}
+    answer = client.patch(model, json=change).json()
+    assert (answer["description"], answer["tags"]) == ("of the shop", ["vision"])
+    assert answer["retention"] == {
+        "dataset_seconds": 3600.0, "version_seconds": None, "label_seconds": None,
+    }  # fmt: skip
+    for path in ("datasets/validation", "calibrators/1"):
+        answer = client.patch(f"{model}/{path}", json={"tags": ["may"]}).json()
+        assert answer == client.get(f"{model}/{path}").json()
+        assert (answer["description"], answer["tags"]) == ("", ["may"])
+    ready.model("letters")
+    for query, expected in (
+        ({"name": "DIG"}, ["digits"]),
+        ({"tag": "vision", "model_state": "unverified"}, ["digits"]),
+        ({"model_state": "stale"}, []),
+    ):
+        items = client.get("/v1/models", params=query).json()["items"]
+        assert [item["name"] for item in items] == expected
+    assert ready.calibrate(data[0][:1]).status_code == 200
+    assert client.patch(model, json={"name": "numbers"}).status_code == 409
+    client.delete(f"{model}/aliases/champion", params={"force": True})
+    assert client.patch(model, json={"name": "letters"}).status_code == 409
+    assert client.patch(model, json={"name": "numbers"}).json()["name"] == "numbers"
+    assert ready.calibrate(data[0][:1], calibrator="1").status_code == 404
+    assert ready.calibrate(data[0][:1], model="numbers", calibrator="1").status_code == 200
+
+
 def test_local_fit_becomes_a_version(ready: Service) -> None:
     """Compared with the champion on rows that no calibrator was fitted on."""
     logits, labels = draw(900, 4, 2.0, seed=9)

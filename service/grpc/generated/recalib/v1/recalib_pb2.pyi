@@ -295,15 +295,21 @@ class GetModelRequest(_message.Message):
     def __init__(self, model: _Optional[str] = ...) -> None: ...
 
 class ListModelsRequest(_message.Message):
-    __slots__ = ("limit", "cursor")
+    __slots__ = ("limit", "cursor", "name", "tag", "state")
     LIMIT_FIELD_NUMBER: _ClassVar[int]
     CURSOR_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    TAG_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
     limit: int
     cursor: str
-    def __init__(self, limit: _Optional[int] = ..., cursor: _Optional[str] = ...) -> None: ...
+    name: str
+    tag: str
+    state: CalibrationState
+    def __init__(self, limit: _Optional[int] = ..., cursor: _Optional[str] = ..., name: _Optional[str] = ..., tag: _Optional[str] = ..., state: _Optional[_Union[CalibrationState, str]] = ...) -> None: ...
 
 class Model(_message.Message):
-    __slots__ = ("name", "classes", "labels", "created_at", "monitoring", "warnings", "task")
+    __slots__ = ("name", "classes", "labels", "created_at", "monitoring", "warnings", "task", "description", "tags", "retention")
     NAME_FIELD_NUMBER: _ClassVar[int]
     CLASSES_FIELD_NUMBER: _ClassVar[int]
     LABELS_FIELD_NUMBER: _ClassVar[int]
@@ -311,6 +317,9 @@ class Model(_message.Message):
     MONITORING_FIELD_NUMBER: _ClassVar[int]
     WARNINGS_FIELD_NUMBER: _ClassVar[int]
     TASK_FIELD_NUMBER: _ClassVar[int]
+    DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    TAGS_FIELD_NUMBER: _ClassVar[int]
+    RETENTION_FIELD_NUMBER: _ClassVar[int]
     name: str
     classes: int
     labels: _containers.RepeatedScalarFieldContainer[str]
@@ -318,7 +327,64 @@ class Model(_message.Message):
     monitoring: MonitoringSettings
     warnings: _containers.RepeatedScalarFieldContainer[str]
     task: Task
-    def __init__(self, name: _Optional[str] = ..., classes: _Optional[int] = ..., labels: _Optional[_Iterable[str]] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., monitoring: _Optional[_Union[MonitoringSettings, _Mapping]] = ..., warnings: _Optional[_Iterable[str]] = ..., task: _Optional[_Union[Task, str]] = ...) -> None: ...
+    description: str
+    tags: _containers.RepeatedScalarFieldContainer[str]
+    retention: RetentionSettings
+    def __init__(self, name: _Optional[str] = ..., classes: _Optional[int] = ..., labels: _Optional[_Iterable[str]] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., monitoring: _Optional[_Union[MonitoringSettings, _Mapping]] = ..., warnings: _Optional[_Iterable[str]] = ..., task: _Optional[_Union[Task, str]] = ..., description: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ..., retention: _Optional[_Union[RetentionSettings, _Mapping]] = ...) -> None: ...
+
+class Tags(_message.Message):
+    __slots__ = ("items",)
+    ITEMS_FIELD_NUMBER: _ClassVar[int]
+    items: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, items: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class RetentionSettings(_message.Message):
+    __slots__ = ("dataset_seconds", "version_seconds", "label_seconds")
+    DATASET_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    VERSION_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    LABEL_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    dataset_seconds: float
+    version_seconds: float
+    label_seconds: float
+    def __init__(self, dataset_seconds: _Optional[float] = ..., version_seconds: _Optional[float] = ..., label_seconds: _Optional[float] = ...) -> None: ...
+
+class UpdateModelRequest(_message.Message):
+    __slots__ = ("model", "name", "description", "tags", "retention")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    TAGS_FIELD_NUMBER: _ClassVar[int]
+    RETENTION_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    name: str
+    description: str
+    tags: Tags
+    retention: RetentionSettings
+    def __init__(self, model: _Optional[str] = ..., name: _Optional[str] = ..., description: _Optional[str] = ..., tags: _Optional[_Union[Tags, _Mapping]] = ..., retention: _Optional[_Union[RetentionSettings, _Mapping]] = ...) -> None: ...
+
+class UpdateDatasetRequest(_message.Message):
+    __slots__ = ("model", "name", "description", "tags")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    TAGS_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    name: str
+    description: str
+    tags: Tags
+    def __init__(self, model: _Optional[str] = ..., name: _Optional[str] = ..., description: _Optional[str] = ..., tags: _Optional[_Union[Tags, _Mapping]] = ...) -> None: ...
+
+class UpdateCalibratorRequest(_message.Message):
+    __slots__ = ("model", "version", "description", "tags")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    TAGS_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    version: int
+    description: str
+    tags: Tags
+    def __init__(self, model: _Optional[str] = ..., version: _Optional[int] = ..., description: _Optional[str] = ..., tags: _Optional[_Union[Tags, _Mapping]] = ...) -> None: ...
 
 class DeleteModelRequest(_message.Message):
     __slots__ = ("model", "force")
@@ -413,7 +479,7 @@ class Estimate(_message.Message):
     def __init__(self, value: _Optional[float] = ..., low: _Optional[float] = ..., high: _Optional[float] = ..., floor: _Optional[float] = ...) -> None: ...
 
 class Dataset(_message.Message):
-    __slots__ = ("name", "model", "rows", "classes", "digest", "size_bytes", "input", "metrics", "created_at", "media_type")
+    __slots__ = ("name", "model", "rows", "classes", "digest", "size_bytes", "input", "metrics", "created_at", "media_type", "description", "tags")
     class MetricsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -431,6 +497,8 @@ class Dataset(_message.Message):
     METRICS_FIELD_NUMBER: _ClassVar[int]
     CREATED_AT_FIELD_NUMBER: _ClassVar[int]
     MEDIA_TYPE_FIELD_NUMBER: _ClassVar[int]
+    DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    TAGS_FIELD_NUMBER: _ClassVar[int]
     name: str
     model: str
     rows: int
@@ -441,7 +509,9 @@ class Dataset(_message.Message):
     metrics: _containers.MessageMap[str, Estimate]
     created_at: _timestamp_pb2.Timestamp
     media_type: str
-    def __init__(self, name: _Optional[str] = ..., model: _Optional[str] = ..., rows: _Optional[int] = ..., classes: _Optional[int] = ..., digest: _Optional[str] = ..., size_bytes: _Optional[int] = ..., input: _Optional[_Union[Input, str]] = ..., metrics: _Optional[_Mapping[str, Estimate]] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., media_type: _Optional[str] = ...) -> None: ...
+    description: str
+    tags: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, name: _Optional[str] = ..., model: _Optional[str] = ..., rows: _Optional[int] = ..., classes: _Optional[int] = ..., digest: _Optional[str] = ..., size_bytes: _Optional[int] = ..., input: _Optional[_Union[Input, str]] = ..., metrics: _Optional[_Mapping[str, Estimate]] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., media_type: _Optional[str] = ..., description: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class DatasetPage(_message.Message):
     __slots__ = ("items", "next_cursor")
@@ -500,20 +570,24 @@ class ListCalibratorsRequest(_message.Message):
     def __init__(self, model: _Optional[str] = ..., limit: _Optional[int] = ..., cursor: _Optional[str] = ...) -> None: ...
 
 class Calibrator(_message.Message):
-    __slots__ = ("model", "version", "dataset", "job", "created_at", "card")
+    __slots__ = ("model", "version", "dataset", "job", "created_at", "card", "description", "tags")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     DATASET_FIELD_NUMBER: _ClassVar[int]
     JOB_FIELD_NUMBER: _ClassVar[int]
     CREATED_AT_FIELD_NUMBER: _ClassVar[int]
     CARD_FIELD_NUMBER: _ClassVar[int]
+    DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    TAGS_FIELD_NUMBER: _ClassVar[int]
     model: str
     version: int
     dataset: str
     job: str
     created_at: _timestamp_pb2.Timestamp
     card: _struct_pb2.Struct
-    def __init__(self, model: _Optional[str] = ..., version: _Optional[int] = ..., dataset: _Optional[str] = ..., job: _Optional[str] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., card: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ...) -> None: ...
+    description: str
+    tags: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, model: _Optional[str] = ..., version: _Optional[int] = ..., dataset: _Optional[str] = ..., job: _Optional[str] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., card: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., description: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class CalibratorPage(_message.Message):
     __slots__ = ("items", "next_cursor")

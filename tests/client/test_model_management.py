@@ -1,4 +1,4 @@
-"""`recalib delete`, and deletions by the client."""
+"""`recalib delete` and `recalib describe`, and the same by the client."""
 
 from __future__ import annotations
 
@@ -44,6 +44,36 @@ def test_command_deletes_each_kind(cli: Cli, server: Server, name: str) -> None:
             client.get_model(name)
 
 
+def test_command_describes(cli: Cli, server: Server, name: str) -> None:
+    there = ("--server", server.url)
+    with Client(server.url) as client:
+        client.create_model(name, 4)
+        client.upload_dataset(name, "test", LOGITS, LABELS, progress=False)
+        client.wait(client.fit(name, "test", promote=False), progress=False)
+        result = cli("describe", name, "--description", "of May", "--tags", f"a, {name}-b", *there)
+        assert result.out == f"{name}: of May\ntags: a, {name}-b\n"
+        assert [model.name for model in client.list_models(tag=f"{name}-b")] == [name]
+        assert cli("describe", name, "--dataset", "test", *there).out == (
+            "test: no description\ntags: none\n"
+        )
+        result = cli("describe", name, "--version", "1", "--tags", "a", *there, "--json")
+        assert result.json["tags"] == ["a"]
+        result = cli("describe", name, "--dataset", "test", "--name", "x", *there)
+        assert (result.status, "a new name for a model only" in result.err) == (2, True)
+        assert cli("describe", name, "--tags", "", "--name", f"{name}-2", *there).status == 0
+        assert client.get_model(f"{name}-2").tags == ()
+
+
+def test_client_updates(client: Either, name: str) -> None:
+    client.create_model(name, 4)
+    client.upload_dataset(name, "test", LOGITS, LABELS, progress=False)
+    model = client.update_model(name, tags=("a",), retention={"version_seconds": 3600.0})
+    assert (model.tags, model.retention["version_seconds"]) == (("a",), 3600.0)
+    assert client.update_dataset(name, "test", description="of May").description == "of May"
+    assert [item.name for item in client.list_models(name=name, state="unverified")] == [name]
+    assert client.update_model(name, rename=f"{name}-2").name == f"{name}-2"
+
+
 def test_client_deletes(client: Either, name: str) -> None:
     client.create_model(name, 4)
     client.upload_dataset(name, "test", LOGITS, LABELS, progress=False)
@@ -60,14 +90,14 @@ def test_client_deletes(client: Either, name: str) -> None:
         client.delete_model(name)
 
 
-def test_example_of_the_document_runs(server: Server) -> None:
-    (example,) = re.findall(r"```python\n(.*?)```", _PAGE.read_text(), re.DOTALL)
+def test_examples_of_the_document_run(server: Server) -> None:
+    examples = re.findall(r"```python\n(.*?)```", _PAGE.read_text(), re.DOTALL)
     with Client(server.url) as client:
         client.create_model("resnet", 4)
         client.upload_dataset("resnet", "old", LOGITS, LABELS, progress=False)
         for _ in range(3):
             client.wait(client.fit("resnet", "old", promote=False), progress=False)
         client.promote("resnet", 1, alias="canary")
-        exec(example, {"client": client})  # noqa: S102
+        exec("".join(examples), {"client": client})  # noqa: S102
         with pytest.raises(MissingError):
             client.get_model("resnet")

@@ -1,0 +1,85 @@
+"""Changes of names, descriptions, tags and retention settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+from recalib.client.operations import Flow, Session
+from recalib.client.results import Calibrator, Dataset, Model
+from recalib.client.retry import fetch, idempotency_headers, path
+
+__all__ = ["update_calibrator", "update_dataset", "update_model"]
+
+T = TypeVar("T")
+
+
+def update_model(
+    session: Session,
+    name: str,
+    *,
+    rename: str | None = None,
+    description: str | None = None,
+    tags: Sequence[str] | None = None,
+    retention: Mapping[str, float | None] | None = None,
+) -> Flow[Model]:
+    """Change a model; what is None stays as it is.
+
+    Parameters
+    ----------
+    rename: a new name. The old one is free then, and nothing redirects to it.
+    tags: they replace the tags.
+    retention: `dataset_seconds`, `version_seconds` and `label_seconds`; a setting that is left out
+        keeps the resources.
+
+    Raises
+    ------
+    MissingError: no such model.
+    RefusedError: a value is not valid.
+    ContradictionError: the new name is taken, or the model has a champion or unfinished jobs.
+    """
+    changes = {"name": rename, "description": description, "tags": tags, "retention": retention}
+    return _update(session, Model, path("models", name), changes)
+
+
+def update_dataset(
+    session: Session,
+    model: str,
+    name: str,
+    *,
+    description: str | None = None,
+    tags: Sequence[str] | None = None,
+) -> Flow[Dataset]:
+    """Change the description or the tags of a data set; what is None stays as it is.
+
+    Raises
+    ------
+    MissingError: no such model or data set.
+    RefusedError: a value is not valid.
+    """
+    changes = {"description": description, "tags": tags}
+    return _update(session, Dataset, path("models", model, "datasets", name), changes)
+
+
+def update_calibrator(
+    session: Session,
+    model: str,
+    version: int,
+    *,
+    description: str | None = None,
+    tags: Sequence[str] | None = None,
+) -> Flow[Calibrator]:
+    """Change the description or the tags of a version; what is None stays as it is.
+
+    Raises
+    ------
+    MissingError: no such model or version.
+    RefusedError: a value is not valid.
+    """
+    changes = {"description": description, "tags": tags}
+    return _update(session, Calibrator, path("models", model, "calibrators", str(version)), changes)
+
+
+def _update(session: Session, kind: type[T], place: str, changes: Mapping[str, Any]) -> Flow[T]:
+    body = {name: value for name, value in changes.items() if value is not None}
+    return fetch(session, kind, "PATCH", place, json=body, headers=idempotency_headers())
