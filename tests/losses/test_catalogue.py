@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import recalib.losses
-from recalib.losses import LOSSES, SECONDARY, SOFT_LABELS, WHOLE_BATCH, Loss, Regulariser
+from recalib.losses import LOSSES, QUADRATIC, SECONDARY, SOFT_LABELS, WHOLE_BATCH, Loss, Regulariser
 from recalib.losses.base import BatchLoss, RowLoss
 from tests.losses.definitions import DEFINITIONS
 
@@ -43,6 +43,7 @@ def test_entry_has_the_name_and_the_kind_of_its_class(name: str) -> None:
     assert issubclass(LOSSES[name], Regulariser) == (name in SECONDARY)
     assert issubclass(LOSSES[name], BatchLoss) == (name in WHOLE_BATCH)
     assert issubclass(LOSSES[name], RowLoss) == (name not in WHOLE_BATCH)
+    assert ("N²" in LOSSES[name].cost) == (name in QUADRATIC)
     assert LOSSES[name].accepts_probabilities == (name in SOFT_LABELS)
 
 

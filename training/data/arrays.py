@@ -92,9 +92,6 @@ class Arrays(Source):
                 found=f"{labels.shape} for inputs {values.shape}",
                 accepted="(N,), or (N, H, W) for inputs (N, C, H, W)",
             )
-        if self.ignore_index is not None and not dense:
-            found, accepted = f"{where[1]} (N,)", "labels (N, H, W)"
-            raise InputError("data.options.ignore_index", found=found, accepted=accepted)
         return Rows(self._inputs(values, field), labels, where[1])
 
     def _load(self, files: Files, name: str) -> tuple[tuple[str, str], list[NDArray[Any]]]:

@@ -103,6 +103,9 @@ def parts_of(
     InputError: an invalid label.
     """
     train = rows["train"]
+    if ignore_index is not None and np.ndim(train.labels) < 2:
+        found, accepted = f"{train.field} (N,)", "labels (N, H, W)"
+        raise InputError("data.options.ignore_index", found=found, accepted=accepted)
     classes = Classes.of(train.labels, train.field, option, names, ignore_index)
     splits = {
         name: Split.with_all_rows(part.inputs, classes.indices(part.labels, part.field))

@@ -47,7 +47,7 @@ class Datasets(Source):
     `test` and `validation`, its arguments for each split; `label`, the key of labels in items that
     are dictionaries; `size` and `normalise`, for images of Pillow, as in `Images`; `classes`, the
     number of classes or their names in order, by default the attribute `classes` of the training
-    data set, or from its labels.
+    data set, or from its labels; `ignore_index`, the label of void pixels in labels (H, W).
     """
 
     factory: str
@@ -58,6 +58,7 @@ class Datasets(Source):
     size: int | None = None
     normalise: Normalisation = "standardise"
     classes: int | list[str] | None = None
+    ignore_index: int | None = None
 
     def __post_init__(self) -> None:
         check_classes(self.classes)
@@ -84,7 +85,7 @@ class Datasets(Source):
             scale = scale or scale_of(self.normalise, images)
             rows[name] = Rows(images.scaled(scale), dataset.labels, dataset.field)
         facts = {"channels": 3} if shape is not None else _facts(rows["train"].inputs)
-        return parts_of(rows, facts, self.classes, names)
+        return parts_of(rows, facts, self.classes, names, self.ignore_index)
 
 
 def _made(make: Callable[..., Any], arguments: Mapping[str, Any], name: str) -> Any:

@@ -21,7 +21,7 @@ from recalib.metrics.evaluate import evaluate
 from recalib.recipe import Dense, Recipe
 from tests.training.engine.tiny import Memory, Onlooker
 from training import train as train_on_loaders
-from training.data import Split, Splits
+from training.data import DataSpec, Split, Splits, load
 from training.data.arrays import Array
 from training.engine.artifacts import load_all, run_recipe
 from training.engine.checkpoints import FolderCheckpoints
@@ -218,6 +218,27 @@ def test_void_label_without_ignore_index_is_an_error(tmp_path: Path) -> None:
     for options in ({"ignore_index": VOID}, {"classes": 3, "ignore_index": VOID}):
         loaded = load_all(recipe(data=save(tmp_path, **options)), tmp_path, confined=False)
         assert (loaded.splits.classes, loaded.splits.ignore_index) == (3, VOID)
+
+
+def test_datasets_with_masks_are_dense(tmp_path: Path) -> None:
+    """Images and masks of Pillow, as torchvision's data sets for segmentation have them."""
+    (tmp_path / "masks.py").write_text(
+        "import numpy as np\nfrom PIL import Image\n\n\nclass Masks:\n"
+        "    def __init__(self, seed: int) -> None:\n        self.seed = seed\n\n"
+        "    def __len__(self) -> int:\n        return 6\n\n"
+        "    def __getitem__(self, row):\n        rng = np.random.default_rng([self.seed, row])\n"
+        "        mask = rng.integers(0, 3, (8, 8)).astype(np.uint8)\n"
+        "        image = np.repeat(80 * mask[:, :, None], 3, axis=2)\n        mask[0] = 255\n"
+        "        return Image.fromarray(image), Image.fromarray(mask)\n"
+    )
+    parts = {name: {"seed": seed} for seed, name in enumerate(("train", "validation", "test"))}
+    options: dict[str, Any] = {"factory": f"{tmp_path}/masks.py:Masks", **parts}
+    with pytest.raises(InputError, match=r"options.classes.*label 255"):
+        load(DataSpec("dataset", options))
+    data = load(DataSpec("dataset", {**options, "ignore_index": VOID}))
+    assert (data.classes, data.train.labels.shape) == (3, (6, 8, 8))
+    result = train(recipe(batch_size=3), data, Memory(), Onlooker())
+    assert result.test.logits.shape == (6 * 56, 3)
 
 
 def test_void_label_of_rows_is_refused(tmp_path: Path) -> None:
