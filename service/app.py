@@ -50,6 +50,7 @@ from service.serving.traffic import Traffic
 from service.shutdown import GRACE_SECONDS, on_stop_signal
 from service.state import State
 from service.training_runs.rest import router as training_runs
+from service.webhooks.rest import router as webhooks
 
 if TYPE_CHECKING:
     from service.access.oidc_tokens import TokenVerifier
@@ -134,6 +135,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         training_runs,
         jobs,
         events,
+        webhooks,
         audit,
         health,
     ):

@@ -33,6 +33,7 @@ from service.monitoring.rpc import Monitoring
 from service.predict.rpc import Calibration
 from service.state import State
 from service.training_runs.rpc import TrainingRuns
+from service.webhooks.rpc import Webhooks
 
 __all__ = ["RpcServer"]
 
@@ -53,6 +54,7 @@ _SERVICES = {
     "Models": Models,
     "Monitoring": Monitoring,
     "TrainingRuns": TrainingRuns,
+    "Webhooks": Webhooks,
 }
 
 

@@ -14,6 +14,7 @@ from recalib.observability import telemetry
 from recalib.registry import Registry
 from recalib.registry.job_kinds import BATCH, EVALUATE, FIT, MONITOR, PUBLISH, REFIT, TRAIN
 from recalib.settings import Settings
+from recalib.webhooks import AllowedTargets
 from training.batch_job import batch_handler
 from training.evaluation_job import run_evaluation
 from training.fit_job import run_fit
@@ -21,6 +22,7 @@ from training.monitoring_job import run_monitor
 from training.publish_job import run_publish
 from training.refit_job import run_refit
 from training.training_job import training_handler
+from training.webhook_delivery import deliveries
 from training.worker import JobHandler, Worker, stop_on_signals, watch_parent
 
 __all__ = ["HANDLERS", "handlers", "run"]
@@ -75,8 +77,11 @@ def run(settings: Settings, *, embedded: bool) -> None:
     batches = Worker(registry, {**short, BATCH: batch}, name=name, **seconds)
     every_kind = handlers(settings, partial(between, batches), batch)
     worker = Worker(registry, every_kind, name=name, **seconds)
+    allowed = AllowedTargets(settings.webhook_targets)
+    attempts, poll = settings.webhook_attempts, settings.poll_seconds
     try:
-        worker.run(stop)
+        with deliveries(registry, allowed, attempts, poll):
+            worker.run(stop)
     finally:
         registry.close()
         telemetry.shutdown()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from recalib.cli.arguments import JsonOutput, ServerUrl
+from recalib.event_text import event_text
 from recalib.terminal import say
 
 if TYPE_CHECKING:
@@ -57,14 +58,5 @@ def _print(event: Event, json_output: bool) -> None:
     if json_output:
         typer.echo(msgspec.json.encode(event))
         return
-    data = event.data
-    details = [f"{name} {data[name]}" for name in _DETAILS if data.get(name) is not None]
-    model = "" if event.model is None else f" of {event.model}"
-    reason = data.get("error") or data.get("reason")
     at = event.at.strftime("%Y-%m-%d %H:%M:%S")
-    line = f"{event.id}  {at}  {event.type}{model}: {', '.join(details)}"
-    say(f"{line}; {reason}" if reason else line)
-
-
-#: Details that a line shows, in this order.
-_DETAILS = ("state", "kind", "job", "alias", "version", "from_version", "actor")
+    say(f"{event.id}  {at}  {event_text(event.type, event.model, event.data)}")

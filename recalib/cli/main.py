@@ -42,6 +42,7 @@ from recalib.cli.restore import restore
 from recalib.cli.rotate_key import rotate_key
 from recalib.cli.serve import serve
 from recalib.cli.train import train
+from recalib.cli.webhooks import app as webhooks_app
 from recalib.cli.worker import worker
 from recalib.errors import RecalibError, RecalibWarning
 from recalib.sanitize import sanitize_text
@@ -112,6 +113,7 @@ app.command()(restore)
 app.command()(audit)
 app.command("rotate-key")(rotate_key)
 app.add_typer(keys_app, name="keys")
+app.add_typer(webhooks_app, name="webhooks")
 
 
 @cache

@@ -33,6 +33,7 @@ from recalib.client.results import (
     Change,
     Dataset,
     Deletion,
+    Delivery,
     Estimate,
     Evaluation,
     EvaluationPicture,
@@ -65,6 +66,7 @@ __all__ = [
     "ContradictionError",
     "Dataset",
     "Deletion",
+    "Delivery",
     "Estimate",
     "Evaluation",
     "EvaluationPicture",
@@ -96,4 +98,5 @@ __all__ = [
     "UnreachableError",
     "VersionResult",
     "Violation",
+    "Webhook",
 ]

@@ -27,6 +27,7 @@ from recalib.client import (
     monitoring,
     training,
     updates,
+    webhooks,
 )
 from recalib.client.drivers import (
     AsyncDriver,
@@ -117,6 +118,13 @@ class Operations:
 
     list_events = ListOperation(events.list_events)
     events = FollowOperation(events.events)
+    create_webhook = Operation(webhooks.create_webhook)
+    list_webhooks = ListOperation(webhooks.list_webhooks)
+    get_webhook = Operation(webhooks.get_webhook)
+    update_webhook = Operation(webhooks.update_webhook)
+    delete_webhook = Operation(webhooks.delete_webhook)
+    list_deliveries = ListOperation(webhooks.list_deliveries)
+    redeliver = Operation(webhooks.redeliver)
 
     list_audit = ListOperation(audit.list_audit)
 

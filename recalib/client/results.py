@@ -23,6 +23,7 @@ __all__ = [
     "Change",
     "Dataset",
     "Deletion",
+    "Delivery",
     "Estimate",
     "Evaluation",
     "EvaluationPicture",
@@ -164,6 +165,41 @@ class Event(msgspec.Struct, frozen=True):
     type: str
     model: str | None
     data: dict[str, Any]
+
+
+class Webhook(msgspec.Struct, frozen=True):
+    """A receiver of events; `reason` tells why it is disabled.
+
+    `secret` signs messages; only `create_webhook` returns it.
+    """
+
+    id: str
+    url: str
+    model: str | None
+    types: tuple[str, ...]
+    format: str
+    enabled: bool
+    reason: str
+    created_by: str
+    created_at: datetime
+    secret: str | None = None
+
+
+class Delivery(msgspec.Struct, frozen=True):
+    """An event that a webhook gets; `state` is pending, delivered or dead.
+
+    `status` is the HTTP status of the last answer, `error` the reason of the last failure.
+    """
+
+    event_id: int
+    type: str | None
+    state: str
+    attempts: int
+    created_at: datetime
+    attempted_at: datetime | None
+    next_attempt_at: datetime | None
+    status: int | None
+    error: str
 
 
 class JobProgress(msgspec.Struct, frozen=True):

@@ -20,6 +20,9 @@ from recalib.registry.records import (
     Capture,
     CohortRow,
     Dataset,
+    Delivery,
+    DeliveryState,
+    DueDelivery,
     Event,
     ExpectedVersion,
     Job,
@@ -32,6 +35,8 @@ from recalib.registry.records import (
     Serving,
     StoredResponse,
     Task,
+    Webhook,
+    WebhookLease,
 )
 from recalib.registry.registry import Registry
 from recalib.registry.resource_names import check_name, is_name
@@ -52,6 +57,9 @@ __all__ = [
     "ClassTrafficCount",
     "CohortRow",
     "Dataset",
+    "Delivery",
+    "DeliveryState",
+    "DueDelivery",
     "Event",
     "ExpectedVersion",
     "Job",
@@ -70,6 +78,8 @@ __all__ = [
     "Task",
     "TrafficCount",
     "Transaction",
+    "Webhook",
+    "WebhookLease",
     "check_name",
     "is_name",
     "merge_counts",

@@ -5,12 +5,14 @@ Times are seconds since 1970-01-01 UTC by the database's clock, as doubles.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from recalib.errors import InputError
 from recalib.registry.monitoring_settings import MonitoringConfig
 from recalib.registry.retention import Retention
+from recalib.webhooks import Format
 
 __all__ = [
     "Alias",
@@ -21,6 +23,9 @@ __all__ = [
     "Capture",
     "CohortRow",
     "Dataset",
+    "Delivery",
+    "DeliveryState",
+    "DueDelivery",
     "Event",
     "ExpectedVersion",
     "InputKind",
@@ -34,10 +39,13 @@ __all__ = [
     "Serving",
     "StoredResponse",
     "Task",
+    "Webhook",
+    "WebhookLease",
 ]
 
 InputKind = Literal["logits", "probabilities"]
 Task = Literal["multiclass", "multilabel"]
+DeliveryState = Literal["pending", "delivered", "dead"]
 JobState = Literal["queued", "running", "succeeded", "failed", "cancelled"]
 
 
@@ -266,6 +274,67 @@ class Event:
     #: Name of the model, or None.
     model: str | None
     data: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Webhook:
+    """A receiver of events, without its secret."""
+
+    id: str
+    url: str
+    #: Name of the model whose events it gets; None for all events.
+    model: str | None
+    #: Types of events, or their first words; empty for all.
+    types: list[str]
+    format: Format
+    enabled: bool
+    #: Why it is disabled, otherwise empty.
+    reason: str
+    created_by: str
+    created_at: float
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """An event that a webhook gets."""
+
+    event_id: int
+    #: The type of the event; None if the event was deleted.
+    type: str | None
+    state: DeliveryState
+    attempts: int
+    next_attempt_at: float
+    created_at: float
+    attempted_at: float | None
+    #: The HTTP status of the last answer, None without an answer.
+    status: int | None
+    #: Why the last attempt has failed, otherwise empty.
+    error: str
+
+
+@dataclass(frozen=True)
+class DueDelivery:
+    """An event to be sent now, and how often it was sent without success."""
+
+    event: Event
+    attempts: int
+
+    @classmethod
+    def of(cls, row: Mapping[Any, Any]) -> DueDelivery:
+        """Return the record of a row with the columns of an event and `attempts`."""
+        columns = dict(row)
+        attempts = columns.pop("attempts")
+        return cls(Event(**columns), attempts)
+
+
+@dataclass(frozen=True)
+class WebhookLease:
+    """A webhook that a worker has claimed, with its secret and its deliveries."""
+
+    webhook: Webhook
+    secret: bytes
+    fence: int
+    due: list[DueDelivery]
 
 
 @dataclass(frozen=True)

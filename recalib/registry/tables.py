@@ -51,6 +51,8 @@ __all__ = [
     "signing_keys",
     "tombstones",
     "traffic",
+    "webhook_deliveries",
+    "webhooks",
 ]
 
 # Names of constraints, for use in migrations.
@@ -383,6 +385,49 @@ events = Table(
 
 # One row: the id of the newest event.
 event_sequence = Table("event_sequence", METADATA, Column("last", _Key, nullable=False))
+
+webhooks = Table(
+    "webhooks",
+    METADATA,
+    Column("id", String(32), primary_key=True),
+    Column("url", Text, nullable=False),
+    # Events of this model only; null for all.
+    Column("model", _Name),
+    # Types of events, or their first words; empty for all.
+    Column("types", _Json, nullable=False),
+    Column("format", String(16), nullable=False),
+    Column("secret", LargeBinary, nullable=False),
+    Column("enabled", Boolean, nullable=False),
+    # Why it is disabled.
+    Column("reason", Text, nullable=False),
+    # Events up to this id have deliveries.
+    Column("position", _Key, nullable=False),
+    # Attempts in a row that got no answer, and when the next one may be made.
+    Column("failures", Integer, nullable=False),
+    Column("retry_at", Double),
+    Column("lease_expires", Double),
+    Column("fence", BigInteger, nullable=False),
+    Column("created_by", Text, nullable=False),
+    Column("created_at", Double, nullable=False),
+)
+
+webhook_deliveries = Table(
+    "webhook_deliveries",
+    METADATA,
+    Column("webhook_id", String(32), ForeignKey("webhooks.id"), primary_key=True),
+    # No foreign key: events are deleted by age.
+    Column("event_id", _Key, primary_key=True, autoincrement=False),
+    # `pending`, `delivered` or `dead`.
+    Column("state", String(16), nullable=False),
+    Column("attempts", Integer, nullable=False),
+    Column("next_attempt_at", Double, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("attempted_at", Double),
+    # The HTTP status of the last answer, and the reason of the last failure.
+    Column("status", Integer),
+    Column("error", Text, nullable=False),
+    Index("ix_webhook_deliveries_state_next_attempt_at", "state", "next_attempt_at"),
+)
 
 captures = Table(
     "captures",

@@ -24,6 +24,7 @@ from recalib.registry.models import Models
 from recalib.registry.monitors import Monitors
 from recalib.registry.signing_keys import SigningKeys
 from recalib.registry.traffic import ClassTraffic, Traffic
+from recalib.registry.webhooks import Webhooks
 
 __all__ = ["Transaction"]
 
@@ -49,6 +50,7 @@ class Transaction:
         self.api_keys = ApiKeys(connection)
         self.audit = Audit(connection)
         self.events = Events(connection)
+        self.webhooks = Webhooks(connection)
         self.signing_keys = SigningKeys(connection)
         self.traffic = Traffic(connection)
         self.class_traffic = ClassTraffic(connection)

@@ -131,6 +131,17 @@ class Settings(BaseSettings):
         allow_inf_nan=False,
         description="Retention of events, in seconds.",
     )
+    webhook_targets: str = Field(
+        "",
+        description="Names, addresses and networks that webhooks may reach although they are not "
+        "public, separated by spaces.",
+    )
+    webhook_attempts: int = Field(
+        10,
+        ge=1,
+        le=100,
+        description="Attempts to deliver an event to a webhook; ten take about 20 hours.",
+    )
     max_event_streams: int = Field(
         100,
         gt=0,

@@ -98,6 +98,13 @@ RULES: dict[str, Rule] = {
     "list_audit": "admin",
     "set_monitoring": "admin",
     "drop_candidate": "admin",
+    "create_webhook": "admin",
+    "list_webhooks": "admin",
+    "get_webhook": "admin",
+    "update_webhook": "admin",
+    "delete_webhook": "admin",
+    "list_deliveries": "admin",
+    "redeliver": "admin",
 }
 
 #: Operations that change state; refused attempts are written to the audit trail.
@@ -122,6 +129,10 @@ MUTATING = frozenset(
         "set_alias",
         "set_monitoring",
         "drop_candidate",
+        "create_webhook",
+        "update_webhook",
+        "delete_webhook",
+        "redeliver",
     }
 )
 
@@ -132,6 +143,13 @@ MODEL_CHECKED_LATER = frozenset(
         "list_jobs",
         "list_events",
         "stream_events",
+        "create_webhook",
+        "list_webhooks",
+        "get_webhook",
+        "update_webhook",
+        "delete_webhook",
+        "list_deliveries",
+        "redeliver",
         "cancel_job",
         "create_training_run",
         "delete_training_run",

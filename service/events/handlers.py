@@ -17,6 +17,7 @@ from service.access.authenticator import current_principal
 from service.event_feed import EventFeed
 from service.events.schemas import Event, EventOrder, EventPage
 from service.pagination import decode_cursor, next_cursor
+from service.schemas.event_types import check_event_types
 
 __all__ = [
     "MAX_EVENT_ID",
@@ -30,8 +31,7 @@ __all__ = [
 
 #: Largest id of the database.
 MAX_EVENT_ID = 2**63 - 1
-_TYPE = re.compile(r"[a-z_]{1,32}(\.[a-z_]{1,31})?")
-_MAX_FILTERS = 100
+_MAX_MODELS = 100
 #: Events that a stream reads at once.
 _PAGE_EVENTS = 100
 #: Pause of a stream while the registry is unreachable.
@@ -53,14 +53,10 @@ class EventFilter:
         InputError: a type has no valid form, or there are too many models or types.
         ForbiddenError: the caller may not see one of the models, or no model is named.
         """
-        for name, values in (("model", self.models), ("type", self.types)):
-            if len(values) > _MAX_FILTERS:
-                accepted = f"at most {_MAX_FILTERS}"
-                raise InputError(name, found=f"{len(values)} values", accepted=accepted)
-        for type_ in self.types:
-            if not _TYPE.fullmatch(type_):
-                accepted = "a type such as job.failed, or its first word"
-                raise InputError("type", found=repr(type_[:80]), accepted=accepted)
+        if len(self.models) > _MAX_MODELS:
+            found, accepted = f"{len(self.models)} models", f"at most {_MAX_MODELS}"
+            raise InputError("model", found=found, accepted=accepted)
+        check_event_types("type", self.types)
         for model in self.models or (None,):
             current_principal().check_model(model)
 

@@ -89,6 +89,7 @@ def purge(
             tx.idempotency.purge(ANSWERS_SECONDS)
             tx.audit.purge(audit_seconds)
             tx.events.purge(events_seconds)
+            tx.webhooks.purge()
         purge_deleted(registry, deleted_seconds)
     except RecalibError as error:  # retried at the next iteration
         log.warning("Expired labels are removed later: %s", error, extra={"action": "purge_failed"})

@@ -51,6 +51,13 @@ CALLS: dict[str, Callable[[Client], Any]] = {
     "list_audit": lambda client: next(client.list_audit(actor="web")),
     "list_events": lambda client: next(client.list_events(models="m", types=["job"])),
     "stream_events": lambda client: next(client.events(models=["m"])),
+    "create_webhook": lambda client: client.create_webhook("https://example.com/", types="job"),
+    "list_webhooks": lambda client: next(client.list_webhooks(model="m")),
+    "get_webhook": lambda client: client.get_webhook("w"),
+    "update_webhook": lambda client: client.update_webhook("w", enabled=True),
+    "delete_webhook": lambda client: client.delete_webhook("w"),
+    "list_deliveries": lambda client: next(client.list_deliveries("w", state="dead")),
+    "redeliver": lambda client: client.redeliver("w", 7),
     "list_aliases": lambda client: client.list_aliases("m"),
     "set_alias": lambda client: client.promote("m", 1),
     "get_alias_history": lambda client: client.alias_history("m"),
@@ -132,6 +139,8 @@ def test_client_covers_every_operation_or_excludes_it(flaky: Flaky) -> None:
         "add_labels": False,
         "add_observations": False,
         "create_refit": True,
+        "create_webhook": True,
+        "redeliver": True,
     }
 
 

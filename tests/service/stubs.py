@@ -77,6 +77,7 @@ class Rpc:
         self.labels = Stub(self.channel, OWN["Labels"])
         self.jobs = Stub(self.channel, OWN["Jobs"])
         self.events = Stub(self.channel, OWN["Events"])
+        self.webhooks = Stub(self.channel, OWN["Webhooks"])
         self.v2 = Stub(self.channel, V2, WIRE_NAME)
         self.health = Stub(self.channel, HEALTH)
         self.reflection = Stub(self.channel, REFLECTION)

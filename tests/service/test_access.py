@@ -174,6 +174,11 @@ def test_operations_require_the_documented_scopes() -> None:
             "set_monitoring",
             "drop_candidate",
             "list_audit",
+            "create_webhook",
+            "list_webhooks",
+            "update_webhook",
+            "delete_webhook",
+            "redeliver",
         },
     }
     for scope, names in expected.items():

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from sqlalchemy import text
 
 from recalib.errors import UnavailableError
 from recalib.registry import Candidate, Registry
@@ -38,6 +39,34 @@ PROVOKED: dict[tuple[str, int], tuple[str, str, dict[str, Any]]] = {
     ("list_events", 422): ("GET", "/v1/events?type=a%25", {}),
     ("list_model_events", 404): ("GET", f"{UNKNOWN}/events", {}),
     ("list_model_events", 422): ("GET", f"{DIGITS}/events?order=any", {}),
+    ("create_webhook", 404): (
+        "POST",
+        "/v1/webhooks",
+        {"json": {"url": "https://example.com/", "model": "unknown"}},
+    ),
+    ("create_webhook", 409): (
+        "POST",
+        "/v1/webhooks",
+        {"json": {"url": "https://example.com/"}, "headers": KEY},
+    ),
+    ("create_webhook", 413): ("POST", "/v1/webhooks", {"content": LONG, "headers": JSON}),
+    ("create_webhook", 415): ("POST", "/v1/webhooks", {"content": b"{}", "headers": TEXT}),
+    ("create_webhook", 422): ("POST", "/v1/webhooks", {"json": {"url": "http://127.0.0.1/"}}),
+    ("list_webhooks", 422): ("GET", "/v1/webhooks?limit=0", {}),
+    ("get_webhook", 404): ("GET", "/v1/webhooks/none", {}),
+    ("update_webhook", 404): ("PATCH", "/v1/webhooks/none", {"json": {}}),
+    ("update_webhook", 409): ("PATCH", "/v1/webhooks/w", {"json": {}, "headers": KEY}),
+    ("update_webhook", 413): ("PATCH", "/v1/webhooks/w", {"content": LONG, "headers": JSON}),
+    ("update_webhook", 415): ("PATCH", "/v1/webhooks/w", {"content": b"{}", "headers": TEXT}),
+    ("update_webhook", 422): ("PATCH", "/v1/webhooks/w", {"json": {"enabled": 7}}),
+    ("delete_webhook", 404): ("DELETE", "/v1/webhooks/none", {}),
+    ("delete_webhook", 409): ("DELETE", "/v1/webhooks/w", {"headers": KEY}),
+    ("delete_webhook", 422): ("DELETE", "/v1/webhooks/w", {"headers": LONG_KEY}),
+    ("list_deliveries", 404): ("GET", "/v1/webhooks/none/deliveries", {}),
+    ("list_deliveries", 422): ("GET", "/v1/webhooks/w/deliveries?delivery_state=lost", {}),
+    ("redeliver", 404): ("POST", "/v1/webhooks/w/deliveries/9", {}),
+    ("redeliver", 409): ("POST", "/v1/webhooks/w/deliveries/9", {"headers": KEY}),
+    ("redeliver", 422): ("POST", "/v1/webhooks/w/deliveries/0", {}),
     ("stream_events", 422): ("GET", "/v1/events/stream?after=-1", {}),
     ("list_models", 422): ("GET", "/v1/models?limit=0", {}),
     ("get_model", 404): ("GET", UNKNOWN, {}),
@@ -243,6 +272,11 @@ def stocked(ready: Service) -> Service:
     with ready.registry.transaction() as tx:
         promoted = Candidate(1, 1, 0, 1.0, 1.0, 0.05, {}, "promoted", 2.0)
         tx.candidates.add(tx.models.get("digits"), promoted)
+        tx.webhooks.create("https://example.com/", None, [], "recalib", "anna")
+        tx.connection.execute(text("UPDATE webhooks SET id = 'w'"))
+        # The key was used for other requests.
+        for scope in ("create_webhook", "update_webhook w", "delete_webhook", "redeliver w"):
+            tx.idempotency.store("k", scope, "another", 200, b"{}")
     settings = {"segments": ["eu"]}
     answer = ready.client.put(f"{DIGITS}/monitoring/settings", json=settings)
     assert answer.status_code == 200
@@ -288,6 +322,7 @@ def requests_of(name: str) -> tuple[str, str, dict[str, Any]]:
         "list_models": ("GET", "/v1/models", {}),
         "list_audit": ("GET", "/v1/audit", {}),
         "list_events": ("GET", "/v1/events", {}),
+        "list_webhooks": ("GET", "/v1/webhooks", {}),
         "stream_events": ("GET", "/v1/events/stream", {}),
         "create_calibrator": ("POST", f"{DIGITS}/calibrators", {"json": {"dataset": "d"}}),
         "calibrate": ("POST", f"{UNKNOWN}/calibrate", {"json": {"logits": [[0, 1]]}}),

@@ -78,6 +78,19 @@ class EventOrder(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     EVENT_ORDER_NEWEST: _ClassVar[EventOrder]
     EVENT_ORDER_OLDEST: _ClassVar[EventOrder]
+
+class WebhookFormat(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    WEBHOOK_FORMAT_RECALIB: _ClassVar[WebhookFormat]
+    WEBHOOK_FORMAT_SLACK: _ClassVar[WebhookFormat]
+    WEBHOOK_FORMAT_ALERTMANAGER: _ClassVar[WebhookFormat]
+
+class DeliveryState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    DELIVERY_STATE_UNSPECIFIED: _ClassVar[DeliveryState]
+    DELIVERY_STATE_PENDING: _ClassVar[DeliveryState]
+    DELIVERY_STATE_DELIVERED: _ClassVar[DeliveryState]
+    DELIVERY_STATE_DEAD: _ClassVar[DeliveryState]
 INPUT_LOGITS: Input
 INPUT_PROBABILITIES: Input
 DATATYPE_FP32: Datatype
@@ -113,6 +126,13 @@ BATCH_FORMAT_PARQUET: BatchFormat
 BATCH_FORMAT_NPZ: BatchFormat
 EVENT_ORDER_NEWEST: EventOrder
 EVENT_ORDER_OLDEST: EventOrder
+WEBHOOK_FORMAT_RECALIB: WebhookFormat
+WEBHOOK_FORMAT_SLACK: WebhookFormat
+WEBHOOK_FORMAT_ALERTMANAGER: WebhookFormat
+DELIVERY_STATE_UNSPECIFIED: DeliveryState
+DELIVERY_STATE_PENDING: DeliveryState
+DELIVERY_STATE_DELIVERED: DeliveryState
+DELIVERY_STATE_DEAD: DeliveryState
 
 class ClassLabels(_message.Message):
     __slots__ = ("labels",)
@@ -1006,6 +1026,132 @@ class EventPage(_message.Message):
     items: _containers.RepeatedCompositeFieldContainer[Event]
     next_cursor: str
     def __init__(self, items: _Optional[_Iterable[_Union[Event, _Mapping]]] = ..., next_cursor: _Optional[str] = ...) -> None: ...
+
+class CreateWebhookRequest(_message.Message):
+    __slots__ = ("url", "model", "types", "format")
+    URL_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    TYPES_FIELD_NUMBER: _ClassVar[int]
+    FORMAT_FIELD_NUMBER: _ClassVar[int]
+    url: str
+    model: str
+    types: _containers.RepeatedScalarFieldContainer[str]
+    format: WebhookFormat
+    def __init__(self, url: _Optional[str] = ..., model: _Optional[str] = ..., types: _Optional[_Iterable[str]] = ..., format: _Optional[_Union[WebhookFormat, str]] = ...) -> None: ...
+
+class ListWebhooksRequest(_message.Message):
+    __slots__ = ("model", "limit", "cursor")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    CURSOR_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    limit: int
+    cursor: str
+    def __init__(self, model: _Optional[str] = ..., limit: _Optional[int] = ..., cursor: _Optional[str] = ...) -> None: ...
+
+class GetWebhookRequest(_message.Message):
+    __slots__ = ("id",)
+    ID_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    def __init__(self, id: _Optional[str] = ...) -> None: ...
+
+class UpdateWebhookRequest(_message.Message):
+    __slots__ = ("id", "url", "enabled")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    URL_FIELD_NUMBER: _ClassVar[int]
+    ENABLED_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    url: str
+    enabled: bool
+    def __init__(self, id: _Optional[str] = ..., url: _Optional[str] = ..., enabled: _Optional[bool] = ...) -> None: ...
+
+class DeleteWebhookRequest(_message.Message):
+    __slots__ = ("id",)
+    ID_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    def __init__(self, id: _Optional[str] = ...) -> None: ...
+
+class ListDeliveriesRequest(_message.Message):
+    __slots__ = ("id", "state", "limit", "cursor")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    CURSOR_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    state: DeliveryState
+    limit: int
+    cursor: str
+    def __init__(self, id: _Optional[str] = ..., state: _Optional[_Union[DeliveryState, str]] = ..., limit: _Optional[int] = ..., cursor: _Optional[str] = ...) -> None: ...
+
+class RedeliverRequest(_message.Message):
+    __slots__ = ("id", "event_id")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    EVENT_ID_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    event_id: int
+    def __init__(self, id: _Optional[str] = ..., event_id: _Optional[int] = ...) -> None: ...
+
+class Webhook(_message.Message):
+    __slots__ = ("id", "url", "model", "types", "format", "enabled", "reason", "created_by", "created_at", "secret")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    URL_FIELD_NUMBER: _ClassVar[int]
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    TYPES_FIELD_NUMBER: _ClassVar[int]
+    FORMAT_FIELD_NUMBER: _ClassVar[int]
+    ENABLED_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    CREATED_BY_FIELD_NUMBER: _ClassVar[int]
+    CREATED_AT_FIELD_NUMBER: _ClassVar[int]
+    SECRET_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    url: str
+    model: str
+    types: _containers.RepeatedScalarFieldContainer[str]
+    format: WebhookFormat
+    enabled: bool
+    reason: str
+    created_by: str
+    created_at: _timestamp_pb2.Timestamp
+    secret: str
+    def __init__(self, id: _Optional[str] = ..., url: _Optional[str] = ..., model: _Optional[str] = ..., types: _Optional[_Iterable[str]] = ..., format: _Optional[_Union[WebhookFormat, str]] = ..., enabled: _Optional[bool] = ..., reason: _Optional[str] = ..., created_by: _Optional[str] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., secret: _Optional[str] = ...) -> None: ...
+
+class WebhookPage(_message.Message):
+    __slots__ = ("items", "next_cursor")
+    ITEMS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_CURSOR_FIELD_NUMBER: _ClassVar[int]
+    items: _containers.RepeatedCompositeFieldContainer[Webhook]
+    next_cursor: str
+    def __init__(self, items: _Optional[_Iterable[_Union[Webhook, _Mapping]]] = ..., next_cursor: _Optional[str] = ...) -> None: ...
+
+class Delivery(_message.Message):
+    __slots__ = ("event_id", "type", "state", "attempts", "created_at", "attempted_at", "next_attempt_at", "status", "error")
+    EVENT_ID_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPTS_FIELD_NUMBER: _ClassVar[int]
+    CREATED_AT_FIELD_NUMBER: _ClassVar[int]
+    ATTEMPTED_AT_FIELD_NUMBER: _ClassVar[int]
+    NEXT_ATTEMPT_AT_FIELD_NUMBER: _ClassVar[int]
+    STATUS_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    event_id: int
+    type: str
+    state: DeliveryState
+    attempts: int
+    created_at: _timestamp_pb2.Timestamp
+    attempted_at: _timestamp_pb2.Timestamp
+    next_attempt_at: _timestamp_pb2.Timestamp
+    status: int
+    error: str
+    def __init__(self, event_id: _Optional[int] = ..., type: _Optional[str] = ..., state: _Optional[_Union[DeliveryState, str]] = ..., attempts: _Optional[int] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., attempted_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., next_attempt_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., status: _Optional[int] = ..., error: _Optional[str] = ...) -> None: ...
+
+class DeliveryPage(_message.Message):
+    __slots__ = ("items", "next_cursor")
+    ITEMS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_CURSOR_FIELD_NUMBER: _ClassVar[int]
+    items: _containers.RepeatedCompositeFieldContainer[Delivery]
+    next_cursor: str
+    def __init__(self, items: _Optional[_Iterable[_Union[Delivery, _Mapping]]] = ..., next_cursor: _Optional[str] = ...) -> None: ...
 
 class Matrix(_message.Message):
     __slots__ = ("rows", "classes", "datatype", "raw", "values")

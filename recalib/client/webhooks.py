@@ -1,0 +1,101 @@
+"""Webhooks: create, list, change and delete them, and read what they were sent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from recalib.client.drivers import Listing
+from recalib.client.operations import Flow, Session
+from recalib.client.results import Delivery, Page, Webhook
+from recalib.client.retry import fetch, idempotency_headers, path
+
+__all__ = [
+    "create_webhook",
+    "delete_webhook",
+    "get_webhook",
+    "list_deliveries",
+    "list_webhooks",
+    "redeliver",
+    "update_webhook",
+]
+
+
+def create_webhook(
+    session: Session,
+    url: str,
+    *,
+    model: str | None = None,
+    types: Sequence[str] | str = (),
+    format: Literal["recalib", "slack", "alertmanager"] = "recalib",
+) -> Flow[Webhook]:
+    """Send later events to a URL; only this result has the `secret` that signs the messages.
+
+    Parameters
+    ----------
+    model: send events of this model only; by default of all.
+    types: types of events, or their first words; by default all.
+    format: of the messages.
+
+    Raises
+    ------
+    RefusedError: the URL is not a public address, and the server's settings do not list it.
+    MissingError: no such model.
+    """
+    types = [types] if isinstance(types, str) else list(types)
+    json = {"url": url, "model": model, "types": types, "format": format}
+    headers = idempotency_headers()
+    return fetch(session, Webhook, "POST", path("webhooks"), json=json, headers=headers)
+
+
+def list_webhooks(*, model: str | None = None) -> Listing[Webhook]:
+    """Iterate over webhooks, or over those of a model."""
+    query = {} if model is None else {"model": model}
+    return Listing(Page[Webhook], path("webhooks"), query)
+
+
+def get_webhook(session: Session, webhook: str) -> Flow[Webhook]:
+    """Return a webhook by its id.
+
+    Raises
+    ------
+    MissingError: no such webhook.
+    """
+    return fetch(session, Webhook, "GET", path("webhooks", webhook))
+
+
+def update_webhook(
+    session: Session, webhook: str, *, url: str | None = None, enabled: bool | None = None
+) -> Flow[Webhook]:
+    """Change the URL of a webhook, or enable or disable it; None keeps a value.
+
+    An enabled webhook continues after the last event that it was sent.
+    """
+    json = {"url": url, "enabled": enabled}
+    headers = idempotency_headers()
+    return fetch(session, Webhook, "PATCH", path("webhooks", webhook), json=json, headers=headers)
+
+
+def delete_webhook(session: Session, webhook: str) -> Flow[Webhook]:
+    """Remove a webhook and its delivery log; return the webhook as it was."""
+    headers = idempotency_headers()
+    return fetch(session, Webhook, "DELETE", path("webhooks", webhook), headers=headers)
+
+
+def list_deliveries(
+    webhook: str, *, state: Literal["pending", "delivered", "dead"] | None = None
+) -> Listing[Delivery]:
+    """Iterate over what a webhook was sent, those of the newest events first."""
+    query = {} if state is None else {"delivery_state": state}
+    return Listing(Page[Delivery], path("webhooks", webhook, "deliveries"), query)
+
+
+def redeliver(session: Session, webhook: str, event: int) -> Flow[Webhook]:
+    """Send an event to a webhook again; return the webhook.
+
+    Raises
+    ------
+    MissingError: no such webhook, or it was never sent this event.
+    """
+    where = path("webhooks", webhook, "deliveries", str(event))
+    return fetch(session, Webhook, "POST", where, headers=idempotency_headers())

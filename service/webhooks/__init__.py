@@ -1,0 +1,1 @@
+"""Receivers that get events by HTTP."""

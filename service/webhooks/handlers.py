@@ -1,0 +1,175 @@
+"""Operations on webhooks, independent of the transport."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import urlsplit
+
+from recalib.errors import ForbiddenError, InputError, NotFoundError
+from recalib.registry import DeliveryState, Transaction
+from recalib.registry import Webhook as WebhookRow
+from recalib.settings import Settings
+from recalib.webhooks import AllowedTargets, check_url, encode_secret
+from recalib.webhooks.formats import STATE_CHANGED
+from service.access.authenticator import current_principal
+from service.idempotency import EmptyRequest, run_once
+from service.pagination import decode_cursor, next_cursor
+from service.schemas.event_types import check_event_types
+from service.webhooks.schemas import (
+    Delivery,
+    DeliveryPage,
+    Webhook,
+    WebhookChange,
+    WebhookCreate,
+    WebhookPage,
+)
+
+__all__ = [
+    "create_webhook",
+    "delete_webhook",
+    "get_webhook",
+    "list_deliveries",
+    "list_webhooks",
+    "redeliver",
+    "update_webhook",
+]
+
+
+def create_webhook(
+    tx: Transaction, settings: Settings, create: WebhookCreate, key: str | None
+) -> Webhook:
+    """Add a webhook; only this answer has its secret.
+
+    Raises
+    ------
+    NotFoundError: the model does not exist.
+    ForbiddenError: the principal is restricted to other models.
+    InputError: the URL or a type is not accepted.
+    ConflictError: there are too many webhooks.
+    """
+    principal = current_principal()
+    principal.check_model(create.model)
+    if create.model is not None:
+        tx.models.get(create.model)
+    check_event_types("types", create.types)
+    types = create.types
+    if create.format == "alertmanager":
+        if types not in ([], [STATE_CHANGED]):
+            accepted = f"{STATE_CHANGED}, the only events of the format alertmanager"
+            raise InputError("types", found=", ".join(types), accepted=accepted)
+        types = [STATE_CHANGED]
+    _check_url(create.url, settings)
+
+    def act() -> Webhook:
+        row, secret = tx.webhooks.create(
+            create.url, create.model, types, create.format, principal.name
+        )
+        _audit(tx, "create_webhook", row)
+        return Webhook.of(row, encode_secret(secret))
+
+    return run_once(tx, key, "create_webhook", create, 201, Webhook, act)
+
+
+def list_webhooks(
+    tx: Transaction, model: str | None, limit: int, cursor: str | None
+) -> WebhookPage:
+    """Return a page of webhooks, or of those of a model."""
+    current_principal().check_model(model)
+    rows = tx.webhooks.page(model, decode_cursor(cursor), limit + 1)
+    following = next_cursor(rows, limit, lambda row: row.id)
+    return WebhookPage(items=[Webhook.of(row) for row in rows[:limit]], next_cursor=following)
+
+
+def get_webhook(tx: Transaction, id: str) -> Webhook:
+    """Return a webhook, or raise `NotFoundError`."""
+    return Webhook.of(_visible(tx, id))
+
+
+def update_webhook(
+    tx: Transaction, settings: Settings, id: str, change: WebhookChange, key: str | None
+) -> Webhook:
+    """Change a webhook's URL, or enable or disable it.
+
+    Raises
+    ------
+    NotFoundError: it does not exist.
+    InputError: the URL is not accepted.
+    """
+    _visible(tx, id)
+    if change.url is not None:
+        _check_url(change.url, settings)
+
+    def act() -> Webhook:
+        row = tx.webhooks.change(id, change.url, change.enabled)
+        _audit(tx, "update_webhook", row)
+        return Webhook.of(row)
+
+    return run_once(tx, key, f"update_webhook {id}", change, 200, Webhook, act)
+
+
+def delete_webhook(tx: Transaction, id: str, key: str | None) -> Webhook:
+    """Remove a webhook and its delivery log; return it as it was."""
+
+    def act() -> Webhook:
+        row = _visible(tx, id)
+        tx.webhooks.delete(id)
+        _audit(tx, "delete_webhook", row)
+        return Webhook.of(row)
+
+    return run_once(tx, key, "delete_webhook", EmptyRequest(of=id), 200, Webhook, act)
+
+
+def list_deliveries(
+    tx: Transaction, id: str, state: DeliveryState | None, limit: int, cursor: str | None
+) -> DeliveryPage:
+    """Return a page of a webhook's deliveries, those of the newest events first."""
+    webhook = _visible(tx, id)
+    position = decode_cursor(cursor)
+    if position is not None and not re.fullmatch(r"[0-9]{1,18}", position):
+        raise InputError("cursor", found="something else", accepted="next_cursor of a page")
+    before = None if position is None else int(position)
+    rows = tx.webhooks.deliveries(webhook.id, state, before, limit + 1)
+    following = next_cursor(rows, limit, lambda row: str(row.event_id))
+    return DeliveryPage(items=[Delivery.of(row) for row in rows[:limit]], next_cursor=following)
+
+
+def redeliver(tx: Transaction, id: str, event_id: int, key: str | None) -> Webhook:
+    """Send an event to a webhook again, whatever became of it; return the webhook.
+
+    A disabled webhook gets it when it is enabled.
+
+    Raises
+    ------
+    NotFoundError: the webhook does not exist, or was never sent the event.
+    """
+    webhook = _visible(tx, id)
+
+    def act() -> Webhook:
+        tx.webhooks.redeliver(webhook.id, event_id)
+        tx.audit.record(
+            current_principal().name, "redeliver", webhook.model, webhook.id, f"event {event_id}"
+        )
+        return Webhook.of(webhook)
+
+    request = EmptyRequest(of=str(event_id))
+    return run_once(tx, key, f"redeliver {id}", request, 202, Webhook, act)
+
+
+def _visible(tx: Transaction, id: str) -> WebhookRow:
+    """Return a webhook; for a principal of other models it does not exist."""
+    webhook = tx.webhooks.get(id)
+    try:
+        current_principal().check_model(webhook.model)
+    except ForbiddenError:
+        raise NotFoundError("webhook", id) from None
+    return webhook
+
+
+def _check_url(url: str, settings: Settings) -> None:
+    check_url(url, AllowedTargets(settings.webhook_targets))
+
+
+def _audit(tx: Transaction, action: str, webhook: WebhookRow) -> None:
+    # The path may contain a secret, as Slack's does.
+    detail = f"{urlsplit(webhook.url).hostname}; {'enabled' if webhook.enabled else 'disabled'}"
+    tx.audit.record(current_principal().name, action, webhook.model, webhook.id, detail)

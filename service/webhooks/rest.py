@@ -1,0 +1,113 @@
+"""Webhooks over REST."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Path
+
+from recalib.registry import DeliveryState
+from service.http.idempotency_key import IdempotencyKey
+from service.http.openapi import problems
+from service.http.page_parameters import Cursor, Limit
+from service.http.routing import Router
+from service.state import StateDependency
+from service.webhooks import handlers
+from service.webhooks.schemas import (
+    DeliveryPage,
+    Webhook,
+    WebhookChange,
+    WebhookCreate,
+    WebhookPage,
+)
+
+__all__ = ["router"]
+
+router = Router(prefix="/v1/webhooks", tags=["events"], responses=problems(500, 503))
+
+
+@router.post(
+    "",
+    status_code=201,
+    responses=problems(404, 409, 413, 415, 422),
+    operation_id="create_webhook",
+)
+def create_webhook(
+    body: WebhookCreate, state: StateDependency, idempotency_key: IdempotencyKey = None
+) -> Webhook:
+    """Send events to a URL from now on; only this answer has the secret that signs them."""
+    with state.registry.transaction() as tx:
+        return handlers.create_webhook(tx, state.settings, body, idempotency_key)
+
+
+@router.get("", responses=problems(422), operation_id="list_webhooks")
+def list_webhooks(
+    state: StateDependency, model: str | None = None, limit: Limit = 100, cursor: Cursor = None
+) -> WebhookPage:
+    """List webhooks."""
+    with state.registry.reading() as tx:
+        return handlers.list_webhooks(tx, model, limit, cursor)
+
+
+@router.get("/{webhook_id}", responses=problems(404), operation_id="get_webhook")
+def get_webhook(webhook_id: str, state: StateDependency) -> Webhook:
+    """Return a webhook: whether it is enabled, and why not."""
+    with state.registry.reading() as tx:
+        return handlers.get_webhook(tx, webhook_id)
+
+
+@router.patch(
+    "/{webhook_id}",
+    responses=problems(404, 409, 413, 415, 422),
+    operation_id="update_webhook",
+)
+def update_webhook(
+    webhook_id: str,
+    body: WebhookChange,
+    state: StateDependency,
+    idempotency_key: IdempotencyKey = None,
+) -> Webhook:
+    """Change the URL, or enable or disable a webhook."""
+    with state.registry.transaction() as tx:
+        return handlers.update_webhook(tx, state.settings, webhook_id, body, idempotency_key)
+
+
+@router.delete("/{webhook_id}", responses=problems(404, 409, 422), operation_id="delete_webhook")
+def delete_webhook(
+    webhook_id: str, state: StateDependency, idempotency_key: IdempotencyKey = None
+) -> Webhook:
+    """Remove a webhook and its delivery log; the answer is the webhook as it was."""
+    with state.registry.transaction() as tx:
+        return handlers.delete_webhook(tx, webhook_id, idempotency_key)
+
+
+@router.get(
+    "/{webhook_id}/deliveries", responses=problems(404, 422), operation_id="list_deliveries"
+)
+def list_deliveries(
+    webhook_id: str,
+    state: StateDependency,
+    delivery_state: DeliveryState | None = None,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+) -> DeliveryPage:
+    """List what a webhook was sent, those of the newest events first."""
+    with state.registry.reading() as tx:
+        return handlers.list_deliveries(tx, webhook_id, delivery_state, limit, cursor)
+
+
+@router.post(
+    "/{webhook_id}/deliveries/{event_id}",
+    status_code=202,
+    responses=problems(404, 409, 422),
+    operation_id="redeliver",
+)
+def redeliver(
+    webhook_id: str,
+    event_id: Annotated[int, Path(ge=1, le=2**63 - 1)],
+    state: StateDependency,
+    idempotency_key: IdempotencyKey = None,
+) -> Webhook:
+    """Send an event to a webhook again."""
+    with state.registry.transaction() as tx:
+        return handlers.redeliver(tx, webhook_id, event_id, idempotency_key)

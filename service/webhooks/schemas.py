@@ -1,0 +1,123 @@
+"""Requests and responses for webhooks."""
+
+from __future__ import annotations
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from recalib import registry
+from recalib.registry import DeliveryState
+from recalib.webhooks import Format
+from service.schemas.field_types import Text
+from service.times import iso
+
+__all__ = ["Delivery", "DeliveryPage", "Webhook", "WebhookChange", "WebhookCreate", "WebhookPage"]
+
+
+class WebhookCreate(BaseModel):
+    """A request for a webhook."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    url: Text = Field(max_length=2_000, description="Of http or https, with a public address.")
+    model: Text | None = Field(
+        None, description="Events of this model only; by default of all, and of no model."
+    )
+    types: list[Text] = Field(
+        [], description="Types of events, or their first words: `job` for `job.failed`."
+    )
+    format: Format = Field(
+        "recalib",
+        description="`recalib`: the event as in the API; `slack`: a line of text; "
+        "`alertmanager`: as Alertmanager's webhooks, for changes of a monitoring state.",
+    )
+
+
+class WebhookChange(BaseModel):
+    """A change of a webhook; a field that is absent or null keeps its value."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    url: Text | None = Field(None, max_length=2_000)
+    enabled: bool | None = Field(
+        None, description="An enabled webhook continues after the last event that it was sent."
+    )
+
+
+class Webhook(BaseModel):
+    """A receiver of events."""
+
+    id: str
+    url: str
+    model: str | None
+    types: list[str]
+    format: Format
+    enabled: bool
+    reason: str = Field(description="Why it is disabled; empty if it is enabled.")
+    created_by: str
+    created_at: str
+    secret: str | None = Field(
+        None, description="Signs messages; only the answer to its creation has it."
+    )
+
+    @classmethod
+    def of(cls, webhook: registry.Webhook, secret: str | None = None) -> Webhook:
+        """Return the wire form of a webhook."""
+        return cls(
+            id=webhook.id,
+            url=webhook.url,
+            model=webhook.model,
+            types=webhook.types,
+            format=webhook.format,
+            enabled=webhook.enabled,
+            reason=webhook.reason,
+            created_by=webhook.created_by,
+            created_at=iso(webhook.created_at),
+            secret=secret,
+        )
+
+
+class WebhookPage(BaseModel):
+    """A page of webhooks, by id."""
+
+    items: list[Webhook]
+    next_cursor: str | None
+
+
+class Delivery(BaseModel):
+    """An event that a webhook gets."""
+
+    event_id: int
+    type: str | None = Field(description="Of the event; null if the event was deleted.")
+    state: DeliveryState = Field(
+        description="`pending`: it is sent at `next_attempt_at`; `delivered`: the receiver has "
+        "accepted it; `dead`: the last attempt has failed."
+    )
+    attempts: int
+    created_at: str
+    attempted_at: str | None
+    next_attempt_at: str | None
+    status: int | None = Field(description="HTTP status of the last answer.")
+    error: str = Field(description="Why the last attempt has failed.")
+
+    @classmethod
+    def of(cls, delivery: registry.Delivery) -> Delivery:
+        """Return the wire form of a delivery."""
+        attempted_at, is_pending = delivery.attempted_at, delivery.state == "pending"
+        return cls(
+            event_id=delivery.event_id,
+            type=delivery.type,
+            state=delivery.state,
+            attempts=delivery.attempts,
+            created_at=iso(delivery.created_at),
+            attempted_at=None if attempted_at is None else iso(attempted_at),
+            next_attempt_at=iso(delivery.next_attempt_at) if is_pending else None,
+            status=delivery.status,
+            error=delivery.error,
+        )
+
+
+class DeliveryPage(BaseModel):
+    """A page of deliveries, those of the newest events first."""
+
+    items: list[Delivery]
+    next_cursor: str | None
