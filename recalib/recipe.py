@@ -416,13 +416,14 @@ def check_server_recipe(recipe: Recipe, allowed: Collection[str] = ()) -> None:
 
 
 def _is_allowed(name: str, allowed: Collection[str]) -> bool:
-    module, _, _ = name.rpartition(":")
+    module, _, function = name.rpartition(":")
     parts = module.split(".")
     # A file, as in `pkg.py:f` or `pkg/a.b:f`, is not in a package.
     if parts[-1] == "py" or not all(part.isidentifier() for part in parts):
         return False
+    # With dots, a function may be reached in any package that this one imports.
     packages = {".".join(parts[:length]) for length in range(1, len(parts) + 1)}
-    return name in allowed or not packages.isdisjoint(allowed)
+    return name in allowed or ("." not in function and not packages.isdisjoint(allowed))
 
 
 def read_recipe(path: Path) -> Recipe:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from collections.abc import Callable
+from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -17,6 +18,7 @@ __all__ = ["import_function"]
 def import_function(name: str, field: str) -> Callable[..., Any]:
     """Return the function or class `package.module:function` or `path/to/file.py:function`.
 
+    The function may be an attribute of a class, as in `transformers:AutoModel.from_pretrained`.
     Importing runs the user's code.
 
     Raises
@@ -27,7 +29,7 @@ def import_function(name: str, field: str) -> Callable[..., Any]:
     try:
         is_file = place.endswith(".py")
         module = _from_file(Path(place)) if is_file else importlib.import_module(place)
-        function: Callable[..., Any] = getattr(module, attribute)
+        function: Callable[..., Any] = attrgetter(attribute)(module)
     except (ImportError, AttributeError, OSError, SyntaxError, ValueError) as error:
         accepted = "package.module:function, or file.py:function"
         raise InputError(field, found=f"{name}: {error}", accepted=accepted) from None

@@ -176,7 +176,11 @@ def _options(make: Make) -> dict[str, Any]:
     """
     fixed = make.keywords if isinstance(make, partial) else {}
     function = make.func if isinstance(make, partial) else make
-    types = typing.get_type_hints(function.__init__ if inspect.isclass(function) else function)
+    function = function.__init__ if inspect.isclass(function) else function
+    try:
+        types = typing.get_type_hints(function)
+    except NameError:  # types that a foreign package imports for type checkers alone
+        types = {}
     return {option: types.get(option, Any) for option in _parameters(make) if option not in fixed}
 
 
@@ -206,6 +210,8 @@ def _converted(option: str, value: Any, type_: Any) -> Any:
         value = converted(value, type_)
     except msgspec.ValidationError as error:
         raise InputError(f"options.{option}", found=repr(value), accepted=str(error)) from None
+    except TypeError:  # a type of a foreign package that msgspec does not know
+        return value
     # Integer options are sizes, which are positive. Float options have their own checks.
     if type_ is int and value < 1:
         raise InputError(f"options.{option}", found=f"{value}", accepted="1 or more")

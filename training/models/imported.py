@@ -23,7 +23,8 @@ def import_factory(name: str) -> Callable[..., nn.Module]:
 
     It is called as ``factory(classes, **options)``. The number of classes becomes the parameter
     `classes`, `num_classes` or `num_labels`, whichever the factory has; a factory with
-    ``**kwargs`` alone gets `num_classes`. Importing runs the user's code.
+    ``**kwargs`` alone gets `num_classes`, and `from_pretrained` of Hugging Face `num_labels`.
+    Importing runs the user's code.
 
     Raises
     ------
@@ -34,7 +35,7 @@ def import_factory(name: str) -> Callable[..., nn.Module]:
     takes_any = any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters.values())
     parameter = next((known for known in _CLASSES if known in parameters), None)
     if parameter is None and takes_any:
-        parameter = "num_classes"
+        parameter = "num_labels" if name.endswith(".from_pretrained") else "num_classes"
     if parameter is None:
         found = f"{name}({', '.join(parameters)})"
         raise InputError("model", found=found, accepted=f"a parameter {' or '.join(_CLASSES)}")

@@ -18,6 +18,7 @@ from training.engine.weights import read_weights
 from training.models import build, head
 
 NETWORKS = """
+import enum
 import types
 from torch import nn
 
@@ -30,8 +31,21 @@ class Network(nn.Module):
     def forward(self, inputs):
         return types.SimpleNamespace(logits=self.classifier(self.body(inputs)))
 
+class Size(enum.Enum):
+    SMALL = types.SimpleNamespace(width=4)
+
+def with_foreign_type(num_classes, size: Size | None = Size.SMALL):
+    return Network(num_classes, 4 if size is None else size.value.width)
+
 def with_keywords(**options):
     return Network(**options)
+
+class Pretrained(nn.Module):
+    @classmethod
+    def from_pretrained(cls, *arguments, **options: "a type that is not there"):
+        network = cls()
+        network.__dict__.update(options)
+        return network
 
 def without_classes(width):
     return Network(3, width)
@@ -50,6 +64,17 @@ def test_factory_in_a_file_gets_the_classes_and_options(networks: Path, factory:
     assert forward(network, torch.zeros(3, 2)).shape == (3, 5)
     assert isinstance(head(network), nn.Linear)
     assert head(network).in_features == 16
+
+
+def test_option_of_a_foreign_type_is_passed_on(networks: Path) -> None:
+    """An example is `weights` of torchvision."""
+    assert head(build(f"{networks}:with_foreign_type", 5, size=None)).out_features == 5
+
+
+def test_method_of_a_class_gets_num_labels(networks: Path) -> None:
+    """`from_pretrained` of Hugging Face has no parameter for the classes but keywords."""
+    network = build(f"{networks}:Pretrained.from_pretrained", 4, path="folder")
+    assert (network.num_labels, network.path) == (4, "folder")
 
 
 def test_factory_in_a_module() -> None:
@@ -86,6 +111,8 @@ def test_unknown_option_names_the_options(networks: Path) -> None:
         ("timm:list_models", ["timm:create_model"], False),
         ("timm2:create_model", ["timm"], False),
         ("os:timm", ["timm"], False),
+        ("timm:torch.hub.load", ["timm"], False),
+        ("timm:models.make", ["timm:models.make"], True),
         # Files, which are imported from the folder of the worker.
         ("timm.py:make", ["timm"], False),
         ("timm/networks.py:make", ["timm"], False),
