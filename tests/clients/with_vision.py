@@ -31,6 +31,7 @@ FAKE_DATA: dict[str, Any] = {
     },
     "validation": 12,
 }
+LIBRARIES: list[torch.library.Library] = []
 RECIPE: dict[str, Any] = {
     "epochs": 1, "batch_size": 8, "device": "cpu", "report": False,
     "optimiser": {"learning_rate": 0.01},
@@ -60,7 +61,7 @@ def define_operators() -> None:
     library = torch.library.Library("torchvision", "DEF")
     for name in ("nms", "qnms"):
         library.define(f"{name}(Tensor boxes, Tensor scores, float threshold) -> Tensor")
-    globals()["library"] = library  # its end would remove them
+    LIBRARIES.append(library)  # the operators exist as long as it
 
 
 def train(folder: Path, run: str, data: dict[str, Any], **model: Any) -> dict[str, Any]:

@@ -42,7 +42,7 @@ def with_keywords(**options):
 
 class Pretrained(nn.Module):
     @classmethod
-    def from_pretrained(cls, *arguments, **options: "a type that is not there"):
+    def from_pretrained(cls, *arguments, **options: "AbsentType"):
         network = cls()
         network.__dict__.update(options)
         return network
