@@ -231,7 +231,7 @@ def start_command(folder: Path, jobs: int) -> subprocess.Popen[bytes]:
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_killed_study_resumes_and_counts_no_trial_twice(tmp_path: Path, jobs: int) -> None:
     """Finished trials stay as they are; with one job, the study is as if it was never killed."""
-    data = splits(train=1500)
+    data = splits(train=600)
     for name in ("train", "test"):
         split = getattr(data, name)
         inputs = np.asarray(split.batch(range(len(split))))
@@ -241,7 +241,7 @@ def test_killed_study_resumes_and_counts_no_trial_twice(tmp_path: Path, jobs: in
     config = {
         "data": {"source": "arrays", "options": options, "validation": 200},
         "model": {"name": "linear"}, "loss": _LOSS, "tune": space, "report": False,
-        "device": "cpu", "epochs": 10, "batch_size": 8, "checkpoint_steps": 50,
+        "device": "cpu", "epochs": 8, "batch_size": 8, "checkpoint_steps": 50,
     }  # fmt: skip
     (tmp_path / "recipe.json").write_text(json.dumps(config))
     lines = tmp_path / "out" / "trials.jsonl"
