@@ -2,8 +2,9 @@
 
 1. `tests`: the tests that skip without CUDA.
 2. `overhead`: the share of a training step that each loss takes (`overhead`).
-3. `processes`: a run in two processes that see each other's rows, by NCCL where there are two GPUs.
-4. `training`: a network on CIFAR-10 by a shortened schedule of papers 004 and 001: their optimiser
+3. `data`: the share of a training step that its data path takes (`step`).
+4. `processes`: a run in two processes that see each other's rows, by NCCL where there are two GPUs.
+5. `training`: a network on CIFAR-10 by a shortened schedule of papers 004 and 001: their optimiser
    and batches, with the learning rate divided by 10 after 150/350 and 250/350 of the epochs. Each
    finished run is a file with its logits below `--cache`, and is not repeated. The table is
    rewritten after each run.
@@ -26,7 +27,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.training import overhead
+from benchmarks.training import overhead, step
 from benchmarks.training.measuring import measure
 from benchmarks.training.objectives import OBJECTIVES
 from benchmarks.training.running import Budget, Finished, finish, prepare, recipe_for
@@ -37,7 +38,7 @@ __all__ = ["PUBLISHED", "Published", "comparison", "main"]
 
 _ROOT = Path(__file__).parents[2]
 _RESULTS = _ROOT / "benchmarks" / "results" / "gpu"
-_STEPS = ("tests", "overhead", "processes", "training")
+_STEPS = ("tests", "overhead", "data", "processes", "training")
 _TESTED = ("tests/losses", "tests/fitting", "tests/training", "tests/test_torch_modules.py")
 
 
@@ -84,6 +85,8 @@ def main(arguments: list[str] | None = None) -> None:
         failures.append("tests")
     if "overhead" in options.steps:
         _overhead(options)
+    if "data" in options.steps:
+        _data_path(options)
     data = Path(os.environ.get("RECALIB_DATA", _ROOT.parent / "shared" / "data"))
     if not (data / "cifar10-train.parquet").is_file():
         print(f"no cifar10-train.parquet in {data}, so nothing is trained: set RECALIB_DATA")
@@ -114,6 +117,23 @@ def _overhead(options: argparse.Namespace) -> None:
         ratio = cost.step / costs["cross_entropy"].step
         lines.append(f"| {name} | {cost.alone * 1e3:.3f} | {cost.step * 1e3:.2f} | {ratio:.3f} |")
     _write(options.output / "overhead.md", lines)
+
+
+def _data_path(options: argparse.Namespace) -> None:
+    count = 20 if options.device == "cuda" else 2
+    splits = step.images(count * options.batch, options.size)
+    lines = [
+        f"# Data path of {options.model}, {options.batch} images, on {_device(options.device)}"
+    ]
+    lines += ["", "| configuration | step, ms | batch ready, ms | data path |", "|---|--:|--:|--:|"]
+    for name, fields in step.CONFIGURATIONS.items():
+        if options.device == "cpu" and "compile" in fields:
+            continue  # a CPU has no CUDA graphs
+        recipe = step.recipe_for(options.model, options.batch, device=options.device, **fields)
+        result = step.measure(recipe, splits, max(options.times // 20, 1))
+        times = f"{1e3 * result.step:.2f} | {1e3 * result.ready:.2f}"
+        lines.append(f"| {name} | {times} | {result.data_share:.1%} |")
+    _write(options.output / "data.md", lines)
 
 
 def _processes(data: Path, options: argparse.Namespace) -> bool:

@@ -67,8 +67,9 @@ def test_driver_runs_on_a_cpu(
         "--epochs", "1", "--batch", "50", "--shifted", "5", "--times", "1", "--output", str(out),
         "--cache", str(out / "runs"), "--objectives", "CE", "CE + SB-ECE",
     ]  # fmt: skip
-    gpu.main([*arguments, "--steps", "overhead", "processes", "training"])
+    gpu.main([*arguments, "--steps", "overhead", "data", "processes", "training"])
     assert "| sb_ece |" in (out / "overhead.md").read_text()
+    assert "| fast |" in (out / "data.md").read_text()
     assert (out / "two-processes" / "run" / "weights.safetensors").is_file()
     table = (out / "cifar10.md").read_text()
     assert "# resnet8 on CIFAR-10: 1 of the papers' 350 epochs" in table

@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import scipy.stats
+import torch
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 
 from benchmarks.training import __main__ as command
-from benchmarks.training import first_steps, linear_model, long_tail, overhead, running, sst, table
+from benchmarks.training import (
+    first_steps,
+    linear_model,
+    long_tail,
+    overhead,
+    running,
+    sst,
+    step,
+    table,
+)
 from benchmarks.training.claims import CLAIMS, Claim, Side, cohens_d, verdict
 from benchmarks.training.measuring import MAPS, METRICS, measure
 from benchmarks.training.objectives import INTERLEAVED, LEADING, OBJECTIVES
@@ -21,7 +32,7 @@ from benchmarks.training.running import Budget, Finished, finish, recipe_for
 from benchmarks.training.table import write
 from recalib.errors import InputError
 from recalib.losses import LOSSES
-from training.data import Split, Splits
+from training.data import AUGMENTATIONS, Split, Splits
 from training.data.pixels import Pixels
 from training.engine.objective import TrainingObjective
 
@@ -311,3 +322,24 @@ def test_overhead_times_every_loss() -> None:
     costs = overhead.measure("linear", 32, 5, list(LOSSES), 1)
     assert list(costs) == list(LOSSES)
     assert all(cost.alone > 0 for cost in costs.values())
+    usual = costs["cross_entropy"]
+    sums = {"brier": usual.step - usual.alone, "mdca": usual.step}
+    for name, rest in sums.items():  # a regulariser comes on top of cross-entropy
+        assert costs[name].step == pytest.approx(rest + costs[name].alone)
+
+
+def test_step_shows_the_time_of_its_data_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An augmentation that takes 20 ms of processor time, for a network that takes less."""
+    slow = 0.02
+
+    def augment(batch: torch.Tensor, _generator: torch.Generator) -> torch.Tensor:
+        end = time.thread_time() + slow
+        while time.thread_time() < end:
+            pass
+        return batch
+
+    monkeypatch.setitem(AUGMENTATIONS, "crop_flip", augment)
+    recipe = step.recipe_for("linear", 8, device="cpu")
+    result = step.measure(recipe, step.images(16, 4), 3)
+    assert 0 < result.ready < result.step - slow / 2
+    assert result.data_share == pytest.approx(1 - result.ready / result.step)
