@@ -60,7 +60,7 @@ _Chunk = Callable[[slice], _Rows]
 def fit_by_gradient(problem: Problem, start: Mapping[str, NDArray[np.float64]]) -> Solution:
     """Return the parameters of the map that minimise the objective, from `start`, by stages."""
     ops = TorchOps(device=problem.device or "cpu")
-    map, rows_in_all = problem.map, len(problem.labels)
+    map, total_rows = problem.map, len(problem.labels)
     solution = Solution(dict(start), float("nan"))
     specifications = map.parameters(problem.classes)
     objective = problem.objective
@@ -76,8 +76,8 @@ def fit_by_gradient(problem: Problem, start: Mapping[str, NDArray[np.float64]]) 
             z, y, w = chunk(rows)
             log_p = map.log_probabilities(ops, z, parameters)
             value = objective.loss(ops, log_p, y, w)
-            penalty = map.penalty(ops, parameters, rows_in_all)
-            return (value + penalty) * (len(y) / rows_in_all)  # type: ignore[no-any-return]
+            penalty = map.penalty(ops, parameters, total_rows)
+            return (value + penalty) * (len(y) / total_rows)  # type: ignore[no-any-return]
 
         return term
 
@@ -108,24 +108,23 @@ def _chunks_of(problem: Problem) -> tuple[list[slice], _Chunk]:
     Without a device, all rows are tensors before the fit. On a device, each call copies its rows.
     An objective that is not a mean over rows has one term.
     """
-    rows, masks = len(problem.labels), problem.map.passes_masks
-    lowest = _least_gap(problem.logits) if masks else None
+    gap = _least_gap(problem.logits) if problem.map.passes_masks else None
     if problem.device is not None:
         chunks = RowChunks(problem.logits, problem.labels, problem.weights, problem.device)
 
-        def copied(of: slice) -> _Rows:
-            z, y, w = chunks.chunk(of)
-            return (z if lowest is None else _without_masks(z, lowest)), y, w
+        def copy(rows: slice) -> _Rows:
+            z, y, w = chunks.chunk(rows)
+            return (z if gap is None else _without_masks(z, gap)), y, w
 
-        return chunks.slices(), copied
+        return chunks.slices(), copy
     ops = TorchOps()
     z = as_tensor(problem.logits).to(ops.dtype)
-    z = z if lowest is None else _without_masks(z, lowest)
+    z = z if gap is None else _without_masks(z, gap)
     y = as_tensor(problem.labels)
-    w = ops.constant(np.ones(rows) if problem.weights is None else problem.weights)
-    step = max(1, _CHUNK // problem.classes) if problem.objective.by_row else rows
-    slices = [slice(i, min(i + step, rows)) for i in range(0, rows, step)]
-    return slices, lambda of: (z[of], y[of], w[of])
+    w = ops.constant(np.ones(len(y)) if problem.weights is None else problem.weights)
+    step = max(1, _CHUNK // problem.classes) if problem.objective.by_row else len(y)
+    slices = [slice(i, min(i + step, len(y))) for i in range(0, len(y), step)]
+    return slices, lambda rows: (z[rows], y[rows], w[rows])
 
 
 def _by_row_temperatures(
