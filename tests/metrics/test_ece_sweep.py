@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 import recalib.metrics.ece_sweep as module
 from recalib.metrics import METRICS
 from recalib.metrics.confidence_groups import ConfidenceGroups
-from recalib.metrics.ece_sweep import _max_bins
+from recalib.metrics.ece_sweep import _max_bins, _possible_bins
+from recalib.metrics.fine_histogram import FineHistogram
 from tests.draws import few_or_many
 from tests.metrics.rows import measure, rows
 
@@ -54,6 +55,22 @@ def test_long_runs_match_the_row_by_row_sweep(runs: list[tuple[bool, int]], chun
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_CHUNK", chunk)
         assert most_bins(right.tolist()) == best
+
+
+def test_possible_numbers_of_bins_hold_for_any_order_in_the_cells() -> None:
+    """Rows of 2 to 5 cells, whose correctness is permuted in each cell."""
+    rng = np.random.default_rng(0)
+    for _ in range(15):
+        cell = np.sort(rng.integers(0, rng.integers(2, 6), 40))
+        p = 0.6 + 0.05 * cell + 1e-6 * np.arange(40)
+        correct = rng.random(40) < cell / 4
+        state = FineHistogram()
+        state.add_confidences(p, correct)
+        least, end = _possible_bins(ConfidenceGroups.from_histogram(state))
+        for _ in range(10):
+            order = np.lexsort((rng.random(40), cell))
+            bins = _max_bins(ConfidenceGroups.from_rows(p, correct[order]))
+            assert least <= bins < end
 
 
 def test_perfectly_ranked_rows_get_one_bin_each() -> None:

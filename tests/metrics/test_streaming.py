@@ -109,6 +109,22 @@ def test_streamed_values_of_typical_rows_are_close(name: str, kind: str) -> None
         assert result.floor_high == pytest.approx(exact.floor_high, rel=0.1)
 
 
+@pytest.mark.parametrize("name", ["ks_error", "aurc", "e_aurc"])
+@pytest.mark.parametrize("right_first", [True, False])
+def test_the_worst_order_in_a_cell_reaches_the_bound(name: str, right_first: bool) -> None:
+    """100 rows of one cell; the right ones have the lowest or the highest confidences."""
+    p = 0.75 + (1 + np.arange(100)) / 300_000
+    correct = np.arange(100) < 85 if right_first else np.arange(100) >= 35
+    rows = Predictions.from_probabilities(np.column_stack([p, 1 - p]), np.where(correct, 0, 1))
+    metric, state = streamed(name, rows)
+    assert np.count_nonzero(state.count) == 1
+    bound = metric.error_bound(state)
+    difference = abs(metric.estimate(state).value - metric.measure(rows).value)
+    assert 0.05 < difference <= bound + 1e-12
+    if name == "ks_error" or right_first:  # errors that come last change the area less
+        assert difference == pytest.approx(bound, rel=1e-2)
+
+
 @pytest.mark.parametrize("labels", ["right", "wrong"])
 @pytest.mark.parametrize("kind", ["uniform", "near 1", "ties"])
 def test_bounds_are_small_if_all_rows_are_right_or_wrong(kind: str, labels: str) -> None:
