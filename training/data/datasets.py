@@ -19,8 +19,9 @@ from recalib.errors import InputError
 from recalib.options import check_option
 from training.data.base import Files, Parts, Source
 from training.data.classes import Rows, check_classes, parts_of
-from training.data.encoded import Encoded, ImageRows
-from training.data.pixels import Normalisation, Scale, scale_of
+from training.data.encoded import ImageRows
+from training.data.images import image_rows
+from training.data.pixels import Normalisation
 from training.data.split import Batch, Inputs, keys_of
 from training.imported import import_function
 
@@ -45,9 +46,10 @@ class Datasets(Source):
 
     Options: `factory`, `package.module:function` or `file.py:function`; `train` and optionally
     `test` and `validation`, its arguments for each split; `label`, the key of labels in items that
-    are dictionaries; `size` and `normalise`, for images of Pillow, as in `Images`; `classes`, the
-    number of classes or their names in order, by default the attribute `classes` of the training
-    data set, or from its labels; `ignore_index`, the label of void pixels in labels (H, W).
+    are dictionaries; `size`, `normalise` and `memory`, for images of Pillow, as in `Images`;
+    `classes`, the number of classes or their names in order, by default the attribute `classes` of
+    the training data set, or from its labels; `ignore_index`, the label of void pixels in labels
+    (H, W).
     """
 
     factory: str
@@ -57,6 +59,7 @@ class Datasets(Source):
     label: str = "label"
     size: int | None = None
     normalise: Normalisation = "standardise"
+    memory: int = 2**31
     classes: int | list[str] | None = None
     ignore_index: int | None = None
 
@@ -64,27 +67,24 @@ class Datasets(Source):
         check_classes(self.classes)
         if self.size is not None:
             check_option("size", self.size, self.size >= 1, "1 or more")
+        check_option("memory", self.memory, self.memory >= 0, "0 or more")
 
     def read(self, files: Files) -> Parts:
         make = import_function(self.factory, "data.options.factory")
-        rows: dict[str, Rows] = {}
-        scale: Scale | None = None
-        shape: tuple[int, int] | None = None
-        names: list[str] | None = None
-        for name in ("train", "validation", "test"):
-            arguments = getattr(self, name)
-            if arguments is None:
-                continue
-            dataset = _Dataset(_made(make, arguments, name), self.label, name)
-            names = dataset.class_names() if name == "train" else names
-            if not dataset.has_images:
-                rows[name] = Rows(Items(dataset), dataset.labels, dataset.field)
-                continue
-            images = Encoded(dataset, self.size, shape)
-            shape = (images.height, images.width)
-            scale = scale or scale_of(self.normalise, images)
-            rows[name] = Rows(images.scaled(scale), dataset.labels, dataset.field)
-        facts = {"channels": 3} if shape is not None else _facts(rows["train"].inputs)
+        datasets = {
+            name: _Dataset(_made(make, getattr(self, name), name), self.label, name)
+            for name in ("train", "validation", "test")
+            if getattr(self, name) is not None
+        }
+        names = datasets["train"].class_names()
+        if datasets["train"].has_images:
+            rows = image_rows(datasets, self.size, self.normalise, self.memory)
+            return parts_of(rows, {"channels": 3}, self.classes, names, self.ignore_index)
+        rows = {
+            name: Rows(Items(dataset), dataset.labels, dataset.field)
+            for name, dataset in datasets.items()
+        }
+        facts = _facts(rows["train"].inputs)
         return parts_of(rows, facts, self.classes, names, self.ignore_index)
 
 

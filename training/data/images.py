@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from recalib.errors import InputError
@@ -13,7 +14,7 @@ from training.data.image_folders import FolderImages, ShardImages
 from training.data.pixels import Normalisation, Scale, scale_of
 from training.data.tables import TableImages
 
-__all__ = ["Images"]
+__all__ = ["Images", "image_rows"]
 
 #: Largest height and width for scaling, because a request may name any number.
 _MAX_SIZE = 4096
@@ -60,18 +61,7 @@ class Images(Source):
             for name in ("train", "validation", "test")
             if getattr(self, name) is not None
         }
-        rows: dict[str, Rows] = {}
-        shape: tuple[int, int] | None = None
-        scale: Scale | None = None
-        for name, encoded in images.items():
-            inputs = Encoded(encoded, self.size, shape)
-            shape = (inputs.height, inputs.width)
-            stored = inputs.decoded() if inputs.decoded_bytes <= self.memory else inputs
-            is_measured = scale is None and self.normalise == "standardise"
-            if stored is inputs and not is_measured:
-                inputs.check()
-            scale = scale or scale_of(self.normalise, stored)
-            rows[name] = Rows(stored.scaled(scale), encoded.labels, encoded.field)
+        rows = image_rows(images, self.size, self.normalise, self.memory)
         return parts_of(rows, {"channels": 3}, self.classes, images["train"].names)
 
     def _open(self, files: Files, name: str) -> ImageRows:
@@ -91,3 +81,25 @@ class Images(Source):
                 raise InputError("data.options.image", found=self.image, accepted=accepted)
             return ShardImages(paths, self.label or "cls", field)
         return TableImages(paths, self.image or "image", self.label or "label", field)
+
+
+def image_rows(
+    images: Mapping[str, ImageRows], size: int | None, normalise: Normalisation, memory: int
+) -> dict[str, Rows]:
+    """Return the rows of splits of images; the options are those of `Images`.
+
+    Every image is decoded once, so that an invalid one is found before training.
+    """
+    rows: dict[str, Rows] = {}
+    shape: tuple[int, int] | None = None
+    scale: Scale | None = None
+    for name, encoded in images.items():
+        inputs = Encoded(encoded, size, shape)
+        shape = (inputs.height, inputs.width)
+        stored = inputs.decoded() if inputs.decoded_bytes <= memory else inputs
+        is_measured = scale is None and normalise == "standardise"
+        if stored is inputs and not is_measured:
+            inputs.check()
+        scale = scale or scale_of(normalise, stored)
+        rows[name] = Rows(stored.scaled(scale), encoded.labels, encoded.field)
+    return rows
