@@ -1,8 +1,9 @@
-"""`recalib delete`: delete a model, a data set, a version, an alias or a training run."""
+"""`recalib delete`: delete a model, something in it, or a training run."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -30,6 +31,12 @@ def delete(
     alias: Annotated[
         str | None, typer.Option(help="Delete this alias of the model.", show_default=False)
     ] = None,
+    evaluation: Annotated[
+        str | None, typer.Option(help="Delete this evaluation of the model.", show_default=False)
+    ] = None,
+    batch: Annotated[
+        str | None, typer.Option(help="Delete this batch of the model.", show_default=False)
+    ] = None,
     run: Annotated[
         str | None,
         typer.Option(help="Delete the training run with this job id.", show_default=False),
@@ -48,15 +55,23 @@ def delete(
 
     from recalib.client import Client
 
-    options = {"--dataset": dataset, "--version": version, "--alias": alias, "--run": run}
-    chosen = [name for name, value in options.items() if value is not None]
+    options = {
+        "dataset": dataset,
+        "version": version,
+        "alias": alias,
+        "evaluation": evaluation,
+        "batch": batch,
+        "run": run,
+    }
+    chosen = {name: value for name, value in options.items() if value is not None}
     if len(chosen) > 1:
-        raise InputError("options", found=" and ".join(chosen), accepted="one of them")
+        found = " and ".join(f"--{name}" for name in chosen)
+        raise InputError("options", found=found, accepted="one of them")
     if (model is None) == (run is None):
         found = "none" if model is None else f"{model} and --run"
         raise InputError("model", found=found, accepted="the name of a model, or --run ID")
     with Client(server) as client:
-        title, deletion = _delete(client, model or "", dataset, version, alias, run, force)
+        title, deletion = _delete(client, model or "", chosen, force)
     if json_output:
         print_json({"deleted": title} | msgspec.to_builtins(deletion))
     else:
@@ -64,23 +79,19 @@ def delete(
 
 
 def _delete(
-    client: Client,
-    model: str,
-    dataset: str | None,
-    version: int | None,
-    alias: str | None,
-    run: str | None,
-    force: bool,
+    client: Client, model: str, option: Mapping[str, Any], force: bool
 ) -> tuple[str, Deletion]:
-    """Delete what the options name; return a description of it, and the answer."""
-    if run is not None:
-        return f"training run {run}", client.delete_run(run, force=force)
-    if dataset is not None:
-        answer = client.delete_dataset(model, dataset, force=force)
-        return f"data set {dataset} of {model}", answer
-    if version is not None:
-        answer = client.delete_calibrator(model, version, force=force)
-        return f"version {version} of {model}", answer
-    if alias is not None:
-        return f"alias {alias} of {model}", client.delete_alias(model, alias, force=force)
+    """Delete what an option names, or the model; return a description of it, and the answer."""
+    kinds: dict[str, tuple[str, Callable[..., Deletion]]] = {
+        "dataset": ("data set", client.delete_dataset),
+        "version": ("version", client.delete_calibrator),
+        "alias": ("alias", client.delete_alias),
+        "evaluation": ("evaluation", client.delete_evaluation),
+        "batch": ("batch", client.delete_batch),
+    }
+    for name, value in option.items():
+        if name == "run":
+            return f"training run {value}", client.delete_run(value, force=force)
+        title, delete = kinds[name]
+        return f"{title} {value} of {model}", delete(model, value, force=force)
     return f"model {model}", client.delete_model(model, force=force)

@@ -71,6 +71,8 @@ class Operations:
     download_dataset = Operation(datasets.download_dataset)
     list_datasets = ListOperation(datasets.list_datasets)
     update_dataset = Operation(updates.update_dataset)
+    delete_evaluation = Operation(deletion.delete_evaluation)
+    delete_batch = Operation(deletion.delete_batch)
     delete_dataset = Operation(deletion.delete_dataset)
 
     fit = Operation(calibrators.fit)

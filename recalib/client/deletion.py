@@ -1,4 +1,4 @@
-"""Deletion of models, data sets, versions, aliases and training runs.
+"""Deletion of models, data sets, versions, aliases, training runs, evaluations and batches.
 
 What is deleted is hidden at once: a read or a second deletion raises `MissingError`. Its content is
 erased after the server's retention period.
@@ -10,7 +10,15 @@ from recalib.client.operations import Flow, Session
 from recalib.client.results import Deletion, Job
 from recalib.client.retry import fetch, idempotency_headers, path
 
-__all__ = ["delete_alias", "delete_calibrator", "delete_dataset", "delete_model", "delete_run"]
+__all__ = [
+    "delete_alias",
+    "delete_batch",
+    "delete_calibrator",
+    "delete_dataset",
+    "delete_evaluation",
+    "delete_model",
+    "delete_run",
+]
 
 
 def delete_model(session: Session, name: str, *, force: bool = False) -> Flow[Deletion]:
@@ -95,6 +103,44 @@ def delete_run(session: Session, job: Job | str, *, force: bool = False) -> Flow
     """
     job_id = job if isinstance(job, str) else job.id
     return _delete(session, path("training-runs", job_id), force)
+
+
+def delete_evaluation(
+    session: Session, model: str, job: Job | str, *, force: bool = False
+) -> Flow[Deletion]:
+    """Delete an evaluation with its page.
+
+    Parameters
+    ----------
+    job: the job of the evaluation, or its id.
+    force: cancel it first; it requires the scope `admin`.
+
+    Raises
+    ------
+    MissingError: no such model or evaluation.
+    ContradictionError: it has not ended, and `force` is not set.
+    """
+    job_id = job if isinstance(job, str) else job.id
+    return _delete(session, path("models", model, "evaluations", job_id), force)
+
+
+def delete_batch(
+    session: Session, model: str, job: Job | str, *, force: bool = False
+) -> Flow[Deletion]:
+    """Delete a batch with its file.
+
+    Parameters
+    ----------
+    job: the job of the batch, or its id.
+    force: cancel it first; it requires the scope `admin`.
+
+    Raises
+    ------
+    MissingError: no such model or batch.
+    ContradictionError: it has not ended, and `force` is not set.
+    """
+    job_id = job if isinstance(job, str) else job.id
+    return _delete(session, path("models", model, "batches", job_id), force)
 
 
 def _delete(session: Session, place: str, force: bool) -> Flow[Deletion]:

@@ -123,8 +123,12 @@ class Deletions(Queries):
         aliases.bury(model.name, str(version))
         self._record("calibrator", actor, model.name, str(version))
 
-    def run(self, job: Job, actor: str, *, force: bool = False) -> None:
-        """Delete a training run with its files; a version that it published stays.
+    def run(self, job: Job, actor: str, *, kind: str = "training_run", force: bool = False) -> None:
+        """Delete a job with its files; a version that it published stays.
+
+        Parameters
+        ----------
+        kind: what the job is for its user: `training_run`, `evaluation` or `batch`.
 
         Raises
         ------
@@ -135,9 +139,9 @@ class Deletions(Queries):
         if force and job.state in ("queued", "running"):
             self._cancel(job, actor)
         job = jobs.get(job.id, hold=True)
-        self._check_unused(f"training run {job.id}", [job], actor, force=force)
+        self._check_unused(f"{kind.replace('_', ' ')} {job.id}", [job], actor, force=force)
         jobs.delete(job.id)
-        self._record("training_run", actor, job.model, job.id)
+        self._record(kind, actor, job.model, job.id)
 
     def _lock(self, model: Model, jobs: Sequence[Job], actor: str, *, force: bool) -> None:
         """Cancel jobs with `force`, and hold the model: in this order, as publications do."""

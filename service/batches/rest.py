@@ -18,10 +18,12 @@ from recalib.registry import Registry
 from service.batches import handlers
 from service.batches.schemas import VERSION_DESCRIPTION, Batch, BatchCreate, BatchPage
 from service.http.bodies import parse_media_type
+from service.http.force_parameter import Force
 from service.http.idempotency_key import IdempotencyKey
 from service.http.openapi import problems
 from service.http.page_parameters import Cursor, Limit
 from service.http.routing import Router
+from service.schemas.deletion import Deletion
 from service.schemas.field_types import Text
 from service.schemas.job import Job
 from service.state import StateDependency
@@ -107,6 +109,26 @@ def get_batch(model: str, batch_id: str, state: StateDependency) -> Batch:
     """Return the state of a batch."""
     with state.registry.reading() as tx:
         return handlers.get_batch(tx, model, batch_id)
+
+
+@router.delete("/{batch_id}", responses=problems(404, 409, 422), operation_id="delete_batch")
+def delete_batch(
+    model: str,
+    batch_id: str,
+    state: StateDependency,
+    force: Force = False,
+    idempotency_key: IdempotencyKey = None,
+) -> Deletion:
+    """Delete a batch with its file."""
+    with state.registry.transaction() as tx:
+        return handlers.delete_batch(
+            tx,
+            model,
+            batch_id,
+            force=force,
+            key=idempotency_key,
+            deleted_seconds=state.settings.deleted_seconds,
+        )
 
 
 @router.get(

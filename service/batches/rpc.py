@@ -69,6 +69,15 @@ class Batches:
             page = handlers.list_batches(tx, request.model, limit, request.cursor or None)
         return to_message(pb.BatchPage, page)
 
+    def delete_batch(self, request: pb.DeleteBatchRequest, context: Context) -> pb.Deletion:
+        """Delete a batch with its file."""
+        key, seconds = idempotency_key(context), self._state.settings.deleted_seconds
+        with self._state.registry.transaction() as tx:
+            answer = handlers.delete_batch(
+                tx, request.model, request.id, force=request.force, key=key, deleted_seconds=seconds
+            )
+        return to_message(pb.Deletion, answer)
+
     async def get_batch_content(
         self, request: pb.GetBatchRequest, context: Context
     ) -> AsyncIterator[pb.FileChunk]:

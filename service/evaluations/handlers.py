@@ -11,6 +11,7 @@ from recalib.registry import Model, Registry, Transaction
 from recalib.registry.job_kinds import EVALUATE
 from service.access.authenticator import current_principal
 from service.access.visible_jobs import job_of_model
+from service.deletion import delete_once
 from service.evaluations.schemas import (
     Evaluation,
     EvaluationCreate,
@@ -19,6 +20,7 @@ from service.evaluations.schemas import (
 )
 from service.idempotency import run_once
 from service.pagination import decode_cursor, next_cursor
+from service.schemas.deletion import Deletion
 from service.schemas.job import Job
 from service.versions import resolve_version
 
@@ -57,6 +59,26 @@ def create_evaluation(
         return Job.of(job)
 
     return run_once(tx, key, f"create_evaluation {model}", request, 202, Job, act)
+
+
+def delete_evaluation(
+    tx: Transaction, model: str, id: str, *, force: bool, key: str | None, deleted_seconds: float
+) -> Deletion:
+    """Delete an evaluation with its page.
+
+    Raises
+    ------
+    NotFoundError: no such model or evaluation.
+    ConflictError: it has not ended, and `force` is not set.
+    ForbiddenError: `force`, without the scope `admin`.
+    """
+
+    def delete(actor: str) -> None:
+        job = job_of_model(tx, model, EVALUATE, id)
+        tx.deletions.run(job, actor, kind="evaluation", force=force)
+
+    scope = f"delete_evaluation {model} {id}"
+    return delete_once(tx, scope, delete, force=force, key=key, deleted_seconds=deleted_seconds)
 
 
 def list_evaluations(tx: Transaction, model: str, limit: int, cursor: str | None) -> EvaluationPage:

@@ -8,10 +8,12 @@ from fastapi.responses import HTMLResponse
 
 from service.evaluations import handlers
 from service.evaluations.schemas import Evaluation, EvaluationCreate, EvaluationPage
+from service.http.force_parameter import Force
 from service.http.idempotency_key import IdempotencyKey
 from service.http.openapi import problems
 from service.http.page_parameters import Cursor, Limit
 from service.http.routing import Router
+from service.schemas.deletion import Deletion
 from service.schemas.job import Job
 from service.state import StateDependency
 
@@ -66,6 +68,28 @@ def list_evaluations(
 def get_evaluation(model: str, evaluation_id: str, state: StateDependency) -> Evaluation:
     """Return the state of an evaluation, its results and its pictures."""
     return handlers.get_evaluation(state.registry, model, evaluation_id)
+
+
+@router.delete(
+    "/{evaluation_id}", responses=problems(404, 409, 422), operation_id="delete_evaluation"
+)
+def delete_evaluation(
+    model: str,
+    evaluation_id: str,
+    state: StateDependency,
+    force: Force = False,
+    idempotency_key: IdempotencyKey = None,
+) -> Deletion:
+    """Delete an evaluation with its page."""
+    with state.registry.transaction() as tx:
+        return handlers.delete_evaluation(
+            tx,
+            model,
+            evaluation_id,
+            force=force,
+            key=idempotency_key,
+            deleted_seconds=state.settings.deleted_seconds,
+        )
 
 
 @router.get(

@@ -46,6 +46,17 @@ class Evaluations:
             page = handlers.list_evaluations(tx, request.model, limit, request.cursor or None)
         return to_message(pb.EvaluationPage, page)
 
+    def delete_evaluation(
+        self, request: pb.DeleteEvaluationRequest, context: Context
+    ) -> pb.Deletion:
+        """Delete an evaluation with its page."""
+        key, seconds = idempotency_key(context), self._state.settings.deleted_seconds
+        with self._state.registry.transaction() as tx:
+            answer = handlers.delete_evaluation(
+                tx, request.model, request.id, force=request.force, key=key, deleted_seconds=seconds
+            )
+        return to_message(pb.Deletion, answer)
+
     async def get_evaluation_report(
         self, request: pb.GetEvaluationRequest, context: Context
     ) -> AsyncIterator[pb.FileChunk]:

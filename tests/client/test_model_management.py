@@ -27,6 +27,14 @@ def test_command_deletes_each_kind(cli: Cli, server: Server, name: str) -> None:
         client.wait(client.fit(name, "test", promote=True), progress=False)
         client.wait(client.fit(name, "test", promote=False), progress=False)
         there = ("--server", server.url)
+        jobs = {
+            "evaluation": client.evaluate(name, "test", ["identity"]),
+            "batch": client.create_batch(name, dataset="test"),
+        }
+        for kind, job in jobs.items():
+            client.wait(job, progress=False)
+            result = cli("delete", name, f"--{kind}", job.id, *there, "--json")
+            assert result.json["deleted"] == f"{kind} {job.id} of {name}"
         result = cli("delete", name, "--version", "1", *there)
         assert (result.status, "served as champion" in result.err) == (2, True)
         result = cli("delete", name, "--version", "2", *there)

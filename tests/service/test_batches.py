@@ -190,6 +190,12 @@ def test_batches_over_grpc(ready: Service, rpc: Rpc) -> None:
     listed = rpc.batches.list_batches(pb.ListBatchesRequest(model="digits")).items
     assert [item.id for item in listed] == [second.id, job.id]
     assert json.loads(ready.client.get(f"{BATCHES}/{second.id}").text)["dataset"] == "validation"
+    delete = pb.DeleteBatchRequest(model="digits", id=second.id)
+    refused(grpc.StatusCode.FAILED_PRECONDITION, rpc.batches.delete_batch, delete)
+    delete.force = True
+    assert rpc.batches.delete_batch(delete).HasField("erased_after")
+    listed = rpc.batches.list_batches(pb.ListBatchesRequest(model="digits")).items
+    assert [item.id for item in listed] == [job.id]
     error = refused(
         grpc.StatusCode.INVALID_ARGUMENT,
         rpc.batches.create_batch,

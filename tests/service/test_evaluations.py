@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -13,6 +14,7 @@ from recalib import Calibrator
 from recalib.metrics import Predictions
 from recalib.metrics.evaluate import evaluate
 from recalib.metrics.paired import paired_changes
+from recalib.registry.purge import purge
 from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
 from tests.files.examples import write_npz
 from tests.fitting.conftest import draw
@@ -192,6 +194,22 @@ def test_impossible_evaluations_are_rejected_before_a_job_exists(
     answer = compared.client.post(EVALUATIONS, json=request_body)
     assert (answer.status_code, message in answer.text) == (status, True), answer.text
     assert compared.client.get(EVALUATIONS).json()["items"] == []
+
+
+@pytest.mark.sqlite_only
+def test_deleted_evaluation_is_hidden_and_erased_later(compared: Service, tmp_path: Path) -> None:
+    """Its page is a blob, which a purge removes."""
+    evaluation = run(compared, dataset="later", versions=[1])
+    path = f"{EVALUATIONS}/{evaluation['id']}"
+    assert compared.client.delete(path).status_code == 200
+    assert compared.client.get(path).status_code == 404
+    assert compared.client.get(EVALUATIONS).json()["items"] == []
+    assert compared.client.delete(path).status_code == 404
+    events = compared.client.get("/v1/events?limit=1000").json()["items"]
+    assert "evaluation.deleted" in [event["type"] for event in events]
+    before = sum(file.is_file() for file in (tmp_path / "blobs").rglob("*"))
+    assert purge(compared.registry, -60) == 1
+    assert sum(file.is_file() for file in (tmp_path / "blobs").rglob("*")) == before - 1
 
 
 @pytest.mark.sqlite_only

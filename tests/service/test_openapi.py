@@ -163,6 +163,8 @@ PROVOKED: dict[tuple[str, int], tuple[str, str, dict[str, Any]]] = {
     ("create_batch", 422): ("POST", f"{DIGITS}/batches", {"json": {}}),
     ("list_batches", 404): ("GET", f"{UNKNOWN}/batches", {}),
     ("list_batches", 422): ("GET", f"{DIGITS}/batches?cursor=!", {}),
+    ("delete_batch", 404): ("DELETE", f"{DIGITS}/batches/none", {}),
+    ("delete_batch", 422): ("DELETE", f"{DIGITS}/batches/none?force=perhaps", {}),
     ("get_batch", 404): ("GET", f"{DIGITS}/batches/none", {}),
     ("get_batch_content", 404): ("GET", f"{DIGITS}/batches/none/content", {}),
     ("create_evaluation", 404): (
@@ -180,6 +182,8 @@ PROVOKED: dict[tuple[str, int], tuple[str, str, dict[str, Any]]] = {
     ("create_evaluation", 422): ("POST", f"{DIGITS}/evaluations", {"json": {}}),
     ("list_evaluations", 404): ("GET", f"{UNKNOWN}/evaluations", {}),
     ("list_evaluations", 422): ("GET", f"{DIGITS}/evaluations?cursor=!", {}),
+    ("delete_evaluation", 404): ("DELETE", f"{DIGITS}/evaluations/none", {}),
+    ("delete_evaluation", 422): ("DELETE", f"{DIGITS}/evaluations/none?force=perhaps", {}),
     ("get_evaluation", 404): ("GET", f"{DIGITS}/evaluations/none", {}),
     ("get_evaluation_report", 404): ("GET", f"{DIGITS}/evaluations/none/report", {}),
     ("list_aliases", 404): ("GET", f"{UNKNOWN}/aliases", {}),
@@ -301,11 +305,13 @@ def test_every_documented_problem_occurs(stocked: Service) -> None:
     # The key was used to cancel another job.
     job = stocked.client.get("/v1/jobs?model=digits").json()["items"][0]["id"]
     queued = stocked.client.get("/v1/jobs?job_state=queued").json()["items"]
-    run = next(job["id"] for job in queued if job["kind"] == "train")
+    ids = {job["kind"]: job["id"] for job in queued}
     provoked = {
         **PROVOKED,
         ("cancel_job", 409): ("DELETE", f"/v1/jobs/{job}", {"headers": KEY}),
-        ("delete_training_run", 409): ("DELETE", f"/v1/training-runs/{run}", {}),
+        ("delete_training_run", 409): ("DELETE", f"/v1/training-runs/{ids['train']}", {}),
+        ("delete_evaluation", 409): ("DELETE", f"{DIGITS}/evaluations/{ids['evaluate']}", {}),
+        ("delete_batch", 409): ("DELETE", f"{DIGITS}/batches/{ids['batch']}", {}),
     }
     assert documented == set(provoked)
     for (name, status), (verb, path, more) in provoked.items():

@@ -635,6 +635,16 @@ class GetEvaluationRequest(_message.Message):
     id: str
     def __init__(self, model: _Optional[str] = ..., id: _Optional[str] = ...) -> None: ...
 
+class DeleteEvaluationRequest(_message.Message):
+    __slots__ = ("model", "id", "force")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    FORCE_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    id: str
+    force: bool
+    def __init__(self, model: _Optional[str] = ..., id: _Optional[str] = ..., force: _Optional[bool] = ...) -> None: ...
+
 class ListEvaluationsRequest(_message.Message):
     __slots__ = ("model", "limit", "cursor")
     MODEL_FIELD_NUMBER: _ClassVar[int]
@@ -764,6 +774,16 @@ class GetBatchRequest(_message.Message):
     model: str
     id: str
     def __init__(self, model: _Optional[str] = ..., id: _Optional[str] = ...) -> None: ...
+
+class DeleteBatchRequest(_message.Message):
+    __slots__ = ("model", "id", "force")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    FORCE_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    id: str
+    force: bool
+    def __init__(self, model: _Optional[str] = ..., id: _Optional[str] = ..., force: _Optional[bool] = ...) -> None: ...
 
 class ListBatchesRequest(_message.Message):
     __slots__ = ("model", "limit", "cursor")
