@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -24,10 +25,19 @@ from training.engine.kernels import choose_kernels, float32_kernels
 from training.engine.loop import Trained, train
 from training.engine.objective import TrainingObjective
 from training.engine.optimizer import optimiser_for
-from training.engine.run_state import Run, begin
+from training.engine.run_state import begin
 from training.models import MODELS, build
 
-needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
+
+def needs_cuda(test: Callable[..., None]) -> Callable[..., None]:
+    """Skip a slow test without CUDA; compilers and the mode of the last test warn."""
+    for mark in (
+        pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here"),
+        pytest.mark.slow,
+        pytest.mark.filterwarnings("default"),
+    ):
+        test = mark(test)
+    return test
 
 
 class Convolutions(nn.Module):
@@ -147,24 +157,20 @@ def test_step_does_not_wait_for_the_device(
     more: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Tensors of the device `meta` have no values: a step that reads one raises an error."""
-    config = recipe(clip_norm=1.0, ema_decay=0.9, accumulate=1, **more)
+    config = recipe(clip_norm=1.0, ema_decay=0.9, **more)
     data, fabric = splits(), Fabric(accelerator="cpu", devices=1)
     start = begin(config, data, fabric, None, interleaved=False)
     model = start.model.to_empty(device="meta")
     monkeypatch.setattr(loop, "to_device", lambda _, batch: batch.to("meta"))
     monkeypatch.setattr(torch, "autocast", lambda *_, **__: nullcontext())  # has no `meta`
-    objective = TrainingObjective(config.loss, len(data.train)).to("meta")
-    run = Run(
-        config,
-        data,
-        fabric,
-        model,
-        fabric.setup_module(model, move_to_device=False),
-        objective,
-        optimiser_for(config.optimiser, model.parameters()),
-        start.counters,
-        torch.zeros((), device="meta"),
-        WeightAverage(model, 0.9),
+    run = replace(
+        start,
+        model=model,
+        network=fabric.setup_module(model, move_to_device=False),
+        objective=TrainingObjective(config.loss, len(data.train)).to("meta"),
+        optimiser=optimiser_for(config.optimiser, model.parameters()),
+        loss_sum=torch.zeros((), device="meta"),
+        average=WeightAverage(model, 0.9),
     )
     batches = iter([torch.zeros(32, 2, device="meta")])
     loop._step(run, Step(np.arange(32), "both"), 0, batches)
@@ -209,7 +215,6 @@ def _forward(self: Convolutions, images: Tensor) -> Tensor:
 
 
 @needs_cuda
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "more",
     [
@@ -235,7 +240,6 @@ def test_gpu_trains_as_the_cpu(
 
 
 @needs_cuda
-@pytest.mark.slow
 def test_gpu_gives_the_same_bits_again(flags: Callable[[], tuple[object, ...]]) -> None:
     """Also after an interruption, and float32 logits after training in bf16."""
     data = images()
@@ -256,7 +260,6 @@ def test_gpu_gives_the_same_bits_again(flags: Callable[[], tuple[object, ...]]) 
 
 
 @needs_cuda
-@pytest.mark.slow
 def test_gpu_step_does_not_synchronise(monkeypatch: pytest.MonkeyPatch) -> None:
     """torch raises an error where the host would wait for the device."""
     steps = loop._step
