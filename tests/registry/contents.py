@@ -30,6 +30,10 @@ def fill_all_tables(registry: Registry) -> None:
         tx.signing_keys.rotate()
         tx.api_keys.create("web", ["predict", "label"], models=["resnet"], lifetime_seconds=1e6)
         tx.idempotency.store("key", "scope", "\x7f\N{SNOWMAN}", 201, bytes(range(256)))
+        tx.edits.dataset(model, "validation", "anna", description="of May", tags=["a"])
+        tx.edits.calibrator(model, 1, "anna", tags=["\N{SNOWMAN}"])
+        tx.aliases.set(model, "old", 1, "anna", "")
+        tx.aliases.delete(model, "old", "anna")
         tx.jobs.enqueue("fit", {"text": 'a "quoted"\nline \N{SNOWMAN}', "pi": 0.1 + 0.2})
     delivered = a_lease(registry)
     with registry.transaction() as tx:
