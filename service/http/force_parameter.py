@@ -11,7 +11,7 @@ __all__ = ["Force"]
 Force = Annotated[
     bool,
     Query(
-        description="Cancel the jobs that use it first, and delete a champion. It requires the "
-        "scope `admin`."
+        description="Cancel the jobs that use it first, and delete a model or an alias although it "
+        "is a champion. It requires the scope `admin`."
     ),
 ]

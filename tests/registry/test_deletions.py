@@ -23,8 +23,10 @@ from recalib.registry import (
     Transaction,
     tables,
 )
+from recalib.registry.backup import backup
 from recalib.registry.job_kinds import TRAIN
 from recalib.registry.purge import purge
+from recalib.registry.restore import restore
 from recalib.registry.tables import METADATA
 from tests.registry.scenes import KIND, a_model, a_version, claimed
 
@@ -451,3 +453,25 @@ def test_dead_worker_of_a_deleted_model_stops_nothing(registry: Registry) -> Non
         tx.deletions.model(model, "anna", force=True)
         assert tx.jobs.claim("test", [KIND], 60.0) is None
     assert _count(registry, tables.jobs, id=job, state="cancelled") == 1
+
+
+def test_backup_has_deleted_content_until_it_is_erased(
+    sqlite_registry: Registry, sqlite_target: Registry, backup_path: Path
+) -> None:
+    """A restored registry hides it too, and erases it."""
+    model = a_model(sqlite_registry)
+    a_version(sqlite_registry, model)
+    with sqlite_registry.transaction() as tx:
+        tx.deletions.dataset(model, "validation", "anna")
+    digest = _upload(sqlite_registry, model, "a", b"a")
+    with sqlite_registry.transaction() as tx:
+        tx.deletions.dataset(model, "a", "anna")
+        tx.deletions.calibrator(model, 1, "anna")
+    backup(sqlite_registry, backup_path, leave_out_damaged=True)
+    restore(sqlite_target, backup_path, actor="anna")
+    assert _files(sqlite_target) == [digest]
+    with sqlite_target.reading() as tx:
+        assert tx.datasets.page(model, None, 9) == tx.calibrators.page(model, None, 9) == []
+    assert purge(sqlite_target, _NOW) == 3
+    assert _files(sqlite_target) == []
+    backup(sqlite_target, backup_path.with_suffix(".erased"))
