@@ -34,12 +34,15 @@ class SweepError(StreamingMetric[FineHistogram]):
     shows that the bins are too small. The number of bins is therefore not an option.
 
     The M bins are runs of the sorted rows whose lengths differ by at most one, as in
-    `numpy.array_split`. Rows with tied
-    confidences all count with their mean accuracy. Biased upwards, less than with a fixed number of
-    bins; but if every right row has a higher confidence than every wrong one, each row is a bin.
+    `numpy.array_split`. Rows with tied confidences all count with their mean accuracy. Biased
+    upwards, less than with a fixed number of bins; but if every right row has a higher confidence
+    than every wrong one, each row is a bin.
     Interval and floor are those of `ece_l2_equal_mass` with M* bins, tied rows in one bin; they do
     not account for the choice of M*. The interval is for the error of those bins with infinitely
     many rows.
+
+    Streams: rows of a cell of `FineHistogram` count as tied. M* may then differ; `error_bound` is
+    over all M* that are possible, and is loose for many rows.
 
     Source: Roelofs et al., Mitigating bias in calibration error estimation, AISTATS 2022,
     algorithm 1; order 2 and equal mass as in paper 000, App. E (there mean-sweep CE).
