@@ -72,7 +72,7 @@ class Datasets(Source):
     def read(self, files: Files) -> Parts:
         make = import_function(self.factory, "data.options.factory")
         datasets = {
-            name: _Dataset(_made(make, getattr(self, name), name), self.label, name)
+            name: _Dataset(_create(make, getattr(self, name), name), self.label, name)
             for name in ("train", "validation", "test")
             if getattr(self, name) is not None
         }
@@ -88,7 +88,7 @@ class Datasets(Source):
         return parts_of(rows, facts, self.classes, names, self.ignore_index)
 
 
-def _made(make: Callable[..., Any], arguments: Mapping[str, Any], name: str) -> Any:
+def _create(make: Callable[..., Any], arguments: Mapping[str, Any], name: str) -> Any:
     """Return the data set of a split."""
     field = f"data.options.{name}"
     try:
@@ -133,7 +133,7 @@ class _Dataset(ImageRows):
         return f"{self._name}[{row}]"
 
     def items(self, rows: Sequence[int], seeds: Sequence[int]) -> list[Any]:
-        """Return the inputs of these rows; each seed determines one that is random."""
+        """Return the inputs of these rows; each seed determines a random input."""
         with _seeds_restored():
             return [self._item(row, seed)[0] for row, seed in zip(rows, seeds, strict=True)]
 

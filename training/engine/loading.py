@@ -53,7 +53,9 @@ class _Batches(Dataset[Any]):
         return self._augment(self._split.training_batch(rows, generator), generator)
 
 
-class _Caught(_Batches):
+class _WorkerBatches(_Batches):
+    """Batches, or the failure of a batch."""
+
     def __getitem__(self, number: int) -> Any:
         try:
             return super().__getitem__(number)
@@ -86,7 +88,7 @@ def load_batches(
             yield to_device(fabric, _Batches(split, shares, augment)[number])
         return
     loader = DataLoader(
-        _Caught(split, shares, augment),
+        _WorkerBatches(split, shares, augment),
         batch_size=None,
         num_workers=workers,
         # Forked processes share the rows in memory; others would copy them.
