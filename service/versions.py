@@ -1,4 +1,4 @@
-"""Versions that a request names: found once, so that a job uses them whatever changes later."""
+"""Versions that a request names, resolved once: a job uses them whatever changes later."""
 
 from __future__ import annotations
 
