@@ -151,6 +151,10 @@ def test_composed_system_fits_and_serves(
         assert client.add_labels("resnet", answer.prediction_ids, labels[:40]).counts == {
             "accepted": 40
         }
+        assert client.update_model("resnet", tags=["shop"]).tags == ("shop",)
+        client.delete_dataset("resnet", "val")
+        assert list(client.list_datasets("resnet")) == []
+        assert client.get_calibrator("resnet", 1).dataset is None
     # Prometheus may only read metrics.
     headers = {"Authorization": f"Bearer {key}"}
     text = httpx2.get(f"{url}/metrics", headers=headers, timeout=60).text
