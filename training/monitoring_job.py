@@ -31,6 +31,7 @@ from recalib.drift.reference_histogram import reference_edges
 from recalib.errors import ConflictError, RecalibError, UnavailableError
 from recalib.registry import (
     Alias,
+    Assessment,
     CohortRow,
     LabelColumns,
     Model,
@@ -162,6 +163,7 @@ def _step(registry: Registry, model: Model) -> int | None:
         else CalibrationSums.empty(snapshot.edges)
     )
     late = 0
+    assessments: list[Assessment] = []
     for cohort in cohorts:
         class_rows = None
         if snapshot.classes:
@@ -169,6 +171,7 @@ def _step(registry: Registry, model: Model) -> int | None:
             version = before.version
             class_rows = read_class_rows(registry, model, version, *where, snapshot.classes)
         monitor.add(cohort.start, cohort.end, cohort.parts, class_rows, cohort.class_traffic)
+        assessments.append(_assessment(snapshot, cohort, monitor, served))
         for part in cohort.parts.values():
             totals = totals.merge(part.sums(snapshot.edges))
         late += cohort.late
@@ -191,7 +194,7 @@ def _step(registry: Registry, model: Model) -> int | None:
     rows = [row for cohort in cohorts for row in cohort.rows(snapshot.edges, model.monitoring)]
     try:
         with registry.transaction() as tx:
-            tx.monitors.save(model, row, rows)
+            tx.monitors.save(model, row, rows, assessments)
             if late:
                 tx.monitors.count_late(model, row.version, late)
             if entered:
@@ -206,6 +209,22 @@ def _step(registry: Registry, model: Model) -> int | None:
     if entered:
         _log_state(model, row.version, status)
     return len(cohorts)
+
+
+def _assessment(snapshot: _Snapshot, cohort: _Cohort, monitor: Monitor, served: Any) -> Assessment:
+    """Return the state after a cohort, at the time when it matured."""
+    matured = cohort.end + snapshot.model.monitoring.maturity_seconds
+    # With the traffic of now: without it, PSI would leave the state and `since` would begin again.
+    status = monitor.assess(min(matured, snapshot.now), served)
+    return Assessment(
+        version=snapshot.version,
+        started_at=cohort.start,
+        ended_at=cohort.end,
+        assessed_at=snapshot.now,
+        state=status.state,
+        reason=status.reason,
+        evidence=_evidence(status),
+    )
 
 
 @dataclass(frozen=True)

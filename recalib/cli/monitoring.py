@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from recalib.cli.arguments import JsonOutput, ModelName, ServerUrl
 from recalib.terminal import narrow_table, print_json, say, warn
@@ -11,7 +14,7 @@ from recalib.terminal import narrow_table, print_json, say, warn
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from recalib.client import Candidate, Monitoring
+    from recalib.client import Candidate, Monitoring, MonitoringEntry
 
 __all__ = ["monitoring"]
 
@@ -21,7 +24,15 @@ _MAX_LINES = 12
 _MAX_ACTOR_LENGTH = 14
 
 
-def monitoring(model: ModelName, server: ServerUrl, json_output: JsonOutput = False) -> None:
+def monitoring(
+    model: ModelName,
+    server: ServerUrl,
+    history: Annotated[
+        int | None,
+        typer.Option(min=1, help="Show the states after this many cohorts instead, newest first."),
+    ] = None,
+    json_output: JsonOutput = False,
+) -> None:
     """Show the monitoring state of a model's champion.
 
     The output has the state, the evidence, the windows and the events.
@@ -31,6 +42,13 @@ def monitoring(model: ModelName, server: ServerUrl, json_output: JsonOutput = Fa
     from recalib.client import Client
 
     with Client(server) as client:
+        if history is not None:
+            entries = list(islice(client.list_monitoring_history(model), history))
+            if json_output:
+                print_json(msgspec.to_builtins(entries))
+            else:
+                say(_history(entries))
+            return
         status = client.get_monitoring(model)
     if json_output:
         print_json(msgspec.to_builtins(status))
@@ -109,18 +127,38 @@ def _classes(evidence: dict[str, Any]) -> Table:
     return table
 
 
+def _history(entries: list[MonitoringEntry]) -> Table:
+    columns = ("predictions of", "version", "state", "log E", "labels", "ECE, 95% interval", "why")
+    table = narrow_table("states after each cohort, newest first", *columns)
+    for entry in entries:
+        table.add_row(
+            f"{entry.start:%Y-%m-%d %H:%M}",
+            str(entry.version),
+            entry.state,
+            _number(entry.evidence, "log_evidence"),
+            f"{entry.measured.get('labelled') or 0:,}",
+            _ece(entry.measured),
+            entry.reason,
+        )
+    return table
+
+
+def _ece(measured: dict[str, Any]) -> str:
+    ece, low, high = (_percent(measured, name) for name in ("ece", "ece_low", "ece_high"))
+    return "-" if measured.get("ece") is None else f"{ece} [{low}, {high}]"
+
+
 def _windows(status: Monitoring) -> Table:
     columns = ("predictions of", "labels", "of", "ECE, 95% interval", "floor", "delay")
     table = narrow_table("matured cohorts, newest first", *columns)
     for window in status.windows[:_MAX_LINES]:
         measured = window.measured
-        ece, low, high = (_percent(measured, name) for name in ("ece", "ece_low", "ece_high"))
         delay = measured.get("delay")
         table.add_row(
             f"{window.start:%Y-%m-%d %H:%M}",
             f"{measured.get('labelled') or 0:,}",
             f"{measured.get('traffic') or 0:,}",
-            "-" if measured.get("ece") is None else f"{ece} [{low}, {high}]",
+            _ece(measured),
             _percent(measured, "ece_floor"),
             "-" if delay is None else f"{delay:,.0f} s",
         )

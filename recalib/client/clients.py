@@ -105,6 +105,7 @@ class Operations:
     add_labels = Operation(labels.add_labels)
     add_observations = Operation(labels.add_observations)
     get_monitoring = Operation(monitoring.get_monitoring)
+    list_monitoring_history = ListOperation(monitoring.list_monitoring_history)
     refit = Operation(monitoring.refit)
     drop_candidate = Operation(monitoring.drop_candidate)
     set_monitoring = Operation(monitoring.set_monitoring)

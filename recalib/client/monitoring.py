@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from recalib.client.drivers import Listing
 from recalib.client.operations import Flow, Session
-from recalib.client.results import Candidate, Job, Model, Monitoring
+from recalib.client.results import Candidate, Job, Model, Monitoring, MonitoringEntry, Page
 from recalib.client.retry import fetch, idempotency_headers, path
 
-__all__ = ["drop_candidate", "get_monitoring", "refit", "set_monitoring"]
+__all__ = [
+    "drop_candidate",
+    "get_monitoring",
+    "list_monitoring_history",
+    "refit",
+    "set_monitoring",
+]
 
 
 def get_monitoring(session: Session, model: str) -> Flow[Monitoring]:
@@ -19,6 +26,21 @@ def get_monitoring(session: Session, model: str) -> Flow[Monitoring]:
     MissingError: no such model.
     """
     return fetch(session, Monitoring, "GET", path("models", model, "monitoring"))
+
+
+def list_monitoring_history(model: str, *, version: int | None = None) -> Listing[MonitoringEntry]:
+    """Iterate over the states after each cohort of predictions, newest first.
+
+    Parameters
+    ----------
+    version: of this version alone; by default of all versions that were the champion.
+
+    Raises
+    ------
+    MissingError: no such model.
+    """
+    query = {} if version is None else {"version": str(version)}
+    return Listing(Page[MonitoringEntry], path("models", model, "monitoring", "history"), query)
 
 
 def refit(session: Session, model: str) -> Flow[Job]:

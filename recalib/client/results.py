@@ -36,6 +36,7 @@ __all__ = [
     "Likeliest",
     "Model",
     "Monitoring",
+    "MonitoringEntry",
     "MonitoringEvent",
     "MonitoringWindow",
     "Page",
@@ -372,6 +373,19 @@ class Candidate(msgspec.Struct, frozen=True):
     verdict: str | None
     began_at: datetime
     evidence: dict[str, Any]
+
+
+class MonitoringEntry(msgspec.Struct, frozen=True):
+    """The state of a version after the cohort of predictions from `start` to `end`."""
+
+    version: int
+    start: datetime
+    end: datetime
+    assessed_at: datetime
+    state: str
+    reason: str
+    evidence: dict[str, Any]
+    measured: dict[str, Any]
 
 
 class Monitoring(msgspec.Struct, frozen=True):

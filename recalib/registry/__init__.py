@@ -14,6 +14,7 @@ from recalib.registry.monitoring_settings import MAX_SEGMENTS, MonitoringConfig
 from recalib.registry.records import (
     Alias,
     AliasChange,
+    Assessment,
     AuditEntry,
     CalibratorVersion,
     Candidate,
@@ -48,6 +49,7 @@ __all__ = [
     "MAX_SEGMENTS",
     "Alias",
     "AliasChange",
+    "Assessment",
     "AuditEntry",
     "BlobStore",
     "BlobWriter",

@@ -1,4 +1,4 @@
-"""Queries of the tables `monitors`, `cohorts` and `monitoring_events`."""
+"""Queries of the tables `monitors`, `cohorts`, `assessments` and `monitoring_events`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import delete, func, insert, select, update
+from sqlalchemy import delete, func, insert, select, tuple_, update
 
 from recalib.errors import ConflictError
 from recalib.registry import tables
@@ -15,12 +15,13 @@ from recalib.registry.base import Queries
 from recalib.registry.clock import now
 from recalib.registry.events import Events
 from recalib.registry.monitoring_settings import MonitoringConfig
-from recalib.registry.records import CohortRow, Model, MonitoringEvent, MonitorRow
+from recalib.registry.records import Assessment, CohortRow, Model, MonitoringEvent, MonitorRow
 
 __all__ = ["Monitors"]
 
 _MONITOR = tables.monitors
 _COHORT = tables.cohorts
+_ASSESSMENT = tables.assessments
 _EVENT = tables.monitoring_events
 _COLUMNS = [column for column in _MONITOR.c if column.name not in ("model_id", "state")]
 #: Events that are states (`recalib.drift.STATES`), not actions: no entry in the audit trail.
@@ -98,7 +99,13 @@ class Monitors(Queries):
         last = select(func.max(_MONITOR.c.number)).where(_MONITOR.c.model_id == model.id)
         return 1 + (self._connection.scalar(last) or 0)
 
-    def save(self, model: Model, row: MonitorRow, cohorts: Sequence[CohortRow] = ()) -> None:
+    def save(
+        self,
+        model: Model,
+        row: MonitorRow,
+        cohorts: Sequence[CohortRow] = (),
+        assessments: Sequence[Assessment] = (),
+    ) -> None:
         """Write the next turn of a monitor, with the cohorts added since the last turn.
 
         Optimistic locking: of two processes that have read the same turn, only one can write the
@@ -130,6 +137,10 @@ class Monitors(Queries):
         for cohort in cohorts:
             self._connection.execute(
                 insert(_COHORT).values(model_id=model.id, version=version, **asdict(cohort))
+            )
+        for assessment in assessments:
+            self._connection.execute(
+                insert(_ASSESSMENT).values(model_id=model.id, **asdict(assessment))
             )
 
     def through(self, model: Model, versions: Collection[int]) -> dict[int, float]:
@@ -163,6 +174,52 @@ class Monitors(Queries):
             .limit(limit)
         )
         return [CohortRow(**row._mapping) for row in rows]
+
+    def assessments(
+        self,
+        model: Model,
+        limit: int,
+        version: int | None = None,
+        before: tuple[float, int] | None = None,
+    ) -> list[Assessment]:
+        """Return up to `limit` assessments, by the start of their cohorts, the newest first.
+
+        Parameters
+        ----------
+        version: of this version alone; None: of all.
+        before: start and version of the last assessment of the previous page.
+        """
+        columns = [column for column in _ASSESSMENT.c if column.name != "model_id"]
+        position = tuple_(_ASSESSMENT.c.started_at, _ASSESSMENT.c.version)
+        statement = select(*columns).where(_ASSESSMENT.c.model_id == model.id)
+        if version is not None:
+            statement = statement.where(_ASSESSMENT.c.version == version)
+        if before is not None:
+            statement = statement.where(position < before)
+        order = (_ASSESSMENT.c.started_at.desc(), _ASSESSMENT.c.version.desc())
+        rows = self._connection.execute(statement.order_by(*order).limit(limit))
+        return [Assessment(**row._mapping) for row in rows]
+
+    def cohorts_at(
+        self, model: Model, assessments: Sequence[Assessment]
+    ) -> dict[tuple[float, int], list[CohortRow]]:
+        """Return the cohorts of assessments, by start and version, each by segment."""
+        keys = [(item.started_at, item.version) for item in assessments]
+        columns = (_COHORT.c.started_at, _COHORT.c.ended_at, _COHORT.c.segment, _COHORT.c.sums)
+        rows = self._connection.execute(
+            select(_COHORT.c.version, *columns)
+            .where(
+                _COHORT.c.model_id == model.id,
+                tuple_(_COHORT.c.started_at, _COHORT.c.version).in_(keys),
+            )
+            .order_by(_COHORT.c.segment)
+        )
+        cohorts: dict[tuple[float, int], list[CohortRow]] = {key: [] for key in keys}
+        for row in rows:
+            values = dict(row._mapping)
+            version = values.pop("version")
+            cohorts[row.started_at, version].append(CohortRow(**values))
+        return cohorts
 
     def record(
         self,
@@ -198,7 +255,12 @@ class Monitors(Queries):
         return [MonitoringEvent(**row._mapping) for row in rows]
 
     def delete_cohorts(self, model: Model, before: float) -> int:
-        """Delete cohorts that ended before `before`; return their number."""
+        """Delete cohorts that ended before `before`, and assessments; return their number."""
+        self._connection.execute(
+            delete(_ASSESSMENT).where(
+                _ASSESSMENT.c.model_id == model.id, _ASSESSMENT.c.ended_at < before
+            )
+        )
         result = self._connection.execute(
             delete(_COHORT).where(_COHORT.c.model_id == model.id, _COHORT.c.ended_at < before)
         )

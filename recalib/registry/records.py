@@ -264,6 +264,19 @@ class CohortRow:
 
 
 @dataclass(frozen=True)
+class Assessment:
+    """The state of a version after a cohort of predictions."""
+
+    version: int
+    started_at: float
+    ended_at: float
+    assessed_at: float
+    state: str
+    reason: str
+    evidence: dict[str, Any]
+
+
+@dataclass(frozen=True)
 class Event:
     """A change, for consumers that follow; ids increase without end."""
 

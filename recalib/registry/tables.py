@@ -31,6 +31,7 @@ __all__ = [
     "alias_revision",
     "aliases",
     "api_keys",
+    "assessments",
     "audit",
     "calibrator_details",
     "calibrators",
@@ -353,6 +354,21 @@ cohorts = Table(
     Column("ended_at", Double, nullable=False),
     # As `recalib.drift.Sums` has them.
     Column("sums", _Json, nullable=False),
+)
+
+assessments = Table(
+    "assessments",
+    METADATA,
+    Column("model_id", _Key, primary_key=True, autoincrement=False),
+    # The time comes before the version: a history has all versions, in the order of time.
+    Column("started_at", Double, primary_key=True, autoincrement=False),
+    Column("version", Integer, primary_key=True, autoincrement=False),
+    Column("ended_at", Double, nullable=False),
+    Column("assessed_at", Double, nullable=False),
+    # The state, its reason and the evidence after this cohort.
+    Column("state", String(16), nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("evidence", _Json, nullable=False),
 )
 
 monitoring_events = Table(

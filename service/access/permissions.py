@@ -82,6 +82,7 @@ RULES: dict[str, Rule] = {
     "list_aliases": "fit",
     "get_alias_history": "fit",
     "get_monitoring": "fit",
+    "list_monitoring_history": "fit",
     "get_job": "fit",
     "list_jobs": "fit",
     "list_events": "fit",

@@ -5,23 +5,27 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from recalib.drift import CalibrationSums, ScoreTest, label_coverage, summarise_window
-from recalib.errors import ConflictError
+from recalib.errors import ConflictError, InputError
 from recalib.registry import Candidate, CohortRow, MonitorRow, Transaction
 from recalib.registry import Model as ModelRow
 from recalib.registry.job_kinds import REFIT
 from service.access.authenticator import current_principal
 from service.idempotency import EmptyRequest, run_once
 from service.monitoring.schemas import (
+    CalibrationState,
     CandidateDrop,
     CandidateReport,
+    HistoryEntry,
+    HistoryPage,
     MonitoringEvent,
     MonitoringReport,
     SegmentReport,
     WindowReport,
 )
+from service.pagination import decode_cursor, next_cursor
 from service.schemas.job import Job
 from service.schemas.model import Model
 from service.schemas.monitoring_settings import MonitoringSettings
@@ -29,7 +33,13 @@ from service.serving.loaded_calibrators import CHAMPION
 from service.times import iso
 from service.validation_warnings import warnings_of
 
-__all__ = ["create_refit", "drop_candidate", "get_monitoring", "set_monitoring"]
+__all__ = [
+    "create_refit",
+    "drop_candidate",
+    "get_history",
+    "get_monitoring",
+    "set_monitoring",
+]
 
 log = logging.getLogger(__name__)
 
@@ -93,6 +103,56 @@ def get_monitoring(tx: Transaction, model: str) -> MonitoringReport:
         captured_rows=tx.captures.totals(owner)[0],
         warnings=warnings_of(tx, owner, version),
     )
+
+
+def get_history(
+    tx: Transaction, model: str, version: int | None, limit: int, cursor: str | None
+) -> HistoryPage:
+    """Return a page of the states of a model's versions after each cohort, newest first.
+
+    Parameters
+    ----------
+    version: of this version alone; None: of all.
+
+    Raises
+    ------
+    NotFoundError: the model does not exist.
+    InputError: `cursor` is not of a page of this list.
+    """
+    owner = tx.models.get(model)
+    rows = tx.monitors.assessments(owner, limit + 1, version, _history_position(cursor))
+    following = next_cursor(rows, limit, lambda row: f"{row.started_at!r}_{row.version}")
+    cohorts = tx.monitors.cohorts_at(owner, rows[:limit])
+    ratio = owner.monitoring.selection_ratio
+    items = []
+    for row in rows[:limit]:
+        parts = cohorts[row.started_at, row.version]
+        items.append(
+            HistoryEntry(
+                version=row.version,
+                start=iso(row.started_at),
+                end=iso(row.ended_at),
+                assessed_at=iso(row.assessed_at),
+                state=cast(CalibrationState, row.state),
+                reason=row.reason,
+                evidence=row.evidence,
+                measured=_window(parts, ratio).measured if parts else {},
+            )
+        )
+    return HistoryPage(items=items, next_cursor=following)
+
+
+def _history_position(cursor: str | None) -> tuple[float, int] | None:
+    """Return start and version of the last entry of the previous page."""
+    position = decode_cursor(cursor)
+    if position is None:
+        return None
+    start, _, version = position.rpartition("_")
+    try:
+        return float(start), int(version)
+    except ValueError:
+        accepted = "next_cursor of a page"
+        raise InputError("cursor", found="something else", accepted=accepted) from None
 
 
 def create_refit(tx: Transaction, model: str, key: str | None) -> Job:

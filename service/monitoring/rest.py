@@ -9,11 +9,13 @@ from fastapi import Path, Query
 from service.access.authenticator import current_principal
 from service.http.idempotency_key import IdempotencyKey
 from service.http.openapi import problems
+from service.http.page_parameters import Cursor, Limit
 from service.http.routing import Router
 from service.monitoring import handlers
 from service.monitoring.schemas import (
     CandidateDrop,
     CandidateReport,
+    HistoryPage,
     MonitoringReport,
 )
 from service.schemas.field_types import MAX_VERSION, Text
@@ -34,6 +36,21 @@ def get_monitoring(model: str, state: StateDependency) -> MonitoringReport:
     """Return the state of a model's champion: evidence, windows and events."""
     with state.registry.reading() as tx:
         return handlers.get_monitoring(tx, model)
+
+
+@router.get("/history", responses=problems(422), operation_id="list_monitoring_history")
+def list_monitoring_history(
+    model: str,
+    state: StateDependency,
+    version: Annotated[
+        int | None, Query(ge=1, le=MAX_VERSION, description="Of this version alone.")
+    ] = None,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+) -> HistoryPage:
+    """List the state after each cohort of predictions, with its evidence and metrics."""
+    with state.registry.reading() as tx:
+        return handlers.get_history(tx, model, version, limit, cursor)
 
 
 @router.post("/refit", status_code=202, responses=problems(409, 422), operation_id="create_refit")

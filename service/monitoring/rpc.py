@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from service.access.authenticator import current_principal
 from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
-from service.grpc.messages import settings_of, to_message
+from service.grpc.messages import page_limit, settings_of, to_message
 from service.grpc.rpc import Context, idempotency_key
 from service.monitoring import handlers
 from service.monitoring.schemas import CandidateDrop
@@ -25,6 +25,15 @@ class Monitoring:
         """Return the calibration state of a model's champion."""
         with self._state.registry.reading() as tx:
             return to_message(pb.MonitoringReport, handlers.get_monitoring(tx, request.model))
+
+    def list_monitoring_history(
+        self, request: pb.ListMonitoringHistoryRequest, context: Context
+    ) -> pb.MonitoringHistory:
+        """Return a page of the states after each cohort of predictions."""
+        limit, version = page_limit(request.limit), request.version or None
+        with self._state.registry.reading() as tx:
+            page = handlers.get_history(tx, request.model, version, limit, request.cursor or None)
+        return to_message(pb.MonitoringHistory, page)
 
     def create_refit(self, request: pb.CreateRefitRequest, context: Context) -> pb.Job:
         """Enqueue a fit of a candidate on captured logits."""

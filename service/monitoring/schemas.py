@@ -12,6 +12,8 @@ __all__ = [
     "CalibrationState",
     "CandidateDrop",
     "CandidateReport",
+    "HistoryEntry",
+    "HistoryPage",
     "MonitoringEvent",
     "MonitoringReport",
     "SegmentReport",
@@ -55,6 +57,26 @@ class WindowReport(BaseModel):
         "`confidence`, `labelled` of `traffic`, `coverage`, the share of traffic without useful "
         "labels (`silent`), mean `delay` in seconds."
     )
+
+
+class HistoryEntry(BaseModel):
+    """A cohort of predictions, and the state after it."""
+
+    version: int
+    start: str = Field(description="Start of the cohort, by prediction time.")
+    end: str
+    assessed_at: str = Field(description="When the cohort was read.")
+    state: CalibrationState
+    reason: str = Field(description="One sentence.")
+    evidence: dict[str, Any] = Field(description=_EVIDENCE)
+    measured: dict[str, Any] = Field(description="As in `windows` of the monitoring.")
+
+
+class HistoryPage(BaseModel):
+    """A page of the history of monitoring, newest first."""
+
+    items: list[HistoryEntry]
+    next_cursor: str | None
 
 
 class MonitoringEvent(BaseModel):

@@ -114,7 +114,7 @@ COMMANDS = {
         "--picture",
         "--json",
     ],
-    "monitoring": ["model", "--server", "--json"],
+    "monitoring": ["model", "--server", "--history", "--json"],
     "events": ["--server", "--model", "--type", "--after", "--limit", "--follow", "--json"],
     "drop-candidate": ["model", "version", "--server", "--reason", "--json"],
     "demo": ["--keep", "--examples", "--json"],

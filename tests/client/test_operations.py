@@ -76,6 +76,7 @@ CALLS: dict[str, Callable[[Client], Any]] = {
     "delete_alias": lambda client: client.delete_alias("m", "champion", force=True),
     "delete_training_run": lambda client: client.delete_run("j"),
     "drop_candidate": lambda client: client.drop_candidate("m", 2),
+    "list_monitoring_history": lambda client: next(client.list_monitoring_history("m", version=1)),
     "get_monitoring": lambda client: client.get_monitoring("m"),
     "set_monitoring": lambda client: client.set_monitoring("m", alpha=0.01),
     "create_training_run": lambda client: client.train({"model": {"name": "linear"}}),

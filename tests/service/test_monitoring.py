@@ -99,6 +99,38 @@ def test_report_has_state_evidence_windows_and_events(stale: Service, rpc: Rpc) 
     assert by_rpc.segments[0].state in pb.CalibrationState.values()
 
 
+@pytest.mark.both_databases
+def test_history_has_the_state_after_each_cohort(stale: Service, rpc: Rpc) -> None:
+    url, items, cursor = "/v1/models/resnet/monitoring/history", [], None
+    while True:
+        query = {"limit": 5} if cursor is None else {"limit": 5, "cursor": cursor}
+        page = stale.client.get(url, params=query).json()
+        items += page["items"]
+        assert len(page["items"]) <= 5
+        cursor = page["next_cursor"]
+        if cursor is None:
+            break
+    windows = report(stale)["windows"]
+    assert [item["start"] for item in items[: len(windows)]] == [w["start"] for w in windows]
+    assert [item["measured"] for item in items[: len(windows)]] == [w["measured"] for w in windows]
+    assert len(items) > 5
+    assert items[0]["state"] == "stale"
+    assert items[0]["evidence"]["log_evidence"] > items[0]["evidence"]["threshold"]
+    states = [item["state"] for item in reversed(items)]
+    assert states.index("fresh") < states.index("stale")
+    assert {item["version"] for item in items} == {1}
+    assert stale.client.get(url, params={"version": 2}).json() == {"items": [], "next_cursor": None}
+    assert stale.client.get(url, params={"cursor": "eA=="}).status_code == 422
+
+    request = pb.ListMonitoringHistoryRequest(model="resnet", limit=2)
+    by_rpc = rpc.monitoring.list_monitoring_history(request)
+    assert [entry.state for entry in by_rpc.items] == [pb.CALIBRATION_STATE_STALE] * 2
+    request = pb.ListMonitoringHistoryRequest(model="resnet", cursor=by_rpc.next_cursor)
+    rest = rpc.monitoring.list_monitoring_history(request)
+    assert len(rest.items) == len(items) - 2
+    assert rest.items[0].measured["ece"] == items[2]["measured"]["ece"]
+
+
 def test_selection_of_labels_is_reported(service: Service, rpc: Rpc) -> None:
     """Over REST, gRPC and metrics, for all traffic; a status of an earlier version has none."""
     model = a_champion(service.registry)

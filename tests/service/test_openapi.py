@@ -84,6 +84,8 @@ PROVOKED: dict[tuple[str, int], tuple[str, str, dict[str, Any]]] = {
     ("drop_candidate", 404): ("DELETE", f"{DIGITS}/monitoring/candidates/9", {}),
     ("drop_candidate", 409): ("DELETE", f"{DIGITS}/monitoring/candidates/1", {}),
     ("drop_candidate", 422): ("DELETE", f"{DIGITS}/monitoring/candidates/0", {}),
+    ("list_monitoring_history", 422): ("GET", f"{DIGITS}/monitoring/history?cursor=eA==", {}),
+    ("list_monitoring_history", 404): ("GET", f"{UNKNOWN}/monitoring/history", {}),
     ("get_monitoring", 404): ("GET", f"{UNKNOWN}/monitoring", {}),
     ("set_monitoring", 404): ("PUT", f"{UNKNOWN}/monitoring/settings", {"json": {}}),
     ("set_monitoring", 409): ("PUT", f"{DIGITS}/monitoring/settings", {"json": {}}),

@@ -218,6 +218,46 @@ class WindowReport(_message.Message):
     measured: _struct_pb2.Struct
     def __init__(self, start: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., measured: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ...) -> None: ...
 
+class ListMonitoringHistoryRequest(_message.Message):
+    __slots__ = ("model", "version", "limit", "cursor")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    CURSOR_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    version: int
+    limit: int
+    cursor: str
+    def __init__(self, model: _Optional[str] = ..., version: _Optional[int] = ..., limit: _Optional[int] = ..., cursor: _Optional[str] = ...) -> None: ...
+
+class HistoryEntry(_message.Message):
+    __slots__ = ("version", "start", "end", "assessed_at", "state", "reason", "evidence", "measured")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    START_FIELD_NUMBER: _ClassVar[int]
+    END_FIELD_NUMBER: _ClassVar[int]
+    ASSESSED_AT_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    EVIDENCE_FIELD_NUMBER: _ClassVar[int]
+    MEASURED_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    start: _timestamp_pb2.Timestamp
+    end: _timestamp_pb2.Timestamp
+    assessed_at: _timestamp_pb2.Timestamp
+    state: CalibrationState
+    reason: str
+    evidence: _struct_pb2.Struct
+    measured: _struct_pb2.Struct
+    def __init__(self, version: _Optional[int] = ..., start: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., assessed_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., state: _Optional[_Union[CalibrationState, str]] = ..., reason: _Optional[str] = ..., evidence: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., measured: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ...) -> None: ...
+
+class MonitoringHistory(_message.Message):
+    __slots__ = ("items", "next_cursor")
+    ITEMS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_CURSOR_FIELD_NUMBER: _ClassVar[int]
+    items: _containers.RepeatedCompositeFieldContainer[HistoryEntry]
+    next_cursor: str
+    def __init__(self, items: _Optional[_Iterable[_Union[HistoryEntry, _Mapping]]] = ..., next_cursor: _Optional[str] = ...) -> None: ...
+
 class MonitoringEvent(_message.Message):
     __slots__ = ("at", "version", "kind", "actor", "reason", "evidence")
     AT_FIELD_NUMBER: _ClassVar[int]
