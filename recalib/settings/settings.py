@@ -149,7 +149,7 @@ class Settings(BaseSettings):
     )
     deleted_seconds: float = Field(
         7 * 86_400.0,
-        # Longer than a server without the registry may go on with what it has loaded.
+        # Servers that have not seen the deletion yet still write counts and logits.
         ge=60,
         le=1e10,
         description="Time after which the content of deleted models, data sets, versions and "
