@@ -54,7 +54,16 @@ def configure(settings: Settings) -> None:
     root.addHandler(handler)
     root.setLevel(settings.log_level.upper())
     ACCESS.setLevel(logging.INFO if settings.access_log else logging.CRITICAL)
-    for name in ("alembic", "asyncio", "httpx", "httpcore", "botocore", "uvicorn", "uvicorn.error"):
+    for name in (
+        "alembic",
+        "asyncio",
+        "httpx",
+        "httpx2",
+        "httpcore",
+        "botocore",
+        "uvicorn",
+        "uvicorn.error",
+    ):
         logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
     # OpenTelemetry warns about each attempt to reach a collector; the final error is enough.
     logging.getLogger("opentelemetry").setLevel(logging.ERROR)

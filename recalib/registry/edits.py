@@ -21,6 +21,7 @@ from recalib.registry.models import Models
 from recalib.registry.records import CalibratorVersion, Dataset, Model
 from recalib.registry.resource_names import check_name
 from recalib.registry.retention import Retention
+from recalib.registry.webhooks import Webhooks
 
 __all__ = ["Edits"]
 
@@ -65,6 +66,8 @@ class Edits(Queries):
             renamed = statement.values(name=check_name("name", name))
             self._insert(renamed, conflict=f"a model named {name!r} already exists")
             Aliases(self._connection).bury(model.name)
+            Events(self._connection).rename(model.name, name)
+            Webhooks(self._connection).rename(model.name, name)
             changes.append(f"name to {name}")
             current = name
         self._record("model", actor, model.name, current, changes)

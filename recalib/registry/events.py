@@ -99,6 +99,10 @@ class Events(Queries):
             statement = statement.where(or_(_TABLE.c.type.in_(types), *prefixes))
         return [Event(**row._mapping) for row in self._connection.execute(statement)]
 
+    def rename(self, before: str, after: str) -> None:
+        """Let the events of a model follow its new name."""
+        self._connection.execute(update(_TABLE).where(_TABLE.c.model == before).values(model=after))
+
     def purge(self, older_than_seconds: float) -> int:
         """Delete older events; return their number."""
         result = self._connection.execute(

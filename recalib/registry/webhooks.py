@@ -119,6 +119,10 @@ class Webhooks(Queries):
             )
         return self.get(webhook_id)
 
+    def rename(self, before: str, after: str) -> None:
+        """Let the webhooks of a model follow its new name."""
+        self._connection.execute(update(_TABLE).where(_TABLE.c.model == before).values(model=after))
+
     def delete(self, webhook_id: str) -> None:
         """Remove the webhook and its deliveries."""
         self._connection.execute(delete(_DELIVERY).where(_DELIVERY.c.webhook_id == webhook_id))

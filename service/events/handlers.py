@@ -12,7 +12,7 @@ from typing import NamedTuple
 from anyio import to_thread
 
 from recalib.errors import InputError, UnavailableError
-from recalib.registry import Registry, Transaction
+from recalib.registry import Registry, Transaction, check_name
 from service.access.authenticator import current_principal
 from service.event_feed import EventFeed
 from service.events.schemas import Event, EventOrder, EventPage
@@ -50,15 +50,18 @@ class EventFilter:
 
         Raises
         ------
-        InputError: a type has no valid form, or there are too many models or types.
+        InputError: a name or a type has no valid form, or there are too many of them.
         ForbiddenError: the caller may not see one of the models, or no model is named.
         """
         if len(self.models) > _MAX_MODELS:
             found, accepted = f"{len(self.models)} models", f"at most {_MAX_MODELS}"
             raise InputError("model", found=found, accepted=accepted)
         check_event_types("type", self.types)
-        for model in self.models or (None,):
-            current_principal().check_model(model)
+        principal = current_principal()
+        for model in self.models:
+            principal.check_model(check_name("model", model))
+        if not self.models:
+            principal.check_model(None)
 
     def page(
         self,

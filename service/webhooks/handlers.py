@@ -6,7 +6,7 @@ import re
 from urllib.parse import urlsplit
 
 from recalib.errors import ForbiddenError, InputError, NotFoundError
-from recalib.registry import DeliveryState, Transaction
+from recalib.registry import DeliveryState, Transaction, check_name
 from recalib.registry import Webhook as WebhookRow
 from recalib.settings import Settings
 from recalib.webhooks import AllowedTargets, check_url, encode_secret
@@ -73,8 +73,10 @@ def create_webhook(
 def list_webhooks(
     tx: Transaction, model: str | None, limit: int, cursor: str | None
 ) -> WebhookPage:
-    """Return a page of webhooks, or of those of a model."""
+    """Return a page of webhooks, or of those of a model; `InputError` if that is no name."""
     current_principal().check_model(model)
+    if model is not None:
+        check_name("model", model)
     rows = tx.webhooks.page(model, decode_cursor(cursor), limit + 1)
     following = next_cursor(rows, limit, lambda row: row.id)
     return WebhookPage(items=[Webhook.of(row) for row in rows[:limit]], next_cursor=following)

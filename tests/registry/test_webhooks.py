@@ -207,3 +207,20 @@ def test_number_of_webhooks_is_limited(registry: Registry) -> None:
             tx.webhooks.create(_URL, None, [], "recalib", "anna")
         first = tx.webhooks.page(None, None, 60)
         assert len(first + tx.webhooks.page(None, first[-1].id, 60)) == 100
+
+
+def test_events_and_webhooks_follow_a_new_name_of_their_model(registry: Registry) -> None:
+    """A model that takes the old name has none of them."""
+    with registry.transaction() as tx:
+        model = tx.models.create("before", None, 2, "anna")
+    webhook = a_webhook(registry, "before")
+    record(registry, ("job.failed", "before"))
+    with registry.transaction() as tx:
+        tx.edits.model(model, "anna", name="after")
+    record(registry, ("job.queued", "after"))
+    with registry.reading() as tx:
+        assert tx.events.page(10, models=["before"], types=["job"]) == []
+        assert len(tx.events.page(10, models=["after"], types=["job"])) == 2
+        assert [item.id for item in tx.webhooks.page("after", None, 10)] == [webhook.id]
+    sent = [delivery.event.type for delivery in claimed(registry).due]
+    assert {"job.failed", "job.queued"} <= set(sent)
