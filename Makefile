@@ -13,7 +13,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@# torch first and by pip: pip may be configured with an index for this machine's build.
 	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt uv torch
 	@$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python \
-		-c constraints.txt -e '.[cluster,fit,train,serve,s3,telemetry,demo,dev]'
+		-c constraints.txt -e '.[cluster,fit,train,tune,serve,s3,telemetry,demo,dev]'
 	@touch $@
 
 .PHONY: help

@@ -1,6 +1,6 @@
 """Many files: rows a second, memory, and what workers cost: `python -m benchmarks.scale`.
 
-Each measurement is a process of its own. Processor time includes the worker processes; the time to
+Each measurement is a separate process. Processor time includes the worker processes; the time to
 start a program and a cluster is measured by the same program on one small file, and subtracted.
 Wall time includes the start of a cluster, and not that of the program. `--memory ROWS` measures a
 stream of rows that are drawn as they are needed.
@@ -70,19 +70,19 @@ def run(rows: int, classes: int, files: int) -> Iterator[Goal]:
             for cluster in _CLUSTERS:
                 start = _measure(folder, "start", task, cluster)["cpu"]
                 for kind in ("even", "skewed") if cluster == "local:2" else ("even",):
-                    found = _measure(folder, kind, task, cluster)
-                    cpu = max(1e-3, found["cpu"] - start)
+                    result = _measure(folder, kind, task, cluster)
+                    cpu = max(1e-3, result["cpu"] - start)
                     seconds[cluster, kind] = cpu
                     print(
-                        f"{task:18}{cluster:10}{kind:8}{rows / found['wall']:10,.0f}{cpu:8.1f}"
-                        f"{rows / cpu:12,.0f}{found['megabytes']:7.0f}"
+                        f"{task:18}{cluster:10}{kind:8}{rows / result['wall']:10,.0f}{cpu:8.1f}"
+                        f"{rows / cpu:12,.0f}{result['megabytes']:7.0f}"
                     )
             ratio = seconds["local:1", "even"] / seconds["none", "even"]
             yield Goal(f"{task}: processor time with Dask", ratio, _MAX_ENGINE, at_most=True)
 
 
 def _measure(folder: Path, kind: str, task: str, cluster: str) -> dict[str, float]:
-    """Run a task in a process of its own."""
+    """Run a task in a separate process."""
     command = [sys.executable, "-m", "benchmarks.scale", "--task", task, "--cluster", cluster]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     result = subprocess.run(

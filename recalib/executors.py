@@ -5,7 +5,7 @@
 
 A cluster is named as on the command line: `threads:2`, `processes:2`; `local:2`, a cluster of Dask
 with two processes on this machine; or `tcp://host:8786` and `tls://host:8786`, the scheduler of a
-cluster that runs. Whoever can reach a scheduler can run code on its workers.
+cluster that runs. Anyone who can reach a scheduler can run code on its workers.
 """
 
 from __future__ import annotations
