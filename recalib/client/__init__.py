@@ -52,6 +52,7 @@ from recalib.client.results import (
     Readiness,
     SegmentState,
     VersionResult,
+    Webhook,
 )
 
 __all__ = [

@@ -44,6 +44,7 @@ __all__ = [
     "Readiness",
     "SegmentState",
     "VersionResult",
+    "Webhook",
 ]
 
 T = TypeVar("T")

@@ -17,6 +17,7 @@ from recalib.webhooks import Format
 __all__ = [
     "Alias",
     "AliasChange",
+    "Assessment",
     "AuditEntry",
     "CalibratorVersion",
     "Candidate",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -101,6 +102,8 @@ def test_client_deletes(client: Either, name: str) -> None:
 def test_examples_of_the_document_run(server: Server) -> None:
     examples = re.findall(r"```python\n(.*?)```", _PAGE.read_text(), re.DOTALL)
     with Client(server.url) as client:
+        with suppress(MissingError):  # of another test of the same server
+            client.delete_model("resnet", force=True)
         client.create_model("resnet", 4)
         client.upload_dataset("resnet", "old", LOGITS, LABELS, progress=False)
         for _ in range(3):

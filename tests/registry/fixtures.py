@@ -258,6 +258,7 @@ def _at(url: str, database: str) -> str:
 def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The URL of an S3 bucket, served by a thread of this process."""
     from moto.server import ThreadedMotoServer
+    from s3fs import S3FileSystem
 
     store = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     store.start()
@@ -266,5 +267,8 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.setenv(name, "any")
+    # Instances of the file system keep the address of an earlier store.
+    S3FileSystem.clear_instance_cache()
     yield "s3://recalib"
+    S3FileSystem.clear_instance_cache()
     store.stop()
