@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
+import tempfile
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
@@ -139,7 +139,7 @@ def _dask(target: str | int) -> Iterator[Workers]:
                     dashboard_address=None,
                     silence_logs=logging.CRITICAL,
                     # Processes of a test or a job must not fill the caller's folder.
-                    local_directory=os.environ.get("TMPDIR", "/tmp"),  # noqa: S108
+                    local_directory=tempfile.gettempdir(),
                 )
             )
         try:

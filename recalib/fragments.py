@@ -93,7 +93,7 @@ class Fragment:
 
 
 def is_single_file(source: Source) -> bool:
-    """Return whether a source is the path of one local file, or of nothing."""
+    """Return whether a source is one local path and no folder or glob; it need not exist."""
     text = _single(source)
     if text is None:
         return False

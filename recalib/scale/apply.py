@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import secrets
 from collections.abc import Callable, Iterator
@@ -14,6 +13,7 @@ from typing import Any
 import numpy as np
 
 import recalib
+from recalib.array_bytes import array_digest
 from recalib.calibrator import Calibrator
 from recalib.errors import ConflictError, InputError
 from recalib.executors import open_workers
@@ -89,7 +89,7 @@ def apply(
     manifest = {
         "version": _VERSION,
         "recalib": recalib.__version__,
-        "calibrator": _digest(calibrator),
+        "calibrator": array_digest(calibrator.card.to_json(), calibrator.parameters),
         "input": kind,
         "fragments": [fragment.name for fragment in fragments],
     }
@@ -162,12 +162,6 @@ def _rows(location: str) -> int:
     filesystem, path = filesystem_of(location, "output")
     with file_errors(location, "output"), filesystem.open(path, "rb") as stream:
         return int(pq.read_metadata(stream).num_rows)
-
-
-def _digest(calibrator: Calibrator) -> str:
-    parts = [calibrator.card.to_json().encode()]
-    parts += [name.encode() + value.tobytes() for name, value in calibrator.parameters.items()]
-    return hashlib.sha256(b"\0".join(parts)).hexdigest()
 
 
 def _write(location: str, content: bytes) -> None:

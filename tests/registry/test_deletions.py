@@ -323,7 +323,7 @@ def _attempt(barrier: threading.Barrier, act: Callable[[], object]) -> str:
 @pytest.mark.slow
 @pytest.mark.parametrize("force", [False, True])
 def test_deletion_of_a_model_races_with_everything_else(registry: Registry, force: bool) -> None:
-    """Nothing is created in a deleted model, nothing is half deleted, and nobody deadlocks."""
+    """Nothing is created in a deleted model, nothing is half deleted, and there is no deadlock."""
     outcomes = []
     for number in range(12):
         model = a_model(registry, f"m{number}")
