@@ -13,7 +13,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@# torch first and by pip: pip may be configured with an index for this machine's build.
 	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt uv torch
 	@$(BIN)/uv pip install --quiet --compile-bytecode --python $(BIN)/python \
-		-c constraints.txt -e '.[cluster,fit,train,tune,serve,s3,telemetry,demo,dev]'
+		-c constraints.txt -e '.[cluster,fit,kafka,train,tune,serve,s3,telemetry,demo,dev]'
 	@touch $@
 
 .PHONY: help
@@ -28,7 +28,7 @@ demo: $(STAMP) ## Run the whole loop on real input; KEEP=1 leaves the server run
 	@$(BIN)/recalib demo --examples examples $(if $(KEEP),--keep)
 
 # Clients of other projects, each with only the packages that it imports, for the tests.
-CLIENTS := triton kserve mlserver mlflow transformers vision
+CLIENTS := triton kserve mlserver mlflow transformers vision ray
 CLIENT_STAMPS := $(CLIENTS:%=.venv-clients/%/.installed)
 .venv-clients/%/.installed: tests/clients/requirements/%.txt | $(STAMP)
 	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python .venv-clients/$*
@@ -39,10 +39,10 @@ CLIENT_STAMPS := $(CLIENTS:%=.venv-clients/%/.installed)
 .PHONY: clients
 clients: $(CLIENT_STAMPS) ## Install the clients of other projects into .venv-clients, for the tests.
 
-# Ray and Spark (700 MB, and Spark needs Java 17) import Recalib; `make test-all` does not need them.
+# Ray Data and Spark (700 MB, and Spark needs Java 17) import Recalib; `make test-all` does not need them.
 .PHONY: engines
-engines: $(STAMP) ## Install Ray and Spark into .venv-clients, for the tests of `map_batches` in them.
-	@for engine in ray spark; do \
+engines: $(STAMP) ## Install Ray Data and Spark into .venv-clients, for the tests of `map_batches` in them.
+	@for engine in ray_data spark; do \
 		$(BIN)/uv venv --quiet --clear --python $(BIN)/python .venv-clients/$$engine && \
 		$(BIN)/uv pip install --quiet --python .venv-clients/$$engine/bin/python \
 			-c constraints.txt -r tests/clients/requirements/$$engine.txt -e . || exit 1; \
@@ -173,6 +173,14 @@ bench-monitoring: $(STAMP) ## Compare the drift monitor with other detectors (8 
 bench-training: $(STAMP) ## Train with every loss and tabulate calibration (an hour; resumes).
 	@$(BIN)/python -m benchmarks.training
 
+.PHONY: papers
+papers: $(STAMP) ## Train small networks for tables of papers 000, 002 and 004, five seeds; goes on where it stopped.
+	@$(BIN)/python -m benchmarks.training --model mlp --size 32 --rows 10000 --epochs 15 --batch 128 \
+		--width 256 --shifted 0 --seeds 1 2 3 4 5 --output benchmarks/training/cifar10-features
+	@$(BIN)/python -m benchmarks.training.selective_risk --output benchmarks/training/selective_risk.md
+	@$(BIN)/python -m benchmarks.training.sst --model word_mean --phrases --glove --batch 512 \
+		--seeds 1 2 3 4 5 --output benchmarks/training/sst-words.md
+
 .PHONY: gpu
 gpu: $(STAMP) ## Run what needs a GPU: CUDA tests, costs of losses, ResNet-50 on CIFAR-10; says so without one.
 	@$(BIN)/python -m benchmarks.training.gpu $(ARGS)
@@ -182,7 +190,7 @@ load: $(STAMP) ## Check every response of a server under mixed traffic (10 minut
 	@$(BIN)/python -m benchmarks.load
 
 .PHONY: faults
-faults: $(STAMP) ## Kill servers, workers and PostgreSQL at random, check every write (20 minutes; MINUTES=10).
+faults: $(STAMP) ## Kill servers, workers and PostgreSQL at random, check every write (20 minutes; MINUTES=1 for 2).
 	@$(BIN)/python -m tests.faults.for_long --minutes $(or $(MINUTES),10)
 
 .PHONY: scenario

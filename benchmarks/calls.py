@@ -1,14 +1,19 @@
 """Speed of the call that users make: `recalib.fit` against the fit of other libraries.
 
 `benchmarks.fitting` and `benchmarks.linear` compare the solvers. Here ours checks its input, fits,
-and writes the card; the others do what they offer. The times are wall times of warm calls, in
-turns, since some libraries use several threads.
+and writes the card; the others do what they offer. The times are processor times of warm calls, in
+turns, with one thread of BLAS and torch: other programs on the machine and threads that wait do not
+count.
 
-    python -m benchmarks.calls
+    python -m benchmarks.calls [MAP ...]
+
+MAP is `temperature`, `isotonic`, `vector`, `structured_matrix` or `dirichlet`; by default all.
 """
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
@@ -21,34 +26,48 @@ import recalib
 from benchmarks.fitting import against, rows_like
 from benchmarks.peers import Fit, Fitted, FixedLogits, Labels, Rows, peers_of
 from benchmarks.timing import Goal
+from recalib.blas_threads import one_blas_thread
 from recalib.ops import NumpyOps
 
 __all__ = ["run"]
 
-#: Options with which our objective is that of the peer.
-_STRUCTURED = {"rows_per_parameter": 0.0}
-_PUBLISHED = {"diagonal": 0.0, "strength": 100.0, "intercept": 0.1}
+#: Maps of many parameters, with options for the objective of the peer.
+_OPTIONS: dict[str, dict[str, Any]] = {
+    "vector": {},
+    "structured_matrix": {"rows_per_parameter": 0.0},
+    "dirichlet": {"diagonal": 0.0, "strength": 100.0, "intercept": 0.1},
+}
 
 
-def run() -> Iterator[Goal]:
-    """Measure temperature scaling, isotonic regression and maps with many parameters."""
-    small, large = rows_like(5_000, 10), rows_like(25_000, 1_000)
-    sklearn = {"scikit-learn": peers_of("temperature")["scikit-learn"]}
-    yield from against("temperature", _ours("temperature"), sklearn, small, 5, 1)
-    yield from against("temperature", _ours("temperature"), sklearn, large, 2, 8)
-    # Each library smooths isotonic regression in its way, so only times are compared.
-    isotonic = {"scikit-learn": _sklearn_isotonic, "netcal": _netcal_isotonic}
-    ours = _ours("isotonic", target="one_vs_rest")
-    for goal in against("isotonic", ours, isotonic, rows_like(100_000, 10), 3, 1):
-        if "over ours" in goal.what:
-            yield goal
-    wide = rows_like(5_000, 100, per_class=True)
-    for name, options in (
-        ("vector", {}),
-        ("structured_matrix", _STRUCTURED),
-        ("dirichlet", _PUBLISHED),
-    ):
-        yield from against(name, _ours(name, **options), peers_of(name), wide, 2, 5)
+def run(*maps: str) -> Iterator[Goal]:
+    """Measure some maps, or all: temperature, isotonic regression and maps of many parameters."""
+    import torch
+
+    torch.set_num_threads(1)
+    with one_blas_thread():
+        for name in maps or ("temperature", "isotonic", *_OPTIONS):
+            yield from _goals(name)
+
+
+def _goals(name: str) -> Iterator[Goal]:
+    clock = time.process_time
+    if name == "temperature":
+        sklearn = {"scikit-learn": peers_of(name)["scikit-learn"]}
+        yield from against(name, _ours(name), sklearn, rows_like(5_000, 10), 5, 1, clock=clock)
+        large = rows_like(25_000, 1_000)
+        yield from against(name, _ours(name), sklearn, large, 2, 8, clock=clock)
+    elif name == "isotonic":
+        # Each library smooths isotonic regression in its way, so only times are compared.
+        fits = {"scikit-learn": _sklearn_isotonic, "netcal": _netcal_isotonic}
+        peers = {library: fits[library] for library in peers_of("temperature") if library in fits}
+        ours = _ours(name, target="one_vs_rest")
+        for goal in against(name, ours, peers, rows_like(100_000, 10), 5, 1, clock=clock):
+            if "over ours" in goal.what:
+                yield goal
+    else:
+        wide = rows_like(5_000, 100, per_class=True)
+        ours = _ours(name, **_OPTIONS[name])
+        yield from against(name, ours, peers_of(name), wide, 3, 5, clock=clock)
 
 
 def _ours(name: str, **options: Any) -> Fit:
@@ -85,5 +104,5 @@ def _positive(probabilities: Rows) -> Rows:
 
 
 if __name__ == "__main__":
-    for goal in run():
+    for goal in run(*sys.argv[1:]):
         print(goal, flush=True)

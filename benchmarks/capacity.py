@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import httpx2
@@ -202,12 +202,19 @@ def publish(registry: Registry, classes: int, name: str, count: int) -> None:
 
 
 @contextlib.contextmanager
-def served(folder: Path, database: Database) -> Iterator[tuple[httpx2.Client, psutil.Process]]:
-    """Run `recalib serve` while the context lasts; yield a client and the process."""
+def served(
+    folder: Path, database: Database, settings: Mapping[str, str] | None = None
+) -> Iterator[tuple[httpx2.Client, psutil.Process]]:
+    """Run `recalib serve` while the context lasts; yield a client and the process.
+
+    Parameters
+    ----------
+    settings: further environment variables.
+    """
     options = ["--port", "0", "--grpc-port", "-1", "--job-workers", "0", "--home", str(folder)]
     command = [sys.executable, "-m", "recalib.cli", "serve", "--json", *options]
     environment = {k: v for k, v in os.environ.items() if not k.startswith("RECALIB_")}
-    environment["RECALIB_DATABASE_URL"] = database.url
+    environment |= {"RECALIB_DATABASE_URL": database.url, **(settings or {})}
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as process:
         assert process.stdout is not None
         base = json.loads(process.stdout.readline())["url"]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
@@ -52,11 +53,13 @@ def against(
     limit: float,
     *,
     both_ways: bool = False,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> Iterator[Goal]:
     """Yield the ratio of times for each peer, with goal `limit`, and the difference of the optima.
 
-    A peer that takes over fifteen seconds runs once, not `times` times. With `both_ways`, the
-    goal applies to the absolute difference: the objectives are equal up to a constant.
+    Times are those of `clock`, the shortest of several runs. A peer that takes over fifteen seconds
+    runs once, not `times` times. With `both_ways`, the goal applies to the absolute difference: the
+    objectives are equal up to a constant.
     """
     logits, labels = data
     size = f"{len(labels):,}x{logits.shape[1]}"
@@ -68,9 +71,9 @@ def against(
 
         acts = {"ours": lambda: act("ours", ours), "theirs": lambda fit=fit: act("theirs", fit)}
         # The first run loads modules, and shows how long a run takes.
-        seconds = interleaved(acts, 1)
+        seconds = interleaved(acts, 1, clock)
         if seconds["theirs"][0] < 15:
-            seconds = interleaved(acts, times)
+            seconds = interleaved(acts, times, clock)
         best = {name: min(several) for name, several in seconds.items()}
         nll = {name: fitted.objective(labels) for name, fitted in fits.items()}
         detail = (

@@ -20,7 +20,7 @@ from benchmarks.timing import interleaved
 from training.data import AUGMENTATIONS, Split, augmentation
 from training.data.encoded import Encoded, ImageRows
 from training.data.pixels import Pixels
-from training.engine.loading import Share, load_batches
+from training.engine.loading import BatchLoader, Share
 
 __all__ = ["measure_augmentations", "measure_workers"]
 
@@ -57,7 +57,7 @@ def measure_augmentations(times: int = 20) -> Iterator[tuple[str, float]]:
     fabric = Fabric(accelerator="cpu", devices=1)
     for name in AUGMENTATIONS:
         shares = [Share(rng.permutation(10_000)[:_BATCH], seed) for seed in range(times)]
-        batches = load_batches(fabric, split, shares, augment=augmentation(name))
+        batches = BatchLoader(fabric, {"train": split}, augmentation(name)).load("train", shares)
         seconds = interleaved(
             {name: lambda batches=batches: next(batches)}, times, time.thread_time
         )
@@ -74,13 +74,13 @@ def measure_workers(
     fabric = Fabric(accelerator="cpu", devices=1)
     shares = [Share(rng.permutation(len(images))[:_BATCH], seed) for seed in range(batches)]
     for workers in counts:
-        loaded = load_batches(
-            fabric, split, shares, augment=augmentation("crop_flip"), workers=workers
-        )
-        next(loaded)
-        started = time.perf_counter()
-        count = sum(1 for _ in loaded)
-        yield workers, 1e3 * (time.perf_counter() - started) / count
+        augment = augmentation("crop_flip")
+        with BatchLoader(fabric, {"train": split}, augment, workers=workers) as loader:
+            loaded = loader.load("train", shares)
+            next(loaded)
+            started = time.perf_counter()
+            count = sum(1 for _ in loaded)
+            yield workers, 1e3 * (time.perf_counter() - started) / count
 
 
 def main() -> None:

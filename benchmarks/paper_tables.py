@@ -278,7 +278,9 @@ def _classwise(form: ClasswiseScaledNll, data: torch.Tensor, labels: NDArray[np.
         form = form.settled(ops, before, after, y, weights)
 
     def loss(logits: torch.Tensor) -> torch.Tensor:
-        losses = form.class_losses(ops, ops.log_softmax(logits), y, weights)
+        sums, counts = form.sums(ops, ops.log_softmax(logits), y, weights)
+        present = counts > 0
+        losses = sums[present] / counts[present]
         # The weights have no gradient; the loss is the sum over classes (eq. 8).
         total: torch.Tensor = ((1 + form.scales(ops, losses).detach()) * losses).sum()
         return total

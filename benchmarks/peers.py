@@ -95,7 +95,7 @@ def install(listed: Path) -> None:
     folder = cached / "recalib" / f"peers-{hashlib.sha256(content).hexdigest()[:12]}"
     stamp = folder / ".complete"
     if not stamp.is_file():
-        print("installing other libraries to compare with ...", flush=True)
+        print(f"installing {listed.name} ...", flush=True)
         uv = Path(sys.executable).with_name("uv")
         command = [uv, "pip", "install", "--quiet", "--no-deps", "--python", sys.executable]
         result = subprocess.run(

@@ -79,8 +79,8 @@ class PooledGain(msgspec.Struct, frozen=True):
 class Selection(msgspec.Struct, frozen=True):
     """Comparison with the previously served calibrator on held-out rows.
 
-    Scores are mean negative log-likelihoods by cross-validation; `standard_error` is that of their
-    paired difference.
+    Scores are mean negative log-likelihoods of rows by cross-validation, sums over labels if labels
+    are independent; `standard_error` is that of their paired difference.
     """
 
     folds: int

@@ -8,7 +8,7 @@ from typing import Any
 __all__ = ["event_text"]
 
 #: Details that a line shows, in this order.
-_DETAILS = ("state", "kind", "job", "alias", "version", "from_version", "actor")
+_DETAILS = ("name", "state", "kind", "job", "alias", "version", "from_version", "actor")
 
 
 def event_text(type: str, model: str | None, data: Mapping[str, Any]) -> str:

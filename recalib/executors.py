@@ -1,11 +1,12 @@
-"""Workers that compute on parts of the data: threads, processes, or a cluster of Dask.
+"""Workers that compute on parts of the data: threads, processes, or a cluster of Dask or Ray.
 
 >>> with open_workers("local:2") as workers:
 ...     totals = list(workers.map(sum, [[1, 2], [3, 4]]))
 
 A cluster is named as on the command line: `threads:2`, `processes:2`; `local:2`, a cluster of Dask
-with two processes on this machine; or `tcp://host:8786` and `tls://host:8786`, the scheduler of a
-cluster that runs. Anyone who can reach a scheduler can run code on its workers.
+with two processes on this machine; `tcp://host:8786` and `tls://host:8786`, the scheduler of a
+cluster that runs; `ray:local:2`, a cluster of Ray with two processes on this machine; or
+`ray://host:10001`, one that runs. Anyone who can reach a scheduler can run code on its workers.
 """
 
 from __future__ import annotations
@@ -14,27 +15,50 @@ import contextlib
 import logging
 import tempfile
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from functools import partial
 from importlib import import_module
+from itertools import islice
 from multiprocessing import get_context
 from typing import Any, TypeVar
 
+from recalib.blas_threads import one_blas_thread
 from recalib.errors import InputError, UnavailableError
+from recalib.ray_executor import open_ray
 
-__all__ = ["Workers", "open_workers"]
+__all__ = ["Cluster", "Workers", "open_workers"]
 
 T = TypeVar("T")
 R = TypeVar("R")
 
-_ACCEPTED = "threads:N, processes:N, local:N, tcp://HOST:PORT or tls://HOST:PORT"
+_ACCEPTED = (
+    "threads:N, processes:N, local:N, tcp://HOST:PORT, tls://HOST:PORT, ray:local:N or "
+    "ray://HOST:PORT"
+)
 #: Tasks that are submitted for each worker: one runs, and the next is ready.
 _TASKS_PER_WORKER = 2
-#: How often Dask repeats a task whose worker ended.
+#: How often a cluster repeats a task whose worker ended.
 _RETRIES = 3
 _CONNECT_SECONDS = 20.0
+#: The variables that Dask sets for worker processes. Its own limit of `malloc` returns each array
+#: of 128 KiB or more to the system at once, so that all its pages are zeroed again: half of the
+#: processor time of a fit. These limits keep memory for the next array.
+_ENVIRONMENT = "distributed.nanny.pre-spawn-environ"
+_MALLOC = {"MALLOC_TRIM_THRESHOLD_": 256 << 20, "MALLOC_MMAP_THRESHOLD_": 32 << 20}
+#: Settings of a cluster on this machine: Dask's own need 5% of a core for an idle worker.
+_SETTINGS = {
+    "distributed.worker.profile.enabled": False,
+    "distributed.worker.memory.monitor-interval": "1s",
+    "distributed.admin.tick.interval": "1s",
+    "distributed.admin.tick.cycle": "5s",
+    "distributed.admin.system-monitor.interval": "5s",
+}
 _MAX_WORKERS = 1024
+#: Tasks of many items for each worker, and items of a task, whose results wait in memory.
+_BATCHES_PER_WORKER = 4
+_MAX_BATCH = 8
 
 
 class Workers:
@@ -50,61 +74,88 @@ class Workers:
         self.executor = executor
         self.count = count
 
-    def map(self, function: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
+    def batch(self, items: int) -> int:
+        """Return how many of so many items each task has: few tasks, but several for a worker."""
+        return max(1, min(_MAX_BATCH, items // (_BATCHES_PER_WORKER * self.count)))
+
+    def map(self, function: Callable[[T], R], items: Iterable[T], *, batch: int = 1) -> Iterator[R]:
         """Yield `function(item)` in the order of items; few results wait in memory.
 
         The function and the items are pickled for processes. The first error ends the iteration,
         and tasks that have not begun are cancelled.
 
+        Parameters
+        ----------
+        batch: the number of items of a task. Dask needs about 10 ms of processor time for a task,
+            which counts where an item takes little more.
+
         Raises
         ------
         UnavailableError: a worker process ended, more often than its task is repeated.
         """
-        pending: deque[Future[R]] = deque()
+        pending: deque[Future[list[R]]] = deque()
         rest = iter(items)
+        of_batch = partial(_map_batch, function)
         try:
             while True:
                 while len(pending) < _TASKS_PER_WORKER * self.count:
-                    try:
-                        item = next(rest)
-                    except StopIteration:
+                    task = list(islice(rest, batch))
+                    if not task:
                         break
                     with _translated():
-                        pending.append(self.executor.submit(function, item))
+                        pending.append(self.executor.submit(of_batch, task))
                 if not pending:
                     return
                 with _translated():
-                    result = pending.popleft().result()
-                yield result
+                    results = pending.popleft().result()
+                yield from results
         finally:
             for future in pending:
                 future.cancel()
 
 
+def _map_batch(function: Callable[[T], R], items: Sequence[T]) -> list[R]:
+    # Results must not depend on how many cores a worker has.
+    with one_blas_thread():
+        return [function(item) for item in items]
+
+
+#: The name of a cluster, or workers that the caller has opened; None: this process.
+Cluster = str | Workers | None
+
+
 @contextlib.contextmanager
-def open_workers(cluster: str | None = None) -> Iterator[Workers]:
+def open_workers(cluster: Cluster = None) -> Iterator[Workers]:
     """Start or connect to workers; they are released at the end.
 
     Parameters
     ----------
-    cluster: see the module; None: one thread of this process.
+    cluster: see the module; None: one thread of this process. Open workers stay open.
 
     Raises
     ------
-    InputError: the text names no cluster, or Dask is not installed.
-    UnavailableError: the scheduler does not answer.
+    InputError: the text names no cluster, Dask or Ray is not installed, or Dask has no
+        certificates.
+    UnavailableError: the cluster does not answer, or has no workers.
     """
+    if isinstance(cluster, Workers):
+        yield cluster
+        return
     if cluster is None:
         with ThreadPoolExecutor(1) as executor:
             yield Workers(executor, 1)
         return
-    kind, _, number = cluster.partition(":")
-    if kind in ("tcp", "tls"):
+    if cluster.startswith(("tcp:", "tls:")):
         with _dask(cluster) as workers:
             yield workers
         return
+    if cluster.startswith("ray://"):
+        with open_ray(cluster, retries=_RETRIES) as executor:
+            yield Workers(executor, executor.count)
+        return
+    kind, _, number = cluster.rpartition(":")
     count = int(number) if number.isascii() and number.isdigit() and len(number) < 6 else 0
-    if kind not in ("threads", "processes", "local") or not 1 <= count <= _MAX_WORKERS:
+    if kind not in ("threads", "processes", "local", "ray:local") or not 1 <= count <= _MAX_WORKERS:
         raise InputError("cluster", found=repr(cluster)[:100], accepted=_ACCEPTED)
     if kind == "threads":
         with ThreadPoolExecutor(count) as executor:
@@ -113,6 +164,9 @@ def open_workers(cluster: str | None = None) -> Iterator[Workers]:
         # Forked processes would inherit threads of NumPy and Arrow in an unknown state.
         with ProcessPoolExecutor(count, mp_context=get_context("spawn")) as executor:
             yield Workers(executor, count)
+    elif kind == "ray:local":
+        with open_ray(count, retries=_RETRIES) as executor:
+            yield Workers(executor, executor.count)
     else:
         with _dask(count) as workers:
             yield workers
@@ -132,26 +186,42 @@ def _dask(target: str | int) -> Iterator[Workers]:
     with contextlib.ExitStack() as stack:
         address: Any = target
         if isinstance(target, int):
-            address = stack.enter_context(
-                distributed.LocalCluster(
-                    n_workers=target,
-                    threads_per_worker=1,
-                    dashboard_address=None,
-                    silence_logs=logging.CRITICAL,
-                    # Processes of a test or a job must not fill the caller's folder.
-                    local_directory=tempfile.gettempdir(),
+            dask: Any = import_module("dask")
+            environment = dask.config.get(_ENVIRONMENT) | _MALLOC
+            with dask.config.set({**_SETTINGS, _ENVIRONMENT: environment}):
+                address = stack.enter_context(
+                    distributed.LocalCluster(
+                        n_workers=target,
+                        threads_per_worker=1,
+                        # A free port: that of the default may be in use.
+                        dashboard_address="127.0.0.1:0",
+                        scheduler_kwargs={"dashboard": False},
+                        silence_logs=logging.CRITICAL,
+                        # Processes of a test or a job must not fill the caller's folder.
+                        local_directory=tempfile.gettempdir(),
+                    )
                 )
-            )
         try:
             client = distributed.Client(address, timeout=_CONNECT_SECONDS)
         except (OSError, TimeoutError) as error:
             raise UnavailableError(f"no scheduler of Dask answers at {target}") from error
+        except TypeError as error:  # of Dask, for tls:// without a context of SSL
+            raise InputError(
+                "cluster",
+                found=f"{target} without certificates",
+                accepted="ca-file and client.cert, client.key of distributed.comm.tls in the "
+                "configuration of Dask",
+            ) from error
         stack.enter_context(client)
         count = sum(client.nthreads().values())
         if not count:
             raise UnavailableError(f"the scheduler at {target} has no workers")
-        with client.get_executor(pure=False, retries=_RETRIES) as executor:
+        executor = client.get_executor(pure=False, retries=_RETRIES)
+        try:
             yield Workers(executor, count)
+        finally:
+            # To wait for the rest would take for ever after Ctrl-C, which ends local workers too.
+            executor.shutdown(wait=False)
 
 
 @contextlib.contextmanager

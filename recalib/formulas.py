@@ -1,4 +1,4 @@
-"""Formulas that losses and objectives share: scores of rows, soft bins, means by class.
+"""Formulas that losses and objectives share: scores of rows and soft bins.
 
 They are written in the operations of `recalib.ops`. Legend: N rows, K classes, M bins.
 """
@@ -12,11 +12,12 @@ import numpy as np
 from recalib.ops.base import Array, FittingOps
 
 __all__ = [
-    "class_means",
     "focal_terms",
     "focal_terms_from_log_p",
     "smoothed_cross_entropy",
+    "soft_bin_sums",
     "soft_binned_error",
+    "soft_binned_error_of_sums",
     "soft_bins",
     "squared_error",
     "top_predictions",
@@ -118,18 +119,41 @@ def soft_binned_error(
     return (total + 1e-18) ** (1 / order)
 
 
+def soft_bin_sums(
+    ops: FittingOps,
+    confidence: Array,
+    correct: Array,
+    weights: Array,
+    bins: int,
+    temperature: float,
+) -> tuple[Array, ...]:
+    """Return Σ w u_j of each bin, and the same of u_j a, u_j c and u_j c²; see `soft_bins`."""
+    membership = ops.exp(soft_bins(ops, confidence, bins, temperature)) * weights[:, None]
+    values = (None, correct, confidence, confidence * confidence)
+    return tuple(
+        (membership if value is None else membership * value[:, None]).sum(0) for value in values
+    )
+
+
+def soft_binned_error_of_sums(
+    sums: tuple[Array, ...],
+    rows: int,
+    order: float,
+    variant: Literal["binned", "label_binned"],
+) -> Array:
+    """Return `soft_binned_error` from the `soft_bin_sums` of all rows.
+
+    `label_binned` needs order 2, whose terms can be summed before A_j is known.
+    """
+    total, hits, confidences, squares = sums
+    # A bin without rows has no error; 1e-300 is far below the weight of a row.
+    accuracy = hits / (total + 1e-300)
+    if variant == "binned":
+        terms = total * _power(accuracy - confidences / (total + 1e-300), order)
+    else:
+        terms = squares - 2 * accuracy * confidences + accuracy * hits
+    return (terms.sum() / rows + 1e-18) ** (1 / order)
+
+
 def _power(gaps: Array, order: float) -> Array:
     return gaps * gaps if order == 2 else abs(gaps) ** order
-
-
-def class_means(
-    ops: FittingOps, values: Array, labels: Array, weights: Array, classes: int
-) -> tuple[Array, Array]:
-    """Return the weighted means of `values` (N,) by class, (C,), and the C class indices.
-
-    Classes without weight are left out.
-    """
-    counts = ops.sum_by_label(weights, labels, classes)
-    present = np.flatnonzero(np.asarray(counts) > 0)
-    sums = ops.sum_by_label(values * weights, labels, classes)
-    return sums[present] / counts[present], present

@@ -12,31 +12,50 @@ memory, by the readers and with the checks of single files.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 from recalib.errors import InputError, UnsupportedError
 from recalib.files import FORMATS, SUFFIXES, DataFile, Input, open_data
 from recalib.files.parquet import ParquetFile, row_group_sizes
 
 __all__ = [
+    "MAX_FRAGMENT_BYTES",
+    "File",
     "Fragment",
     "Source",
+    "check_unchanged",
+    "divide_files",
     "file_errors",
+    "file_of",
     "filesystem_of",
+    "format_of",
     "is_single_file",
+    "list_files",
     "list_fragments",
+    "open_stream",
+    "source_name",
 ]
 
-#: A path, a folder, a glob, a URL, or several of these.
-Source = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+#: A path, a folder, a glob, a URL, or several of these; or fragments alone.
+Source = str | os.PathLike[str] | Sequence["str | os.PathLike[str] | Fragment"]
 
 #: Compressed bytes of a fragment's row groups, at most, unless one group is larger.
-_MAX_BYTES = 128 << 20
+MAX_FRAGMENT_BYTES = 128 << 20
 _WILDCARDS = "*?["
+
+
+class File(NamedTuple):
+    """A file of a source."""
+
+    #: A path or a URL.
+    location: str
+    size: int
+    #: The ETag or the time of modification; empty if the file system has neither.
+    version: str
 
 
 @dataclass(frozen=True)
@@ -48,11 +67,15 @@ class Fragment:
     location: a path or a URL.
     format: a key of `recalib.files.FORMATS`.
     row_groups: the first row group of a Parquet file and the one after the last; None: all rows.
+    version: size and version of the file, if it was listed.
+    size: bytes, if it was listed.
     """
 
     location: str
     format: str
     row_groups: tuple[int, int] | None = None
+    version: str = field(default="", compare=False)
+    size: int = field(default=0, compare=False)
 
     @property
     def name(self) -> str:
@@ -74,7 +97,7 @@ class Fragment:
         InputError: the file cannot be read or is not valid; the message names the fragment. Errors
             inside the context are named as well.
         """
-        with self.named_errors(), _open(self.location) as stream:
+        with self.named_errors(), open_stream(self.location) as stream:
             if self.row_groups is None:
                 yield open_data(stream, format=self.format, input=input)
             else:
@@ -101,7 +124,7 @@ def is_single_file(source: Source) -> bool:
 
 
 def list_fragments(
-    source: Source, *, format: str | None = None, max_bytes: int = _MAX_BYTES
+    source: Source, *, format: str | None = None, max_bytes: int = MAX_FRAGMENT_BYTES
 ) -> list[Fragment]:
     """Return the fragments of a source, in the order of names and row groups.
 
@@ -117,25 +140,89 @@ def list_fragments(
 
     Raises
     ------
-    InputError: nothing matches, a file cannot be read, or a Parquet file is damaged.
+    InputError: nothing matches, a file is listed twice or cannot be read, or a Parquet file is
+        damaged.
     UnsupportedError: a named file has an unknown suffix.
     """
+    if not isinstance(source, str | os.PathLike):
+        fragments = [item for item in source if isinstance(item, Fragment)]
+        if fragments:
+            if len(fragments) < len(source):
+                raise InputError("data", found="paths and fragments", accepted="one or the other")
+            return fragments
+    files: dict[str, File] = {}
+    for file in _files_of(source):
+        name = file.location.removeprefix("file://")
+        if "://" not in name:
+            name = os.path.realpath(name)
+        if name in files:
+            raise InputError("data", found=f"{name} twice", accepted="each file once")
+        files[name] = file
+    return list(divide_files(files.values(), format=format, max_bytes=max_bytes))
+
+
+def check_unchanged(source: Source, fragments: Sequence[Fragment]) -> None:
+    """Raise `InputError` if a file has another size or version than when it was listed.
+
+    A file system that has neither times nor ETags shows changes of the size alone.
+
+    Parameters
+    ----------
+    source: as the fragments were listed; if these are the source, their owner checks them.
+    """
+    if not isinstance(source, str | os.PathLike) and any(
+        isinstance(item, Fragment) for item in source
+    ):
+        return
+    versions = {file.location: _version(file) for file in _files_of(source)}
+    for fragment in fragments:
+        if versions.get(fragment.location) != fragment.version:
+            raise InputError(
+                "data",
+                found=f"{fragment.location}, which has changed while it was read",
+                accepted="files that stay as they are",
+            )
+
+
+def _files_of(source: Source) -> Iterator[File]:
     sources = [source] if isinstance(source, str | os.PathLike) else list(source)
     if not sources:
         raise InputError("data", found="no files", accepted="at least one")
-    fragments: list[Fragment] = []
     for item in sources:
-        for location, size in _files(os.fspath(item)):
-            fragments.extend(
-                _divide(Fragment(location, _format(format, location)), size, max_bytes)
-            )
-    return fragments
+        if not isinstance(item, Fragment):
+            yield from list_files(os.fspath(item))
+
+
+def _version(file: File) -> str:
+    return f"{file.size} {file.version}".strip()
+
+
+def divide_files(
+    files: Iterable[File], *, format: str | None = None, max_bytes: int = MAX_FRAGMENT_BYTES
+) -> Iterator[Fragment]:
+    """Yield the fragments of files; see `list_fragments`."""
+    for location, size, version in files:
+        fragment = Fragment(
+            location, format_of(format, location), version=f"{size} {version}".strip(), size=size
+        )
+        yield from _divide(fragment, size, max_bytes)
+
+
+def source_name(source: Source) -> str:
+    """Return a name of a source for people, of at most 200 characters."""
+    if isinstance(source, str | os.PathLike):
+        return os.fspath(source)
+    return ", ".join(_text(item) for item in source)[:200]
+
+
+def _text(item: str | os.PathLike[str] | Fragment) -> str:
+    return item.name if isinstance(item, Fragment) else os.fspath(item)
 
 
 def _single(source: Source) -> str | None:
     if isinstance(source, str | os.PathLike):
         return os.fspath(source)
-    return os.fspath(source[0]) if len(source) == 1 else None
+    return _text(source[0]) if len(source) == 1 else None
 
 
 def _is_pattern(text: str) -> bool:
@@ -143,45 +230,67 @@ def _is_pattern(text: str) -> bool:
     return any(character in text for character in _WILDCARDS) and not Path(text).exists()
 
 
-def _files(text: str) -> Iterable[tuple[str, int]]:
-    """Return location and size of the files of a source, in the order of locations."""
+def list_files(text: str, suffixes: Collection[str] = tuple(SUFFIXES)) -> Iterable[File]:
+    """Return the files of a source, in the order of locations.
+
+    Raises
+    ------
+    InputError: nothing matches, or a folder cannot be read.
+    """
     filesystem, path = filesystem_of(text)
     has_wildcard = any(character in text for character in _WILDCARDS)
     with file_errors(text):
         if has_wildcard and ("://" in text or _is_pattern(text)):
             found = filesystem.glob(path, detail=True)
-            files = {name: entry for name, entry in found.items() if entry["type"] == "file"}
+            files = {name: entry for name, entry in found.items() if entry["type"] != "directory"}
             for name, entry in found.items():  # a folder that matches stands for its files
                 if entry["type"] == "directory":
                     files |= filesystem.find(name, detail=True)
             first = min(path.index(character) for character in _WILDCARDS if character in path)
-            files = _known(files, path[:first].rpartition("/")[0])
+            files = _known(files, path[:first].rpartition("/")[0], suffixes)
         elif filesystem.isdir(path):
-            files = _known(filesystem.find(path, detail=True), path)
+            files = _known(filesystem.find(path, detail=True), path, suffixes)
         else:
             files = {path: filesystem.info(path)}
     if not files:
-        accepted = f"a file, folder or glob with files that end in {', '.join(SUFFIXES)}"
+        accepted = f"a file, folder or glob with files that end in {', '.join(suffixes)}"
         raise InputError("data", found=f"nothing at {text}", accepted=accepted)
     is_local = "://" not in text
     for name in sorted(files):
         location = name if is_local else filesystem.unstrip_protocol(name)
-        yield location, int(files[name]["size"] or 0)
+        yield _file(location, files[name])
 
 
-def _known(files: dict[str, Any], folder: str) -> dict[str, Any]:
+def file_of(location: str) -> File:
+    """Return the file of a path or URL.
+
+    Raises
+    ------
+    InputError: it does not exist, or cannot be read.
+    """
+    filesystem, path = filesystem_of(location)
+    with file_errors(location):
+        return _file(location, filesystem.info(path))
+
+
+def _file(location: str, entry: dict[str, Any]) -> File:
+    mark = entry.get("ETag") or entry.get("etag") or entry.get("mtime") or ""
+    return File(location, int(entry["size"] or 0), str(mark))
+
+
+def _known(files: dict[str, Any], folder: str, suffixes: Collection[str]) -> dict[str, Any]:
     """Return the files below a folder with a known suffix, without hidden ones."""
     prefix = folder.rstrip("/") + "/"
     return {
         name: entry
         for name, entry in files.items()
-        if PurePosixPath(name).suffix.lower() in SUFFIXES
+        if PurePosixPath(name).suffix.lower() in suffixes
         and not any(part[:1] in (".", "_") for part in name.removeprefix(prefix).split("/"))
     }
 
 
-def _format(name: str | None, location: str) -> str:
-    """Return a key of `FORMATS`."""
+def format_of(name: str | None, location: str) -> str:
+    """Return a format by its name, or by the suffix of a location: a key of `FORMATS`."""
     suffix = PurePosixPath(location).suffix
     chosen = SUFFIXES.get(suffix.lower()) if name is None else name
     if chosen not in FORMATS:
@@ -196,19 +305,25 @@ def _divide(fragment: Fragment, size: int, max_bytes: int) -> Iterator[Fragment]
     if fragment.format != "parquet" or size <= max_bytes:
         yield fragment
         return
-    with fragment.named_errors(), _open(fragment.location) as stream:
+    with fragment.named_errors(), open_stream(fragment.location) as stream:
         sizes = row_group_sizes(stream)
     first = total = 0
     for index, group_size in enumerate(sizes):
         if index > first and total + group_size > max_bytes:
-            yield Fragment(fragment.location, fragment.format, (first, index))
+            yield replace(fragment, row_groups=(first, index), size=total)
             first, total = index, 0
         total += group_size
-    yield Fragment(fragment.location, fragment.format, (first, len(sizes)))
+    yield replace(fragment, row_groups=(first, len(sizes)), size=total)
 
 
 @contextmanager
-def _open(location: str) -> Iterator[BinaryIO]:
+def open_stream(location: str) -> Iterator[BinaryIO]:
+    """Open the file of a path or URL for reading.
+
+    Raises
+    ------
+    InputError: the file cannot be read.
+    """
     filesystem, path = filesystem_of(location)
     with file_errors(location):
         stream = filesystem.open(path, "rb")

@@ -16,7 +16,12 @@ __all__ = ["check_label_matrix", "check_label_scores", "label_log_odds"]
 
 
 def check_label_scores(
-    values: ArrayLike, *, input: str, classes: int | None = None, field: str | None = None
+    values: ArrayLike,
+    *,
+    input: str,
+    classes: int | None = None,
+    field: str | None = None,
+    first_row: int = 0,
 ) -> Floats:
     """Return finite log-odds or probabilities (N, K) of labels; float dtypes are kept.
 
@@ -25,13 +30,14 @@ def check_label_scores(
     input: `logits` for log-odds, or `probabilities`.
     classes: the expected K, if known.
     field: the name of the array in errors, by default `input`.
+    first_row: the number of the first row in errors.
 
     Raises
     ------
     InputError: as `check_logits`; also −inf, or a probability outside [0, 1].
     """
     name = field or input
-    scores = check_logits(values, classes=classes, field=name)
+    scores = check_logits(values, classes=classes, field=name, first_row=first_row)
     if input == "probabilities":
         invalid, accepted = ~((scores >= 0) & (scores <= 1)), "probabilities between 0 and 1"
     else:
@@ -39,12 +45,13 @@ def check_label_scores(
     if invalid.any():
         row, column = (int(i) for i in np.argwhere(invalid)[0])
         found = f"{scores[row, column]:g}"
-        raise InputError(f"{name}[{row}][{column}]", found=found, accepted=accepted)
+        place = f"{name}[{first_row + row}][{column}]"
+        raise InputError(place, found=found, accepted=accepted)
     return scores
 
 
 def check_label_matrix(
-    values: ArrayLike, *, shape: tuple[int, int], field: str = "labels"
+    values: ArrayLike, *, shape: tuple[int, int], field: str = "labels", first_row: int = 0
 ) -> NDArray[np.bool_]:
     """Return labels as booleans (N, K): true where the row has the label.
 
@@ -65,7 +72,8 @@ def check_label_matrix(
     if other.any():
         row, column = (int(i) for i in np.argwhere(other)[0])
         found = f"{labels[row, column]:g}"
-        raise InputError(f"{field}[{row}][{column}]", found=found, accepted="0 or 1")
+        place = f"{field}[{first_row + row}][{column}]"
+        raise InputError(place, found=found, accepted="0 or 1")
     return labels.astype(bool)
 
 

@@ -389,17 +389,19 @@ class Recipe(_Part):
             raise _as_input_error(error) from None
 
 
-def check_server_recipe(recipe: Recipe, allowed: Collection[str] = ()) -> None:
-    """Raise `InputError` for a recipe that a server does not run: with its code, or with processes.
+def check_server_recipe(
+    recipe: Recipe, allowed: Collection[str] = (), max_workers: int = 0
+) -> None:
+    """Raise `InputError` for a recipe that a server does not run.
 
     Parameters
     ----------
     allowed: packages, whose functions recipes may name; or functions, `package.module:function`.
+    max_workers: the largest number of `workers` of a recipe.
     """
-    if recipe.workers:
-        # A process with threads and connections to a database cannot be forked safely.
-        found, accepted = f"{recipe.workers}", "0: a worker of a server loads batches by itself"
-        raise InputError("workers", found=found, accepted=accepted)
+    if recipe.workers > max_workers:
+        accepted = f"0 to {max_workers}, as RECALIB_TRAINING_WORKERS of the server allows"
+        raise InputError("workers", found=f"{recipe.workers}", accepted=accepted)
     names = {"model.name": recipe.model.name}
     if recipe.data.get("source") == "dataset":
         options = recipe.data.get("options")

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 from collections.abc import AsyncIterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from anyio import to_thread
-from fastapi import FastAPI
+from fastapi import APIRouter, FastAPI
 from starlette.middleware.cors import CORSMiddleware
+from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 import recalib
@@ -61,6 +64,8 @@ log = logging.getLogger(__name__)
 
 #: How long a hanging call to the registry may delay shutdown; there are three such waits.
 _SETTLE_SECONDS = 1.0
+#: How long promotions are only polled after the connection for notifications has broken.
+_LISTEN_AGAIN_SECONDS = 5.0
 
 
 def create_app(settings: Settings | None = None) -> FastAPI:
@@ -79,7 +84,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[Mapping[str, Any]]:
-        await _load_keys(state)
+        await asyncio.gather(_load_keys(state), _load_champions(state))
         loops = (
             _refresh_aliases,
             _refresh_keys,
@@ -118,9 +123,21 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         openapi_tags=TAGS,
         docs_url=None,
         redoc_url=None,
+        routes=_routes(),
         lifespan=lifespan,
     )
     problems.install(app)
+    docs_pages.install(app)
+    return app
+
+
+@functools.cache
+def _routes() -> list[BaseRoute]:
+    """Return the routes of all features; applications of one process share them.
+
+    FastAPI builds each included route at the first request, which takes a millisecond a route.
+    """
+    parent = APIRouter()
     # The most frequent routes first: they are matched in order.
     for router in (
         predict,
@@ -139,9 +156,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         audit,
         health,
     ):
-        app.include_router(router)
-    docs_pages.install(app)
-    return app
+        parent.include_router(router)
+    return parent.routes
 
 
 def _calibrators(settings: Settings, registry: Registry) -> LoadedCalibrators:
@@ -230,6 +246,21 @@ async def _load_keys(state: State) -> None:
     await issuer_keys
 
 
+async def _load_champions(state: State) -> None:
+    """Load champions before the first request, with a time limit."""
+    settings = state.settings
+    if settings.warm_champions == 0:
+        return
+    load = partial(state.calibrators.load_champions, settings.warm_champions, settings.load_seconds)
+    flight = asyncio.wrap_future(state.single_flight.submit("champions", load))
+    try:
+        await asyncio.wait_for(flight, settings.load_seconds)
+    except TimeoutError:
+        pass
+    except Exception:  # of any kind: they are loaded when they are used
+        log.exception("Champions are not loaded.", extra={"action": "champions_not_loaded"})
+
+
 async def _refresh_keys(state: State) -> None:
     """Read the API keys and write refusals to the audit trail, at intervals."""
     while True:
@@ -263,15 +294,38 @@ async def _poll_events(state: State) -> None:
 
 
 async def _refresh_aliases(state: State) -> None:
-    """Follow promotions that other processes make, at intervals."""
+    """Follow promotions that other processes make: when notified, and at intervals."""
     # Now, so that the first request does not wait for it.
     await asyncio.wrap_future(state.single_flight.submit("warm up", warm_up))
+    changed = asyncio.Event()
+    listener = asyncio.create_task(_listen(state, changed))
+    try:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(changed.wait(), state.settings.refresh_seconds)
+            changed.clear()
+            # On a daemon thread: a hanging registry must not prevent shutdown.
+            try:
+                await asyncio.wrap_future(
+                    state.single_flight.submit("refresh", state.calibrators.refresh)
+                )
+            except Exception:  # the loop must continue, or later promotions are missed
+                log.exception("Promotions not looked for.", extra={"action": "refresh_failed"})
+    finally:
+        listener.cancel()
+        await asyncio.wait([listener])
+
+
+async def _listen(state: State, changed: asyncio.Event) -> None:
+    """Set `changed` when PostgreSQL notifies of a promotion; SQLite does not."""
     while True:
-        await asyncio.sleep(state.settings.refresh_seconds)
-        # On a daemon thread: a hanging registry must not prevent shutdown.
         try:
-            await asyncio.wrap_future(
-                state.single_flight.submit("refresh", state.calibrators.refresh)
-            )
-        except Exception:  # the loop must continue, or later promotions are missed
-            log.exception("Promotions not looked for.", extra={"action": "refresh_failed"})
+            async with contextlib.aclosing(state.registry.alias_changes()) as changes:
+                async for _ in changes:
+                    changed.set()
+            return
+        except UnavailableError as error:
+            log.warning("%s", error, extra={"action": "notifications_ended"})
+        except Exception:  # polling goes on, and the next connection may work
+            log.exception("Notifications failed.", extra={"action": "notifications_failed"})
+        await asyncio.sleep(_LISTEN_AGAIN_SECONDS)

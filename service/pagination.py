@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from recalib.errors import InputError
 from recalib.registry import is_name
 
-__all__ = ["decode_cursor", "next_cursor"]
+__all__ = ["decode_cursor", "decode_number", "next_cursor"]
 
 T = TypeVar("T")
 
@@ -36,7 +37,20 @@ def decode_cursor(cursor: str | None) -> str | None:
         position = base64.b64decode(cursor, altchars=b"-_", validate=True).decode()
     except (binascii.Error, ValueError):
         position = ""
-    # Names, versions and ids of jobs are all names.
-    if not is_name(position):
-        raise InputError("cursor", found="something else", accepted="next_cursor of a page")
+    if not is_name(position):  # a number is a name too
+        raise _foreign_cursor()
     return position
+
+
+def decode_number(cursor: str | None, *, max_digits: int = 18) -> int | None:
+    """Return the number in `cursor`; raises as `decode_cursor`."""
+    position = decode_cursor(cursor)
+    if position is None:
+        return None
+    if not re.fullmatch(rf"[0-9]{{1,{max_digits}}}", position):
+        raise _foreign_cursor()
+    return int(position)
+
+
+def _foreign_cursor() -> InputError:
+    return InputError("cursor", found="something else", accepted="next_cursor of a page")

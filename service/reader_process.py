@@ -27,7 +27,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 from recalib import errors
 from recalib.errors import InputError, UnavailableError
@@ -39,6 +39,8 @@ log = logging.getLogger(__name__)
 #: Address space of the child. A valid file needs at most one row group or record batch of 256 MiB
 #: and its decoded form, besides 300 MiB of libraries.
 _MAX_BYTES = 1536 << 20
+#: Data sets by reference that are read or wait. Each may take half an hour.
+_MAX_REFERENCES = 4
 #: One thread and one memory arena a child: each further one reserves address space that the limit
 #: counts. OpenBLAS retries for ever if it cannot start its threads.
 _ENVIRONMENT = {
@@ -50,9 +52,12 @@ _ENVIRONMENT = {
 
 
 @cache
-def reader_process() -> ReaderProcess:
-    """Return the reader process of this server process."""
-    reader = ReaderProcess()
+def reader_process(purpose: Literal["uploads", "references"] = "uploads") -> ReaderProcess:
+    """Return a reader process of this server process.
+
+    Data sets by reference may take hours to read, so uploads have another process.
+    """
+    reader = ReaderProcess(max_calls=_MAX_REFERENCES if purpose == "references" else None)
     atexit.register(reader._end)  # by then its thread has ended
     return reader
 
@@ -61,12 +66,22 @@ class ReaderProcess:
     """One child process, started by the first call, reused by all, and replaced when it ends.
 
     Calls run one at a time, in the order of their arrival. Waiting calls hold no thread.
+
+    Parameters
+    ----------
+    max_calls: calls of `run` that run or wait, at most; None: any number.
     """
 
-    def __init__(self, max_bytes: int = _MAX_BYTES) -> None:
+    def __init__(self, max_bytes: int = _MAX_BYTES, max_calls: int | None = None) -> None:
         self._max_bytes = max_bytes
+        self._max_calls = max_calls
+        self._calls = 0
         self._process: subprocess.Popen[str] | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="reader-process")
+        #: The call in progress. A caller that leaves kills the child only during its call: the
+        #: child may serve the next one already.
+        self._current: object = None
+        self._lock = threading.Lock()
 
     @property
     def pid(self) -> int | None:
@@ -86,34 +101,47 @@ class ReaderProcess:
         ------
         InputError: the function raises it, or it exhausts the memory or the time, or the child
             crashes.
-        UnavailableError: the function raises OSError.
+        UnavailableError: the function raises it or OSError, or `max_calls` run or wait already.
         """
-        call = partial(self._call, function, seconds, arguments)
-        future = self._thread.submit(contextvars.copy_context().run, call)
+        with self._lock:
+            if self._calls == self._max_calls:
+                raise UnavailableError(f"{self._calls} other files are read or wait; try again")
+            self._calls += 1
+        key = object()
+        call = partial(self._call, key, function, seconds, arguments)
         try:
-            return await asyncio.wrap_future(future)
-        except asyncio.CancelledError:
-            if not future.cancel() and self._process is not None:  # it runs already
-                self._process.kill()
-            raise
+            future = self._thread.submit(contextvars.copy_context().run, call)
+            try:
+                return await asyncio.wrap_future(future)
+            except asyncio.CancelledError:
+                if not future.cancel():  # it runs already, or has ended
+                    self._kill(key)
+                raise
+        finally:
+            with self._lock:
+                self._calls -= 1
 
     def call(self, function: Callable[..., Any], *, seconds: float, **arguments: Any) -> Any:
         """Do the same as `run`, for callers without an event loop."""
-        return self._thread.submit(self._call, function, seconds, arguments).result()
+        return self._thread.submit(self._call, object(), function, seconds, arguments).result()
 
     def close(self) -> None:
         """End the child after the calls that wait; another call starts another."""
         self._thread.submit(self._end).result()
 
-    def _call(self, function: Callable[..., Any], seconds: float, arguments: dict[str, Any]) -> Any:
-        process = self._running()
+    def _call(
+        self, key: object, function: Callable[..., Any], seconds: float, arguments: dict[str, Any]
+    ) -> Any:
+        with self._lock:
+            process = self._running()
+            self._current = key
         name = f"{function.__module__}:{function.__qualname__}"
         request = {"function": name, "seconds": seconds, "arguments": arguments}
         expired = threading.Event()
 
         def expire() -> None:
             expired.set()
-            process.kill()
+            self._kill(key)
 
         timer = threading.Timer(seconds, expire)
         timer.start()
@@ -125,12 +153,22 @@ class ReaderProcess:
             line = ""
         finally:
             timer.cancel()
-        if not line.endswith("\n"):
+            with self._lock:
+                is_killed, self._current = self._current is not key, None
+        if is_killed or not line.endswith("\n"):
             self._end()
+        if not line.endswith("\n"):
             if expired.is_set():
                 raise _failure("takes", f"more than {seconds:g} s to read")
             raise _failure("crashes", f"its reader ({_describe(process.returncode)})")
         return self._result(json.loads(line))
+
+    def _kill(self, key: object) -> None:
+        """Kill the child if this call is in progress."""
+        with self._lock:
+            if self._current is key and self._process is not None:
+                self._process.kill()
+                self._current = None
 
     def _result(self, answer: dict[str, Any]) -> Any:
         match answer["kind"]:
@@ -143,6 +181,13 @@ class ReaderProcess:
                 # Memory that the allocator keeps would count in later uploads.
                 self._end()
                 raise _failure("needs", f"more than {self._max_bytes >> 20} MiB to read")
+            case "UnavailableError":
+                log.warning(
+                    "The reader process: %s",
+                    answer["reason"],
+                    extra={"action": "reader_unavailable"},
+                )
+                raise UnavailableError(answer["message"])
             case "OSError":
                 raise UnavailableError(f"the uploaded file cannot be read: {answer['message']}")
         raise RuntimeError(f"in the reader process: {answer['message']}")
@@ -246,6 +291,10 @@ def _answer(function: Callable[..., Any], request: dict[str, Any]) -> dict[str, 
             return {"kind": "MemoryError"}
         fields = {"field": error.field, "found": error.found, "accepted": error.accepted}
         return {"kind": "InputError", "type": type(error).__name__, **fields}
+    except UnavailableError as error:
+        # The child has no log.
+        reason = f"{error}: {error.__cause__}" if error.__cause__ else str(error)
+        return {"kind": "UnavailableError", "message": str(error), "reason": reason}
     except MemoryError:
         return {"kind": "MemoryError"}
     except OSError as error:

@@ -137,7 +137,7 @@ def _run_server(settings: Settings, listener: socket.socket) -> None:
         timeout_worker_healthcheck=_HEALTH_CHECK_SECONDS,
     )
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    accepts = max(1, min(_MAX_ACCEPTS, descriptors // 256))
+    accepts = 1 if config.is_ssl else max(1, min(_MAX_ACCEPTS, descriptors // 256))
     with contextlib.ExitStack() as duplicates:
         sockets = [listener]
         sockets += (duplicates.enter_context(listener.dup()) for _ in range(accepts - 1))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
+from recalib.decoding import converted
 from recalib.errors import InputError
-from recalib.files import DataFile, Input, open_data
+from recalib.files import DataFile, Input, Task, open_data
+from recalib.replay import LogSummary, ModelLog, ModelLogOptions
 
-__all__ = ["check_classes", "count_rows", "open_url"]
+__all__ = ["check_classes", "count_rows", "open_url", "survey_log"]
 
 
 def open_url(url: str) -> BinaryIO:
@@ -29,13 +31,28 @@ def check_classes(data: DataFile, input: Input, classes: int) -> None:
         )
 
 
-def count_rows(url: str, format: str, input: Input, classes: int) -> int:
+def count_rows(url: str, format: str, input: Input, classes: int, task: Task = "multiclass") -> int:
     """Check every row of the file at an fsspec URL, with or without labels; return N.
 
     Raises
     ------
     InputError: the file is not valid, or has another K than `classes`.
     """
-    with open_url(url) as file, open_data(file, format=format, input=input) as data:
+    with open_url(url) as file, open_data(file, format=format, input=input, task=task) as data:
         check_classes(data, input, classes)
         return sum(len(chunk.logits) for chunk in data.chunks())
+
+
+def survey_log(url: str, options: dict[str, Any]) -> LogSummary:
+    """Check every row of the log at an fsspec URL; return what it holds.
+
+    Parameters
+    ----------
+    options: the fields of `ModelLogOptions`.
+
+    Raises
+    ------
+    InputError: the log is not valid for the model, see `ModelLog`.
+    """
+    with ModelLog(open_url(url), converted(options, ModelLogOptions)) as log:
+        return log.survey()

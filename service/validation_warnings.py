@@ -16,7 +16,7 @@ __all__ = ["warnings_of"]
 
 def warnings_of(tx: Transaction, model: Model, version: int | None) -> list[str]:
     """Return the warnings about a version; about the settings alone if it is None."""
-    if model.is_multilabel:  # not monitored
+    if model.is_multilabel:  # its card has no calibration error with an interval
         return []
     card = None
     if version is not None:

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import gc
 import importlib
+import itertools
 import os
+import signal
 
 # Before torch counts the cores: each worker of pytest-xdist gets one core.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # The `Host` of Starlette's test client.
 os.environ.setdefault("RECALIB_ALLOWED_HOSTS", "testserver")
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from recalib.metrics.evaluate import evaluate
+from recalib.metrics.evaluate import default_metrics
 
 pytest_plugins = ["tests.registry.fixtures"]
 
@@ -40,7 +41,9 @@ settings.register_profile(
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Load the profile of hypothesis."""
+    """Load the profile of hypothesis; let programs that tests start receive Ctrl-C."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # of a job in the background of a shell
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     default = "short" if config.option.markexpr == "not slow" else "recalib"
     settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", default))
 
@@ -69,8 +72,20 @@ _GROUPS = {
         "tests/cli/test_replay",
         "tests/cli/test_report",
         "tests/cli/test_train",
+        "tests/test_api",
+        "tests/test_inputs",
     ),
 }
+
+
+#: Files whose tests mostly wait for programs, by the start of their names.
+_WAITING = (
+    "tests/clients/",
+    "tests/deploy/test_system",
+    "tests/end_to_end/",
+    "tests/faults/",
+    "tests/training/engine/test_tuning",
+)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -79,10 +94,21 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     The same for the files of `_GROUPS`. `--dist loadgroup` of pytest-xdist 3.8 does nothing with
     pytest 9.2: it sets an attribute that is no longer read.
+
+    Every fourth file is one of `_WAITING`, as long as there are any. They have few tests, and
+    pytest-xdist would run all of them at the end, when no other tests use the processors meanwhile.
     """
     from xdist.scheduler import LoadScopeScheduling
 
+    turns = itertools.count()
+
     class Scheduling(LoadScopeScheduling):
+        def _assign_work_unit(self, node: Any) -> None:
+            waiting = (name for name in self.workqueue if name.startswith(_WAITING))
+            if next(turns) % 4 == 0 and (name := next(waiting, None)):
+                self.workqueue.move_to_end(name, last=False)
+            super()._assign_work_unit(node)
+
         def _split_scope(self, nodeid: str) -> str:
             for group, starts in _GROUPS.items():
                 if nodeid.startswith(starts):
@@ -100,7 +126,8 @@ def short_cards(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
     """
     if "whole_cards" not in request.fixturenames:
         fitting = importlib.import_module("recalib.fitting.fit")
-        monkeypatch.setattr(fitting, "evaluate", partial(evaluate, metrics=["nll", "ece"]))
+        metrics = {name: default_metrics()[name] for name in ("nll", "ece")}
+        monkeypatch.setattr(fitting, "default_metrics", lambda: metrics)
 
 
 @pytest.fixture(autouse=True)

@@ -142,6 +142,7 @@ def test_calibrator_shows_itself() -> None:
     assert "array of shape (12, 12)" in matrix._repr_html_()
 
 
+@pytest.mark.slow
 def test_picture_shows_and_saves_itself(tmp_path: Path) -> None:
     picture = recalib.reliability_diagram(LABELS, logits=LOGITS, bins=5)
     assert picture._repr_svg_().startswith("<svg")

@@ -64,6 +64,7 @@ def check_metrics(parts: Any, metrics: dict[str, Estimate]) -> None:
         assert estimate.value == pytest.approx(metrics[name].value, rel=1e-4, abs=1e-6), name
 
 
+@pytest.mark.slow
 def test_dask(calibrator: Calibrator, expected: Any, metrics: dict[str, Estimate]) -> None:
     """Frames of pandas in several processes; columns of numbers give Dask the types it needs."""
     dd = pytest.importorskip("dask.dataframe")

@@ -138,9 +138,15 @@ def test_indexes_list_every_page(folder: str) -> None:
 
 
 #: Examples that need MLflow run in `tests/clients/with_mlflow.py`, examples that need a server in
-#: `tests/client` (`test_evaluation_command.py`, `test_batch_command.py`, and
-#: `test_model_management.py`).
-_RUN_ELSEWHERE = {"batches.md", "evaluations.md", "interoperability.md", "models.md"}
+#: `tests/client` (`test_evaluation_command.py`, `test_batch_command.py`, `test_replay_command.py`,
+#: and `test_model_management.py`).
+_RUN_ELSEWHERE = {
+    "batches.md",
+    "evaluations.md",
+    "interoperability.md",
+    "models.md",
+    "replay.md",
+}
 
 
 @pytest.mark.parametrize(

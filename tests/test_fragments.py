@@ -63,6 +63,24 @@ def test_folder_glob_and_url_stand_for_their_files(
     assert _rows(fragments) == _ROWS * len(names)
 
 
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_file_in_two_sources_is_refused(folder: Path, scheme: str) -> None:
+    """Its rows would count twice."""
+    again = f"{scheme}{folder}/day=2/b.npz"
+    with pytest.raises(InputError, match=r"data: found .*b\.npz twice; accepted: each file once"):
+        list_fragments([str(folder), again])
+
+
+def test_link_stands_for_its_file(folder: Path) -> None:
+    link = folder / "link.npz"
+    link.symlink_to("day=2/b.npz")
+    for pattern in ("link.npz", "l*.npz"):
+        fragments = list_fragments(str(folder / pattern))
+        assert [fragment.location for fragment in fragments] == [str(link)]
+    with pytest.raises(InputError, match=r"b\.npz twice"):
+        list_fragments(str(folder))
+
+
 def test_list_keeps_its_order(folder: Path) -> None:
     files = [folder / "day=2" / "b.npz", str(folder / "day=1")]
     assert [Path(f.location).name for f in list_fragments(files)] == ["b.npz", "a.parquet"]
@@ -86,6 +104,8 @@ def test_large_parquet_file_is_divided_at_row_groups(folder: Path) -> None:
 
 def test_row_groups_outside_the_file_are_rejected(folder: Path) -> None:
     fragment = Fragment(str(folder / "day=1" / "a.parquet"), "parquet", (5, 11))
+    with pytest.raises(InputError, match="paths and fragments"):
+        list_fragments([fragment, str(folder)])
     with pytest.raises(InputError, match="accepted: 0 to 10, the number of row groups"):
         fragment.open().__enter__()
 

@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 _ROOT = Path(__file__).resolve().parent.parent
 _HEAVY = {
     "alembic",
@@ -40,6 +42,7 @@ def loaded_by(code: str) -> set[str]:
     return set(process.stderr.splitlines()[-1].split())
 
 
+@pytest.mark.slow
 def test_server_start_loads_no_optional_package() -> None:
     """Workers fit, so a server never loads torch.
 
@@ -51,6 +54,7 @@ def test_server_start_loads_no_optional_package() -> None:
     assert loaded <= {"numpy", "scipy", "sqlalchemy"}
 
 
+@pytest.mark.slow
 def test_current_database_needs_no_alembic(sqlite_template: Path) -> None:
     """Programs compare the revision without Alembic."""
     url = f"sqlite:///{sqlite_template}"
@@ -58,6 +62,7 @@ def test_current_database_needs_no_alembic(sqlite_template: Path) -> None:
     assert "alembic" not in loaded_by(run)
 
 
+@pytest.mark.slow
 def test_idle_worker_has_not_loaded_torch() -> None:
     """The first fit that needs gradients loads it."""
     assert not loaded_by("import training.main") & {"torch", "sklearn", "pandas", "altair"}

@@ -142,6 +142,7 @@ def test_evaluation_takes_what_fits_take() -> None:
         recalib.evaluate(LABELS, probabilities, logits=LOGITS)
 
 
+@pytest.mark.slow
 def test_pictures_of_arrays_are_charts() -> None:
     probabilities = FITTED.predict(LOGITS)
     series = {"before": FITTED.predict(LOGITS * 2), "after": probabilities}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -15,8 +17,13 @@ from recalib.decoding import converted
 from recalib.errors import InputError
 from recalib.files import MEDIA_TYPES, DataFile, Input, open_data
 from recalib.files.probabilities import ProbabilityFormat, write_probabilities
-from training.batch_parts import BatchParts
+from recalib.fragments import Fragment, list_fragments
+from recalib.references import MANIFEST_TYPE, ReferencedRows, check_content, unchanged
+from recalib.registry import BlobStore, Model, Registry
+from training.batch_parts import BatchParts, StoredPart
 from training.checkpoint_blobs import sweep_job
+from training.dataset_rows import read_manifest
+from training.large_datasets import IN_MEMORY, ClusterPolicy, job_workers
 from training.pause import Pause
 from training.worker import Cancelled, JobContext
 
@@ -39,25 +46,29 @@ class BatchRequest(msgspec.Struct, frozen=True):
     input: Input
     #: N.
     rows: int
-    #: Of the rows: the blob, and its content type.
+    #: Of the rows: the blob, which is a manifest for a data set by reference, and its content type.
     digest: str
     media_type: str
 
 
 def batch_handler(
-    between: Callable[[], object] = lambda: None, every_seconds: float = 0.5
+    between: Callable[[], object] = lambda: None,
+    every_seconds: float = 0.5,
+    policy: ClusterPolicy = IN_MEMORY,
 ) -> Callable[[JobContext], None]:
     """Return the handler of batches.
 
     Parameters
     ----------
-    between: called between two chunks, at most once per `every_seconds`, so that a worker can run
-        short jobs during a batch of hours.
+    between: called between two chunks or parts, at most once per `every_seconds`, so that a worker
+        can run short jobs during a batch of hours.
+    policy: which files are calibrated in parts on a cluster, if they can be divided; files of
+        multilabel models never are.
     """
-    return partial(_run, pause=Pause(between, every_seconds))
+    return partial(_run, pause=Pause(between, every_seconds), policy=policy)
 
 
-def _run(context: JobContext, pause: Pause) -> None:
+def _run(context: JobContext, pause: Pause, policy: ClusterPolicy) -> None:
     """Calibrate the rows that have no part yet, and join the parts to a file.
 
     Memory is bounded by the sizes of chunks, not by that of the file. An attempt that ends early
@@ -72,20 +83,33 @@ def _run(context: JobContext, pause: Pause) -> None:
     with registry.reading() as tx:
         model = tx.models.get(request.model)
         calibrator = Calibrator.from_bytes(tx.calibrators.parameters(model, request.version))
-    format = MEDIA_TYPES[request.media_type]
-    with (
-        registry.blobs.open(request.digest) as stream,
-        open_data(stream, format=format, input=request.input) as file,
-    ):
+    with _open_rows(registry, request, model) as (file, size):
         attempt = _Attempt(context, pause, request, calibrator, file)
         try:
-            attempt.calibrate()
+            attempt.calibrate(IN_MEMORY if model.is_multilabel else policy, size)
             attempt.join()
         except Cancelled as cancelled:
             if cancelled.reason == "cancelled":
                 attempt.parts.remove()
             raise
     sweep_job(registry, context.lease.job.id)
+
+
+@contextmanager
+def _open_rows(
+    registry: Registry, request: BatchRequest, model: Model
+) -> Iterator[tuple[DataFile | ReferencedRows, int]]:
+    """Open the rows of a blob, or of the files that it lists; yield them and their bytes."""
+    if request.media_type == MANIFEST_TYPE:
+        manifest = read_manifest(registry, request.digest)
+        yield ReferencedRows(manifest, request.input, model.task), manifest.size
+        return
+    format = MEDIA_TYPES[request.media_type]
+    with (
+        registry.blobs.open(request.digest) as stream,
+        open_data(stream, format=format, input=request.input, task=model.task) as file,
+    ):
+        yield file, stream.seek(0, os.SEEK_END)
 
 
 class _Attempt:
@@ -97,24 +121,69 @@ class _Attempt:
         pause: Pause,
         request: BatchRequest,
         calibrator: Calibrator,
-        file: DataFile,
+        file: DataFile | ReferencedRows,
     ) -> None:
         self._context, self._pause, self._request = context, pause, request
         self._calibrator, self._file = calibrator, file
         self._dtype = np.dtype("<f8" if file.dtype == np.float64 else "<f4")
         self.parts = BatchParts(context, file.classes, self._dtype)
 
-    def calibrate(self) -> None:
-        """Store a part for each group of chunks, from the first row without one."""
+    def calibrate(self, policy: ClusterPolicy, size: int) -> None:
+        """Store a part for each fragment or group of chunks, from the first row without one.
+
+        Parameters
+        ----------
+        size: bytes of the file.
+        """
+        file = self._file
+        with unchanged(file.manifest) if isinstance(file, ReferencedRows) else nullcontext():
+            if not self.parts.rows:
+                self._context.progress(0.0, "checking the file")
+                self._check_content()
+            self._add_parts(policy, size)
+
+    def _add_parts(self, policy: ClusterPolicy, size: int) -> None:
+        # The next attempt continues with the same parts.
+        if self.parts.divided or (not self.parts.rows and policy.divides(size)):
+            fragments = self._fragments()
+            if self.parts.divided or len(fragments) > 1:
+                self._calibrate_fragments(fragments, policy.cluster)
+                return
+        self._calibrate_here()
+
+    def _check_content(self) -> None:
+        """Raise `CorruptError` if the rows are not those that were checked."""
+        if isinstance(self._file, ReferencedRows):
+            for file in self._file.manifest.files:
+                check_content(file)
+                self._context.check_cancelled()
+        else:
+            self._context.registry.blobs.verify(self._request.digest)
+
+    def _fragments(self) -> list[Fragment]:
+        if isinstance(self._file, ReferencedRows):
+            return self._file.manifest.fragments(_PART_BYTES)
+        location = self._context.registry.blobs.location(self._request.digest)
+        format = MEDIA_TYPES[self._request.media_type]
+        return list_fragments(location, format=format, max_bytes=_PART_BYTES)
+
+    def _calibrate_fragments(self, fragments: list[Fragment], cluster: str | None) -> None:
+        request, parts = self._request, self.parts
+        tasks = [(parts.header(k), fragment) for k, fragment in enumerate(fragments)]
+        url = self._context.registry.blobs.url
+        work = partial(_store_part, url, self._calibrator, request.input, self._dtype.str)
+        with job_workers(self._context, cluster) as workers:
+            for part in workers.map(work, tasks[len(parts) :]):
+                parts.add_stored(part)
+                self._step(0.0, parts.rows, "calibrating")
+
+    def _calibrate_here(self) -> None:
         blobs = self._context.registry.blobs
-        if not self.parts.rows:
-            self._context.progress(0.0, "checking the file")
-            blobs.verify(self._request.digest)
         chunks = self._probabilities(self.parts.rows)
         chunk = next(chunks, None)
         while chunk is not None:
             with blobs.writer() as blob:
-                self.parts.begin(blob)
+                blob.write(self.parts.header(len(self.parts)))
                 rows = 0
                 while chunk is not None and blob.size < _PART_BYTES:
                     blob.write(chunk.tobytes())
@@ -165,3 +234,19 @@ class _Attempt:
         length = 1 - _CALIBRATED if begin else _CALIBRATED
         message = f"{verb}: {row:,} of {self._request.rows:,} rows"
         self._context.progress(begin + length * row / self._request.rows, message)
+
+
+def _store_part(
+    url: str, calibrator: Calibrator, kind: Input, dtype: str, task: tuple[bytes, Fragment]
+) -> StoredPart:
+    """Calibrate a fragment, on a worker of a cluster, and leave the part to a sweep."""
+    header, fragment = task
+    rows = 0
+    with fragment.open(kind) as file, BlobStore(url).writer() as blob:
+        blob.write(header)
+        for chunk in file.chunks(_CHUNK_BYTES):
+            values = calibrator.predict(chunk.logits, input=kind)
+            blob.write(values.astype(dtype, copy=False).tobytes())
+            rows += len(values)
+        digest = blob.commit()
+        return StoredPart(digest, rows, blob.abandon())

@@ -4,12 +4,15 @@ The checkpoint of a batch is ``{"upload": ..., "parts": [...], "others": [...]}`
 uploaded rows, if any; the parts in order; and blobs that may exist and are no parts. A blob is
 listed before it is stored. A worker that is killed leaves no blob that the next attempt or
 `sweep_checkpoints` does not find.
+
+With ``"divided": true``, each part has the rows of a fragment. Workers of a cluster store these
+parts before they are listed; until then, `Registry.sweep` finds them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +21,16 @@ from recalib.errors import CorruptError, FencedError
 from recalib.registry import BlobWriter
 from training.job_context import JobContext
 
-__all__ = ["BatchParts"]
+__all__ = ["BatchParts", "StoredPart"]
+
+
+class StoredPart(NamedTuple):
+    """A part that a worker of a cluster has stored."""
+
+    digest: str
+    rows: int
+    #: See `BlobWriter.abandon`.
+    marker: str | None
 
 
 class BatchParts:
@@ -36,21 +48,26 @@ class BatchParts:
         previous = context.checkpoint or {}
         self._upload: str | None = previous.get("upload")
         self._parts: list[dict[str, Any]] = previous.get("parts", [])
+        #: Whether the parts are those of fragments.
+        self.divided: bool = previous.get("divided", False)
         for digest in previous.get("others", []):
             self._blobs.remove(digest)
+
+    def __len__(self) -> int:
+        return len(self._parts)
 
     @property
     def rows(self) -> int:
         """The number of rows in all parts."""
         return sum(part["rows"] for part in self._parts)
 
-    def begin(self, blob: BlobWriter) -> None:
-        """Write the header of the next part, which makes its content unique.
+    def header(self, number: int) -> bytes:
+        """Return the first line of a part, which makes its content unique.
 
         Otherwise two jobs could share a blob, and the first to finish would remove it.
         """
         lease = self._context.lease
-        blob.write(f"{lease.job.id} {lease.fence} {len(self._parts)}\n".encode())
+        return f"{lease.job.id} {lease.fence} {number}\n".encode()
 
     def add(self, blob: BlobWriter, rows: int) -> None:
         """Store a part that is written completely.
@@ -63,13 +80,19 @@ class BatchParts:
         digest = blob.digest
         self._record(self._parts, [digest])
         blob.commit()
-        parts = [*self._parts, {"digest": digest, "rows": rows}]
-        try:
-            self._record(parts, [])
-        except FencedError:
-            self._blobs.remove(digest)
-            raise
-        self._parts = parts
+        self._append(digest, rows)
+
+    def add_stored(self, part: StoredPart) -> None:
+        """List a part of the next fragment.
+
+        Raises
+        ------
+        FencedError, UnavailableError: as `add`.
+        """
+        self.divided = True
+        self._append(part.digest, part.rows)
+        if part.marker is not None:
+            self._blobs.remove_temporary(part.marker)
 
     def pieces(self, max_bytes: int) -> Iterator[NDArray[Any]]:
         """Yield the rows of all parts in order, arrays (n, K) of at most `max_bytes`."""
@@ -91,8 +114,19 @@ class BatchParts:
         for part in self._parts:
             self._blobs.remove(part["digest"])
 
+    def _append(self, digest: str, rows: int) -> None:
+        parts = [*self._parts, {"digest": digest, "rows": rows}]
+        try:
+            self._record(parts, [])
+        except FencedError:
+            self._blobs.remove(digest)
+            raise
+        self._parts = parts
+
     def _record(self, parts: list[dict[str, Any]], others: list[str]) -> None:
         checkpoint: dict[str, Any] = {"parts": parts, "others": others}
+        if self.divided:
+            checkpoint["divided"] = True
         if self._upload is not None:
             checkpoint["upload"] = self._upload
         self._context.save_checkpoint(checkpoint)

@@ -16,20 +16,22 @@ from numpy.typing import NDArray
 
 from recalib.calibrator import Calibrator
 from recalib.card import Card, Selection
-from recalib.errors import CorruptError, NotFoundError
+from recalib.errors import CorruptError, NotFoundError, TooLargeError
 from recalib.fitting.cross_validation import Candidate, Refit, compare_by_cross_validation
-from recalib.fitting.fit import candidate_of, configure_pair
+from recalib.fitting.fit import candidate_of
 from recalib.fitting.row_digests import Digests, decode_digests
 from recalib.registry import Dataset, ExpectedVersion, Model, Registry
 from training.dataset_rows import DatasetRows, read_rows
+from training.job_context import JobContext
+from training.large_datasets import IN_MEMORY, ClusterPolicy, open_large
 from training.promotion_history import earlier_gains, is_same_configuration
 
 __all__ = [
     "MIN_UNSEEN",
     "Champion",
     "compare_with_champion",
-    "digests_of_champion",
     "find_champion",
+    "rows_of_champion",
 ]
 
 log = logging.getLogger(__name__)
@@ -64,6 +66,16 @@ class _Plan:
     remark: str = ""
 
 
+@dataclass(frozen=True, eq=False)
+class _OwnRows:
+    """Rows that the champion was fitted on."""
+
+    #: All, or a sample of a large data set.
+    rows: DatasetRows
+    #: (N,): which of the compared rows the champion was fitted on.
+    contained: NDArray[np.bool_]
+
+
 def find_champion(registry: Registry, model: Model) -> Champion:
     """Return the champion of a model, with the record of its rows."""
     with registry.reading() as tx:
@@ -87,12 +99,13 @@ def find_champion(registry: Registry, model: Model) -> Champion:
 
 
 def compare_with_champion(
-    registry: Registry,
+    context: JobContext,
     model: Model,
     calibrator: Calibrator,
     champion: Champion,
     rows: DatasetRows,
     progress: Callable[[int, int], None],
+    policy: ClusterPolicy = IN_MEMORY,
 ) -> Selection:
     """Return whether a calibrator that was fitted on `rows` is better than the champion.
 
@@ -113,12 +126,16 @@ def compare_with_champion(
     Parameters
     ----------
     progress: called with the number of finished folds and the number of folds.
+    policy: a champion's data set that is large is read in parts, and a sample of it is refitted.
     """
     candidate = candidate_of(calibrator.card)
     if champion.calibrator is None:
-        plan: _Plan | str = _Plan(Candidate(*configure_pair("identity", "nll", {})))
+        identity = msgspec.structs.replace(
+            calibrator.card, map="identity", objective="nll", options={}, objective_options={}
+        )
+        plan: _Plan | str = _Plan(candidate_of(identity))
     else:
-        plan = _plan(registry, model, champion, champion.calibrator, rows)
+        plan = _plan(context, model, champion, champion.calibrator, rows, policy)
     if isinstance(plan, str):
         reference = champion.calibrator.card.map if champion.calibrator else "identity"
         return Selection(
@@ -127,8 +144,13 @@ def compare_with_champion(
             reason=f"{candidate.name} cannot be compared with {reference}: {plan}",
         )  # fmt: skip
     version = None if champion.calibrator is None else champion.expected.version
-    with registry.reading() as tx:
-        earlier = earlier_gains(tx, model, calibrator.card, rows.digests, version, champion.since)
+    earlier = []
+    # The digests of a sample do not show which rows of an earlier version are among all rows.
+    if rows.all_counts is None:
+        with context.registry.reading() as tx:
+            earlier = earlier_gains(
+                tx, model, calibrator.card, rows.digests, version, champion.since
+            )
     selection = compare_by_cross_validation(
         candidate,
         plan.reference,
@@ -152,21 +174,23 @@ def _growth(card: Card, reference: Candidate | Refit | Calibrator) -> float | No
 
 
 def _plan(
-    registry: Registry,
+    context: JobContext,
     model: Model,
     champion: Champion,
     calibrator: Calibrator,
     rows: DatasetRows,
+    policy: ClusterPolicy,
 ) -> _Plan | str:
     """Return how to compare with a champion, or why it is impossible."""
     name, total = f"version {champion.expected.version}", len(rows.labels)
     own, digests = None, champion.digests
     if digests is None:
-        own = _own_rows(registry, model, champion, rows)
+        own = _own_rows(context, model, champion, rows, policy)
         if own is None:
             return _plan_without_digests(name, calibrator, rows)
-        digests = own.digests
-    seen = np.isin(rows.digests, digests)
+        digests, seen = own.rows.digests, own.contained
+    else:
+        seen = np.isin(rows.digests, digests)
     unseen = total - int(np.count_nonzero(seen))
     if unseen == total:
         return _Plan(calibrator)
@@ -177,9 +201,10 @@ def _plan(
     if np.isin(digests, rows.digests).all():
         refit = Refit(candidate, rows.logits[seen], rows.labels[seen], np.flatnonzero(seen))
     else:
-        own = _own_rows(registry, model, champion, rows) if own is None else own
+        own = _own_rows(context, model, champion, rows, policy) if own is None else own
         if own is not None:
-            refit = Refit(candidate, own.logits, own.labels, _positions(own.digests, rows.digests))
+            positions = _positions(own.rows.digests, rows.digests)
+            refit = Refit(candidate, own.rows.logits, own.rows.labels, positions)
     if refit is not None:
         remark = f"; {name} was fitted on {total - unseen:,} of the {total:,} rows"
         return _Plan(refit, None, f"{remark}, so both are fitted without the rows of each fold")
@@ -204,35 +229,38 @@ def _plan_without_digests(name: str, calibrator: Calibrator, rows: DatasetRows) 
 
 
 def _own_rows(
-    registry: Registry, model: Model, champion: Champion, rows: DatasetRows
-) -> DatasetRows | None:
+    context: JobContext,
+    model: Model,
+    champion: Champion,
+    rows: DatasetRows,
+    policy: ClusterPolicy,
+) -> _OwnRows | None:
     """Return the rows that the champion was fitted on, or None if they cannot be read."""
     dataset = champion.dataset
     if dataset is None:
         return None
     if dataset.name == rows.dataset.name:
-        return rows
+        return _OwnRows(rows, np.ones(len(rows.labels), bool))
     try:
-        return read_rows(registry, model, dataset)
-    except (CorruptError, NotFoundError) as error:
+        if policy.is_large(model, dataset):
+            with open_large(context, model, dataset, policy) as large:
+                return _OwnRows(large.sample(), large.contains(rows.digests))
+        own = read_rows(context.registry, model, dataset)
+        return _OwnRows(own, np.isin(rows.digests, own.digests))
+    except (CorruptError, NotFoundError, TooLargeError) as error:
         fields = {"action": "champion_rows_unreadable", "model": model.name}
         log.warning("The data of the champion cannot be read: %s", error, extra=fields)
         return None
 
 
-def digests_of_champion(
-    registry: Registry, model: Model, champion: Champion, rows: DatasetRows
-) -> Digests | None:
-    """Return the digests of the champion's rows; None if they are not known.
-
-    Parameters
-    ----------
-    rows: a data set in memory, which may be that of the champion.
-    """
+def rows_of_champion(
+    context: JobContext, model: Model, champion: Champion, rows: DatasetRows, policy: ClusterPolicy
+) -> NDArray[np.bool_] | None:
+    """Return which rows (N,) the champion was fitted on; None if that is not known."""
     if champion.digests is not None:
-        return champion.digests
-    own = _own_rows(registry, model, champion, rows)
-    return None if own is None else own.digests
+        return np.isin(rows.digests, champion.digests)
+    own = _own_rows(context, model, champion, rows, policy)
+    return None if own is None else own.contained
 
 
 def _positions(digests: Digests, of_rows: Digests) -> NDArray[np.intp]:

@@ -3,33 +3,43 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-from recalib.arrays import Floats, Integers, log_probabilities
+from numpy.typing import NDArray
+
+from recalib.arrays import Floats, log_probabilities
+from recalib.errors import TooLargeError
 from recalib.files import MEDIA_TYPES, LabelledData, read
 from recalib.fitting.row_digests import Digests, encode_digests, row_digests
+from recalib.label_arrays import label_log_odds
+from recalib.references import Manifest, read_referenced
 from recalib.registry import Dataset, Model, Registry
 
-__all__ = ["DatasetRows", "read_rows"]
+__all__ = ["DatasetRows", "read_manifest", "read_rows"]
 
 
 @dataclass(frozen=True, eq=False)
 class DatasetRows:
-    """All rows of a data set; N rows, K classes."""
+    """All rows of a data set, or a sample of them; N rows, K classes."""
 
     dataset: Dataset
     data: LabelledData
     #: (N,), see `row_digests`.
     digests: Digests
+    #: (K,): all rows with each label, if these rows are a sample.
+    all_counts: NDArray[Any] | None = None
 
     @property
     def logits(self) -> Floats:
         """The input of the map (N, K)."""
         values = self.data.logits
-        return values if self.dataset.input == "logits" else log_probabilities(values)
+        if self.dataset.input == "logits":
+            return values
+        return label_log_odds(values) if self.labels.ndim == 2 else log_probabilities(values)
 
     @property
-    def labels(self) -> Integers:
-        """The true classes (N,)."""
+    def labels(self) -> NDArray[Any]:
+        """The true classes (N,), or the labels (N, K) of a multilabel model."""
         return self.data.labels
 
 
@@ -38,14 +48,38 @@ def read_rows(registry: Registry, model: Model, dataset: Dataset) -> DatasetRows
 
     Raises
     ------
-    CorruptError: the file is damaged.
+    CorruptError: the file is damaged; or a referenced file has changed or vanished.
     NotFoundError: the file is gone.
+    TooLargeError: the data set is by reference, and larger than an upload may be.
+    UnavailableError: referenced files cannot be reached.
     """
-    # Formats without checksums would return damaged rows without an error.
-    registry.blobs.verify(dataset.digest)
-    with registry.blobs.open(dataset.digest) as file:
-        data = read(file, format=MEDIA_TYPES[dataset.media_type], input=dataset.input)
+    if dataset.uri is None:
+        # Formats without checksums would return damaged rows without an error.
+        registry.blobs.verify(dataset.digest)
+        with registry.blobs.open(dataset.digest) as file:
+            format = MEDIA_TYPES[dataset.media_type]
+            data = read(file, format=format, input=dataset.input, task=model.task)
+    else:
+        manifest = read_manifest(registry, dataset.digest)
+        if not manifest.is_checked:
+            found = f"{dataset.name}, {dataset.size_bytes} bytes by reference"
+            accepted = "a data set of at most RECALIB_MAX_UPLOAD_BYTES where all rows are in memory"
+            raise TooLargeError("dataset", found=found, accepted=accepted)
+        data = read_referenced(manifest, dataset.input, model.task)
     digests = row_digests(data.logits)
     with registry.transaction() as tx:
-        tx.datasets.set_row_digests(model, dataset.name, encode_digests(digests))
+        tx.datasets.set_row_digests(model, dataset, encode_digests(digests))
     return DatasetRows(dataset, data, digests)
+
+
+def read_manifest(registry: Registry, digest: str) -> Manifest:
+    """Return the manifest of a data set by reference.
+
+    Raises
+    ------
+    CorruptError: the blob is damaged.
+    NotFoundError: the blob is gone.
+    """
+    registry.blobs.verify(digest)
+    with registry.blobs.open(digest) as file:
+        return Manifest.from_bytes(file.read())

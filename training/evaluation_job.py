@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
@@ -13,14 +13,20 @@ import numpy as np
 from recalib.calibrator import Calibrator
 from recalib.decoding import converted
 from recalib.errors import InputError
+from recalib.files import Input
 from recalib.fitting.row_digests import decode_digests
 from recalib.registry import Dataset, Model
 from training.dataset_rows import DatasetRows, read_rows
+from training.large_datasets import IN_MEMORY, ClusterPolicy, LargeDataset, open_large
 from training.worker import JobContext
+
+if TYPE_CHECKING:
+    from recalib.reporting.html_report import VersionResult
 
 __all__ = ["CONTENT", "run_evaluation"]
 
-#: Name of the file in the job's result: the pictures and the page, as JSON.
+#: Name of the file in the job's result: the pictures, the metrics of single labels, which may be
+#: many, and the page, as JSON.
 CONTENT = "evaluation.json"
 _IDENTITY = "identity"
 
@@ -34,8 +40,12 @@ class EvaluationRequest(msgspec.Struct, frozen=True):
     versions: list[int | str]
 
 
-def run_evaluation(context: JobContext) -> None:
+def run_evaluation(context: JobContext, policy: ClusterPolicy = IN_MEMORY) -> None:
     """Measure each version, compare it with the first, and store the pictures and the page.
+
+    Parameters
+    ----------
+    policy: which data sets are measured in parts on a cluster; their pictures show a sample.
 
     Raises
     ------
@@ -55,23 +65,29 @@ def run_evaluation(context: JobContext) -> None:
         model = tx.models.get(request.model)
         dataset = tx.datasets.get(model, request.dataset)
     context.progress(0.0, "reading the data set")
-    rows = read_rows(context.registry, model, dataset)
+    with ExitStack() as stack:
+        large = None
+        if policy.is_large(model, dataset):
+            large = stack.enter_context(open_large(context, model, dataset, policy))
+        rows = read_rows(context.registry, model, dataset) if large is None else large.sample()
 
-    # 2. The versions, and how many of the rows each was fitted on.
-    fitted_rows: list[int | None] = []
-    scores: dict[str, Callable[[], Any]] = {}
-    for version in request.versions:
-        if version == _IDENTITY:
-            fitted_rows.append(0)
-            scores[_IDENTITY] = partial(_uncalibrated, rows)
-        else:
-            calibrator, count = _read_version(context, model, int(version), rows)
-            fitted_rows.append(count)
-            scores[f"version {version}"] = partial(_calibrated, calibrator, rows)
+        # 2. The versions, and how many of the rows each was fitted on.
+        fitted_rows: list[int | None] = []
+        calibrators: dict[str, Calibrator | None] = {}
+        for version in request.versions:
+            if version == _IDENTITY:
+                fitted_rows.append(0)
+                calibrators[_IDENTITY] = None
+            else:
+                calibrator, count = _read_version(context, model, int(version), rows)
+                fitted_rows.append(count)
+                calibrators[f"version {version}"] = calibrator
+        scores = {name: partial(_scores, item, rows) for name, item in calibrators.items()}
+        measured = None if large is None else _measure(context, large, calibrators)
     warnings = [
         text
         for name, count in zip(scores, fitted_rows, strict=True)
-        if (text := _warning(name, count, len(rows.labels)))
+        if (text := _warning(name, count, dataset.rows))
     ]
 
     # 3. Metrics, changes and pictures.
@@ -82,11 +98,12 @@ def run_evaluation(context: JobContext) -> None:
         context.check_cancelled()
 
     report = create_versions_report(
-        Source(dataset.name, dataset.digest, rows.data),
+        Source(dataset.name, dataset.digest, rows.data, all_counts=rows.all_counts),
         scores,
         input=dataset.input,
         class_names=model.labels,
         warnings=warnings,
+        results=measured,
         title=f"{model.name} on {dataset.name}",
         progress=progress,
     )
@@ -103,9 +120,12 @@ def run_evaluation(context: JobContext) -> None:
             request.versions, fitted_rows, report.results, strict=True
         )
     ]
-    summary = {"rows": len(rows.labels), "results": results, "warnings": warnings}
+    summary = {"rows": dataset.rows, "results": results, "warnings": warnings}
     content = {
         "pictures": [dataclasses.asdict(picture) for picture in report.pictures],
+        "labels": [
+            [dataclasses.asdict(label) for label in result.labels] for result in report.results
+        ],
         "report": report.html,
     }
     _finish(context, dataset, summary, msgspec.json.encode(content))
@@ -120,9 +140,10 @@ def _read_version(
         is_own = tx.calibrators.get(model, version).dataset == rows.dataset.name
         stored = tx.calibrators.row_digests(model, version)
     if is_own:
-        return calibrator, len(rows.labels)
-    # Digests recognise rows of the same input only.
-    if stored is None or calibrator.card.input != rows.dataset.input:
+        return calibrator, rows.dataset.rows
+    # Digests recognise rows of the same input only; those of a sample do not count all rows.
+    is_sample = rows.all_counts is not None
+    if stored is None or is_sample or calibrator.card.input != rows.dataset.input:
         return calibrator, None
     return calibrator, int(np.count_nonzero(np.isin(rows.digests, decode_digests(stored))))
 
@@ -138,12 +159,28 @@ def _warning(name: str, fitted: int | None, rows: int) -> str:
     )
 
 
-def _uncalibrated(rows: DatasetRows) -> tuple[str, Any]:
-    return rows.dataset.input, rows.data.logits
+def _scores(calibrator: Calibrator | None, rows: DatasetRows) -> tuple[Input, Any]:
+    kind, values = rows.dataset.input, rows.data.logits
+    if calibrator is None:
+        return kind, values
+    return "probabilities", calibrator.predict(values, input=kind)
 
 
-def _calibrated(calibrator: Calibrator, rows: DatasetRows) -> tuple[str, Any]:
-    return "probabilities", calibrator.predict(rows.data.logits, input=rows.dataset.input)
+def _measure(
+    context: JobContext, large: LargeDataset, calibrators: dict[str, Calibrator | None]
+) -> dict[str, VersionResult]:
+    """Return the metrics of each version on all rows, and the changes from the first."""
+    from recalib.reporting.html_report import VersionResult
+
+    names = list(calibrators)
+    results: dict[str, VersionResult] = {}
+    for number, name in enumerate(names[1:] or names, start=1):
+        context.progress(0.1 * number / len(names), f"measuring {name}")
+        metrics = large.compare(calibrators[names[0]], calibrators[name])
+        results.setdefault(names[0], VersionResult(names[0], dict(metrics.before), {}))
+        if name != names[0]:
+            results[name] = VersionResult(name, dict(metrics.after), metrics.changes)
+    return results
 
 
 def _finish(context: JobContext, dataset: Dataset, summary: dict[str, Any], content: bytes) -> None:

@@ -11,8 +11,10 @@ from recalib.card import DataSummary
 from recalib.decoding import converted
 from recalib.errors import InputError
 from recalib.fitting.fit import fit
+from recalib.scale.fit import fits_in_parts
 from training.champion_comparison import Champion, compare_with_champion
 from training.dataset_rows import read_rows
+from training.large_datasets import IN_MEMORY, ClusterPolicy, open_large
 from training.publication import publish
 from training.worker import JobContext
 
@@ -30,11 +32,16 @@ class FitRequest(msgspec.Struct, frozen=True):
     promote: bool | str
 
 
-def run_fit(context: JobContext) -> None:
+def run_fit(context: JobContext, policy: ClusterPolicy = IN_MEMORY) -> None:
     """Fit a calibrator, and publish it in the transaction that finishes the job.
 
     A worker that dies before this transaction leaves nothing but its attempt. A worker that has
     lost its lease cannot commit it.
+
+    Parameters
+    ----------
+    policy: which data sets are fitted in parts on a cluster. They are compared with the champion on
+        a sample. Maps and objectives that need all rows in memory are fitted there.
     """
     # 1. The request.
     request = _request(context.payload)
@@ -42,37 +49,42 @@ def run_fit(context: JobContext) -> None:
         model = tx.models.get(request.model)
         dataset = tx.datasets.get(model, request.dataset)
 
-    # 2. The data set, in memory.
-    context.progress(0.0, "reading the data set")
-    rows = read_rows(context.registry, model, dataset)
-    context.check_cancelled()
-
-    # 3. The fit on all rows.
+    # 2. The fit on all rows, in parts or in memory.
     def report(stage: str, iteration: int, value: float) -> None:
         context.progress(0.1, f"fitting {stage}: iteration {iteration}, objective {value:.5f}")
         context.check_cancelled()
 
-    calibrator = fit(
-        rows.data.logits,
-        rows.data.labels,
-        request.map,
-        request.objective,
-        input=dataset.input,
-        class_labels=model.labels,
-        measure=True,
-        data=DataSummary(rows=dataset.rows, digest=dataset.digest, name=dataset.name),
-        progress=report,
-        **request.options,
-    )
+    context.progress(0.0, "reading the data set")
+    fit_in_parts = fits_in_parts(request.map, request.objective, request.options)
+    if fit_in_parts and policy.is_large(model, dataset):
+        with open_large(context, model, dataset, policy) as large:
+            calibrator = large.fit(request.map, request.objective, request.options, report)
+            rows = large.sample()
+    else:
+        rows = read_rows(context.registry, model, dataset)
+        context.check_cancelled()
+        calibrator = fit(
+            rows.data.logits,
+            rows.data.labels,
+            request.map,
+            request.objective,
+            task=model.task,
+            input=dataset.input,
+            class_labels=model.labels,
+            measure=True,
+            data=DataSummary(rows=dataset.rows, digest=dataset.digest, name=dataset.name),
+            progress=report,
+            **request.options,
+        )
 
     def on_fold(fold: int, folds: int) -> None:
         context.progress(0.3 + 0.6 * fold / folds, f"cross-validating: {fold} of {folds} folds")
         context.check_cancelled()
 
-    # 4. Comparison with the current champion, and publication.
+    # 3. Comparison with the current champion, and publication.
     def compare(champion: Champion) -> Calibrator:
         selection = compare_with_champion(
-            context.registry, model, calibrator, champion, rows, on_fold
+            context, model, calibrator, champion, rows, on_fold, policy
         )
         card = msgspec.structs.replace(calibrator.card, selection=selection, model=model.name)
         return Calibrator(calibrator.parameters, card)

@@ -30,9 +30,9 @@ def import_function(name: str, field: str) -> Callable[..., Any]:
         is_file = place.endswith(".py")
         module = _from_file(Path(place)) if is_file else importlib.import_module(place)
         function: Callable[..., Any] = attrgetter(attribute)(module)
-    except (ImportError, AttributeError, OSError, SyntaxError, ValueError) as error:
+    except Exception as error:  # the user's module may raise any
         accepted = "package.module:function, or file.py:function"
-        raise InputError(field, found=f"{name}: {error}", accepted=accepted) from None
+        raise InputError(field, found=f"{name}: {error}", accepted=accepted) from error
     if not callable(function):
         found = f"{name}, a {type(function).__name__}"
         raise InputError(field, found=found, accepted="a function or a class")

@@ -77,12 +77,22 @@ class JobContext:
     def finishing(self) -> Iterator[Transaction]:
         """Open the transaction in which the handler publishes and finishes its job.
 
-        A stopping worker may still finish: the work is done, and the transaction is short.
+        A stopping worker may still finish: the work is done, and the transaction is short. A
+        cancelled job may not: its data set may have been deleted, and its name given to other data.
+
+        The job is locked first, in the order of `Transaction`.
+
+        Raises
+        ------
+        Cancelled: the job was cancelled.
+        FencedError: another worker has the job.
         """
         with self._heartbeat_lock:
             if self._interrupted is not None:
                 raise Cancelled(self._interrupted)
             with self.registry.transaction() as tx:
+                if tx.jobs.hold(self.lease):
+                    raise Cancelled("cancelled")
                 yield tx
             self.finished = True
 

@@ -6,21 +6,24 @@ import contextlib
 import os
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
+from types import MappingProxyType
 
 from recalib.errors import UnavailableError
 from recalib.observability import telemetry
 from recalib.registry import Registry
-from recalib.registry.job_kinds import BATCH, EVALUATE, FIT, MONITOR, PUBLISH, REFIT, TRAIN
+from recalib.registry.job_kinds import BATCH, EVALUATE, FIT, MONITOR, PUBLISH, REFIT, REPLAY, TRAIN
 from recalib.settings import Settings
 from recalib.webhooks import AllowedTargets
 from training.batch_job import batch_handler
 from training.evaluation_job import run_evaluation
 from training.fit_job import run_fit
+from training.large_datasets import ClusterPolicy
 from training.monitoring_job import run_monitor
 from training.publish_job import run_publish
 from training.refit_job import run_refit
+from training.replay_job import replay_handler
 from training.training_job import training_handler
 from training.webhook_delivery import deliveries
 from training.worker import JobHandler, Worker, stop_on_signals, watch_parent
@@ -35,23 +38,45 @@ HANDLERS: dict[str, JobHandler] = {
     MONITOR: run_monitor,
     PUBLISH: run_publish,
     REFIT: run_refit,
+    REPLAY: replay_handler(),
 }
 
 
 def handlers(
     settings: Settings,
     between: Callable[[], object] = lambda: None,
-    batch: JobHandler = HANDLERS[BATCH],
+    long_jobs: Mapping[str, JobHandler] = MappingProxyType({}),
 ) -> dict[str, JobHandler]:
-    """Return the handler of each kind of job; long training runs call `between` between steps."""
+    """Return the handler of each kind of job.
+
+    Parameters
+    ----------
+    between: called between the steps of a training run.
+    long_jobs: handlers in place of those of `HANDLERS`.
+    """
     train = training_handler(
         settings.resolved_training_data,
         between,
         settings.poll_seconds,
         max_weights=settings.max_weights,
         allowed_imports=settings.allowed_imports,
+        max_workers=settings.training_workers,
     )
-    return {**HANDLERS, BATCH: batch, TRAIN: train}
+    return {**HANDLERS, **large_handlers(settings), **long_jobs, TRAIN: train}
+
+
+def large_handlers(settings: Settings) -> dict[str, JobHandler]:
+    """Return the handlers that read large data sets on a cluster."""
+    policy = _policy(settings)
+    return {
+        EVALUATE: partial(run_evaluation, policy=policy),
+        FIT: partial(run_fit, policy=policy),
+        PUBLISH: partial(run_publish, policy=policy),
+    }
+
+
+def _policy(settings: Settings) -> ClusterPolicy:
+    return ClusterPolicy(settings.cluster or None, settings.cluster_bytes)
 
 
 def run(settings: Settings, *, embedded: bool) -> None:
@@ -70,12 +95,17 @@ def run(settings: Settings, *, embedded: bool) -> None:
         with contextlib.suppress(UnavailableError):  # the long job handles it
             worker.work_once(stop)
 
-    # Fits and monitoring must not wait for a batch, nor these for the training of a network.
-    short = {kind: handler for kind, handler in HANDLERS.items() if kind != BATCH}
-    short_jobs = Worker(registry, short, name=name, **seconds)
-    batch = batch_handler(partial(between, short_jobs), settings.poll_seconds)
-    batches = Worker(registry, {**short, BATCH: batch}, name=name, **seconds)
-    every_kind = handlers(settings, partial(between, batches), batch)
+    # Fits and monitoring must not wait for a batch or a replay, nor these for the training of a
+    # network.
+    every_short = {**HANDLERS, **large_handlers(settings)}
+    short = {kind: every_short[kind] for kind in every_short if kind not in (BATCH, REPLAY)}
+    pause = partial(between, Worker(registry, short, name=name, **seconds))
+    long_jobs = {
+        BATCH: batch_handler(pause, settings.poll_seconds, _policy(settings)),
+        REPLAY: replay_handler(pause, settings.poll_seconds),
+    }
+    during_training = Worker(registry, {**short, **long_jobs}, name=name, **seconds)
+    every_kind = handlers(settings, partial(between, during_training), long_jobs)
     worker = Worker(registry, every_kind, name=name, **seconds)
     allowed = AllowedTargets(settings.webhook_targets)
     attempts, poll = settings.webhook_attempts, settings.poll_seconds

@@ -18,16 +18,7 @@ import numpy as np
 
 from recalib.card import Card
 from recalib.decoding import converted
-from recalib.drift import (
-    CalibrationSums,
-    ClassTraffic,
-    Cohort,
-    Monitor,
-    MonitorOptions,
-    Status,
-    spend_alpha,
-)
-from recalib.drift.reference_histogram import reference_edges
+from recalib.drift import CalibrationSums, ClassTraffic, Cohort, Status
 from recalib.errors import ConflictError, RecalibError, UnavailableError
 from recalib.registry import (
     Alias,
@@ -35,13 +26,19 @@ from recalib.registry import (
     CohortRow,
     LabelColumns,
     Model,
-    MonitoringConfig,
     MonitorRow,
     Registry,
     Transaction,
 )
-from recalib.registry.job_kinds import MONITOR
-from recalib.watched_classes import class_indices
+from recalib.registry.job_kinds import MONITOR, monitor_key
+from training.assessment import (
+    KEEP_SECONDS,
+    Assessor,
+    evidence_of,
+    fixed_options,
+    plain,
+    segment_names,
+)
 from training.checkpoint_blobs import sweep_checkpoints
 from training.class_rows import read_class_rows
 from training.refit_job import refit_is_due, request_refit
@@ -49,12 +46,10 @@ from training.retention import apply_retention
 from training.shadow_comparison import compare
 from training.worker import JobContext
 
-__all__ = ["REST", "run_monitor", "tidy", "watch"]
+__all__ = ["run_monitor", "tidy", "watch"]
 
 log = logging.getLogger(__name__)
 
-#: Name of the rows outside all declared segments; no segment can have this name.
-REST = "(rest)"
 _CHAMPION = "champion"
 #: The actor in the audit trail.
 _ACTOR = "monitor"
@@ -65,31 +60,36 @@ _MAX_COHORTS, _MAX_LABELS = 100, 200_000
 _REFRESH_SECONDS = 300.0
 _PAGE = 500
 _HOUR, _DAY = 3600, 86_400.0
-#: Ages in seconds at which traffic that has been read is merged into hours, and at which traffic
-#: and cohorts are deleted.
-_COMPACT_AFTER, _DELETE_AFTER = 2 * _DAY, 90 * _DAY
+#: Age in seconds at which traffic that has been read is merged into hours.
+_COMPACT_AFTER = 2 * _DAY
 
 
 def run_monitor(context: JobContext) -> None:
-    """Assess every model that has a champion; a failure of one model does not affect the others.
+    """Assess the champions of all models, or of the models of one shard.
+
+    A failure of one model does not affect the others. A model is in the shard of its id modulo the
+    number of shards.
 
     Also remove leftover checkpoints, and once an hour old traffic counts, sampled logits, what
     killed uploads left, and what is older than the retention settings of its model.
     """
-    sweep_checkpoints(context.registry)
+    shard, shards = context.payload.get("shard", 0), context.payload.get("shards", 1)
+    if shard == 0:
+        sweep_checkpoints(context.registry)
     with context.registry.reading() as tx:
-        hour, last = tx.clock() // _HOUR, tx.jobs.last_success(MONITOR)
+        key = monitor_key(shard, shards)
+        hour, last = tx.clock() // _HOUR, tx.jobs.last_success(MONITOR, key)
     tidies = last is None or last // _HOUR < hour
-    if tidies:
+    if tidies and shard == 0:
         context.registry.sweep()
     watched = cohorts = failed = 0
     for model in _models(context.registry):
         context.check_cancelled()
+        if model.id % shards != shard:
+            continue
         try:
-            labels = None
-            if not model.is_multilabel:  # others have nothing to monitor
-                labels = watch(context.registry, model)
-                compare(context.registry, model)
+            labels = watch(context.registry, model)
+            compare(context.registry, model)
             if tidies:
                 tidy(context.registry, model)
                 apply_retention(context.registry, model)
@@ -137,10 +137,10 @@ def tidy(registry: Registry, model: Model) -> None:
         with registry.transaction() as tx:  # short transactions
             read = through.get(version, matured)
             for counts in (tx.traffic, tx.class_traffic):
-                counts.delete(model, version, min(now - _DELETE_AFTER, read))
+                counts.delete(model, version, min(now - KEEP_SECONDS, read))
                 counts.compact(model, version, min(now - _COMPACT_AFTER, read), _HOUR)
     with registry.transaction() as tx:
-        tx.monitors.delete_cohorts(model, now - _DELETE_AFTER)
+        tx.monitors.delete_cohorts(model, now - KEEP_SECONDS)
         deleted = tx.captures.delete(model, now - model.monitoring.capture_seconds)
     for digest in deleted:
         registry.blobs.remove(digest)
@@ -155,43 +155,52 @@ def _step(registry: Registry, model: Model) -> int | None:
         snapshot = _take_snapshot(tx, model, champion)
         cohorts = list(snapshot.cohorts(tx))
         served = snapshot.served(tx)
-    before = snapshot.row
-    monitor = _monitor(snapshot, model.monitoring)
+    before, assessor = snapshot.row, snapshot.assessor
     totals = (
         CalibrationSums.from_dict(before.totals)
         if before.turn
-        else CalibrationSums.empty(snapshot.edges)
+        else CalibrationSums.empty(assessor.edges)
     )
     late = 0
     assessments: list[Assessment] = []
+    rows: list[CohortRow] = []
     for cohort in cohorts:
         class_rows = None
-        if snapshot.classes:
+        if assessor.classes:
             where = cohort.labels, cohort.start, cohort.end
             version = before.version
-            class_rows = read_class_rows(registry, model, version, *where, snapshot.classes)
-        monitor.add(cohort.start, cohort.end, cohort.parts, class_rows, cohort.class_traffic)
-        assessments.append(_assessment(snapshot, cohort, monitor, served))
+            class_rows = read_class_rows(registry, model, version, *where, assessor.classes)
+        span = cohort.start, cohort.end
+        # With the traffic of now: without it, PSI would leave the state and `since` would begin
+        # again.
+        assessment = assessor.add(
+            *span, cohort.parts, class_rows, cohort.class_traffic, now=snapshot.now, served=served
+        )
+        assessments.append(assessment)
+        rows += assessor.cohort_rows(*span, cohort.parts)
         for part in cohort.parts.values():
-            totals = totals.merge(part.sums(snapshot.edges))
+            totals = totals.merge(part.sums(assessor.edges))
         late += cohort.late
-    status = monitor.assess(snapshot.now, served)
+    status = assessor.monitor.assess(snapshot.now, served)
     entered = status.state != before.status.get("state", "unverified")
     stale_numbers = snapshot.now - before.assessed_at > _REFRESH_SECONDS
+    through = cohorts[-1].end if cohorts else before.through
+    # A state that a log of the past has left requests no refit: no live label supports it yet.
+    is_replayed = before.replayed_through is not None and through <= before.replayed_through
     with registry.reading() as tx:
-        reason = refit_is_due(tx, model, status.state, snapshot.now)
+        state = "unverified" if is_replayed else status.state
+        reason = refit_is_due(tx, model, state, snapshot.now)
     if not (cohorts or entered or stale_numbers or reason or before.turn == 0):
         return 0
     row = replace(
         before,
         turn=before.turn + 1,
-        through=cohorts[-1].end if cohorts else before.through,
-        state=monitor.state(),
-        status=_plain(status.to_dict()),
+        through=through,
+        state=assessor.monitor.state(),
+        status=plain(status.to_dict()),
         totals=totals.to_dict(),
         assessed_at=snapshot.now,
     )
-    rows = [row for cohort in cohorts for row in cohort.rows(snapshot.edges, model.monitoring)]
     try:
         with registry.transaction() as tx:
             tx.monitors.save(model, row, rows, assessments)
@@ -199,7 +208,7 @@ def _step(registry: Registry, model: Model) -> int | None:
                 tx.monitors.count_late(model, row.version, late)
             if entered:
                 tx.monitors.record(
-                    model, row.version, status.state, _ACTOR, status.reason, _evidence(status)
+                    model, row.version, status.state, _ACTOR, status.reason, evidence_of(status)
                 )
             if reason is not None:
                 request_refit(tx, model, reason)
@@ -209,22 +218,6 @@ def _step(registry: Registry, model: Model) -> int | None:
     if entered:
         _log_state(model, row.version, status)
     return len(cohorts)
-
-
-def _assessment(snapshot: _Snapshot, cohort: _Cohort, monitor: Monitor, served: Any) -> Assessment:
-    """Return the state after a cohort, at the time when it matured."""
-    matured = cohort.end + snapshot.model.monitoring.maturity_seconds
-    # With the traffic of now: without it, PSI would leave the state and `since` would begin again.
-    status = monitor.assess(min(matured, snapshot.now), served)
-    return Assessment(
-        version=snapshot.version,
-        started_at=cohort.start,
-        ended_at=cohort.end,
-        assessed_at=snapshot.now,
-        state=status.state,
-        reason=status.reason,
-        evidence=_evidence(status),
-    )
 
 
 @dataclass(frozen=True)
@@ -241,12 +234,6 @@ class _Cohort:
     #: Predictions of all segments by predicted class; None without watched classes.
     class_traffic: ClassTraffic | None
 
-    def rows(self, edges: Any, monitoring: MonitoringConfig) -> Iterator[CohortRow]:
-        for number, name in enumerate(_names(monitoring)):
-            sums = self.parts[name].sums(edges)
-            if sums.traffic.any() or sums.labelled.any():
-                yield CohortRow(self.start, self.end, number, sums.to_dict())
-
 
 @dataclass(frozen=True)
 class _Snapshot:
@@ -254,20 +241,9 @@ class _Snapshot:
 
     model: Model
     version: int
-    card: Card
     row: MonitorRow
+    assessor: Assessor
     now: float
-
-    @property
-    def classes(self) -> tuple[int, ...]:
-        """Indices of the watched classes."""
-        classes = self.model.monitoring.classes
-        return class_indices(classes, self.model.classes, self.model.labels) if classes else ()
-
-    @property
-    def edges(self) -> Any:
-        """Inner edges of the confidence bins."""
-        return reference_edges(self.card)
 
     def cohorts(self, tx: Transaction) -> Iterator[_Cohort]:
         """Yield the non-empty cohorts that have matured since the last run."""
@@ -298,7 +274,7 @@ class _Snapshot:
         """Return counts (B,) of recent predictions by bin, or None if there are none."""
         monitoring = self.model.monitoring
         since = self.now - max(monitoring.cohort_seconds, monitoring.maturity_seconds)
-        counts = np.zeros(len(self.edges) + 1, np.int64)
+        counts = np.zeros(len(self.assessor.edges) + 1, np.int64)
         for bucket in tx.traffic.between(self.model, self.version, since, self.now + 1e6):
             counts[bucket.bin] += bucket.predictions
         return counts if counts.any() else None
@@ -308,9 +284,9 @@ class _Snapshot:
         labels = tx.labels.columns(self.model, self.version, start, end)
         delays = labels.labelled_at - labels.predicted_at
         timely = delays <= monitoring.maturity_seconds
-        names = _names(monitoring)
+        names = segment_names(monitoring)
         # Of each segment: predictions, those of them with a known confidence, and Σp, by bin.
-        shape = (len(names), len(self.edges) + 1)
+        shape = (len(names), len(self.assessor.edges) + 1)
         traffic, known = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
         confidence = np.zeros(shape)
         for bucket in tx.traffic.between(self.model, self.version, start, end):
@@ -333,7 +309,7 @@ class _Snapshot:
         late = int(np.count_nonzero(~timely))
         labels = labels.select(timely)
         class_traffic = None
-        if self.classes:
+        if self.assessor.classes:
             class_traffic = self._class_traffic(tx, start, end, labels, int(traffic.sum()))
         return _Cohort(start, end, parts, labels, late, class_traffic)
 
@@ -341,7 +317,7 @@ class _Snapshot:
         self, tx: Transaction, start: float, end: float, labels: LabelColumns, total: int
     ) -> ClassTraffic:
         """Return predictions by predicted class; `total` is their number with all classes."""
-        positions = {index: position for position, index in enumerate(self.classes)}
+        positions = {index: position for position, index in enumerate(self.assessor.classes)}
         counts, errors = np.zeros(len(positions), np.int64), np.zeros(len(positions))
         for bucket in tx.class_traffic.between(self.model, self.version, start, end):
             position = positions.get(bucket.predicted)
@@ -349,25 +325,13 @@ class _Snapshot:
                 counts[position] += bucket.predictions
                 errors[position] += bucket.max_error_sum
         columns = labels.predicted, labels.correct, labels.confidence
-        return ClassTraffic.from_rows(self.classes, counts, errors, total, *columns)
-
-
-def _names(monitoring: MonitoringConfig) -> list[str]:
-    """Return segment names by number; 0 is the rest, or all rows without declared segments."""
-    return [REST if monitoring.segments else "", *monitoring.segments]
+        return ClassTraffic.from_rows(self.assessor.classes, counts, errors, total, *columns)
 
 
 def _take_snapshot(tx: Transaction, model: Model, champion: Alias) -> _Snapshot:
     card = converted(tx.calibrators.get(model, champion.version).card, Card)
     now, monitoring = tx.clock(), model.monitoring
-    options: dict[str, Any] = {
-        "alpha": monitoring.alpha,
-        "tolerance": monitoring.tolerance,
-        "segments": len(monitoring.segments),
-        "window_labels": max(monitoring.window_labels, monitoring.least_labels),
-    }
-    if monitoring.classes:
-        options["classes"] = list(monitoring.classes)
+    options = fixed_options(monitoring)
     row = tx.monitors.find(model, champion.version, with_state=True)
     if row is None:
         number = tx.monitors.next_number(model)
@@ -376,27 +340,8 @@ def _take_snapshot(tx: Transaction, model: Model, champion: Alias) -> _Snapshot:
         # A new test, with the alpha that earlier tests have left. Past data is spent: it was read.
         number = tx.monitors.next_number(model)
         row = replace(row, number=number, options=options, state={})
-    return _Snapshot(model, champion.version, card, row, now)
-
-
-def _monitor(snapshot: _Snapshot, monitoring: MonitoringConfig) -> Monitor:
-    bins = snapshot.card.confidences
-    options = MonitorOptions(
-        alpha=spend_alpha(monitoring.alpha, snapshot.row.number),
-        tolerance=monitoring.tolerance,
-        objective=monitoring.objective,
-        selection_ratio=monitoring.selection_ratio,
-        least_labels=monitoring.least_labels,
-        window_labels=max(monitoring.window_labels, monitoring.least_labels),
-        # The rest is a segment too.
-        segments=len(monitoring.segments) + 1 if monitoring.segments else 0,
-        classes=snapshot.classes,
-    )
-    reference = None if bins is None else bins.counts
-    monitor = Monitor(snapshot.edges, reference, options, snapshot.model.labels)
-    if snapshot.row.state:
-        monitor.restore(snapshot.row.state)
-    return monitor
+    assessor = Assessor(model, champion.version, card, row.number, row.state)
+    return _Snapshot(model, champion.version, row, assessor, now)
 
 
 def _models(registry: Registry) -> Iterator[Model]:
@@ -411,33 +356,13 @@ def _models(registry: Registry) -> Iterator[Model]:
         last = page[-1].name
 
 
-def _evidence(status: Status) -> dict[str, Any]:
-    owner = status.evidence if status.segment is None else status.segments[status.segment].evidence
-    evidence: dict[str, Any] = _plain(owner.to_dict())
-    evidence = {**evidence, "segment": status.segment, "onset": status.onset}
-    if status.classes is not None:
-        evidence["classes"] = _plain(status.classes.to_dict())
-        # An event and a log line have the classes with the most evidence, not up to 1,000.
-        del evidence["classes"]["windows"]
-    return evidence
-
-
-def _plain(value: Any) -> Any:
-    """Return a value that JSON can represent: infinite numbers become None."""
-    if isinstance(value, dict):
-        return {name: _plain(item) for name, item in value.items()}
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
-
-
 def _log_state(model: Model, version: int, status: Status) -> None:
     fields = {
         "action": "calibration_state",
         "model": model.name,
         "version": version,
         "state": status.state,
-        **{f"evidence_{name}": value for name, value in _evidence(status).items()},
+        **{f"evidence_{name}": value for name, value in evidence_of(status).items()},
     }
     level = logging.WARNING if status.state in ("suspect", "stale") else logging.INFO
     log.log(

@@ -35,7 +35,7 @@ def earlier_gains(
     Parameters
     ----------
     card: of the new version.
-    digests: of its rows.
+    digests: of all its rows.
     champion: the champion's version; None if the comparison is with the uncalibrated
         probabilities.
     since: the time at which it became the champion.

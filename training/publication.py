@@ -74,7 +74,7 @@ def _publish(
     selection = card.selection
     assert selection is not None  # noqa: S101  (set by `compare`)
     warnings = []
-    if not model.is_multilabel:  # multilabel models are not monitored
+    if not model.is_multilabel:  # its card has no calibration error with an interval
         warnings = validation_warnings(
             card, "this version", tolerance=monitoring.tolerance, objective=monitoring.objective
         )

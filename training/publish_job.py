@@ -16,9 +16,10 @@ from recalib.errors import InputError
 from recalib.fitting.cross_validation import compare_as_fitted
 from recalib.fitting.fit import measure_metrics
 from recalib.fitting.row_digests import Digests, decode_digests
-from recalib.registry import Dataset, Model, Registry
-from training.champion_comparison import MIN_UNSEEN, Champion, digests_of_champion
+from recalib.registry import Dataset, Model
+from training.champion_comparison import MIN_UNSEEN, Champion, rows_of_champion
 from training.dataset_rows import DatasetRows, read_rows
+from training.large_datasets import IN_MEMORY, ClusterPolicy, open_large
 from training.publication import publish
 from training.worker import JobContext
 
@@ -43,15 +44,19 @@ class _Upload:
     sent_digests: bytes | None
     #: The data set with the digest in the card.
     dataset: Dataset | None
-    #: Of the rows; None if they are not known.
+    #: Of the rows; None if they are not known or of a large data set.
     digests: Digests | None
 
 
-def run_publish(context: JobContext) -> None:
+def run_publish(context: JobContext, policy: ClusterPolicy = IN_MEMORY) -> None:
     """Publish an uploaded calibrator in the transaction that finishes the job.
 
     It is compared with the champion on the rows of a data set that neither was fitted on. Without
-    such rows, `if_better` does not promote it. Multilabel calibrators are not compared.
+    such rows, `if_better` does not promote it.
+
+    Parameters
+    ----------
+    policy: which data sets are read in parts on a cluster; the comparison is on a sample of them.
     """
     # 1. The request.
     try:
@@ -65,14 +70,14 @@ def run_publish(context: JobContext) -> None:
 
     # 2. The calibrator, and the data set of the comparison.
     context.progress(0.0, "reading")
-    upload = _read_upload(context, model)
-    rows = None if dataset is None else read_rows(context.registry, model, dataset)
+    upload = _read_upload(context, model, policy)
+    rows = None if dataset is None else _read_rows(context, model, dataset, policy)
     context.check_cancelled()
 
     # 3. Comparison with the champion, and publication.
     def compare(champion: Champion) -> Calibrator:
         context.progress(0.5, "comparing")
-        return _compare(context.registry, model, upload, champion, rows)
+        return _compare(context, model, upload, champion, rows, policy)
 
     publish(
         context,
@@ -84,7 +89,16 @@ def run_publish(context: JobContext) -> None:
     )
 
 
-def _read_upload(context: JobContext, model: Model) -> _Upload:
+def _read_rows(
+    context: JobContext, model: Model, dataset: Dataset, policy: ClusterPolicy
+) -> DatasetRows:
+    if not policy.is_large(model, dataset):
+        return read_rows(context.registry, model, dataset)
+    with open_large(context, model, dataset, policy) as large:
+        return large.sample()
+
+
+def _read_upload(context: JobContext, model: Model, policy: ClusterPolicy) -> _Upload:
     with context.registry.reading() as tx:
         content, sent = tx.jobs.upload(context.lease.job.id)
         calibrator = Calibrator.from_bytes(content)
@@ -93,21 +107,38 @@ def _read_upload(context: JobContext, model: Model) -> _Upload:
         return _Upload(calibrator, sent, None, decode_digests(sent))
     if dataset is None or dataset.input != calibrator.card.input:
         return _Upload(calibrator, None, None, None)
-    digests = read_rows(context.registry, model, dataset).digests
+    digests = None
+    if not policy.is_large(model, dataset):
+        # Recorded now: the data set may be deleted later.
+        digests = read_rows(context.registry, model, dataset).digests
     return _Upload(calibrator, None, dataset, digests)
 
 
+def _fitted_rows(
+    context: JobContext, model: Model, upload: _Upload, rows: DatasetRows, policy: ClusterPolicy
+) -> NDArray[np.bool_] | None:
+    """Return which rows (N,) an upload was fitted on; None if that is not known."""
+    if upload.digests is not None:
+        return np.isin(rows.digests, upload.digests)
+    dataset = upload.dataset
+    if dataset is None:
+        return None
+    with open_large(context, model, dataset, policy) as large:
+        return large.contains(rows.digests)
+
+
 def _compare(
-    registry: Registry,
+    context: JobContext,
     model: Model,
     upload: _Upload,
     champion: Champion,
     rows: DatasetRows | None,
+    policy: ClusterPolicy,
 ) -> Calibrator:
     """Return the calibrator with the comparison in its card, and what the rows measure."""
     calibrator, reference = upload.calibrator, champion.calibrator
     card = msgspec.structs.replace(calibrator.card, model=model.name)
-    unseen = _unseen_rows(registry, model, upload, champion, rows)
+    unseen = _unseen_rows(context, model, upload, champion, rows, policy)
     if rows is None or isinstance(unseen, str):
         name = "identity" if reference is None else reference.card.map
         selection = Selection(
@@ -118,11 +149,10 @@ def _compare(
         logits, labels = rows.logits[unseen], rows.labels[unseen]
         selection = compare_as_fitted(calibrator, reference, logits, labels)
         probabilities = calibrator.predict_float64(logits)
-        card = msgspec.structs.replace(
-            card,
-            metrics=measure_metrics(logits, probabilities, labels),
-            confidences=reference_histogram(probabilities.max(axis=1)),
-        )
+        card = msgspec.structs.replace(card, metrics=measure_metrics(logits, probabilities, labels))
+        if not model.is_multilabel:  # the baseline of monitoring
+            histogram = reference_histogram(probabilities.max(axis=1))
+            card = msgspec.structs.replace(card, confidences=histogram)
         selection = msgspec.structs.replace(selection, dataset=rows.dataset.name)
     version = None if reference is None else champion.expected.version
     selection = msgspec.structs.replace(selection, reference_version=version)
@@ -130,44 +160,44 @@ def _compare(
 
 
 def _unseen_rows(
-    registry: Registry,
+    context: JobContext,
     model: Model,
     upload: _Upload,
     champion: Champion,
     rows: DatasetRows | None,
+    policy: ClusterPolicy,
 ) -> NDArray[np.bool_] | str:
     """Return which rows (N,) neither calibrator was fitted on, or why there is no comparison."""
-    if model.is_multilabel:
-        return "versions of a multilabel model are not compared; promote it by request"
     if rows is None:
         return "the request names no data set to compare on"
-    if upload.digests is None:
-        return (
-            "the rows that it was fitted on are not known; send their digests (`recalib publish "
-            "--fitted-on FILE`), or upload the file that it was fitted on as a data set"
-        )
     name, kind = rows.dataset.name, upload.calibrator.card.input
     if rows.dataset.input != kind:
         return (
             f"it was fitted on {kind}, and {name} has {rows.dataset.input}, in which its rows are "
             "not recognised"
         )
-    seen = np.isin(rows.digests, upload.digests)
+    seen = _fitted_rows(context, model, upload, rows, policy)
+    if seen is None:
+        return (
+            "the rows that it was fitted on are not known; send their digests (`recalib publish "
+            "--fitted-on FILE`), or upload the file that it was fitted on as a data set"
+        )
     fitted = "it was"
     if champion.calibrator is not None:
         version = f"version {champion.expected.version}"
         other = champion.calibrator.card.input
         if other != kind:
             return f"{version} was fitted on {other}, and {name} has {kind}"
-        digests = digests_of_champion(registry, model, champion, rows)
-        if digests is None:
+        of_champion = rows_of_champion(context, model, champion, rows, policy)
+        if of_champion is None:
             return f"the rows that {version} was fitted on are not known"
-        seen |= np.isin(rows.digests, digests)
+        seen |= of_champion
         fitted = f"it or {version} was"
     unseen = int(np.count_nonzero(~seen))
     if unseen < MIN_UNSEEN:
+        noun = "rows" if rows.all_counts is None else "sampled rows"
         return (
-            f"{fitted} fitted on all but {unseen:,} of the {len(seen):,} rows of {name}, and "
+            f"{fitted} fitted on all but {unseen:,} of the {len(seen):,} {noun} of {name}, and "
             f"{MIN_UNSEEN} other rows are needed"
         )
     return ~seen

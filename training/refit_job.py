@@ -46,6 +46,8 @@ def refit_is_due(tx: Transaction, model: Model, state: str, now: float) -> str |
     labels: before, there is no new data.
     """
     monitoring = model.monitoring
+    if model.is_multilabel:  # nothing is kept of its labels but one of each row
+        return None
     # A refit would replace a proven candidate that waits for a user's decision.
     if tx.candidates.open(model) is not None:
         return None

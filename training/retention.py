@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from recalib.errors import ConflictError, NotFoundError
-from recalib.registry import Model, Registry, Transaction
+from recalib.registry import Model, Registry, Retention, Transaction
 
 __all__ = ["apply_retention"]
 
@@ -19,24 +19,43 @@ _ACTOR = "retention"
 
 def apply_retention(registry: Registry, model: Model) -> None:
     """Delete what is older than the model's retention settings; what is in use waits."""
-    retention = model.retention
     with registry.reading() as tx:
-        now = tx.clock()
-        datasets, versions = [], []
-        if retention.dataset_seconds is not None:
-            datasets = tx.datasets.names_before(model, now - retention.dataset_seconds)
-        if retention.version_seconds is not None:
-            versions = tx.calibrators.unpromoted(model, now - retention.version_seconds)
+        datasets, versions = _old_datasets(tx, model), _old_versions(tx, model)
+        keeps_labels = _settings(tx, model).label_seconds is None
+    # Each deletion checks again: meanwhile the settings may have changed, the version may have been
+    # promoted, and the name may have been given to other data.
     for name in datasets:
         with _deletion(registry, model) as tx:
-            tx.deletions.dataset(model, name, _ACTOR)
+            tx.models.hold(model, exclusively=True)
+            if name in _old_datasets(tx, model):
+                tx.deletions.dataset(model, name, _ACTOR)
     for version in versions:
         with _deletion(registry, model) as tx:
-            tx.deletions.calibrator(model, version, _ACTOR)
-    deleted = 0 if retention.label_seconds is None else 1
+            tx.models.hold(model, exclusively=True)
+            if version in _old_versions(tx, model):
+                tx.deletions.calibrator(model, version, _ACTOR)
+    deleted = 0 if keeps_labels else 1
     while deleted:  # short transactions: in SQLite, all other writers wait
-        with registry.transaction() as tx:
-            deleted = tx.labels.purge_model(model, retention.label_seconds or 0.0)
+        deleted = 0
+        with _deletion(registry, model) as tx:
+            seconds = _settings(tx, model).label_seconds
+            if seconds is not None:
+                deleted = tx.labels.purge_model(model, seconds)
+
+
+def _settings(tx: Transaction, model: Model) -> Retention:
+    """Return the settings of now: `model` may have been read minutes ago."""
+    return tx.models.get(model.name).retention
+
+
+def _old_datasets(tx: Transaction, model: Model) -> list[str]:
+    seconds = _settings(tx, model).dataset_seconds
+    return [] if seconds is None else tx.datasets.names_before(model, tx.clock() - seconds)
+
+
+def _old_versions(tx: Transaction, model: Model) -> list[int]:
+    seconds = _settings(tx, model).version_seconds
+    return [] if seconds is None else tx.calibrators.unpromoted(model, tx.clock() - seconds)
 
 
 @contextmanager

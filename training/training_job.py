@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import tempfile
 from collections.abc import Callable, Collection
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from recalib.errors import InputError
 from recalib.recipe import Calibrate, Recipe, check_server_recipe
-from recalib.registry import BlobStore, Model
+from recalib.registry import BlobWriter, Model
 from recalib.registry.job_kinds import FIT
 from training.checkpoint_blobs import CheckpointBlobs
 from training.pause import Pause
@@ -35,6 +36,7 @@ def training_handler(
     *,
     max_weights: int,
     allowed_imports: Collection[str] = (),
+    max_workers: int = 0,
 ) -> Callable[[JobContext], None]:
     """Return the handler of training jobs.
 
@@ -46,6 +48,7 @@ def training_handler(
     max_weights: the largest number of weights of a network; larger networks are refused before
         memory is allocated.
     allowed_imports: packages and functions that recipes may name, as in `check_server_recipe`.
+    max_workers: the largest number of processes that load batches.
     """
     return partial(
         _train,
@@ -53,6 +56,7 @@ def training_handler(
         pause=Pause(between, every_seconds),
         max_weights=max_weights,
         allowed_imports=allowed_imports,
+        max_workers=max_workers,
     )
 
 
@@ -62,6 +66,7 @@ def _train(
     pause: Pause,
     max_weights: int,
     allowed_imports: Collection[str],
+    max_workers: int,
 ) -> None:
     """Train a network; its files, data set and fit job appear in a single transaction.
 
@@ -77,7 +82,7 @@ def _train(
 
     # 1. The recipe and its data.
     recipe = Recipe.of(context.payload)
-    check_server_recipe(recipe, allowed_imports)
+    check_server_recipe(recipe, allowed_imports, max_workers)
     model = _model(context, recipe.calibrate)
     context.progress(0.0, "reading the data")
     loaded = load_all(recipe, folder, confined=True)
@@ -97,19 +102,24 @@ def _train(
     with tempfile.TemporaryDirectory() as name:
         output = Path(name)
         try:
-            summary = run_recipe(without_model, loaded, output, checkpoints, watcher)
+            # A process with threads and connections to a database cannot be forked safely.
+            summary = run_recipe(
+                without_model, loaded, output, checkpoints, watcher, start_method="spawn"
+            )
         except Cancelled as cancelled:
             if cancelled.reason == "cancelled":
                 checkpoints.clear()
             raise
         context.progress(_TRAINING_FRACTION, "storing the files")
-        files = {
-            path.name: _store(context.registry.blobs, path) for path in sorted(output.iterdir())
-        }
         statistics = _statistics(output / "validation.npz") if model else {}
 
-    # 3. Commit everything at once.
-    _finish(context, recipe, model, {"summary": summary, "files": files}, statistics)
+        # 3. Commit everything at once.
+        with ExitStack() as stack:
+            blobs = {
+                path.name: _copy(path, stack.enter_context(context.registry.blobs.writer()))
+                for path in sorted(output.iterdir())
+            }
+            _finish(context, recipe, model, {"summary": summary}, blobs, statistics)
     checkpoints.clear()
 
 
@@ -126,15 +136,18 @@ def _finish(
     recipe: Recipe,
     model: Model | None,
     result: dict[str, Any],
+    blobs: dict[str, BlobWriter],
     statistics: dict[str, Any],
 ) -> None:
-    with context.finishing() as tx:
+    with context.registry.storing_all(blobs.values(), context.finishing) as tx:
+        files = {name: {"digest": blob.digest, "bytes": blob.size} for name, blob in blobs.items()}
+        result |= {"files": files}
         if model is not None and recipe.calibrate is not None:
-            stored = result["files"]["validation.npz"]
+            stored = blobs["validation.npz"]
             name = f"{recipe.name}-{context.lease.job.id[:8]}"
             tx.datasets.create(
-                model, name, stored["digest"], statistics["rows"], model.classes, stored["bytes"],
-                _NPZ, "logits", statistics["metrics"],
+                model, name, stored.digest, statistics["rows"], model.classes, stored.size, _NPZ,
+                "logits", statistics["metrics"],
             )  # fmt: skip
             options = recipe.calibrate.model_dump(exclude={"model"})
             payload = {"model": model.name, "dataset": name, **options}
@@ -154,13 +167,12 @@ def _statistics(path: Path) -> dict[str, Any]:
     return {"rows": len(rows.logits), "metrics": metrics}
 
 
-def _store(blobs: BlobStore, path: Path) -> dict[str, Any]:
-    """Store a file as a blob."""
-    with blobs.writer() as blob, path.open("rb") as file:
+def _copy(path: Path, blob: BlobWriter) -> BlobWriter:
+    """Copy a file to a blob; return the blob."""
+    with path.open("rb") as file:
         while chunk := file.read(_CHUNK):
             blob.write(chunk)
-        size = blob.size
-        return {"digest": blob.commit(), "bytes": size}
+    return blob
 
 
 class _Watcher:

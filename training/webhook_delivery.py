@@ -129,7 +129,7 @@ class WebhookSender:
         headers = {
             "content-type": "application/json",
             "user-agent": "recalib-webhooks",
-            **signature_headers(lease.secret, f"event-{event.id}", int(time.time()), body),
+            **signature_headers(lease.secrets, f"event-{event.id}", int(time.time()), body),
         }
         try:
             async with asyncio.timeout(_REQUEST_SECONDS):

@@ -105,6 +105,14 @@ test of the top label and by the tests of the classes.
 """,
         "benchmarks.monitoring.class_wise",
     ),
+    "label_draws": Section(
+        "Multilabel models",
+        """\
+Streams of rows with several labels. A row is evidence about one drawn label, as observations are.
+The test beside it reads all labels of a row in turn: labels that occur together look like an error.
+""",
+        "benchmarks.monitoring.label_draws",
+    ),
     "segment_search": Section(
         "Search for segments",
         """\

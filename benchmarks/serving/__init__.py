@@ -14,7 +14,7 @@ from pathlib import Path
 
 from benchmarks.serving.champions import prepare
 from benchmarks.serving.contestants import CONTESTANTS
-from benchmarks.serving.measuring import CONNECTIONS, Measured, measure
+from benchmarks.serving.measuring import CASES, CONNECTIONS, Measured, measure
 from benchmarks.serving.report import goals
 from benchmarks.timing import Goal
 
@@ -42,6 +42,7 @@ def measured_by_workers(
     rounds: int,
     seconds: int,
     connections: int = CONNECTIONS,
+    cases: Sequence[str] = CASES,
 ) -> dict[int, Measured]:
     """Return all trials of the servers named, by number of workers."""
     with tempfile.TemporaryDirectory(prefix="recalib-serving-") as name:
@@ -57,6 +58,7 @@ def measured_by_workers(
                 rounds=rounds,
                 seconds=seconds,
                 connections=connections,
+                cases=cases,
             )
             for count in workers
         }

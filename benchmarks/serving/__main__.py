@@ -9,7 +9,7 @@ import sys
 
 import benchmarks.serving
 from benchmarks.serving.contestants import CONTESTANTS, OURS
-from benchmarks.serving.measuring import CONNECTIONS
+from benchmarks.serving.measuring import CASES, CONNECTIONS
 from benchmarks.serving.report import as_json, goals, show
 
 
@@ -26,6 +26,7 @@ def main() -> None:
     )
     peers = [name for name in CONTESTANTS if name != OURS]
     parser.add_argument("--against", nargs="+", choices=peers, default=peers, metavar="SERVER")
+    parser.add_argument("--cases", nargs="+", choices=CASES, default=CASES, metavar="CASE")
     parser.add_argument("--json", action="store_true", help="print JSON for machines")
     args = parser.parse_args()
     if benchmarks.serving.missing():
@@ -39,6 +40,7 @@ def main() -> None:
         rounds=args.rounds,
         seconds=args.seconds,
         connections=args.connections,
+        cases=args.cases,
     )
     results = [goal for workers, cases in measured.items() for goal in goals(cases, workers)]
     if args.json:

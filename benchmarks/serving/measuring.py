@@ -34,7 +34,7 @@ from benchmarks.serving.contestants import (
 from benchmarks.serving.processes import Tree, free_port, running, until
 from benchmarks.serving.wire import Request
 
-__all__ = ["CONNECTIONS", "Measured", "Trial", "batches", "cases", "measure", "median", "wrong"]
+__all__ = ["CASES", "CONNECTIONS", "Measured", "Trial", "batches", "measure", "median", "wrong"]
 
 _POST = Path(__file__).with_name("post.lua")
 #: Enough for each of two processes to get some.
@@ -44,7 +44,7 @@ _VARIANTS = 40
 
 Batches = dict[str, NDArray[np.float32]]
 
-cases = (SMALL, JSON, BINARY)
+CASES = (SMALL, JSON, BINARY)
 
 
 @dataclass(frozen=True)
@@ -97,6 +97,7 @@ def measure(
     rounds: int,
     seconds: int,
     connections: int = CONNECTIONS,
+    cases: Sequence[str] = CASES,
 ) -> Measured:
     """Start all servers, verify their answers, and load them in turns.
 

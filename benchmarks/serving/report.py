@@ -6,6 +6,8 @@ import statistics
 from dataclasses import asdict
 from typing import Any
 
+import numpy as np
+import scipy.stats
 from rich.console import Console
 from rich.table import Table
 
@@ -27,7 +29,7 @@ __all__ = ["as_json", "goals", "show"]
 
 def goals(measured: Measured, workers: int) -> list[Goal]:
     """Return the measured goals: ratios of processor time per request."""
-    small, json, binary = measured[SMALL], measured[JSON], measured[BINARY]
+    small, json, binary = (measured.get(case, {}) for case in (SMALL, JSON, BINARY))
     results = []
     present = [name for name in MODEL_SERVERS if name in small]
     if present:
@@ -48,12 +50,24 @@ def _cost_of_limits(trials: dict[str, list[Trial]]) -> Goal:
     """At most 5% or 3 us of processor time a request, whichever is more."""
     ratio = over(trials[OURS], trials[NO_LIMITS], "cpu_microseconds")
     base = median(trials[NO_LIMITS], "cpu_microseconds")
+    differences = [
+        own.cpu_microseconds - other.cpu_microseconds
+        for own, other in zip(trials[OURS], trials[NO_LIMITS], strict=True)
+    ]
+    interval = ""
+    if len(differences) > 1:
+        resampled = scipy.stats.bootstrap(
+            (differences,), np.median, method="percentile", random_state=0
+        )
+        low, high = resampled.confidence_interval
+        interval = f" (95% interval {low:+.1f} to {high:+.1f})"
     return Goal(
         f"{SMALL}, 1 process, processor time a request with limits over without",
         ratio,
         round(max(1.05, 1 + 3 / base), 3),
         at_most=True,
-        detail=f"; {base:.0f} us without",
+        detail=f"; {base:.0f} us without, difference "
+        f"{statistics.median(differences):+.1f} us{interval}",
     )
 
 

@@ -42,11 +42,14 @@ def main() -> None:
     if arguments.device != "cuda":
         torch.set_num_threads(arguments.threads)
     budget = budget_of(arguments)
-    splits = prepare(folder, budget)
+    splits = prepare(folder, budget, arguments.cache)
     finished: list[Finished] = []
     for objective, seed in _order(arguments.losses, arguments.seeds):
         recipe = recipe_for(objective, seed, budget)
-        run = finish(arguments.cache, splits, objective, recipe, measure, budget.shifted)
+        run = finish(
+            arguments.cache, splits, objective, recipe, measure, budget.shifted,
+            again=arguments.measure_again,
+        )  # fmt: skip
         status = run.story.get("diverged", f"{run.story['seconds']} s")
         print(f"{objective}, seed {seed}: {status}", flush=True)
         finished.append(run)
@@ -77,7 +80,7 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     argument_parser.add_argument(
-        "--model", default=defaults.model, help="a name in training.models.MODELS"
+        "--model", default=defaults.model, help="a name in training.models.MODELS, or mlp"
     )
     argument_parser.add_argument(
         "--size", type=int, default=defaults.size, help="height and width of images"
@@ -107,6 +110,9 @@ def parser() -> argparse.ArgumentParser:
         "--output", type=Path, default=_HERE.parent / "results" / "training" / "cifar10",
         help="the table's name, to which .md and .json are added",
     )  # fmt: skip
+    argument_parser.add_argument(
+        "--measure-again", action="store_true", help="the kept logits of finished runs"
+    )
     argument_parser.add_argument("--export", type=Path, help="a folder for two networks' logits")
     return argument_parser
 

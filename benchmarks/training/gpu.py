@@ -171,7 +171,7 @@ def _train(data: Path, options: argparse.Namespace) -> None:
         model=options.model, size=options.size, rows=options.rows, epochs=options.epochs,
         shifted=options.shifted, device=options.device, batch=options.batch, width=options.width,
     )  # fmt: skip
-    splits = prepare(data, budget)
+    splits = prepare(data, budget, options.cache)
     finished: list[Finished] = []
     for objective in options.objectives:
         recipe = recipe_for(objective, 1, budget)

@@ -81,7 +81,7 @@ def main() -> None:
     names = ("model", "size", "epochs", "device", "width")
     budget_options = {name: getattr(arguments, name) for name in names}
     budget = Budget(rows=0, shifted=0, batch=128, long_tail=arguments.ratio, **budget_options)
-    splits = prepare(folder, budget)
+    splits = prepare(folder, budget, arguments.cache)
     by_map: dict[str, list[dict[str, float]]] = {}
     for seed in arguments.seeds:
         recipe = recipe_for("CE", seed, budget)

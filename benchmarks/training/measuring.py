@@ -29,13 +29,15 @@ MAPS: dict[str, dict[str, Any]] = {
 _UNDER_SHIFT = ("accuracy", "ece_l2_equal_mass", "nll")
 
 
-def measure(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+def measure(
+    arrays: Mapping[str, NDArray[Any]], maps: Mapping[str, Mapping[str, Any]] = MAPS
+) -> dict[str, Any]:
     """Return ``{map: {"test": {metric: value}, "shifted": [{metric: value} by severity]}}``.
 
-    Under shift, each number is the mean over corruptions.
+    Under shift, each number is the mean over corruptions; without shifted arrays the list is empty.
     """
     results = {}
-    for name, options in MAPS.items():
+    for name, options in maps.items():
         fitted = recalib.fit(arrays["validation_logits"], arrays["validation_labels"], **options)
         test = evaluate(
             arrays["test_labels"],
@@ -43,7 +45,8 @@ def measure(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
             metrics=METRICS,
         )
         by_severity = []
-        for logits in arrays["shifted_logits"].swapaxes(0, 1):
+        shifted = arrays["shifted_logits"].swapaxes(0, 1) if "shifted_logits" in arrays else ()
+        for logits in shifted:
             estimates = [
                 evaluate(
                     arrays["shifted_labels"],

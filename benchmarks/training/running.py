@@ -16,8 +16,10 @@ import numpy as np
 import torch
 from lightning_fabric import Fabric
 from numpy.typing import NDArray
-from torch import nn
+from torch import Tensor, nn
 
+from benchmarks.training.features import Features, feature_splits
+from benchmarks.training.networks import FACTORIES
 from benchmarks.training.objectives import INTERLEAVED, OBJECTIVES
 from recalib.errors import InputError
 from recalib.files import write_atomically
@@ -44,7 +46,8 @@ class Budget:
     `width` of the first stage, or 0 for the model's own; `size` of images, `rows` to train on;
     `shifted`, test rows that each corruption is tried on, or 0 for no shift. With `long_tail`,
     paper 003's ratio of the rarest class to the commonest, half of all rows that are left are
-    validation rows, and `rows` does not count.
+    validation rows, and `rows` does not count. The model `mlp` trains on fixed features of the
+    images (`features`).
     """
 
     model: str = "resnet8"
@@ -76,8 +79,8 @@ class Finished:
     arrays: dict[str, NDArray[Any]]
 
 
-def prepare(folder: Path, budget: Budget) -> Splits:
-    """Return CIFAR-10 as the budget has it."""
+def prepare(folder: Path, budget: Budget, cache: Path) -> Splits:
+    """Return CIFAR-10 as the budget has it; features of images are kept in `cache`."""
     options = {
         "train": "cifar10-train.parquet",
         "test": "cifar10-test.parquet",
@@ -88,7 +91,8 @@ def prepare(folder: Path, budget: Budget) -> Splits:
     else:
         rows = budget.rows if budget.rows < 45_000 else None
         spec = DataSpec("images", options, validation=_VALIDATION, rows=rows)
-    return load(spec, folder)
+    splits = load(spec, folder)
+    return feature_splits(splits, cache) if budget.model == "mlp" else splits
 
 
 def recipe_for(objective: str, seed: int, budget: Budget) -> Recipe:
@@ -104,14 +108,14 @@ def recipe_for(objective: str, seed: int, budget: Budget) -> Recipe:
     rate = {} if budget.rate is None else {"learning_rate": budget.rate}
     return Recipe(
         data={},
-        model=ModelPart(name=budget.model, options=_options(budget)),
+        model=ModelPart(name=FACTORIES.get(budget.model, budget.model), options=_options(budget)),
         loss=OBJECTIVES[objective],
         optimiser=Optimiser(milestones=[epochs * 150 / 350, epochs * 250 / 350], **rate),
         epochs=epochs,
         batch_size=budget.batch,
         seed=seed,
         device=budget.device,  # type: ignore[arg-type]
-        augmentation="crop_flip" if budget.size >= 32 else "none",
+        augmentation="crop_flip" if budget.size >= 32 and budget.model != "mlp" else "none",
         measured_rows=_LOOKED_AT,
         **parts,
     )
@@ -124,6 +128,9 @@ def finish(
     recipe: Recipe,
     measured: Callable[[dict[str, NDArray[Any]]], Any],
     shifted: int = 0,
+    *,
+    again: bool = False,
+    initial_weights: dict[str, Tensor] | None = None,
 ) -> Finished:
     """Return a run's results: from its file, or from training, which then leaves the file.
 
@@ -132,25 +139,39 @@ def finish(
     objective: what the run is called by.
     measured: called with the arrays; what it returns is kept in the story.
     shifted: as in `Budget`.
+    again: whether `measured` is called for the arrays of a run that has a file too.
+    initial_weights: as in `training.engine.loop.train`; `recipe.model.weights` is their name.
     """
     name = "".join(character if character.isalnum() else "_" for character in objective)
     path = cache / f"{name}-{recipe.seed}-{_digest(recipe, splits, shifted)}.npz"
     if not path.is_file():
-        cache.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, _trained(recipe, splits, objective, measured, shifted))
-    with np.load(path) as file:
-        arrays = {name: file[name] for name in file.files if name != "story"}
-        return Finished(json.loads(str(file["story"])), arrays)
+        run = _trained(recipe, splits, objective, shifted, initial_weights)
+    else:
+        with np.load(path) as file:
+            arrays = {name: file[name] for name in file.files if name != "story"}
+            run = Finished(json.loads(str(file["story"])), arrays)
+        if not again:
+            return run
+    if run.arrays:
+        run.story["measured"] = measured(run.arrays)
+    buffer = io.BytesIO()
+    np.savez(buffer, story=json.dumps(run.story), **run.arrays)
+    cache.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, buffer.getvalue())
+    return run
 
 
 def _trained(
     recipe: Recipe,
     splits: Splits,
     objective: str,
-    measured: Callable[[dict[str, NDArray[Any]]], Any],
     shifted: int,
-) -> bytes:
-    story: dict[str, Any] = {"objective": objective, "seed": recipe.seed, "epochs": recipe.epochs}
+    initial_weights: dict[str, Tensor] | None,
+) -> Finished:
+    story: dict[str, Any] = {
+        "objective": objective, "seed": recipe.seed, "epochs": recipe.epochs,
+        "classes": splits.classes,
+    }  # fmt: skip
     started, used = time.time(), time.process_time()
     fabric = launch_fabric(recipe)
     subset = replace(splits, test=splits.test.subset(range(min(_LOOKED_AT, len(splits.test)))))
@@ -159,7 +180,7 @@ def _trained(
         subset = replace(subset, validation=validation)
     arrays: dict[str, NDArray[Any]] = {}
     try:
-        trained = train(recipe, subset, _Nowhere(), Unwatched(), fabric=fabric)
+        trained = train(recipe, subset, _Nowhere(), Unwatched(), initial_weights, fabric)
     except InputError as error:
         story["diverged"] = str(error)
     else:
@@ -168,13 +189,10 @@ def _trained(
         network.load_state_dict(trained.weights)
         arrays = _message(fabric, fabric.setup_module(network), splits, shifted)
         story["history"] = trained.history
-        story["measured"] = measured(arrays)
     story["seconds"] = round(time.time() - started, 1)
     story["processor_seconds"] = round(time.process_time() - used, 1)
     story["device"] = _device(fabric.device)
-    buffer = io.BytesIO()
-    np.savez(buffer, story=json.dumps(story), **arrays)
-    return buffer.getvalue()
+    return Finished(story, arrays)
 
 
 def _message(
@@ -195,6 +213,12 @@ def _message(
     return arrays
 
 
+def _corrupted(split: Split, name: str, severity: int) -> Split:
+    if isinstance(split.inputs, Features):
+        return split.inputs.corrupted(split.rows, name, severity)
+    return corrupted(split, name, severity)
+
+
 def _options(budget: Budget) -> dict[str, Any]:
     return {"width": budget.width} if budget.width else {}
 
@@ -208,7 +232,7 @@ def _shifted(test: Split, rows: int) -> list[list[Split]]:
     if key not in _SHIFTED:
         sample = test.subset(range(rows))
         _SHIFTED[key] = [
-            [corrupted(sample, name, severity) for severity in SEVERITIES] for name in CORRUPTIONS
+            [_corrupted(sample, name, severity) for severity in SEVERITIES] for name in CORRUPTIONS
         ]
     return _SHIFTED[key]
 

@@ -28,6 +28,7 @@ from training.data.pixels import Pixels
 from training.engine import loop
 from training.engine.batches import epoch_steps
 from training.engine.fabric import launch_fabric
+from training.engine.loading import BatchLoader
 from training.engine.run_state import begin
 
 __all__ = ["CONFIGURATIONS", "StepTime", "images", "measure", "recipe_for"]
@@ -71,7 +72,8 @@ def measure(recipe: Recipe, splits: Splits, times: int) -> StepTime:
     run.begin_epoch()
     steps = epoch_steps(recipe, len(splits.train), 0, interleaved=False)
     augment = augmentation(recipe.augmentation)
-    batch = next(loop._training_batches(run, steps, augment))
+    loader = BatchLoader(fabric, {"train": splits.train}, augment)
+    batch = next(loop._training_batches(run, steps, loader))
 
     def train_on(batches: Iterator[Any]) -> None:
         for number, step in enumerate(steps):
@@ -80,7 +82,7 @@ def measure(recipe: Recipe, splits: Splits, times: int) -> StepTime:
             torch.cuda.synchronize()
 
     acts = {
-        "step": lambda: train_on(loop._training_batches(run, steps, augment)),
+        "step": lambda: train_on(loop._training_batches(run, steps, loader)),
         "ready": lambda: train_on(itertools.repeat(batch)),
     }
     clock = time.perf_counter if fabric.device.type == "cuda" else time.thread_time

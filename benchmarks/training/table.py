@@ -10,36 +10,23 @@ import json
 import math
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.training.claims import CLAIMS, cohens_d, has_learnt, verdict
+from benchmarks.training.claims import CLAIMS, TITLES, Claim, cohens_d, has_learnt, verdict
 from benchmarks.training.measuring import MAPS
 from benchmarks.training.running import Budget, Finished
 from recalib.files import write_atomically
 from training.data import Splits
 from training.data.corruption import CORRUPTIONS
 
-__all__ = ["cell", "write"]
+__all__ = ["cell", "claims_table", "write"]
 
 Story = dict[str, Any]
 Value = Callable[[Story], float]
-_METRICS = {
-    "accuracy": "accuracy",
-    "ece": "ECE",
-    "ece_l2_equal_mass": "ℓ2 ECE",
-    "ece_equal_mass": "AdaECE",
-    "classwise_ece": "cwECE",
-    "ks_error": "KS",
-    "ece_sweep": "sweep",
-    "marginal_ece_l2": "marginal",
-    "mce": "MCE",
-    "s99": "S99",
-    "nll": "NLL",
-}
 
 
 def write(path: Path, runs: Sequence[Finished], budget: Budget, splits: Splits) -> None:
@@ -68,14 +55,15 @@ def _markdown(stories: Sequence[Story], budget: Budget, splits: Splits) -> str:
         parts.append(f"## Test, {f'after {name}' if name else 'the networks themselves'}\n")
         columns = {
             title: _test(name, metric)
-            for metric, title in _METRICS.items()
+            for metric, title in TITLES.items()
             if _is_measured(finished, name, metric)
         }
         if not name:
             columns = {"training accuracy": _training_accuracy, **columns}
         parts.append(_table(finished, columns))
-    parts.append(_shift_head(budget))
-    for name in MAPS:
+    if budget.shifted:
+        parts.append(_shift_head(budget))
+    for name in MAPS if budget.shifted else ():
         parts.append(f"### {f'After {name}' if name else 'The networks themselves'}\n")
         columns = {f"{severity + 1}": _shifted(name, severity) for severity in range(5)}
         parts.append(_table(finished, columns))
@@ -87,7 +75,7 @@ def _markdown(stories: Sequence[Story], budget: Budget, splits: Splits) -> str:
             for story in diverged
         ]
         parts.append("")
-    parts += [_claims(finished), _effects(finished)]
+    parts += [claims_table(finished), _effects(finished)]
     return "\n".join(parts)
 
 
@@ -95,6 +83,7 @@ def _head(stories: Sequence[Story], budget: Budget, splits: Splits) -> str:
     devices = ", ".join(sorted({story["device"] for story in stories}))
     minutes = sum(story["processor_seconds"] for story in stories) / 60
     width = f" of width {budget.width}" if budget.width else ""
+    inputs = "fixed features (`features.py`) of " if budget.model == "mlp" else ""
     title = "# Training losses on CIFAR-10"
     if budget.under_trained:
         title += ": under-trained"
@@ -103,7 +92,8 @@ def _head(stories: Sequence[Story], budget: Budget, splits: Splits) -> str:
         "",
         f"`{_command()}`",
         "",
-        f"{budget.model}{width} on {len(splits.train)} images of {budget.size}x{budget.size}, "
+        f"{budget.model}{width} on {inputs}{len(splits.train)} images of "
+        f"{budget.size}x{budget.size}, "
         f"{budget.epochs} epochs in batches of {budget.batch}, rate {budget.rate or 0.1:g}; "
         f"{len(splits.validation)} validation and {len(splits.test)} test images. "
         f"{len(stories)} runs on {devices}: {minutes:.0f} minutes of processor time. "
@@ -120,8 +110,8 @@ def _head(stories: Sequence[Story], budget: Budget, splits: Splits) -> str:
         ]
     lines += [
         "In percent, NLL in nats; the mean over seeds, with its standard error if there are "
-        "several. †: has not learnt at this rate and length: its accuracy is below twice that of "
-        "chance, so its calibration is not meaningful.",
+        "several. †: has not learnt at this rate and length: its accuracy is less than 10 points "
+        "above chance, so its calibration is not meaningful.",
         "",
     ]
     return "\n".join(lines)
@@ -180,7 +170,10 @@ def _shift_head(budget: Budget) -> str:
     )
 
 
-def _claims(by_objective: dict[str, list[Story]]) -> str:
+def claims_table(
+    by_objective: Mapping[str, Sequence[Story]], claims: Sequence[Claim] = CLAIMS
+) -> str:
+    """Return the claims with the verdict of runs by objective."""
     lines = [
         "## Claims of the papers, and results here",
         "",
@@ -191,7 +184,7 @@ def _claims(by_objective: dict[str, list[Story]]) -> str:
         "| paper | claim | seeds | difference, points | p | here |",
         "|---|---|--:|--:|--:|---|",
     ]
-    for claim in CLAIMS:
+    for claim in claims:
         result = verdict(claim, by_objective)
         cells = (
             claim.paper, claim.text, result.seeds, result.difference, result.p, result.here
@@ -247,7 +240,9 @@ def main() -> None:
         finished = _by_objective(json.loads(path.read_text())["runs"])
         page = path.with_suffix(".md")
         head = page.read_text().split("## Claims of the papers")[0]
-        write_atomically(page, "\n".join([head + _claims(finished), _effects(finished)]).encode())
+        write_atomically(
+            page, "\n".join([head + claims_table(finished), _effects(finished)]).encode()
+        )
 
 
 if __name__ == "__main__":

@@ -8,18 +8,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import scipy
 from numpy.typing import ArrayLike
 
 from recalib.arrays import check_labels, check_logits, check_probabilities
 from recalib.calibrator import Calibrator
 from recalib.errors import InputError
+from recalib.files import Input
 from recalib.inputs import as_array, class_indices, column_names, counted_rows, score_matrix
-from recalib.label_arrays import check_label_matrix, check_label_scores, label_log_odds
+from recalib.label_arrays import check_label_matrix, check_label_scores
 from recalib.metrics import Estimate, Predictions
 from recalib.metrics.evaluate import evaluate as _evaluate
 from recalib.metrics.evaluation import Evaluation
-from recalib.metrics.multilabel import evaluate_labels
+from recalib.metrics.multilabel import LabelPredictions, evaluate_labels
 
 if TYPE_CHECKING:
     from recalib.reporting.plots import Picture
@@ -53,8 +53,8 @@ def evaluate(
 
     The result is a dictionary that a notebook and `print` show as a table.
 
-    With `task="multilabel"` the metrics are means over labels, without intervals. The result has an
-    attribute `labels`: the evaluation of each label by its name or number.
+    With `task="multilabel"` the metrics are means over labels. The result has an attribute
+    `labels`: the evaluation of each label by its name or number.
 
     Parameters
     ----------
@@ -117,7 +117,7 @@ def evaluate(
 def _evaluate_labels(
     labels: ArrayLike,
     scores: Any,
-    kind: str,
+    kind: Input,
     names: tuple[str, ...] | None,
     intervals: bool,
     floors: bool | None,
@@ -129,11 +129,8 @@ def _evaluate_labels(
     if len(known) != matrix.shape[1]:
         accepted = f"{matrix.shape[1]}, one for each label"
         raise InputError("class_labels", found=f"{len(known)} names", accepted=accepted)
-    if kind == "logits":
-        odds, p = matrix, scipy.special.expit(matrix.astype(np.float64))
-    else:
-        odds, p = label_log_odds(matrix), matrix
-    result = evaluate_labels(y, odds, p, **options)
+    predictions = LabelPredictions.from_scores(matrix, y, input=kind)
+    result = evaluate_labels(predictions, **options)
     evaluation = _evaluation(result.average, intervals, floors)
     evaluation.labels = {
         name: _evaluation(estimates, intervals, floors)
@@ -234,7 +231,7 @@ def classwise_diagram(
     )
 
 
-def _one_of(logits: Any, probabilities: Any) -> tuple[str, Any]:
+def _one_of(logits: Any, probabilities: Any) -> tuple[Input, Any]:
     if (logits is None) == (probabilities is None):
         found = "neither" if logits is None else "both"
         raise InputError("logits, probabilities", found=found, accepted="exactly one of the two")

@@ -15,6 +15,7 @@ from recalib.cli.arguments import (
     JsonOutput,
     LogitsData,
     check_output_path,
+    cluster_name,
     only_file,
 )
 from recalib.errors import InputError
@@ -46,7 +47,6 @@ def apply(
     """
     from recalib import files
     from recalib.api import load
-    from recalib.files.multilabel import read_multilabel
     from recalib.scale import apply as apply_to_files
 
     path = only_file(data, cluster)
@@ -58,7 +58,7 @@ def apply(
                 data,
                 output,
                 input=input,
-                cluster=cluster,
+                cluster=cluster_name(cluster),
                 progress=lambda done, total: update(f"{done} of {total} parts"),
             )
         if json_output:
@@ -77,11 +77,8 @@ def apply(
     fitted = load(calibrator)
     with progress("apply", quiet=json_output):
         kind = input or fitted.card.input
-        if fitted.is_multilabel:
-            scores = read_multilabel(path, input=kind, required=False).scores
-        else:
-            scores = files.read(path, input=kind, labels="optional").logits
-        probabilities = fitted.predict(scores, input=input)
+        rows = files.read(path, input=kind, task=fitted.card.task, labels="optional")
+        probabilities = fitted.predict(rows.logits, input=input)
         files.write_npz(target, probabilities=probabilities)
     n, k = probabilities.shape
     if json_output:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -16,7 +17,6 @@ __all__ = [
     "InputKind",
     "JsonOutput",
     "LabelledData",
-    "LabelledFile",
     "LogitsData",
     "LogitsFile",
     "MapNames",
@@ -28,25 +28,34 @@ __all__ = [
     "PreserveAccuracy",
     "ServerUrl",
     "Task",
-    "TestFile",
+    "TestData",
+    "ValidationData",
     "WeightsFile",
     "check_output_path",
+    "cluster_name",
     "only_file",
     "read_weights",
 ]
 
-LabelledFile = Annotated[
-    Path,
-    typer.Argument(
-        help="Logits with labels: .npz, .parquet, .arrow, .csv, .safetensors, .json.",
-        show_default=False,
-    ),
-]
 LabelledData = Annotated[
     list[str],
     typer.Argument(
         help="Logits with labels: .npz, .parquet, .arrow, .csv, .safetensors, .json; a folder, a "
         "glob, a URL such as s3://bucket/folder, or several of these.",
+        show_default=False,
+    ),
+]
+ValidationData = Annotated[
+    str,
+    typer.Argument(
+        help="Logits with labels: a file, a folder, a glob, or a URL such as s3://bucket/folder.",
+        show_default=False,
+    ),
+]
+TestData = Annotated[
+    str,
+    typer.Argument(
+        help="Logits with labels that no fit uses: a file, a folder, a glob, or a URL.",
         show_default=False,
     ),
 ]
@@ -63,20 +72,18 @@ Cluster = Annotated[
     typer.Option(
         "--cluster",
         help="Where several files are read: threads:N, processes:N, local:N for a cluster of Dask "
-        "on this machine, or tcp://HOST:PORT of its scheduler.",
+        "on this machine, tcp://HOST:PORT of its scheduler, ray:local:N or ray://HOST:PORT; "
+        "RECALIB_CLUSTER by default.",
     ),
 ]
 LogitsFile = Annotated[
     Path, typer.Argument(help="Logits; labels are not needed.", show_default=False)
 ]
-TestFile = Annotated[
-    Path, typer.Argument(help="Logits with labels that no fit uses.", show_default=False)
-]
 Task = Annotated[
     Literal["multiclass", "multilabel"],
     typer.Option(
         help="multilabel: rows have any number of labels; labels are zeros and ones (N, K), in "
-        ".npz or .parquet."
+        "any format but .csv."
     ),
 ]
 CalibratorFile = Annotated[Path, typer.Argument(help="A parameter file.", show_default=False)]
@@ -142,6 +149,11 @@ def only_file(data: list[str], cluster: str | None, **options: Any) -> Path | No
             found = f"{value}, with several files or a cluster"
             raise InputError(name, found=found, accepted="one file")
     return None
+
+
+def cluster_name(cluster: str | None) -> str | None:
+    """Return the cluster for data in several files: the option, or else RECALIB_CLUSTER."""
+    return cluster or os.environ.get("RECALIB_CLUSTER") or None
 
 
 def check_output_path(field: str, path: Path, *sources: Path) -> None:

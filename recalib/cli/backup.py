@@ -30,12 +30,22 @@ if TYPE_CHECKING:
     from recalib.registry.backup import Manifest
     from recalib.settings import Settings
 
-__all__ = ["KeyFileOption", "backup", "manifest_summary", "manifest_text"]
+__all__ = [
+    "KeyFileOption",
+    "backup",
+    "manifest_summary",
+    "manifest_text",
+    "references_text",
+]
 
 _LOG = logging.getLogger(__name__)
 _HOUR_SECONDS = 3600.0
 #: The wait after a failed backup of a schedule.
 _RETRY_SECONDS = 600.0
+#: URIs in a message.
+_MAX_URIS = 5
+#: Fields of a manifest that its summary has as they are.
+_SUMMARY = ("schema", "made_at", "database", "left_out", "references")
 
 KeyFileOption = Annotated[
     Path | None,
@@ -65,9 +75,9 @@ def backup(
 ) -> None:
     """Save the registry to one file.
 
-    The file holds the database and all blobs. Servers may run meanwhile. The file also holds the
-    keys that sign prediction ids, so only its owner can read it. With --key-file it is encrypted,
-    and `restore` refuses it if a byte has changed.
+    The file holds the database and all blobs, but no files of data sets by reference. Servers may
+    run meanwhile. The file also holds the keys that sign prediction ids, so only its owner can read
+    it. With --key-file it is encrypted, and `restore` refuses it if a byte has changed.
     """
     from recalib.registry.backup_encryption import read_key
 
@@ -85,6 +95,8 @@ def backup(
         return
     for digest, owner in manifest.left_out.items():
         warn(f"left out: blob {digest}, {owner}")
+    if manifest.references:
+        warn(references_text(manifest))
     say(f"saved {manifest_text(manifest)} to {file}, {size} bytes")
 
 
@@ -144,6 +156,8 @@ def _repeat(
             _LOG.info("saved %s", manifest_text(manifest), extra=saved)
             for digest, owner in manifest.left_out.items():
                 _LOG.warning("left out: blob %s, %s", digest, owner, extra=saved)
+            if manifest.references:
+                _LOG.warning("%s", references_text(manifest), extra=saved)
 
 
 def manifest_text(manifest: Manifest) -> str:
@@ -155,11 +169,18 @@ def manifest_text(manifest: Manifest) -> str:
     )
 
 
+def references_text(manifest: Manifest) -> str:
+    """Return that the files of data sets by reference are not in a backup."""
+    uris = manifest.references
+    more = f", and {len(uris) - _MAX_URIS} more" if len(uris) > _MAX_URIS else ""
+    return f"the backup does not have the files at {', '.join(uris[:_MAX_URIS])}{more}"
+
+
 def manifest_summary(manifest: Manifest) -> dict[str, Any]:
     """Return a manifest as JSON values, with counts instead of a list of blobs."""
     fields = asdict(manifest)
     return {
-        **{name: fields[name] for name in ("schema", "made_at", "database", "left_out")},
+        **{name: fields[name] for name in _SUMMARY},
         "recalib": manifest.recalib,
         "rows": {name: table.rows for name, table in manifest.tables.items()},
         "blobs": len(manifest.blobs),

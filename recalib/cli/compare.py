@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from recalib.card import CandidateResult
 from recalib.cli.arguments import (
+    Cluster,
     InputKind,
     JsonOutput,
-    LabelledFile,
     MapNames,
     ObjectiveNames,
     PreserveAccuracy,
-    TestFile,
+    TestData,
+    ValidationData,
+    cluster_name,
 )
-from recalib.cli.comparison import compatible_pairs, read_validation_and_test
+from recalib.cli.comparison import compatible_pairs, local_paths, read_validation_and_test
 from recalib.terminal import (
     candidates_table,
     comparison_table,
@@ -30,31 +33,46 @@ __all__ = ["compare"]
 
 
 def compare(
-    validation: LabelledFile,
-    test: TestFile,
+    validation: ValidationData,
+    test: TestData,
     maps: MapNames = "",
     objectives: ObjectiveNames = "nll",
     preserve_accuracy: PreserveAccuracy = True,
     input: InputKind = "logits",
+    cluster: Cluster = None,
     json_output: JsonOutput = False,
 ) -> None:
     """Fit several maps on one file and measure them on another.
 
     One map is recommended by cross-validation on the first file, as `fit --map auto` chooses; the
     second file has no influence. Incompatible pairs of map and objective are left out, and so are
-    maps that the data is too large for.
+    maps that the data is too large for. Folders, globs and URLs are read in bounded memory, with
+    the maps that `fit` takes there.
     """
-    from recalib.fitting.comparison import compare as compare_maps
+    from recalib.fitting.comparison import compare as compare_rows
+    from recalib.scale import compare as compare_files
 
     pairs = compatible_pairs(maps, objectives)
     with progress("compare", quiet=json_output) as update:
-        comparison = compare_maps(
-            *read_validation_and_test(validation, test, input),
-            pairs,
-            input=input,
-            preserve_accuracy=preserve_accuracy,
-            progress=update,
-        )
+        paths = local_paths([validation, test], cluster)
+        if paths is not None:
+            comparison = compare_rows(
+                *read_validation_and_test(paths, input),
+                pairs,
+                input=input,
+                preserve_accuracy=preserve_accuracy,
+                progress=update,
+            )
+        else:
+            comparison = compare_files(
+                validation,
+                test,
+                pairs,
+                input=input,
+                preserve_accuracy=preserve_accuracy,
+                cluster=cluster_name(cluster),
+                progress=update,
+            )
     for error in comparison.left_out:
         warn(f"left out: {error}")
     for message in comparison.warnings:
@@ -79,7 +97,7 @@ def compare(
         for message in (*card.fit.bounds_reached, *card.fit.warnings):
             warn(f"{card.map}: {message}")
         rows.append(([card.map, card.objective], entry.metrics))
-    title = f"fitted on {validation.name}, measured on {test.name}"
+    title = f"fitted on {Path(validation).name}, measured on {Path(test).name}"
     say(comparison_table(("map", "objective"), rows, title))
     say(candidates_table(comparison.choice))
     say(f"recommended: {comparison.choice.reason}")

@@ -1,7 +1,8 @@
-"""Input that `compare` and `report` share: two labelled files, and pairs of map and objective."""
+"""Input that `compare` and `report` share: labelled data, and pairs of map and objective."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,15 +12,24 @@ from recalib.terminal import warn
 if TYPE_CHECKING:
     from recalib.files import LabelledData
 
-__all__ = ["compatible_pairs", "read_labelled", "read_validation_and_test"]
+__all__ = ["compatible_pairs", "local_paths", "read_labelled", "read_validation_and_test"]
+
+
+def local_paths(sources: Sequence[str], cluster: str | None) -> list[Path] | None:
+    """Return the paths of sources that are local files and read here; None for other sources."""
+    from recalib.fragments import is_single_file
+
+    if cluster is None and all(is_single_file(source) for source in sources):
+        return [Path(source) for source in sources]
+    return None
 
 
 def read_validation_and_test(
-    validation: Path, test: Path, input: Any
+    paths: Sequence[Path], input: Any
 ) -> tuple[LabelledData, LabelledData]:
     """Return the rows of both files; an error names the file."""
-    validation_rows = read_labelled("validation", validation, input)
-    return validation_rows, read_labelled("test", test, input, validation_rows)
+    validation_rows = read_labelled("validation", paths[0], input)
+    return validation_rows, read_labelled("test", paths[1], input, validation_rows)
 
 
 def read_labelled(

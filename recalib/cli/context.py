@@ -33,6 +33,7 @@ __all__ = [
     "exit_on_sigterm",
     "load_settings",
     "open_registry",
+    "stop_on_signal",
 ]
 
 HomeOption = Annotated[
@@ -137,3 +138,22 @@ def exit_on_sigterm() -> Iterator[threading.Event]:
         yield received
     finally:
         signal.signal(signal.SIGTERM, previous)
+
+
+@contextlib.contextmanager
+def stop_on_signal() -> Iterator[threading.Event]:
+    """Yield an event that the first SIGINT or SIGTERM sets; a second one ends the process."""
+    stop = threading.Event()
+
+    def request_stop(number: int, _frame: object) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        stop.set()
+
+    previous = {
+        number: signal.signal(number, request_stop) for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield stop
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)

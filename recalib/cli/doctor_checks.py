@@ -47,6 +47,8 @@ def run_checks(settings: Settings) -> Iterator[CheckResult]:
     yield _run("database tls", lambda: _check_database_tls(settings))
     if settings.oidc_issuer:
         yield _run("oidc", lambda: _check_oidc(settings))
+    if settings.dataset_roots:
+        yield _run("data set roots", lambda: _check_dataset_roots(settings))
     yield _run("gpu", _check_gpu)
     with open_registry(settings) as registry:
         missing_database_file = registry.missing_database_file
@@ -134,6 +136,18 @@ def _check_oidc(settings: Settings) -> CheckResult:
     keys = IssuerKeys(oidc)
     keys.refresh()
     return CheckResult("oidc", "ok", f"{oidc.issuer} has {len(keys)} keys, for {oidc.audience!r}")
+
+
+def _check_dataset_roots(settings: Settings) -> CheckResult:
+    from recalib.fragments import filesystem_of
+    from recalib.references import DatasetRoots
+
+    roots = DatasetRoots(settings.dataset_roots).fixed
+    for root in roots:
+        filesystem, path = filesystem_of(root, "RECALIB_DATASET_ROOTS")
+        if not filesystem.exists(path):
+            return CheckResult("data set roots", "failed", f"nothing can be read at {root}")
+    return CheckResult("data set roots", "ok", f"data sets may refer to {settings.dataset_roots}")
 
 
 def _check_gpu() -> CheckResult:

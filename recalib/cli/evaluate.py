@@ -16,6 +16,7 @@ from recalib.cli.arguments import (
     Task,
     WeightsFile,
     check_output_path,
+    cluster_name,
     only_file,
     read_weights,
 )
@@ -67,7 +68,9 @@ def evaluate(
     if fitted is not None and fitted.is_multilabel != (task == "multilabel"):
         raise InputError("task", found=task, accepted=f"{fitted.card.task}, as the calibrator's")
     needs_rows = task if task == "multilabel" else None
-    path = only_file(data, cluster, diagram=diagram, weights=weights, task=needs_rows)
+    path = only_file(
+        data, cluster, diagram=diagram, picture=picture, weights=weights, task=needs_rows
+    )
     if path is None:
         _evaluate_files(data, fitted, bins, intervals, input, cluster, json_output)
         return
@@ -127,7 +130,7 @@ def _evaluate_files(
             calibrator=fitted,
             input=input,
             bins=bins,
-            cluster=cluster,
+            cluster=cluster_name(cluster),
             progress=lambda done, total: update(f"{done} of {total} parts"),
         )
         estimates = evaluation.finish(0.95 if intervals or not json_output else None)
@@ -147,19 +150,18 @@ def _evaluate_labels(
     json_output: bool,
 ) -> None:
     """Print the metrics of multilabel data: means over labels, and in JSON also of each label."""
+    from recalib import files
     from recalib.api import evaluate as evaluate_arrays
-    from recalib.files.multilabel import read_multilabel
 
     with progress("evaluate", quiet=json_output):
         kind = input or (fitted.card.input if fitted is not None else "logits")
-        rows = read_multilabel(data, input=kind)
-        values: dict[str, Any] = {kind: rows.scores}
+        rows = files.read(data, input=kind, task="multilabel")
+        values: dict[str, Any] = {kind: rows.logits}
         if fitted is not None:
-            values = {"probabilities": fitted.predict(rows.scores, input=input)}
-        labels: Any = rows.labels
+            values = {"probabilities": fitted.predict(rows.logits, input=input)}
         names = fitted.card.labels if fitted is not None else None
         result = evaluate_arrays(
-            labels,
+            rows.labels,
             **values,
             task="multilabel",
             sample_weight=read_weights(weights),
@@ -178,7 +180,7 @@ def _evaluate_labels(
             }
         )
         return
-    heading = f"{data.name}: {len(rows.scores)} rows, means over {len(result.labels)} labels"
+    heading = f"{data.name}: {len(rows.logits)} rows, means over {len(result.labels)} labels"
     say(metrics_table({"value": result}, heading))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,9 +28,16 @@ def evaluation(
         str,
         typer.Option(
             help="Numbers or aliases of versions, separated by commas; `identity` is the model "
-            "without a calibrator. The others are compared with the first."
+            "without a calibrator."
         ),
     ] = "identity,champion",
+    baseline: Annotated[
+        str | None,
+        typer.Option(
+            help="The version that the others are compared with; by default the first.",
+            show_default=False,
+        ),
+    ] = None,
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="Also save the HTML page.", show_default=False),
@@ -38,7 +46,7 @@ def evaluation(
 ) -> None:
     """Evaluate versions of a model on a server.
 
-    They are measured on the same rows of a data set, and compared with the first. A warning says
+    They are measured on the same rows of a data set, and compared with one of them. A warning says
     which versions were fitted on these rows.
     """
     import msgspec
@@ -51,7 +59,7 @@ def evaluation(
         check_output_path("output", output)
     names = [name.strip() for name in versions.split(",")]
     with Client(server) as client, progress("evaluation", quiet=json_output) as update:
-        queued_job = client.evaluate(model, dataset, names)
+        queued_job = client.evaluate(model, dataset, names, baseline=baseline)
         job = client.wait(queued_job, progress=lambda _, text: update(text))
         result = client.get_evaluation(model, job)
         if output is not None:
@@ -64,18 +72,34 @@ def evaluation(
     for message in result.warnings:
         warn(message)
     metrics = {item.version: item.metrics for item in result.results}
-    say(metrics_table(metrics, f"{model} on {result.rows} rows of {dataset}"))
+    rows = f"{result.rows:,} rows" if result.rows != 1 else "1 row"
+    labels = len(result.results[0].labels)
+    means = f", means over {labels} labels" if labels else ""
+    say(metrics_table(metrics, f"{model} on {rows} of {dataset}{means}"))
     for item in result.results[1:]:
         say(_sentence(item, result.results[0]))
+        if labels:
+            say(_label_sentence(item))
     if output is not None:
         say(f"saved {output}")
 
 
 def _sentence(item: VersionResult, first: VersionResult) -> str:
     change = item.changes.get("nll")
+    names = [_title(result.version) for result in (item, first)]
     if change is None:
-        return f"{item.version} is not compared: the data set has one row"
+        return f"{names[0]} is not compared: the data set has one row"
     return (
-        f"{item.version} against {first.version}: NLL {change.value:+.4f}, 95% interval "
+        f"{names[0]} against {names[1]}: NLL {change.value:+.4f}, 95% interval "
         f"{change.low:+.4f} to {change.high:+.4f} ({change.verdict})"
     )
+
+
+def _label_sentence(item: VersionResult) -> str:
+    counts = Counter(label.changes["nll"].verdict for label in item.labels if label.changes)
+    verdicts = ", ".join(f"{verdict} {count}" for verdict, count in counts.most_common())
+    return f"labels by NLL: {verdicts or 'not compared'}"
+
+
+def _title(version: str) -> str:
+    return f"version {version}" if version.isdigit() else version

@@ -17,6 +17,7 @@ from recalib.cli.arguments import (
     Task,
     WeightsFile,
     check_output_path,
+    cluster_name,
     only_file,
     read_weights,
 )
@@ -64,14 +65,13 @@ def fit(
 ) -> None:
     """Fit a calibrator to validation logits and save it.
 
-    Several files are read in bounded memory, for maps with few parameters by nll.
+    Several files are read in bounded memory, with all maps.
     """
     from recalib import files
     from recalib.api import load
     from recalib.card import DataSummary
     from recalib.fitting.fit import check_request_device, resolve_fit
     from recalib.fitting.fit import fit as fit_calibrator
-    from recalib.fitting.multilabel import configure_label_map
     from recalib.fitting.validation_error import validation_warnings
     from recalib.scale import fit as fit_files
 
@@ -81,10 +81,7 @@ def fit(
     options = _parse_options(option or [])
     is_multilabel = task == "multilabel"
     # Report a typo before a large file is read.
-    if is_multilabel:
-        configure_label_map(map, objective, options)
-    else:
-        check_request_device(resolve_fit(map, objective, options), device)
+    check_request_device(resolve_fit(map, objective, options, task), device)
     start_calibrator = load(start) if start is not None else None
     sample_weights = read_weights(weights)
     with progress("fit", quiet=json_output) as update, warnings.catch_warnings():
@@ -101,16 +98,16 @@ def fit(
                 objective,
                 input=input,
                 measure=metrics,
-                cluster=cluster,
+                cluster=cluster_name(cluster),
                 progress=report,
                 **options,
             )
         else:
-            scores, labels = _read(path, input or "logits", is_multilabel)
-            summary = DataSummary(rows=len(scores), digest=files.digest(path), name=path.name)
+            rows = files.read(path, input=input or "logits", task=task)
+            summary = DataSummary(rows=len(rows.logits), digest=files.digest(path), name=path.name)
             calibrator = fit_calibrator(
-                scores,
-                labels,
+                rows.logits,
+                rows.labels,
                 map,
                 objective,
                 task=task,
@@ -143,20 +140,6 @@ def fit(
     title = f"{card.map} by {card.objective} on {size} (in sample)"
     say(metrics_table(card.metrics, title) if metrics else title)
     say(f"saved {output}")
-
-
-def _read(
-    data: Path, input: Literal["logits", "probabilities"], is_multilabel: bool
-) -> tuple[Any, Any]:
-    """Return the scores and the labels of a file."""
-    from recalib import files
-    from recalib.files.multilabel import read_multilabel
-
-    if is_multilabel:
-        several = read_multilabel(data, input=input)
-        return several.scores, several.labels
-    rows = files.read(data, input=input)
-    return rows.logits, rows.labels
 
 
 def _parse_options(pairs: list[str]) -> dict[str, Any]:

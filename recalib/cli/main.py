@@ -31,7 +31,9 @@ from recalib.cli.events import events
 from recalib.cli.export import export
 from recalib.cli.fit import fit
 from recalib.cli.fuse import fuse
+from recalib.cli.ingest import ingest
 from recalib.cli.keys import app as keys_app
+from recalib.cli.models import models
 from recalib.cli.monitoring import monitoring
 from recalib.cli.prepare import prepare
 from recalib.cli.publish import publish
@@ -39,9 +41,11 @@ from recalib.cli.pull import pull
 from recalib.cli.replay import replay
 from recalib.cli.report import report
 from recalib.cli.restore import restore
+from recalib.cli.retention import retention
 from recalib.cli.rotate_key import rotate_key
 from recalib.cli.serve import serve
 from recalib.cli.train import train
+from recalib.cli.upload import upload
 from recalib.cli.webhooks import app as webhooks_app
 from recalib.cli.worker import worker
 from recalib.errors import RecalibError, RecalibWarning
@@ -88,6 +92,7 @@ app.command()(apply)
 app.command()(calibrate)
 app.command()(batch)
 app.command()(export)
+app.command()(upload)
 app.command()(publish)
 app.command()(pull)
 app.command()(fuse)
@@ -97,10 +102,13 @@ app.command()(compare)
 app.command()(report)
 app.command()(replay)
 app.command()(monitoring)
+app.command()(models)
 app.command()(describe)
+app.command()(retention)
 app.command()(delete)
 app.command("drop-candidate")(drop_candidate)
 app.command()(events)
+app.command()(ingest)
 app.command()(train)
 app.command()(demo)
 app.command()(prepare)

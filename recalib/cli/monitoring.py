@@ -22,6 +22,8 @@ __all__ = ["monitoring"]
 _MAX_LINES = 12
 #: Characters of an actor's name. A job's full name would leave no room for the reason.
 _MAX_ACTOR_LENGTH = 14
+#: The mark of what comes from a log of the past; tables are narrow.
+_REPLAYED = "*"
 
 
 def monitoring(
@@ -48,6 +50,8 @@ def monitoring(
                 print_json(msgspec.to_builtins(entries))
             else:
                 say(_history(entries))
+                if any(entry.replayed for entry in entries):
+                    say(f"{_REPLAYED} replayed from a log")
             return
         status = client.get_monitoring(model)
     if json_output:
@@ -62,6 +66,9 @@ def monitoring(
     if status.assessed_at is not None:
         say(f"last assessed {_format_time(status.assessed_at)}; {_evidence(status)}")
         say(_window(status.evidence))
+    if status.replayed_through is not None:
+        through = _format_time(status.replayed_through)
+        say(f"predictions before {through} are replayed from a log ({_REPLAYED})")
     if status.onset is not None and status.state in ("suspect", "stale"):
         say(f"evidence has grown since the prediction of {_format_time(status.onset)}")
     if status.segments:
@@ -134,13 +141,17 @@ def _history(entries: list[MonitoringEntry]) -> Table:
         table.add_row(
             f"{entry.start:%Y-%m-%d %H:%M}",
             str(entry.version),
-            entry.state,
+            _mark(entry.state, replayed=entry.replayed),
             _number(entry.evidence, "log_evidence"),
             f"{entry.measured.get('labelled') or 0:,}",
             _ece(entry.measured),
             entry.reason,
         )
     return table
+
+
+def _mark(text: str, *, replayed: bool) -> str:
+    return f"{text}{_REPLAYED}" if replayed else text
 
 
 def _ece(measured: dict[str, Any]) -> str:
@@ -155,7 +166,7 @@ def _windows(status: Monitoring) -> Table:
         measured = window.measured
         delay = measured.get("delay")
         table.add_row(
-            f"{window.start:%Y-%m-%d %H:%M}",
+            _mark(f"{window.start:%Y-%m-%d %H:%M}", replayed=window.replayed),
             f"{measured.get('labelled') or 0:,}",
             f"{measured.get('traffic') or 0:,}",
             _ece(measured),
@@ -183,7 +194,8 @@ def _events(status: Monitoring) -> Table:
         if len(actor) > _MAX_ACTOR_LENGTH:
             actor = f"{actor[: _MAX_ACTOR_LENGTH - 1]}…"
         at = f"{event.at:%Y-%m-%d %H:%M}"
-        table.add_row(at, str(event.version), event.kind, actor, event.reason)
+        kind = _mark(event.kind, replayed=event.replayed)
+        table.add_row(at, str(event.version), kind, actor, event.reason)
     return table
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from recalib.cli.arguments import JsonOutput, check_output_path
+from recalib.cli.replay_into import check_options, replay_into
 from recalib.errors import InputError
 from recalib.terminal import narrow_table, print_json, progress, say, warn
 
@@ -30,11 +31,13 @@ _MAX_SEGMENTS, _MAX_VALUE = 5, 40
 
 
 def replay(
+    context: typer.Context,
     log: Annotated[
-        Path,
+        str,
         typer.Argument(
             help="Predictions, .parquet: columns time, confidence or probabilities, and correct;"
-            " label_time and segment are optional.",
+            " label_time and segment are optional. A file, a folder, a glob, or a URL such as"
+            " s3://bucket/folder.",
             show_default=False,
         ),
     ],
@@ -91,6 +94,30 @@ def replay(
     picture: Annotated[
         Path | None, typer.Option(help="Also draw the timeline: .png, .svg, .html, .json.")
     ] = None,
+    into: Annotated[
+        str | None,
+        typer.Option(
+            help="Load the log into the monitoring of this model on a server; its monitoring"
+            " settings apply.",
+            show_default=False,
+        ),
+    ] = None,
+    server: Annotated[
+        str | None,
+        typer.Option(
+            help="With --into: the server's URL, such as http://127.0.0.1:8000.",
+            show_default=False,
+        ),
+    ] = None,
+    version: Annotated[
+        str, typer.Option(help="With --into: a version, or an alias of a version.")
+    ] = "champion",
+    to_now: Annotated[
+        bool,
+        typer.Option(
+            "--to-now", help="With --into: move all times forward, so that the log ends now."
+        ),
+    ] = False,
     json_output: JsonOutput = False,
 ) -> None:
     """Run the monitor on a log of predictions.
@@ -99,6 +126,10 @@ def replay(
     into cohorts by prediction time. A cohort is read once it has matured; labels that came later
     are counted and not used. All times are prediction times.
     """
+    check_options(context)
+    if into is not None and server is not None:
+        replay_into(log, into, server, version, to_now=to_now, json_output=json_output)
+        return
     from recalib.replay import ReplayOptions
     from recalib.replay import replay as replay_log
 
@@ -118,7 +149,9 @@ def replay(
         from recalib.reporting.plots import check_suffix
 
         check_suffix(picture, "picture")
-        check_output_path("picture", picture, log, *([] if calibrator is None else [calibrator]))
+        check_output_path(
+            "picture", picture, Path(log), *([] if calibrator is None else [calibrator])
+        )
     card = None
     if calibrator is not None:
         from recalib.calibrator import Calibrator
@@ -130,13 +163,17 @@ def replay(
     with progress("replay", quiet=json_output) as update:
         result = replay_log(log, options, update, card)
         if picture is not None:
-            _draw(picture, result, options.objective, log.name)
+            _draw(picture, result, options.objective, Path(log).name)
     if json_output:
         print_json(result.to_dict())
         return
     for message in _warnings(result):
         warn(message)
-    say(_timeline(result, f"{log.name}: {result.rows:,} predictions, {result.labelled:,} labels"))
+    say(
+        _timeline(
+            result, f"{Path(log).name}: {result.rows:,} predictions, {result.labelled:,} labels"
+        )
+    )
     say(_maturity(result))
     if result.classes is not None:
         say(_class_evidence(result.classes))

@@ -2,26 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from recalib.cli.arguments import (
+    Cluster,
     InputKind,
     JsonOutput,
-    LabelledFile,
     MapNames,
     ObjectiveNames,
     OutputFile,
     PreserveAccuracy,
-    TestFile,
+    TestData,
+    ValidationData,
     check_output_path,
+    cluster_name,
 )
-from recalib.cli.comparison import compatible_pairs, read_labelled, read_validation_and_test
+from recalib.cli.comparison import (
+    compatible_pairs,
+    local_paths,
+    read_labelled,
+    read_validation_and_test,
+)
 from recalib.errors import InputError
 from recalib.terminal import print_json, progress, say, warn
+
+if TYPE_CHECKING:
+    from recalib.reporting.html_report import Report
 
 __all__ = ["report"]
 
@@ -32,8 +43,8 @@ _MAX_SHIFTED_SETS = 20
 
 
 def report(
-    validation: LabelledFile,
-    test: TestFile,
+    validation: ValidationData,
+    test: TestData,
     output: OutputFile,
     maps: MapNames = "",
     objectives: ObjectiveNames = "nll",
@@ -47,39 +58,43 @@ def report(
     ] = None,
     title: Annotated[str, typer.Option(help="The title of the page.")] = "Calibration report",
     input: InputKind = "logits",
+    cluster: Cluster = None,
     json_output: JsonOutput = False,
 ) -> None:
     """Write an HTML report with a recommendation.
 
     Maps are fitted to the first file and measured on the second, as by `compare`. The page says
     whether calibration helps and by how much, with intervals, and shows pictures and warnings. It
-    runs no code and loads nothing from the network.
+    runs no code and loads nothing from the network. Folders, globs and URLs are read in bounded
+    memory; pictures then show a sample of the test rows.
     """
-    from recalib import files
-    from recalib.reporting.html_report import Source, create_report
+    from recalib.scale import report as report_on_files
 
     if output.suffix != ".html":
         raise InputError("output", found=str(output), accepted="a name that ends in .html")
-    shifted_paths = _parse_shifted_sets(shift or [])
-    check_output_path("output", output, validation, test, *shifted_paths.values())
+    shifted = _parse_shifted_sets(shift or [])
+    sources = [validation, test, *shifted.values()]
+    check_output_path("output", output, *map(Path, sources))
     pairs = compatible_pairs(maps, objectives)
     with progress("report", quiet=json_output) as update:
         update("reading")
-        validation_rows, test_rows = read_validation_and_test(validation, test, input)
-        shifted_sources = {}
-        for name, path in shifted_paths.items():
-            rows = read_labelled(f"shift {name}", path, input, validation_rows)
-            shifted_sources[name] = Source(path.name, files.digest(path), rows)
-        result = create_report(
-            Source(validation.name, files.digest(validation), validation_rows),
-            Source(test.name, files.digest(test), test_rows),
-            pairs,
-            input=input,
-            preserve_accuracy=preserve_accuracy,
-            shifted=shifted_sources,
-            title=title,
-            progress=update,
-        )
+        paths = local_paths(sources, cluster)
+        if paths is not None:
+            result = _report_on_rows(
+                paths, list(shifted), pairs, input, preserve_accuracy, title, update
+            )
+        else:
+            result = report_on_files(
+                validation,
+                test,
+                pairs,
+                input=input,
+                preserve_accuracy=preserve_accuracy,
+                shifted=shifted,
+                title=title,
+                cluster=cluster_name(cluster),
+                progress=update,
+            )
         result.save(output)
     choice = result.comparison.choice
     if json_output:
@@ -107,18 +122,49 @@ def report(
     say(f"saved {output}")
 
 
-def _parse_shifted_sets(options: list[str]) -> dict[str, Path]:
-    """Return the files of NAME=FILE options by name, in order."""
-    paths: dict[str, Path] = {}
+def _report_on_rows(
+    paths: list[Path],
+    shifted: list[str],
+    pairs: list[tuple[str, str]],
+    input: Literal["logits", "probabilities"],
+    preserve_accuracy: bool,
+    title: str,
+    update: Callable[[str], None],
+) -> Report:
+    """Return the report on rows in memory; the files of shifted test sets are the last ones."""
+    from recalib import files
+    from recalib.reporting.html_report import Source, create_report
+
+    rows = [*read_validation_and_test(paths, input)]
+    for name, path in zip(shifted, paths[2:], strict=True):
+        rows.append(read_labelled(f"shift {name}", path, input, rows[0]))
+    sources = [
+        Source(path.name, files.digest(path), data) for path, data in zip(paths, rows, strict=True)
+    ]
+    return create_report(
+        sources[0],
+        sources[1],
+        pairs,
+        input=input,
+        preserve_accuracy=preserve_accuracy,
+        shifted=dict(zip(shifted, sources[2:], strict=True)),
+        title=title,
+        progress=update,
+    )
+
+
+def _parse_shifted_sets(options: list[str]) -> dict[str, str]:
+    """Return the sources of NAME=FILE options by name, in order."""
+    sources: dict[str, str] = {}
     for option in options:
-        name, equals, path = option.partition("=")
-        if not (name.strip() and equals and path):
+        name, equals, source = option.partition("=")
+        if not (name.strip() and equals and source):
             raise InputError("shift", found=repr(option), accepted="NAME=FILE")
-        if name in paths or name in _RESERVED_NAMES:
+        if name in sources or name in _RESERVED_NAMES:
             accepted = f"names that differ, and none of {', '.join(_RESERVED_NAMES)}"
             raise InputError("shift", found=repr(name), accepted=accepted)
-        paths[name] = Path(path)
-    if len(paths) > _MAX_SHIFTED_SETS:
+        sources[name] = source
+    if len(sources) > _MAX_SHIFTED_SETS:
         accepted = f"at most {_MAX_SHIFTED_SETS}"
-        raise InputError("shift", found=f"{len(paths)} files", accepted=accepted)
-    return paths
+        raise InputError("shift", found=f"{len(sources)} files", accepted=accepted)
+    return sources

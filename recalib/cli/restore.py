@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from recalib.cli.arguments import JsonOutput
-from recalib.cli.backup import KeyFileOption, manifest_summary, manifest_text
+from recalib.cli.backup import KeyFileOption, manifest_summary, manifest_text, references_text
 from recalib.cli.context import (
     DatabaseOption,
     HomeOption,
@@ -54,4 +54,6 @@ def restore(
         return
     for digest, owner in manifest.left_out.items():
         warn(f"the backup was made without blob {digest}, {owner}")
+    if manifest.references:
+        warn(references_text(manifest))
     say(f"restored {manifest_text(manifest)}, as of {manifest.made_at}")

@@ -121,6 +121,10 @@ def _serve(settings: Settings, json_output: bool) -> None:
     settings = settings.model_copy(update=ports)
     logs.configure(settings)
     telemetry.check(settings)
+    if settings.dataset_roots:
+        from recalib.references import DatasetRoots  # it imports NumPy
+
+        DatasetRoots(settings.dataset_roots)
     from service.run import serve as run_server
 
     _print_urls(settings, json_output)

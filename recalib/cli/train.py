@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import signal
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -13,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from recalib.cli.arguments import JsonOutput
-from recalib.cli.context import check_package
+from recalib.cli.context import check_package, stop_on_signal
 from recalib.errors import InputError
 from recalib.recipe import Recipe, read_recipe
 from recalib.terminal import print_json, progress, say, warn
@@ -71,7 +69,7 @@ def train(
             found=f"{recipe.calibrate.model!r}, and no registry",
             accepted="none: only runs on a server's worker can name a model",
         )
-    with _stop_on_signal() as stop, progress("train", quiet=json_output) as update:
+    with stop_on_signal() as stop, progress("train", quiet=json_output) as update:
         observer = _TerminalObserver(stop, update, json_output)
         result = _train_here(recipe, data or config.parent, folder, jobs, observer)
     if result:  # of several processes, only the first has a result
@@ -138,25 +136,6 @@ class _TerminalObserver:
             last = history[-1]
             label = f"{last.get('label', '')}epoch {last['epoch']}"
             say(f"{label}: loss {last['loss']:.4f}, {_format_metrics(last['validation'])}")
-
-
-@contextmanager
-def _stop_on_signal() -> Iterator[threading.Event]:
-    """Yield an event that the first SIGINT or SIGTERM sets; a second one ends the process."""
-    stop = threading.Event()
-
-    def request_stop(number: int, _frame: object) -> None:
-        signal.signal(number, signal.SIG_DFL)
-        stop.set()
-
-    previous = {
-        number: signal.signal(number, request_stop) for number in (signal.SIGINT, signal.SIGTERM)
-    }
-    try:
-        yield stop
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
 
 
 def _print_result(result: dict[str, Any], folder: Path, json_output: bool) -> None:

@@ -13,7 +13,7 @@ from recalib.terminal import print_json, say
 __all__ = ["app"]
 
 app = typer.Typer(
-    help="Send events of a server to URLs: create, list, enable, disable and delete webhooks.",
+    help="Send events of a server to URLs: create, list, change and delete webhooks.",
     no_args_is_help=True,
 )
 
@@ -73,6 +73,37 @@ def enable(webhook: WebhookId, server: ServerUrl, json_output: JsonOutput = Fals
 def disable(webhook: WebhookId, server: ServerUrl, json_output: JsonOutput = False) -> None:
     """Stop the webhook; its events wait until it is enabled."""
     _change(webhook, server, json_output, enabled=False)
+
+
+@app.command("rotate-secret")
+def rotate_secret(
+    webhook: WebhookId,
+    server: ServerUrl,
+    overlap_hours: Annotated[
+        float,
+        typer.Option(
+            help="How long the present secret signs too; 0 ends all previous secrets.",
+            min=0,
+            max=720,
+        ),
+    ] = 24.0,
+    json_output: JsonOutput = False,
+) -> None:
+    """Replace the secret, and print the new one, once.
+
+    Messages have signatures of both secrets for a time, in which the receiver changes its secret.
+    """
+    from recalib.client import Client
+
+    with Client(server) as client:
+        changed = client.rotate_webhook_secret(webhook, overlap_seconds=overlap_hours * 3600)
+    if json_output:
+        _print(changed)
+        return
+    say(f"secret: {changed.secret}")
+    until = changed.previous_secrets_until
+    end = "no previous secret signs"
+    say(end if until is None else f"the previous one signs until {until:%Y-%m-%d %H:%M} UTC")
 
 
 @app.command()

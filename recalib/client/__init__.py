@@ -5,6 +5,7 @@
 ...     probabilities = client.calibrate("resnet", logits)
 """
 
+from recalib.client.aggregator import Aggregated, Aggregator
 from recalib.client.clients import AsyncClient, Client
 from recalib.client.errors import (
     ContradictionError,
@@ -31,6 +32,7 @@ from recalib.client.results import (
     Calibrator,
     Candidate,
     Change,
+    CountedTraffic,
     Dataset,
     Deletion,
     Delivery,
@@ -42,6 +44,7 @@ from recalib.client.results import (
     JobProgress,
     Labelled,
     LabelOutcome,
+    LabelResult,
     Likeliest,
     Model,
     Monitoring,
@@ -56,6 +59,8 @@ from recalib.client.results import (
 )
 
 __all__ = [
+    "Aggregated",
+    "Aggregator",
     "Alias",
     "AliasChange",
     "AsyncClient",
@@ -66,6 +71,7 @@ __all__ = [
     "Change",
     "Client",
     "ContradictionError",
+    "CountedTraffic",
     "Dataset",
     "Deletion",
     "Delivery",
@@ -77,6 +83,7 @@ __all__ = [
     "JobFailedError",
     "JobProgress",
     "LabelOutcome",
+    "LabelResult",
     "Labelled",
     "Likeliest",
     "MalformedAnswerError",

@@ -13,7 +13,7 @@ from recalib.client.drivers import Listing
 from recalib.client.errors import MalformedAnswerError
 from recalib.client.operations import Flow, Request, Session
 from recalib.client.progress import Progress, progress_reporter
-from recalib.client.results import Batch, Job, Page
+from recalib.client.results import Batch, Job, Model, Page
 from recalib.client.retry import (
     JSON,
     encode_json,
@@ -30,7 +30,6 @@ __all__ = ["create_batch", "download_batch", "get_batch", "list_batches"]
 
 #: A file may be large, and the server checks all rows of an upload before it acknowledges it.
 _TRANSFER_TIMEOUT_SECONDS = 3600.0
-_JSON_TYPE = JSON["Content-Type"]
 
 
 def create_batch(
@@ -53,7 +52,7 @@ def create_batch(
 
     Parameters
     ----------
-    data: the path of a file in any format that Recalib reads except JSON, or an array (N, K).
+    data: the path of a file in any format that Recalib reads, or an array (N, K).
         Labels are not needed. It is sent in constant memory.
     dataset: the name of a data set of the model, in place of `data`.
     version: a number or an alias; an alias means the version that it points to now.
@@ -76,9 +75,9 @@ def create_batch(
         body = encode_json({"dataset": dataset, "version": version, "format": format})
         request = Request("POST", place, {}, headers | JSON, body)
         return read((yield from send_checked(session, request)), Job)
-    upload = _upload(data, input)
     # A server that rejects an upload early closes the connection while the client still sends.
-    yield from fetch(session, object, "GET", path("models", model))
+    owner = yield from fetch(session, Model, "GET", path("models", model))
+    upload = _upload(data, input, owner.task)
     with progress_reporter("upload", progress) as report:
         upload.report = report
         query = {"version": str(version), "format": format, "input": input}
@@ -150,15 +149,11 @@ def list_batches(model: str) -> Listing[Batch]:
 
 
 def _upload(
-    data: str | PathLike[str] | ArrayLike, input: Literal["logits", "probabilities"]
+    data: str | PathLike[str] | ArrayLike, input: Literal["logits", "probabilities"], task: str
 ) -> Upload:
-    if not isinstance(data, str | PathLike):
-        return array_upload(data, None, input)
-    upload = file_upload(Path(data))
-    if upload.media_type == _JSON_TYPE:
-        accepted = "another format, such as .parquet; `calibrate` takes a few rows"
-        raise InputError("data", found=str(data), accepted=accepted)
-    return upload
+    if isinstance(data, str | PathLike):
+        return file_upload(Path(data))
+    return array_upload(data, None, input, task)
 
 
 def _path(model: str, batch: Job | str) -> str:

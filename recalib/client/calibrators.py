@@ -127,7 +127,7 @@ def _row_digests(calibrator: FittedCalibrator, fitted_on: str | PathLike[str] | 
     card = calibrator.card
     if isinstance(fitted_on, str | PathLike):
         source = Path(fitted_on)
-        values = files.read(source, input=card.input, labels="optional").logits
+        values = files.read(source, input=card.input, task=card.task, labels="optional").logits
         digest = files.digest(source)
         if card.data.digest not in (None, digest):
             accepted = f"the file of the fit, sha256 {card.data.digest}"

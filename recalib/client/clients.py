@@ -67,6 +67,7 @@ class Operations:
     delete_model = Operation(deletion.delete_model)
 
     upload_dataset = Operation(datasets.upload_dataset)
+    reference_dataset = Operation(datasets.reference_dataset)
     get_dataset = Operation(datasets.get_dataset)
     download_dataset = Operation(datasets.download_dataset)
     list_datasets = ListOperation(datasets.list_datasets)
@@ -104,9 +105,11 @@ class Operations:
     calibrate_top = Operation(calibration.calibrate_top)
     add_labels = Operation(labels.add_labels)
     add_observations = Operation(labels.add_observations)
+    add_traffic = Operation(labels.add_traffic)
     get_monitoring = Operation(monitoring.get_monitoring)
     list_monitoring_history = ListOperation(monitoring.list_monitoring_history)
     refit = Operation(monitoring.refit)
+    replay = Operation(monitoring.replay)
     drop_candidate = Operation(monitoring.drop_candidate)
     set_monitoring = Operation(monitoring.set_monitoring)
 
@@ -125,6 +128,7 @@ class Operations:
     list_webhooks = ListOperation(webhooks.list_webhooks)
     get_webhook = Operation(webhooks.get_webhook)
     update_webhook = Operation(webhooks.update_webhook)
+    rotate_webhook_secret = Operation(webhooks.rotate_webhook_secret)
     delete_webhook = Operation(webhooks.delete_webhook)
     list_deliveries = ListOperation(webhooks.list_deliveries)
     redeliver = Operation(webhooks.redeliver)

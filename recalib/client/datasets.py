@@ -14,11 +14,17 @@ from recalib.client.errors import MalformedAnswerError
 from recalib.client.operations import Flow, Request, Session
 from recalib.client.progress import Progress, progress_reporter
 from recalib.client.results import Dataset, Page
-from recalib.client.retry import fetch, path, read, send_checked
+from recalib.client.retry import JSON, encode_json, fetch, path, read, send_checked
 from recalib.client.uploads import Upload, array_upload, file_upload
 from recalib.errors import InputError
 
-__all__ = ["download_dataset", "get_dataset", "list_datasets", "upload_dataset"]
+__all__ = [
+    "download_dataset",
+    "get_dataset",
+    "list_datasets",
+    "reference_dataset",
+    "upload_dataset",
+]
 
 #: A file may be large, and the server computes metrics of all rows before it acknowledges it.
 _TRANSFER_TIMEOUT_SECONDS = 3600.0
@@ -40,7 +46,7 @@ def upload_dataset(
     Parameters
     ----------
     data: the path of a file with labels, in any format that Recalib reads, or logits (N, K).
-    labels: (N,), if `data` is an array.
+    labels: (N,), or (N, K) of a multilabel model, if `data` is an array.
     input: what the values are; it is never guessed.
     progress: whether to show a progress bar on a terminal, or a function to call instead.
     timeout: seconds for the complete upload.
@@ -65,6 +71,42 @@ def upload_dataset(
     if dataset.digest != upload.digest:
         raise MalformedAnswerError(response, f"is about other bytes than {upload.digest} were sent")
     return dataset
+
+
+def reference_dataset(
+    session: Session,
+    model: str,
+    name: str,
+    uri: str,
+    *,
+    digest: str | None = None,
+    input: Literal["logits", "probabilities"] = "logits",
+    timeout: float = _TRANSFER_TIMEOUT_SECONDS,
+) -> Flow[Dataset]:
+    """Register validation data that stays where it is; jobs of the server read it there.
+
+    >>> client.reference_dataset("resnet", "val", "s3://logits/val/*.parquet")  # doctest: +SKIP
+
+    Parameters
+    ----------
+    uri: a file, a folder or a glob, such as `s3://bucket/folder/`, within a root of the server
+        (`RECALIB_DATASET_ROOTS`).
+    digest: the expected SHA-256 of the content of a single file; of several, of the output of
+        `sha256sum`, with names relative to the folder of the URI, in order.
+    input: what the values are; it is never guessed.
+    timeout: seconds for the request; the server reads every row unless the files are larger than an
+        upload may be.
+
+    Raises
+    ------
+    RefusedError: no root contains the URI, a file is not valid, or the contents have another
+        digest.
+    ContradictionError: a data set of this name has other content.
+    """
+    body = encode_json({"uri": uri} if digest is None else {"uri": uri, "digest": digest})
+    place = path("models", model, "datasets", name)
+    request = Request("PUT", place, {"input": input}, JSON, body)
+    return read((yield from send_checked(session, request, timeout=timeout)), Dataset)
 
 
 def get_dataset(session: Session, model: str, name: str) -> Flow[Dataset]:
@@ -103,6 +145,7 @@ def download_dataset(
     Raises
     ------
     MissingError: no such model or data set.
+    ContradictionError: the data set is by reference; the message names its URI.
     InputError: the suffix is that of another format, or the file cannot be written.
     MalformedAnswerError: the server sends other bytes than were uploaded.
     """
@@ -139,7 +182,7 @@ def _upload(
             raise InputError("labels", found=found, accepted="a file that holds both")
         return file_upload(Path(data))
     if labels is None:
-        raise InputError("labels", found="none", accepted="one label for each row")
+        raise InputError("labels", found="none", accepted="labels for each row")
     return array_upload(data, labels, input)
 
 

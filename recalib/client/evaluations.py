@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 from recalib.client.drivers import Listing
 from recalib.client.operations import Flow, Request, Session
@@ -19,6 +20,8 @@ def evaluate(
     model: str,
     dataset: str,
     versions: Sequence[int | str] = ("identity", "champion"),
+    *,
+    baseline: int | str | None = None,
 ) -> Flow[Job]:
     """Start an evaluation of versions on a data set; return its job.
 
@@ -28,15 +31,18 @@ def evaluate(
 
     Parameters
     ----------
-    versions: numbers or aliases, or `identity` for the model without a calibrator. The others are
-        compared with the first, on the same rows.
+    versions: numbers or aliases, or `identity` for the model without a calibrator.
+    baseline: the version that the others are compared with, on the same rows; by default the first.
+        It is the first of the results.
 
     Raises
     ------
     MissingError: no such model, data set or version.
-    RefusedError: a multilabel model, a version twice, or a version that cannot take the rows.
+    RefusedError: a version twice, or a version that cannot take the rows.
     """
-    body = {"dataset": dataset, "versions": list(versions)}
+    body: dict[str, Any] = {"dataset": dataset, "versions": list(versions)}
+    if baseline is not None:  # servers of an earlier version do not know it
+        body["baseline"] = baseline
     place = path("models", model, "evaluations")
     return fetch(session, Job, "POST", place, json=body, headers=idempotency_headers())
 

@@ -10,7 +10,7 @@ import msgspec
 
 from recalib.client.drivers import Following, Listing
 from recalib.client.errors import MalformedAnswerError
-from recalib.client.operations import Request, Response, Session
+from recalib.client.operations import Flow, Request, Response, Session
 from recalib.client.results import Event, Page
 from recalib.client.retry import path
 from recalib.decoding import decoder_of
@@ -36,9 +36,12 @@ def list_events(
     types: types of events, or their first words: `job` for `job.failed`; by default all.
     after: the id of an event; only later events are returned.
     order: which events are first.
+
+    If the server no longer holds all events after `after`, an event of the type `gap` stands in
+    their place.
     """
     query = {**_filters(models, types), "after": str(after), "order": order}
-    return Listing(Page[Event], path("events"), query)
+    return _EventListing(Page[Event], path("events"), query)
 
 
 def events(
@@ -49,8 +52,9 @@ def events(
 ) -> Following[Event]:
     """Iterate over events as they happen, without end.
 
-    After an interruption, it connects again and misses no event that the server still has. It
-    raises an error if the first connection fails after all retries, or if the server refuses it.
+    After an interruption, it connects again and misses no event that the server still has. An event
+    of the type `gap`, whatever `types`, tells that the server no longer has all of them. It raises
+    an error if the first connection fails after all retries, or if the server refuses it.
 
     Parameters
     ----------
@@ -58,6 +62,20 @@ def events(
     after: the id of the last event that you have; by default, only new events are returned.
     """
     return _Events(_filters(models, types), after)
+
+
+class _EventListing(Listing[Event]):
+    """Events in pages, with the gap before the oldest of them."""
+
+    def page(self, session: Session, cursor: str | None) -> Flow[Page[Event]]:
+        """Return the page at `cursor`."""
+        page = yield from super().page(session, cursor)
+        if page.gap is None:
+            return page
+        if self.query["order"] == "oldest":
+            return Page([page.gap, *page.items], page.next_cursor)
+        is_last = page.next_cursor is None
+        return Page([*page.items, page.gap] if is_last else page.items, page.next_cursor)
 
 
 class _Events(Following[Event]):

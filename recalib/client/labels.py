@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,11 +13,20 @@ from recalib.arrays import Floats, check_logits
 from recalib.client.calibrators import CHAMPION
 from recalib.client.errors import MalformedAnswerError, RefusedAsTooLargeError
 from recalib.client.operations import Flow, Request, Response, Session
-from recalib.client.results import Labelled, LabelOutcome
-from recalib.client.retry import JSON, encode_json, path, read, send_checked
+from recalib.client.results import CountedTraffic, Labelled, LabelOutcome
+from recalib.client.retry import (
+    JSON,
+    encode_json,
+    fetch,
+    idempotency_headers,
+    path,
+    read,
+    send_checked,
+)
 from recalib.errors import InputError
+from recalib.label_arrays import check_label_matrix
 
-__all__ = ["add_labels", "add_observations"]
+__all__ = ["add_labels", "add_observations", "add_traffic"]
 
 
 def add_labels(
@@ -60,11 +70,12 @@ def add_observations(
     session: Session,
     model: str,
     logits: ArrayLike,
-    labels: Sequence[int | str] | NDArray[np.integer],
+    labels: Sequence[int | str] | Sequence[Sequence[int | str]] | NDArray[np.integer | np.bool_],
     times: Sequence[float] | NDArray[np.floating],
     *,
     segment: str = "",
     calibrator: int | str = CHAMPION,
+    counted: bool = False,
 ) -> Flow[Labelled]:
     """Send labelled predictions that another program made; return the outcome of each.
 
@@ -75,9 +86,12 @@ def add_observations(
     Parameters
     ----------
     logits: the input of the calibrator, (N, K).
-    labels: (N,), class indices, or class labels if the model has them.
+    labels: (N,), class indices, or class labels if the model has them. Of a multilabel model: for
+        each row a list of the labels that it has, or a NumPy array (N, K) of zeros and ones.
+        Nested lists are never read as zeros and ones.
     times: (N,), the time of each prediction, in seconds since 1970.
     calibrator: the version that made the predictions, or an alias.
+    counted: whether `add_traffic` has counted these predictions.
 
     Raises
     ------
@@ -86,7 +100,10 @@ def add_observations(
     RefusedError: K is not the number of classes of the model.
     """
     rows = check_logits(logits)
-    label_list = labels.tolist() if isinstance(labels, np.ndarray) else list(labels)
+    label_list: list[Any] = labels.tolist() if isinstance(labels, np.ndarray) else list(labels)
+    if isinstance(labels, np.ndarray) and labels.ndim == 2:
+        matrix = check_label_matrix(labels, shape=rows.shape)
+        label_list = [np.flatnonzero(row).tolist() for row in matrix]
     time_array = np.asarray(times, np.float64)
     time_count = len(time_array) if time_array.ndim == 1 else -1
     for name, count in (("labels", len(label_list)), ("times", time_count)):
@@ -104,6 +121,8 @@ def add_observations(
                 "labels": label_list[part],
                 "times": time_array[part].tolist(),
                 "segment": segment,
+                # Servers of earlier versions refuse unknown fields.
+                **({"counted": True} if counted else {}),
             }
         )
         url_path = path("models", model, "observations")
@@ -117,6 +136,46 @@ def add_observations(
                 raise
             session.max_labels = min(session.max_labels, len(label_list[part]) // 2)
     return Labelled(dict(Counter(outcome.status for outcome in outcomes)), outcomes)
+
+
+def add_traffic(
+    session: Session,
+    model: str,
+    buckets: Sequence[Mapping[str, Any]],
+    *,
+    segment: str = "",
+    calibrator: int | str = CHAMPION,
+    idempotency_key: str | None = None,
+) -> Flow[CountedTraffic]:
+    """Send sums of predictions that another program made; `Aggregator` makes and sends them.
+
+    They count as traffic of the server does. Buckets older than the model's `maturity_seconds` are
+    not counted.
+
+    Parameters
+    ----------
+    buckets: at most 200, each with `started_at`, `predictions` and `confidence_sums` by bin.
+    calibrator: the version that made the predictions, or an alias.
+    idempotency_key: of an earlier call whose response was lost, to count the same sums once.
+
+    Raises
+    ------
+    MissingError: no such model or version.
+    ContradictionError: the model has no champion.
+    RefusedError: the bins are not those of the calibrator.
+    """
+    headers = idempotency_headers()
+    if idempotency_key is not None:
+        headers = dict.fromkeys(headers, idempotency_key)
+    return fetch(
+        session,
+        CountedTraffic,
+        "POST",
+        path("models", model, "traffic"),
+        query={"calibrator": str(calibrator)},
+        json={"buckets": list(buckets), "segment": segment},
+        headers=headers,
+    )
 
 
 def _to_json(rows: Floats) -> list[list[float | None]]:

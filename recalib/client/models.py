@@ -32,8 +32,8 @@ def create_model(
     ----------
     classes: the number of classes, or their labels in the order of the logits.
     monitoring: the monitoring settings, as for `set_monitoring`.
-    task: `multilabel` if a row has any number of labels, each with its own probability; versions
-        of such a model come by `publish`.
+    task: `multilabel` if a row has any number of labels, each with its own probability.
+        `add_observations` monitors such a model.
     exist_ok: return an existing model if it has the same classes and task.
 
     Raises

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from os import PathLike
+from pathlib import Path
 from typing import Any
 
 from recalib.client.drivers import Listing
-from recalib.client.operations import Flow, Session
+from recalib.client.operations import Flow, Request, Session
+from recalib.client.progress import Progress, progress_reporter
 from recalib.client.results import Candidate, Job, Model, Monitoring, MonitoringEntry, Page
-from recalib.client.retry import fetch, idempotency_headers, path
+from recalib.client.retry import fetch, idempotency_headers, path, read, send_checked
+from recalib.client.uploads import file_upload
 
 __all__ = [
     "drop_candidate",
     "get_monitoring",
     "list_monitoring_history",
     "refit",
+    "replay",
     "set_monitoring",
 ]
+
+_UPLOAD_TIMEOUT_SECONDS = 3600.0
 
 
 def get_monitoring(session: Session, model: str) -> Flow[Monitoring]:
@@ -60,6 +67,47 @@ def refit(session: Session, model: str) -> Flow[Job]:
         path("models", model, "monitoring", "refit"),
         headers=idempotency_headers(),
     )
+
+
+def replay(
+    session: Session,
+    model: str,
+    log: str | PathLike[str],
+    *,
+    version: int | str = "champion",
+    to_now: bool = False,
+    progress: Progress = True,
+    timeout: float = _UPLOAD_TIMEOUT_SECONDS,
+) -> Flow[Job]:
+    """Load a log of past predictions into the monitoring of a version; return the job.
+
+    States, evidence and events then have the times of the log, and are marked as replayed.
+
+    Parameters
+    ----------
+    log: the path of a Parquet file with the columns of `recalib replay`.
+    version: a number or an alias of a version without monitoring state.
+    to_now: whether all times of the log move forward, so that it ends now.
+    progress: whether to show a progress bar on a terminal, or a function to call instead.
+    timeout: seconds for the complete upload; the server checks all rows.
+
+    Raises
+    ------
+    InputError: the file cannot be read, or is not Parquet.
+    MissingError: no such model or version.
+    RefusedError: the log is not valid for the model.
+    ContradictionError: the version has monitoring state.
+    """
+    upload = file_upload(Path(log), field="log", formats=("parquet",))
+    # A server that rejects an upload early closes the connection while the client still sends.
+    yield from fetch(session, object, "GET", path("models", model))
+    with progress_reporter("upload", progress) as report:
+        upload.report = report
+        query = {"version": str(version), "to_now": str(to_now).lower()}
+        headers = idempotency_headers() | {"Content-Type": upload.media_type}
+        place = path("models", model, "monitoring", "replays")
+        request = Request("POST", place, query, headers, upload)
+        return read((yield from send_checked(session, request, timeout=timeout)), Job)
 
 
 def drop_candidate(

@@ -21,6 +21,7 @@ __all__ = [
     "Calibrator",
     "Candidate",
     "Change",
+    "CountedTraffic",
     "Dataset",
     "Deletion",
     "Delivery",
@@ -32,6 +33,7 @@ __all__ = [
     "Job",
     "JobProgress",
     "LabelOutcome",
+    "LabelResult",
     "Labelled",
     "Likeliest",
     "Model",
@@ -80,10 +82,10 @@ class Estimate(msgspec.Struct, frozen=True):
 
 
 class Dataset(msgspec.Struct, frozen=True):
-    """Uploaded logits with labels: `rows` of `classes`; `metrics` are those before calibration.
+    """Logits with labels: `rows` of `classes`; `metrics` are those before calibration.
 
     `digest` is the SHA-256 of the uploaded bytes, in hexadecimal. `media_type` is the content type
-    of the file.
+    of the file. A data set by reference has a `uri`, and the digest of the list of its files.
     """
 
     name: str
@@ -98,6 +100,7 @@ class Dataset(msgspec.Struct, frozen=True):
     created_at: datetime
     description: str = ""
     tags: tuple[str, ...] = ()
+    uri: str | None = None
 
 
 class Deletion(msgspec.Struct, frozen=True):
@@ -159,7 +162,8 @@ class AuditEntry(msgspec.Struct, frozen=True):
 class Event(msgspec.Struct, frozen=True):
     """A change: `type` is a thing and a verb, such as `job.failed`; `data` has the details.
 
-    Later events have larger ids.
+    Later events have larger ids. The type `gap` tells that the server no longer holds all events
+    after the id `data["after"]`, only those from `data["first"]`.
     """
 
     id: int
@@ -172,7 +176,8 @@ class Event(msgspec.Struct, frozen=True):
 class Webhook(msgspec.Struct, frozen=True):
     """A receiver of events; `reason` tells why it is disabled.
 
-    `secret` signs messages; only `create_webhook` returns it.
+    `secret` signs messages; only `create_webhook` and `rotate_webhook_secret` return it. Previous
+    secrets sign them too, the last of them until `previous_secrets_until`.
     """
 
     id: str
@@ -185,6 +190,7 @@ class Webhook(msgspec.Struct, frozen=True):
     created_by: str
     created_at: datetime
     secret: str | None = None
+    previous_secrets_until: datetime | None = None
 
 
 class Delivery(msgspec.Struct, frozen=True):
@@ -272,17 +278,27 @@ class Change(msgspec.Struct, frozen=True):
     verdict: str
 
 
+class LabelResult(msgspec.Struct, frozen=True):
+    """The metrics of one label of a multilabel model, and their changes from the first version."""
+
+    label: str
+    metrics: dict[str, Estimate]
+    changes: dict[str, Change]
+
+
 class VersionResult(msgspec.Struct, frozen=True):
     """The metrics of a version on a data set, and their `changes` from the first version.
 
     `version` is a number as text, or `identity`. `fitted_rows` is how many of the rows it was
-    fitted on, None if that is not known: on these rows, the metrics are not evidence.
+    fitted on, None if that is not known: on these rows, the metrics are not evidence. Of a
+    multilabel model, they are means over labels, and `labels` has each label; it is empty in lists.
     """
 
     version: str
     fitted_rows: int | None
     metrics: dict[str, Estimate]
     changes: dict[str, Change]
+    labels: list[LabelResult] = []
 
 
 class EvaluationPicture(msgspec.Struct, frozen=True):
@@ -334,6 +350,13 @@ class Labelled(msgspec.Struct, frozen=True):
     items: list[LabelOutcome]
 
 
+class CountedTraffic(msgspec.Struct, frozen=True):
+    """Numbers of predictions: those that were counted, and those that came too late."""
+
+    accepted: int
+    expired: int
+
+
 class SegmentState(msgspec.Struct, frozen=True):
     """The monitoring state of a segment; `(rest)` has the predictions without a segment."""
 
@@ -350,10 +373,12 @@ class MonitoringWindow(msgspec.Struct, frozen=True):
     start: datetime
     end: datetime
     measured: dict[str, Any]
+    #: Whether they come from a log of the past.
+    replayed: bool = False
 
 
 class MonitoringEvent(msgspec.Struct, frozen=True):
-    """A change of state, or a reaction to it."""
+    """A change of state, or a reaction to it; `replayed` if it comes from a log of the past."""
 
     at: datetime
     version: int
@@ -361,6 +386,7 @@ class MonitoringEvent(msgspec.Struct, frozen=True):
     actor: str
     reason: str
     evidence: dict[str, Any]
+    replayed: bool = False
 
 
 class Candidate(msgspec.Struct, frozen=True):
@@ -377,7 +403,10 @@ class Candidate(msgspec.Struct, frozen=True):
 
 
 class MonitoringEntry(msgspec.Struct, frozen=True):
-    """The state of a version after the cohort of predictions from `start` to `end`."""
+    """The state of a version after the cohort of predictions from `start` to `end`.
+
+    `replayed` tells whether they come from a log of the past.
+    """
 
     version: int
     start: datetime
@@ -387,6 +416,7 @@ class MonitoringEntry(msgspec.Struct, frozen=True):
     reason: str
     evidence: dict[str, Any]
     measured: dict[str, Any]
+    replayed: bool = False
 
 
 class Monitoring(msgspec.Struct, frozen=True):
@@ -416,6 +446,8 @@ class Monitoring(msgspec.Struct, frozen=True):
     warnings: tuple[str, ...] = ()
     #: Evidence of the watched classes, None without any.
     classes: dict[str, Any] | None = None
+    #: Predictions before this time come from a log of the past; None without one.
+    replayed_through: datetime | None = None
 
 
 class Readiness(msgspec.Struct, frozen=True):
@@ -457,3 +489,5 @@ class Page(msgspec.Struct, Generic[T], frozen=True):
 
     items: list[T]
     next_cursor: str | None
+    #: Of events: tells that earlier ones are no longer held.
+    gap: T | None = None

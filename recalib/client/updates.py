@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from recalib.client.operations import Flow, Session
 from recalib.client.results import Calibrator, Dataset, Model
 from recalib.client.retry import fetch, idempotency_headers, path
+from recalib.errors import InputError
 
 __all__ = ["update_calibrator", "update_dataset", "update_model"]
 
@@ -34,10 +36,16 @@ def update_model(
 
     Raises
     ------
+    InputError: a setting is infinite or NaN.
     MissingError: no such model.
     RefusedError: a value is not valid.
     ContradictionError: the new name is taken, or the model has a champion or unfinished jobs.
     """
+    for field, seconds in (retention or {}).items():
+        # JSON has no such number: null would arrive, which keeps the resources for ever.
+        if seconds is not None and not math.isfinite(seconds):
+            accepted = "a number of seconds, or None to keep them"
+            raise InputError(f"retention.{field}", found=f"{seconds}", accepted=accepted)
     changes = {"name": rename, "description": description, "tags": tags, "retention": retention}
     return _update(session, Model, path("models", name), changes)
 

@@ -8,20 +8,22 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from recalib.arrays import check_labels, check_logits, check_probabilities
 from recalib.client.progress import Report
 from recalib.errors import InputError, UnsupportedError
+from recalib.label_arrays import check_label_matrix, check_label_scores
 
 __all__ = ["Upload", "array_upload", "file_upload"]
 
 _CHUNK_BYTES = 1 << 20
-_DTYPES = {"float16": "F16", "float32": "F32", "float64": "F64", "int64": "I64"}
+_DTYPES = {"float16": "F16", "float32": "F32", "float64": "F64", "int64": "I64", "uint8": "U8"}
 
 
 class Upload:
@@ -52,8 +54,13 @@ class Upload:
             self.report(sent / self.size, text if sent < self.size else "being checked")
 
 
-def file_upload(path: Path) -> Upload:
+def file_upload(path: Path, *, field: str = "data", formats: Sequence[str] | None = None) -> Upload:
     """Return the upload of a file; the suffix of its name determines the format.
+
+    Parameters
+    ----------
+    field: the name of the argument, for errors.
+    formats: the accepted formats; by default all.
 
     Raises
     ------
@@ -63,25 +70,32 @@ def file_upload(path: Path) -> Upload:
     from recalib.files import MEDIA_TYPES, SUFFIXES
 
     format = SUFFIXES.get(path.suffix.lower())
-    if format is None:
+    if format is None or not (formats is None or format in formats):
+        suffixes = [suffix for suffix, name in SUFFIXES.items() if not formats or name in formats]
         found = f"a name ending in {path.suffix!r}"
-        raise UnsupportedError("data", found=found, accepted=", ".join(SUFFIXES))
+        raise UnsupportedError(field, found=found, accepted=", ".join(suffixes))
     media_type = next(media_type for media_type, name in MEDIA_TYPES.items() if name == format)
     try:
         with path.open("rb") as file:
             size = file.seek(0, 2)
     except OSError as error:
         found = f"{path} ({error.strerror})"
-        raise InputError("data", found=found, accepted="a readable file") from None
+        raise InputError(field, found=found, accepted="a readable file") from None
     if size == 0:
-        raise InputError("data", found=f"{path} (empty)", accepted="a file with data")
+        raise InputError(field, found=f"{path} (empty)", accepted="a file with data")
     return Upload(media_type, size, lambda: _read_file(path, size))
 
 
 def array_upload(
-    values: ArrayLike, labels: ArrayLike | None, input: Literal["logits", "probabilities"]
+    values: ArrayLike,
+    labels: ArrayLike | None,
+    input: Literal["logits", "probabilities"],
+    task: str = "multiclass",
 ) -> Upload:
-    """Return the upload of logits or probabilities (N, K), float16/32/64, and labels (N,) or None.
+    """Return the upload of logits or probabilities (N, K), float16/32/64, and labels or None.
+
+    Labels are (N,), or (N, K) of independent labels, whose scores are log-odds or probabilities.
+    Without labels, `task` says which of the two the scores are.
 
     Raises
     ------
@@ -89,11 +103,18 @@ def array_upload(
     """
     if input not in ("logits", "probabilities"):
         raise InputError("input", found=repr(input), accepted="logits or probabilities")
-    check = check_logits if input == "logits" else check_probabilities
-    rows = check(values, field=input)
-    arrays: dict[str, NDArray[Any]] = {input: rows}
-    if labels is not None:
-        arrays["labels"] = check_labels(labels, logits=rows)
+    arrays: dict[str, NDArray[Any]] = {}
+    if labels is not None and np.ndim(labels) == 2:
+        arrays[input] = check_label_scores(values, input=input)
+        matrix = check_label_matrix(labels, shape=arrays[input].shape)
+        arrays["labels"] = matrix.astype(np.uint8)
+    elif labels is None and task == "multilabel":
+        arrays[input] = check_label_scores(values, input=input)
+    else:
+        check = check_logits if input == "logits" else check_probabilities
+        arrays[input] = check(values, field=input)
+        if labels is not None:
+            arrays["labels"] = check_labels(labels, logits=arrays[input])
     header = _header(arrays)
     size = len(header) + sum(array.nbytes for array in arrays.values())
     return Upload("application/x-safetensors", size, lambda: _read_arrays(header, arrays.values()))

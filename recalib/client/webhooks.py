@@ -17,6 +17,7 @@ __all__ = [
     "list_deliveries",
     "list_webhooks",
     "redeliver",
+    "rotate_webhook_secret",
     "update_webhook",
 ]
 
@@ -74,6 +75,25 @@ def update_webhook(
     json = {"url": url, "enabled": enabled}
     headers = idempotency_headers()
     return fetch(session, Webhook, "PATCH", path("webhooks", webhook), json=json, headers=headers)
+
+
+def rotate_webhook_secret(
+    session: Session, webhook: str, *, overlap_seconds: float = 86_400.0
+) -> Flow[Webhook]:
+    """Replace the secret of a webhook; only this result has the new `secret`.
+
+    Parameters
+    ----------
+    overlap_seconds: how long the present secret signs messages too, up to 30 days; the receiver
+        changes its secret in this time. 0 ends all previous secrets.
+
+    Raises
+    ------
+    MissingError: no such webhook.
+    ContradictionError: too many previous secrets have not ended.
+    """
+    where, json = path("webhooks", webhook, "secret"), {"overlap_seconds": overlap_seconds}
+    return fetch(session, Webhook, "POST", where, json=json, headers=idempotency_headers())
 
 
 def delete_webhook(session: Session, webhook: str) -> Flow[Webhook]:

@@ -15,7 +15,7 @@ from typing import BinaryIO, Literal, overload
 from recalib.errors import InputError, UnsupportedError
 from recalib.files.arrow import ArrowFile
 from recalib.files.atomic_write import digest, write_atomically, write_npz
-from recalib.files.base import Chunk, Data, DataFile, Input, LabelledData
+from recalib.files.base import Chunk, Data, DataFile, Input, LabelledData, Task
 from recalib.files.csv import CsvFile
 from recalib.files.json import JsonFile
 from recalib.files.npy import NpyFile
@@ -33,6 +33,7 @@ __all__ = [
     "DataFile",
     "Input",
     "LabelledData",
+    "Task",
     "digest",
     "open_data",
     "read",
@@ -67,6 +68,7 @@ def open_data(
     *,
     format: str | None = None,
     input: Input = "logits",
+    task: Task = "multiclass",
 ) -> DataFile:
     """Open validation data for reading in chunks; use it as a context manager.
 
@@ -75,6 +77,7 @@ def open_data(
     source: a path, or a seekable binary file, which is read from its start and left open.
     format: a key of `FORMATS`; by default it follows from the suffix of the path.
     input: what the numbers are; never guessed from the values.
+    task: `multilabel` for labels (N, K) of zeros and ones.
 
     Raises
     ------
@@ -84,12 +87,12 @@ def open_data(
     if input not in ("logits", "probabilities"):
         raise InputError("input", found=repr(input), accepted="logits or probabilities")
     if not isinstance(source, str | Path):
-        return FORMATS[_format(format, "")](source, input)
+        return FORMATS[_format(format, "")](source, input, task=task)
     path = Path(source)
     reader = FORMATS[_format(format, path.suffix)]
     stream = _open(path)
     try:
-        return reader(stream, input, owned=True)
+        return reader(stream, input, task=task, owned=True)
     except BaseException:
         stream.close()
         raise
@@ -101,6 +104,7 @@ def read(
     *,
     format: str | None = None,
     input: Input = "logits",
+    task: Task = "multiclass",
     labels: Literal["required"] = "required",
 ) -> LabelledData: ...
 
@@ -111,6 +115,7 @@ def read(
     *,
     format: str | None = None,
     input: Input = "logits",
+    task: Task = "multiclass",
     labels: Literal["optional"],
 ) -> Data: ...
 
@@ -120,16 +125,19 @@ def read(
     *,
     format: str | None = None,
     input: Input = "logits",
+    task: Task = "multiclass",
     labels: Literal["required", "optional"] = "required",
 ) -> Data:
-    """Read all validation data: logits (N, K) in the file's dtype, labels (N,) or None.
+    """Read all validation data: logits (N, K) in the file's dtype, and labels or None.
+
+    Labels are (N,), or (N, K) for the task `multilabel`.
 
     Raises
     ------
     InputError: as `open_data`; or the values are not valid; or required labels are missing.
     TooLargeError: the data does not fit into memory.
     """
-    with open_data(source, format=format, input=input) as file:
+    with open_data(source, format=format, input=input, task=task) as file:
         if labels == "optional":
             return read_all(file)
         if file.has_labels:

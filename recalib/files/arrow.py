@@ -39,7 +39,7 @@ class ArrowFile(DataFile):
     def _open(self) -> Layout:
         self._size = size_of(self._stream)
         self._start = _find_start(self._stream, self._size)
-        self._columns = Columns(self._reader()[0].schema, self._declared)
+        self._columns = Columns(self._reader()[0].schema, self._declared, self._task)
         if self._columns.classes is None:
             self._find_classes()
         return Layout(
@@ -54,7 +54,7 @@ class ArrowFile(DataFile):
         for batch in _batches(self._stream, *self._reader()):
             batch.validate()
             # Columns may share bytes: a batch may be larger than its message.
-            unpacked += batch.num_rows * (self._columns.classes or 1) * self._columns.dtype.itemsize
+            unpacked += batch.num_rows * self._columns.row_bytes
             check_unpacked_size(unpacked, self._size)
             for first in range(0, batch.num_rows, step):
                 part = batch.slice(first, step)

@@ -1,6 +1,7 @@
 """The contract of a reader of validation data, for all formats.
 
 Shapes: N rows, K classes. Logits (or probabilities: the caller says which) are (N, K), labels (N,).
+In multilabel data the K columns are independent labels, and `labels` are booleans (N, K).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from numpy.typing import NDArray
 
 from recalib.arrays import check_labels, check_logits, check_probabilities
 from recalib.errors import InputError, RecalibError, TooLargeError
+from recalib.label_arrays import check_label_matrix, check_label_scores
 
 __all__ = [
     "MAX_CLASSES",
@@ -28,10 +30,12 @@ __all__ = [
     "LabelledData",
     "Layout",
     "Numbers",
+    "Task",
     "translate_errors",
 ]
 
 Input = Literal["logits", "probabilities"]
+Task = Literal["multiclass", "multilabel"]
 Numbers = NDArray[Any]
 
 #: One row must fit into memory, however many classes a header claims. A million classes are 46
@@ -41,30 +45,32 @@ MAX_CLASSES = 1_000_000
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Chunk:
-    """Consecutive valid rows: `logits` (n, K), `labels` (n,) or None, and the index of the first.
+    """Consecutive valid rows: `logits` (n, K), `labels` or None, and the index of the first.
 
     `logits` holds probabilities if the caller declared ``input="probabilities"``. The receiver owns
     the arrays and may write to them.
     """
 
     logits: NDArray[np.floating[Any]]
-    labels: NDArray[np.int64] | None
+    #: (n,) of int64; (n, K) of booleans in multilabel data.
+    labels: NDArray[Any] | None
     first_row: int
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Data:
-    """All valid rows of a file: `logits` (N, K) in the file's dtype, `labels` (N,) or None."""
+    """All valid rows of a file: `logits` (N, K) in the file's dtype, `labels` or None."""
 
     logits: NDArray[np.floating[Any]]
-    labels: NDArray[np.int64] | None
+    #: (N,) of int64; (N, K) of booleans in multilabel data.
+    labels: NDArray[Any] | None
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class LabelledData(Data):
-    """All valid rows of a file, with labels (N,)."""
+    """All valid rows of a file, with labels."""
 
-    labels: NDArray[np.int64]
+    labels: NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +97,7 @@ class DataFile(ABC):
     ----------
     stream: a seekable binary file; `close` closes it only if `owned`.
     declared: the array to read.
+    task: `multilabel` for labels (N, K).
 
     Raises
     ------
@@ -103,9 +110,17 @@ class DataFile(ABC):
     #: Suffixes of file names, in lower case.
     suffixes: ClassVar[tuple[str, ...]]
 
-    def __init__(self, stream: BinaryIO, declared: Input = "logits", *, owned: bool = False):
+    def __init__(
+        self,
+        stream: BinaryIO,
+        declared: Input = "logits",
+        *,
+        task: Task = "multiclass",
+        owned: bool = False,
+    ) -> None:
         self._stream = stream
         self._declared: Input = declared
+        self._task: Task = task
         self._owned = owned
         with translate_errors(self.name):
             self._layout = _check_layout(self._open(), declared)
@@ -137,6 +152,11 @@ class DataFile(ABC):
     def has_labels(self) -> bool:
         """Whether chunks carry labels."""
         return self._layout.has_labels
+
+    @property
+    def is_multilabel(self) -> bool:
+        """Whether labels are (N, K)."""
+        return self._task == "multilabel"
 
     def chunks(self, max_bytes: int = 8 << 20) -> Iterator[Chunk]:
         """Yield all rows in order, at most `max_bytes` of logits at a time.
@@ -172,14 +192,28 @@ class DataFile(ABC):
         self.close()
 
     def _check(self, values: Numbers, labels: Numbers | None, row: int) -> Chunk:
-        check = check_logits if self._declared == "logits" else check_probabilities
         # Arrow returns read-only views; those are copied.
         writable = np.require(values, requirements=["C", "W"])
-        logits = check(writable, classes=self.classes, field=self._declared, first_row=row)
+        logits = self._check_scores(writable, row)
         if labels is None:
             return Chunk(logits, None, row)
         writable_labels = np.require(labels, requirements=["C", "W"])
+        if self.is_multilabel:
+            # A file can have other bytes than 0 and 1 as booleans.
+            numbers = writable_labels.view(np.uint8) if labels.dtype == bool else writable_labels
+            matrix = check_label_matrix(numbers, shape=logits.shape, first_row=row)
+            return Chunk(logits, matrix, row)
         return Chunk(logits, check_labels(writable_labels, logits=logits, first_row=row), row)
+
+    def _check_scores(self, values: Numbers, row: int) -> NDArray[np.floating[Any]]:
+        classes, field = self.classes, self._declared
+        if self.is_multilabel:
+            return check_label_scores(values, input=field, classes=classes, first_row=row)
+        check = check_logits if field == "logits" else check_probabilities
+        return check(values, classes=classes, field=field, first_row=row)
+
+    def _labels_shape(self, rows: int, classes: int) -> tuple[int, ...]:
+        return (rows, classes) if self.is_multilabel else (rows,)
 
     def _check_end(self, row: int) -> None:
         if row == 0:

@@ -44,7 +44,7 @@ class CsvFile(DataFile):
         self._names = next(csv.reader([line], strict=True), [])
         # Text has no types: every column is float64. Labels are checked later.
         self._columns = Columns(
-            pa.schema([(name, pa.float64()) for name in self._names]), self._declared
+            pa.schema([(name, pa.float64()) for name in self._names]), self._declared, self._task
         )
         if self._start == size_of(self._stream):
             raise InputError(self._declared, found="no rows", accepted="at least one row")

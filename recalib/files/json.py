@@ -1,4 +1,4 @@
-"""`.json`: an object with `logits` (N, K) and `labels` (N,); null is a masked class.
+"""`.json`: an object with `logits` (N, K) and `labels` (N,) or (N, K); null is a masked class.
 
 For small data. The size is limited, because the whole document is parsed in memory. The other
 formats are a tenth as large and have no limit.
@@ -38,7 +38,14 @@ class _Document(msgspec.Struct):
     labels: list[float] | None = None
 
 
+class _MultilabelDocument(msgspec.Struct):
+    logits: list[list[float]] | None = None
+    probabilities: list[list[float]] | None = None
+    labels: list[list[float]] | None = None
+
+
 _decoder = msgspec.json.Decoder(_Document)
+_multilabel_decoder = msgspec.json.Decoder(_MultilabelDocument)
 
 
 class JsonFile(DataFile):
@@ -57,16 +64,19 @@ class JsonFile(DataFile):
                 accepted=f"{_MAX_DOCUMENT_BYTES}; or another format",
             )
         self._stream.seek(0)
-        document = decode_document(
-            _decoder, self._stream.read(), "an object with logits and labels", "data"
-        )
+        decoder = _multilabel_decoder if self.is_multilabel else _decoder
+        accepted = "an object with logits and labels"
+        document = decode_document(decoder, self._stream.read(), accepted, "data")
         names = [name for name in document.__struct_fields__ if getattr(document, name) is not None]
         array_names(names, self._declared)
         self._logits = array_of(getattr(document, self._declared), self._declared, np.float64)
         rows, classes = self._logits.shape
         self._labels = None
         if document.labels is not None:
-            self._labels = np.array(document.labels, np.float64)
+            if self.is_multilabel:
+                self._labels = array_of(document.labels, "labels", np.float64)
+            else:
+                self._labels = np.array(document.labels, np.float64)
             if len(self._labels) != rows:
                 found = f"{len(self._labels)} labels"
                 raise InputError("labels", found=found, accepted=f"{rows}, one a row")

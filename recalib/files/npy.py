@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import threading
 from collections.abc import Iterator
 from typing import ClassVar
 
@@ -27,6 +28,9 @@ __all__ = ["NpyFile", "check_length", "read_header"]
 _MAGIC = b"\x93NUMPY"
 #: The limit of NumPy; the header of a plain array takes 118 bytes.
 _MAX_HEADER_BYTES = 10_000
+#: Python 3.11's parser, which NumPy uses for headers, sometimes fails in two threads at once:
+#: "AST constructor recursion depth mismatch" (github.com/python/cpython/issues/106905).
+_PARSER = threading.Lock()
 
 
 class NpyFile(DataFile):
@@ -93,7 +97,8 @@ def _parse(header: bytes, version: tuple[int, int], field: str) -> RawArray:
         else np.lib.format.read_array_header_2_0
     )
     try:
-        shape, fortran, dtype = parse(io.BytesIO(header))
+        with _PARSER:
+            shape, fortran, dtype = parse(io.BytesIO(header))
     except Exception as error:  # ast.literal_eval of hostile text raises five different classes
         raise InputError(
             field, found="an npy header that does not parse", accepted="a header that numpy wrote"

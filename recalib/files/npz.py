@@ -52,7 +52,7 @@ class NpzFile(DataFile):
         self._labels = None
         if names.labels is not None:
             self._labels = self._member(f"{names.labels}{_SUFFIX}", "labels")
-            check_labels_shape(self._labels[1], rows)
+            check_labels_shape(self._labels[1], self._labels_shape(rows, classes))
         return Layout(rows, classes, dtype, has_labels=self._labels is not None)
 
     def _read(self, step: int) -> Iterator[tuple[Numbers, Numbers | None]]:

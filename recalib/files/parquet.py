@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator
 from typing import Any, BinaryIO, ClassVar
 
 from recalib.errors import InputError, TooLargeError
-from recalib.files.base import DataFile, Input, Layout, Numbers, translate_errors
+from recalib.files.base import DataFile, Input, Layout, Numbers, Task, translate_errors
 from recalib.files.limits import check_column_count
 from recalib.files.messages import Messages
 from recalib.files.raw_arrays import Window, read_exactly, size_of
@@ -53,15 +53,16 @@ class ParquetFile(DataFile):
         stream: BinaryIO,
         declared: Input = "logits",
         *,
+        task: Task = "multiclass",
         owned: bool = False,
         row_groups: tuple[int, int] | None = None,
     ) -> None:
         self._selected = row_groups
-        super().__init__(stream, declared, owned=owned)
+        super().__init__(stream, declared, task=task, owned=owned)
 
     def _open(self) -> Layout:
         self._file = _open_file(self._stream)
-        self._columns = Columns(self._file.schema_arrow, self._declared)
+        self._columns = Columns(self._file.schema_arrow, self._declared, self._task)
         columns = self._columns.names_to_read
         sizes = {index: _value_size(leaf) for index, leaf in _leaves(self._file, columns)}
         metadata = self._file.metadata
@@ -83,9 +84,8 @@ class ParquetFile(DataFile):
 
     def _read(self, step: int) -> Iterator[tuple[Numbers, Numbers | None]]:
         row = 0
-        row_bytes = self._columns.dtype.itemsize * (self._columns.classes or 1)
         batches = self._file.iter_batches(
-            batch_size=min(step, max(1, _BATCH_BYTES // row_bytes)),
+            batch_size=min(step, max(1, _BATCH_BYTES // self._columns.row_bytes)),
             row_groups=list(self._row_groups),
             columns=self._columns.names_to_read,
             use_threads=False,

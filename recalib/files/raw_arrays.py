@@ -83,7 +83,7 @@ def check_dtype(dtype: np.dtype[Any], field: str) -> None:
             found="an array of Python objects (a pickle), which is never loaded",
             accepted="an array of numbers",
         )
-    if dtype.kind not in "iuf" or dtype.itemsize > 8:
+    if dtype.kind not in ("biuf" if field == "labels" else "iuf") or dtype.itemsize > 8:
         raise InputError(
             field, found=f"dtype {dtype}", accepted="float16, float32, float64 or integers"
         )
@@ -99,12 +99,12 @@ def check_shape(array: RawArray, field: str) -> np.dtype[Any]:
     return native if native.kind == "f" else np.dtype(np.float64)
 
 
-def check_labels_shape(array: RawArray, rows: int, field: str = "labels") -> None:
-    """Raise `InputError` unless `array` can be the labels of `rows` rows."""
-    check_dtype(array.dtype, field)
-    if array.shape != (rows,):
-        raise InputError(field, found=f"shape {array.shape}", accepted=f"shape ({rows},)")
-    _check_order(array, field)
+def check_labels_shape(array: RawArray, shape: tuple[int, ...]) -> None:
+    """Raise `InputError` unless `array` can be labels of this shape."""
+    check_dtype(array.dtype, "labels")
+    if array.shape != shape:
+        raise InputError("labels", found=f"shape {array.shape}", accepted=f"shape {shape}")
+    _check_order(array, "labels")
 
 
 def read_rows(stream: Readable, array: RawArray, step: int, field: str) -> Iterator[Numbers]:

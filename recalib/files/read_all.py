@@ -33,12 +33,14 @@ def read_all(file: DataFile) -> Data:
     return Data(logits, labels)
 
 
-def _allocate(
-    file: DataFile, rows: int
-) -> tuple[NDArray[np.floating[Any]], NDArray[np.int64] | None]:
+def _allocate(file: DataFile, rows: int) -> tuple[NDArray[np.floating[Any]], NDArray[Any] | None]:
     try:
         logits = np.empty((rows, file.classes), file.dtype)
-        labels = np.empty(rows, np.int64) if file.has_labels else None
+        labels: NDArray[Any] | None = None
+        if file.has_labels and file.is_multilabel:
+            labels = np.empty((rows, file.classes), np.bool_)
+        elif file.has_labels:
+            labels = np.empty(rows, np.int64)
     except (MemoryError, ValueError) as error:  # ValueError: more bytes than an address has
         raise TooLargeError(
             "data",
@@ -48,9 +50,7 @@ def _allocate(
     return logits, labels
 
 
-def _copy(
-    chunk: Chunk, logits: NDArray[np.floating[Any]], labels: NDArray[np.int64] | None
-) -> None:
+def _copy(chunk: Chunk, logits: NDArray[np.floating[Any]], labels: NDArray[Any] | None) -> None:
     stop = chunk.first_row + len(chunk.logits)
     if stop > len(logits):
         raise InputError(

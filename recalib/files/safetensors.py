@@ -36,6 +36,7 @@ _DTYPES = {
     "BF16": "<u2",
     "F32": "<f4",
     "F64": "<f8",
+    "BOOL": "?",
     **{f"{kind}{8 * size}": f"<{kind.lower()}{size}" for kind in "IU" for size in (1, 2, 4, 8)},
 }
 #: The header of a few tensors takes a few hundred bytes. Parsed JSON takes ten times its size.
@@ -59,7 +60,7 @@ class SafetensorsFile(DataFile):
         self._labels = None
         if names.labels is not None:
             self._labels = self._tensor(names.labels, "labels")
-            check_labels_shape(self._labels[0], rows)
+            check_labels_shape(self._labels[0], self._labels_shape(rows, classes))
         self._check_offsets()
         if self._is_bfloat16:
             dtype = np.dtype(np.float32)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from recalib.errors import InputError
-from recalib.files.base import Input, Numbers
+from recalib.files.base import Input, Numbers, Task
 from recalib.files.column_names import Names, column_names
 from recalib.files.limits import check_column_count
 from recalib.lazy_import import LazyModule
@@ -20,15 +20,20 @@ __all__ = ["Columns"]
 
 pa = LazyModule("pyarrow")
 
+#: Of the widest number.
+_LABEL_BYTES = 8
+
 
 class Columns:
     """The columns of logits and labels in a schema, with their types.
 
-    `classes` is None for lists of variable length until a row has been read.
+    `classes` is None for lists of variable length until a row has been read. Multilabel data has a
+    column of lists `labels`, of K numbers or booleans.
     """
 
-    def __init__(self, schema: Any, declared: Input) -> None:
+    def __init__(self, schema: Any, declared: Input, task: Task = "multiclass") -> None:
         self._declared = declared
+        self._task = task
         check_column_count(len(schema))
         self.names: Names = column_names(schema.names, declared)
         self.classes: int | None
@@ -40,13 +45,23 @@ class Columns:
             self.classes, dtype = _list_type(schema.field(self.names.values).type, declared)
         self.dtype = dtype if dtype.kind == "f" else np.dtype(np.float64)
         if self.names.labels is not None:
-            _numeric_dtype(schema.field(self.names.labels).type, "labels")
+            kind = schema.field(self.names.labels).type
+            if task == "multilabel":
+                _list_type(kind, "labels", allow_booleans=True)
+            else:
+                _numeric_dtype(kind, "labels")
 
     @property
     def names_to_read(self) -> list[str]:
         """The names of the columns to read."""
         values = self.names.columns if self.names.values is None else (self.names.values,)
         return [*values, *([] if self.names.labels is None else [self.names.labels])]
+
+    @property
+    def row_bytes(self) -> int:
+        """The bytes of a row as arrays, at most; the K labels of multilabel data are counted."""
+        label = _LABEL_BYTES if self._task == "multilabel" else 0
+        return (self.classes or 1) * (self.dtype.itemsize + label)
 
     def arrays(self, batch: Any, first_row: int) -> tuple[Numbers, Numbers | None]:
         """Return the logits and labels of a record batch, as views of its memory if possible.
@@ -58,57 +73,61 @@ class Columns:
         batch = batch.select(self.names_to_read)
         # Offsets and lengths in a batch may be hostile.
         batch.validate(full=True)
-        labels = None
-        if self.names.labels is not None:
-            labels = _to_array(batch.column(self.names.labels), "labels", first_row)
         if self.names.values is not None:
-            return self._lists(batch.column(self.names.values), first_row), labels
-        logits = np.empty((batch.num_rows, len(self.names.columns)), self.dtype)
-        for k, name in enumerate(self.names.columns):
-            logits[:, k] = _to_array(batch.column(name), self._declared, first_row, k)
-        return logits, labels
+            logits = self._lists(batch.column(self.names.values), self._declared, first_row)
+        else:
+            logits = np.empty((batch.num_rows, len(self.names.columns)), self.dtype)
+            for k, name in enumerate(self.names.columns):
+                logits[:, k] = _to_array(batch.column(name), self._declared, first_row, k)
+        if self.names.labels is None:
+            return logits, None
+        column = batch.column(self.names.labels)
+        if self._task == "multilabel":
+            return logits, self._lists(column, "labels", first_row)
+        return logits, _to_array(column, "labels", first_row)
 
-    def _lists(self, lists: Any, first_row: int) -> Numbers:
+    def _lists(self, lists: Any, field: str, first_row: int) -> Numbers:
         lists = _storage(lists)
-        _check_nulls(lists, lambda row: f"{self._declared}[{first_row + row}]")
+        _check_nulls(lists, lambda row: f"{field}[{first_row + row}]")
         if self.classes is None:
             self.classes = len(lists[0]) if len(lists) else None
         classes = self.classes or 1
         if not pa.types.is_fixed_size_list(lists.type):
             lengths = np.diff(lists.offsets.to_numpy(zero_copy_only=False))
-            self._check_lengths(lengths, first_row)
+            self._check_lengths(lengths, field, first_row)
         values = lists.flatten()
-        _check_nulls(
-            values, lambda i: f"{self._declared}[{first_row + i // classes}][{i % classes}]"
-        )
+        _check_nulls(values, lambda i: f"{field}[{first_row + i // classes}][{i % classes}]")
         flat: Numbers = values.to_numpy(zero_copy_only=False)
         return flat.reshape(len(lists), -1)
 
-    def _check_lengths(self, lengths: Numbers, first_row: int) -> None:
+    def _check_lengths(self, lengths: Numbers, field: str, first_row: int) -> None:
         ragged = lengths != self.classes
         if ragged.any():
             row = int(np.argmax(ragged))
             raise InputError(
-                f"{self._declared}[{first_row + row}]",
-                found=f"{lengths[row]} classes",
+                f"{field}[{first_row + row}]",
+                found=f"{lengths[row]} {'labels' if field == 'labels' else 'classes'}",
                 accepted=f"{self.classes}, as in the first row",
             )
 
 
-def _list_type(kind: Any, field: str) -> tuple[int | None, np.dtype[Any]]:
+def _list_type(
+    kind: Any, field: str, *, allow_booleans: bool = False
+) -> tuple[int | None, np.dtype[Any]]:
     if isinstance(kind, pa.BaseExtensionType):  # for example a fixed-shape tensor
         kind = kind.storage_type
     if pa.types.is_fixed_size_list(kind):
-        return kind.list_size, _numeric_dtype(kind.value_type, field)
+        return kind.list_size, _numeric_dtype(kind.value_type, field, allow_booleans)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        return None, _numeric_dtype(kind.value_type, field)
+        return None, _numeric_dtype(kind.value_type, field, allow_booleans)
     raise InputError(
         field, found=f"a column of type {kind!s:.60}", accepted="a column of lists of numbers"
     )
 
 
-def _numeric_dtype(kind: Any, field: str) -> np.dtype[Any]:
-    if not (pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+def _numeric_dtype(kind: Any, field: str, allow_booleans: bool = False) -> np.dtype[Any]:
+    is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
+    if not (is_number or (allow_booleans and pa.types.is_boolean(kind))):
         raise InputError(
             field, found=f"a column of type {kind!s:.60}", accepted="floats or integers"
         )

@@ -1,9 +1,13 @@
 """Beta calibration: a small penalised logistic regression for each class.
 
-Legend: N rows, K classes.
+Legend: K classes, C of them, P weights of a regression, G groups of rows.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import scipy
@@ -13,30 +17,67 @@ from recalib.fitting.problem import Problem, Solution
 from recalib.fitting.temperature_preprocessing import (
     Groups,
     ScaledRows,
+    absence_warnings,
     group_by_odds,
     make_solution,
 )
 
-__all__ = ["beta_curve", "fit_beta", "platt_curve"]
+__all__ = [
+    "BETA",
+    "CurveLosses",
+    "Prior",
+    "beta_curve",
+    "beta_inputs",
+    "beta_parameters",
+    "curve_losses",
+    "fit_beta",
+    "minimise_curves",
+    "platt_curve",
+]
 
 _Vector = NDArray[np.float64]
 
-#: a = b = 1, c = 0: temperature scaling.
-_CENTRE = np.array([1.0, 1.0, 0.0])
-#: A normal prior with the weight of one row: variance 1 for a and b, 4 for c.
-_STRENGTH = np.array([1.0, 1.0, 0.25])
 #: The lower bound of a and b; the penalty bounds them above, and c on both sides.
 _SMALLEST = 1e-6
-_LOWEST = np.array([_SMALLEST, _SMALLEST, -np.inf])
-#: The search ends with a step whose predicted gain is below this fraction of the sum.
+#: The search ends with a step whose predicted gain is below this fraction of the sum. Steps with a
+#: gain below `_ROUNDING` are taken without a comparison of sums, which rounding decides.
 _MIN_GAIN, _ROUNDING = 1e-14, 1e-9
-_MIN_STEP, _MAX_STEPS = 1e-10, 100
+_MIN_STEP, _MAX_STEPS = 1e-10, 200
+
+
+@dataclass(frozen=True)
+class Prior:
+    """A normal prior with the weight of one row, and lower bounds, (P,) each."""
+
+    centre: _Vector
+    strength: _Vector
+    lowest: _Vector
+
+
+#: Of (a, b, c): temperature scaling at the centre; variance 1 for a and b, 4 for c.
+BETA = Prior(
+    np.array([1.0, 1.0, 0.0]),
+    np.array([1.0, 1.0, 0.25]),
+    np.array([_SMALLEST, _SMALLEST, -np.inf]),
+)
+_PLATT = Prior(BETA.centre[1:], BETA.strength[1:], BETA.lowest[1:])
+
+
+class CurveLosses(NamedTuple):
+    """Sums of log-losses of C logistic regressions of P weights, and their derivatives."""
+
+    #: (C,).
+    value: _Vector
+    #: (C, P).
+    slope: _Vector
+    #: (C, P, P).
+    bend: _Vector
 
 
 def fit_beta(problem: Problem) -> Solution:
     """Return the curves of a `Beta`, one class after another."""
     scaled = ScaledRows.from_problem(problem)
-    curves = np.tile(_CENTRE, (problem.classes, 1))
+    curves = np.tile(BETA.centre, (problem.classes, 1))
     absent, failed = 0, 0
     for k, odds, hits in scaled.iter_classes():
         if (scaled.weights[hits] > 0).any():
@@ -44,69 +85,109 @@ def fit_beta(problem: Problem) -> Solution:
             failed += not converged
         else:
             absent += 1
-    low, high, bias = curves.T.copy()
-    warnings = []
-    if absent:
-        warnings.append(
-            f"{absent} of {problem.classes} classes have no label: "
-            "theirs stay as temperature scaling has them"
-        )
-    solution = make_solution(scaled, {"low": low, "high": high, "bias": bias}, warnings)
+    parameters, bounds = beta_parameters(curves)
+    warnings = absence_warnings(absent, problem.classes)
+    solution = make_solution(scaled, parameters, warnings)
     solution.converged &= failed == 0
+    solution.bounds += bounds
+    return solution
+
+
+def beta_parameters(curves: _Vector) -> tuple[dict[str, _Vector], list[str]]:
+    """Return the parameters of curves (K, 3), and the bounds that they reach."""
+    low, high, bias = curves.T.copy()
+    bounds = []
     for name, values in (("low", low), ("high", high)):
         at = int((values <= _SMALLEST).sum())
         if at:
-            solution.bounds.append(f"{name} of {at} classes at its lower bound {_SMALLEST:g}")
-    return solution
+            bounds.append(f"{name} of {at} classes at its lower bound {_SMALLEST:g}")
+    return {"low": low, "high": high, "bias": bias}, bounds
+
+
+def beta_inputs(odds: _Vector) -> _Vector:
+    """Return log p, −log (1 − p) and 1 for log-odds of any shape, (3, ...)."""
+    log_p, log_q = scipy.special.log_expit(odds), scipy.special.log_expit(-odds)
+    return np.stack([log_p, -log_q, np.ones_like(odds)])
 
 
 def beta_curve(groups: Groups) -> tuple[_Vector, bool]:
     """Return (a, b, c) of one class, and whether the search converged."""
-    inputs = np.stack(
-        [
-            scipy.special.log_expit(groups.odds),
-            -scipy.special.log_expit(-groups.odds),
-            np.ones_like(groups.odds),
-        ]
-    )
-    return _curve(inputs, groups, _CENTRE, _STRENGTH, _LOWEST)
+    return _curve(beta_inputs(groups.odds), groups, BETA)
 
 
 def platt_curve(groups: Groups) -> tuple[_Vector, bool]:
     """Return the slope and the intercept of one label, and whether the search converged."""
-    inputs = np.stack([groups.odds, np.ones_like(groups.odds)])
-    return _curve(inputs, groups, _CENTRE[1:], _STRENGTH[1:], _LOWEST[1:])
+    return _curve(np.stack([groups.odds, np.ones_like(groups.odds)]), groups, _PLATT)
 
 
-def _curve(
-    inputs: _Vector, groups: Groups, centre: _Vector, strength: _Vector, lowest: _Vector
-) -> tuple[_Vector, bool]:
-    """Return the weights (P,) of inputs (P, G) of a penalised logistic regression.
+def _curve(inputs: _Vector, groups: Groups, prior: Prior) -> tuple[_Vector, bool]:
+    def losses_at(classes: NDArray[np.intp], curves: _Vector) -> CurveLosses:
+        return curve_losses(inputs[:, None], groups.rows[None], groups.hits[None], curves)
 
-    The log-loss plus the penalty is strictly convex, and the bounds are a box. Newton's method on
-    the numbers that are not on an active bound, with step halving, finds the optimum.
+    curves, converged = minimise_curves(losses_at, prior.centre[None], prior)
+    return curves[0], bool(converged[0])
+
+
+def curve_losses(inputs: _Vector, rows: _Vector, hits: _Vector, curves: _Vector) -> CurveLosses:
+    """Return the losses of curves (C, P) on groups of rows.
+
+    Parameters
+    ----------
+    inputs: (P, C, G).
+    rows, hits: (C, G), the numbers of rows and of hits of each group.
     """
+    score = np.einsum("cp,pcg->cg", curves, inputs)
+    value = np.vecdot(rows, np.logaddexp(0, score)) - np.vecdot(hits, score)
+    expected = scipy.special.expit(score)
+    of_class = inputs.transpose(1, 0, 2)
+    slope = np.matmul(of_class, (rows * expected - hits)[:, :, None])[:, :, 0]
+    weighted = of_class * (rows * expected * (1 - expected))[:, None]
+    return CurveLosses(value, slope, np.matmul(weighted, of_class.transpose(0, 2, 1)))
 
-    def value(curve: _Vector) -> float:
-        score = curve @ inputs
-        loss = np.vecdot(groups.rows, np.logaddexp(0, score)) - np.vecdot(groups.hits, score)
-        return float(loss + 0.5 * strength @ (curve - centre) ** 2)
 
-    curve, at = centre, value(centre)
+def minimise_curves(
+    losses_at: Callable[[NDArray[np.intp], _Vector], CurveLosses], start: _Vector, prior: Prior
+) -> tuple[_Vector, NDArray[np.bool_]]:
+    """Return the weights (C, P) of penalised logistic regressions, and which searches converged.
+
+    Each log-loss plus its penalty is strictly convex, and the bounds are a box. Newton's method on
+    the numbers that are not on an active bound, with step halving, finds the optimum.
+
+    Parameters
+    ----------
+    losses_at: returns the losses of some of the C curves, from their indices and weights.
+    start: (C, P).
+    """
+    count, size = start.shape
+    curves, step = np.maximum(start, prior.lowest), np.zeros((count, size))
+    value, length, gain = np.full(count, np.inf), np.ones(count), np.full(count, np.inf)
+    active, converged = np.ones(count, bool), np.zeros(count, bool)
     for _ in range(_MAX_STEPS):
-        expected = scipy.special.expit(curve @ inputs)
-        slope = inputs @ (groups.rows * expected - groups.hits) + strength * (curve - centre)
-        bend = (inputs * (groups.rows * expected * (1 - expected))) @ inputs.T + np.diag(strength)
-        free = (curve > lowest) | (slope < 0)
-        step = np.zeros(len(centre))
-        step[free] = np.linalg.solve(bend[np.ix_(free, free)], -slope[free])
-        if -slope @ step < _MIN_GAIN * (1 + abs(at)):
-            return curve, True
-        length = 1.0
-        while (new := value(moved := np.maximum(curve + length * step, lowest))) >= at:
-            length /= 2
-            if length < _MIN_STEP:
-                # No descent: rounding error at the minimum, or failure.
-                return curve, bool(-slope @ step < _ROUNDING * (1 + abs(at)))
-        curve, at = moved, new
-    return curve, False
+        at = np.flatnonzero(active)
+        trial = np.maximum(curves[at] + length[at, None] * step[at], prior.lowest)
+        losses = losses_at(at, trial)
+        away = trial - prior.centre
+        total = losses.value + 0.5 * (prior.strength * away**2).sum(axis=1)
+        better = (total < value[at]) | (gain[at] < _ROUNDING * (1 + abs(value[at])))
+        length[at] = np.where(better, 1.0, length[at] / 2)
+        active[at] &= length[at] >= _MIN_STEP
+        moved = at[better]
+        curves[moved], value[moved] = trial[better], total[better]
+        slope = losses.slope[better] + prior.strength * away[better]
+        bend = losses.bend[better] + np.diag(prior.strength)
+        free = (curves[moved] > prior.lowest) | (slope < 0)
+        step[moved] = _newton_steps(slope, bend, free)
+        gain[moved] = -(slope * step[moved]).sum(axis=1)
+        done = moved[gain[moved] < _MIN_GAIN * (1 + abs(value[moved]))]
+        curves[done] = np.maximum(curves[done] + step[done], prior.lowest)
+        converged[done], active[done] = True, False
+        if not active.any():
+            break
+    return curves, converged
+
+
+def _newton_steps(slope: _Vector, bend: _Vector, free: NDArray[np.bool_]) -> _Vector:
+    """Return Newton steps (C, P) of the free weights; the others stay."""
+    both = free[:, :, None] & free[:, None, :]
+    matrix = np.where(both, bend, np.eye(slope.shape[1]))
+    return np.asarray(np.linalg.solve(matrix, np.where(free, -slope, 0.0)[:, :, None])[:, :, 0])

@@ -173,7 +173,7 @@ def _curvature(design: Design, x: torch.Tensor, d: torch.Tensor) -> torch.Tensor
         if x.shape[1] <= MAX_BLOCKS:
             return (d.T[:, None, :] * phi.T) @ phi
         mean = d.mean(dim=1, keepdim=True)
-        return torch.cat([d.sum(dim=0), ((phi * mean).T @ phi).reshape(-1)])
+        return torch.cat([d.T @ (phi * phi), (phi * mean).T @ phi])
     dx = d * x
     columns = [(dx * x).sum(dim=0)]
     if _has_intercept(design):

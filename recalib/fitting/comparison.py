@@ -9,8 +9,9 @@ from typing import Literal
 
 import msgspec
 
+from recalib.arrays import Floats, Integers
 from recalib.calibrator import Calibrator
-from recalib.card import AutoChoice, CandidateResult
+from recalib.card import AutoChoice, CandidateResult, MetricValue
 from recalib.errors import InputError
 from recalib.files import LabelledData
 from recalib.fitting.auto import choose
@@ -25,7 +26,7 @@ from recalib.metrics.evaluation import format_metric
 from recalib.objectives import OBJECTIVES
 from recalib.options import unknown_name
 
-__all__ = ["Comparison", "ComparisonEntry", "compare", "compatible_pairs"]
+__all__ = ["Comparison", "ComparisonEntry", "compare", "compatible_pairs", "recommend"]
 
 #: Metrics in the table of a notebook.
 _SHOWN = ("accuracy", "nll", "ece", "classwise_ce")
@@ -149,12 +150,50 @@ def compare(
             probabilities = calibrator.predict(test.logits, input=input)
             metrics = evaluate(test.labels, probabilities=probabilities, level=level)
         fitted.append((calibrator, metrics))
+
+    def predicted(calibrator: Calibrator) -> MetricValue | None:
+        p = calibrator.predict(validation.logits, input=input)
+        return calibration_error(p.max(axis=1), p.argmax(axis=1) == validation.labels)
+
+    return recommend(
+        fitted,
+        left_out,
+        *check_data(validation.logits, validation.labels, input),
+        fit_map=lambda *pair: fit(validation.logits, validation.labels, *pair, input=input),
+        validation_error=predicted,
+        preserve_accuracy=preserve_accuracy,
+        progress=progress,
+    )
+
+
+def recommend(
+    fitted: Sequence[tuple[Calibrator, dict[str, Estimate]]],
+    left_out: Sequence[str],
+    logits: Floats,
+    labels: Integers,
+    *,
+    fit_map: Callable[[str, str], Calibrator],
+    validation_error: Callable[[Calibrator], MetricValue | None],
+    preserve_accuracy: bool,
+    progress: Callable[[str], None],
+) -> Comparison:
+    """Return the comparison of fitted pairs, with the pair that `auto` would choose.
+
+    Parameters
+    ----------
+    fitted: calibrators with their metrics on test rows.
+    left_out: the reasons why pairs were left out.
+    logits, labels: (N, K) and (N,), checked: the rows for cross-validation.
+    fit_map: fits the recommended map and objective if they are not among the pairs.
+    validation_error: the calibration error of a calibrator on all validation rows.
+    """
     _, choice = choose(
         [
             Candidate(*configure_pair(calibrator.card.map, calibrator.card.objective, {}))
             for calibrator, _ in fitted
         ],
-        *check_data(validation.logits, validation.labels, input),
+        logits,
+        labels,
         preserve_accuracy=preserve_accuracy,
         progress=lambda stage, i, value: progress(f"{stage}, iteration {i}"),
     )
@@ -165,19 +204,11 @@ def compare(
         )
         for calibrator, metrics in fitted
     )
-    chosen = (choice.map, choice.objective)
-    winners = [
-        calibrator
-        for calibrator, _ in fitted
-        if (calibrator.card.map, calibrator.card.objective) == chosen
-    ]
-    if not winners:  # a reference that is not among the pairs
-        winners = [fit(validation.logits, validation.labels, *chosen, input=input)]
-    recommended = winners[0]
-    probabilities = recommended.predict(validation.logits, input=input)
-    validation_error = calibration_error(
-        probabilities.max(axis=1), probabilities.argmax(axis=1) == validation.labels
+    winners = [entry.calibrator for entry in entries if entry.held_out.chosen]
+    # A reference may not be among the pairs.
+    recommended = winners[0] if winners else fit_map(choice.map, choice.objective)
+    card = msgspec.structs.replace(
+        recommended.card, calibration_error=validation_error(recommended)
     )
-    card = msgspec.structs.replace(recommended.card, calibration_error=validation_error)
     warnings = validation_warnings(card, "the recommended calibrator")
     return Comparison(entries, choice, recommended, tuple(left_out), tuple(warnings))

@@ -1,6 +1,7 @@
 """Cross-validation of candidates, and their comparison on held-out rows.
 
-Legend: N rows, K classes.
+Legend: N rows, K classes. Labels are (N,), the true classes; or booleans (N, K) of K independent
+labels, with log-odds as logits. The likelihood of a row is then the product over its labels.
 """
 
 from __future__ import annotations
@@ -8,13 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
-from typing import Self
+from typing import Any, Self
 
 import msgspec
 import numpy as np
+import scipy
 from numpy.typing import NDArray
 
-from recalib.arrays import Floats, Integers
+from recalib.arrays import Floats
 from recalib.calibrator import Calibrator
 from recalib.card import Selection
 from recalib.fitting.problem import Problem, Progress, Solution
@@ -23,6 +25,8 @@ from recalib.fitting.solvers import solve
 from recalib.fitting.validation_error import calibration_error
 from recalib.maps import Map, Parameters
 from recalib.maps.identity import Identity
+from recalib.maps.labels import LabelMap
+from recalib.maps.labels.identity import LabelIdentity
 from recalib.objectives import Objective
 from recalib.ops import NumpyOps
 
@@ -71,7 +75,7 @@ class Candidate:
     def fitted(
         self,
         logits: Floats,
-        labels: Integers,
+        labels: NDArray[Any],
         weights: Weights | None = None,
         progress: Progress | None = None,
     ) -> Solution:
@@ -89,7 +93,7 @@ class Refit:
     candidate: Candidate
     #: (M, K) and (M,), checked.
     logits: Floats
-    labels: Integers
+    labels: NDArray[Any]
     #: (M,), the index of the same row among the N rows, and the row is in its fold; −1 for a row
     #: that is not among them.
     positions: NDArray[np.intp]
@@ -102,11 +106,15 @@ class Refit:
 
 @dataclass(frozen=True)
 class HeldOutScores:
-    """Scores of each row under a fit to the other folds; each (N,)."""
+    """Scores of each row under a fit to the other folds; each (N,).
+
+    Of independent labels, scores are sums over labels.
+    """
 
     nll: NDArray[np.float64]
     brier: NDArray[np.float64]
-    #: Of the predicted class, and whether it is the label.
+    #: Of the predicted class, and whether it is the label. Of independent labels, the smallest
+    #: probability of a predicted value, and whether all are correct.
     confidence: NDArray[np.float64]
     correct: NDArray[np.bool_]
 
@@ -115,8 +123,8 @@ class HeldOutScores:
         """Return scores of undefined values."""
         return cls(np.empty(rows), np.empty(rows), np.empty(rows), np.empty(rows, np.bool_))
 
-    def set(self, rows: NDArray[np.bool_], scores: HeldOutScores) -> None:
-        """Assign the scores of the rows that a mask (N,) selects."""
+    def set(self, rows: NDArray[np.bool_] | slice, scores: HeldOutScores) -> None:
+        """Assign the scores of the rows that a mask (N,) or a slice selects."""
         for field in fields(self):
             getattr(self, field.name)[rows] = getattr(scores, field.name)
 
@@ -129,7 +137,7 @@ def compare_by_cross_validation(
     candidate: Candidate,
     reference: Candidate | Refit | Calibrator,
     logits: Floats,
-    labels: Integers,
+    labels: NDArray[Any],
     *,
     rows: NDArray[np.bool_] | None = None,
     earlier: Sequence[Gain] = (),
@@ -187,7 +195,7 @@ def compare_by_cross_validation(
 
 
 def compare_as_fitted(
-    calibrator: Calibrator, reference: Calibrator | None, logits: Floats, labels: Integers
+    calibrator: Calibrator, reference: Calibrator | None, logits: Floats, labels: NDArray[Any]
 ) -> Selection:
     """Return whether a calibrator is promoted over another, on rows that neither was fitted on.
 
@@ -201,7 +209,8 @@ def compare_as_fitted(
     """
     ours = _scored(calibrator.map, calibrator.parameters, logits, labels)
     if reference is None:
-        theirs = _scored(Identity(), {}, logits, labels)
+        identity = LabelIdentity() if labels.ndim == 2 else Identity()
+        theirs = _scored(identity, {}, logits, labels)
     else:
         theirs = _scored(reference.map, reference.parameters, logits, labels)
     names = calibrator.card.map, "identity" if reference is None else reference.card.map
@@ -213,7 +222,7 @@ def _decided(
     folds: int,
     ours: HeldOutScores,
     theirs: HeldOutScores,
-    labels: Integers,
+    labels: NDArray[Any],
     *,
     earlier: Sequence[Gain] = (),
     growth: float | None = None,
@@ -237,9 +246,12 @@ def _decided(
         better=False,
         reason="",
         rows=len(ours.nll),
-        calibration_error=calibration_error(ours.confidence, ours.correct),
+        # The calibration error of a predicted class, which independent labels do not have.
+        calibration_error=None
+        if labels.ndim == 2
+        else calibration_error(ours.confidence, ours.correct),
     )
-    unknown = _incomparable(ours.nll, labels)
+    unknown = _incomparable(ours, labels)
     if unknown is not None:
         reason = f"{name} cannot be compared with {reference}: {unknown}"
         return msgspec.structs.replace(selection, reason=reason)
@@ -261,7 +273,7 @@ def _decided(
 def held_out(
     candidate: Candidate | Refit,
     logits: Floats,
-    labels: Integers,
+    labels: NDArray[Any],
     folds: NDArray[np.int64],
     weights: Weights | None = None,
     *,
@@ -339,16 +351,21 @@ def mean_and_standard_error(
     return mean, error
 
 
-def _incomparable(nll: NDArray[np.float64], labels: Integers) -> str | None:
-    """Return why held-out scores (N,) do not limit confidence, or None."""
+def _incomparable(scores: HeldOutScores, labels: NDArray[Any]) -> str | None:
+    """Return why held-out scores do not limit confidence, or None."""
+    is_multilabel = labels.ndim == 2
     if (labels == labels[0]).all():
+        if is_multilabel:
+            return "all rows have the same labels, so the rows show nothing about the others"
         return f"all labels are of class {labels[0]}, so the rows show nothing about the others"
-    if nll.max() < math.log(2):
+    if scores.correct.all() if is_multilabel else scores.nll.max() < math.log(2):
         return "every held-out row was predicted correctly, so the rows do not limit the confidence"
     return None
 
 
-def _scored(map: Map, parameters: Parameters, logits: Floats, labels: Integers) -> HeldOutScores:
+def _scored(
+    map: Map, parameters: Parameters, logits: Floats, labels: NDArray[Any]
+) -> HeldOutScores:
     """Return the scores of rows (N, K), computed in blocks."""
     ops = NumpyOps()
     constants = map.constants(ops, parameters)
@@ -357,6 +374,10 @@ def _scored(map: Map, parameters: Parameters, logits: Floats, labels: Integers) 
     for start in range(0, len(labels), step):
         rows = slice(start, start + step)
         z = logits[rows].astype(np.float64, copy=False)
+        if isinstance(map, LabelMap):
+            odds = map.transform(ops, z, constants)
+            scores.set(rows, _label_scores(odds, labels[rows]))
+            continue
         log_p = map.log_probabilities(ops, z, constants)
         # The limit is for mixtures whose terms all underflow: p < 1e-323 is not 0.
         scores.nll[rows] = np.minimum(-ops.pick(log_p, labels[rows]), 750.0)
@@ -367,3 +388,14 @@ def _scored(map: Map, parameters: Parameters, logits: Floats, labels: Integers) 
         errors[np.arange(len(z)), labels[rows]] -= 1
         scores.brier[rows] = np.einsum("ij,ij->i", errors, errors)
     return scores
+
+
+def _label_scores(log_odds: NDArray[np.float64], labels: NDArray[np.bool_]) -> HeldOutScores:
+    """Return the scores of rows with calibrated log-odds and labels (n, K)."""
+    log_p = scipy.special.log_expit(np.where(labels, log_odds, -log_odds))
+    return HeldOutScores(
+        nll=-log_p.sum(axis=1),
+        brier=2 * np.square(np.expm1(log_p)).sum(axis=1),  # two classes, as in `evaluate_labels`
+        confidence=scipy.special.expit(np.abs(log_odds)).min(axis=1),
+        correct=((log_odds > 0) == labels).all(axis=1),
+    )

@@ -24,21 +24,24 @@ from recalib.arrays import (
     resemble_probabilities,
 )
 from recalib.arrays import log_probabilities as as_logits
+from recalib.blas_threads import one_blas_thread
 from recalib.calibrator import Calibrator
 from recalib.card import AutoChoice, Card, DataSummary, FitSummary, MetricValue
 from recalib.drift.reference_histogram import reference_histogram
 from recalib.errors import InputError, RecalibWarning
+from recalib.files import Task
 from recalib.fitting.auto import AUTO, Auto, choose
 from recalib.fitting.cross_validation import Candidate
-from recalib.fitting.multilabel import fit_multilabel
+from recalib.fitting.multilabel import LabelCandidate, fit_multilabel, measure_label_metrics
 from recalib.fitting.problem import Problem, Progress
 from recalib.fitting.solvers import check_device_pair, check_pair, solve
 from recalib.fitting.validation_error import calibration_error
 from recalib.inputs import as_array, class_indices, column_names, counted_rows, score_matrix
 from recalib.maps import MAPS, Map, Parameters
 from recalib.metrics.base import Estimate
-from recalib.metrics.evaluate import evaluate
+from recalib.metrics.evaluate import default_metrics, measure_all
 from recalib.metrics.evaluation import Evaluation
+from recalib.metrics.predictions import Predictions
 from recalib.objectives import OBJECTIVES, Objective
 from recalib.options import configure, options_of, unknown_name
 
@@ -68,7 +71,7 @@ def fit(
     map: str = "temperature",
     objective: str = "nll",
     *,
-    task: Literal["multiclass", "multilabel"] = "multiclass",
+    task: Task = "multiclass",
     input: Literal["logits", "probabilities"] | None = None,
     sample_weight: ArrayLike | None = None,
     weights: ArrayLike | None = None,
@@ -202,7 +205,8 @@ def fit(
         choice=choice,
     )
     calibrator = Calibrator(solution.parameters, card)
-    return _described(calibrator, z, y, sample_weight, measure, solution.confidences)
+    with one_blas_thread():
+        return _described(calibrator, z, y, sample_weight, measure, solution.confidences)
 
 
 @dataclass(frozen=True)
@@ -232,13 +236,17 @@ class AutoPolicy:
         )
 
 
-def resolve_fit(map: str, objective: str, options: Mapping[str, Any]) -> Candidate | AutoPolicy:
+def resolve_fit(
+    map: str, objective: str, options: Mapping[str, Any], task: Task = "multiclass"
+) -> Candidate | AutoPolicy:
     """Return the candidate, or the policy that selects one, for the given names and options.
 
     Raises
     ------
     InputError: an unknown map, objective or option, or an incompatible pair.
     """
+    if task == "multilabel":
+        return LabelCandidate.configured(map, objective, options)
     if map != AUTO:
         return Candidate(*configure_pair(map, objective, options))
     the_objective, map_options = _objective_of(objective, options)
@@ -270,6 +278,8 @@ def configure_pair(map: str, objective: str, options: Mapping[str, Any]) -> tupl
 def candidate_of(card: Card) -> Candidate:
     """Return the map and the objective of a card, with their options."""
     options = card.objective_options | card.options
+    if card.task == "multilabel":
+        return LabelCandidate.configured(card.map, card.objective, options)
     return Candidate(*configure_pair(card.map, card.objective, options))
 
 
@@ -354,25 +364,37 @@ def data_warnings(counts: Integers, *, resembles_probabilities: bool) -> list[st
 def measure_metrics(
     logits: Floats,
     probabilities: NDArray[np.float64],
-    labels: Integers,
+    labels: NDArray[Any],
     sample_weight: ArrayLike | None = None,
 ) -> dict[str, dict[str, MetricValue]]:
     """Return the metrics of a card, `before` and `after` the map, with 95% intervals.
+
+    Those of labels (N, K) are means over labels, without intervals.
 
     Parameters
     ----------
     logits: (N, K), checked.
     probabilities: (N, K), of the calibrator.
-    labels: (N,), checked.
+    labels: (N,), or (N, K) of independent labels, checked.
     sample_weight: (N,), as in `evaluate`.
     """
-    estimates = {
-        "before": evaluate(labels, logits=logits, sample_weight=sample_weight, level=0.95),
-        "after": evaluate(
-            labels, probabilities=probabilities, sample_weight=sample_weight, level=0.95
-        ),
+    if labels.ndim == 2:
+        return measure_label_metrics(logits, probabilities, labels, sample_weight)
+    after = Predictions.from_probabilities(probabilities, labels)
+    return _measure_stages(logits, after, sample_weight)
+
+
+def _measure_stages(
+    logits: Floats, after: Predictions, sample_weight: ArrayLike | None
+) -> dict[str, dict[str, MetricValue]]:
+    """Return the metrics of checked logits and of the predictions after the map."""
+    stages = {"before": Predictions.from_logits(logits, after.labels), "after": after}
+    return {
+        stage: metric_values(
+            measure_all(default_metrics(), predictions, sample_weight, 0.95, named=False)
+        )
+        for stage, predictions in stages.items()
     }
-    return {stage: metric_values(metrics) for stage, metrics in estimates.items()}
 
 
 def metric_values(evaluation: Evaluation[Estimate]) -> dict[str, MetricValue]:
@@ -395,10 +417,10 @@ def _described(
     metrics: dict[str, dict[str, MetricValue]] = {}
     error = None
     if measure:
-        after = calibrator.predict_float64(logits)
-        confidences = after.max(axis=1)
-        error = calibration_error(confidences, after.argmax(axis=1) == labels)
-        metrics = measure_metrics(logits, after, labels, sample_weight)
+        after = Predictions.from_probabilities(calibrator.predict_float64(logits), labels)
+        confidences = after.confidences.astype(np.float64)
+        error = calibration_error(confidences, after.correct)
+        metrics = _measure_stages(logits, after, sample_weight)
     elif confidences is not None:
         pass
     elif logits.size <= _MAX_EXACT_SIZE:

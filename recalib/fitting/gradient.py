@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -27,7 +28,14 @@ from recalib.objectives import Objective
 from recalib.ops.torch_ops import TorchOps
 from recalib.options import options_of
 
-__all__ = ["fit_by_gradient"]
+__all__ = [
+    "FIRST_STEP",
+    "Stage",
+    "fit_by_gradient",
+    "masked_gap",
+    "rows_per_chunk",
+    "without_masks",
+]
 
 _LOG_RANGE = float(np.log(RANGE))
 _SMALLEST_GRADIENT = 1e-8
@@ -37,7 +45,7 @@ _MAX_ITERATIONS = 2_000
 _MASKED_GAPS = 1e6
 #: Length of the step after which an objective settles, in transformed parameters: two percent of a
 #: temperature, the learning rate of paper 003.
-_FIRST_STEP = 0.02
+FIRST_STEP = 0.02
 
 #: Elements of a row chunk, where rows are independent. Larger arrays get new memory from the system
 #: for every operation, which costs five times as much as the operation.
@@ -55,6 +63,7 @@ _Term = Callable[[_Tensors], torch.Tensor]
 #: Logits (n, K), labels (n,) and weights (n,).
 _Rows = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 _Chunk = Callable[[slice], _Rows]
+_ValueAndGradient = Callable[[NDArray[np.float64]], tuple[float, NDArray[np.float64]]]
 
 
 def fit_by_gradient(problem: Problem, start: Mapping[str, NDArray[np.float64]]) -> Solution:
@@ -82,7 +91,7 @@ def fit_by_gradient(problem: Problem, start: Mapping[str, NDArray[np.float64]]) 
         return term
 
     terms = [term_of(rows) for rows in slices]
-    if type(objective).settled is not Objective.settled:
+    if type(objective).settled_by_sums is not Objective.settled_by_sums:
         objective = _settled(problem, terms, *chunk(slices[0]))
     changed = options_of(objective).items() - options_of(problem.objective).items()
     solution.settled = dict(changed)
@@ -96,8 +105,9 @@ def fit_by_gradient(problem: Problem, start: Mapping[str, NDArray[np.float64]]) 
     with _threads_for((slices[0].stop - slices[0].start) * problem.classes):
         for names in map.stages(problem.classes):
             for terms, least_gain in passes:
-                stage = _Stage(solution, {name: specifications[name] for name in names})
-                converged = stage.minimise(terms, problem, least_gain)
+                stage = Stage(solution, {name: specifications[name] for name in names})
+                function = partial(stage.value_and_gradient, terms)
+                converged = stage.minimise(function, problem, least_gain)
             solution.converged &= converged
     return solution
 
@@ -114,15 +124,15 @@ def _chunks_of(problem: Problem) -> tuple[list[slice], _Chunk]:
 
         def copy(rows: slice) -> _Rows:
             z, y, w = chunks.chunk(rows)
-            return (z if gap is None else _without_masks(z, gap)), y, w
+            return (z if gap is None else without_masks(z, gap)), y, w
 
         return chunks.slices(), copy
     ops = TorchOps()
     z = as_tensor(problem.logits).to(ops.dtype)
-    z = z if gap is None else _without_masks(z, gap)
+    z = z if gap is None else without_masks(z, gap)
     y = as_tensor(problem.labels)
     w = ops.constant(np.ones(len(y)) if problem.weights is None else problem.weights)
-    step = max(1, _CHUNK // problem.classes) if problem.objective.by_row else len(y)
+    step = rows_per_chunk(problem.classes) if problem.objective.by_row else len(y)
     slices = [slice(i, min(i + step, len(y))) for i in range(0, len(y), step)]
     return slices, lambda rows: (z[rows], y[rows], w[rows])
 
@@ -177,8 +187,8 @@ def _settled(
     """Return the objective after a first step from temperature 1."""
     ops, map = TorchOps(), problem.map
     uncalibrated = Solution(problem.map.start(problem.classes, 1.0), float("nan"))
-    stage = _Stage(uncalibrated, problem.map.parameters(problem.classes))
-    first = stage.step(terms, _FIRST_STEP)
+    stage = Stage(uncalibrated, problem.map.parameters(problem.classes))
+    first = stage.step(partial(stage.value_and_gradient, terms))
     with torch.no_grad():
         before, after = (
             map.log_probabilities(ops, z, stage.natural(torch.as_tensor(point)))
@@ -187,7 +197,7 @@ def _settled(
         return problem.objective.settled(ops, before, after, y, w)
 
 
-class _Stage:
+class Stage:
     """Some of the parameters as one vector of transformed values."""
 
     def __init__(self, solution: Solution, specifications: Mapping[str, Parameter]) -> None:
@@ -219,13 +229,13 @@ class _Stage:
             slope += gradient.numpy()
         return total, slope
 
-    def step(self, terms: Sequence[_Term], length: float) -> NDArray[np.float64]:
-        """Return the point after one gradient step of at most `length` from the start."""
-        _, gradient = self.value_and_gradient(terms, self.start)
+    def step(self, function: _ValueAndGradient) -> NDArray[np.float64]:
+        """Return the point after one gradient step of at most `FIRST_STEP` from the start."""
+        _, gradient = function(self.start)
         largest = float(np.abs(gradient).max())
-        return self.start - gradient * (length / largest if largest > 0 else 0.0)
+        return self.start - gradient * (FIRST_STEP / largest if largest > 0 else 0.0)
 
-    def minimise(self, terms: Sequence[_Term], problem: Problem, least_gain: float) -> bool:
+    def minimise(self, function: _ValueAndGradient, problem: Problem, least_gain: float) -> bool:
         """Minimise the loss, update the solution, and return whether the search converged."""
         solution = self._solution
 
@@ -234,7 +244,7 @@ class _Stage:
             problem.report(problem.map.name, solution.iterations, float(intermediate_result.fun))
 
         result = scipy.optimize.minimize(
-            lambda vector: self.value_and_gradient(terms, vector),
+            function,
             self.start,
             jac=True,
             method="L-BFGS-B",
@@ -305,13 +315,23 @@ def _least_gap(logits: Floats) -> float | None:
     """Return the gap below a row's largest logit that stands for −inf; None without −inf."""
     if not np.isneginf(logits.min()):
         return None
-    step = max(1, _CHUNK // logits.shape[1])
+    step = rows_per_chunk(logits.shape[1])
     blocks = (logits[i : i + step] for i in range(0, len(logits), step))
     largest = max(float(np.abs(block[np.isfinite(block)]).max(initial=0.0)) for block in blocks)
+    return masked_gap(largest)
+
+
+def masked_gap(largest: float) -> float:
+    """Return the gap of a masked class, for logits of at most this size."""
     return _MASKED_GAPS * max(1.0, largest)
 
 
-def _without_masks(logits: torch.Tensor, gap: float) -> torch.Tensor:
+def rows_per_chunk(classes: int) -> int:
+    """Return the rows of a chunk of which torch holds the operations in memory."""
+    return max(1, _CHUNK // classes)
+
+
+def without_masks(logits: torch.Tensor, gap: float) -> torch.Tensor:
     """Return logits whose −inf are finite, and too low to have any probability."""
     top = logits.amax(dim=1, keepdim=True)
     return torch.where(torch.isneginf(logits), top - gap, logits)

@@ -15,6 +15,7 @@ from recalib.fitting.problem import Problem, Solution
 from recalib.fitting.temperature_preprocessing import (
     Groups,
     ScaledRows,
+    absence_warnings,
     group_by_odds,
     make_solution,
 )
@@ -22,7 +23,14 @@ from recalib.maps.base import STEP
 from recalib.maps.histogram_binning import HistogramBinning
 from recalib.maps.lookup_table import next_power_of_two, pad_table
 
-__all__ = ["bin_rows", "fit_histogram_binning", "share_of_hits"]
+__all__ = [
+    "absent_class_steps",
+    "bin_rows",
+    "class_steps",
+    "fit_histogram_binning",
+    "histogram_steps",
+    "share_of_hits",
+]
 
 #: Bins with fewer rows than this give a warning.
 _MIN_ROWS = 5
@@ -38,17 +46,18 @@ def fit_histogram_binning(problem: Problem) -> Solution:
     scaled = ScaledRows.from_problem(problem)
     if map.target == "top_label":
         groups = group_by_odds(scaled.odds, scaled.correct, scaled.weights)
-        edges, share, rows = bin_rows(groups, groups.rows, map)
-        sparse_bins = int((rows < _MIN_ROWS).sum())
-        warnings = (
-            [f"{sparse_bins} of {len(rows)} bins hold fewer than {_MIN_ROWS} rows"]
-            if sparse_bins
-            else []
-        )
-        values = scipy.special.logit(share)
-    else:
-        edges, values, warnings = _each_class(scaled, map)
+        return make_solution(scaled, *histogram_steps(groups, map))
+    edges, values, warnings = _each_class(scaled, map)
     return make_solution(scaled, {"edges": edges, "values": values}, warnings)
+
+
+def histogram_steps(groups: Groups, map: HistogramBinning) -> tuple[dict[str, _Vector], list[str]]:
+    """Return the edges and values for the top label, and warnings."""
+    edges, share, rows = bin_rows(groups, groups.rows, map)
+    sparse_bins = int((rows < _MIN_ROWS).sum())
+    text = f"{sparse_bins} of {len(rows)} bins hold fewer than {_MIN_ROWS} rows"
+    parameters = {"edges": edges, "values": np.asarray(scipy.special.logit(share))}
+    return parameters, [text] if sparse_bins else []
 
 
 def bin_rows(
@@ -107,22 +116,30 @@ def _each_class(scaled: ScaledRows, map: HistogramBinning) -> tuple[_Vector, _Ve
     edges, values = np.empty((classes, cells - 1)), np.empty((classes, cells))
     absent = 0
     for k, odds, hits in scaled.iter_classes():
-        if not (scaled.weights[hits] > 0).any():
-            edges[k], values[k] = _steps(odds, cells)
+        if (scaled.weights[hits] > 0).any():
+            edges[k], values[k] = class_steps(group_by_odds(odds, hits, scaled.weights), map)
+        else:
+            edges[k], values[k] = absent_class_steps(float(odds.min()), float(odds.max()), map)
             absent += 1
-            continue
-        groups = group_by_odds(odds, hits, scaled.weights)
-        open_ = groups.rows * groups.probability * (1 - groups.probability)
-        edges[k], share, _ = bin_rows(groups, open_, map)
-        values[k] = np.log(share)
-    text = (
-        f"{absent} of {classes} classes have no label: theirs stay as temperature scaling has them"
-    )
-    return edges, values, [text] if absent else []
+    return edges, values, absence_warnings(absent, classes)
 
 
-def _steps(odds: _Vector, cells: int) -> tuple[_Vector, _Vector]:
-    """Return equal steps over the range of `odds` that approximate the identity."""
-    low, high = float(odds.min()), float(odds.max())
-    edges = np.linspace(low, max(high, low + cells * STEP * 2), cells + 1)
+def class_steps(groups: Groups, map: HistogramBinning) -> tuple[_Vector, _Vector]:
+    """Return the edges and values of one class."""
+    mass = groups.rows * groups.probability * (1 - groups.probability)
+    edges, share, _ = bin_rows(groups, mass, map)
+    return edges, np.log(share)
+
+
+def absent_class_steps(
+    lowest: float, highest: float, map: HistogramBinning
+) -> tuple[_Vector, _Vector]:
+    """Return equal steps that approximate the identity, for a class without labels.
+
+    Parameters
+    ----------
+    lowest, highest: the ends of its log-odds.
+    """
+    cells = next_power_of_two(map.bins)
+    edges = np.linspace(lowest, max(highest, lowest + cells * STEP * 2), cells + 1)
     return edges[1:-1], np.asarray(scipy.special.log_expit((edges[1:] + edges[:-1]) / 2))

@@ -18,6 +18,7 @@ from recalib.fitting.temperature_preprocessing import (
     CalibratedRows,
     Groups,
     ScaledRows,
+    absence_warnings,
     group_by_odds,
     make_solution,
 )
@@ -25,7 +26,15 @@ from recalib.maps.base import STEP
 from recalib.maps.isotonic import Isotonic
 from recalib.maps.lookup_table import next_power_of_two, pad_table
 
-__all__ = ["Blocks", "fit_isotonic", "isotonic_blocks", "merge_blocks"]
+__all__ = [
+    "Blocks",
+    "absent_class_curve",
+    "class_curve",
+    "fit_isotonic",
+    "isotonic_blocks",
+    "isotonic_curve",
+    "merge_blocks",
+]
 
 #: Maximum slope in log-odds. A slope of 1 is ideal after temperature scaling; a slope of 10 turns
 #: the float32 rounding error of a logit of 30 into one part in 10,000.
@@ -46,29 +55,41 @@ class Blocks:
 
     def merged(self, i: int) -> Blocks:
         """Return the blocks with block i + 1 pooled into block i."""
-        total = self.rows[i] + self.rows[i + 1]
-        pooled = [np.delete(values, i + 1) for values in (self.odds, self.share, self.rows)]
-        for target, source in zip(pooled, (self.odds, self.share), strict=False):
-            target[i] = (source[i] * self.rows[i] + source[i + 1] * self.rows[i + 1]) / total
-        pooled[2][i] = total
-        return Blocks(*pooled)
+        first, second = self.rows[i], self.rows[i + 1]
+        total = first + second
+
+        # Slices take a tenth of the time of `np.delete`, which counts for hundreds of merges.
+        def pooled(values: _Vector, value: float) -> _Vector:
+            return np.concatenate([values[:i], [value], values[i + 2 :]])
+
+        def mean(values: _Vector) -> _Vector:
+            return pooled(values, (values[i] * first + values[i + 1] * second) / total)
+
+        return Blocks(mean(self.odds), mean(self.share), pooled(self.rows, total))
 
 
 def fit_isotonic(problem: Problem) -> Solution:
     """Return the knots and values of an `Isotonic`."""
     map = cast(Isotonic, problem.map)
     scaled = ScaledRows.from_problem(problem)
-    length = next_power_of_two(map.knots) + 1
     if map.target == "one_vs_rest":
-        return _each_class(scaled, map.knots, length)
+        return _each_class(scaled, map)
     groups = group_by_odds(scaled.odds, scaled.correct, scaled.weights)
+    return make_solution(scaled, *isotonic_curve(groups, map))
+
+
+def isotonic_curve(groups: Groups, map: Isotonic) -> tuple[dict[str, _Vector], list[str]]:
+    """Return the knots and values for the top label, and warnings."""
+    length = next_power_of_two(map.knots) + 1
     blocks = merge_blocks(isotonic_blocks(groups), map.knots)
     values = scipy.special.logit(blocks.share)
     warnings = []
     if len(blocks.odds) == 1:
         warnings.append("no rise of accuracy with confidence: all rows get the same confidence")
-    parameters = {"knots": pad_table(blocks.odds, length, 1.0), "values": pad_table(values, length)}
-    return make_solution(scaled, parameters, warnings)
+    return {
+        "knots": pad_table(blocks.odds, length, 1.0),
+        "values": pad_table(values, length),
+    }, warnings
 
 
 def isotonic_blocks(groups: Groups) -> Blocks:
@@ -92,10 +113,10 @@ def isotonic_blocks(groups: Groups) -> Blocks:
 
 
 def merge_blocks(blocks: Blocks, max_blocks: int) -> Blocks:
-    """Return at most `most` blocks, merged so that none are too close or too steep."""
+    """Return at most `max_blocks` blocks, merged so that none are too close or too steep."""
     while len(blocks.odds) > 1:
-        gaps = np.diff(blocks.odds)
-        rises = np.diff(scipy.special.logit(blocks.share))
+        odds, values = blocks.odds, scipy.special.logit(blocks.share)
+        gaps, rises = odds[1:] - odds[:-1], values[1:] - values[:-1]
         excess = np.maximum(rises / (gaps * _MAX_SLOPE), STEP / gaps)
         if (excess > 1).any():
             blocks = blocks.merged(int(np.argmax(excess)))
@@ -107,31 +128,43 @@ def merge_blocks(blocks: Blocks, max_blocks: int) -> Blocks:
     return blocks
 
 
-def _each_class(scaled: ScaledRows, max_blocks: int, length: int) -> Solution:
+def class_curve(groups: Groups, map: Isotonic) -> tuple[_Vector, _Vector]:
+    """Return the knots and values of one class."""
+    length = next_power_of_two(map.knots) + 1
+    blocks = merge_blocks(isotonic_blocks(groups), map.knots)
+    return pad_table(blocks.odds, length, 1.0), pad_table(np.log(blocks.share), length)
+
+
+def absent_class_curve(lowest: float, highest: float, map: Isotonic) -> tuple[_Vector, _Vector]:
+    """Return knots and values of temperature scaling, for a class without labels.
+
+    Parameters
+    ----------
+    lowest, highest: the ends of its log-odds.
+    """
+    length = next_power_of_two(map.knots) + 1
+    knots = np.linspace(lowest, max(highest, lowest + 2 * STEP * length), length)
+    return knots, np.asarray(scipy.special.log_expit(knots))
+
+
+def _each_class(scaled: ScaledRows, map: Isotonic) -> Solution:
     classes = scaled.problem.classes
+    length = next_power_of_two(map.knots) + 1
     knots, values = np.empty((2, classes, length))
     absent = 0
     calibrated = CalibratedRows(scaled)
     for k, odds, hits in scaled.iter_classes():
-        group = None
+        groups = None
         if (scaled.weights[hits] > 0).any():
             groups = group_by_odds(odds, hits, scaled.weights)
-            blocks = merge_blocks(isotonic_blocks(groups), max_blocks)
-            knots[k] = pad_table(blocks.odds, length, 1.0)
-            values[k] = pad_table(np.log(blocks.share), length)
-            group = groups.group
+            knots[k], values[k] = class_curve(groups, map)
         else:
-            low, high = float(odds.min()), float(odds.max())
-            knots[k] = np.linspace(low, max(high, low + 2 * STEP * length), length)
-            values[k] = scipy.special.log_expit(knots[k])
+            knots[k], values[k] = absent_class_curve(float(odds.min()), float(odds.max()), map)
             absent += 1
-        if group is None:
+        if groups is None or groups.order is None:
             log_p = np.interp(odds, knots[k], values[k])
         else:  # three times as fast, because these odds ascend
-            log_p = np.interp(groups.odds, knots[k], values[k])[group]
+            log_p = groups.of_rows(np.interp(groups.odds, knots[k], values[k]))
         calibrated.add(k, log_p, hits)
-    text = (
-        f"{absent} of {classes} classes have no label: theirs stay as temperature scaling has them"
-    )
-    warnings = [text] if absent else []
+    warnings = absence_warnings(absent, classes)
     return make_solution(scaled, {"knots": knots, "values": values}, warnings, calibrated)

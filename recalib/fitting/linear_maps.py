@@ -6,20 +6,19 @@ The objective is convex, and Newton's method reaches its minimum in about ten st
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import AbstractContextManager
-from functools import cache
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
-from threadpoolctl import ThreadpoolController
 
+from recalib.blas_threads import one_blas_thread
 from recalib.fitting.linear_form import LINEAR_MAPS, LinearForm
 from recalib.fitting.linear_nll import LinearNll, Ridge, SummedNll
 from recalib.fitting.newton import TemperatureFit, fit_temperature
 from recalib.fitting.newton_cg import Box, Minimum, minimise
 from recalib.fitting.problem import Problem, Solution
 
-__all__ = ["TOLERANCE", "fit_linear", "linear_solution", "one_blas_thread"]
+__all__ = ["TOLERANCE", "fit_linear", "linear_solution"]
 
 Numbers = NDArray[np.float64]
 
@@ -74,49 +73,38 @@ def linear_solution(
     )
 
 
-def one_blas_thread() -> AbstractContextManager[object]:
-    """Return a context in which BLAS uses one thread.
-
-    Passes use their own threads, which sleep while waiting. BLAS threads spin: on a busy machine
-    5,000 x 100 took 19 s instead of 1.
-    """
-    limits: AbstractContextManager[object] = _threads().limit(limits=1, user_api="blas")
-    return limits
-
-
-@cache
-def _threads() -> ThreadpoolController:
-    """Return the controller of BLAS threads; creating it takes 30 ms."""
-    return ThreadpoolController()
-
-
 def _minimise_array(problem: Problem, nll: LinearNll, theta: Numbers, box: Box) -> Minimum:
     """Return the minimum; large inputs are first minimised in float32."""
-    steps = 0
-    if nll.x.size > _LARGE:
-        coarse = minimise(
-            lambda point: nll.around(point, np.float32),
-            theta,
-            box,
-            tolerance=_COARSE,
-            report=lambda step, value: problem.report(problem.map.name, step, value),
-        )
-        theta, steps = coarse.x, coarse.steps
-    return _minimise(problem, nll, theta, box, steps)
+    if nll.x.size <= _LARGE:
+        return _minimise(problem, nll, theta, box)
+    coarse = minimise(
+        lambda point: nll.around(point, np.float32),
+        theta,
+        box,
+        tolerance=_COARSE,
+        report=lambda step, value: problem.report(problem.map.name, step, value),
+    )
+    return _minimise(problem, nll, coarse.x, box, coarse)
 
 
 def _minimise(
-    problem: Problem, nll: LinearNll | SummedNll, theta: Numbers, box: Box, steps: int = 0
+    problem: Problem,
+    nll: LinearNll | SummedNll,
+    theta: Numbers,
+    box: Box,
+    coarse: Minimum | None = None,
 ) -> Minimum:
-    """Return the minimum, by a search in float64 after some earlier steps."""
+    """Return the minimum, by a search in float64 after a coarse one."""
+    steps = 0 if coarse is None else coarse.steps
     fine = minimise(
         nll.around,
         theta,
         box,
         tolerance=TOLERANCE,
+        promised=np.inf if coarse is None else coarse.promised,
         report=lambda step, value: problem.report(problem.map.name, steps + step, value),
     )
-    return Minimum(fine.x, fine.value, steps + fine.steps, fine.converged)
+    return replace(fine, steps=steps + fine.steps)
 
 
 def _nll_on_device(

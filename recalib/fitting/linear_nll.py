@@ -43,7 +43,7 @@ _Floating = type[np.floating[Any]]
 #: Elements of one chunk: a handful of such arrays fit into a second-level cache.
 _CHUNK = 32_768
 #: The same for matrix products, which fewer rows would make wait for the matrix to be read.
-_LARGE_CHUNK = 131_072
+_LARGE_CHUNK = 65_536
 #: Multiplications up to which OpenBLAS leaves a product on one thread: 4 · 65,536, its constant.
 _ONE_THREAD = 262_144
 #: Elements from which a pass is shared out to threads: below, starting them costs more.
@@ -53,6 +53,7 @@ _SHARED = 20 * _CHUNK
 MAX_BLOCKS = 40
 #: A block of second derivatives is made invertible by this share of its largest diagonal element.
 _JITTER = 1e-9
+_TINY = float(np.finfo(np.float64).tiny)
 
 Solve = Callable[[Numbers], Numbers]
 
@@ -164,16 +165,14 @@ class FullDesign:
             blocks: Floats = (d.T[:, None, :] * phi.T) @ phi
             return blocks
         mean = d.mean(axis=1, keepdims=True)
-        return np.concatenate([d.sum(axis=0), (phi * mean).T @ phi], axis=None, dtype=x.dtype)
+        return np.concatenate([d.T @ (phi * phi), (phi * mean).T @ phi], dtype=x.dtype)
 
     def inverse(self, curvature: Numbers, ridge: Numbers) -> Solve:
-        classes, width = ridge.shape
+        classes = len(ridge)
         if classes <= MAX_BLOCKS:
             return _block_inverse(curvature, ridge)
-        # `shared` is weighed by the mean over classes of p (1 − p): a share of 1 is the average.
-        sums, shared = curvature[:classes], curvature[classes:]
-        share = sums / max(float(sums.mean()), float(np.finfo(np.float64).tiny))
-        return _shared_inverse(share, shared.reshape(width, width), ridge)
+        # The moments are weighed by the mean over classes of p (1 − p).
+        return _shared_inverse(curvature[:classes], curvature[classes:], ridge)
 
 
 @dataclass(frozen=True, eq=False)
@@ -439,18 +438,26 @@ def _block_inverse(blocks: Numbers, ridge: Numbers) -> Solve:
     return lambda r: np.matmul(inverse, r[:, :, None])[:, :, 0]
 
 
-def _shared_inverse(share: Numbers, moments: Numbers, ridge: Numbers) -> Solve:
-    """Return the solver that takes the blocks of all classes for multiples of one matrix.
+def _shared_inverse(diagonals: Numbers, moments: Numbers, ridge: Numbers) -> Solve:
+    """Return the solver that takes the blocks of all classes for one matrix on other scales.
 
     Block k is share_k C + 2 ρ I, C the features' second moments and ρ the ridge off the diagonal,
     so that one decomposition of C inverts every block. The ridge differs on the slope and the
-    intercept of a class; Woodbury's identity of rank 2 corrects for that.
+    intercept of a class; Woodbury's identity of rank 2 corrects for that. The inverse is then
+    scaled from both sides so that its block has the diagonal of the Hessian's.
+
+    Parameters
+    ----------
+    diagonals: (K, D), of the Hessian without the ridge.
     """
     classes = len(ridge)
     k = np.arange(classes)
+    share = diagonals[:, -1] / max(float(diagonals[:, -1].mean()), _TINY)
+    shared = share[:, None] * np.diagonal(moments) + 2 * ridge
+    factors = np.sqrt(_positive(shared) / _positive(diagonals + 2 * ridge))
     values, vectors = np.linalg.eigh(moments)
     scales = share[:, None] * np.maximum(values, 0.0) + 2 * ridge[0, 1]
-    scales = np.maximum(scales, max(_JITTER * float(scales.max()), np.finfo(np.float64).tiny))
+    scales = np.maximum(scales, max(_JITTER * float(scales.max()), _TINY))
     # The two columns of each inverse block that the correction needs: its own, and the last.
     inverse = (vectors[:classes] / scales) @ vectors.T
     last = (vectors[-1] / scales) @ vectors.T
@@ -465,12 +472,13 @@ def _shared_inverse(share: Numbers, moments: Numbers, ridge: Numbers) -> Solve:
     determinant = np.maximum(determinant, _JITTER)
 
     def solve(r: Numbers) -> Numbers:
-        plain: Numbers = ((r @ vectors) / scales) @ vectors.T
+        plain: Numbers = (((factors * r) @ vectors) / scales) @ vectors.T
         a, b = added[0] * plain[k, k], added[1] * plain[:, -1]
         first = (inside[1, 1] * a - inside[0, 1] * b) / determinant
         second = (inside[0, 0] * b - inside[1, 0] * a) / determinant
         plain -= first[:, None] * inverse
         plain -= second[:, None] * last
+        plain *= factors
         return plain
 
     return solve

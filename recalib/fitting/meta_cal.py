@@ -12,7 +12,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from recalib.fitting.newton import fit_temperature
+from recalib.fitting.newton import TemperatureFit, fit_temperature
 from recalib.fitting.problem import Problem, Solution
 from recalib.fitting.temperature_preprocessing import (
     Groups,
@@ -23,7 +23,14 @@ from recalib.fitting.temperature_preprocessing import (
 from recalib.maps.meta_accuracy import MetaAccuracy
 from recalib.maps.meta_miscoverage import MetaMiscoverage
 
-__all__ = ["REJECT_ALL", "accuracy_threshold", "fit_meta", "miscoverage_threshold"]
+__all__ = [
+    "REJECT_ALL",
+    "accuracy_threshold",
+    "fit_meta",
+    "meta_parameters",
+    "meta_threshold",
+    "miscoverage_threshold",
+]
 
 #: The threshold that rejects all rows with two or more classes; its negative accepts all.
 REJECT_ALL = 1e30
@@ -38,6 +45,18 @@ def fit_meta(problem: Problem) -> Solution:
     map = cast(MetaMiscoverage | MetaAccuracy, problem.map)
     scaled = ScaledRows.from_problem(problem)
     groups = group_by_odds(scaled.odds, scaled.correct, scaled.weights)
+    threshold, warnings = meta_threshold(groups, map)
+    accepted = (scaled.odds >= threshold) & (scaled.weights > 0)
+    single = scaled.single
+    if accepted.any() and not accepted.all():
+        accepted_rows = problem.subset(accepted)
+        single = fit_temperature(accepted_rows.logits, accepted_rows.labels, accepted_rows.weights)
+    parameters = meta_parameters(single, scaled.single, threshold)
+    return make_solution(replace(scaled, single=single), parameters, warnings)
+
+
+def meta_threshold(groups: Groups, map: MetaMiscoverage | MetaAccuracy) -> tuple[float, list[str]]:
+    """Return the threshold on the log-odds of predictions, and warnings."""
     warnings = []
     if isinstance(map, MetaMiscoverage):
         threshold = miscoverage_threshold(groups, map.miscoverage, map.sureness)
@@ -51,17 +70,18 @@ def fit_meta(problem: Problem) -> Solution:
             warnings.append(
                 f"no part of the rows is right with {map.accuracy:g} for sure: all are refused"
             )
-    accepted = (scaled.odds >= threshold) & (scaled.weights > 0)
-    single = scaled.single
-    if accepted.any() and not accepted.all():
-        accepted_rows = problem.subset(accepted)
-        single = fit_temperature(accepted_rows.logits, accepted_rows.labels, accepted_rows.weights)
-    parameters = {
+    return threshold, warnings
+
+
+def meta_parameters(
+    single: TemperatureFit, ranking: TemperatureFit, threshold: float
+) -> dict[str, _Vector]:
+    """Return the parameters from the temperatures of accepted and of all rows."""
+    return {
         "temperature": np.array(single.temperature),
-        "ranking_temperature": np.array(scaled.single.temperature),
+        "ranking_temperature": np.array(ranking.temperature),
         "threshold": np.array(threshold),
     }
-    return make_solution(replace(scaled, single=single), parameters, warnings)
 
 
 def miscoverage_threshold(groups: Groups, miscoverage: float, sureness: float) -> float:

@@ -5,9 +5,11 @@ Legend: N rows, K labels.
 
 from __future__ import annotations
 
+import math
 import time
 import warnings
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any, Literal
@@ -22,37 +24,76 @@ from recalib.calibrator import Calibrator
 from recalib.card import Card, DataSummary, FitSummary, MetricValue
 from recalib.errors import InputError, RecalibWarning
 from recalib.fitting.beta import beta_curve, platt_curve
+from recalib.fitting.cross_validation import Candidate, Weights
 from recalib.fitting.isotonic import isotonic_blocks, merge_blocks
 from recalib.fitting.newton import fit_temperature
-from recalib.fitting.problem import Progress
+from recalib.fitting.problem import Progress, Solution
 from recalib.fitting.temperature_preprocessing import Groups, group_by_odds
 from recalib.inputs import as_array, column_names
 from recalib.label_arrays import check_label_matrix, check_label_scores, label_log_odds
 from recalib.maps.base import STEP
 from recalib.maps.labels import LABEL_MAPS, LabelMap
 from recalib.maps.lookup_table import next_power_of_two, pad_table
-from recalib.metrics.multilabel import evaluate_labels
+from recalib.metrics.multilabel import LabelPredictions, evaluate_labels
+from recalib.objectives import OBJECTIVES
 from recalib.options import configure, options_of, unknown_name
 
-__all__ = ["configure_label_map", "fit_multilabel"]
+__all__ = ["LabelCandidate", "fit_multilabel", "measure_label_metrics"]
 
 _Vector = NDArray[np.float64]
+#: The largest number of reached bounds in a card.
+_MAX_BOUNDS = 10
 #: The parameters of one label, and "" or a note that the search did not end or reached a bound.
 _Curve = tuple[dict[str, Any], str]
 
 
-def configure_label_map(map: str, objective: str, options: Mapping[str, Any]) -> LabelMap:
-    """Return the map for the given name and options.
+@dataclass(frozen=True)
+class LabelCandidate(Candidate):
+    """A map of labels, which can be fitted by `nll` to any rows."""
 
-    Raises
-    ------
-    InputError: an unknown map or option, or another objective than `nll`.
-    """
-    if map not in LABEL_MAPS:
-        raise unknown_name("map", map, LABEL_MAPS)
-    if objective != "nll":
-        raise InputError("objective", found=repr(objective), accepted="nll for task='multilabel'")
-    return configure(LABEL_MAPS, map, dict(options), field="map")
+    map: LabelMap
+
+    @classmethod
+    def configured(cls, map: str, objective: str, options: Mapping[str, Any]) -> LabelCandidate:
+        """Return the candidate for the given names and options.
+
+        Raises
+        ------
+        InputError: an unknown map or option, or another objective than `nll`.
+        """
+        if map not in LABEL_MAPS:
+            raise unknown_name("map", map, LABEL_MAPS)
+        if objective != "nll":
+            accepted = "nll for task='multilabel'"
+            raise InputError("objective", found=repr(objective), accepted=accepted)
+        label_map = configure(LABEL_MAPS, map, dict(options), field="map")
+        return cls(label_map, OBJECTIVES[objective]())
+
+    def fitted(
+        self,
+        logits: Floats,
+        labels: NDArray[Any],
+        weights: Weights | None = None,
+        progress: Progress | None = None,
+    ) -> Solution:
+        """Return a fit to checked log-odds and labels (N, K), without its objective."""
+        w = np.ones(len(labels)) if weights is None else weights
+        parameters, notes, constant = _fit_each(
+            self.map, logits.astype(np.float64, copy=False), labels, w, progress
+        )
+        bounds = [f"label {k}: {note}" for k, note in notes.items() if "bound" in note]
+        names = ", ".join(str(k) for k in constant[:5]) + (", ..." if len(constant) > 5 else "")
+        messages = [
+            f"{len(constant)} of {labels.shape[1]} labels are the same in all rows and keep their "
+            f"probability: {names}"
+        ]
+        return Solution(
+            parameters,
+            objective=math.nan,
+            converged=len(bounds) == len(notes),
+            bounds=bounds[:_MAX_BOUNDS],
+            warnings=messages if constant else [],
+        )
 
 
 def fit_multilabel(
@@ -74,13 +115,12 @@ def fit_multilabel(
     The objective in the card is the weighted mean NLL over rows and labels. A label that all rows
     or no row has keeps its probability.
     """
-    label_map = configure_label_map(map, objective, options)
+    candidate = LabelCandidate.configured(map, objective, options)
     kind = input or "logits"
     scores = check_label_scores(as_array(logits, kind), input=kind)
     y = check_label_matrix(as_array(labels, "labels"), shape=scores.shape)
     z = scores if kind == "logits" else label_log_odds(scores)
     weights = check_weights(sample_weight, rows=len(z))
-    w = np.ones(len(z)) if weights is None else weights
     messages = []
     if input is None and scores.min() >= 0 and scores.max() <= 1 and bool((scores % 1).any()):
         messages.append(
@@ -89,20 +129,13 @@ def fit_multilabel(
         )
         warnings.warn(messages[-1], RecalibWarning, stacklevel=3)
     started = time.perf_counter()
-    parameters, notes, constant = _fit_each(label_map, z.astype(np.float64), y, w, progress)
+    solution = candidate.fitted(z, y, weights, progress)
     seconds = time.perf_counter() - started
-    if constant:
-        messages.append(
-            f"{len(constant)} of {z.shape[1]} labels are the same in all rows and keep their "
-            f"probability: {', '.join(str(k) for k in constant[:5])}"
-            + (", ..." if len(constant) > 5 else "")
-        )
-    bounds = [f"label {k}: {note}" for k, note in notes.items() if "bound" in note]
     card = Card(
         task="multilabel",
         map=map,
         objective=objective,
-        options=options_of(label_map),
+        options=options_of(candidate.map),
         classes=z.shape[1],
         labels=class_labels or column_names(logits),
         input=kind,
@@ -112,13 +145,13 @@ def fit_multilabel(
         fit=FitSummary(
             seconds=seconds,
             iterations=0,
-            converged=len(bounds) == len(notes),
+            converged=solution.converged,
             objective=0.0,
-            bounds_reached=tuple(bounds[:10]),
-            warnings=tuple(messages),
+            bounds_reached=tuple(solution.bounds),
+            warnings=(*messages, *solution.warnings),
         ),
     )
-    return _described(Calibrator(parameters, card), z, y, sample_weight, scores, measure)
+    return _described(Calibrator(solution.parameters, card), z, y, sample_weight, measure)
 
 
 def _fit_each(
@@ -203,7 +236,6 @@ def _described(
     log_odds: Floats,
     labels: NDArray[np.bool_],
     sample_weight: ArrayLike | None,
-    scores: Floats,
     measure: bool,
 ) -> Calibrator:
     """Return the calibrator with its objective, and metrics if asked for, in its card.
@@ -212,29 +244,44 @@ def _described(
     row has no confidence: `recalib.drift` monitors predictions of one class.
     """
     after = calibrator.predict_float64(log_odds)
-    odds = label_log_odds(after)
     signs = np.where(labels, 1.0, -1.0)
-    loss = -scipy.special.log_expit(signs * odds).mean(axis=1)
+    loss = -scipy.special.log_expit(signs * label_log_odds(after)).mean(axis=1)
     weights = check_weights(sample_weight, rows=len(labels))
     fit = msgspec.structs.replace(
         calibrator.card.fit, objective=float(np.average(loss, weights=weights))
     )
     metrics: dict[str, dict[str, MetricValue]] = {}
     if measure:
-        before = scores if calibrator.card.input == "probabilities" else _expit(log_odds)
-        stages = {"before": (log_odds, before), "after": (odds, after)}
-        metrics = {
-            stage: {
-                name: MetricValue(estimate.value)
-                for name, estimate in evaluate_labels(
-                    labels, *values, sample_weight=sample_weight
-                ).average.items()
-            }
-            for stage, values in stages.items()
-        }
+        metrics = measure_label_metrics(log_odds, after, labels, sample_weight)
     card = msgspec.structs.replace(calibrator.card, metrics=metrics, fit=fit)
     return Calibrator(calibrator.parameters, card)
 
 
-def _expit(log_odds: Floats) -> Floats:
-    return np.asarray(scipy.special.expit(log_odds.astype(np.float64)))
+def measure_label_metrics(
+    log_odds: Floats,
+    probabilities: NDArray[np.float64],
+    labels: NDArray[np.bool_],
+    sample_weight: ArrayLike | None = None,
+) -> dict[str, dict[str, MetricValue]]:
+    """Return the metrics of a card, means over labels `before` and `after` the map.
+
+    Parameters
+    ----------
+    log_odds: (N, K), checked.
+    probabilities: (N, K), of the calibrator.
+    labels: (N, K), checked.
+    sample_weight: (N,), as in `evaluate_labels`.
+    """
+    stages = {
+        "before": LabelPredictions.from_scores(log_odds, labels, input="logits"),
+        "after": LabelPredictions.from_scores(probabilities, labels, input="probabilities"),
+    }
+    return {
+        stage: {
+            name: MetricValue(estimate.value)
+            for name, estimate in evaluate_labels(
+                predictions, sample_weight=sample_weight
+            ).average.items()
+        }
+        for stage, predictions in stages.items()
+    }

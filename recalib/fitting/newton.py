@@ -97,7 +97,7 @@ def fit_temperature(
     weights: (N,) with mean 1; None for equal weights.
     device: a device of torch that rows pass through in chunks; by default NumPy sums.
     """
-    scale = _scale(logits)
+    scale, tops = _scale(logits)
     if scale == 0:
         nll = float(np.average(np.log(np.isfinite(logits).sum(axis=1)), weights=weights))
         warning = "all logits of each row are equal: no temperature has any effect"
@@ -105,7 +105,7 @@ def fit_temperature(
     if not 1e-12 < scale < 1e12:  # so that no square leaves the range of float32
         scaled = fit_temperature(logits.astype(np.float64) / scale, labels, weights, device=device)
         return replace(scaled, temperature=scaled.temperature * scale)
-    moments_of = _moments_of if device is None else partial(_moments_on, device)
+    moments_of = partial(_moments_of, tops=tops) if device is None else partial(_moments_on, device)
     start, steps, tolerance, bend = 1.0, 0, _TOLERANCE, 0.0
     if len(logits) > 4 * _SUBSAMPLE:
         # Evenly spaced rows are deterministic and independent of sorted blocks in the file.
@@ -217,8 +217,12 @@ def _moments_of(
     weights: Weights | None,
     scale: float,
     dtype: type[np.floating[Any]] = np.float64,
+    tops: Floats | None = None,
 ) -> Callable[[float], _Moments]:
-    """Return the function from β (in units of 1/scale) to the moments over all rows."""
+    """Return the function from β (in units of 1/scale) to the moments over all rows.
+
+    `tops` (N,) are the largest logits of rows: in short rows they take as long as the other sums.
+    """
     threads = (os.cpu_count() or 1) if logits.size > 20 * _CHUNK else 1
     parts = [part for part in np.array_split(np.arange(len(logits)), threads) if len(part)]
     ranges = [slice(int(part[0]), int(part[-1]) + 1) for part in parts]
@@ -226,7 +230,10 @@ def _moments_of(
 
     def of_range(rows: slice, beta: float) -> NDArray[np.float64]:
         block_weights = None if weights is None else weights[rows]
-        return moment_sums(logits[rows], labels[rows], block_weights, scale, beta, masks, dtype)
+        block_tops = None if tops is None else tops[rows]
+        return moment_sums(
+            logits[rows], labels[rows], block_weights, scale, beta, masks, dtype, block_tops
+        )
 
     def at(beta: float) -> _Moments:
         if len(ranges) == 1:
@@ -271,8 +278,12 @@ def moment_sums(
     beta: float,
     masks: bool,
     dtype: type[np.floating[Any]] = np.float64,
+    tops: Floats | None = None,
 ) -> NDArray[np.float64]:
-    """Return Σ over rows of w [−log p(y), its slope, its curvature], for β in units of 1/scale."""
+    """Return Σ over rows of w [−log p(y), its slope, its curvature], for β in units of 1/scale.
+
+    `tops` (N,) are the largest logits of rows, if they are known.
+    """
     step = max(1, _CHUNK // logits.shape[1])
     # Reuse two buffers: new pages cost as much as the sums.
     z_of, p_of = np.empty((2, min(step, len(logits)), logits.shape[1]), dtype)
@@ -281,13 +292,14 @@ def moment_sums(
         rows = slice(start, start + step)
         n = len(labels[rows])
         z, p = z_of[:n], p_of[:n]
-        top = logits[rows].max(axis=1, keepdims=True).astype(dtype)
-        np.subtract(logits[rows], top, out=z, casting="same_kind")
+        top = logits[rows].max(axis=1) if tops is None else tops[rows]
+        np.subtract(logits[rows], top.astype(dtype)[:, None], out=z, casting="same_kind")
         if masks:
             np.maximum(z, _MASKED * scale, out=z)
         np.exp(np.multiply(z, beta / scale, out=p), out=p)
-        total = p.sum(axis=1)
-        mean = np.multiply(p, z, out=p).sum(axis=1) / total
+        # einsum takes a quarter of the time of `sum` in short rows.
+        total = np.einsum("ij->i", p)
+        mean = np.einsum("ij->i", np.multiply(p, z, out=p)) / total
         square = np.vecdot(p, z) / total
         true = z[np.arange(n), labels[rows]]
         terms = np.log(total) - true * (beta / scale), mean - true, square - mean * mean
@@ -299,23 +311,28 @@ def moment_sums(
     return sums
 
 
-def _scale(logits: Floats) -> float:
-    """Return the mean over rows of max z − mean z, masked classes left out; the logits' unit."""
+def _scale(logits: Floats) -> tuple[float, Floats]:
+    """Return the mean over rows of max z − mean z, masked classes left out, and max z (N,).
+
+    The mean is the unit of the logits.
+    """
     step = max(1, _SCALE_CHUNK // logits.shape[1])
     blocks = [logits[i : i + step] for i in range(0, len(logits), step)]
-    lowest, highest, spreads = zip(*map(ends_and_spreads, blocks), strict=True)
+    lowest, tops, spreads = zip(*map(ends_and_spreads, blocks), strict=True)
+    top = np.concatenate(tops)
     scale = float(np.mean(np.concatenate(spreads), dtype=np.float64))
     # Rounding error in the mean of equal numbers is not a spread.
-    noise = float(np.finfo(logits.dtype).eps) * max(abs(min(lowest)), abs(max(highest)))
-    return scale if scale > noise else 0.0
+    noise = float(np.finfo(logits.dtype).eps) * max(abs(min(lowest)), abs(float(top.max())))
+    return scale if scale > noise else 0.0, top
 
 
-def ends_and_spreads(logits: Floats) -> tuple[float, float, NDArray[np.floating[Any]]]:
-    """Return the least and the largest finite logit, and max z − mean z of each row."""
-    lowest, highest = float(logits.min()), float(logits.max())
+def ends_and_spreads(logits: Floats) -> tuple[float, Floats, Floats]:
+    """Return the least finite logit, and max z and max z − mean z of each row (N,)."""
+    lowest, tops = float(logits.min()), logits.max(axis=1)
     if np.isfinite(lowest):
-        return lowest, highest, logits.max(axis=1) - logits.mean(axis=1, dtype=np.float64)
+        means = np.einsum("ij->i", logits, dtype=np.float64) / logits.shape[1]
+        return lowest, tops, tops - means
     finite = np.isfinite(logits)
     unmasked = np.where(finite, logits, 0.0).astype(np.float64)
-    spread = logits.max(axis=1) - unmasked.sum(axis=1) / finite.sum(axis=1)
-    return float(unmasked.min()), highest, spread
+    spread = tops - unmasked.sum(axis=1) / finite.sum(axis=1)
+    return float(unmasked.min()), tops, spread

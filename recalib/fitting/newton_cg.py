@@ -27,6 +27,9 @@ _MAX_PRODUCTS = 250
 #: Armijo's condition: minimum ratio of actual to predicted decrease of a step.
 _ARMIJO = 1e-4
 _MIN_STEP = 1e-10
+#: After a step that promised less than this, the Hessian is nearly the same, and its preconditioner
+#: is used again: a new one takes as long as one or two products.
+_SMALL_STEP = 1e-2
 
 
 class Local(Protocol):
@@ -69,6 +72,8 @@ class Minimum:
     value: float
     steps: int
     converged: bool
+    #: The decrease that the model promised for the last step.
+    promised: float = np.inf
 
 
 def minimise(
@@ -77,45 +82,57 @@ def minimise(
     box: Box,
     *,
     tolerance: float,
+    promised: float = np.inf,
     report: Callable[[int, float], None] = lambda step, value: None,
 ) -> Minimum:
     """Return the minimum of a convex function in a box.
 
     The search ends with a step of which the quadratic model promises less than `tolerance`, in
-    units of the function, or where rounding hides whether a step is one down.
+    units of the function, or where rounding hides whether a step is one down. The value after this
+    last step is the model's: evaluating the function there would not change a digit.
 
     Parameters
     ----------
     function: returns a `Local` around a point.
+    promised: that of an earlier search which led to `start`.
     report: called with the number of each step and the value it led to.
     """
     x = box.clip(start)
     here = function(x)
-    promised = np.inf
+    precondition: Callable[[Numbers], Numbers] | None = None
     for step in range(1, _MAX_STEPS + 1):
         free = ~box.stuck(x, here.gradient)
-        accuracy = min(0.25, np.sqrt(promised))
-        direction = _conjugate_gradients(here, free, max(accuracy, 1e-4), tolerance)
+        accuracy = max(min(0.25, np.sqrt(max(promised, 0.0))), 1e-3)
+        if precondition is None:
+            precondition = here.preconditioner()
+        direction = _conjugate_gradients(here, precondition, free, accuracy, tolerance)
         promised = -float(np.vdot(here.gradient, direction)) / 2
+        if 0 < promised <= tolerance:
+            report(step, here.value)
+            return Minimum(box.clip(x + direction), here.value - promised, step, True, promised)
+        if promised > _SMALL_STEP:
+            precondition = None
         point = _descend(function, x, here, direction, box) if promised > 0 else None
         if point is None:  # the decrease is below the rounding error
-            return Minimum(x, here.value, step, promised <= max(tolerance, 10 * here.noise))
+            converged = promised <= max(tolerance, 10 * here.noise)
+            return Minimum(x, here.value, step, converged, promised)
         x, here = point
         report(step, here.value)
-        if promised <= tolerance:  # and this step has made good on it
-            return Minimum(x, here.value, step, True)
-    return Minimum(x, here.value, _MAX_STEPS, False)
+    return Minimum(x, here.value, _MAX_STEPS, False, promised)
 
 
 def _conjugate_gradients(
-    here: Any, free: NDArray[np.bool_], accuracy: float, tolerance: float
+    here: Any,
+    precondition: Callable[[Numbers], Numbers],
+    free: NDArray[np.bool_],
+    accuracy: float,
+    tolerance: float,
 ) -> Numbers:
     """Return a minimiser of the quadratic model over the numbers that are free.
 
     The residual ends at `accuracy` of where it began, in the preconditioner's norm, or where an
     iteration gains so little that all that are left could not gain `tolerance`.
     """
-    precondition = here.preconditioner()
     residual = np.where(free, -here.gradient, 0.0)
     direction = np.zeros_like(residual)
     preconditioned = np.where(free, precondition(residual), 0.0)

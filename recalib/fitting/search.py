@@ -1,26 +1,33 @@
 """Minimise objectives without useful gradients by search, first coarse and then fine.
 
 A calibration error has local minima in the temperature, and jumps if bins are hard. One parameter
-is searched over its whole range; several parameters by coordinate search.
+is searched over its whole range; `recalib.fitting.coordinate_search` has several.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from functools import partial
 from typing import Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recalib.arrays import Floats
-from recalib.errors import InputError
 from recalib.fitting.newton import TemperatureFit, fit_temperature
 from recalib.fitting.problem import Problem, Solution
 from recalib.objectives.ece_grid import EceGrid
 from recalib.ops import NumpyOps
 from recalib.ops.base import Array, FittingOps
 
-__all__ = ["search_class_grid", "search_coordinates", "search_grid", "search_temperature"]
+__all__ = [
+    "confidences_of",
+    "gaps_below_top",
+    "search_grid",
+    "search_grid_near",
+    "search_near",
+    "search_temperature",
+]
 
 #: Temperatures are searched within this factor of the best by NLL. The minimum of a calibration
 #: error is normally within some tens of percent of it. Minima beyond are degenerate: confidences
@@ -36,11 +43,6 @@ _BASINS, _LEVELS = 3, 3
 #: Larger inputs use float32: its confidences are accurate to 1e-6, which is enough to compare
 #: temperatures.
 _MAX_VALUES = 2_000_000
-#: The largest number of parameters for a coordinate search of minutes.
-_MAX_PARAMETERS = 200
-#: Steps of a coordinate, as factors of positive parameters or summands of others.
-_STEPS = (0.3, 0.1, 0.03, 0.01, 0.003)
-_MAX_ROUNDS = 20
 
 
 class _OfConfidence(Protocol):
@@ -52,6 +54,7 @@ class _OfConfidence(Protocol):
 
 
 _Function = Callable[[float], float]
+_Values = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 
 
 def search_temperature(problem: Problem) -> Solution:
@@ -61,42 +64,74 @@ def search_temperature(problem: Problem) -> Solution:
     end of the range, the best temperature by NLL is returned with a warning.
     """
     nll = fit_temperature(problem.logits, problem.labels, problem.weights)
-    value_at = _value_of_temperature(problem)
+    values_at = partial(_values_at, _value_of_temperature(problem), problem)
+    return search_near(nll, problem.objective.name, problem.logits.size, values_at)
+
+
+def search_near(nll: TemperatureFit, name: str, size: int, values_at: _Values) -> Solution:
+    """Return what `search_temperature` does, for an objective that is computed elsewhere.
+
+    Parameters
+    ----------
+    nll: the best temperature by NLL, the centre of the range.
+    name: of the objective, for messages.
+    size: N K.
+    values_at: returns the objective at log temperatures (n,), as (n,).
+    """
+
+    def solution(temperature: float, evaluations: int) -> Solution:
+        value = float(values_at(np.log([temperature]))[0])
+        return _solution(temperature, value, nll, evaluations)
+
+    centre = float(np.log(nll.temperature))
     if nll.bound or nll.warnings:  # no centre of a range
-        return _solution(nll.temperature, value_at, nll, 0)
-    ends = np.log(nll.temperature) + np.array([-1, 1]) * np.log(_FACTOR)
-    count = _CLOSE if problem.logits.size <= _GRID_ROWS else _WIDE
-    points, values = _evaluate_points(value_at, np.linspace(ends[0], ends[1], count), problem)
-    best = _minimum(points, values, np.log(nll.temperature))
+        return solution(nll.temperature, 0)
+    ends = centre + np.array([-1, 1]) * np.log(_FACTOR)
+    count = _CLOSE if size <= _GRID_ROWS else _WIDE
+    points = np.linspace(ends[0], ends[1], count)
+    values = values_at(points)
+    best = _minimum(points, values, centre)
     if best in (points[0], points[-1]):
-        solution = _solution(nll.temperature, value_at, nll, count)
         end = "lower" if best == points[0] else "upper"
-        solution.warnings.append(
-            f"{problem.objective.name} has no minimum between temperatures {np.exp(ends[0]):.4g} "
+        at_nll = solution(nll.temperature, count)
+        at_nll.warnings.append(
+            f"{name} has no minimum between temperatures {np.exp(ends[0]):.4g} "
             f"and {np.exp(ends[1]):.4g}, it falls towards the {end} end: the temperature by nll "
             "was taken instead (narrower bins may help)"
         )
-        return solution
+        return at_nll
     step = points[1] - points[0]
     for _ in range(_LEVELS):
         around = [
-            np.linspace(centre - step, centre + step, _FINE) for centre in _basins(points, values)
+            np.linspace(middle - step, middle + step, _FINE) for middle in _basins(points, values)
         ]
-        points, values = _evaluate_points(value_at, np.unique(np.concatenate(around)), problem)
+        points = np.unique(np.concatenate(around))
+        values = values_at(points)
         count += len(points)
         step /= (_FINE - 1) / 2
-    best = _minimum(points, values, np.log(nll.temperature))
-    return _solution(float(np.exp(best)), value_at, nll, count)
+    return solution(float(np.exp(_minimum(points, values, centre))), count)
 
 
 def search_grid(problem: Problem) -> Solution:
     """Return the temperature of the objective's grid at which its error is least."""
     nll = fit_temperature(problem.logits, problem.labels, problem.weights)
-    grid = cast("EceGrid", problem.objective).grid()
-    value_at = _value_of_temperature(problem)
-    points, values = _evaluate_points(value_at, np.log(grid), problem)
+    values_at = partial(_values_at, _value_of_temperature(problem), problem)
+    return search_grid_near(nll, cast("EceGrid", problem.objective), values_at)
+
+
+def search_grid_near(nll: TemperatureFit, objective: EceGrid, values_at: _Values) -> Solution:
+    """Return what `search_grid` does, for an objective that is computed elsewhere.
+
+    Parameters
+    ----------
+    nll: the best temperature by NLL, which decides between equal errors.
+    values_at: returns the objective at log temperatures (n,), as (n,).
+    """
+    grid = objective.grid()
+    points = np.log(grid)
+    values = values_at(points)
     best = int(np.flatnonzero(points == _minimum(points, values, np.log(nll.temperature)))[0])
-    solution = _solution(float(grid[best]), value_at, nll, len(grid))
+    solution = _solution(float(grid[best]), float(values[best]), nll, len(grid))
     solution.bounds = [
         f"temperature at the {end} end of the grid, {grid[best]:.6g}"
         for end, at in (("lower", 0), ("upper", len(grid) - 1))
@@ -105,127 +140,57 @@ def search_grid(problem: Problem) -> Solution:
     return solution
 
 
-def search_class_grid(problem: Problem) -> Solution:
-    """Return class temperatures from the objective's grid by coordinate search.
-
-    The method of Frenkel & Goldberger, started at the best single temperature.
-    """
-    grid = cast("EceGrid", problem.objective).grid()
-    single = search_grid(problem)
-    start = problem.map.start(problem.classes, float(single.parameters["temperature"]))
-    parameters = dict(problem.start or start)
-
-    def candidates(value: float, link: str) -> Iterator[float]:
-        yield from grid
-
-    return _coordinate_search(problem, parameters, lambda step: candidates, (0.0,))
-
-
-def search_coordinates(problem: Problem) -> Solution:
-    """Minimise the objective by coordinate search with decreasing steps.
-
-    It starts at the best single temperature by NLL, or at a warm start.
-
-    Raises
-    ------
-    InputError: too many parameters for a coordinate search.
-    """
-    nll = fit_temperature(problem.logits, problem.labels, problem.weights)
-    parameters = dict(problem.start or problem.map.start(problem.classes, nll.temperature))
-
-    def of_step(step: float) -> Callable[[float, str], Iterator[float]]:
-        def candidates(value: float, link: str) -> Iterator[float]:
-            for change in (step, -step):
-                yield value + change if link == "real" else value * float(np.exp(change))
-
-        return candidates
-
-    return _coordinate_search(problem, parameters, of_step, _STEPS)
-
-
-def _coordinate_search(
-    problem: Problem,
-    parameters: dict[str, NDArray[np.float64]],
-    candidates_of: Callable[[float], Callable[[float, str], Iterator[float]]],
-    steps: tuple[float, ...],
-) -> Solution:
-    """Try candidates for each coordinate in turn until a round gives no improvement."""
-    moving = [name for stage in problem.map.stages(problem.classes) for name in stage]
-    count = sum(parameters[name].size for name in moving)
-    if count > _MAX_PARAMETERS:
-        raise InputError(
-            "objective",
-            found=f"{problem.objective.name!r} for {count} parameters of {problem.map.name}",
-            accepted=f"a smooth objective, or a map of at most {_MAX_PARAMETERS} parameters",
-        )
-    ops = NumpyOps()
-    z = problem.logits.astype(np.float64, copy=False)
-    weights = np.ones(len(z)) if problem.weights is None else problem.weights
-    links = {
-        name: parameter.link for name, parameter in problem.map.parameters(problem.classes).items()
-    }
-
-    def value_at(parameters: dict[str, NDArray[np.float64]]) -> float:
-        log_p = problem.map.log_probabilities(ops, z, parameters)
-        return float(problem.objective.loss(ops, log_p, problem.labels, weights))
-
-    coordinates = [(name, index) for name in moving for index in np.ndindex(parameters[name].shape)]
-    best, rounds = value_at(parameters), 0
-    for step in steps:
-        improved = True
-        while improved and rounds < _MAX_ROUNDS * len(steps):
-            improved, rounds = False, rounds + 1
-            for name, index in coordinates:
-                value = float(parameters[name][index])
-                for candidate in candidates_of(step)(value, links[name]):
-                    trial = {**parameters, name: _with(parameters[name], index, candidate)}
-                    if links[name] == "simplex":
-                        trial[name] /= trial[name].sum()
-                    if (value_of_trial := value_at(trial)) < best:
-                        best, parameters, improved = value_of_trial, trial, True
-            problem.report(problem.map.name, rounds, best)
-    return Solution(parameters, best, rounds, converged=not improved)
-
-
-def _with(values: NDArray[np.float64], index: tuple[int, ...], value: float) -> NDArray[np.float64]:
-    changed = values.copy()
-    changed[index] = value
-    return changed
-
-
 def _value_of_temperature(problem: Problem) -> _Function:
     """Return the objective as a function of one temperature."""
     objective = cast("_OfConfidence", problem.objective)
     ops = NumpyOps()
-    gaps, correct = _gaps(problem.logits), ops.is_top_label(problem.logits, problem.labels)
+    gaps, correct = (
+        gaps_below_top(problem.logits, problem.logits.size),
+        ops.is_top_label(problem.logits, problem.labels),
+    )
     weights = np.ones(len(gaps)) if problem.weights is None else problem.weights
-    powers = np.empty_like(gaps)
+    confidences = confidences_of(gaps)
 
     def value_at(temperature: float) -> float:
-        np.exp(np.multiply(gaps, 1 / temperature, out=powers), out=powers)
-        confidence = 1 / powers.sum(axis=1, dtype=np.float64)
+        confidence = confidences(temperature)
         return float(objective.loss_of_confidences(ops, confidence, correct, weights))
 
     return value_at
 
 
-def _gaps(logits: Floats) -> Floats:
-    """Return each logit minus the largest of its row."""
-    dtype = np.float64 if logits.size <= _MAX_VALUES else np.float32
+def confidences_of(gaps: Floats) -> Callable[[float], NDArray[np.float64]]:
+    """Return the function from a temperature to the confidences (N,) of rows.
+
+    Parameters
+    ----------
+    gaps: each logit minus the largest of its row, (N, K).
+    """
+    powers = np.empty_like(gaps)
+
+    def at(temperature: float) -> NDArray[np.float64]:
+        np.exp(np.multiply(gaps, 1 / temperature, out=powers), out=powers)
+        return np.asarray(1 / powers.sum(axis=1, dtype=np.float64))
+
+    return at
+
+
+def gaps_below_top(logits: Floats, size: int) -> Floats:
+    """Return each logit minus the largest of its row; `size` is N K of all rows."""
+    dtype = np.float64 if size <= _MAX_VALUES else np.float32
     top = logits.max(axis=1, keepdims=True).astype(np.float64)
     gaps: Floats = np.subtract(logits, top, dtype=np.float64).astype(dtype, copy=False)
     return gaps
 
 
-def _evaluate_points(
-    value_at: _Function, points: NDArray[np.float64], problem: Problem
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the points, which are log temperatures, and the objective at them."""
+def _values_at(
+    value_at: _Function, problem: Problem, points: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Return the objective at log temperatures."""
     values = np.empty(len(points))
     for i, point in enumerate(points):
         values[i] = value_at(float(np.exp(point)))
         problem.report("temperature", i + 1, float(values[: i + 1].min()))
-    return points, values
+    return values
 
 
 def _minimum(points: NDArray[np.float64], values: NDArray[np.float64], near: float) -> float:
@@ -241,13 +206,11 @@ def _basins(points: NDArray[np.float64], values: NDArray[np.float64]) -> NDArray
     return points[lowest[np.argsort(values[lowest], kind="stable")][:_BASINS]]
 
 
-def _solution(
-    temperature: float, value_at: _Function, nll: TemperatureFit, evaluations: int
-) -> Solution:
+def _solution(temperature: float, value: float, nll: TemperatureFit, evaluations: int) -> Solution:
     reached = f"temperature at its {nll.bound} bound {nll.temperature:.6g}"
     return Solution(
         {"temperature": np.array(temperature)},
-        value_at(temperature),
+        value,
         iterations=nll.iterations + evaluations,
         converged=nll.converged,
         bounds=[reached] if nll.bound else [],

@@ -6,24 +6,21 @@ A map that is fitted by gradient needs no entry. A map with `fitted_by = "solver
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
 from recalib.errors import InputError
 from recalib.fitting.beta import fit_beta
+from recalib.fitting.coordinate_search import search_class_grid, search_coordinates
 from recalib.fitting.histogram_binning import fit_histogram_binning
 from recalib.fitting.isotonic import fit_isotonic
 from recalib.fitting.linear_maps import fit_linear
 from recalib.fitting.meta_cal import fit_meta
 from recalib.fitting.newton import TemperatureFit, fit_temperature
 from recalib.fitting.problem import Problem, Solution, Solver
-from recalib.fitting.search import (
-    search_class_grid,
-    search_coordinates,
-    search_grid,
-    search_temperature,
-)
+from recalib.fitting.search import search_grid, search_temperature
 from recalib.fitting.spline import fit_spline
 from recalib.maps import MAPS, Map, Parameters
 from recalib.maps.temperature import Temperature
@@ -31,7 +28,14 @@ from recalib.objectives import OBJECTIVES, Objective
 from recalib.objectives.nll import NegativeLogLikelihood
 from recalib.ops import NumpyOps
 
-__all__ = ["check_device_pair", "check_pair", "solve", "temperature_solution"]
+__all__ = [
+    "check_device_pair",
+    "check_pair",
+    "ensemble_by_search",
+    "prefer_nll",
+    "solve",
+    "temperature_solution",
+]
 
 #: The largest loss of NLL, relative and in nats, that a fit by a calibration error may have. The
 #: best temperatures by both differ by some percent, which costs much less.
@@ -94,15 +98,38 @@ def _check_against_nll(problem: Problem, solution: Solution) -> Solution:
     A calibration error can be smallest if all confidences are 1 or all are equal.
     """
     nll = solve(replace(problem, objective=NegativeLogLikelihood()))
+    return prefer_nll(
+        problem.objective.name,
+        solution,
+        nll,
+        lambda parameters: _value(problem, NegativeLogLikelihood(), parameters),
+        lambda parameters: _value(problem, problem.objective, parameters),
+    )
+
+
+def prefer_nll(
+    name: str,
+    solution: Solution,
+    nll: Solution,
+    nll_at: Callable[[Parameters], float],
+    objective_at: Callable[[Parameters], float],
+) -> Solution:
+    """Return the solution, or the one by NLL if the first has a much larger NLL.
+
+    Parameters
+    ----------
+    name: of the objective.
+    nll_at, objective_at: the NLL and the objective at given parameters.
+    """
     limit = nll.objective + max(_MAX_NLL_LOSS * nll.objective, _MAX_NLL_LOSS_NATS)
-    value = _value(problem, NegativeLogLikelihood(), solution.parameters)
+    value = nll_at(solution.parameters)
     if value <= limit:
         return solution
     nll.warnings.append(
-        f"{problem.objective.name} is least where the negative log-likelihood is {value:.4g}, "
+        f"{name} is least where the negative log-likelihood is {value:.4g}, "
         f"{nll.objective:.4g} at its own best: the parameters by nll were taken instead"
     )
-    nll.objective = _value(problem, problem.objective, nll.parameters)
+    nll.objective = objective_at(nll.parameters)
     return nll
 
 
@@ -151,15 +178,26 @@ def _ensemble(problem: Problem) -> Solution:
 
         solution = fit_by_gradient(problem, start)
     else:
-        # The search changes weights by factors, so it cannot leave 0.
-        mixed = {**start, "weights": np.array([0.98, 0.01, 0.01])}
-        solution = search_coordinates(replace(problem, start=mixed))
-        if single.objective <= solution.objective:
-            solution = Solution(start, single.objective)
+        solution = ensemble_by_search(
+            single, start, lambda mixed: search_coordinates(replace(problem, start=mixed))
+        )
     solution.iterations += single.iterations
     solution.converged &= single.converged
     solution.bounds[:0] = single.bounds
     solution.warnings[:0] = single.warnings
+    return solution
+
+
+def ensemble_by_search(
+    single: Solution, start: Parameters, search: Callable[[Parameters], Solution]
+) -> Solution:
+    """Return the better of a search from mixed weights, and of the single temperature at `start`.
+
+    The search changes weights by factors, so it cannot leave 0.
+    """
+    solution = search({**start, "weights": np.array([0.98, 0.01, 0.01])})
+    if single.objective <= solution.objective:
+        return Solution(dict(start), single.objective)
     return solution
 
 

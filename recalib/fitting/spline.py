@@ -18,7 +18,7 @@ from recalib.fitting.temperature_preprocessing import (
 from recalib.maps.lookup_table import next_power_of_two, pad_table
 from recalib.maps.spline import Spline
 
-__all__ = ["Curve", "choose_knots", "fit_curve", "fit_spline"]
+__all__ = ["Curve", "choose_knots", "fit_curve", "fit_spline", "spline_curve"]
 
 _Vector = NDArray[np.float64]
 
@@ -54,19 +54,27 @@ def fit_spline(problem: Problem) -> Solution:
     map = cast(Spline, problem.map)
     scaled = ScaledRows.from_problem(problem)
     groups = group_by_odds(scaled.odds, scaled.correct, scaled.weights)
+    parameters, bounds, converged = spline_curve(groups, map)
+    solution = make_solution(scaled, parameters, [])
+    solution.converged &= converged
+    solution.bounds += bounds
+    return solution
+
+
+def spline_curve(groups: Groups, map: Spline) -> tuple[dict[str, _Vector], list[str], bool]:
+    """Return the knots, values and slopes, the reached bounds, and whether the search converged."""
     knots = choose_knots(groups, next_power_of_two(map.pieces) + 1)
     curve = Curve(knots)
     coefficients, converged = fit_curve(groups, curve, map.smoothing)
     values = knots[0] + curve.inputs(knots) @ coefficients
     parameters = {"knots": knots, "values": values, "slopes": curve.slopes(coefficients[1:])}
-    solution = make_solution(scaled, parameters, [])
-    solution.converged &= converged
+    bounds = []
     flat = int((coefficients[1:] <= 0).sum())
     if flat:
-        solution.bounds.append(f"{flat} of {curve.size} slopes at their lower bound 0")
+        bounds.append(f"{flat} of {curve.size} slopes at their lower bound 0")
     if (coefficients[1:] >= _MAX_SLOPE).any():
-        solution.bounds.append(f"a slope at its upper bound {_MAX_SLOPE:g}")
-    return solution
+        bounds.append(f"a slope at its upper bound {_MAX_SLOPE:g}")
+    return parameters, bounds, converged
 
 
 def choose_knots(groups: Groups, count: int) -> _Vector:

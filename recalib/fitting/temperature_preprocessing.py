@@ -11,20 +11,34 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import scipy
 from numpy.typing import NDArray
 
+from recalib.arrays import Floats
 from recalib.fitting.newton import TemperatureFit, fit_temperature
 from recalib.fitting.problem import Problem, Solution
 from recalib.maps import Parameters
 from recalib.maps.one_vs_rest import MAX_LOG_ODDS
-from recalib.maps.top_label import split_top_label
 from recalib.ops import NumpyOps
 
-__all__ = ["CalibratedRows", "Groups", "ScaledRows", "group_by_odds", "make_solution", "mean_nll"]
+__all__ = [
+    "CalibratedRows",
+    "Groups",
+    "ScaledRows",
+    "absence_warnings",
+    "class_odds",
+    "group_by_odds",
+    "group_starts",
+    "make_solution",
+    "mean_nll",
+    "solution_after",
+    "top_odds",
+]
 
 #: Numbers in a block: 32 MB of float64.
 _BLOCK = 4_000_000
+
+#: Log-odds this close are equal: rows with the same logits in another order differ by rounding.
+_TIE = 1e-12
 
 _Vector = NDArray[np.float64]
 
@@ -51,14 +65,12 @@ class ScaledRows:
         problem.report("temperature", single.iterations, single.nll)
         rows = len(problem.labels)
         top, odds, total = np.empty(rows, np.intp), np.empty(rows), np.empty(rows)
-        ops = NumpyOps()
         for block in _blocks(rows, problem.classes):
-            z = problem.logits[block].astype(np.float64) / single.temperature
-            parts = split_top_label(ops, z)
-            top[block], odds[block] = parts.top[:, 0], parts.odds[:, 0]
-            total[block] = ops.take_along(z, parts.top)[:, 0] + np.logaddexp(-odds[block], 0.0)
+            top[block], odds[block], total[block] = top_odds(
+                problem.logits[block], single.temperature
+            )
         weights = np.ones(rows) if problem.weights is None else problem.weights
-        return cls(problem, single, top, np.clip(odds, -MAX_LOG_ODDS, MAX_LOG_ODDS), total, weights)
+        return cls(problem, single, top, odds, total, weights)
 
     @property
     def correct(self) -> NDArray[np.bool_]:
@@ -74,12 +86,11 @@ class ScaledRows:
         """Yield each class, its log-odds (N,) within ±`MAX_LOG_ODDS`, and a mask of its label."""
         z, labels = self.problem.logits, self.problem.labels
         for block in _blocks(self.problem.classes, len(labels)):
-            logs = z[:, block].astype(np.float64) / self.single.temperature - self.total[:, None]
-            with np.errstate(divide="ignore"):
-                odds = logs - np.log1p(-np.exp(np.minimum(logs, 0.0)))
-            for k, column in enumerate(odds.T, block.start):
-                class_odds = np.where(self.top == k, self.odds, column)
-                yield k, np.clip(class_odds, -MAX_LOG_ODDS, MAX_LOG_ODDS), labels == k
+            columns = np.array(z[:, block].T, np.float64, order="C")
+            columns /= self.single.temperature
+            columns -= self.total
+            for k, logs in enumerate(columns, block.start):
+                yield k, _odds_of_logs(logs, self.top == k, self.odds), labels == k
 
 
 @dataclass(frozen=True)
@@ -91,13 +102,26 @@ class Groups:
     #: (G,): the weighted numbers of rows and of hits.
     rows: _Vector
     hits: _Vector
-    #: (N,): the group of each row; None if groups were left out.
-    group: NDArray[np.intp] | None = None
+    #: (N,): the rows in ascending order of their odds; None if groups were left out.
+    order: NDArray[np.intp] | None = None
+    #: (G,): the place in `order` of the first row of each group.
+    starts: NDArray[np.intp] | None = None
 
     @property
     def probability(self) -> _Vector:
         """(G,): the probability of a hit by the log-odds."""
-        return np.asarray(scipy.special.expit(self.odds))
+        with np.errstate(over="ignore"):  # four times as fast as scipy.special.expit
+            return np.asarray(1 / (1 + np.exp(-self.odds)))
+
+    def of_rows(self, values: _Vector) -> _Vector:
+        """Return for each row (N,) the value of its group; `values` is (G,)."""
+        assert self.order is not None  # noqa: S101
+        assert self.starts is not None  # noqa: S101
+        result = np.empty(len(self.order))
+        if len(values) < len(result):
+            values = np.repeat(values, np.diff(self.starts, append=len(result)))
+        result[self.order] = values
+        return result
 
 
 class CalibratedRows:
@@ -106,12 +130,14 @@ class CalibratedRows:
     def __init__(self, scaled: ScaledRows) -> None:
         self._problem = scaled.problem
         rows = len(scaled.problem.labels)
+        self._has_masks = bool(np.isneginf(scaled.problem.logits).any())
         #: (N,): the sum and the maximum of the scores p, and log p of the label.
         self._total, self._largest, self._label = np.zeros(rows), np.zeros(rows), np.zeros(rows)
 
     def add(self, k: int, log_p: _Vector, hits: NDArray[np.bool_]) -> None:
         """Add log p (N,) of class k before the division of a row by its sum."""
-        log_p = np.where(np.isneginf(self._problem.logits[:, k]), -np.inf, log_p)
+        if self._has_masks:
+            log_p = np.where(np.isneginf(self._problem.logits[:, k]), -np.inf, log_p)
         p = np.exp(log_p)
         self._total += p
         np.maximum(self._largest, p, out=self._largest)
@@ -129,14 +155,60 @@ class CalibratedRows:
         return self._largest / self._total
 
 
+def top_odds(logits: Floats, temperature: float) -> tuple[NDArray[np.intp], _Vector, _Vector]:
+    """Return the predicted class of rows, its log-odds and log Σ exp(z / T), each (N,)."""
+    z = logits / np.float64(temperature)
+    at = np.arange(len(z)), z.argmax(axis=1)
+    largest = z[at]
+    others = np.exp(np.subtract(z, largest[:, None], out=z), out=z)
+    others[at] = 0.0
+    rest = np.einsum("ij->i", others)
+    with np.errstate(divide="ignore"):  # a row with a single class
+        odds = -np.log(rest)
+    return at[1], np.clip(odds, -MAX_LOG_ODDS, MAX_LOG_ODDS), largest + np.log1p(rest)
+
+
+def class_odds(
+    logits: Floats, temperature: float, classes: NDArray[np.intp]
+) -> NDArray[np.float64]:
+    """Return the log-odds of some classes in rows (n, K), within ±`MAX_LOG_ODDS`: (C, n)."""
+    top, odds, total = top_odds(logits, temperature)
+    logs = logits[:, classes].T / np.float64(temperature) - total
+    return _odds_of_logs(logs, top == classes[:, None], odds)
+
+
+def _odds_of_logs(logs: _Vector, is_top: NDArray[np.bool_], top_odds: _Vector) -> _Vector:
+    """Return the log-odds from log p; those of predictions, `top_odds` (n,), are more exact."""
+    with np.errstate(divide="ignore"):
+        odds = logs - np.log1p(-np.exp(np.minimum(logs, 0.0)))
+    np.copyto(odds, top_odds, where=is_top)
+    return np.clip(odds, -MAX_LOG_ODDS, MAX_LOG_ODDS, out=odds)
+
+
+def absence_warnings(absent: int, classes: int) -> list[str]:
+    """Return the warning of a map whose curves of absent classes are not fitted."""
+    kept = "theirs stay as temperature scaling has them"
+    return [f"{absent} of {classes} classes have no label: {kept}"] if absent else []
+
+
 def group_by_odds(odds: _Vector, hits: NDArray[np.bool_], weights: _Vector) -> Groups:
     """Group rows (N,) by their log-odds; groups without weight are left out."""
-    distinct, group = np.unique(odds, return_inverse=True)
-    rows, hit = (np.bincount(group, v).astype(np.float64) for v in (weights, weights * hits))
+    order = np.argsort(odds)
+    ascending, rows = odds[order], weights[order]
+    hit = rows * hits[order]
+    starts = group_starts(ascending)
+    if len(starts) < len(order):
+        ascending = ascending[starts]
+        rows, hit = np.add.reduceat(rows, starts), np.add.reduceat(hit, starts)
     if rows.all():
-        return Groups(distinct, rows, hit, group)
+        return Groups(ascending, rows, hit, order, starts)
     used = rows > 0
-    return Groups(distinct[used], rows[used], hit[used])
+    return Groups(ascending[used], rows[used], hit[used])
+
+
+def group_starts(ascending: _Vector) -> NDArray[np.intp]:
+    """Return the index of the first of each group of equal log-odds, as `_TIE` defines it."""
+    return np.flatnonzero(np.diff(ascending, prepend=-np.inf) > _TIE)
 
 
 def make_solution(
@@ -151,17 +223,27 @@ def make_solution(
     ----------
     calibrated: the result of the fitted map; by default the map is applied.
     """
-    single, problem = scaled.single, scaled.problem
-    all_parameters = {"temperature": np.array(single.temperature), **parameters}
+    problem = scaled.problem
+    solution = solution_after(scaled.single, parameters, warnings)
+    if calibrated is None:
+        solution.objective = mean_nll(problem, solution.parameters)
+    else:
+        solution.objective, solution.confidences = calibrated.nll, calibrated.confidences
+    return solution
+
+
+def solution_after(
+    single: TemperatureFit, parameters: dict[str, _Vector], warnings: list[str]
+) -> Solution:
+    """Return a solution without its objective, from parameters that follow a temperature."""
     reached = f"temperature at its {single.bound} bound {single.temperature:.6g}"
     return Solution(
-        all_parameters,
-        objective=mean_nll(problem, all_parameters) if calibrated is None else calibrated.nll,
+        {"temperature": np.array(single.temperature), **parameters},
+        objective=float("nan"),
         iterations=single.iterations,
         converged=single.converged,
         bounds=[reached] if single.bound else [],
         warnings=[*single.warnings, *warnings],
-        confidences=None if calibrated is None else calibrated.confidences,
     )
 
 

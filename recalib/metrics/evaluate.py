@@ -18,7 +18,7 @@ from recalib.metrics.evaluation import Evaluation
 from recalib.metrics.mean_metrics import MeanState
 from recalib.options import unknown_name
 
-__all__ = ["StreamingEvaluation", "evaluate", "measure_all"]
+__all__ = ["StreamingEvaluation", "default_metrics", "evaluate", "measure_all"]
 
 _MAX_BINS = 10_000
 
@@ -58,6 +58,11 @@ def evaluate(
     chosen = _select(metrics, bins)
     predictions = _predictions(labels, logits, probabilities)
     return measure_all(chosen, predictions, sample_weight, level, named=metrics is not None)
+
+
+def default_metrics(bins: int = 15) -> dict[str, Metric]:
+    """Return all metrics by name but those on request."""
+    return _select(None, bins)
 
 
 def measure_all(

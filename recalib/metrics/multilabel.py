@@ -7,17 +7,29 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Self
 
 import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray
 
-from recalib.arrays import Floats
+from recalib.arrays import Floats, check_weights
+from recalib.files import Input
+from recalib.label_arrays import label_log_odds
 from recalib.metrics import METRICS, Estimate, Metric, Predictions
+from recalib.metrics.binning import bin_indices
 from recalib.metrics.evaluate import measure_all
+from recalib.metrics.weighted import weighted_fraction, weighted_mean
 from recalib.options import unknown_name
 
-__all__ = ["LABEL_METRICS", "LabelEstimates", "evaluate_labels"]
+__all__ = [
+    "LABEL_METRICS",
+    "LabelEstimates",
+    "LabelPredictions",
+    "StreamingLabelEvaluation",
+    "evaluate_labels",
+]
 
 #: The metrics of a label. Calibration errors are those of the label's probability, whether it is
 #: large or small: the gap between p and the frequency of the label.
@@ -29,18 +41,64 @@ _DEFAULT = ("accuracy", "nll", "brier", "ece")
 _TOP_LABEL = ("accuracy",)
 
 
+@dataclass(frozen=True, eq=False)
+class LabelPredictions:
+    """Checked predictions of independent labels with their true values, all (N, K)."""
+
+    labels: NDArray[np.bool_]
+    log_odds: Floats
+    probabilities: Floats
+
+    @classmethod
+    def from_scores(cls, scores: Floats, labels: NDArray[np.bool_], *, input: Input) -> Self:
+        """Return the predictions of checked log-odds (`logits`) or probabilities."""
+        if input == "logits":
+            return cls(labels, scores, scipy.special.expit(scores.astype(np.float64)))
+        return cls(labels, label_log_odds(scores), scores)
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    @property
+    def count(self) -> int:
+        """K."""
+        return int(self.labels.shape[1])
+
+    @cached_property
+    def row_means(self) -> dict[str, NDArray[np.float64]]:
+        """By name, the metrics that are means over rows: of each row the mean over labels (N,)."""
+        signs = np.where(self.labels, 1.0, -1.0)
+        return {
+            "accuracy": ((self.log_odds > 0) == self.labels).mean(axis=1),
+            "nll": -scipy.special.log_expit(signs * self.log_odds).mean(axis=1),
+            "brier": 2
+            * np.square(self.labels - self.probabilities.astype(np.float64)).mean(axis=1),
+        }
+
+    def of_label(self, k: int, metric: str) -> Predictions:
+        """Return label k as two classes, as a metric in `LABEL_METRICS` reads it.
+
+        For a calibration error the label is always the predicted class: its probability is the
+        confidence, whether it is large or small.
+        """
+        y = self.labels[:, k].astype(np.int64)
+        odds, p = self.log_odds[:, k], self.probabilities[:, k]
+        both = np.stack([1 - p, p], axis=1)
+        logs = scipy.special.log_expit(np.where(y, 1.0, -1.0) * odds.astype(np.float64))
+        predicted = (odds > 0).astype(np.int64) if metric in _TOP_LABEL else np.ones_like(y)
+        return Predictions(both, y, predicted, logs, both)
+
+
 @dataclass(frozen=True)
 class LabelEstimates:
-    """Metrics by name: the means over labels, without intervals, and those of each label."""
+    """Metrics by name: the means over labels, and those of each label."""
 
     average: dict[str, Estimate]
     labels: list[dict[str, Estimate]]
 
 
 def evaluate_labels(
-    labels: NDArray[np.bool_],
-    log_odds: Floats,
-    probabilities: Floats,
+    predictions: LabelPredictions,
     *,
     sample_weight: ArrayLike | None = None,
     metrics: Iterable[str] | None = None,
@@ -52,14 +110,18 @@ def evaluate_labels(
     `accuracy` is the share of rows where p > 1/2 agrees with the label; `brier` is 2(p − y)², as
     for two classes.
 
+    The labels of a row depend on each other, so the row is the unit of sampling. The mean over
+    labels of accuracy, NLL or Brier score is a mean over rows, with Student's interval, and
+    Wilson's for accuracy. The interval of a mean calibration error goes from the mean of the lower
+    ends to the mean of the upper ends: the error of a mean is at most the mean of the errors, so it
+    is wide enough whatever the dependence. The floor of a mean is the mean of the floors.
+
     Parameters
     ----------
-    labels: (N, K), checked.
-    log_odds, probabilities: (N, K), checked, of the same predictions.
     sample_weight: (N,), as in `recalib.metrics.evaluate.evaluate`.
     metrics: names in `LABEL_METRICS`; by default accuracy, proper scores and ECE.
     bins: the number of bins of binned metrics.
-    level: confidence of intervals of each label; none by default.
+    level: confidence of intervals; none by default.
 
     Raises
     ------
@@ -71,34 +133,103 @@ def evaluate_labels(
             raise unknown_name("metrics", name, LABEL_METRICS)
     chosen = {name: METRICS[name](bins) for name in names}
     each = [
-        _measure(chosen, labels[:, k], log_odds[:, k], probabilities[:, k], sample_weight, level)
-        for k in range(labels.shape[1])
+        {
+            name: _measure(metric, predictions, k, sample_weight, level)
+            for name, metric in chosen.items()
+        }
+        for k in range(predictions.count)
     ]
-    average = {
-        name: Estimate(float(np.mean([estimates[name].value for estimates in each])))
-        for name in names
-    }
-    return LabelEstimates(average, each)
+    weights = check_weights(sample_weight, rows=len(predictions), field="sample_weight")
+    weights = np.ones(len(predictions)) if weights is None else weights
+    return LabelEstimates(
+        {
+            name: _average(
+                [estimates[name] for estimates in each], predictions, name, weights, level
+            )
+            for name in names
+        },
+        each,
+    )
+
+
+class StreamingLabelEvaluation:
+    """Accuracy, NLL, Brier score and ECE of a stream of batches, means over labels.
+
+    They are those of `evaluate_labels`, in memory of one number for each label and bin.
+    """
+
+    def __init__(self, labels: int, bins: int = 15) -> None:
+        self._labels = labels
+        self._bins = bins
+        self._rows = 0
+        #: Over rows and labels: correct values, −log p of the value, and 2(p − y)².
+        self._sums = np.zeros(3)
+        #: Σ(y − p) of each label in each bin of p, (K · bins,).
+        self._gaps = np.zeros(labels * bins)
+
+    def add(
+        self,
+        labels: NDArray[np.bool_],
+        *,
+        logits: Floats | None = None,
+        probabilities: Floats | None = None,
+    ) -> None:
+        """Add a batch of checked labels and scores (n, K): log-odds or probabilities."""
+        if probabilities is None:
+            assert logits is not None  # noqa: S101  (one of the two is given)
+            odds, p = logits, scipy.special.expit(logits.astype(np.float64))
+        else:
+            odds, p = label_log_odds(probabilities), probabilities
+        log_p = scipy.special.log_expit(np.where(labels, 1.0, -1.0) * odds)
+        gaps = labels - p.astype(np.float64)
+        correct = (odds > 0) == labels
+        self._rows += len(labels)
+        self._sums += correct.sum(), -log_p.sum(), 2 * np.square(gaps).sum()
+        cells = bin_indices(p, self._bins) + self._bins * np.arange(self._labels)
+        self._gaps += np.bincount(cells.ravel(), gaps.ravel(), len(self._gaps))
+
+    def finish(self) -> dict[str, Estimate]:
+        """Return the metrics of all rows so far, at least one."""
+        count = self._rows * self._labels
+        values = [*(self._sums / count), np.abs(self._gaps).sum() / count]
+        return {name: Estimate(float(value)) for name, value in zip(_DEFAULT, values, strict=True)}
 
 
 def _measure(
-    metrics: dict[str, Metric],
-    labels: NDArray[np.bool_],
-    log_odds: Floats,
-    probabilities: Floats,
+    metric: Metric,
+    predictions: LabelPredictions,
+    k: int,
     sample_weight: ArrayLike | None,
     level: float | None,
-) -> dict[str, Estimate]:
-    """Return the metrics of one label; all arrays are (N,)."""
-    y = labels.astype(np.int64)
-    both = np.stack([1 - probabilities, probabilities], axis=1)
-    logs = scipy.special.log_expit(np.where(labels, 1.0, -1.0) * log_odds.astype(np.float64))
-    # The column of the label as if it were always predicted: its probability is the confidence.
-    column = Predictions(both, y, np.ones_like(y), logs, both)
-    top = Predictions(both, y, (log_odds > 0).astype(np.int64), logs, both)
-    return {
-        name: measure_all(
-            {name: metric}, top if name in _TOP_LABEL else column, sample_weight, level, named=True
-        )[name]
-        for name, metric in metrics.items()
-    }
+) -> Estimate:
+    rows = predictions.of_label(k, metric.name)
+    return measure_all({metric.name: metric}, rows, sample_weight, level, named=True)[metric.name]
+
+
+def _average(
+    estimates: list[Estimate],
+    predictions: LabelPredictions,
+    name: str,
+    weights: NDArray[np.float64],
+    level: float | None,
+) -> Estimate:
+    """Return the mean over labels of a metric."""
+
+    def mean(field: str) -> float | None:
+        values = [getattr(estimate, field) for estimate in estimates]
+        return None if None in values else float(np.mean(values))
+
+    value = float(np.mean([estimate.value for estimate in estimates]))
+    if level is None:
+        return Estimate(value)
+    if name not in predictions.row_means:
+        return Estimate(value, mean("low"), mean("high"), mean("floor"), mean("floor_high"))
+    rows = predictions.row_means[name]
+    if METRICS[name].unit == "fraction":
+        interval = weighted_fraction(rows, weights, level, parts=len(estimates))
+    else:
+        interval = weighted_mean(rows, weights, level)
+    if interval.low is None or interval.high is None:
+        return Estimate(value)
+    # The value is summed in another order, which changes the last digits.
+    return Estimate(value, min(interval.low, value), max(interval.high, value))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import reduce
+from itertools import accumulate
 from typing import Literal
 
 import numpy as np
@@ -16,11 +16,12 @@ from numpy.typing import NDArray
 
 from recalib.errors import InputError
 from recalib.metrics import METRICS, Estimate, Metric, Predictions, State, StreamingMetric
+from recalib.metrics.base import Better
 
-__all__ = ["Change", "Verdict", "paired_changes"]
+__all__ = ["GROUPS", "Change", "Verdict", "change_of", "paired_changes", "verdict_of"]
 
-#: Groups of rows that the jackknife leaves out in turn.
-_GROUPS = 20
+#: G: groups of rows that the jackknife leaves out in turn.
+GROUPS = 20
 
 #: What an interval says: all of it is better, all of it is worse, or it holds 0; `none` for a
 #: metric such as `mean_confidence`, which is good neither high nor low.
@@ -94,23 +95,31 @@ def paired_changes(
         _without_each_group(metrics, predictions, groups) for predictions in (before, after)
     )
     return {
-        name: _change(
-            metric,
+        name: change_of(
+            name,
             (estimates_before[name], estimates_after[name]),
             np.stack([values_before[name], values_after[name]]),
             level,
         )
-        for name, metric in metrics.items()
+        for name in metrics
     }
 
 
-def _change(
-    metric: Metric,
+def change_of(
+    name: str,
     estimates: tuple[Estimate, Estimate],
     replicates: NDArray[np.float64],
     level: float,
 ) -> Change:
-    """Return the change of a metric; `replicates` (2, G) are its values without each group."""
+    """Return the change of a metric, see `paired_changes`.
+
+    Parameters
+    ----------
+    name: of the metric.
+    estimates: before and after, with intervals.
+    replicates: (2, G), its values before and after without each group.
+    level: of the interval.
+    """
     before, after = estimates
     value = after.value - before.value
     differences = replicates[1] - replicates[0]
@@ -127,7 +136,7 @@ def _change(
         reach = float(scipy.special.stdtrit(count - 1, (1 + level) / 2) * error)
         below, above = max(below, reach), max(above, reach)
     low, high = value - below, value + above
-    return Change(value, low, high, _verdict(metric, low, high))
+    return Change(value, low, high, verdict_of(METRICS[name].better, low, high))
 
 
 def _below(estimate: Estimate) -> float:
@@ -148,18 +157,19 @@ def _correlation(replicates: NDArray[np.float64]) -> float:
     return float(centred[0] @ centred[1] / scale) if scale > 0 else 0.0
 
 
-def _verdict(metric: Metric, low: float, high: float) -> Verdict:
-    if metric.better is None:
+def verdict_of(better: Better | None, low: float, high: float) -> Verdict:
+    """Return what the interval of a change says of a metric."""
+    if better is None:
         return "none"
     if low <= 0 <= high:
         return "unclear"
-    return "better" if (high < 0) == (metric.better == "lower") else "worse"
+    return "better" if (high < 0) == (better == "lower") else "worse"
 
 
 def _random_groups(rows: int) -> list[NDArray[np.intp]]:
     """Return the rows of each group; random, because files may be sorted."""
     order = np.random.default_rng(0).permutation(rows)
-    return [np.sort(group) for group in np.array_split(order, min(_GROUPS, rows))]
+    return [np.sort(group) for group in np.array_split(order, min(GROUPS, rows))]
 
 
 def _without_each_group(
@@ -183,15 +193,24 @@ def _without_each_group(
             state.add(rows)
             states[kind].append(state)
     values = {name: np.empty(len(groups)) for name in metrics}
+    others = {kind: _merged_without_each(parts) for kind, parts in states.items()}
     for number, group in enumerate(groups):
-        for kind in kinds:
-            others = [*states[kind][:number], *states[kind][number + 1 :]]
-            merged = reduce(lambda first, second: first.merge(second), others)
-            for name, reader in streaming.items():
-                if reader.state_kind == kind:
-                    values[name][number] = reader.estimate(merged).value
+        for name, reader in streaming.items():
+            values[name][number] = reader.estimate(others[reader.state_kind][number]).value
         if len(streaming) < len(metrics):
             rows = predictions.take(np.delete(np.arange(len(predictions)), group))
             for name in metrics.keys() - streaming.keys():
                 values[name][number] = metrics[name].measure(rows).value
     return values
+
+
+def _merged_without_each(states: list[State]) -> list[State]:
+    """Return for each of two or more states the merge of all others, in 3 merges for each."""
+    before = list(accumulate(states[:-1], _merge))
+    after = list(accumulate(states[:0:-1], _merge))[::-1]
+    middle = [first.merge(second) for first, second in zip(before, after[1:], strict=False)]
+    return [after[0], *middle, before[-1]]
+
+
+def _merge(first: State, second: State) -> State:
+    return first.merge(second)

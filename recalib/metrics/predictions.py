@@ -52,9 +52,10 @@ class Predictions:
         """
         dtype = np.promote_types(logits.dtype, np.float32)
         probabilities: Floats = np.empty(logits.shape, dtype)
-        logs = np.empty(len(logits))
+        logs, predicted = np.empty(len(logits)), np.empty(len(logits), np.int64)
         for rows in row_chunks(logits.shape):
-            top = logits[rows].max(axis=1, keepdims=True)
+            predicted[rows] = logits[rows].argmax(axis=1)
+            top = _at(logits[rows], predicted[rows])[:, None]
             with np.errstate(over="ignore"):  # an overflowing difference is −inf, as it should be
                 shifted = np.subtract(logits[rows], top, dtype=dtype)
                 margins = np.subtract(_at(logits[rows], labels[rows]), top[:, 0], dtype=np.float64)
@@ -63,7 +64,6 @@ class Predictions:
             # Before the row is normalised: z_y − max − log Σ exp(z − max).
             logs[rows] = np.maximum(margins - np.log(total), _LOWEST)
             powers /= total[:, None].astype(dtype)
-        predicted = logits.argmax(axis=1)
         return cls(probabilities, labels, predicted, logs, logits)
 
     @classmethod

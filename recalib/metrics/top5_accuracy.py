@@ -56,7 +56,9 @@ def _in_top_5(predictions: Predictions) -> NDArray[np.bool_]:
         scores, labels = predictions.scores[rows], predictions.labels[rows]
         label_scores = scores[np.arange(len(scores)), labels][:, None]
         # For most rows the count of scores at least as large as the label's is enough.
-        unclear = np.flatnonzero(np.count_nonzero(scores >= label_scores, axis=1) > _TOP)
+        # Sums of bytes take a quarter of the time of `count_nonzero`.
+        at_least = (scores >= label_scores).view(np.uint8).sum(axis=1, dtype=np.uint32)
+        unclear = np.flatnonzero(at_least > _TOP)
         scores, labels, label_scores = scores[unclear], labels[unclear], label_scores[unclear]
         before = scores > label_scores
         before |= (scores == label_scores) & (np.arange(predictions.classes) < labels[:, None])

@@ -57,15 +57,23 @@ def weighted_mean(scores: NDArray[np.generic], weights: Vector, level: float | N
     return Estimate(mean, max(mean - half, 0.0), mean + half)
 
 
-def weighted_fraction(events: NDArray[np.bool_], weights: Vector, level: float | None) -> Estimate:
-    """Return the fraction of rows (N,) that are events, with Wilson's interval."""
-    share = float(weights[events].sum() / weights.sum())
+def weighted_fraction(
+    events: NDArray[np.generic], weights: Vector, level: float | None, *, parts: int = 1
+) -> Estimate:
+    """Return the mean of fractions (N,) in [0, 1], such as events 0 and 1, with Wilson's interval.
+
+    Parameters
+    ----------
+    parts: how many events of a row its fraction is of. They may depend on each other.
+    """
+    x = events.astype(np.float64)
+    share = float((weights * x).sum() / weights.sum())
     if level is None:
         return Estimate(share)
     rows = effective_size(weights)
-    variance = _variance(events.astype(np.float64), share, weights)
+    variance = _variance(x, share, weights)
     if variance > 0:
-        rows = min(share * (1 - share) / variance, float(len(events)))
+        rows = min(share * (1 - share) / variance, float(parts * len(x)))
     low, high = wilson(share * rows, rows, level)
     return Estimate(share, min(float(low), share), max(float(high), share))
 

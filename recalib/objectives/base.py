@@ -44,6 +44,27 @@ class Objective(ABC):
         weights: weights of rows (N,), with mean 1.
         """
 
+    @property
+    def summable(self) -> bool:
+        """Whether the objective is a function of sums over rows, `of_sums`."""
+        return self.by_row
+
+    def sums(
+        self, ops: FittingOps, log_probabilities: Array, labels: Array, weights: Array
+    ) -> tuple[Array, ...]:
+        """Return the sums over these rows that `of_sums` takes; see `loss` for the parameters."""
+        return (self.loss(ops, log_probabilities, labels, weights) * len(labels),)
+
+    def of_sums(self, ops: FittingOps, sums: tuple[Array, ...], rows: int) -> Array:
+        """Return the objective, a scalar, from `sums` of all rows, N = `rows`."""
+        return sums[0] / rows
+
+    def settled_by_sums(
+        self, ops: FittingOps, before: tuple[Array, ...], after: tuple[Array, ...]
+    ) -> Objective:
+        """Return what `settled` does, from `sums` of all rows."""
+        return self
+
     def settled(
         self, ops: FittingOps, before: Array, after: Array, labels: Array, weights: Array
     ) -> Objective:
@@ -52,7 +73,10 @@ class Objective(ABC):
         `before` and `after` are the log p of the rows before and after one gradient step from the
         map's start at temperature 1. Most objectives ignore them and return themselves.
         """
-        return self
+        if not self.summable:
+            return self
+        sums = (self.sums(ops, log_p, labels, weights) for log_p in (before, after))
+        return self.settled_by_sums(ops, *sums)
 
 
 @dataclass(frozen=True)
@@ -67,6 +91,19 @@ class TopLabelObjective(Objective):
         return self.loss_of_confidences(
             ops, *top_predictions(ops, log_probabilities, labels), weights
         )
+
+    def sums(
+        self, ops: FittingOps, log_probabilities: Array, labels: Array, weights: Array
+    ) -> tuple[Array, ...]:
+        return self.sums_of_confidences(
+            ops, *top_predictions(ops, log_probabilities, labels), weights
+        )
+
+    @abstractmethod
+    def sums_of_confidences(
+        self, ops: FittingOps, confidence: Array, correct: Array, weights: Array
+    ) -> tuple[Array, ...]:
+        """Return `sums` from confidences, correctness and weights, each (N,)."""
 
     @abstractmethod
     def loss_of_confidences(

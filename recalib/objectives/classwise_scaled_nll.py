@@ -11,7 +11,6 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from recalib.formulas import class_means
 from recalib.objectives.base import Objective
 from recalib.ops.base import Array, FittingOps
 from recalib.options import check_option
@@ -74,10 +73,28 @@ class ClasswiseScaledNll(Objective):
             # Above 2 a class could have a negative weight.
             check_option("beta", self.beta, 0 <= self.beta <= 2, "0 ≤ beta ≤ 2")
 
+    @property
+    def summable(self) -> bool:
+        return True
+
     def loss(
         self, ops: FittingOps, log_probabilities: Array, labels: Array, weights: Array
     ) -> Array:
-        losses = self.class_losses(ops, log_probabilities, labels, weights)
+        sums = self.sums(ops, log_probabilities, labels, weights)
+        return self.of_sums(ops, sums, len(labels))
+
+    def sums(
+        self, ops: FittingOps, log_probabilities: Array, labels: Array, weights: Array
+    ) -> tuple[Array, ...]:
+        """Return the weighted losses and the weights of each class, (K,) each."""
+        losses, classes = -ops.pick(log_probabilities, labels), log_probabilities.shape[-1]
+        return (
+            ops.sum_by_label(losses * weights, labels, classes),
+            ops.sum_by_label(weights, labels, classes),
+        )
+
+    def of_sums(self, ops: FittingOps, sums: tuple[Array, ...], rows: int) -> Array:
+        losses = _means(sums)
         return ((1 + self.scales(ops, losses)) * losses).mean()
 
     def scales(self, ops: FittingOps, losses: Array) -> Array:
@@ -86,23 +103,12 @@ class ClasswiseScaledNll(Objective):
         beta = _BETA if self.beta is None else self.beta
         return beta / (1 + ops.exp(-self._normalised(losses) / alpha)) - beta / 2
 
-    def settled(
-        self, ops: FittingOps, before: Array, after: Array, labels: Array, weights: Array
+    def settled_by_sums(
+        self, ops: FittingOps, before: tuple[Array, ...], after: tuple[Array, ...]
     ) -> ClasswiseScaledNll:
-        alpha, beta = self._shape(
-            np.asarray(self.class_losses(ops, before, labels, weights)),
-            np.asarray(self.class_losses(ops, after, labels, weights)),
-            before.shape[-1],
-        )
+        first, second = (np.asarray(_means(sums)) for sums in (before, after))
+        alpha, beta = self._shape(first, second, len(before[0]))
         return replace(self, alpha=alpha, beta=beta)
-
-    def class_losses(
-        self, ops: FittingOps, log_probabilities: Array, labels: Array, weights: Array
-    ) -> Array:
-        """Return the mean negative log-likelihood of each class that occurs."""
-        nll = -ops.pick(log_probabilities, labels)
-        means, _ = class_means(ops, nll, labels, weights, log_probabilities.shape[-1])
-        return means
 
     def _normalised(self, losses: Array) -> Array:
         if len(losses) < 2:
@@ -135,6 +141,13 @@ class ClasswiseScaledNll(Objective):
         ends = [_slsqp(spread, start, (alphas, betas)) for start in starts]
         alpha, beta = min(ends, key=spread)
         return float(alpha), float(beta)
+
+
+def _means(sums: tuple[Array, ...]) -> Array:
+    """Return the mean loss of each class that occurs."""
+    losses, weights = sums
+    present = weights > 0
+    return losses[present] / weights[present]
 
 
 def _slsqp(

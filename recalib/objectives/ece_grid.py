@@ -8,8 +8,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.objectives.base import TopLabelObjective
-from recalib.objectives.hard_binned_ece import hard_binned_ece
+from recalib.objectives.hard_binned_ece import HardBinned, hard_binned_error
 from recalib.ops.base import Array, FittingOps
 from recalib.options import check_option
 
@@ -17,7 +16,7 @@ __all__ = ["EceGrid"]
 
 
 @dataclass(frozen=True)
-class EceGrid(TopLabelObjective):
+class EceGrid(HardBinned):
     """ECE over equal-width bins, at temperatures on a fixed grid of numbers; range [0, 1].
 
     The grid is in units of the logits: 0.1, 0.2, ..., 10 by default. If the logits have another
@@ -31,15 +30,13 @@ class EceGrid(TopLabelObjective):
 
     name: ClassVar[str] = "ece_grid"
     summary: ClassVar[str] = "calibration error at temperatures from 0.1 to 10 by 0.1; improper"
-    smooth: ClassVar[bool] = False
 
-    bins: int = 15
     lowest: float = 0.1
     highest: float = 10.0
     step: float = 0.1
 
     def __post_init__(self) -> None:
-        check_option("bins", self.bins, self.bins >= 1, "bins ≥ 1")
+        super().__post_init__()
         check_option("lowest", self.lowest, self.lowest > 0, "lowest > 0")
         above = self.highest >= self.lowest
         check_option("highest", self.highest, above, "highest ≥ lowest")
@@ -53,7 +50,5 @@ class EceGrid(TopLabelObjective):
         # Multiplied, not accumulated: 0.1 added a hundred times is not 10.
         return self.lowest + np.arange(count, dtype=np.float64) * self.step
 
-    def loss_of_confidences(
-        self, ops: FittingOps, confidence: Array, correct: Array, weights: Array
-    ) -> Array:
-        return hard_binned_ece(ops, confidence, correct, weights, self.bins, 1.0)
+    def of_sums(self, ops: FittingOps, sums: tuple[Array, ...], rows: int) -> Array:
+        return hard_binned_error(sums, rows, 1.0)

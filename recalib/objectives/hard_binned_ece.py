@@ -11,11 +11,44 @@ from recalib.objectives.base import TopLabelObjective
 from recalib.ops.base import Array, FittingOps
 from recalib.options import check_option
 
-__all__ = ["HardBinnedEce", "hard_binned_ece"]
+__all__ = ["HardBinned", "HardBinnedEce", "hard_binned_error"]
 
 
 @dataclass(frozen=True)
-class HardBinnedEce(TopLabelObjective):
+class HardBinned(TopLabelObjective):
+    """A function of sums over equal-width bins closed on the right.
+
+    Options: `bins` M.
+    """
+
+    smooth: ClassVar[bool] = False
+
+    bins: int = 15
+
+    def __post_init__(self) -> None:
+        check_option("bins", self.bins, self.bins >= 1, "bins ≥ 1")
+
+    @property
+    def summable(self) -> bool:
+        return True
+
+    def loss_of_confidences(
+        self, ops: FittingOps, confidence: Array, correct: Array, weights: Array
+    ) -> Array:
+        sums = self.sums_of_confidences(ops, confidence, correct, weights)
+        return self.of_sums(ops, sums, len(confidence))
+
+    def sums_of_confidences(
+        self, ops: FittingOps, confidence: Array, correct: Array, weights: Array
+    ) -> tuple[Array, ...]:
+        index = np.ceil(np.asarray(confidence) * self.bins).astype(np.int64) - 1
+        index = np.clip(index, 0, self.bins - 1)
+        gaps = ops.sum_by_label((correct - confidence) * weights, index, self.bins)
+        return ops.sum_by_label(weights, index, self.bins), gaps
+
+
+@dataclass(frozen=True)
+class HardBinnedEce(HardBinned):
     """ECE of the top prediction over equal-width bins closed on the right; range [0, 1].
 
     (Σ_j n_j/N |A_j − C_j|^p)^(1/p). A step function, minimised by search with ever finer
@@ -28,30 +61,22 @@ class HardBinnedEce(TopLabelObjective):
 
     name: ClassVar[str] = "hb_ece"
     summary: ClassVar[str] = "hard-binned calibration error, by search; improper"
-    smooth: ClassVar[bool] = False
 
-    bins: int = 15
     order: float = 1.0
 
     def __post_init__(self) -> None:
-        check_option("bins", self.bins, self.bins >= 1, "bins ≥ 1")
+        super().__post_init__()
         check_option("order", self.order, self.order >= 1, "order ≥ 1")
 
-    def loss_of_confidences(
-        self, ops: FittingOps, confidence: Array, correct: Array, weights: Array
-    ) -> Array:
-        return hard_binned_ece(ops, confidence, correct, weights, self.bins, self.order)
+    def of_sums(self, ops: FittingOps, sums: tuple[Array, ...], rows: int) -> Array:
+        return hard_binned_error(sums, rows, self.order)
 
 
-def hard_binned_ece(
-    ops: FittingOps, confidence: Array, correct: Array, weights: Array, bins: int, order: float
-) -> Array:
-    """Return (Σ_j w_j/N |A_j − C_j|^p)^(1/p) over `bins` equal-width bins, closed on the right."""
-    index = np.clip(np.ceil(np.asarray(confidence) * bins).astype(np.int64) - 1, 0, bins - 1)
-    gaps = ops.sum_by_label((correct - confidence) * weights, index, bins)
+def hard_binned_error(sums: tuple[Array, ...], rows: int, order: float) -> Array:
+    """Return (Σ_j w_j/N |A_j − C_j|^p)^(1/p) from Σ w and Σ w (a − c) of bins."""
+    totals, gaps = sums
     if order == 1:
-        return abs(gaps).sum() / len(confidence)
-    sums = ops.sum_by_label(weights, index, bins)
-    filled = np.flatnonzero(np.asarray(sums) > 0)
-    powers = sums[filled] * abs(gaps[filled] / sums[filled]) ** order
-    return (powers.sum() / len(confidence)) ** (1 / order)
+        return abs(gaps).sum() / rows
+    filled = np.flatnonzero(np.asarray(totals) > 0)
+    powers = totals[filled] * abs(gaps[filled] / totals[filled]) ** order
+    return (powers.sum() / rows) ** (1 / order)

@@ -5,7 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from recalib.formulas import soft_binned_error
+from recalib.formulas import (
+    soft_bin_sums,
+    soft_binned_error,
+    soft_binned_error_of_sums,
+)
 from recalib.objectives.base import TopLabelObjective
 from recalib.ops.base import Array, FittingOps
 from recalib.options import check_option
@@ -58,3 +62,15 @@ class SoftBinnedEce(TopLabelObjective):
             ops, confidence, correct, weights,
             self.bins, self.bin_temperature, self.order, self.variant,
         )  # fmt: skip
+
+    @property
+    def summable(self) -> bool:
+        return self.variant == "binned" or self.order == 2
+
+    def sums_of_confidences(
+        self, ops: FittingOps, confidence: Array, correct: Array, weights: Array
+    ) -> tuple[Array, ...]:
+        return soft_bin_sums(ops, confidence, correct, weights, self.bins, self.bin_temperature)
+
+    def of_sums(self, ops: FittingOps, sums: tuple[Array, ...], rows: int) -> Array:
+        return soft_binned_error_of_sums(sums, rows, self.order, self.variant)

@@ -13,6 +13,7 @@ from recalib.registry.base import Queries
 from recalib.registry.clock import now
 from recalib.registry.events import Events
 from recalib.registry.models import Models
+from recalib.registry.notifications import notify
 from recalib.registry.records import Alias, AliasChange, ExpectedVersion, Model
 from recalib.registry.resource_names import check_alias, is_name
 
@@ -102,7 +103,7 @@ class Aliases(Queries):
     def bury(self, model: str, selector: str | None = None) -> None:
         """Let servers stop to serve a version, or everything under the name of a model."""
         revision = self.lock_revision() + 1
-        self._connection.execute(update(_REVISION).values(revision=revision))
+        self._raise_revision(revision)
         self._bury(revision, model, selector)
 
     def buried_since(self, revision: int) -> list[tuple[str, str | None]]:
@@ -189,6 +190,18 @@ class Aliases(Queries):
         )
         return [Alias(**row._mapping) for row in self._connection.execute(statement)]
 
+    def newest_champions(self, limit: int) -> list[str]:
+        """Return the names of up to `limit` models, those whose champion changed last first."""
+        models = tables.models
+        statement = (
+            select(models.c.name)
+            .join(_ALIAS, _ALIAS.c.model_id == models.c.id)
+            .where(_ALIAS.c.alias == CHAMPION, models.c.deleted_at.is_(None))
+            .order_by(_ALIAS.c.revision.desc())
+            .limit(limit)
+        )
+        return list(self._connection.scalars(statement))
+
     def revision(self) -> int:
         """Return the number of alias changes of all models; cheap to poll."""
         return int(self._connection.scalars(select(_REVISION.c.revision)).one())
@@ -207,7 +220,7 @@ class Aliases(Queries):
             )
         )
         if row is None:
-            raise NotFoundError("version", str(version), hint=f"{model.name} has none so numbered")
+            raise NotFoundError("version", str(version), hint=f"{model.name} has no such version")
 
     def _record(
         self,
@@ -220,7 +233,7 @@ class Aliases(Queries):
         reason: str,
     ) -> None:
         """Add a change to the history, with the next revision."""
-        self._connection.execute(update(_REVISION).values(revision=revision))
+        self._raise_revision(revision)
         self._connection.execute(
             insert(_CHANGE).values(
                 revision=revision,
@@ -233,6 +246,10 @@ class Aliases(Queries):
                 changed_at=now(),
             )
         )
+
+    def _raise_revision(self, revision: int) -> None:
+        self._connection.execute(update(_REVISION).values(revision=revision))
+        notify(self._connection)
 
     def _bury(self, revision: int, model: str, selector: str | None) -> None:
         values = {"revision": revision, "model": model, "selector": selector}

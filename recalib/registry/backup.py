@@ -91,6 +91,8 @@ class Manifest:
     blobs: dict[str, int] = field(default_factory=dict)
     #: Missing or damaged blobs: a description by digest.
     left_out: dict[str, str] = field(default_factory=dict)
+    #: URIs of data sets by reference, whose files are not in the archive.
+    references: list[str] = field(default_factory=list)
 
 
 def backup(
@@ -182,6 +184,7 @@ class _Backup:
                 self._progress(f"table {table.name}")
                 member = f"tables/{number}/{table.name}.jsonl"
                 manifest.tables[table.name] = self._table(connection, table, member)
+            manifest.references = _references(connection, tables)
             return manifest, named_blobs(connection, tables)
 
     def _table(self, connection: Connection, table: Table, member: str) -> TableEntry:
@@ -248,6 +251,19 @@ def named_blobs(connection: Connection, tables: list[Table]) -> dict[str, str]:
     if "jobs" in by_name:
         named |= _job_blobs(connection, by_name["jobs"])
     return named
+
+
+def _references(connection: Connection, tables: list[Table]) -> list[str]:
+    """Return the URIs of data sets by reference."""
+    columns = {table.name: table.c for table in tables}.get("dataset_details")
+    if columns is None or "uri" not in columns:  # an older schema
+        return []
+    statement = (
+        select(columns.uri)
+        .where(columns.uri.is_not(None), columns.deleted_at.is_(None))
+        .order_by(columns.dataset_id)
+    )
+    return list(dict.fromkeys(connection.scalars(statement)))
 
 
 def _job_blobs(connection: Connection, jobs: Any) -> dict[str, str]:

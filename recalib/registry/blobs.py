@@ -141,6 +141,11 @@ class BlobStore:
             )
         return f"{self.root}/{digest[:2]}/{digest}"
 
+    def location(self, digest: str) -> str:
+        """Return the fsspec URL of the blob."""
+        url: str = self.filesystem.unstrip_protocol(self.path(digest))
+        return url
+
     def temporary_path(self) -> str:
         """Return a unique temporary name for a file that is being written."""
         return f"{self.root}/{_TEMPORARY}/{uuid4().hex}"
@@ -244,9 +249,13 @@ class BlobWriter:
                 store.filesystem.mv(self._path, target)
         return self.digest
 
-    def abandon(self) -> None:
-        """Leave the committed blob to a sweep: nothing refers to it, and it cannot be removed."""
-        self._marker = None
+    def abandon(self) -> str | None:
+        """Leave the committed blob to a sweep, until something refers to it.
+
+        Return the path of the file that names the blob for the sweep; None for a blob that exists.
+        """
+        marker, self._marker = self._marker, None
+        return marker
 
     def discard(self) -> None:
         """Remove the temporary files, if they are still there."""

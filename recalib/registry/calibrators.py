@@ -126,7 +126,7 @@ class Calibrators(Queries):
             _select(model).where(_TABLE.c.version == version)
         ).one_or_none()
         if row is None:
-            raise NotFoundError("version", str(version), hint=f"{model.name} has none so numbered")
+            raise NotFoundError("version", str(version), hint=f"{model.name} has no such version")
         return _version_of(model, row._mapping)
 
     def parameters(self, model: Model, version: int) -> bytes:
@@ -137,7 +137,7 @@ class Calibrators(Queries):
             )
         )
         if content is None:
-            raise NotFoundError("version", str(version), hint=f"{model.name} has none so numbered")
+            raise NotFoundError("version", str(version), hint=f"{model.name} has no such version")
         return bytes(content)
 
     def row_digests(self, model: Model, version: int) -> bytes | None:

@@ -10,6 +10,7 @@ from recalib.errors import InputError, NotFoundError
 from recalib.registry import tables
 from recalib.registry.base import Queries
 from recalib.registry.clock import now
+from recalib.registry.details import upsert
 from recalib.registry.records import Dataset, InputKind, Model
 from recalib.registry.resource_names import check_name, is_name
 
@@ -20,7 +21,7 @@ _DETAILS = tables.dataset_details
 
 
 class Datasets(Queries):
-    """Validation logits of a model; the rows are in the blob `digest`."""
+    """Validation logits of a model; the rows are in the blob `digest`, or it lists their files."""
 
     def create(
         self,
@@ -33,8 +34,14 @@ class Datasets(Queries):
         media_type: str,
         input: InputKind,
         metrics: dict[str, Any],
+        uri: str | None = None,
     ) -> Dataset:
-        """Add a dataset; `ExistsError` if the model has a dataset of that name."""
+        """Add a dataset; `ExistsError` if the model has a dataset of that name.
+
+        Parameters
+        ----------
+        uri: of a data set by reference.
+        """
         check_name("name", name)
         if input not in ("logits", "probabilities"):
             raise InputError("input", found=repr(input), accepted="logits, probabilities")
@@ -51,6 +58,10 @@ class Datasets(Queries):
             created_at=now(),
         )
         self._insert(statement, conflict=f"{model.name} already has a dataset named {name!r}")
+        if uri is not None:
+            key = select(_TABLE.c.id).where(_TABLE.c.model_id == model.id, _TABLE.c.name == name)
+            dataset_id = self._connection.execute(key).scalar_one()
+            upsert(self._connection, _DETAILS, {"dataset_id": dataset_id}, {"uri": uri})
         return self.get(model, name)
 
     def find(self, model: Model, name: str) -> Dataset | None:
@@ -73,8 +84,10 @@ class Datasets(Queries):
             raise NotFoundError("dataset", name, hint=f"looked among those of {model.name}")
         return dataset
 
-    def set_row_digests(self, model: Model, name: str, digests: bytes) -> None:
+    def set_row_digests(self, model: Model, dataset: Dataset, digests: bytes) -> None:
         """Record the digests of the rows, unless they are recorded: see `Calibrators.row_digests`.
+
+        Nothing is recorded if other data has the name of the data set now.
 
         Parameters
         ----------
@@ -84,7 +97,8 @@ class Datasets(Queries):
             update(_TABLE)
             .where(
                 _TABLE.c.model_id == model.id,
-                _TABLE.c.name == name,
+                _TABLE.c.name == dataset.name,
+                _TABLE.c.digest == dataset.digest,
                 _TABLE.c.row_digests.is_(None),
             )
             .values(row_digests=digests)
@@ -112,7 +126,7 @@ def _select(model: Model) -> Select[Any]:
     columns = [column for column in _TABLE.c if column.name not in hidden]
     return (
         select(*columns, func.coalesce(_DETAILS.c.description, "").label("description"))
-        .add_columns(_DETAILS.c.tags)
+        .add_columns(_DETAILS.c.tags, _DETAILS.c.uri)
         .outerjoin(_DETAILS, _DETAILS.c.dataset_id == _TABLE.c.id)
         .where(_TABLE.c.model_id == model.id, _DETAILS.c.deleted_at.is_(None))
     )

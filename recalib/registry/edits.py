@@ -54,7 +54,8 @@ class Edits(Queries):
         models.hold(model, exclusively=True)
         values = _texts(description, tags)
         if retention is not None:
-            retention.check_monitoring(model.monitoring)
+            # The settings of monitoring may have changed before the model was held.
+            retention.check_monitoring(models.get(model.name).monitoring)
             values["retention"] = retention.to_dict()
         statement = update(tables.models).where(tables.models.c.id == model.id)
         if values:

@@ -1,7 +1,7 @@
 """SQLAlchemy engines for SQLite and PostgreSQL.
 
-The differences between the databases are here, in `clock`, in `migrate` and in the upserts of
-`labels` and `traffic`; all other SQL is the same for both.
+The differences between the databases are here, in `clock`, in `migrate`, in `notifications` and in
+the upserts of `labels` and `traffic`; all other SQL is the same for both.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from sqlalchemy.exc import (
 )
 
 from recalib.errors import InputError, UnavailableError
+from recalib.registry import array_parameters
 
 __all__ = [
     "autocommit",
@@ -192,6 +193,7 @@ def _configure_sqlite(connection: sqlite3.Connection, _record: Any) -> None:
 
 
 def _configure_postgresql(connection: Any, _record: Any) -> None:
+    array_parameters.register(connection)
     # A worker that is paused while it publishes must not keep its locks: all other publishers
     # would wait for it.
     with connection.cursor() as cursor:

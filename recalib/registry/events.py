@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Any
 
-from sqlalchemy import Connection, delete, insert, or_, select, update
+from sqlalchemy import Connection, delete, func, insert, or_, select, update
 
 from recalib.registry import tables
 from recalib.registry.base import Queries
@@ -69,6 +69,21 @@ class Events(Queries):
     def last(self) -> int:
         """Return the id of the newest event, 0 before the first; cheap to poll."""
         return int(self._connection.scalars(select(_SEQUENCE.c.last)).one())
+
+    def gap(self, after: int) -> int | None:
+        """Return the first id that a consumer can read, if it misses events; otherwise None.
+
+        Parameters
+        ----------
+        after: the id up to which the consumer has all events; 0 if it has none. Later events may
+            have been deleted by age. An id above the newest is of a database that was replaced by
+            its backup.
+        """
+        last = self.last()
+        if after > last:
+            return last + 1
+        first = self._connection.scalar(select(func.min(_TABLE.c.id))) or last + 1
+        return first if 0 < after < first - 1 else None
 
     def page(
         self,

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-__all__ = ["BATCH", "EVALUATE", "FIT", "MONITOR", "PUBLISH", "REFIT", "TRAIN"]
+__all__ = [
+    "BATCH",
+    "EVALUATE",
+    "FIT",
+    "MONITOR",
+    "PUBLISH",
+    "REFIT",
+    "REPLAY",
+    "TRAIN",
+    "monitor_key",
+]
 
 BATCH = "batch"
 EVALUATE = "evaluate"
@@ -10,4 +20,10 @@ FIT = "fit"
 MONITOR = "monitor"
 PUBLISH = "publish"
 REFIT = "refit"
+REPLAY = "replay"
 TRAIN = "train"
+
+
+def monitor_key(shard: int, shards: int) -> str:
+    """Return the unique key of the monitoring job of a shard, a part of the models."""
+    return MONITOR if shards == 1 else f"{MONITOR} {shard}/{shards}"

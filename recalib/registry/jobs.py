@@ -148,12 +148,12 @@ class Jobs(Queries):
         self,
         model: Model | None,
         state: JobState | None,
-        after: str | None,
+        before: int | None,
         limit: int,
         *,
         kind: str | None = None,
     ) -> list[Job]:
-        """Return up to `limit` jobs, newest first, older than job `after`."""
+        """Return up to `limit` jobs, newest first, with a sequence below `before`."""
         statement = _SELECT.order_by(_TABLE.c.sequence.desc()).limit(limit)
         if model is not None:
             statement = statement.where(_TABLE.c.model_id == model.id)
@@ -161,9 +161,8 @@ class Jobs(Queries):
             statement = statement.where(_TABLE.c.state == state)
         if kind is not None:
             statement = statement.where(_TABLE.c.kind == kind)
-        if after is not None:
-            cursor = select(_TABLE.c.sequence).where(_TABLE.c.id == after).scalar_subquery()
-            statement = statement.where(_TABLE.c.sequence < cursor)
+        if before is not None:
+            statement = statement.where(_TABLE.c.sequence < before)
         return [Job(**row._mapping) for row in self._connection.execute(statement)]
 
     def latest(self, model: Model, kind: str) -> Job | None:
@@ -173,11 +172,11 @@ class Jobs(Queries):
         row = self._connection.execute(statement).one_or_none()
         return None if row is None else Job(**row._mapping)
 
-    def last_success(self, kind: str) -> float | None:
-        """Return the time of the last success of a job of this kind, or None."""
-        of_kind = (_TABLE.c.kind == kind, _TABLE.c.state == "succeeded")
+    def last_success(self, kind: str, unique: str) -> float | None:
+        """Return the time of the last success of a job with this unique key, or None."""
+        of_key = (_TABLE.c.kind == kind, _TABLE.c.unique_key == unique)
         finished_at: float | None = self._connection.scalar(
-            select(func.max(_TABLE.c.finished_at)).where(*of_kind)
+            select(func.max(_TABLE.c.finished_at)).where(*of_key, _TABLE.c.state == "succeeded")
         )
         return finished_at
 
@@ -264,9 +263,11 @@ class Jobs(Queries):
         # created_at > now(): the clock was set back, so `run_after` means nothing.
         is_due = or_(_TABLE.c.run_after <= now(), _TABLE.c.created_at > now())
         ready = and_(_TABLE.c.state == "queued", is_due)
+        # A job without attempts left, whose lease has expired since, is ended by the next claim.
+        expired = and_(_EXPIRED, _TABLE.c.attempts < _TABLE.c.max_attempts)
         candidate = (
             select(_TABLE.c.sequence)
-            .where(_TABLE.c.kind.in_(kinds), or_(ready, _EXPIRED))
+            .where(_TABLE.c.kind.in_(kinds), or_(ready, expired))
             .order_by(_TABLE.c.priority.desc(), _TABLE.c.sequence)
             .limit(1)
             .with_for_update(skip_locked=True)
@@ -293,17 +294,22 @@ class Jobs(Queries):
         self._record("started", job)
         return Lease(job, row.fence, row.trace)
 
-    def hold(self, lease: Lease) -> None:
-        """Lock the job until the transaction ends; `FencedError` if the lease is lost.
+    def hold(self, lease: Lease) -> bool:
+        """Lock the job until the transaction ends; return whether cancellation is requested.
 
         An expired lease is still valid if no other worker has claimed the job: the row is locked,
         so no worker can claim it before this transaction ends.
+
+        Raises
+        ------
+        FencedError: the lease is lost.
         """
-        sequence = self._connection.scalar(
-            select(_TABLE.c.sequence).where(_is_held(lease)).with_for_update()
+        requested = self._connection.scalar(
+            select(_TABLE.c.cancel_requested).where(_is_held(lease)).with_for_update()
         )
-        if sequence is None:
+        if requested is None:
             raise _fenced(lease)
+        return bool(requested)
 
     def heartbeat(
         self, lease: Lease, lease_seconds: float, progress: dict[str, Any] | None = None
@@ -417,6 +423,7 @@ _FINISHED: dict[str, Any] = {
 
 _SELECT: Select[Any] = (
     select(
+        _TABLE.c.sequence,
         _TABLE.c.id,
         _TABLE.c.kind,
         _TABLE.c.state,

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import (
-    ARRAY,
     ColumnElement,
     Connection,
-    CursorResult,
-    bindparam,
     delete,
     func,
     literal,
@@ -23,6 +19,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from recalib.prediction_ids import Prediction
 from recalib.registry import tables
+from recalib.registry.array_parameters import unnested
 from recalib.registry.base import Queries
 from recalib.registry.clock import now, read_clock
 from recalib.registry.records import LabelledPrediction, Model
@@ -33,6 +30,7 @@ _TABLE = tables.labels
 _KEY = ["model_id", "version", "predicted_at", "digest"]
 #: Columns with values per row; the others are the same in all rows.
 _ROW_COLUMNS = [*_KEY, "raw_confidence", "confidence", "predicted", "label", "segment"]
+_Row = tuple[int, int, float, bytes, float, float, int, int, int]
 #: Later than any time.
 _NEVER = 1e300
 #: Rows per fetch.
@@ -202,26 +200,25 @@ class Labels(Queries):
         If a row exists with a different label, it is marked as disputed and its label is returned.
         If it exists with the same label, it is not returned.
         """
-        rows = [
-            {
-                "model_id": model.id,
-                "version": prediction.version,
-                "predicted_at": prediction.made_at,
-                "digest": prediction.digest,
-                "raw_confidence": prediction.raw_confidence,
-                "confidence": prediction.confidence,
-                "predicted": prediction.predicted,
-                "label": label,
-                "segment": prediction.segment,
-            }
+        rows: list[_Row] = [
+            (
+                model.id,
+                prediction.version,
+                prediction.made_at,
+                prediction.digest,
+                prediction.raw_confidence,
+                prediction.confidence,
+                prediction.predicted,
+                label,
+                prediction.segment,
+            )
             for prediction, label in labelled
         ]
         # One lock order for all: two batches with the same ids would otherwise deadlock.
-        rows.sort(key=itemgetter(*_KEY))
+        rows.sort()
         if not rows:
             return {}
-        result = _execute_upsert(self._connection, rows)
-        return {bytes(row.digest): int(row.label) for row in result}
+        return {bytes(digest): label for digest, label in _execute_upsert(self._connection, rows)}
 
 
 def _between(model: Model, version: int, start: float, end: float) -> list[ColumnElement[bool]]:
@@ -233,21 +230,22 @@ def _between(model: Model, version: int, start: float, end: float) -> list[Colum
     ]
 
 
-def _execute_upsert(connection: Connection, rows: list[dict[str, Any]]) -> CursorResult[Any]:
+def _execute_upsert(connection: Connection, rows: list[_Row]) -> Iterable[tuple[bytes, int]]:
     """Run the upsert of `rows` in the way that is fast in the database."""
-    unchanged = {"disputed": literal(False), "labelled_at": now()}
+    unchanged: dict[str, Any] = {"disputed": literal(False), "labelled_at": now()}
     if connection.dialect.name == "sqlite":
-        values = sqlite.insert(_TABLE).values(unchanged)
-        return connection.execute(_mark_disputed(values), rows)
-    # One array per column instead of thousands of parameters: a sixth of the time.
-    arrays = [
-        func.unnest(bindparam(name, type_=ARRAY(_TABLE.c[name].type))) for name in _ROW_COLUMNS
-    ]
+        upsert = _mark_disputed(sqlite.insert(_TABLE).values(unchanged))
+        values = [dict(zip(_ROW_COLUMNS, row, strict=True)) for row in rows]
+        return ((row.digest, row.label) for row in connection.execute(upsert, values))
+    columns = dict(zip(_ROW_COLUMNS, zip(*rows, strict=True), strict=True))
+    arrays, parameters = unnested(_TABLE, columns)
     names = [*_ROW_COLUMNS, *unchanged]
-    selected = postgresql.insert(_TABLE).from_select(names, select(*arrays, *unchanged.values()))
-    return connection.execute(
-        _mark_disputed(selected), {name: [row[name] for row in rows] for name in _ROW_COLUMNS}
-    )
+    selected = arrays.add_columns(*unchanged.values())
+    upserted = _mark_disputed(postgresql.insert(_TABLE).from_select(names, selected)).cte()
+    # One row of two arrays: thousands of rows take a tenth of the time of the whole batch.
+    aggregated = select(func.array_agg(upserted.c.digest), func.array_agg(upserted.c.label))
+    digests, labels = connection.execute(aggregated, parameters).one()
+    return zip(digests or (), labels or (), strict=True)
 
 
 def _mark_disputed(statement: Any) -> Any:

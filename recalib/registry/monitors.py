@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import Any
 
 from sqlalchemy import delete, func, insert, select, tuple_, update
@@ -14,8 +15,10 @@ from recalib.registry.audit import Audit
 from recalib.registry.base import Queries
 from recalib.registry.clock import now
 from recalib.registry.events import Events
+from recalib.registry.labels import Labels
 from recalib.registry.monitoring_settings import MonitoringConfig
 from recalib.registry.records import Assessment, CohortRow, Model, MonitoringEvent, MonitorRow
+from recalib.registry.traffic import Traffic
 
 __all__ = ["Monitors"]
 
@@ -24,6 +27,7 @@ _COHORT = tables.cohorts
 _ASSESSMENT = tables.assessments
 _EVENT = tables.monitoring_events
 _COLUMNS = [column for column in _MONITOR.c if column.name not in ("model_id", "state")]
+_COHORT_COLUMNS = [column for column in _COHORT.c if column.name not in ("model_id", "version")]
 #: Events that are states (`recalib.drift.STATES`), not actions: no entry in the audit trail.
 _STATES = ("fresh", "unverified", "suspect", "stale")
 
@@ -72,10 +76,7 @@ class Monitors(Queries):
         return champions
 
     def champions_without_monitor(self) -> list[tuple[str, int, float]]:
-        """Return champions without a monitor: model, version, and the time of promotion.
-
-        Multilabel models are not monitored.
-        """
+        """Return champions without a monitor: model, version, and the time of promotion."""
         models, aliases, changes = tables.models, tables.aliases, tables.alias_changes
         statement = (
             select(models.c.name, aliases.c.version, changes.c.changed_at)
@@ -87,7 +88,7 @@ class Monitors(Queries):
                 & (_MONITOR.c.version == aliases.c.version),
             )
             .select_from(models)
-            .where(_MONITOR.c.version.is_(None), models.c.task == "multiclass")
+            .where(_MONITOR.c.version.is_(None))
             .order_by(models.c.name)
         )
         return [
@@ -113,8 +114,10 @@ class Monitors(Queries):
 
         Raises
         ------
-        ConflictError: another process has written this turn.
+        ConflictError: another process has written this turn, or has given the number of the test to
+            another version.
         """
+        self._check_number(model, row)
         values = asdict(row)
         version = values.pop("version")
         if row.turn == 1:
@@ -143,6 +146,44 @@ class Monitors(Queries):
                 insert(_ASSESSMENT).values(model_id=model.id, **asdict(assessment))
             )
 
+    def _check_number(self, model: Model, row: MonitorRow) -> None:
+        """Raise `ConflictError` if a new number is another version's: α would be spent twice.
+
+        The row of the model is locked: another process may write the number at the same time.
+        """
+        models, same = tables.models, _MONITOR.c.number == row.number
+        versions = select(_MONITOR.c.version).where(_MONITOR.c.model_id == model.id, same)
+        if row.version in self._connection.scalars(versions).all():
+            return
+        lock = select(models.c.id).where(models.c.id == model.id).with_for_update(key_share=True)
+        self._connection.execute(lock)
+        if self._connection.scalars(versions).first() is not None:
+            raise ConflictError(_conflict(model, row.version))
+
+    def check_replay(self, model: Model, version: int, through: float) -> None:
+        """Check that predictions before `through` can come from a log of the past.
+
+        Raises
+        ------
+        ConflictError: the version has monitoring state, or has served predictions before.
+        """
+        row = self.find(model, version)
+        title = f"version {version} of {model.name!r}"
+        if row is not None and row.through > 0:
+            raise ConflictError(
+                f"{title} is monitored until {_iso(row.through)}, and a log is replayed only into a"
+                " version without monitoring state: publish the calibrator again, and replay the"
+                " log into the new version"
+            )
+        counts = Traffic(self._connection), Labels(self._connection)
+        times = [queries.first(model, version, 0.0) for queries in counts]
+        first = min((time for time in times if time is not None), default=through)
+        if first < through:
+            raise ConflictError(
+                f"{title} has served predictions since {_iso(first)}, and the log has predictions"
+                f" until {_iso(through)}: cut the log at that time"
+            )
+
     def through(self, model: Model, versions: Collection[int]) -> dict[int, float]:
         """Return the time before which predictions are assessed, by monitored version."""
         rows = self._connection.execute(
@@ -162,9 +203,8 @@ class Monitors(Queries):
 
     def cohorts(self, model: Model, version: int, since: float, limit: int) -> list[CohortRow]:
         """Return up to `limit` cohorts that began at `since` or later, the newest first."""
-        columns = (_COHORT.c.started_at, _COHORT.c.ended_at, _COHORT.c.segment, _COHORT.c.sums)
         rows = self._connection.execute(
-            select(*columns)
+            select(*_COHORT_COLUMNS)
             .where(
                 _COHORT.c.model_id == model.id,
                 _COHORT.c.version == version,
@@ -205,9 +245,8 @@ class Monitors(Queries):
     ) -> dict[tuple[float, int], list[CohortRow]]:
         """Return the cohorts of assessments, by start and version, each by segment."""
         keys = [(item.started_at, item.version) for item in assessments]
-        columns = (_COHORT.c.started_at, _COHORT.c.ended_at, _COHORT.c.segment, _COHORT.c.sums)
         rows = self._connection.execute(
-            select(_COHORT.c.version, *columns)
+            select(_COHORT.c.version, *_COHORT_COLUMNS)
             .where(
                 _COHORT.c.model_id == model.id,
                 tuple_(_COHORT.c.started_at, _COHORT.c.version).in_(keys),
@@ -229,13 +268,24 @@ class Monitors(Queries):
         actor: str,
         reason: str,
         evidence: dict[str, Any] | None = None,
+        *,
+        replayed_at: float | None = None,
     ) -> None:
-        """Add an event: a new state, or an action."""
+        """Add an event: a new state, or an action.
+
+        Parameters
+        ----------
+        replayed_at: the time of a state in a log of the past; by default the event is of now.
+        """
         values = {"version": version, "kind": kind, "actor": actor, "reason": reason}
-        statement = insert(_EVENT).values(model_id=model.id, at=now(), evidence=evidence or {})
-        self._connection.execute(statement.values(**values))
+        replayed = replayed_at is not None
+        statement = insert(_EVENT).values(model_id=model.id, evidence=evidence or {}, **values)
+        at = replayed_at if replayed else now()
+        self._connection.execute(statement.values(at=at, replayed=replayed))
         events = Events(self._connection)
         data = {"version": version, "actor": actor, "reason": reason, "evidence": evidence or {}}
+        if replayed:
+            data |= {"replayed": True, "time": replayed_at}
         if kind in _STATES:
             events.record("monitoring.state_changed", model.name, {**data, "state": kind})
         else:
@@ -249,7 +299,8 @@ class Monitors(Queries):
         rows = self._connection.execute(
             select(*columns)
             .where(_EVENT.c.model_id == model.id)
-            .order_by(_EVENT.c.id.desc())
+            # Events from a log of the past are written after later ones.
+            .order_by(_EVENT.c.at.desc(), _EVENT.c.id.desc())
             .limit(limit)
         )
         return [MonitoringEvent(**row._mapping) for row in rows]
@@ -269,6 +320,10 @@ class Monitors(Queries):
 
 def _monitor_row(values: Any) -> MonitorRow:
     return MonitorRow(**{"state": {}, **values})
+
+
+def _iso(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
 
 
 def _conflict(model: Model, version: int) -> str:

@@ -85,7 +85,7 @@ class Model:
 
 @dataclass(frozen=True)
 class Dataset:
-    """Validation logits with labels, stored as the blob `digest`."""
+    """Validation logits with labels, in the blob `digest` or in the files that it lists."""
 
     model: str
     name: str
@@ -95,11 +95,18 @@ class Dataset:
     size_bytes: int
     media_type: str
     input: InputKind
-    #: The uncalibrated metrics.
+    #: The uncalibrated metrics; empty if only the headers of referenced files were read.
     metrics: dict[str, Any]
     created_at: float
     description: str = ""
     tags: tuple[str, ...] = ()
+    #: Of a data set by reference, whose blob is a manifest (`recalib.references`).
+    uri: str | None = None
+
+    @property
+    def has_unchecked_rows(self) -> bool:
+        """Whether only the headers of referenced files were read."""
+        return self.uri is not None and not self.metrics
 
 
 @dataclass(frozen=True)
@@ -173,6 +180,8 @@ class AliasChange:
 class Job:
     """A job of the queue."""
 
+    #: The order of arrival.
+    sequence: int
     id: str
     kind: str
     state: JobState
@@ -252,6 +261,8 @@ class MonitorRow:
     #: Number of labels that arrived too late to count.
     late: int
     assessed_at: float
+    #: Predictions before this time come from a log of the past; None without a replay.
+    replayed_through: float | None = None
 
 
 @dataclass(frozen=True)
@@ -262,6 +273,8 @@ class CohortRow:
     ended_at: float
     segment: int
     sums: dict[str, Any]
+    #: Whether it comes from a log of the past.
+    replayed: bool = False
 
 
 @dataclass(frozen=True)
@@ -275,6 +288,8 @@ class Assessment:
     state: str
     reason: str
     evidence: dict[str, Any]
+    #: Whether it comes from a log of the past.
+    replayed: bool = False
 
 
 @dataclass(frozen=True)
@@ -306,6 +321,8 @@ class Webhook:
     reason: str
     created_by: str
     created_at: float
+    #: When the last of the previous secrets ends or has ended; None without any.
+    previous_secrets_until: float | None = None
 
 
 @dataclass(frozen=True)
@@ -343,10 +360,13 @@ class DueDelivery:
 
 @dataclass(frozen=True)
 class WebhookLease:
-    """A webhook that a worker has claimed, with its secret and its deliveries."""
+    """A webhook that a worker has claimed, with its deliveries.
+
+    `secrets` sign its messages: the present one first, then those that have not ended.
+    """
 
     webhook: Webhook
-    secret: bytes
+    secrets: list[bytes]
     fence: int
     due: list[DueDelivery]
 
@@ -362,6 +382,8 @@ class MonitoringEvent:
     actor: str
     reason: str
     evidence: dict[str, Any]
+    #: Whether it comes from a log of the past.
+    replayed: bool = False
 
 
 @dataclass(frozen=True)

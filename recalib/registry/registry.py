@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from sqlalchemy import Connection, event
 
 from recalib.errors import UnavailableError
 from recalib.registry import engine as engines
-from recalib.registry import migrate
+from recalib.registry import migrate, notifications
 from recalib.registry.blobs import BlobStore, BlobWriter
 from recalib.registry.sqlite_writers import SqliteWriters
 from recalib.registry.transaction import Transaction
@@ -54,6 +54,10 @@ class Registry:
         with self._transaction(self._reading.begin) as transaction:
             yield transaction
 
+    def alias_changes(self) -> AsyncGenerator[None, None]:
+        """Yield after changes of aliases by any process; `notifications.listen` has the limits."""
+        return notifications.listen(self._engine.url)
+
     @contextmanager
     def storing(
         self,
@@ -73,20 +77,33 @@ class Registry:
         ------
         UnavailableError: no space, or the database cannot be used.
         """
-        digest = blob.digest
+        with self.storing_all([blob], begin) as tx:
+            yield tx, blob.digest
+
+    @contextmanager
+    def storing_all(
+        self,
+        blobs: Collection[BlobWriter],
+        begin: Callable[[], AbstractContextManager[Transaction]] | None = None,
+    ) -> Iterator[Transaction]:
+        """Commit several blobs, and open one transaction that records their digests: `storing`."""
         try:
-            blob.commit()
+            for blob in blobs:
+                blob.commit()
             with (begin or self.transaction)() as tx:
-                tx.blob_references.lock(digest)
-                if not self.blobs.exists(digest):
-                    raise UnavailableError(f"blob {digest} was removed meanwhile; try again")
-                yield tx, digest
+                # In one order, so that two transactions with the same blobs do not deadlock.
+                for digest in sorted({blob.digest for blob in blobs}):
+                    tx.blob_references.lock(digest)
+                    if not self.blobs.exists(digest):
+                        raise UnavailableError(f"blob {digest} was removed meanwhile; try again")
+                yield tx
         except BaseException:
-            if blob.is_new:
-                try:
-                    self.remove_unreferenced(digest)
-                except UnavailableError:
-                    blob.abandon()  # a later sweep removes it
+            for blob in blobs:
+                if blob.is_new:
+                    try:
+                        self.remove_unreferenced(blob.digest)
+                    except UnavailableError:
+                        blob.abandon()  # a later sweep removes it
             raise
 
     def remove_unreferenced(self, digest: str) -> None:

@@ -6,10 +6,11 @@ import operator
 from collections.abc import Iterable
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from sqlalchemy import ARRAY, Column, ColumnElement, Table, bindparam, delete, func, select
+from sqlalchemy import Column, ColumnElement, Table, delete, select
 from sqlalchemy.dialects import postgresql, sqlite
 
 from recalib.registry import tables
+from recalib.registry.array_parameters import unnested
 from recalib.registry.base import Queries
 from recalib.registry.records import Model
 
@@ -91,13 +92,10 @@ class _Counts(Queries, Generic[_Row]):
             values = [row._asdict() for row in rows]
             self._connection.execute(self._add_on_conflict(sqlite.insert(self._table)), values)
             return
-        # One array per column instead of thousands of parameters.
-        types = {name: ARRAY(self._table.c[name].type) for name in self._row._fields}
-        arrays = select(*(func.unnest(bindparam(name, type_=types[name])) for name in types))
-        statement = postgresql.insert(self._table).from_select(list(types), arrays)
-        columns = zip(*rows, strict=True)
-        arrays_by_name = {name: list(column) for name, column in zip(types, columns, strict=True)}
-        self._connection.execute(self._add_on_conflict(statement), arrays_by_name)
+        columns = dict(zip(self._row._fields, zip(*rows, strict=True), strict=True))
+        arrays, parameters = unnested(self._table, columns)
+        statement = postgresql.insert(self._table).from_select(list(columns), arrays)
+        self._connection.execute(self._add_on_conflict(statement), parameters)
 
     def between(self, model: Model, version: int, start: float, end: float) -> list[_Row]:
         """Return the counts of buckets that start from `start` until before `end`, by time."""

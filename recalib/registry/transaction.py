@@ -32,8 +32,8 @@ __all__ = ["Transaction"]
 class Transaction:
     """The result of `Registry.transaction` and `Registry.reading`; valid inside their block only.
 
-    Writers lock rows in this order, so that they cannot deadlock: blob, job, model, alias revision,
-    event sequence.
+    Writers lock rows in this order, so that they cannot deadlock: job, blob, model, alias revision,
+    event sequence; and a webhook before its deliveries.
     """
 
     def __init__(self, connection: Connection) -> None:

@@ -18,7 +18,18 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import uuid4
 
-from sqlalchemy import ColumnElement, and_, delete, exists, func, insert, or_, select, update
+from sqlalchemy import (
+    ColumnElement,
+    RowMapping,
+    and_,
+    delete,
+    exists,
+    func,
+    insert,
+    or_,
+    select,
+    update,
+)
 
 from recalib.errors import ConflictError, FencedError, NotFoundError
 from recalib.registry import tables
@@ -40,6 +51,8 @@ _MAX_EVENTS, _MAX_DUE = 500, 50
 #: Bounds of the pause between attempts; the first grows fourfold each time.
 _FIRST_RETRY_SECONDS, _MAX_RETRY_SECONDS = 5.0, 21_600.0
 _MAX_ERROR_LENGTH = 300
+#: Previous secrets of a webhook, each of which lengthens the header of the signatures.
+_MAX_PREVIOUS_SECRETS = 4
 _HIDDEN = ("secret", "position", "retry_at", "lease_expires", "fence", "failures")
 _COLUMNS = [column for column in _TABLE.c if column.name not in _HIDDEN]
 
@@ -87,7 +100,7 @@ class Webhooks(Queries):
             row = self._connection.execute(statement).one_or_none()
         if row is None:
             raise NotFoundError("webhook", webhook_id)
-        return Webhook(**row._mapping)
+        return _webhook(row._mapping)
 
     def page(self, model: str | None, after: str | None, limit: int) -> list[Webhook]:
         """Return up to `limit` webhooks by id, after the id `after`."""
@@ -96,13 +109,14 @@ class Webhooks(Queries):
             statement = statement.where(_TABLE.c.model == model)
         if after is not None:
             statement = statement.where(_TABLE.c.id > after)
-        return [Webhook(**row._mapping) for row in self._connection.execute(statement)]
+        return [_webhook(row._mapping) for row in self._connection.execute(statement)]
 
     def change(self, webhook_id: str, url: str | None, enabled: bool | None) -> Webhook:
         """Change the URL, or enable or disable it; None keeps a value.
 
-        An enabled webhook continues after its last event, and attempts are counted anew.
+        An enabled webhook continues after its last event, and attempts are counted from zero.
         """
+        self._lock(webhook_id)
         values: dict[str, Any] = {} if url is None else {"url": url}
         if enabled is not None:
             values |= {"enabled": enabled, "reason": "" if enabled else "by request"}
@@ -119,12 +133,45 @@ class Webhooks(Queries):
             )
         return self.get(webhook_id)
 
+    def rotate_secret(self, webhook_id: str, overlap_seconds: float) -> tuple[Webhook, bytes]:
+        """Replace the secret of a webhook; return the webhook and the new secret.
+
+        Parameters
+        ----------
+        overlap_seconds: how long the present secret signs too. 0 ends all previous secrets.
+
+        Raises
+        ------
+        ConflictError: too many previous secrets have not ended.
+        NotFoundError: the webhook has been deleted.
+        """
+        current = self._connection.execute(
+            select(_TABLE.c.secret, _TABLE.c.previous_secrets, now().label("at"))
+            .where(_TABLE.c.id == webhook_id)
+            .with_for_update()  # two rotations at once would lose a secret
+        ).one_or_none()
+        if current is None:
+            raise NotFoundError("webhook", webhook_id)
+        previous = _valid(current.previous_secrets, current.at) if overlap_seconds else []
+        if len(previous) >= _MAX_PREVIOUS_SECRETS:
+            raise ConflictError(
+                f"webhook {webhook_id} has {len(previous)} previous secrets that have not ended, "
+                "the maximum; an overlap of 0 seconds ends them"
+            )
+        if overlap_seconds:
+            previous.insert(0, [bytes(current.secret).hex(), current.at + overlap_seconds])
+        secret = os.urandom(_SECRET_BYTES)
+        values = {"secret": secret, "previous_secrets": previous or None}
+        self._connection.execute(update(_TABLE).where(_TABLE.c.id == webhook_id).values(**values))
+        return self.get(webhook_id), secret
+
     def rename(self, before: str, after: str) -> None:
         """Let the webhooks of a model follow its new name."""
         self._connection.execute(update(_TABLE).where(_TABLE.c.model == before).values(model=after))
 
     def delete(self, webhook_id: str) -> None:
         """Remove the webhook and its deliveries."""
+        self._lock(webhook_id)
         self._connection.execute(delete(_DELIVERY).where(_DELIVERY.c.webhook_id == webhook_id))
         self._connection.execute(delete(_TABLE).where(_TABLE.c.id == webhook_id))
 
@@ -148,6 +195,7 @@ class Webhooks(Queries):
 
     def redeliver(self, webhook_id: str, event_id: int) -> None:
         """Send an event again; raise `NotFoundError` if there is no delivery of it."""
+        self._lock(webhook_id)
         place = and_(_DELIVERY.c.webhook_id == webhook_id, _DELIVERY.c.event_id == event_id)
         result = self._connection.execute(
             update(_DELIVERY)
@@ -184,7 +232,14 @@ class Webhooks(Queries):
             update(_TABLE)
             .where(_TABLE.c.id == candidate.scalar_subquery())
             .values(lease_expires=now() + lease_seconds, fence=_TABLE.c.fence + 1)
-            .returning(_TABLE.c.id, _TABLE.c.fence, _TABLE.c.secret, _TABLE.c.position)
+            .returning(
+                _TABLE.c.id,
+                _TABLE.c.fence,
+                _TABLE.c.secret,
+                _TABLE.c.previous_secrets,
+                _TABLE.c.position,
+                now().label("at"),
+            )
         ).one_or_none()
         if row is None:
             return None
@@ -193,7 +248,8 @@ class Webhooks(Queries):
         if not due:
             self._add_deliveries(webhook, row.position)
             due = self._due(webhook)
-        return WebhookLease(webhook, bytes(row.secret), row.fence, due)
+        previous = [bytes.fromhex(secret) for secret, _ in _valid(row.previous_secrets, row.at)]
+        return WebhookLease(webhook, [bytes(row.secret), *previous], row.fence, due)
 
     def release(self, lease: WebhookLease) -> None:
         """End the lease."""
@@ -241,6 +297,11 @@ class Webhooks(Queries):
         data = {"webhook": webhook.id, "reason": reason}
         Events(self._connection).record("webhook.disabled", webhook.model, data)
 
+    def _lock(self, webhook_id: str) -> None:
+        """Lock a webhook before its deliveries, as a worker does; otherwise both may deadlock."""
+        statement = select(_TABLE.c.id).where(_TABLE.c.id == webhook_id).with_for_update()
+        self._connection.execute(statement)
+
     def _due(self, webhook: Webhook) -> list[DueDelivery]:
         events = tables.events
         rows = self._connection.execute(
@@ -255,19 +316,22 @@ class Webhooks(Queries):
     def _add_deliveries(self, webhook: Webhook, position: int) -> None:
         queries = Events(self._connection)
         last = queries.last()
-        found = queries.page(
+        page = queries.page(
             _MAX_EVENTS,
             after=position,
+            before=last + 1,  # later events, committed since, belong to the next call
             models=None if webhook.model is None else [webhook.model],
             types=webhook.types or None,
         )
-        if found:
+        position = page[-1].id if len(page) == _MAX_EVENTS else last
+        # A receiver is not told about the past as if it were now.
+        current = [event for event in page if not event.data.get("replayed")]
+        if current:
             values = {"webhook_id": webhook.id, "state": "pending", "attempts": 0, "error": ""}
             statement = insert(_DELIVERY).values(created_at=now(), next_attempt_at=now())
             self._connection.execute(
-                statement, [{**values, "event_id": event.id} for event in found]
+                statement, [{**values, "event_id": event.id} for event in current]
             )
-        position = found[-1].id if len(found) == _MAX_EVENTS else last
         self._connection.execute(
             update(_TABLE).where(_TABLE.c.id == webhook.id).values(position=position)
         )
@@ -312,6 +376,18 @@ class Webhooks(Queries):
                 f"webhook {lease.webhook.id} was deleted or claimed by another worker"
             )
         return int(failures)
+
+
+def _webhook(row: RowMapping) -> Webhook:
+    columns = dict(row)
+    previous = columns.pop("previous_secrets") or ()
+    until = max((until for _, until in previous), default=None)
+    return Webhook(**columns, previous_secrets_until=until)
+
+
+def _valid(previous: list[Any] | None, at: float) -> list[Any]:
+    """Return the previous secrets that have not ended."""
+    return [[secret, until] for secret, until in previous or () if until > at]
 
 
 _DUE = and_(_DELIVERY.c.state == "pending", _DELIVERY.c.next_attempt_at <= now())

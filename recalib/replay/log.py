@@ -1,22 +1,19 @@
-"""Read a log of predictions from a Parquet file, in time order and in bounded memory."""
+"""Read a log of predictions from Parquet files, in time order and in bounded memory."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recalib.arrays import Floats
 from recalib.drift.class_rows import MAX_DENSE_CLASSES
-from recalib.errors import InputError, UnsupportedError
-from recalib.files.base import translate_errors
-from recalib.files.parquet import open_table
+from recalib.errors import InputError
 from recalib.lazy_import import LazyModule
 from recalib.replay.columns import (
     COLUMNS,
@@ -26,6 +23,7 @@ from recalib.replay.columns import (
     rows_of,
     times_of,
 )
+from recalib.replay.log_files import LogFiles, LogSource
 from recalib.replay.probabilities import matrix_of
 
 __all__ = ["Log", "Survey"]
@@ -39,7 +37,8 @@ _WIDE_BATCH = 1 << 12
 _MAX_ROWS = 1 << 20
 #: Probabilities of watched classes that are sorted with them, about 16 bytes each.
 _MAX_ENTRIES = 1 << 24
-_MAX_SEGMENTS = 64
+#: A model has up to 100 segments, and rows without a segment have the name "".
+_MAX_SEGMENTS = 101
 #: Delays are counted in cells that grow by a factor, from one millisecond on.
 _FACTOR, _MIN_DELAY, _CELLS = 1.01, 1e-3, 3_000
 
@@ -75,8 +74,8 @@ class Log:
     Columns: `time` of the prediction in seconds, `confidence` in [0, 1], `correct` (null without a
     label), and optionally `label_time` in seconds, `segment` and `probabilities`. Without
     `confidence`, the largest probability is the confidence. Other columns are not read.
-    Rows may have any order. A file that is nearly sorted by time is read about twice, any other
-    file once more for each million rows.
+    Rows may have any order, in a file and over files. A log that is nearly sorted by time is read
+    about twice, any other log once more for each million rows, or for fewer after `watch`.
 
     Raises
     ------
@@ -84,7 +83,7 @@ class Log:
 
     Parameters
     ----------
-    source: the path of a Parquet file, or an open one.
+    source: a Parquet file, a folder, a glob, a URL, several of these, or an open file.
     classes: number of probabilities per row; by default that of the first row.
     split_columns: further columns, for `batches`.
     with_labels: whether the log must have `probabilities` and `label`, for `watch`.
@@ -92,22 +91,21 @@ class Log:
 
     def __init__(
         self,
-        source: Path | BinaryIO,
+        source: LogSource,
         classes: int | None = None,
         split_columns: Sequence[str] = (),
         *,
         with_labels: bool = False,
     ) -> None:
-        self._stream = _open(source) if isinstance(source, Path) else source
-        try:
-            with translate_errors("parquet"):
-                self._file = open_table(self._stream, (*COLUMNS, "label", *split_columns))
-                self.schema = self._file.schema_arrow
-                self._names = check_schema(self.schema, with_labels=with_labels)
-                check_split_columns(self.schema, split_columns)
-        except BaseException:
-            self._stream.close()
-            raise
+        def check(schema: Any) -> list[str]:
+            names = check_schema(schema, with_labels=with_labels)
+            check_split_columns(schema, split_columns)
+            return [*names, *split_columns]
+
+        self._files = LogFiles(source, (*COLUMNS, "label", *split_columns), check)
+        self.schema = self._files.schema
+        names = self._files.names
+        self._names = names[: len(names) - len(split_columns)]
         #: K; None before the first row is read, and always None without probabilities.
         self.classes = classes
         #: Columns to read after all rows are checked.
@@ -131,21 +129,26 @@ class Log:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._stream.close()
+        self._files.close()
 
     def watch(self, classes: Sequence[int]) -> None:
         """Return `Rows.class_rows` of these class indices from `slices` from now on."""
         self._watched = classes
         self._max_rows = min(_MAX_ROWS, _MAX_ENTRIES // min(len(classes), MAX_DENSE_CLASSES))
 
-    def survey(self) -> Survey:
-        """Read the whole log once; raise `InputError` for an invalid row."""
+    def survey(self, step: Callable[[int], object] = lambda rows: None) -> Survey:
+        """Read the whole log once; raise `InputError` for an invalid row.
+
+        Parameters
+        ----------
+        step: called with the number of rows read, after each part.
+        """
         rows = labelled = 0
         end = -math.inf
         names: set[str] = set()
         delays = np.zeros(_CELLS + 2, np.int64)
         groups = []
-        for group in range(self._file.num_row_groups):
+        for group in range(len(self._files.groups)):
             first, last = math.inf, -math.inf
             for batch in self._batches(group, rows, self._names):
                 rows += len(batch.time)
@@ -156,6 +159,7 @@ class Log:
                 end = max(end, float(np.max(batch.time + np.nan_to_num(batch.delay))))
                 delays += np.bincount(_cells(known_delays), minlength=len(delays))
                 _add_names(names, batch)
+                step(rows)
             groups.append((first, last))
         if not rows:
             raise InputError("log", found="no rows", accepted="at least one prediction")
@@ -166,7 +170,7 @@ class Log:
     def counts(self, survey: Survey, cohort: float, cohorts: int) -> NDArray[np.int64]:
         """Return the number of predictions in each cohort of `cohort` seconds, (C,)."""
         counts = np.zeros(cohorts, np.int64)
-        for group in range(self._file.num_row_groups):
+        for group in range(len(self._files.groups)):
             for batch in self._raw(group, ["time"]):
                 where = cohort_of(times_of(batch), survey.start, cohort, cohorts)
                 counts += np.bincount(where, minlength=cohorts)
@@ -218,7 +222,7 @@ class Log:
     def batches(self, columns: Sequence[str]) -> Iterator[tuple[Any, Rows]]:
         """Yield Arrow batches with further columns, and their rows, in the order of the file."""
         names = list(dict.fromkeys([*self._checked, *columns]))
-        for group in range(self._file.num_row_groups):
+        for group in range(len(self._files.groups)):
             for batch in self._raw(group, names):
                 yield batch, rows_of(batch, 0, self.classes)
 
@@ -235,37 +239,20 @@ class Log:
         return Rows.concatenate(parts)
 
     def _batches(self, group: int, first_row: int, names: list[str]) -> Iterator[Rows]:
+        # Errors count the rows of a file.
+        first_row = max(0, first_row - self._files.groups[group].first_row)
         for batch in self._raw(group, names):
-            if batch.num_rows:
-                if self.classes is None and "probabilities" in names:
-                    self.classes = matrix_of(batch.column("probabilities"), first_row, None).shape[
-                        1
-                    ]
-                yield rows_of(batch, first_row, self.classes, self._watched)
+            with self._files.named_errors(group):
+                if batch.num_rows:
+                    if self.classes is None and "probabilities" in names:
+                        column = batch.column("probabilities")
+                        self.classes = matrix_of(column, first_row, None).shape[1]
+                    yield rows_of(batch, first_row, self.classes, self._watched)
             first_row += batch.num_rows
 
     def _raw(self, group: int, names: list[str]) -> Iterator[Any]:
-        wide = "probabilities" in names
-        with translate_errors("parquet"):
-            for batch in self._file.iter_batches(
-                batch_size=_WIDE_BATCH if wide else _BATCH,
-                row_groups=[group],
-                columns=names,
-                use_threads=False,
-            ):
-                batch.validate(full=True)
-                yield batch
-
-
-def _open(path: Path) -> BinaryIO:
-    if path.suffix.lower() not in (".parquet", ".pq"):
-        found = f"a name ending in {path.suffix!r}"
-        raise UnsupportedError("log", found=found, accepted=".parquet")
-    try:
-        return path.open("rb")
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or "no file name"
-        raise InputError("log", found=f"{path}: {reason}", accepted="a readable file") from error
+        size = _WIDE_BATCH if "probabilities" in names else _BATCH
+        yield from self._files.batches(group, names, size)
 
 
 def cohort_of(

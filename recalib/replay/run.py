@@ -6,18 +6,14 @@ import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recalib.card import Card
 from recalib.drift import (
-    CalibrationSums,
     ClassEvidence,
-    ClassTraffic,
-    Cohort,
     Monitor,
     MonitorOptions,
     Status,
@@ -29,8 +25,10 @@ from recalib.errors import InputError
 from recalib.html_table import html_table
 from recalib.options import check_option
 from recalib.replay.class_shares import ClassShares, Period, class_shares
+from recalib.replay.cohorts import class_traffic, cohorts_by_segment
 from recalib.replay.columns import Rows
 from recalib.replay.log import Log, Survey
+from recalib.replay.log_files import LogSource
 from recalib.replay.segment_search import SegmentSearch, search_segments
 from recalib.replay.splits import split_of
 from recalib.watched_classes import class_indices
@@ -159,7 +157,7 @@ class Replay:
 
 
 def replay(
-    source: Path | BinaryIO,
+    source: LogSource,
     options: ReplayOptions | None = None,
     progress: Callable[[str], None] = lambda text: None,
     card: Card | None = None,
@@ -175,7 +173,7 @@ def replay(
 
     Parameters
     ----------
-    source: the path of a Parquet file, or an open one.
+    source: a Parquet file, a folder, a glob, a URL, several of these, or an open file.
     card: the card of the calibrator; its calibration set then gives the bins and the reference.
 
     Raises
@@ -269,10 +267,10 @@ class _Reader:
             return
         on_time = rows.delay <= self.horizon
         self.late += int(np.count_nonzero(rows.delay > self.horizon))
-        cohorts = _cohorts_by_segment(rows, on_time, self.edges)
+        cohorts = cohorts_by_segment(rows, on_time, self.edges)
         class_rows = None if rows.class_rows is None else rows.class_rows.select(on_time)
-        class_traffic = _class_traffic(rows, on_time, self.monitor.options.classes)
-        self.monitor.add(start, end, cohorts, class_rows, class_traffic)
+        traffic = class_traffic(rows, on_time, self.monitor.options.classes)
+        self.monitor.add(start, end, cohorts, class_rows, traffic)
         status = self.monitor.assess(end)
         if not self.events or status.state != self.events[-1].status.state:
             self.events.append(Event(_time_of(status, end), status))
@@ -359,47 +357,6 @@ def _monitor_options(options: ReplayOptions, survey: Survey, cohort: float) -> M
         oldest_seconds=max(_WEEK, 24 * cohort),
         segments=len(survey.segments),
     )
-
-
-def _cohorts_by_segment(
-    rows: Rows, on_time: NDArray[np.bool_], edges: NDArray[np.float64]
-) -> dict[str, Cohort]:
-    if rows.segment is None:
-        return {"": _cohort(rows, on_time, edges)}
-    cohorts = {}
-    for name in dict.fromkeys(rows.segment.tolist()):
-        in_segment = rows.segment == name
-        cohorts[name] = _cohort(rows.select(in_segment), on_time[in_segment], edges)
-    return cohorts
-
-
-def _cohort(rows: Rows, on_time: NDArray[np.bool_], edges: NDArray[np.float64]) -> Cohort:
-    traffic = CalibrationSums.empty(edges)
-    traffic.add_traffic(rows.confidence)
-    used = rows.select(on_time)
-    return Cohort(
-        traffic.traffic,
-        used.confidence,
-        used.correct,
-        used.delay,
-        used.time,
-        traffic.traffic_confidence,
-    )
-
-
-def _class_traffic(
-    rows: Rows, on_time: NDArray[np.bool_], classes: tuple[int, ...]
-) -> ClassTraffic | None:
-    """Return the predictions by predicted class; None without watched classes."""
-    if rows.predicted is None:
-        return None
-    errors = np.maximum(rows.confidence, 1 - rows.confidence)
-    size = max(max(classes), int(rows.predicted.max(initial=0))) + 1
-    counts = np.bincount(rows.predicted, minlength=size)
-    sums = np.bincount(rows.predicted, errors, size)
-    watched = list(classes)
-    labelled = rows.predicted[on_time], rows.correct[on_time], rows.confidence[on_time]
-    return ClassTraffic.from_rows(classes, counts[watched], sums[watched], len(errors), *labelled)
 
 
 def _time_of(status: Status, end: float) -> float:

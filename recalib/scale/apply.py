@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import secrets
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -53,7 +54,7 @@ class Applied:
 def apply(
     calibrator: Calibrator,
     source: Source,
-    output: str,
+    output: str | os.PathLike[str],
     *,
     input: Input | None = None,
     format: str | None = None,
@@ -85,6 +86,7 @@ def apply(
         raise InputError("task", found="multilabel", accepted="multiclass, in several files")
     kind: Input = input or calibrator.card.input
     fragments = list_fragments(source, format=format)
+    output = os.fspath(output)
     folder = output.rstrip("/")
     manifest = {
         "version": _VERSION,
@@ -92,6 +94,7 @@ def apply(
         "calibrator": array_digest(calibrator.card.to_json(), calibrator.parameters),
         "input": kind,
         "fragments": [fragment.name for fragment in fragments],
+        "file_versions": [fragment.version for fragment in fragments],
     }
     finished = _prepare(folder, manifest)
     work = partial(_apply_fragment, calibrator, kind, folder)
@@ -132,6 +135,10 @@ def _prepare(folder: str, manifest: dict[str, Any]) -> set[str]:
             f"{folder} has parts of another run (its {', '.join(differing)} differ): name a new "
             "folder, or remove this one"
         )
+    for name in entries:
+        if name.startswith(".part-") and name.endswith(".tmp"):  # of a run that was killed
+            with file_errors(folder, "output"):
+                filesystem.rm_file(f"{path}/{name}")
     return {name for name in entries if name.startswith("part-")}
 
 
@@ -144,7 +151,9 @@ def _apply_fragment(
         if file.has_labels:
             columns.append(pa.field("labels", pa.int64()))
         schema = pa.schema(columns)
-        with pq.ParquetWriter(stream, schema) as writer:
+        # Probabilities rarely repeat; to try a dictionary takes longer than the map.
+        options = {"use_dictionary": False, "write_statistics": False}
+        with pq.ParquetWriter(stream, schema, **options) as writer:
             # Chunks of a file have equal sizes, so each is one row group.
             for chunk in file.chunks(_GROUP_BYTES):
                 p = calibrator.predict(chunk.logits, input=kind).astype(np.float32, copy=False)

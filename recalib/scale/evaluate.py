@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
+from recalib.arrays import Floats, Integers
 from recalib.calibrator import Calibrator
 from recalib.errors import InputError
-from recalib.executors import open_workers
-from recalib.files import Input
+from recalib.executors import Cluster, open_workers
+from recalib.files import DataFile, Input
 from recalib.fragments import Fragment, Source, list_fragments
 from recalib.metrics.evaluate import StreamingEvaluation
 
-__all__ = ["evaluate"]
+__all__ = ["evaluate", "evaluate_all", "labelled_chunks"]
 
 #: Called with the number of finished fragments and the number of all.
 Progress = Callable[[int, int], None]
@@ -26,7 +27,7 @@ def evaluate(
     input: Input | None = None,
     bins: int = 15,
     format: str | None = None,
-    cluster: str | None = None,
+    cluster: Cluster = None,
     progress: Progress = lambda done, total: None,
 ) -> StreamingEvaluation:
     """Return the evaluation of all rows of a source, in memory of constant size.
@@ -54,38 +55,76 @@ def evaluate(
     >>> evaluation = evaluate("validation/*.parquet", cluster="local:2")  # doctest: +SKIP
     >>> evaluation.finish(level=0.95)["ece"]  # doctest: +SKIP
     """
-    if calibrator is not None and calibrator.is_multilabel:
-        raise InputError("task", found="multilabel", accepted="multiclass, in several files")
     kind: Input = input or ("logits" if calibrator is None else calibrator.card.input)
+    return evaluate_all(
+        source,
+        [calibrator],
+        input=kind,
+        bins=bins,
+        format=format,
+        cluster=cluster,
+        progress=progress,
+    )[0]
+
+
+def evaluate_all(
+    source: Source,
+    calibrators: Sequence[Calibrator | None],
+    *,
+    input: Input,
+    bins: int = 15,
+    format: str | None = None,
+    cluster: Cluster = None,
+    progress: Progress = lambda done, total: None,
+) -> list[StreamingEvaluation]:
+    """Return the evaluation of each calibrator, and of the uncalibrated rows for None.
+
+    The rows are read once. See `evaluate` for the parameters and errors.
+    """
+    if any(calibrator is not None and calibrator.is_multilabel for calibrator in calibrators):
+        raise InputError("task", found="multilabel", accepted="multiclass, in several files")
     fragments = list_fragments(source, format=format)
-    work = partial(_evaluate_fragment, kind, bins, calibrator)
-    total: StreamingEvaluation | None = None
+    work = partial(_evaluate_fragment, input, bins, tuple(calibrators))
+    totals: list[StreamingEvaluation] | None = None
     with open_workers(cluster) as workers:
-        parts = workers.map(work, fragments)
+        parts = workers.map(work, fragments, batch=workers.batch(len(fragments)))
         for done, (fragment, part) in enumerate(zip(fragments, parts, strict=True), start=1):
-            if total is not None and part.classes != total.classes:
+            if totals is not None and part[0].classes != totals[0].classes:
                 raise InputError(
-                    f"{fragment.name}: {kind}",
-                    found=f"{part.classes} classes",
-                    accepted=f"{total.classes}, as in {fragments[0].name}",
+                    f"{fragment.name}: {input}",
+                    found=f"{part[0].classes} classes",
+                    accepted=f"{totals[0].classes}, as in {fragments[0].name}",
                 )
-            total = part if total is None else total.merge(part)
+            totals = (
+                part if totals is None else [a.merge(b) for a, b in zip(totals, part, strict=True)]
+            )
             progress(done, len(fragments))
-    assert total is not None  # noqa: S101 - there is at least one fragment
-    return total
+    assert totals is not None  # noqa: S101 - there is at least one fragment
+    return totals
 
 
 def _evaluate_fragment(
-    kind: Input, bins: int, calibrator: Calibrator | None, fragment: Fragment
-) -> StreamingEvaluation:
+    kind: Input, bins: int, calibrators: Sequence[Calibrator | None], fragment: Fragment
+) -> list[StreamingEvaluation]:
     with fragment.open(kind) as file:
-        if not file.has_labels:
-            raise InputError("labels", found="none", accepted="a file with labels")
-        evaluation = StreamingEvaluation(file.classes, bins)
-        for chunk in file.chunks():
-            values: dict[str, Any] = {kind: chunk.logits}
-            if calibrator is not None:
-                values = {"probabilities": calibrator.predict(chunk.logits, input=kind)}
-            labels: Any = chunk.labels
-            evaluation.add(labels, **values)
-    return evaluation
+        evaluations = [StreamingEvaluation(file.classes, bins) for _ in calibrators]
+        for scores, labels in labelled_chunks(file):
+            for calibrator, evaluation in zip(calibrators, evaluations, strict=True):
+                values: dict[str, Any] = {kind: scores}
+                if calibrator is not None:
+                    values = {"probabilities": calibrator.predict(scores, input=kind)}
+                evaluation.add(labels, **values)
+    return evaluations
+
+
+def labelled_chunks(file: DataFile) -> Iterator[tuple[Floats, Integers]]:
+    """Yield the numbers (n, K) and the labels (n,) of an open file.
+
+    Raises
+    ------
+    InputError: the file has no labels.
+    """
+    if not file.has_labels:
+        raise InputError("labels", found="none", accepted="a file with labels")
+    for chunk in file.chunks():
+        yield chunk.logits, cast(Integers, chunk.labels)

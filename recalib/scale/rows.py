@@ -17,14 +17,14 @@ from recalib.errors import InputError
 from recalib.executors import Workers
 from recalib.files import DataFile, Input
 from recalib.fitting.linear_form import LINEAR_MAPS
-from recalib.fitting.linear_maps import one_blas_thread
 from recalib.fitting.linear_nll import LinearNll
 from recalib.fitting.newton import ends_and_spreads, moment_sums
 from recalib.fragments import Fragment
 from recalib.maps import Map
 from recalib.metrics.evaluate import StreamingEvaluation
+from recalib.scale.row_sample import RowSample, max_sample_rows, sample_shares
 
-__all__ = ["Description", "FragmentRows", "LinearMeans", "Survey"]
+__all__ = ["Description", "FragmentRows", "LinearMeans", "Survey", "iter_chunks"]
 
 R = TypeVar("R")
 Numbers = NDArray[np.float64]
@@ -32,9 +32,6 @@ Numbers = NDArray[np.float64]
 #: A function of the rows around parameters θ; the names are those of `LinearSums`.
 _What = Literal["value_and_gradient", "product", "curvature"]
 
-#: Rows of the sample that the first steps see, and the numbers in it.
-_SAMPLE_ROWS = 20_000
-_SAMPLE_NUMBERS = 4_000_000
 #: Bytes of logits that are summed at a time.
 _CHUNK_BYTES = 16 << 20
 
@@ -53,9 +50,10 @@ class Survey:
     epsilon: float
     #: Whether every row could be probabilities.
     resembles_probabilities: bool
-    #: Evenly spaced rows, (n, K) and (n,).
+    #: Evenly spaced rows, (n, K) and (n,), and the distance between them.
     logits: Floats
     labels: Integers
+    step: int = 1
 
     @property
     def classes(self) -> int:
@@ -69,8 +67,8 @@ class Survey:
         return scale if scale > self.epsilon * self.largest else 0.0
 
     @classmethod
-    def of(cls, parts: Sequence[Survey]) -> Survey:
-        """Return the survey of the rows of all parts, in their order."""
+    def of(cls, parts: Sequence[Survey], logits: Floats, labels: Integers, step: int) -> Survey:
+        """Return the survey of the rows of all parts, with their sample."""
         return cls(
             sum(part.rows for part in parts),
             np.sum([part.counts for part in parts], axis=0),
@@ -78,8 +76,9 @@ class Survey:
             max(part.largest for part in parts),
             max(part.epsilon for part in parts),
             all(part.resembles_probabilities for part in parts),
-            np.concatenate([part.logits for part in parts]),
-            np.concatenate([part.labels for part in parts]),
+            logits,
+            labels,
+            step,
         )
 
 
@@ -108,7 +107,8 @@ class FragmentRows:
     def __init__(self, workers: Workers, fragments: list[Fragment], kind: Input) -> None:
         self._workers = workers
         self._fragments = fragments
-        self._kind: Input = kind
+        self.kind: Input = kind
+        self._batch = workers.batch(len(fragments))
 
     def survey(self) -> Survey:
         """Read all rows once.
@@ -117,23 +117,26 @@ class FragmentRows:
         ------
         InputError: a fragment is not valid, or has another number of classes than the first.
         """
-        rows = max(1, _SAMPLE_ROWS // len(self._fragments))
-        numbers = max(1, _SAMPLE_NUMBERS // len(self._fragments))
         parts: list[Survey] = []
-        surveys = self._map(partial(_survey, self._kind, rows, numbers))
+        tasks = zip(sample_shares(self._fragments), self._fragments, strict=True)
+        surveys = self._workers.map(partial(_survey, self.kind), tasks, batch=self._batch)
         for fragment, part in zip(self._fragments, surveys, strict=True):
             parts.append(part)
             if part.classes != parts[0].classes:
                 raise InputError(
-                    f"{fragment.name}: {self._kind}",
+                    f"{fragment.name}: {self.kind}",
                     found=f"{part.classes} classes",
                     accepted=f"{parts[0].classes}, as in {self._fragments[0].name}",
                 )
-        return Survey.of(parts)
+            if len(parts) == 1:
+                sample = RowSample(max_sample_rows(part.classes))
+            sample.add(part.logits, part.labels, rows=part.rows, step=part.step)
+            part.logits, part.labels = part.logits[:0].copy(), part.labels[:0].copy()
+        return Survey.of(parts, *sample.rows(), sample.step)
 
     def moments(self, scale: float, beta: float) -> Numbers:
         """Return `moment_sums` of all rows, for β in units of 1/scale."""
-        return self._sum(partial(_moments, self._kind, scale, beta))
+        return self.sum(partial(_moments, self.kind, scale, beta))
 
     def linear(
         self,
@@ -144,7 +147,7 @@ class FragmentRows:
         direction: Numbers | None = None,
     ) -> Numbers:
         """Return the sum over rows of a function around θ, flat; see `LinearMeans`."""
-        return self._sum(partial(_linear, self._kind, map, temperature, theta, what, direction))
+        return self.sum(partial(_linear, self.kind, map, temperature, theta, what, direction))
 
     def describe(
         self, calibrator: Calibrator, edges: tuple[float, ...], *, measure: bool
@@ -156,17 +159,19 @@ class FragmentRows:
         edges: of the bins of confidences.
         measure: whether metrics are computed.
         """
-        parts = self._map(partial(_describe, self._kind, calibrator, edges, measure))
+        parts = self.map(partial(_describe, self.kind, calibrator, edges, measure))
         total = next(parts)
         for part in parts:
             total = total.merge(part)
         return total
 
-    def _map(self, work: Callable[[Fragment], R]) -> Iterator[R]:
-        return self._workers.map(work, self._fragments)
+    def map(self, work: Callable[[Fragment], R]) -> Iterator[R]:
+        """Yield a function of each fragment, in their order."""
+        return self._workers.map(work, self._fragments, batch=self._batch)
 
-    def _sum(self, work: Callable[[Fragment], Numbers]) -> Numbers:
-        parts = self._map(work)
+    def sum(self, work: Callable[[Fragment], Numbers]) -> Numbers:
+        """Return the sum over fragments of a function, added in their order."""
+        parts = self.map(work)
         total = next(parts).copy()
         for part in parts:
             total += part
@@ -192,7 +197,7 @@ class LinearMeans:
         return self._sum(theta, "curvature") / self._count
 
 
-def _chunks(file: DataFile, kind: Input) -> Iterator[tuple[Floats, Integers]]:
+def iter_chunks(file: DataFile, kind: Input) -> Iterator[tuple[Floats, Integers]]:
     """Yield logits and labels."""
     if not file.has_labels:
         raise InputError("labels", found="none", accepted="a file with labels")
@@ -201,43 +206,33 @@ def _chunks(file: DataFile, kind: Input) -> Iterator[tuple[Floats, Integers]]:
         yield logits, cast(Integers, chunk.labels)
 
 
-def _survey(kind: Input, max_rows: int, max_numbers: int, fragment: Fragment) -> Survey:
+def _survey(kind: Input, task: tuple[float, Fragment]) -> Survey:
+    share, fragment = task
     with fragment.open(kind) as file:
-        most = max(1, min(max_rows, max_numbers // file.classes))
-        sample: list[tuple[Floats, Integers]] = []
+        sample = RowSample(max_sample_rows(file.classes, share))
         parts: list[Survey] = []
-        seen, step = 0, 1
-        for z, y in _chunks(file, kind):
-            # Every `step`-th row of the fragment; one in two of them when there are too many.
-            first = -seen % step
-            sample.append((z[first::step], y[first::step]))
-            seen += len(z)
-            while sum(len(labels) for _, labels in sample) > 2 * most:
-                step *= 2
-                z_of, y_of = (np.concatenate(part)[::2] for part in zip(*sample, strict=True))
-                sample = [(z_of, y_of)]
-            lowest, highest, spread = ends_and_spreads(z)
+        for z, y in iter_chunks(file, kind):
+            sample.add(z, y, rows=len(z))
+            lowest, tops, spread = ends_and_spreads(z)
             part = Survey(
                 rows=len(z),
                 counts=np.bincount(y, minlength=file.classes),
                 spread=float(spread.sum(dtype=np.float64)),
-                largest=max(abs(lowest), abs(highest)),
+                largest=max(abs(lowest), abs(float(tops.max()))),
                 epsilon=float(np.finfo(z.dtype).eps),
                 resembles_probabilities=kind == "logits" and resemble_probabilities(z),
-                logits=z[:0],
-                labels=y[:0],
+                logits=z[:0].copy(),  # a view would keep the chunk in memory
+                labels=y[:0].copy(),
             )
             parts.append(part)
-    total = Survey.of(parts)
-    total.logits, total.labels = (np.concatenate(part) for part in zip(*sample, strict=True))
-    return total
+    return Survey.of(parts, *sample.candidates(), sample.step)
 
 
 def _moments(kind: Input, scale: float, beta: float, fragment: Fragment) -> Numbers:
     with fragment.open(kind) as file:
         sums = [
             moment_sums(z, y, None, scale, beta, masks=not np.isfinite(z).all())
-            for z, y in _chunks(file, kind)
+            for z, y in iter_chunks(file, kind)
         ]
     return np.asarray(np.sum(sums, axis=0))
 
@@ -253,8 +248,8 @@ def _linear(
 ) -> Numbers:
     form = LINEAR_MAPS[map.name]
     total: Numbers | None = None
-    with fragment.open(kind) as file, one_blas_thread():
-        for z, y in _chunks(file, kind):
+    with fragment.open(kind) as file:
+        for z, y in iter_chunks(file, kind):
             x, masked = form.rows(map, z, temperature)
             around = LinearNll(form.design, x, masked, y).around(theta)
             if what == "curvature":
@@ -280,7 +275,7 @@ def _describe(
     names = ("before", "after") if measure else ()
     metrics = {name: StreamingEvaluation(calibrator.card.classes) for name in names}
     with fragment.open(kind) as file:
-        for z, y in _chunks(file, kind):
+        for z, y in iter_chunks(file, kind):
             p: Any = calibrator.predict_float64(z)
             confidences = np.minimum(p.max(axis=1), 1.0)  # rounding may exceed 1
             sums.add_labels(confidences, p.argmax(axis=1) == y)

@@ -169,6 +169,12 @@ class Settings(BaseSettings):
         description="fsspec URL of the folder for blobs (file:///..., s3://bucket/prefix); empty "
         "means HOME/blobs.",
     )
+    dataset_roots: str = Field(
+        "",
+        description="URLs of folders and buckets (file:///..., s3://bucket/prefix, gs://...) that "
+        "data sets may refer to, separated by spaces; `{model}` stands for the name of the model; "
+        "empty for none.",
+    )
     training_data: str = Field(
         "",
         description="Folder of the data for training runs; empty means HOME/training-data.",
@@ -177,6 +183,13 @@ class Settings(BaseSettings):
         100_000_000,
         gt=0,
         description="Maximum number of weights of a network that is trained.",
+    )
+    training_workers: int = Field(
+        0,
+        ge=0,
+        le=64,
+        description="Maximum number of `workers` of a recipe: processes that load the batches of a "
+        "training run on this server, each with a copy of the rows.",
     )
     training_imports: str = Field(
         "",
@@ -262,6 +275,12 @@ class Settings(BaseSettings):
         description="Maximum number of HTTP requests in progress of each server process; others "
         "are answered with 503.",
     )
+    address_rpcs: int = Field(
+        512,
+        gt=0,
+        description="Maximum number of RPCs of one IP address in progress in each server process, "
+        "also incomplete ones and streams; others end with RESOURCE_EXHAUSTED.",
+    )
     max_rows: int = Field(
         100_000, gt=0, description="Maximum number of rows of one calibrate request."
     )
@@ -304,6 +323,13 @@ class Settings(BaseSettings):
         allow_inf_nan=False,
         description="Interval at which a worker assesses matured predictions, in seconds.",
     )
+    monitor_shards: int = Field(
+        1,
+        ge=1,
+        le=64,
+        description="Number of monitoring jobs that share the models; workers run them side by "
+        "side. The same in all server processes.",
+    )
     lease_seconds: float = Field(
         30.0,
         gt=0,
@@ -316,6 +342,15 @@ class Settings(BaseSettings):
         allow_inf_nan=False,
         description="Interval at which an idle worker polls for jobs, in seconds.",
     )
+    cluster: str = Field(
+        "",
+        description="Where jobs on large data sets compute: threads:N, processes:N, local:N, "
+        "tcp://HOST:PORT, tls://HOST:PORT, ray:local:N or ray://HOST:PORT, as `--cluster`; empty "
+        "for the memory of the worker.",
+    )
+    cluster_bytes: int = Field(
+        1024 * _MIB, gt=0, description="Size from which a data set is large, in bytes."
+    )
     cache_bytes: int = Field(
         1024 * _MIB,
         gt=0,
@@ -326,6 +361,13 @@ class Settings(BaseSettings):
         gt=0,
         allow_inf_nan=False,
         description="How long a request waits for a calibrator that is being loaded, in seconds.",
+    )
+    warm_champions: int = Field(
+        100,
+        ge=0,
+        le=100_000,
+        description="Number of champions, those that were promoted last, that a server process "
+        "loads before it accepts requests, for at most RECALIB_LOAD_SECONDS.",
     )
     refresh_seconds: float = Field(
         0.5,

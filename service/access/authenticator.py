@@ -237,10 +237,15 @@ class Authenticator:
         if not self._refused:
             return
         refused, self._refused = self._refused, {}
-        with self._registry.transaction() as tx:
-            for (name, operation, model), times in refused.items():
-                detail = "" if times == 1 else f"{times} times"
-                tx.audit.record(name, operation, model, model or "", detail, result="refused")
+        try:
+            with self._registry.transaction() as tx:
+                for (name, operation, model), times in refused.items():
+                    detail = "" if times == 1 else f"{times} times"
+                    tx.audit.record(name, operation, model, model or "", detail, result="refused")
+        except BaseException:  # the next call writes them
+            for key, times in refused.items():
+                self._refused[key] = self._refused.get(key, 0) + times
+            raise
 
     def _note_refusal(self, principal: Principal, operation: str, model: str | None) -> None:
         """Record a refused change for the audit trail.

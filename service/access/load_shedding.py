@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -25,7 +26,12 @@ __all__ = ["OVERLOAD", "SHED", "LoadShedding"]
 #: Message to a refused client, and the metric that counts them.
 OVERLOAD = "the server has too many requests in progress"
 SHED = LIMITED.labels("load")
+_ADDRESS = LIMITED.labels("address")
 
+#: Refusals per second. Reading and refusing a request takes a tenth of the time of an answer.
+_MAX_REFUSALS = 1_600
+#: Time before a refusal is sent. With more connections than 1,440, refusals are more frequent.
+_MIN_HOLD_SECONDS, _MAX_HOLD_SECONDS = 0.25, 0.9
 _BEAT_SECONDS = 0.05
 _MAX_LAG_SECONDS = 0.2
 #: The limit does not fall below this, unless it is set lower, and grows by it.
@@ -49,7 +55,11 @@ class LoadShedding:
         self.receiving: set[LimitedProtocol] = set()
         #: Number of requests that wait for events; they have a limit of their own.
         self.streams = 0
+        #: Connections that wait for their refusal and are not read meanwhile.
+        self.held = 0
         self._rpcs = 0
+        self._address_rpcs = settings.address_rpcs
+        self._rpcs_by_address: Counter[str] = Counter()
 
     def has_place(self, tasks: int, target: bytes) -> bool:
         """Return whether a request may begin.
@@ -87,6 +97,25 @@ class LoadShedding:
             yield
         finally:
             self._rpcs -= 1
+
+    @contextlib.contextmanager
+    def count_rpc_of(self, address: str) -> Iterator[None]:
+        """Hold a place among the RPCs of an IP address; raise `LimitedError` if there is none."""
+        if self._rpcs_by_address[address] >= self._address_rpcs:
+            _ADDRESS.inc()
+            raise LimitedError("this address has too many RPCs in progress", 1)
+        self._rpcs_by_address[address] += 1
+        try:
+            yield
+        finally:
+            self._rpcs_by_address[address] -= 1
+            if not self._rpcs_by_address[address]:
+                del self._rpcs_by_address[address]
+
+    def hold(self) -> float:
+        """Count a connection that waits for its refusal, and return for how long, in seconds."""
+        self.held += 1
+        return min(max(_MIN_HOLD_SECONDS, self.held / _MAX_REFUSALS), _MAX_HOLD_SECONDS)
 
     def adjust(self, lag: float) -> None:
         """Set the limit after a callback ran `lag` seconds late."""

@@ -65,9 +65,15 @@ class SharedUsage:
             # Another process may have added the row since the check above.
             row = next((row for row in candidates if self._cells[row] == mark), -1)
             if row < 0:
-                # An empty row, whose times are 0, or the row that has been unused for longest.
+                # An empty row; or a row without running requests, unused for longest. The times
+                # of a caller that only has a limit of concurrency are 0.
                 row = min(
-                    candidates, key=lambda row: max(self._cells[row + 1], self._cells[row + 2])
+                    candidates,
+                    key=lambda row: (
+                        self._cells[row] != 0,
+                        self.running(row) > 0,
+                        max(self._cells[row + 1], self._cells[row + 2]),
+                    ),
                 )
                 self._cells[row : row + self._width] = memoryview(bytearray(8 * self._width)).cast(
                     "d"

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import re
-
-from recalib.errors import InputError
 from recalib.registry import Transaction
 from service.access.authenticator import current_principal
 from service.audit.schemas import AuditEntry, AuditPage
-from service.pagination import decode_cursor, next_cursor
+from service.pagination import decode_number, next_cursor
 
 __all__ = ["list_audit"]
 
@@ -26,10 +23,7 @@ def list_audit(
     A principal that is restricted to some models must name one of them.
     """
     current_principal().check_model(model)
-    position = decode_cursor(cursor)
-    if position is not None and not re.fullmatch(r"[0-9]{1,18}", position):
-        raise InputError("cursor", found="something else", accepted="next_cursor of a page")
-    after = None if position is None else int(position)
+    after = decode_number(cursor)
     entries = tx.audit.page(after, limit + 1, actor=actor, action=action, model=model)
     following = next_cursor(entries, limit, lambda entry: str(entry.id))
     return AuditPage(

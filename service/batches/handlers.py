@@ -19,7 +19,7 @@ from service.access.visible_jobs import job_of_model
 from service.batches.schemas import Batch, BatchCreate, BatchPage
 from service.deletion import delete_once
 from service.idempotency import run_once
-from service.pagination import decode_cursor, next_cursor
+from service.pagination import decode_number, next_cursor
 from service.reader_process import reader_process
 from service.schemas.deletion import Deletion
 from service.schemas.job import Job
@@ -56,11 +56,11 @@ def create_batch(tx: Transaction, model: str, request: BatchCreate, key: str | N
 
     Raises
     ------
-    InputError: a multilabel model, or a version that cannot take the rows.
+    InputError: the version cannot take the rows.
     NotFoundError: no such model, data set or version.
     ConflictError: `key` was used with another request.
     """
-    owner = _find_model(tx, model)
+    owner = tx.models.get(model)
 
     def act() -> Job:
         tx.models.hold(owner)
@@ -94,15 +94,14 @@ async def upload_batch(
 
     Raises
     ------
-    InputError: a multilabel model, a version that cannot take the rows, an empty body, or a file
-        that is not valid.
+    InputError: the version cannot take the rows, an empty body, or a file that is not valid.
     NotFoundError: no such model or version.
     ConflictError: `key` was used with another request.
     """
 
     def check() -> Model:
         with store.reading() as tx:
-            owner = _find_model(tx, model)
+            owner = tx.models.get(model)
             resolve_version(tx, owner, version, input, "version")
         return owner
 
@@ -132,6 +131,7 @@ async def upload_batch(
             format=MEDIA_TYPES[media_type],
             input=input,
             classes=owner.classes,
+            task=owner.task,
         )
         return await to_thread.run_sync(register, blob, owner, count)
 
@@ -159,8 +159,8 @@ def delete_batch(
 def list_batches(tx: Transaction, model: str, limit: int, cursor: str | None) -> BatchPage:
     """Return a page of a model's batches, newest first."""
     owner = tx.models.get(model)
-    jobs = tx.jobs.page(owner, None, decode_cursor(cursor), limit + 1, kind=BATCH)
-    following = next_cursor(jobs, limit, lambda job: job.id)
+    jobs = tx.jobs.page(owner, None, decode_number(cursor), limit + 1, kind=BATCH)
+    following = next_cursor(jobs, limit, lambda job: str(job.sequence))
     return BatchPage(items=[Batch.of(job) for job in jobs[:limit]], next_cursor=following)
 
 
@@ -181,12 +181,6 @@ def get_batch_content(store: Registry, model: str, id: str) -> tuple[Batch, Iter
     if batch.digest is None:
         raise NotFoundError("file of batch", id, hint=f"the batch is {batch.state}")
     return batch, store.blobs.read_chunks(batch.digest)
-
-
-def _find_model(tx: Transaction, name: str) -> Model:
-    model = tx.models.get(name)
-    model.check_multiclass("batches; `calibrate` takes rows of a multilabel model")
-    return model
 
 
 def _enqueue(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any
 
+import msgspec
 import pydantic
 from anyio import to_thread
 from fastapi import Query, Request
@@ -16,15 +16,15 @@ from recalib.files import FORMATS, MEDIA_TYPES, Input
 from recalib.files.probabilities import PROBABILITY_FORMATS, ProbabilityFormat
 from recalib.registry import Registry
 from service.batches import handlers
-from service.batches.schemas import VERSION_DESCRIPTION, Batch, BatchCreate, BatchPage
-from service.http.bodies import parse_media_type
+from service.batches.schemas import Batch, BatchCreate, BatchPage
+from service.http.bodies import decode_json, parse_media_type
 from service.http.force_parameter import Force
 from service.http.idempotency_key import IdempotencyKey
 from service.http.openapi import problems
 from service.http.page_parameters import Cursor, Limit
 from service.http.routing import Router
 from service.schemas.deletion import Deletion
-from service.schemas.field_types import Text
+from service.schemas.field_types import VERSION_DESCRIPTION, Text
 from service.schemas.job import Job
 from service.state import StateDependency
 
@@ -33,15 +33,21 @@ __all__ = ["router"]
 router = Router(prefix="/v1/models/{model}/batches", tags=["batches"], responses=problems(500, 503))
 
 _JSON = "application/json"
-#: JSON is the request for a data set, so it cannot be an upload.
 _UPLOADS = tuple(media_type for media_type in MEDIA_TYPES if media_type != _JSON)
 _FILE = {"schema": {"type": "string", "format": "binary"}}
+_ROWS = {
+    "type": "object",
+    "title": "BatchRows",
+    "description": "Rows; the query has the other fields.",
+    "anyOf": [{"required": ["logits"]}, {"required": ["probabilities"]}],
+}
 _BODY = {
     "requestBody": {
         "required": True,
         "description": "The name of a data set as JSON; or a file with the rows, whose labels are "
-        "not needed. The parameters of the query are those of an upload.",
-        "content": {_JSON: {"schema": BatchCreate.model_json_schema()}}
+        "not needed. The parameters of the query are those of an upload. Larger files than those "
+        "of JSON have another format.",
+        "content": {_JSON: {"schema": {"anyOf": [BatchCreate.model_json_schema(), _ROWS]}}}
         | dict.fromkeys(_UPLOADS, _FILE),
     }
 }
@@ -77,7 +83,7 @@ async def create_batch(
     """
     content_type = request.headers.get("content-type", "")
     media_type = parse_media_type(content_type, (_JSON, *_UPLOADS))
-    if media_type == _JSON:
+    if media_type == _JSON and not _is_upload(await request.body(), bool(request.query_params)):
         if request.query_params:
             found = ", ".join(request.query_params)[:80]
             raise InputError("query", found=found, accepted="none: JSON has all fields")
@@ -148,6 +154,17 @@ def get_batch_content(model: str, batch_id: str, state: StateDependency) -> Stre
     return StreamingResponse(chunks, media_type=_MEDIA_TYPES[batch.format], headers=headers)
 
 
+def _is_upload(content: bytes, has_query: bool) -> bool:
+    """Return whether a JSON body is a file with rows, and not the request for a data set."""
+    try:
+        members = decode_json(content, dict[str, msgspec.Raw])
+    except msgspec.ValidationError:  # no object
+        return has_query
+    if "dataset" in members:
+        return False
+    return has_query or not members.keys().isdisjoint(("logits", "probabilities"))
+
+
 def _create(store: Registry, model: str, create: BatchCreate, key: str | None) -> Job:
     with store.transaction() as tx:
         return handlers.create_batch(tx, model, create, key)
@@ -155,10 +172,7 @@ def _create(store: Registry, model: str, create: BatchCreate, key: str | None) -
 
 def _parse(content: bytes) -> BatchCreate:
     """Return the request in a JSON body; errors are those of other routes."""
-    try:
-        body = json.loads(content)
-    except (ValueError, RecursionError):
-        raise InputError("body", found="malformed JSON", accepted="JSON") from None
+    body = decode_json(content, Any)
     try:
         return BatchCreate.model_validate(body)
     except pydantic.ValidationError as error:

@@ -9,15 +9,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from recalib import registry
 from recalib.files import Input
 from recalib.files.probabilities import ProbabilityFormat
-from service.schemas.field_types import Text, Version
+from service.schemas.field_types import VERSION_DESCRIPTION, Text, Version
 from service.schemas.job import JobState, Progress
 from service.times import iso
 
-__all__ = ["VERSION_DESCRIPTION", "Batch", "BatchCreate", "BatchPage"]
-
-VERSION_DESCRIPTION = (
-    "A number or an alias of a version. An alias means the version that it points to now."
-)
+__all__ = ["Batch", "BatchCreate", "BatchPage"]
 
 
 class BatchCreate(BaseModel):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from functools import partial
 
 from anyio import to_thread
@@ -27,7 +26,7 @@ from service.calibrators.schemas import (
 from service.calibrators.upload import Upload, check_upload
 from service.deletion import delete_once
 from service.idempotency import run_once
-from service.pagination import decode_cursor, next_cursor
+from service.pagination import decode_number, next_cursor
 from service.schemas.deletion import Deletion
 from service.schemas.details import DetailsUpdate
 from service.schemas.job import Job
@@ -83,16 +82,15 @@ def request_fit(tx: Transaction, model: Model, fit: CalibratorCreate) -> Job:
 
     Raises
     ------
-    InputError: an unknown map, objective or option, no data set, or a multilabel model.
+    InputError: an unknown map, objective or option, or no data set.
     NotFoundError: the data set does not exist.
     """
-    model.check_multiclass("fits on the server; upload the `parameters` of a local fit")
     if fit.dataset is None:
         accepted = "the name of a data set to fit on, or the `parameters` of a calibrator"
         raise InputError("dataset", found="none", accepted=accepted)
     if fit.row_digests is not None:
         raise InputError("row_digests", found="no `parameters`", accepted="both, or neither")
-    resolve_fit(fit.map, fit.objective, fit.options)
+    resolve_fit(fit.map, fit.objective, fit.options, model.task)
     tx.datasets.get(model, fit.dataset)
     fields = fit.model_dump(exclude=set(_UPLOAD_FIELDS))
     job = tx.jobs.enqueue(FIT, {"model": model.name, **fields}, model=model)
@@ -122,7 +120,7 @@ def request_publication(
 def list_calibrators(tx: Transaction, model: str, limit: int, cursor: str | None) -> CalibratorPage:
     """Return a page of a model's calibrators, by version."""
     owner = tx.models.get(model)
-    rows = tx.calibrators.page(owner, _version_cursor(cursor), limit + 1)
+    rows = tx.calibrators.page(owner, decode_number(cursor, max_digits=9), limit + 1)
     cursor = next_cursor(rows, limit, lambda row: str(row.version))
     return CalibratorPage(items=[Calibrator.of(row) for row in rows[:limit]], next_cursor=cursor)
 
@@ -269,10 +267,3 @@ def get_alias_history(tx: Transaction, model: str, alias: str, limit: int) -> Al
             for change in changes
         ]
     )
-
-
-def _version_cursor(cursor: str | None) -> int | None:
-    position = decode_cursor(cursor)
-    if position is not None and not re.fullmatch(r"\d{1,9}", position):
-        raise InputError("cursor", found="something else", accepted="next_cursor of a page")
-    return None if position is None else int(position)

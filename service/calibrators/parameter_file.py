@@ -13,7 +13,6 @@ from recalib.calibrator import Calibrator
 from recalib.card import Card, Claims
 from recalib.errors import CorruptError, InputError
 from recalib.fitting.fit import candidate_of
-from recalib.fitting.multilabel import configure_label_map
 from recalib.options import options_of
 from recalib.registry import Task
 
@@ -102,9 +101,6 @@ def _claimed(card: Card, labels: tuple[str, ...] | None) -> Card:
 
 def _options(card: Card) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return all options of the map and of the objective; `InputError` if one is unknown."""
-    if card.task == "multilabel":
-        options = card.objective_options | card.options
-        return options_of(configure_label_map(card.map, card.objective, options)), {}
     candidate = candidate_of(card)
     return options_of(candidate.map), options_of(candidate.objective)
 

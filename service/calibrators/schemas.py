@@ -10,6 +10,7 @@ from pydantic import Base64Bytes, BaseModel, ConfigDict, Field
 from recalib import registry
 from recalib.fitting.auto import AUTO
 from recalib.maps import MAPS
+from recalib.maps.labels import LABEL_MAPS
 from recalib.objectives import OBJECTIVES
 from service.schemas.field_types import INTEGRAL, MAX_VERSION, Documented, Text
 from service.times import iso
@@ -25,6 +26,9 @@ __all__ = [
     "CalibratorPage",
 ]
 
+#: Those of both tasks, each once.
+_MAPS = list(dict.fromkeys([*MAPS, *LABEL_MAPS, AUTO]))
+
 
 class CalibratorCreate(BaseModel):
     """A request to fit a calibrator, or to publish one that was fitted elsewhere."""
@@ -36,9 +40,10 @@ class CalibratorCreate(BaseModel):
         description="Name of an uploaded data set of this model: to fit on, which is required; or "
         "with `parameters`, to compare on.",
     )
-    map: Annotated[Text, Documented({"enum": [*MAPS, AUTO]})] = Field(
+    map: Annotated[Text, Documented({"enum": _MAPS})] = Field(
         "temperature",
-        description="The post-hoc map to fit; `auto` selects the map by cross-validation.",
+        description="The post-hoc map to fit; `auto` selects the map by cross-validation. A "
+        f"multilabel model has the maps {', '.join(LABEL_MAPS)}.",
     )
     objective: Annotated[Text, Documented({"enum": [*OBJECTIVES]})] = Field(
         "nll", description="The objective that the fit minimises."
@@ -48,8 +53,8 @@ class CalibratorCreate(BaseModel):
         "if_better",
         description="Whether the new version becomes the champion: always, never, or if its "
         "cross-validated NLL beats the champion's (the NLL of the classifier if there is none) by "
-        "more than the threshold in the job's result, in standard errors. Versions of a multilabel "
-        "model are not compared, so `if_better` does not promote them.",
+        "more than the threshold in the job's result, in standard errors. For a multilabel model, "
+        "the NLL of a row is the sum over its labels.",
     )
     parameters: Base64Bytes | None = Field(
         None,

@@ -37,18 +37,12 @@ def check_upload(model: Model, request: CalibratorCreate) -> Upload:
 
     Raises
     ------
-    InputError: the file or the digests are refused, the request has a map, an objective or options
-        too, or it has what to compare a multilabel calibrator on.
+    InputError: the file or the digests are refused, or the request has a map, an objective or
+        options too.
     """
     for name in ("map", "objective", "options"):
         if name in request.model_fields_set:
             raise InputError(name, found="`parameters` too", accepted="one of the two")
-    for name in ("dataset", "row_digests"):
-        if model.is_multilabel and getattr(request, name) is not None:
-            accepted = (
-                f"none: versions of {model.name!r}, whose task is multilabel, are not compared"
-            )
-            raise InputError(name, found="a value", accepted=accepted)
     content = request.parameters or b""
     checked = reader_process().call(
         read_parameter_file,

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterable, Iterator
-from typing import Literal
+from typing import Any, Literal
 
+import msgspec
 from anyio import to_thread
 
 from recalib import registry
-from recalib.errors import ExistsError
-from recalib.files import MEDIA_TYPES
+from recalib.errors import ConflictError, ExistsError, InputError, TooLargeError
+from recalib.files import MEDIA_TYPES, Input
+from recalib.references import MANIFEST_TYPE, DatasetRoots, Manifest, content_digest
 from recalib.registry import BlobWriter, Model, Registry, Transaction, check_name
+from recalib.settings import Settings
 from service.access.authenticator import current_principal
-from service.datasets.schemas import Dataset, DatasetPage
-from service.datasets.survey import DatasetSummary, survey_url
+from service.datasets.schemas import Dataset, DatasetPage, DatasetReference
+from service.datasets.survey import DatasetSummary, list_uri, survey_files, survey_url
 from service.deletion import delete_once
 from service.idempotency import run_once
 from service.pagination import decode_cursor, next_cursor
@@ -27,10 +30,16 @@ __all__ = [
     "get_dataset",
     "get_dataset_content",
     "list_datasets",
+    "reference_dataset",
     "register_dataset",
     "update_dataset",
     "upload_dataset",
 ]
+
+#: Wall time to list the files of a reference, and to open each of them.
+_LIST_SECONDS, _OPEN_SECONDS = 60.0, 0.5
+#: Wall time to check the files of a reference, at most. Others wait.
+_MAX_CHECK_SECONDS = 1800.0
 
 
 async def upload_dataset(
@@ -53,8 +62,7 @@ async def upload_dataset(
 
     Raises
     ------
-    InputError: the name is not valid, the model is multilabel, the body is empty, or the file is
-        not valid.
+    InputError: the name is not valid, the body is empty, or the file is not valid.
     NotFoundError: no such model.
     ExistsError: other data has that name.
     """
@@ -70,10 +78,71 @@ async def upload_dataset(
             format=MEDIA_TYPES[kind],
             input=input,
             classes=owner.classes,
+            task=owner.task,
         )
         summary = DatasetSummary(**fields)
         dataset, new = await to_thread.run_sync(
-            _register, store, owner, name, kind, input, blob, summary
+            _register, store, owner, name, blob.size, kind, input, blob, summary
+        )
+    return Dataset.of(dataset), new
+
+
+async def reference_dataset(
+    store: Registry,
+    settings: Settings,
+    model: str,
+    name: str,
+    input: Input,
+    reference: DatasetReference,
+) -> tuple[Dataset, bool]:
+    """Register files that stay where they are; return the data set, and whether it is new.
+
+    A reader process lists and opens the files. Files of at most `max_upload_bytes` together are
+    checked as an upload is, every row. Of larger ones only the headers are read; a job checks their
+    rows when it reads them. The same files under the same name again succeed without effect.
+
+    Raises
+    ------
+    InputError: the name is not valid, the URI is outside of all roots, a file is not valid, or the
+        contents have another digest.
+    NotFoundError: no such model.
+    ExistsError: other data has that name.
+    UnavailableError: the files cannot be reached, or too many references are read or wait.
+    """
+    check_name("dataset", name)
+    owner = await to_thread.run_sync(_find_model, store, model)
+    uri = reference.uri
+    root = DatasetRoots(settings.dataset_roots).root_of(uri, owner.name)
+    reader = reader_process("references")
+    files = await reader.run(list_uri, seconds=_LIST_SECONDS, uri=uri, root=root)
+    size = sum(file[1] for file in files)
+    read_rows = size <= settings.max_upload_bytes
+    if not read_rows and (owner.is_multilabel or reference.digest is not None):
+        purpose = "a multilabel model" if owner.is_multilabel else "a reference with a digest"
+        accepted = f"at most {settings.max_upload_bytes} bytes for {purpose}"
+        raise TooLargeError("uri", found=f"{size} bytes", accepted=accepted)
+    seconds = read_seconds(size if read_rows else 0) + _OPEN_SECONDS * len(files)
+    survey: dict[str, Any] = await reader.run(
+        survey_files,
+        seconds=min(seconds, _MAX_CHECK_SECONDS),
+        uri=uri,
+        root=root,
+        files=files,
+        input=input,
+        classes=owner.classes,
+        task=owner.task,
+        read_rows=read_rows,
+    )
+    manifest = msgspec.convert(survey["manifest"], Manifest)
+    if reference.digest is not None:
+        digest = content_digest(uri, manifest.files)
+        if digest != reference.digest:
+            raise InputError("digest", found=reference.digest, accepted=f"{digest}, of {uri}")
+    summary = DatasetSummary(manifest.rows, manifest.classes, survey["metrics"])
+    with store.blobs.writer() as blob:
+        await to_thread.run_sync(blob.write, manifest.to_bytes())
+        dataset, new = await to_thread.run_sync(
+            _register, store, owner, name, size, MANIFEST_TYPE, input, blob, summary, uri
         )
     return Dataset.of(dataset), new
 
@@ -97,9 +166,14 @@ def get_dataset_content(store: Registry, model: str, name: str) -> tuple[Dataset
     Raises
     ------
     NotFoundError: no such model or data set.
+    ConflictError: it is a data set by reference, which the server does not pass on.
     """
     with store.reading() as tx:
         dataset = get_dataset(tx, model, name)
+    if dataset.uri is not None:
+        raise ConflictError(
+            f"dataset {name!r} of model {model!r} refers to {dataset.uri}; read the files there"
+        )
     return dataset, store.blobs.read_chunks(dataset.digest)
 
 
@@ -150,8 +224,13 @@ def register_dataset(
     media_type: str,
     input: Literal["logits", "probabilities"],
     summary: DatasetSummary,
+    uri: str | None = None,
 ) -> tuple[registry.Dataset, bool]:
-    """Record an uploaded data set under its name; return it, and whether it is new.
+    """Record a data set under its name; return it, and whether it is new.
+
+    Parameters
+    ----------
+    uri: of a data set by reference, whose blob is a manifest.
 
     Raises
     ------
@@ -177,28 +256,30 @@ def register_dataset(
         media_type,
         input,
         summary.metrics,
+        uri,
     )
-    detail = f"{summary.rows} rows, {size_bytes} bytes, sha256 {digest}"
+    place = "" if uri is None else f" at {uri}"
+    detail = f"{summary.rows} rows, {size_bytes} bytes{place}, sha256 {digest}"
     tx.audit.record(current_principal().name, "upload_dataset", model.name, name, detail)
     return dataset, True
 
 
 def _find_model(store: Registry, name: str) -> Model:
     with store.reading() as tx:
-        model = tx.models.get(name)
-    model.check_multiclass("data sets")
-    return model
+        return tx.models.get(name)
 
 
 def _register(
     store: Registry,
     model: Model,
     name: str,
+    size_bytes: int,
     kind: str,
     input: Literal["logits", "probabilities"],
     blob: BlobWriter,
     summary: DatasetSummary,
+    uri: str | None = None,
 ) -> tuple[registry.Dataset, bool]:
     """Store the blob, then record its name."""
     with store.storing(blob) as (tx, digest):
-        return register_dataset(tx, model, name, digest, blob.size, kind, input, summary)
+        return register_dataset(tx, model, name, digest, size_bytes, kind, input, summary, uri)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Annotated, Any, Literal
 
+import msgspec
+import pydantic
 from fastapi import Path, Query, Request, Response
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import StreamingResponse
 
 from recalib.files import FORMATS, MEDIA_TYPES
 from service.datasets import handlers
-from service.datasets.schemas import Dataset, DatasetPage
-from service.http.bodies import parse_media_type
+from service.datasets.schemas import Dataset, DatasetPage, DatasetReference
+from service.http.bodies import decode_json, parse_media_type
 from service.http.force_parameter import Force
 from service.http.idempotency_key import IdempotencyKey
 from service.http.openapi import problems
@@ -31,8 +35,13 @@ _Input = Annotated[
     Literal["logits", "probabilities"],
     Query(description="What the file holds; never guessed from its values."),
 ]
+_JSON = "application/json"
+#: A longer JSON body is data.
+_MAX_REFERENCE_BYTES = 64 << 10
 _LOGIT = {"type": ["number", "null"], "description": "null is a masked class."}
 _PROBABILITY = {"type": "number", "minimum": 0, "maximum": 1}
+_CLASS = {"type": "integer", "minimum": 0}
+_LABELS = {"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": 1}}
 
 
 def _rows(items: dict[str, Any]) -> dict[str, Any]:
@@ -41,12 +50,13 @@ def _rows(items: dict[str, Any]) -> dict[str, Any]:
 
 _JSON_DATA = {
     "title": "Data",
-    "description": "One of `logits` and `probabilities`, (N, K), and a label for each row.",
+    "description": "One of `logits` and `probabilities`, (N, K), and a label for each row; a list "
+    "of K zeros and ones for each row of a multilabel model.",
     "type": "object",
     "properties": {
         "logits": _rows(_LOGIT),
         "probabilities": _rows(_PROBABILITY),
-        "labels": {"type": "array", "items": {"type": "integer", "minimum": 0}, "minItems": 1},
+        "labels": {"type": "array", "items": {"anyOf": [_CLASS, _LABELS]}, "minItems": 1},
     },
     "required": ["labels"],
 }
@@ -55,10 +65,16 @@ _FILE = {"type": "string", "format": "binary"}
 
 def _content(data: dict[str, Any]) -> dict[str, Any]:
     """Return the content of each media type; `data` is the schema of JSON."""
-    return {kind: {"schema": data if kind == "application/json" else _FILE} for kind in MEDIA_TYPES}
+    return {kind: {"schema": data if kind == _JSON else _FILE} for kind in MEDIA_TYPES}
 
 
-_UPLOAD_BODY = {"requestBody": {"required": True, "content": _content(_JSON_DATA)}}
+_REFERENCE = DatasetReference.model_json_schema()
+_UPLOAD_BODY = {
+    "requestBody": {
+        "required": True,
+        "content": _content({"anyOf": [_JSON_DATA, _REFERENCE]}),
+    }
+}
 _DOWNLOAD: dict[int | str, dict[str, Any]] = {
     200: {"content": _content({"$ref": "#/components/schemas/Data"})}
 }
@@ -83,15 +99,25 @@ async def upload_dataset(
     state: StateDependency,
     input: _Input = "logits",
 ) -> Dataset:
-    """Upload validation logits with labels, of any size.
+    """Upload validation logits with labels, of any size, or refer to files that stay elsewhere.
 
     Every row is checked and measured before the answer. The same bytes under the same name again
-    are a success without effect; other bytes are a conflict.
+    are a success without effect; other bytes are a conflict. A JSON body with `uri` is a reference
+    to files within the roots of the server.
     """
     kind = parse_media_type(request.headers.get("content-type", ""), tuple(MEDIA_TYPES))
-    dataset, new = await handlers.upload_dataset(
-        state.registry, model, name, kind, input, request.stream()
-    )
+    reference = None
+    pieces: AsyncIterator[bytes] = request.stream()
+    if kind == _JSON:
+        reference, pieces = await _split_reference(pieces)
+    if reference is None:
+        dataset, new = await handlers.upload_dataset(
+            state.registry, model, name, kind, input, pieces
+        )
+    else:
+        dataset, new = await handlers.reference_dataset(
+            state.registry, state.settings, model, name, input, reference
+        )
     response.status_code = 201 if new else 200
     return dataset
 
@@ -148,11 +174,15 @@ def delete_dataset(
 @router.get(
     "/{name}/content",
     response_class=StreamingResponse,
-    responses=_DOWNLOAD | problems(404),
+    responses=_DOWNLOAD | problems(404, 409),
     operation_id="get_dataset_content",
 )
 def get_dataset_content(model: str, name: str, state: StateDependency) -> StreamingResponse:
-    """Download the file of a data set as it was uploaded, with its content type."""
+    """Download the file of a data set as it was uploaded, with its content type.
+
+    The files of a data set by reference are not passed on: the answer is a conflict, which names
+    their URI.
+    """
     dataset, chunks = handlers.get_dataset_content(state.registry, model, name)
     suffix = FORMATS[MEDIA_TYPES[dataset.media_type]].suffixes[0]
     headers = {
@@ -161,3 +191,32 @@ def get_dataset_content(model: str, name: str, state: StateDependency) -> Stream
         "Content-Length": str(dataset.size_bytes),
     }
     return StreamingResponse(chunks, media_type=dataset.media_type, headers=headers)
+
+
+async def _split_reference(
+    pieces: AsyncIterator[bytes],
+) -> tuple[DatasetReference | None, AsyncIterator[bytes]]:
+    """Return the reference that a JSON body is, or None and all pieces of the body."""
+    head = bytearray()
+    async for piece in pieces:
+        head += piece
+        if len(head) > _MAX_REFERENCE_BYTES:
+            return None, _joined(bytes(head), pieces)
+    try:
+        members = msgspec.json.decode(head, type=dict[str, msgspec.Raw])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        members = {}  # the reader of data names the error
+    if "uri" not in members:
+        return None, _joined(bytes(head), pieces)
+    body = decode_json(bytes(head))
+    try:
+        return DatasetReference.model_validate(body), pieces
+    except pydantic.ValidationError as error:
+        violations = [{**item, "loc": ("body", *item["loc"])} for item in error.errors()]
+        raise RequestValidationError(violations, body=body) from None
+
+
+async def _joined(head: bytes, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    yield head
+    async for piece in pieces:
+        yield piece

@@ -10,6 +10,7 @@ from anyio import to_thread
 from recalib.errors import InputError
 from recalib.files import MEDIA_TYPES
 from service.datasets import handlers
+from service.datasets.schemas import DatasetReference
 from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
 from service.grpc.messages import details_of, enum_value, page_limit, to_message, upload_chunks
 from service.grpc.rpc import Context, idempotency_key
@@ -29,22 +30,38 @@ class Datasets:
     async def upload_dataset(
         self, requests: AsyncIterator[pb.UploadDatasetRequest], context: Context
     ) -> pb.UploadDatasetResponse:
-        """Receive validation logits with labels: a header, and then the bytes of the file."""
+        """Receive validation logits with labels: a header with a URI, or one and then bytes."""
         first = await anext(requests, pb.UploadDatasetRequest())
         if first.WhichOneof("part") != "header":
             raise InputError(
                 "header", found="no header in the first message", accepted="a header, then chunks"
             )
         header = first.header
-        input = enum_value("header.input", pb.Input.DESCRIPTOR, header.input)
-        dataset, new = await handlers.upload_dataset(
-            self._state.registry,
-            header.model,
-            header.name,
-            parse_media_type(header.content_type, tuple(MEDIA_TYPES)),
-            cast("Literal['logits', 'probabilities']", input),
-            upload_chunks(requests, self._state.settings.max_upload_bytes),
+        registry, settings = self._state.registry, self._state.settings
+        input = cast(
+            "Literal['logits', 'probabilities']",
+            enum_value("header.input", pb.Input.DESCRIPTOR, header.input),
         )
+        chunks = upload_chunks(requests, settings.max_upload_bytes)
+        other = "content_type" if header.uri else "digest"
+        if getattr(header, other):
+            accepted = "`content_type` with bytes, or `uri` and `digest`"
+            raise InputError(
+                f"header.{other}", found=repr(getattr(header, other)), accepted=accepted
+            )
+        if header.uri:
+            async for _ in chunks:
+                found = "both a URI and bytes"
+                raise InputError("header.uri", found=found, accepted="one of the two")
+            reference = DatasetReference(uri=header.uri, digest=header.digest or None)
+            dataset, new = await handlers.reference_dataset(
+                registry, settings, header.model, header.name, input, reference
+            )
+        else:
+            kind = parse_media_type(header.content_type, tuple(MEDIA_TYPES))
+            dataset, new = await handlers.upload_dataset(
+                registry, header.model, header.name, kind, input, chunks
+            )
         return pb.UploadDatasetResponse(dataset=to_message(pb.Dataset, dataset), created=new)
 
     def get_dataset(self, request: pb.GetDatasetRequest, context: Context) -> pb.Dataset:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from recalib import registry
 from recalib.metrics import METRICS
 from service.schemas.estimate import Estimate
 from service.times import iso
 
-__all__ = ["Dataset", "DatasetPage"]
+__all__ = ["Dataset", "DatasetPage", "DatasetReference"]
 
 
 def _names(unit: str) -> str:
@@ -22,25 +22,52 @@ def _names(unit: str) -> str:
 
 _UNITS = (
     "Metrics of the uncalibrated probabilities, as fractions; "
-    f"{_names('nats')} in nats; {_names('score')} without a unit."
+    f"{_names('nats')} in nats; {_names('score')} without a unit. "
+    "Of a multilabel model: `accuracy`, `nll`, `brier` and `ece`, means over labels. Empty for a "
+    "data set by reference that is larger than an upload may be."
 )
 
 
+class DatasetReference(BaseModel):
+    """Files that stay where they are."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    uri: str = Field(
+        description="A file, a folder or a glob within a root of the server: `s3://bucket/path`, "
+        "`gs://bucket/path` or `file:///path`.",
+        max_length=2000,
+    )
+    digest: str | None = Field(
+        None,
+        description="Expected SHA-256 in hex: of the content of a single file; of several, of the "
+        "output of `sha256sum`, with names relative to the folder of the URI, in order.",
+        pattern="^[0-9a-f]{64}$",
+    )
+
+
 class Dataset(BaseModel):
-    """Uploaded logits with labels."""
+    """Logits with labels, uploaded or by reference."""
 
     name: str
     model: str
     rows: int = Field(description="N.")
     classes: int = Field(description="K.")
-    digest: str = Field(description="SHA-256 of the uploaded bytes, in hex.")
+    digest: str = Field(
+        description="SHA-256 of the uploaded bytes, in hex; of a data set by reference, of its "
+        "manifest: locations, sizes, versions and contents of the files."
+    )
     size_bytes: int
-    media_type: str = Field(description="Content type of the uploaded file.")
+    media_type: str = Field(
+        description="Content type of the uploaded file; of a data set by reference, "
+        "`application/vnd.recalib.manifest+json`."
+    )
     input: Literal["logits", "probabilities"]
     metrics: dict[str, Estimate] = Field(description=_UNITS)
     created_at: str
     description: str = ""
     tags: list[str] = []
+    uri: str | None = Field(None, description="Of a data set by reference.")
 
     @classmethod
     def of(cls, row: registry.Dataset) -> Dataset:
@@ -58,6 +85,7 @@ class Dataset(BaseModel):
             created_at=iso(row.created_at),
             description=row.description,
             tags=list(row.tags),
+            uri=row.uri,
         )
 
 

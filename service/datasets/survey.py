@@ -1,17 +1,29 @@
-"""Check and measure an uploaded file. Runs in the reader process."""
+"""Check and measure an uploaded or referenced file. Runs in the reader process."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO
 
-from recalib.errors import InputError
-from recalib.files import open_data
+import msgspec
+
+from recalib.errors import CorruptError, InputError
+from recalib.files import DataFile, Input, Task, open_data
+from recalib.fragments import File, Fragment, format_of, open_stream
 from recalib.metrics.evaluate import StreamingEvaluation
+from recalib.metrics.multilabel import StreamingLabelEvaluation
+from recalib.references import (
+    Manifest,
+    ReferencedFile,
+    list_referenced,
+    outage_errors,
+    sha256_of,
+)
 from service.upload_checks import check_classes, open_url
 
-__all__ = ["DatasetSummary", "survey", "survey_url"]
+__all__ = ["DatasetSummary", "list_uri", "survey", "survey_files", "survey_url"]
 
 
 @dataclass(frozen=True)
@@ -26,8 +38,9 @@ class DatasetSummary:
 def survey(
     file: BinaryIO,
     format: str,
-    input: Literal["logits", "probabilities"],
+    input: Input,
     classes: int,
+    task: Task = "multiclass",
 ) -> DatasetSummary:
     """Check every row of a file and compute its uncalibrated metrics, in constant memory.
 
@@ -35,23 +48,115 @@ def survey(
     ------
     InputError: the file is not valid, has no labels, or has another K than `classes`.
     """
-    with open_data(file, format=format, input=input) as data:
-        check_classes(data, input, classes)
-        evaluation = StreamingEvaluation(classes)
-        rows = 0
-        for chunk in data.chunks():
-            if chunk.labels is None:
-                raise InputError("labels", found="none", accepted="one label for each row")
-            evaluation.add(chunk.labels, **{input: chunk.logits})
-            rows += len(chunk.logits)
-    estimates = evaluation.finish(0.95)
-    metrics = {name: dataclasses.asdict(estimate) for name, estimate in estimates.items()}
-    return DatasetSummary(rows, classes, metrics)
+    metrics = _Metrics(input, classes, task)
+    with open_data(file, format=format, input=input, task=task) as data:
+        rows = metrics.add(data)
+    return DatasetSummary(rows, classes, metrics.finish())
 
 
 def survey_url(
-    url: str, format: str, input: Literal["logits", "probabilities"], classes: int
+    url: str, format: str, input: Input, classes: int, task: Task = "multiclass"
 ) -> dict[str, Any]:
     """Survey the file at an fsspec URL; return the fields of its `DatasetSummary`."""
     with open_url(url) as file:
-        return dataclasses.asdict(survey(file, format, input, classes))
+        return dataclasses.asdict(survey(file, format, input, classes, task))
+
+
+def list_uri(uri: str, root: str) -> list[File]:
+    """Return the files of a data set by reference, see `list_referenced`."""
+    return list_referenced(uri, root)
+
+
+def survey_files(
+    uri: str,
+    root: str,
+    files: Sequence[Sequence[Any]],
+    input: Input,
+    classes: int,
+    task: Task,
+    read_rows: bool,
+) -> dict[str, Any]:
+    """Check the files of a data set by reference; return its manifest and its metrics.
+
+    Parameters
+    ----------
+    files: what `list_uri` returned.
+    read_rows: check and measure every row, and digest the contents. Otherwise only the headers are
+        read, and there are no metrics.
+
+    Raises
+    ------
+    InputError: a file is not valid, has no labels or another K than `classes`, or changes
+        meanwhile; or the header of a file that is not read has no number of rows.
+    UnavailableError: the file system cannot be reached.
+    """
+    metrics = _Metrics(input, classes, task)
+    checked: list[ReferencedFile] = []
+    for location, size, version in files:
+        format = format_of(None, location)
+        with outage_errors(uri), Fragment(location, format).named_errors():
+            with (
+                open_stream(location) as stream,
+                open_data(stream, format=format, input=input, task=task) as data,
+            ):
+                rows = metrics.add(data) if read_rows else _rows_of_header(data, input, classes)
+                dtype = data.dtype.name
+            digest = sha256_of(location) if read_rows else None
+        checked.append(ReferencedFile(location, size, version, format, dtype, rows, digest))
+    manifest = Manifest(uri, root, classes, tuple(checked))
+    try:
+        manifest.check_unchanged()
+    except CorruptError as error:
+        accepted = "files that do not change while they are read"
+        raise InputError("uri", found=str(error), accepted=accepted) from error
+    estimates = metrics.finish() if read_rows else {}
+    return {"manifest": msgspec.to_builtins(manifest), "metrics": estimates}
+
+
+class _Metrics:
+    """Uncalibrated metrics of the rows of files."""
+
+    def __init__(self, input: Input, classes: int, task: Task) -> None:
+        self._input: Input = input
+        self._classes = classes
+        self._evaluation: StreamingEvaluation | StreamingLabelEvaluation = (
+            StreamingLabelEvaluation(classes)
+            if task == "multilabel"
+            else StreamingEvaluation(classes)
+        )
+
+    def add(self, data: DataFile) -> int:
+        """Check and add every row; return the number of rows."""
+        check_classes(data, self._input, self._classes)
+        rows = 0
+        for chunk in data.chunks():
+            if chunk.labels is None:
+                raise _no_labels()
+            self._evaluation.add(chunk.labels, **{self._input: chunk.logits})
+            rows += len(chunk.logits)
+        return rows
+
+    def finish(self) -> dict[str, dict[str, Any]]:
+        """Return the fields of each estimate."""
+        if isinstance(self._evaluation, StreamingLabelEvaluation):
+            estimates = self._evaluation.finish()
+        else:
+            estimates = self._evaluation.finish(0.95)
+        return {name: dataclasses.asdict(estimate) for name, estimate in estimates.items()}
+
+
+def _rows_of_header(data: DataFile, input: Input, classes: int) -> int:
+    check_classes(data, input, classes)
+    if not data.has_labels:
+        raise _no_labels()
+    if data.rows is None:
+        raise InputError(
+            input,
+            found=f"a {data.name} file, whose header has no number of rows",
+            accepted="Parquet, npz or safetensors, for a data set that is larger than an upload",
+        )
+    return data.rows
+
+
+def _no_labels() -> InputError:
+    return InputError("labels", found="none", accepted="labels for each row")

@@ -13,13 +13,13 @@ from service.access.authenticator import current_principal
 from service.access.visible_jobs import job_of_model
 from service.deletion import delete_once
 from service.evaluations.schemas import (
+    MAX_VERSIONS,
     Evaluation,
     EvaluationCreate,
     EvaluationPage,
-    EvaluationPicture,
 )
 from service.idempotency import run_once
-from service.pagination import decode_cursor, next_cursor
+from service.pagination import decode_number, next_cursor
 from service.schemas.deletion import Deletion
 from service.schemas.job import Job
 from service.versions import resolve_version
@@ -41,12 +41,11 @@ def create_evaluation(
 
     Raises
     ------
-    InputError: a multilabel model, a version twice, or a version that cannot take the rows.
+    InputError: a version twice, or a version that cannot take the rows.
     NotFoundError: no such model, data set or version.
     ConflictError: `key` was used with another request.
     """
     owner = tx.models.get(model)
-    owner.check_multiclass("evaluations")
 
     def act() -> Job:
         tx.models.hold(owner)
@@ -84,9 +83,9 @@ def delete_evaluation(
 def list_evaluations(tx: Transaction, model: str, limit: int, cursor: str | None) -> EvaluationPage:
     """Return a page of a model's evaluations without their pictures, newest first."""
     owner = tx.models.get(model)
-    jobs = tx.jobs.page(owner, None, decode_cursor(cursor), limit + 1, kind=EVALUATE)
-    following = next_cursor(jobs, limit, lambda job: job.id)
-    items = [Evaluation.of(job, []) for job in jobs[:limit]]
+    jobs = tx.jobs.page(owner, None, decode_number(cursor), limit + 1, kind=EVALUATE)
+    following = next_cursor(jobs, limit, lambda job: str(job.sequence))
+    items = [Evaluation.of(job, {}) for job in jobs[:limit]]
     return EvaluationPage(items=items, next_cursor=following)
 
 
@@ -94,8 +93,7 @@ def get_evaluation(store: Registry, model: str, id: str) -> Evaluation:
     """Return the state and the results of an evaluation, or raise `NotFoundError`."""
     with store.reading() as tx:
         job = job_of_model(tx, model, EVALUATE, id)
-    pictures = _content(store, job).get("pictures", []) if job.result else []
-    return Evaluation.of(job, [EvaluationPicture(**picture) for picture in pictures])
+    return Evaluation.of(job, _content(store, job) if job.result else {})
 
 
 def get_evaluation_report(store: Registry, model: str, id: str) -> str:
@@ -116,21 +114,33 @@ def get_evaluation_report(store: Registry, model: str, id: str) -> str:
 def _versions(
     tx: Transaction, model: Model, dataset: registry.Dataset, request: EvaluationCreate
 ) -> list[int | str]:
-    """Return the numbers of the versions; `identity` stays."""
+    """Return the numbers of the versions, the baseline first; `identity` stays."""
+
+    def number(name: int | str, field: str) -> int | str:
+        if name == _IDENTITY:
+            return name
+        return resolve_version(tx, model, name, dataset.input, field)
+
     versions: list[int | str] = []
     for index, name in enumerate(request.versions):
         field = f"versions[{index}]"
-        is_identity = name == _IDENTITY
-        version = name if is_identity else resolve_version(tx, model, name, dataset.input, field)
+        version = number(name, field)
         if version in versions:
             found = f"{name}, which is {version} as well" if name != version else str(version)
             raise InputError(field, found=found, accepted="each version once")
         versions.append(version)
-    return versions
+    if request.baseline is None:
+        return versions
+    baseline = number(request.baseline, "baseline")
+    others = [version for version in versions if version != baseline]
+    if len(others) == MAX_VERSIONS:
+        accepted = f"at most {MAX_VERSIONS} with the baseline"
+        raise InputError("versions", found=f"{MAX_VERSIONS} and a baseline", accepted=accepted)
+    return [baseline, *others]
 
 
 def _content(store: Registry, job: registry.Job) -> dict[str, Any]:
-    """Return the pictures and the page of an evaluation that has succeeded."""
+    """Return the file of an evaluation that has succeeded."""
     (file,) = (job.result or {})["files"].values()
     with store.blobs.open(file["digest"]) as blob:
         content: dict[str, Any] = json.load(blob)

@@ -27,7 +27,11 @@ class Evaluations:
 
     def create_evaluation(self, request: pb.CreateEvaluationRequest, context: Context) -> pb.Job:
         """Enqueue an evaluation."""
-        create = EvaluationCreate(dataset=request.dataset, versions=list(request.versions))
+        create = EvaluationCreate(
+            dataset=request.dataset,
+            versions=list(request.versions),
+            baseline=request.baseline or None,
+        )
         key = idempotency_key(context)
         with self._state.registry.transaction() as tx:
             return to_message(pb.Job, handlers.create_evaluation(tx, request.model, create, key))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -19,6 +20,7 @@ __all__ = [
     "EvaluationCreate",
     "EvaluationPage",
     "EvaluationPicture",
+    "LabelResult",
     "VersionResult",
 ]
 
@@ -36,19 +38,33 @@ class EvaluationCreate(BaseModel):
         min_length=1,
         max_length=MAX_VERSIONS,
         description="Numbers or aliases of versions, or `identity` for the model without a "
-        "calibrator. The others are compared with the first. An alias means the version that it "
-        "points to now.",
+        "calibrator. An alias means the version that it points to now.",
+    )
+    baseline: Version | None = Field(
+        None,
+        description="The version that the others are compared with; it is measured too. By default "
+        "the first.",
     )
 
 
 class Change(BaseModel):
-    """The value of a metric minus that of the first version, on the same rows."""
+    """The value of a metric minus that of the baseline, on the same rows."""
 
     value: float
     low: float = Field(description="Lower end of the 95% interval of the difference.")
     high: float
     verdict: Literal["better", "worse", "unclear", "equal", "none"] = Field(
         description="`unclear`: the interval holds 0. `none`: neither high nor low is good."
+    )
+
+
+class LabelResult(BaseModel):
+    """The metrics of one label of a multilabel model."""
+
+    label: str = Field(description="Its name, or its number if the model has no names.")
+    metrics: dict[str, Estimate]
+    changes: dict[str, Change] = Field(
+        description="Differences from the baseline, as those of the version."
     )
 
 
@@ -60,15 +76,20 @@ class VersionResult(BaseModel):
         description="How many of the rows the version was fitted on: on these rows, its metrics "
         "are not evidence. null if it is not known."
     )
-    metrics: dict[str, Estimate]
+    metrics: dict[str, Estimate] = Field(
+        description="Of a multilabel model: four metrics, means over labels."
+    )
     changes: dict[str, Change] = Field(
-        description="Differences from the first version, with paired intervals; empty for the "
-        "first."
+        description="Differences from the baseline, with paired intervals; empty for the baseline."
+    )
+    labels: list[LabelResult] = Field(
+        [],
+        description="Of a multilabel model: one for each label, in their order. Empty in lists.",
     )
 
 
 class EvaluationPicture(BaseModel):
-    """A picture of one version, or of the first and another."""
+    """A picture of one version, or of the baseline and another."""
 
     title: str
     caption: str
@@ -82,7 +103,7 @@ class Evaluation(BaseModel):
     id: str
     model: str
     dataset: str
-    versions: list[str] = Field(description="Numbers, or `identity`; the first is the reference.")
+    versions: list[str] = Field(description="Numbers, or `identity`; the first is the baseline.")
     state: JobState
     progress: Progress | None
     error: str | None
@@ -94,9 +115,17 @@ class Evaluation(BaseModel):
     finished_at: str | None
 
     @classmethod
-    def of(cls, job: registry.Job, pictures: list[EvaluationPicture]) -> Evaluation:
-        """Return the wire form of an evaluation job."""
+    def of(cls, job: registry.Job, content: Mapping[str, Any]) -> Evaluation:
+        """Return the wire form of an evaluation job.
+
+        Parameters
+        ----------
+        content: the file of its result; empty in lists.
+        """
         result = job.result or {}
+        results = [VersionResult(**item) for item in result.get("results", ())]
+        for item, labels in zip(results, content.get("labels", ()), strict=False):
+            item.labels = [LabelResult(**label) for label in labels]
         return cls(
             id=job.id,
             model=job.model or "",
@@ -106,9 +135,9 @@ class Evaluation(BaseModel):
             progress=Progress(**job.progress) if job.progress else None,
             error=job.error,
             rows=result.get("rows"),
-            results=[VersionResult(**item) for item in result.get("results", ())],
+            results=results,
             warnings=result.get("warnings", []),
-            pictures=pictures,
+            pictures=[EvaluationPicture(**picture) for picture in content.get("pictures", ())],
             created_at=iso(job.created_at),
             finished_at=None if job.finished_at is None else iso(job.finished_at),
         )

@@ -16,7 +16,7 @@ from recalib.registry import Registry, Transaction, check_name
 from service.access.authenticator import current_principal
 from service.event_feed import EventFeed
 from service.events.schemas import Event, EventOrder, EventPage
-from service.pagination import decode_cursor, next_cursor
+from service.pagination import decode_number, next_cursor
 from service.schemas.event_types import check_event_types
 
 __all__ = [
@@ -97,18 +97,16 @@ def list_events(
     A principal that is restricted to some models must name models.
     """
     selected.check()
-    position = decode_cursor(cursor)
-    before = None
-    if position is not None:
-        if not re.fullmatch(r"[0-9]{1,18}", position):
-            raise InputError("cursor", found="something else", accepted="next_cursor of a page")
-        if order == "newest":
-            before = int(position)
-        else:
-            after = int(position)
+    position, before = decode_number(cursor), None
+    if order == "newest":
+        before = position
+    elif position is not None:
+        after = position
     events = selected.page(tx, limit + 1, after, before, newest_first=order == "newest")
     following = next_cursor(events, limit, lambda event: str(event.id))
-    return EventPage(items=events[:limit], next_cursor=following)
+    first = tx.events.gap(after)
+    gap = None if first is None else Event.gap(after, first)
+    return EventPage(items=events[:limit], next_cursor=following, gap=gap)
 
 
 def list_model_events(
@@ -184,6 +182,11 @@ class EventStream:
     def _read(self) -> tuple[list[Event], bool]:
         """Return the next events, and whether there are no more."""
         with self._registry.reading() as tx:
+            first = tx.events.gap(self.position)
+            if first is not None:  # not filtered: the lost events are unknown
+                gap = Event.gap(self.position, first)
+                self.position = gap.id
+                return [gap], False
             events = self._selected.page(tx, _PAGE_EVENTS, self.position)
             last = tx.events.last()
         is_complete = len(events) < _PAGE_EVENTS

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any, Literal
 
 from pydantic import BaseModel, Field
@@ -22,10 +23,26 @@ class Event(BaseModel):
     type: str = Field(
         description="`job.queued`, `job.started`, `job.requeued`, `job.succeeded`, `job.failed`, "
         "`job.cancelled`, `calibrator.published`, `alias.changed`, `monitoring.state_changed`, "
-        "`candidate.promoted`, ...; later versions add types."
+        "`candidate.promoted`, ...; later versions add types. `gap`: events before `data.first` "
+        "that were not received are no longer held."
     )
     model: str | None = Field(description="The model concerned.")
     data: dict[str, Any] = Field(description="Details, which depend on the type.")
+
+    @classmethod
+    def gap(cls, after: int, first: int) -> Event:
+        """Return the message that events between two ids are no longer held.
+
+        Parameters
+        ----------
+        after: the last event that the consumer has.
+        first: the first event that it can read.
+        """
+        reason = f"events {after + 1} to {first - 1} are no longer held"
+        if after >= first:
+            reason = f"the newest event is {first - 1}; a restored backup has fewer events"
+        data = {"after": after, "first": first, "reason": reason}
+        return cls(id=first - 1, at=iso(time.time()), type="gap", model=None, data=data)
 
     @classmethod
     def of(cls, event: registry.Event) -> Event:
@@ -40,3 +57,8 @@ class EventPage(BaseModel):
 
     items: list[Event]
     next_cursor: str | None
+    gap: Event | None = Field(
+        None,
+        description="An event of the type `gap` if events after `after` are no longer held: `data` "
+        "has `after` and `first`, the first id that is.",
+    )

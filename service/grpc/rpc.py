@@ -47,7 +47,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 _KEY = "idempotency-key"
 _MAX_KEY_LENGTH = 255
-_UPLOADS = frozenset({"create_batch", "upload_dataset"})
+_UPLOADS = frozenset({"create_batch", "create_replay", "upload_dataset"})
 #: RPCs with large messages, which gRPC itself limits, and the largest message of the others.
 _BATCHES = _UPLOADS | {
     "add_labels", "add_observations", "calibrate", "calibrate_stream", "model_infer"
@@ -154,7 +154,7 @@ def _handler(
     @contextlib.asynccontextmanager
     async def admitted(content: Any, context: Context) -> AsyncIterator[tuple[Any, Exchange]]:
         """Yield the request of an admitted caller, who is released afterwards."""
-        async with _exchange(path, context, access) as exchange:
+        async with _exchange(path, context, access, load_shedding) as exchange:
             if not access.is_open(operation):
                 await exchange.admit()
                 exchange.check_scope(operation)
@@ -222,12 +222,15 @@ async def _call(method: Callable[..., Any], request: Any, context: Context) -> A
 
 
 @contextlib.asynccontextmanager
-async def _exchange(path: str, context: Context, access: Authenticator) -> AsyncIterator[Exchange]:
+async def _exchange(
+    path: str, context: Context, access: Authenticator, load_shedding: LoadShedding
+) -> AsyncIterator[Exchange]:
     """End an RPC with the status of its error, and count it; refuse one past its deadline."""
     metadata = {
         str(name).encode(): _bytes(value) for name, value in context.invocation_metadata() or ()
     }
-    exchange = Exchange(access, metadata, _address(context))
+    address = _address(context)
+    exchange = Exchange(access, metadata, address)
     code = grpc.StatusCode.OK
     request_id = (HEADER.decode(), exchange.request_id)
     context.set_trailing_metadata((request_id,))
@@ -235,7 +238,8 @@ async def _exchange(path: str, context: Context, access: Authenticator) -> Async
         if _is_late(context):
             code = grpc.StatusCode.DEADLINE_EXCEEDED
             await context.abort(code, "The deadline had passed before the work began.")
-        yield exchange
+        with load_shedding.count_rpc_of(address):  # before the message takes memory
+            yield exchange
     except grpc.aio.AbortError:
         raise
     except (asyncio.CancelledError, GeneratorExit):

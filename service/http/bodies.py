@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import msgspec
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope
 
-from recalib.errors import TooLargeError, UnsupportedError
+from recalib.errors import InputError, TooLargeError, UnsupportedError
 from recalib.settings import Settings
 from service.access.body_budget import Body, BodyBudget
 from service.exchange import Exchange
@@ -16,7 +17,7 @@ from service.http.draining import connection_of
 from service.http.fast_routes import header_map
 from service.state import State
 
-__all__ = ["LimitedBody", "limit_body", "parse_media_type", "read_body"]
+__all__ = ["LimitedBody", "decode_json", "limit_body", "parse_media_type", "read_body"]
 
 _UPLOAD = "/datasets/"
 #: Largest body of the other routes, which accept JSON only. Parsing keeps the interpreter lock, so
@@ -24,6 +25,7 @@ _UPLOAD = "/datasets/"
 _MAX_DOCUMENT_BYTES = 2**20
 #: Last part of the paths of routes with large bodies, and what carries more than JSON may.
 _BATCHES = {
+    "batches": "; another format, such as Parquet, for more",
     "calibrate": "; application/x-npy or an Arrow stream for more",
     "calibrators": "; gRPC for more",
     "infer": "; the binary tensor data extension for more",
@@ -47,6 +49,23 @@ def parse_media_type(content_type: str, accepted: tuple[str, ...]) -> str:
     return media_type
 
 
+def decode_json(content: bytes, kind: Any = Any) -> Any:
+    """Decode a JSON body.
+
+    Raises
+    ------
+    InputError: it is not JSON.
+    msgspec.ValidationError: it is not of this type.
+    """
+    try:
+        return msgspec.json.decode(content, type=kind)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        if isinstance(error, msgspec.ValidationError) and kind is not Any:
+            raise
+        # A number out of range is a ValidationError of any type.
+        raise InputError("body", found="malformed JSON", accepted="JSON") from None
+
+
 class _Limit(NamedTuple):
     """The largest body of a route."""
 
@@ -62,7 +81,7 @@ def _limit_of(settings: Settings, scope: Scope) -> _Limit:
     if method == "PUT" and _UPLOAD in path:
         return _Limit(settings.max_upload_bytes, is_stream=True)
     name = path.rpartition("/")[2]
-    if method == "POST" and name == "batches" and not _is_json(scope):
+    if method == "POST" and (name == "replays" or (name == "batches" and not _is_json(scope))):
         return _Limit(settings.max_upload_bytes, is_stream=True)
     if method != "POST" or name not in _BATCHES:
         return _Limit(min(_MAX_DOCUMENT_BYTES, settings.max_body_bytes))

@@ -71,7 +71,9 @@ class ConnectionLimits:
         return len(self._connections)
 
     def enter(self, connection: LimitedProtocol) -> bool:
-        """Count a new connection; False: there is no place for it."""
+        """Count a connection; False: there is no place for it."""
+        if connection in self._connections:  # since before its TLS handshake
+            return True
         address = self._addresses.get(connection.address)
         full = address is not None and address.count >= self._max_per_address
         strangers = address.strangers if address is not None and full else self._strangers

@@ -21,6 +21,7 @@ from service.http.connection_limits import LIMITS, ConnectionLimits
 from service.http.draining import CONNECTION
 from service.http.fast_routes import HEADERS
 from service.http.problems import problem
+from service.http.tls_server import Handshake
 
 __all__ = ["LimitedProtocol"]
 
@@ -33,8 +34,6 @@ _MIN_RATE = 1_024
 #: What is read and discarded of a refused request, so that the client reads the response. A
 #: connection that is closed with unread bytes is reset, and the response is lost.
 _MAX_DISCARDED_BYTES = 256 * 2**20
-#: Time before a request that was refused because of the load is answered.
-_SHED_SECONDS = 0.25
 
 
 class _RefusedError(Exception):
@@ -79,6 +78,8 @@ class LimitedProtocol(HttpToolsProtocol):
         self._is_shed = False
         #: Number of such requests whose response is not sent yet.
         self._shed_count = 0
+        #: Whether the client closes the connection after the last of them.
+        self._is_last = False
         self._refusal: tuple[HTTPStatus, str] | None = None
         #: Whether the response to a refused request is sent and its rest discarded.
         self._is_discarding = False
@@ -103,17 +104,31 @@ class LimitedProtocol(HttpToolsProtocol):
             self._is_authenticated = True
             self._limits.authenticate(self)
 
+    def begin_handshake(self, handshake: Handshake, address: str) -> bool:
+        """Count this connection before its TLS handshake; False: there is no place for it."""
+        self.transport, self.address = handshake, address  # type: ignore[assignment]
+        is_counted = self._limits.enter(self)
+        if not is_counted:
+            self.end_handshake()
+        return is_counted
+
+    def end_handshake(self) -> None:
+        """Forget this connection, because its TLS handshake failed."""
+        self._limits.leave(self)
+
     # asyncio's callbacks
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.address = self.client[0] if self.client else ""
+        # The address of before a TLS handshake stays: a reset connection has none any more.
+        self.address = self.address or (self.client[0] if self.client else "")
         if not self._limits.enter(self):
             self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "the server has too many connections")
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._limits.leave(self)
         self._count_receiving(False)
+        self._answer_shed()
         super().connection_lost(exc)
         self.app_state.clear()  # it refers to this connection
 
@@ -191,7 +206,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._refuse(*self._refusal or (HTTPStatus.BAD_REQUEST, msg))
 
     def _shed(self) -> None:
-        """Refuse a request because of the load, at the least cost; the connection stays open.
+        """Refuse a request because of the load, at the least cost.
 
         The response and whatever the client sends next wait a moment. Otherwise clients that repeat
         refused requests at once would take the time of those that are answered.
@@ -200,20 +215,26 @@ class LimitedProtocol(HttpToolsProtocol):
         self.headers = self._trailers
         self._head_bytes = self._overhead = 0
         SHED.inc()
-        if self.parser.should_keep_alive():
-            if not self._shed_count:
-                self.transport.pause_reading()
-                self.loop.call_later(_SHED_SECONDS, self._answer_shed)
-            self._shed_count += 1
-        else:
-            self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, OVERLOAD)
+        if not self._shed_count:
+            self.transport.pause_reading()
+            self.loop.call_later(self._load_shedding.hold(), self._answer_shed)
+        self._shed_count += 1
+        self._is_last = not self.parser.should_keep_alive()
 
     def _answer_shed(self) -> None:
         """Answer the requests that were refused because of the load, if there are any."""
         count, self._shed_count = self._shed_count, 0
-        if count and not self.transport.is_closing():
+        if not count:
+            return
+        self._load_shedding.held -= 1
+        if self.transport.is_closing():
+            return
+        self.transport.resume_reading()
+        if self._is_last:
+            self.transport.write(_OVERLOADED * (count - 1))
+            self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, OVERLOAD)
+        else:
             self.transport.write(_OVERLOADED * count)
-            self.transport.resume_reading()
 
     def _count_receiving(self, is_receiving: bool) -> None:
         self._is_receiving = is_receiving
@@ -243,9 +264,9 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def _refuse(self, status: HTTPStatus, detail: str) -> None:
         """Send an error and close the connection."""
+        self._answer_shed()
         if self.transport.is_closing() or self._is_discarding:
             return
-        self._answer_shed()
         if self.is_busy:
             if self.cycle.more_body and not self.cycle.response_started and not self.pipeline:
                 self.transport.write(_response(status, detail))
@@ -285,6 +306,8 @@ class LimitedProtocol(HttpToolsProtocol):
     def _observe(self) -> tuple[object, int]:
         """Return what the server waits for, None if for nothing, and what was transferred."""
         cycle = self.cycle
+        if self.flow is None:  # a TLS handshake, whose time the event loop limits
+            return None, 0
         if self.transport.is_closing():
             return "closing", 0
         if cycle is None or cycle.response_complete:

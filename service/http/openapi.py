@@ -88,10 +88,18 @@ def _add_responses(operation: dict[str, Any], path: str, *statuses: int) -> None
 
 def _move_to_components(content: dict[str, Any], schemas: dict[str, Any]) -> None:
     """Replace an inline body schema by a reference to a named component: clients show the name."""
-    title = content["schema"].get("title")
-    if title is not None:
-        schemas[title] = content["schema"]
-        content["schema"] = {"$ref": f"{_SCHEMAS}{title}"}
+
+    def moved(schema: dict[str, Any]) -> dict[str, Any]:
+        title = schema.get("title")
+        if title is None:
+            return schema
+        schemas[title] = schema
+        return {"$ref": f"{_SCHEMAS}{title}"}
+
+    schema = moved(content["schema"])
+    if "anyOf" in schema:
+        schema = {**schema, "anyOf": [moved(option) for option in schema["anyOf"]]}
+    content["schema"] = schema
 
 
 def _response(status: int) -> dict[str, Any]:

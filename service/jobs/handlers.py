@@ -7,7 +7,7 @@ from service.access.authenticator import current_principal
 from service.access.visible_jobs import visible_job
 from service.idempotency import EmptyRequest, run_once
 from service.jobs.schemas import JobPage
-from service.pagination import decode_cursor, next_cursor
+from service.pagination import decode_number, next_cursor
 from service.schemas.job import Job, JobState
 
 __all__ = ["cancel_job", "get_job", "list_jobs"]
@@ -19,8 +19,8 @@ def list_jobs(
     """Return a page of jobs, newest first; raise `NotFoundError` if the model does not exist."""
     current_principal().check_model(model)
     owner = tx.models.get(model) if model is not None else None
-    jobs = tx.jobs.page(owner, state, decode_cursor(cursor), limit + 1)
-    following = next_cursor(jobs, limit, lambda job: job.id)
+    jobs = tx.jobs.page(owner, state, decode_number(cursor), limit + 1)
+    following = next_cursor(jobs, limit, lambda job: str(job.sequence))
     return JobPage(items=[Job.of(job) for job in jobs[:limit]], next_cursor=following)
 
 

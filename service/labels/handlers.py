@@ -46,7 +46,7 @@ def add_labels(
         raise TooLargeError("body", found=f"{len(labels)} labels", accepted=f"at most {max_labels}")
     with registry.reading() as tx:
         owner = tx.models.get(model)
-        owner.check_multiclass("labels of predictions")
+        owner.check_multiclass("labels of predictions; `observations` takes rows with their labels")
         keys, now = tx.signing_keys.all(), tx.clock()
         deleted = tx.calibrators.deleted(owner)
     predictions = read_ids(

@@ -2,22 +2,27 @@
 
 They follow the path of served predictions: counted by confidence, labelled, captured for refitting,
 and monitored with their cohort. Independent of the transport.
+
+A row of a multilabel model is evidence about one of its labels, drawn by the digest of the row. The
+labels of a row depend on each other, those of different rows do not. The draw does not depend on
+the outcome, so each stored row is a prediction with a confidence, as of any other model.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from typing import Any
 
 import numpy as np
+import scipy
 
 from recalib.arrays import Floats
 from recalib.drift.calibration_sums import bin_indices
 from recalib.drift.reference_histogram import reference_edges
 from recalib.errors import InputError
-from recalib.prediction_ids import Prediction, summarise_predictions
+from recalib.prediction_ids import Prediction, Predictions, summarise_predictions
 from recalib.registry import (
     ClassTrafficCount,
     Model,
@@ -29,7 +34,7 @@ from recalib.watched_classes import class_indices
 from service.access.authenticator import current_principal
 from service.calibration import check_logits
 from service.labels.handlers import class_reader, counts_of, note_labels, outcome_of
-from service.labels.schemas import Outcome
+from service.labels.schemas import Outcome, RowLabel
 from service.serving.loaded_calibrators import LoadedCalibrator
 from service.serving.traffic import Traffic
 
@@ -41,6 +46,8 @@ log = logging.getLogger(__name__)
 _SKEW_SECONDS = 300.0
 _DIGEST_BYTES = 16
 _PURPOSE = b"observation"
+#: The stored label of a multilabel row that does not have the drawn label.
+_ABSENT = -1
 
 
 def add_observations(
@@ -48,10 +55,11 @@ def add_observations(
     traffic: Traffic,
     loaded: LoadedCalibrator,
     logits: Floats,
-    labels: Sequence[int | str],
+    labels: Sequence[RowLabel],
     times: Sequence[float],
     segment: str,
     *,
+    counted: bool = False,
     max_rows: int,
 ) -> list[Outcome]:
     """Count and label observed predictions; return the outcome of each row.
@@ -63,33 +71,40 @@ def add_observations(
     Parameters
     ----------
     logits: inputs of the calibrator, (N, K).
-    labels, times: (N,); time of each prediction, in seconds since 1970.
+    labels, times: (N,); time of each prediction, in seconds since 1970. A label of a multilabel
+        model is a list.
     segment: of all rows; undeclared segments are monitored together.
+    counted: whether the predictions are in the counts of traffic already.
     max_rows: maximum number of rows in a batch.
 
     Raises
     ------
     InputError: the logits do not match the calibrator, the number of labels or times is not N, a
-        time is not finite, or the model is multilabel.
+        time is not finite, or `counted` for a multilabel model, whose traffic is not counted.
     TooLargeError: more than `max_rows` rows.
     """
-    rows = check_logits(loaded, logits, "logits", max_rows).astype(np.float32, copy=False)
+    rows = check_logits(loaded, logits, "logits", max_rows)
+    if rows.dtype != np.float32:
+        with np.errstate(over="ignore"):
+            rows = rows.astype(np.float32)
+        rows = check_logits(loaded, rows, "logits", max_rows)  # a number may have become infinite
     _check_lengths(len(rows), labels, times)
     with registry.reading() as tx:
         model, now = tx.models.get(loaded.model), tx.clock()
-        model.check_multiclass("observations")
         read = tx.monitors.through(model, [loaded.version]).get(loaded.version, 0.0)
+    if counted and model.is_multilabel:
+        accepted = "false: traffic of multilabel models is not counted"
+        raise InputError("counted", found="true", accepted=accepted)
     results = _read_rows(model, loaded, rows, labels, times, segment, now, read)
     valid = [(row, result) for row, result in enumerate(results) if not isinstance(result, Outcome)]
-    existing = _store(
-        registry, model, loaded, [result for _, result in valid], traffic.bucket_seconds
-    )
+    labelled = [result for _, result in valid]
+    existing = _store(registry, model, loaded, labelled, traffic.bucket_seconds, counted)
     # Only logits of new rows are captured, so that no row is fitted on twice.
     new = [row for (row, _), before in zip(valid, existing, strict=True) if before is None]
     _capture(traffic, model, rows, results, new)
     remaining = iter(existing)
     outcomes = [
-        result if isinstance(result, Outcome) else outcome_of(model, result[1], next(remaining))
+        result if isinstance(result, Outcome) else _outcome(model, result[1], next(remaining))
         for result in results
     ]
     _log(model, loaded, outcomes)
@@ -100,7 +115,7 @@ def _read_rows(
     model: Model,
     loaded: LoadedCalibrator,
     rows: Floats,
-    labels: Sequence[int | str],
+    labels: Sequence[RowLabel],
     times: Sequence[float],
     segment: str,
     now: float,
@@ -108,25 +123,65 @@ def _read_rows(
 ) -> list[tuple[Prediction, int] | Outcome]:
     """Return prediction and class of each row, or why it is rejected.
 
-    Monitoring has read all cohorts up to the time `read`.
+    A row of a multilabel model is a prediction of the label that its digest draws. The class is
+    this label if the row has it, otherwise `_ABSENT`. Monitoring has read all cohorts up to the
+    time `read`.
     """
     number = loaded.stream.segment_of(segment)
     class_of, maturity = class_reader(model), model.monitoring.maturity_seconds
-    summary = summarise_predictions(rows, loaded.calibrator.predict_float32(rows))
+    digests = [_digest(loaded, number, *pair) for pair in zip(times, rows, strict=True)]
+    probabilities = loaded.calibrator.predict_float32(rows)
+    if model.is_multilabel:
+        drawn = [int.from_bytes(digest[:8], "little") % model.classes for digest in digests]
+        cells = np.arange(len(rows)), drawn
+        uncalibrated = scipy.special.expit(rows[cells])
+        predictions = Predictions(uncalibrated.tolist(), probabilities[cells].tolist(), drawn)
+        known = [_drawn_label(class_of, *pair) for pair in zip(labels, drawn, strict=True)]
+    else:
+        predictions = summarise_predictions(rows, probabilities)
+        known = [_single_label(class_of, label) for label in labels]
     results: list[tuple[Prediction, int] | Outcome] = []
-    for row, label, made_at, raw, confidence, best in zip(
-        rows, labels, times, *summary, strict=True
+    for row, label, made_at, digest, raw, confidence, best in zip(
+        rows, known, times, digests, *predictions, strict=True
     ):
-        true = _class_of(class_of(label), row, made_at, now, maturity, read)
+        true = _class_of(label, row, made_at, now, maturity, read)
         if isinstance(true, Outcome):
             results.append(true)
             continue
-        digest = _digest(loaded, number, made_at, row)
         prediction = Prediction(
             model.id, loaded.version, made_at, raw, confidence, best, digest, number
         )
         results.append((prediction, true))
     return results
+
+
+def _single_label(class_of: Callable[[int | str], int | str], label: RowLabel) -> int | str:
+    """Return the class of a label, or why it is not valid."""
+    if isinstance(label, list):
+        return "found a list of labels, but the model is multiclass"
+    return class_of(label)
+
+
+def _drawn_label(
+    class_of: Callable[[int | str], int | str], label: RowLabel, drawn: int
+) -> int | str:
+    """Return `drawn` if a row has this label, `_ABSENT` if not, or why its labels are not valid."""
+    if not isinstance(label, list):
+        return f"found {label!r:.80}, but the model is multilabel: send a list of the row's labels"
+    present = [class_of(name) for name in label]
+    for index in present:
+        if isinstance(index, str):
+            return index
+    if len(set(present)) < len(present):
+        return "found a label twice: send a list of the labels that the row has, not zeros and ones"
+    return drawn if drawn in present else _ABSENT
+
+
+def _outcome(model: Model, label: int, before: int | None) -> Outcome:
+    """Return the outcome of a row, given the label stored before it, or None."""
+    if model.is_multilabel and before not in (None, label):
+        return Outcome("conflict", "the row had other labels before; the first ones are kept")
+    return outcome_of(model, label, before)
 
 
 def _store(
@@ -135,8 +190,12 @@ def _store(
     loaded: LoadedCalibrator,
     valid: list[tuple[Prediction, int]],
     bucket_seconds: int,
+    counted: bool,
 ) -> list[int | None]:
-    """Write labels, and counts of the new rows; return the labels stored before, or None."""
+    """Write labels, and counts of the new rows; return the labels stored before, or None.
+
+    Programs that count their traffic send no counts by class: those are of the labelled rows.
+    """
     if not valid:
         return []
     with registry.transaction() as tx:
@@ -146,7 +205,8 @@ def _store(
             for (prediction, _), before in zip(valid, existing, strict=True)
             if before is None
         ]
-        tx.traffic.add(_counts(loaded, new, bucket_seconds))
+        if not counted:
+            tx.traffic.add(_counts(loaded, new, bucket_seconds))
         tx.class_traffic.add(_class_counts(model, new, bucket_seconds))
     return existing
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -15,16 +15,25 @@ from recalib.files.json import decode
 from service.access.authenticator import current_principal
 from service.calibration import get_or_load
 from service.http.bodies import parse_media_type
+from service.http.idempotency_key import IdempotencyKey
 from service.http.openapi import problems
 from service.http.routing import Router
 from service.labels.handlers import add_labels, counts_of
 from service.labels.observations import add_observations
-from service.labels.schemas import LabelAnswer, LateLabel, Observations
+from service.labels.schemas import (
+    LabelAnswer,
+    LateLabel,
+    Observations,
+    RowLabel,
+    TrafficAnswer,
+    TrafficSums,
+)
+from service.labels.traffic_sums import add_traffic
 from service.serving.json_pieces import row_array
 from service.serving.loaded_calibrators import CHAMPION, LoadedCalibrator
 from service.state import State, StateDependency
 
-__all__ = ["parse_observations", "router"]
+__all__ = ["ParsedObservations", "parse_observations", "router"]
 
 router = Router(
     prefix="/v1/models/{model}", tags=["labels"], responses=problems(404, 413, 415, 422, 500, 503)
@@ -44,10 +53,11 @@ class _LargeObservations(msgspec.Struct, forbid_unknown_fields=True):
     labels: msgspec.Raw
     times: msgspec.Raw
     segment: str = ""
+    counted: bool = False
 
 
 _observations = msgspec.json.Decoder(_LargeObservations)
-_classes = msgspec.json.Decoder(list[int | str])
+_classes = msgspec.json.Decoder(list[RowLabel])
 _times = msgspec.json.Decoder(list[float])
 _LABELS_BODY: dict[str, Any] = {
     "requestBody": {
@@ -108,7 +118,8 @@ async def observe(
     """Add predictions that another program made with a calibrator, and their true classes.
 
     They are monitored like served predictions. Rows older than `maturity_seconds` are rejected.
-    Time, segment and logits identify a row: a repeat of the batch changes nothing.
+    Time, segment and logits identify a row: a repeat of the batch changes nothing. Of a multilabel
+    model, each of `labels` is a list of the labels that the row has.
     """
     parse_media_type(request.headers.get("content-type", "none"), (_JSON,))
     body = await request.body()
@@ -118,27 +129,61 @@ async def observe(
     )
 
 
+@router.post("/traffic", responses=problems(409), operation_id="add_traffic")
+async def count_traffic(
+    model: str,
+    body: TrafficSums,
+    state: StateDependency,
+    calibrator: Annotated[
+        str, Query(description="The version that made the predictions, or an alias.")
+    ] = CHAMPION,
+    idempotency_key: IdempotencyKey = None,
+) -> TrafficAnswer:
+    """Add the sums of predictions that another program made with a calibrator, by confidence.
+
+    They are in the coverage of labels, as traffic of the server is. Labels of a sample of them are
+    sent as observations with `counted`. Times older than `maturity_seconds` are not counted.
+    """
+    loaded = await get_or_load(state.calibrators, model, calibrator)
+
+    def act() -> TrafficAnswer:
+        bucket_seconds = state.calibrators.traffic.bucket_seconds
+        with state.registry.transaction() as tx:
+            return add_traffic(tx, loaded, body, bucket_seconds=bucket_seconds, key=idempotency_key)
+
+    return await to_thread.run_sync(act)
+
+
 def _add_observations(state: State, loaded: LoadedCalibrator, body: bytes) -> bytes:
     max_rows = state.settings.max_labels
-    logits, labels, times, segment = parse_observations(body, max_rows)
-    state.access.limiter.take_rows(current_principal(), len(logits))
+    rows = parse_observations(body, max_rows)
+    state.access.limiter.take_rows(current_principal(), len(rows.logits))
     outcomes = add_observations(
         state.registry,
         state.calibrators.traffic,
         loaded,
-        logits,
-        labels,
-        times,
-        segment,
+        rows.logits,
+        rows.labels,
+        rows.times,
+        rows.segment,
+        counted=rows.counted,
         max_rows=max_rows,
     )
     return _encoder.encode({"counts": counts_of(outcomes), "items": outcomes})
 
 
-def parse_observations(
-    body: bytes, max_rows: int
-) -> tuple[Floats, list[int | str], list[float], str]:
-    """Return logits (N, K), labels, times and segment of `Observations` in JSON.
+class ParsedObservations(NamedTuple):
+    """`Observations` with logits (N, K)."""
+
+    logits: Floats
+    labels: list[RowLabel]
+    times: list[float]
+    segment: str
+    counted: bool
+
+
+def parse_observations(body: bytes, max_rows: int) -> ParsedObservations:
+    """Return `Observations` of JSON.
 
     Raises
     ------
@@ -149,7 +194,8 @@ def parse_observations(
     batch = decode(_observations, body, form)
     logits = row_array(bytes(batch.logits), "logits", np.float32, max_rows, form)
     labels = _column(_classes, batch.labels, "labels", form)
-    return logits, labels, _column(_times, batch.times, "times", form), batch.segment
+    times = _column(_times, batch.times, "times", form)
+    return ParsedObservations(logits, labels, times, batch.segment, batch.counted)
 
 
 def _column(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from anyio import to_thread
 
 from recalib.errors import InputError
@@ -9,10 +11,11 @@ from service.access.authenticator import current_principal
 from service.calibration import get_or_load
 from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
 from service.grpc.matrices import array_of
-from service.grpc.rpc import Context
+from service.grpc.rpc import Context, idempotency_key
 from service.labels.handlers import add_labels, counts_of
 from service.labels.observations import add_observations
-from service.labels.schemas import LateLabel, Outcome
+from service.labels.schemas import LateLabel, Outcome, RowLabel, TrafficSums
+from service.labels.traffic_sums import add_traffic
 from service.serving.loaded_calibrators import CHAMPION, LoadedCalibrator
 from service.state import State
 
@@ -45,6 +48,36 @@ class Labels:
         loaded = await get_or_load(self._state.calibrators, request.model, selector)
         return await to_thread.run_sync(_add_observations, self._state, loaded, request)
 
+    async def add_traffic(
+        self, request: pb.AddTrafficRequest, context: Context
+    ) -> pb.AddTrafficResponse:
+        """Add the sums of predictions that another program made with a calibrator."""
+        selector, key = request.calibrator or CHAMPION, idempotency_key(context)
+        loaded = await get_or_load(self._state.calibrators, request.model, selector)
+        sums = TrafficSums.model_validate(_traffic_fields(request))
+        return await to_thread.run_sync(_add_traffic, self._state, loaded, sums, key)
+
+
+def _traffic_fields(request: pb.AddTrafficRequest) -> dict[str, Any]:
+    buckets = [
+        {
+            "started_at": bucket.started_at,
+            "predictions": list(bucket.predictions),
+            "confidence_sums": list(bucket.confidence_sums),
+        }
+        for bucket in request.buckets
+    ]
+    return {"buckets": buckets, "segment": request.segment}
+
+
+def _add_traffic(
+    state: State, loaded: LoadedCalibrator, sums: TrafficSums, key: str | None
+) -> pb.AddTrafficResponse:
+    seconds = state.calibrators.traffic.bucket_seconds
+    with state.registry.transaction() as tx:
+        answer = add_traffic(tx, loaded, sums, bucket_seconds=seconds, key=key)
+    return pb.AddTrafficResponse(accepted=answer.accepted, expired=answer.expired)
+
 
 def _answer(outcomes: list[Outcome]) -> pb.AddLabelsResponse:
     items = [
@@ -60,8 +93,11 @@ def _answer(outcomes: list[Outcome]) -> pb.AddLabelsResponse:
 def _add_observations(
     state: State, loaded: LoadedCalibrator, request: pb.AddObservationsRequest
 ) -> pb.AddLabelsResponse:
-    if request.labels and request.label_names:
-        raise InputError("labels", found="indices and names", accepted="one of them")
+    fields = request.labels, request.label_names, request.label_sets
+    if sum(map(bool, fields)) > 1:
+        accepted = "one of labels, label_names and label_sets"
+        raise InputError("labels", found="several of them", accepted=accepted)
+    sets: list[RowLabel] = [[*item.indices, *item.names] for item in request.label_sets]
     logits = array_of(request.logits)
     state.access.limiter.take_rows(current_principal(), len(logits))
     outcomes = add_observations(
@@ -69,9 +105,10 @@ def _add_observations(
         state.calibrators.traffic,
         loaded,
         logits,
-        [*request.labels, *request.label_names],
+        [*request.labels, *request.label_names, *sets],
         request.times,
         request.segment,
+        counted=request.counted,
         max_rows=state.settings.max_labels,
     )
     return _answer(outcomes)

@@ -6,10 +6,10 @@ document the interface.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 __all__ = [
     "LabelAnswer",
@@ -18,10 +18,23 @@ __all__ = [
     "LateLabel",
     "Observations",
     "Outcome",
+    "RowLabel",
     "Status",
+    "TrafficAnswer",
+    "TrafficBucket",
+    "TrafficSums",
 ]
 
+#: Cards have at most 15 bins; other programs may write cards with more.
+_MAX_BINS = 1000
+#: Documents have at most a thousand members of objects; a bucket has three.
+_MAX_BUCKETS = 200
+
 Status = Literal["accepted", "duplicate", "conflict", "expired", "invalid"]
+
+
+#: The class of a row, or of a multilabel model the labels that it has.
+RowLabel = int | str | list[int | str]
 
 
 class LateLabel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
@@ -37,12 +50,15 @@ class Observations(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     #: Inputs of the calibrator, (N, K); null is a masked class.
     logits: list[list[float | None]]
-    #: Index of each class, or its label if the model has labels.
-    labels: list[int | str]
+    #: Index of each class, or its label if the model has labels. Of a multilabel model: a list of
+    #: the labels that the row has, as indices or names.
+    labels: list[RowLabel]
     #: Time of each prediction, in seconds since 1970.
     times: list[float]
     #: A segment that the model declares.
     segment: str = ""
+    #: Whether these predictions are already in the counts of traffic.
+    counted: bool = False
 
 
 class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -79,3 +95,37 @@ class LabelAnswer(BaseModel):
 
     counts: LabelCounts
     items: list[LabelOutcome] = Field(description="One for each label, in the order sent.")
+
+
+class TrafficBucket(BaseModel):
+    """Predictions of a short time, by bin of confidence."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    started_at: float = Field(
+        ge=0, lt=1e11, allow_inf_nan=False, description="When it began, in seconds since 1970."
+    )
+    predictions: list[Annotated[int, Field(ge=0, le=10**12)]] = Field(
+        max_length=_MAX_BINS,
+        description="Number of predictions in each bin of the calibrator. The inner edges of the "
+        "bins are `confidences.edges` of its card; 1/15, 2/15 and so on if it has none.",
+    )
+    confidence_sums: list[Annotated[float, Field(ge=0, allow_inf_nan=False)]] = Field(
+        max_length=_MAX_BINS, description="Sum of the confidences of these predictions."
+    )
+
+
+class TrafficSums(BaseModel):
+    """Predictions that another program made, as sums."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    buckets: list[TrafficBucket] = Field(max_length=_MAX_BUCKETS)
+    segment: str = Field("", description="A segment that the model declares.")
+
+
+class TrafficAnswer(BaseModel):
+    """Number of predictions that were counted, and of those that came too late."""
+
+    accepted: int
+    expired: int

@@ -14,7 +14,6 @@ from service.models.schemas import ModelCreate, ModelPage, ModelUpdate
 from service.pagination import decode_cursor, next_cursor
 from service.schemas.deletion import Deletion
 from service.schemas.model import Model
-from service.schemas.monitoring_settings import MonitoringSettings
 from service.validation_warnings import warnings_of
 
 __all__ = ["create_model", "delete_model", "get_model", "list_models", "update_model"]
@@ -25,7 +24,8 @@ def create_model(tx: Transaction, request: ModelCreate, key: str | None, actor: 
 
     Raises
     ------
-    InputError: the name is not valid, labels repeat, or monitoring is set for a multilabel model.
+    InputError: the name is not valid, labels repeat, or the settings of a
+        multilabel model are about refits.
     ConflictError: the name is taken, or `key` was used for another request.
     """
 
@@ -105,8 +105,7 @@ def delete_model(
 
 def _create(tx: Transaction, request: ModelCreate, actor: str) -> Model:
     classes, monitoring, task = request.classes, request.monitoring.monitoring(), request.task
-    if task == "multilabel" and request.monitoring != MonitoringSettings():
-        raise InputError("monitoring", found="settings", accepted="none for task multilabel")
+    monitoring.check_task(task)
     if isinstance(classes, int):
         return _answer(tx, tx.models.create(request.name, None, classes, actor, monitoring, task))
     label, times = Counter(classes).most_common(1)[0]

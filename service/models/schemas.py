@@ -40,8 +40,8 @@ class ModelCreate(BaseModel):
     task: Task = Field(
         "multiclass",
         description="`multilabel`: a row has any number of the K labels, each with its own "
-        "probability. Versions of such a model are uploaded; it has no data sets, fits, prediction "
-        "ids, labels and monitoring.",
+        "probability, and the labels of data sets are (N, K). Such a model has no prediction ids; "
+        "observations monitor it.",
     )
 
 

@@ -31,15 +31,16 @@ async def keep_flushing(state: State) -> None:
     try:
         while True:
             await asyncio.sleep(state.settings.flush_seconds)
-            await _flush_in_thread(state, state.settings.capture_seconds)
+            await _flush_in_thread(state, state.settings.capture_seconds, "interval")
     except asyncio.CancelledError:
         # All requests have ended. A registry that hangs must not delay the end of the process.
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(_flush_in_thread(state, 0.0), _LAST_SECONDS)
+            await asyncio.wait_for(_flush_in_thread(state, 0.0, "end"), _LAST_SECONDS)
         raise
 
 
-async def _flush_in_thread(state: State, older_than_seconds: float) -> None:
+async def _flush_in_thread(state: State, older_than_seconds: float, occasion: str) -> None:
+    """Flush after the flush in progress, which lacks the latest counts."""
     traffic = state.calibrators.traffic
 
     def act() -> None:
@@ -52,7 +53,7 @@ async def _flush_in_thread(state: State, older_than_seconds: float) -> None:
 
     try:
         # A thread that hangs does not delay the end of the process.
-        await asyncio.wrap_future(_single_flight.submit(traffic, act))
+        await asyncio.wrap_future(_single_flight.submit((traffic, occasion), act))
     except Exception:  # of any kind: the next flush must still run
         log.exception("Traffic counts are not written.", extra={"action": "flush_failed"})
 

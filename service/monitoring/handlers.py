@@ -62,8 +62,6 @@ def get_monitoring(tx: Transaction, model: str) -> MonitoringReport:
     reason = status["reason"]
     if version is None:
         reason = "the model has no champion to monitor"
-    elif owner.is_multilabel:
-        reason = "multilabel models are not monitored"
     return MonitoringReport(
         model=owner.name,
         version=version,
@@ -95,12 +93,14 @@ def get_monitoring(tx: Transaction, model: str) -> MonitoringReport:
                 actor=event.actor,
                 reason=event.reason,
                 evidence=event.evidence,
+                replayed=event.replayed,
             )
             for event in tx.monitors.events(owner, _MAX_EVENTS)
         ],
         candidate=_candidate(tx.candidates.latest(owner)),
         classes=status.get("classes"),
         captured_rows=tx.captures.totals(owner)[0],
+        replayed_through=None if row is None else _time(row.replayed_through),
         warnings=warnings_of(tx, owner, version),
     )
 
@@ -137,6 +137,7 @@ def get_history(
                 reason=row.reason,
                 evidence=row.evidence,
                 measured=_window(parts, ratio).measured if parts else {},
+                replayed=row.replayed,
             )
         )
     return HistoryPage(items=items, next_cursor=following)
@@ -198,18 +199,20 @@ def drop_candidate(
 
 def _drop(tx: Transaction, owner: ModelRow, drop: CandidateDrop, actor: str) -> CandidateReport:
     model, version = owner.name, drop.version
-    before = tx.candidates.get(owner, version)
+    # Dropped first: a worker that promotes it afterwards finds it dropped.
+    is_dropped = tx.candidates.drop(owner, version)
+    current = tx.candidates.get(owner, version)
     champion = tx.aliases.find(owner, CHAMPION)
-    if before.verdict == "promoted" or (champion is not None and champion.version == version):
+    if current.verdict == "promoted" or (champion is not None and champion.version == version):
         raise ConflictError(
             f"version {version} of {model!r} has been promoted; to roll back, set the champion to "
-            f"version {before.champion}"
+            f"version {current.champion}"
         )
-    if tx.candidates.drop(owner, version):
+    if is_dropped:
         tx.monitors.record(owner, version, "dropped", actor, drop.reason or "dropped by request")
         fields = {"action": "candidate_dropped", "model": owner.name, "version": version}
         log.info("Candidate %d of %s is dropped by request.", version, owner.name, extra=fields)
-    return _candidate_report(tx.candidates.get(owner, version))
+    return _candidate_report(current)
 
 
 def set_monitoring(
@@ -223,13 +226,15 @@ def set_monitoring(
     Raises
     ------
     NotFoundError: the model does not exist.
-    InputError: the segments are not valid, a class is unknown, or the model is multilabel.
+    InputError: the segments are not valid, a class is unknown, or the model is multilabel and the
+        settings are about refits.
     ConflictError: the numbers of segments would change, which prediction ids contain.
     """
-    tx.models.get(model).check_multiclass("monitoring")
+    monitoring = settings.monitoring()
+    monitoring.check_task(tx.models.get(model).task)
 
     def act() -> Model:
-        owner = tx.models.set_monitoring(model, settings.monitoring())
+        owner = tx.models.set_monitoring(model, monitoring)
         champion = tx.aliases.find(owner, CHAMPION)
         version = None if champion is None else champion.version
         changed = Model.of(owner, warnings_of(tx, owner, version))
@@ -295,4 +300,9 @@ def _window(cohorts: Iterable[CohortRow], selection_ratio: float) -> WindowRepor
     share = None if covered is None else covered.share
     summary = summarise_window(sums, weighting="traffic", selection_ratio=selection_ratio)
     measured = {**summary.to_dict(), "coverage": share}
-    return WindowReport(start=iso(first.started_at), end=iso(first.ended_at), measured=measured)
+    return WindowReport(
+        start=iso(first.started_at),
+        end=iso(first.ended_at),
+        measured=measured,
+        replayed=first.replayed,
+    )

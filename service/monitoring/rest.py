@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import Path, Query
+from fastapi import Path, Query, Request
 
 from service.access.authenticator import current_principal
+from service.http.bodies import parse_media_type
 from service.http.idempotency_key import IdempotencyKey
 from service.http.openapi import problems
 from service.http.page_parameters import Cursor, Limit
 from service.http.routing import Router
 from service.monitoring import handlers
+from service.monitoring.replays import upload_replay
 from service.monitoring.schemas import (
     CandidateDrop,
     CandidateReport,
     HistoryPage,
     MonitoringReport,
 )
-from service.schemas.field_types import MAX_VERSION, Text
+from service.schemas.field_types import MAX_VERSION, VERSION_DESCRIPTION, Text
 from service.schemas.job import Job
 from service.schemas.model import Model
 from service.schemas.monitoring_settings import MonitoringSettings
@@ -29,6 +31,17 @@ __all__ = ["router"]
 router = Router(
     prefix="/v1/models/{model}/monitoring", tags=["monitoring"], responses=problems(404, 500, 503)
 )
+
+#: A log is always Parquet. Many tools know the second type only.
+_MEDIA_TYPES = ("application/vnd.apache.parquet", "application/octet-stream")
+_FILE = {"schema": {"type": "string", "format": "binary"}}
+_LOG = {
+    "requestBody": {
+        "required": True,
+        "description": "Predictions, a Parquet file with the columns of `recalib replay`.",
+        "content": dict.fromkeys(_MEDIA_TYPES, _FILE),
+    }
+}
 
 
 @router.get("", operation_id="get_monitoring")
@@ -58,6 +71,32 @@ def create_refit(model: str, state: StateDependency, idempotency_key: Idempotenc
     """Request a candidate, fitted on sampled logits; it is promoted only on evidence."""
     with state.registry.transaction() as tx:
         return handlers.create_refit(tx, model, idempotency_key)
+
+
+@router.post(
+    "/replays",
+    status_code=202,
+    responses=problems(409, 413, 415, 422),
+    openapi_extra=_LOG,
+    operation_id="create_replay",
+)
+async def create_replay(
+    model: str,
+    request: Request,
+    state: StateDependency,
+    version: Annotated[Text, Query(description=VERSION_DESCRIPTION)] = "champion",
+    to_now: Annotated[
+        bool, Query(description="Move all times of the log forward, so that it ends now.")
+    ] = False,
+    idempotency_key: IdempotencyKey = None,
+) -> Job:
+    """Load a log of the past into the monitoring of a version that has no monitoring state.
+
+    Answers with the job. Every row is checked before the answer.
+    """
+    parse_media_type(request.headers.get("content-type", ""), _MEDIA_TYPES)
+    stream = request.stream()
+    return await upload_replay(state.registry, model, version, to_now, stream, idempotency_key)
 
 
 @router.delete("/candidates/{version}", responses=problems(409, 422), operation_id="drop_candidate")

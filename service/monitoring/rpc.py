@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+
+from recalib.errors import InputError
 from service.access.authenticator import current_principal
 from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
-from service.grpc.messages import page_limit, settings_of, to_message
+from service.grpc.messages import page_limit, settings_of, to_message, upload_chunks
 from service.grpc.rpc import Context, idempotency_key
 from service.monitoring import handlers
+from service.monitoring.replays import upload_replay
 from service.monitoring.schemas import CandidateDrop
 from service.state import State
 
@@ -40,6 +44,25 @@ class Monitoring:
         key = idempotency_key(context)
         with self._state.registry.transaction() as tx:
             return to_message(pb.Job, handlers.create_refit(tx, request.model, key))
+
+    async def create_replay(
+        self, requests: AsyncIterator[pb.CreateReplayRequest], context: Context
+    ) -> pb.Job:
+        """Load the log of the chunks that follow the header into the monitoring of a version."""
+        first = await anext(requests, pb.CreateReplayRequest())
+        if first.WhichOneof("part") != "header":
+            found = "no header in the first message"
+            raise InputError("header", found=found, accepted="a header, then chunks")
+        header = first.header
+        job = await upload_replay(
+            self._state.registry,
+            header.model,
+            header.version or "champion",
+            header.to_now,
+            upload_chunks(requests, self._state.settings.max_upload_bytes),
+            idempotency_key(context),
+        )
+        return to_message(pb.Job, job)
 
     def drop_candidate(
         self, request: pb.DropCandidateRequest, context: Context

@@ -30,6 +30,7 @@ _EVIDENCE = (
     "`selection_high`) under the model's `selection_ratio`; mean `delay` of labels in seconds. "
     "Null if there is no data."
 )
+_REPLAYED = "Whether it comes from a log of the past."
 _MAY_BE_SELECTION = (
     "Whether labels are evidence against the calibrator, and this may come from their selection: "
     "label rates depend on the confidence, or this cannot be tested, and a selection by outcome "
@@ -57,6 +58,7 @@ class WindowReport(BaseModel):
         "`confidence`, `labelled` of `traffic`, `coverage`, the share of traffic without useful "
         "labels (`silent`), mean `delay` in seconds."
     )
+    replayed: bool = Field(description=_REPLAYED)
 
 
 class HistoryEntry(BaseModel):
@@ -70,6 +72,7 @@ class HistoryEntry(BaseModel):
     reason: str = Field(description="One sentence.")
     evidence: dict[str, Any] = Field(description=_EVIDENCE)
     measured: dict[str, Any] = Field(description="As in `windows` of the monitoring.")
+    replayed: bool = Field(description=_REPLAYED)
 
 
 class HistoryPage(BaseModel):
@@ -88,6 +91,7 @@ class MonitoringEvent(BaseModel):
     actor: str
     reason: str
     evidence: dict[str, Any]
+    replayed: bool = Field(description=_REPLAYED)
 
 
 class CandidateDrop(BaseModel):
@@ -142,6 +146,9 @@ class MonitoringReport(BaseModel):
         "and whether the class is `silent`. Null without watched classes."
     )
     captured_rows: int = Field(description="Predictions whose logits are kept for refitting.")
+    replayed_through: str | None = Field(
+        description="Predictions before this time come from a log of the past; null without one."
+    )
     warnings: list[str] = Field(
         description="Why the champion cannot stay fresh under the settings, and what to do."
     )

@@ -8,7 +8,16 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, PydanticCustomError
 
-__all__ = ["ALIAS", "INTEGRAL", "MAX_VERSION", "NAME", "Documented", "Text", "Version"]
+__all__ = [
+    "ALIAS",
+    "INTEGRAL",
+    "MAX_VERSION",
+    "NAME",
+    "VERSION_DESCRIPTION",
+    "Documented",
+    "Text",
+    "Version",
+]
 
 #: The largest integer of the database.
 MAX_VERSION = 2**31 - 1
@@ -47,9 +56,6 @@ def _storable(text: str) -> str:
 
 Text = Annotated[str, AfterValidator(_storable), Documented({"pattern": r"^[^\u0000]*$"})]
 
-#: A number or an alias of a version.
-Version = Annotated[int, Field(ge=1, le=MAX_VERSION)] | Text
-
 
 def _integral_float_to_int(value: Any) -> Any:
     return int(value) if isinstance(value, float) and value.is_integer() else value
@@ -58,3 +64,9 @@ def _integral_float_to_int(value: Any) -> Any:
 #: Accepts 4.0 as 4, as `integer` in JSON Schema does; some encoders write 4.0 for 4. It follows the
 #: bounds in an annotation, or the OpenAPI document would lose them.
 INTEGRAL = BeforeValidator(_integral_float_to_int)
+
+#: A number or an alias of a version. Strict: `true` is no number.
+Version = Annotated[int, Field(strict=True, ge=1, le=MAX_VERSION), INTEGRAL] | Text
+VERSION_DESCRIPTION = (
+    "A number or an alias of a version. An alias means the version that it points to now."
+)

@@ -11,9 +11,11 @@ revision of the change that set it, and an older revision never replaces a newer
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import logging
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -25,7 +27,13 @@ from numpy.typing import NDArray
 
 from recalib.arrays import Floats
 from recalib.calibrator import Calibrator
-from recalib.errors import ConflictError, NotFoundError, RecalibError, UnavailableError
+from recalib.errors import (
+    ConflictError,
+    CorruptError,
+    NotFoundError,
+    RecalibError,
+    UnavailableError,
+)
 from recalib.registry import Alias, CalibratorVersion, Model, Registry
 from service.metrics import CALIBRATED_ROWS
 from service.serving.clock_cache import ClockCache
@@ -152,6 +160,34 @@ class LoadedCalibrators:
         """Start `load` on a thread and return its future; concurrent calls share one load."""
         self._missing.raise_if_fresh(model, selector)
         return self._single_flight.submit((model, selector), partial(self._load, model, selector))
+
+    def load_champions(self, limit: int, seconds: float) -> int:
+        """Load the champions that were promoted last; return their number.
+
+        A champion that cannot be loaded is skipped: its requests get the error.
+
+        Parameters
+        ----------
+        limit: maximum number; fewer if they are too large for the cache.
+        seconds: after this time, no further champion is loaded.
+        """
+        deadline = time.monotonic() + seconds
+        loaded = 0
+        try:
+            with self._registry.reading() as tx:
+                names = tx.aliases.newest_champions(limit)
+            for name in names:
+                if time.monotonic() > deadline:
+                    break
+                with contextlib.suppress(NotFoundError, ConflictError, CorruptError):
+                    self.load(name)
+                    loaded += 1
+                if len(self._versions) < loaded:
+                    break  # the cache is full: the next would displace a newer champion
+        except UnavailableError as error:
+            fields = {"action": "champions_not_loaded"}
+            log.warning("Champions are loaded when they are used: %s", error, extra=fields)
+        return loaded
 
     def last_not_found(self, model: str, selector: str = CHAMPION) -> NotFoundError | None:
         """Return the registry's last answer if it was "not found", however old; else None."""
@@ -323,7 +359,7 @@ def _not_found(model: str, selector: str, latest: CalibratorVersion | None) -> R
     latest: the newest version, which was not promoted if the model has no champion.
     """
     if isinstance(_parse_selector(selector), int):
-        return NotFoundError("version", selector, hint=f"{model} has none so numbered")
+        return NotFoundError("version", selector, hint=f"{model} has no such version")
     if selector != CHAMPION:
         return NotFoundError("alias", selector)
     fit = f"POST /v1/models/{model}/calibrators"

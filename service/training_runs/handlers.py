@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from recalib import registry
@@ -11,6 +11,7 @@ from recalib.fitting.fit import resolve_fit
 from recalib.recipe import Recipe, check_server_recipe
 from recalib.registry import Model, Registry, Transaction
 from recalib.registry.job_kinds import TRAIN
+from recalib.settings import Settings
 from service.access.authenticator import current_principal
 from service.access.visible_jobs import visible_job
 from service.deletion import delete_once
@@ -25,11 +26,11 @@ _MAX_DEPTH = 20
 
 
 def create_training_run(
-    tx: Transaction, recipe: Recipe, key: str | None, allowed_imports: Collection[str]
+    tx: Transaction, recipe: Recipe, key: str | None, settings: Settings
 ) -> Job:
     """Check the recipe as far as possible without torch and the data, and enqueue a training job.
 
-    `allowed_imports` are the packages and functions that it may name.
+    `settings` limit the packages and functions that it may name, and its workers.
 
     Raises
     ------
@@ -39,7 +40,7 @@ def create_training_run(
     ConflictError: `key` was used with another request.
     """
     _check_storable(recipe)
-    check_server_recipe(recipe, allowed_imports)
+    check_server_recipe(recipe, settings.allowed_imports, settings.training_workers)
     if recipe.tune is not None:
         raise InputError("tune", found="a table", accepted="none: `recalib train` tunes")
     model = _model(tx, recipe)

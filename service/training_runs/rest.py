@@ -38,8 +38,7 @@ def create_training_run(
 ) -> Job:
     """Train a network: answers with the job, whose `result` will list files and metrics."""
     with state.registry.transaction() as tx:
-        allowed = state.settings.allowed_imports
-        return handlers.create_training_run(tx, body, idempotency_key, allowed)
+        return handlers.create_training_run(tx, body, idempotency_key, state.settings)
 
 
 @router.delete("/{job_id}", responses=problems(404, 409, 422), operation_id="delete_training_run")

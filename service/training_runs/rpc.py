@@ -27,8 +27,7 @@ class TrainingRuns:
         recipe = Recipe.of(struct_to_dict(request.recipe))
         key = idempotency_key(context)
         with self._state.registry.transaction() as tx:
-            allowed = self._state.settings.allowed_imports
-            job = handlers.create_training_run(tx, recipe, key, allowed)
+            job = handlers.create_training_run(tx, recipe, key, self._state.settings)
             return to_message(pb.Job, job)
 
     def delete_training_run(

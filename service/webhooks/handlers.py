@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from urllib.parse import urlsplit
 
 from recalib.errors import ForbiddenError, InputError, NotFoundError
@@ -13,11 +12,12 @@ from recalib.webhooks import AllowedTargets, check_url, encode_secret
 from recalib.webhooks.formats import STATE_CHANGED
 from service.access.authenticator import current_principal
 from service.idempotency import EmptyRequest, run_once
-from service.pagination import decode_cursor, next_cursor
+from service.pagination import decode_cursor, decode_number, next_cursor
 from service.schemas.event_types import check_event_types
 from service.webhooks.schemas import (
     Delivery,
     DeliveryPage,
+    SecretRotation,
     Webhook,
     WebhookChange,
     WebhookCreate,
@@ -31,6 +31,7 @@ __all__ = [
     "list_deliveries",
     "list_webhooks",
     "redeliver",
+    "rotate_webhook_secret",
     "update_webhook",
 ]
 
@@ -50,7 +51,8 @@ def create_webhook(
     principal = current_principal()
     principal.check_model(create.model)
     if create.model is not None:
-        tx.models.get(create.model)
+        # Held: a new name of the model reaches the webhooks that exist.
+        tx.models.hold(tx.models.get(create.model))
     check_event_types("types", create.types)
     types = create.types
     if create.format == "alertmanager":
@@ -109,6 +111,26 @@ def update_webhook(
     return run_once(tx, key, f"update_webhook {id}", change, 200, Webhook, act)
 
 
+def rotate_webhook_secret(
+    tx: Transaction, id: str, rotation: SecretRotation, key: str | None
+) -> Webhook:
+    """Replace the secret of a webhook; only this answer has the new one.
+
+    Raises
+    ------
+    NotFoundError: the webhook does not exist.
+    ConflictError: too many previous secrets have not ended.
+    """
+    _visible(tx, id)
+
+    def act() -> Webhook:
+        row, secret = tx.webhooks.rotate_secret(id, rotation.overlap_seconds)
+        _audit(tx, "rotate_webhook_secret", row)
+        return Webhook.of(row, encode_secret(secret))
+
+    return run_once(tx, key, f"rotate_webhook_secret {id}", rotation, 200, Webhook, act)
+
+
 def delete_webhook(tx: Transaction, id: str, key: str | None) -> Webhook:
     """Remove a webhook and its delivery log; return it as it was."""
 
@@ -126,10 +148,7 @@ def list_deliveries(
 ) -> DeliveryPage:
     """Return a page of a webhook's deliveries, those of the newest events first."""
     webhook = _visible(tx, id)
-    position = decode_cursor(cursor)
-    if position is not None and not re.fullmatch(r"[0-9]{1,18}", position):
-        raise InputError("cursor", found="something else", accepted="next_cursor of a page")
-    before = None if position is None else int(position)
+    before = decode_number(cursor)
     rows = tx.webhooks.deliveries(webhook.id, state, before, limit + 1)
     following = next_cursor(rows, limit, lambda row: str(row.event_id))
     return DeliveryPage(items=[Delivery.of(row) for row in rows[:limit]], next_cursor=following)

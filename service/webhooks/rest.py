@@ -15,6 +15,7 @@ from service.state import StateDependency
 from service.webhooks import handlers
 from service.webhooks.schemas import (
     DeliveryPage,
+    SecretRotation,
     Webhook,
     WebhookChange,
     WebhookCreate,
@@ -70,6 +71,25 @@ def update_webhook(
     """Change the URL, or enable or disable a webhook."""
     with state.registry.transaction() as tx:
         return handlers.update_webhook(tx, state.settings, webhook_id, body, idempotency_key)
+
+
+@router.post(
+    "/{webhook_id}/secret",
+    responses=problems(404, 409, 413, 415, 422),
+    operation_id="rotate_webhook_secret",
+)
+def rotate_webhook_secret(
+    webhook_id: str,
+    body: SecretRotation,
+    state: StateDependency,
+    idempotency_key: IdempotencyKey = None,
+) -> Webhook:
+    """Replace the secret; only this answer has the new one.
+
+    The previous secret signs messages too, so that the receiver can change its secret meanwhile.
+    """
+    with state.registry.transaction() as tx:
+        return handlers.rotate_webhook_secret(tx, webhook_id, body, idempotency_key)
 
 
 @router.delete("/{webhook_id}", responses=problems(404, 409, 422), operation_id="delete_webhook")

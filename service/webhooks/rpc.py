@@ -11,7 +11,7 @@ from service.grpc.messages import enum_value, page_limit, to_message
 from service.grpc.rpc import Context, idempotency_key
 from service.state import State
 from service.webhooks import handlers
-from service.webhooks.schemas import WebhookChange, WebhookCreate
+from service.webhooks.schemas import SecretRotation, WebhookChange, WebhookCreate
 
 __all__ = ["Webhooks"]
 
@@ -56,6 +56,17 @@ class Webhooks:
         key, settings = idempotency_key(context), self._state.settings
         with self._state.registry.transaction() as tx:
             webhook = handlers.update_webhook(tx, settings, request.id, change, key)
+        return to_message(pb.Webhook, webhook)
+
+    def rotate_webhook_secret(
+        self, request: pb.RotateWebhookSecretRequest, context: Context
+    ) -> pb.Webhook:
+        """Replace the secret."""
+        key, rotation = idempotency_key(context), SecretRotation()
+        if request.HasField("overlap_seconds"):
+            rotation = SecretRotation(overlap_seconds=request.overlap_seconds)
+        with self._state.registry.transaction() as tx:
+            webhook = handlers.rotate_webhook_secret(tx, request.id, rotation, key)
         return to_message(pb.Webhook, webhook)
 
     def delete_webhook(self, request: pb.DeleteWebhookRequest, context: Context) -> pb.Webhook:

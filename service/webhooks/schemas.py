@@ -10,7 +10,15 @@ from recalib.webhooks import Format
 from service.schemas.field_types import Text
 from service.times import iso
 
-__all__ = ["Delivery", "DeliveryPage", "Webhook", "WebhookChange", "WebhookCreate", "WebhookPage"]
+__all__ = [
+    "Delivery",
+    "DeliveryPage",
+    "SecretRotation",
+    "Webhook",
+    "WebhookChange",
+    "WebhookCreate",
+    "WebhookPage",
+]
 
 
 class WebhookCreate(BaseModel):
@@ -43,6 +51,21 @@ class WebhookChange(BaseModel):
     )
 
 
+class SecretRotation(BaseModel):
+    """A request for a new secret."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    overlap_seconds: float = Field(
+        86_400.0,
+        ge=0,
+        le=2_592_000,
+        allow_inf_nan=False,
+        description="How long the present secret signs messages too. 0 ends all previous secrets, "
+        "for a secret that others know.",
+    )
+
+
 class Webhook(BaseModel):
     """A receiver of events."""
 
@@ -56,12 +79,18 @@ class Webhook(BaseModel):
     created_by: str
     created_at: str
     secret: str | None = Field(
-        None, description="Signs messages; only the answer to its creation has it."
+        None,
+        description="Signs messages; only the answers to its creation and rotation have it.",
+    )
+    previous_secrets_until: str | None = Field(
+        None,
+        description="When the last of the previous secrets ends or has ended; null without any.",
     )
 
     @classmethod
     def of(cls, webhook: registry.Webhook, secret: str | None = None) -> Webhook:
         """Return the wire form of a webhook."""
+        until = webhook.previous_secrets_until
         return cls(
             id=webhook.id,
             url=webhook.url,
@@ -73,6 +102,7 @@ class Webhook(BaseModel):
             created_by=webhook.created_by,
             created_at=iso(webhook.created_at),
             secret=secret,
+            previous_secrets_until=None if until is None else iso(until),
         )
 
 

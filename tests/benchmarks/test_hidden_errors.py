@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.monitoring import class_wise, segment_search
+from benchmarks.monitoring import class_wise, label_draws, segment_search
 
 
 @pytest.mark.parametrize("kind", class_wise.SCENES)
@@ -34,3 +34,11 @@ def test_segments_with_errors_are_named(kind: str):
     scene = segment_search.SCENES[kind]
     outcome = segment_search.measure(scene, 2)
     assert outcome.alarms == outcome.named == (0 if scene.column is None else 2)
+
+
+def test_drawn_labels_are_evidence_and_all_labels_in_turn_are_not():
+    scene = label_draws.SCENES["calibrated, labels that occur together"]
+    outcome = label_draws.measure(scene, 1, rows=2_000)
+    assert (outcome.drawn, outcome.in_turn) == (0, 1)
+    scene = label_draws.SCENES["one label 20 points too sure"]
+    assert label_draws.measure(scene, 1, rows=3_000).by_label == 1

@@ -25,11 +25,12 @@ from benchmarks.serving.contestants import (
     CONTESTANTS,
     ENDPOINT,
     JSON,
+    NO_LIMITS,
     OURS,
     SMALL,
     installed,
 )
-from benchmarks.serving.measuring import Trial, batches, cases, measure, wrong
+from benchmarks.serving.measuring import CASES, Trial, batches, measure, wrong
 from benchmarks.serving.processes import running, until
 from benchmarks.serving.report import as_json, goals, over, show
 
@@ -46,7 +47,7 @@ def _trials(rate: float) -> list[Trial]:
 def test_every_contestant_sends_valid_requests() -> None:
     for name, contestant in CONTESTANTS.items():
         requests = contestant.requests(batches())
-        assert set(requests) == set(cases) - ({BINARY} if name == "MLServer" else set())
+        assert set(requests) == set(CASES) - ({BINARY} if name == "MLServer" else set())
 
 
 @pytest.mark.parametrize("field", ["probabilities", None])
@@ -108,6 +109,15 @@ def test_goals() -> None:
     }
 
 
+def test_cost_of_limits_is_a_difference_with_an_interval() -> None:
+    """The machine is slower in the last round."""
+    ours = [Trial(1, 1, 1, cpu, 1) for cpu in (104, 105, 210)]
+    others = [Trial(1, 1, 1, cpu, 1) for cpu in (100, 100, 200)]
+    (goal,) = goals({SMALL: {OURS: ours, NO_LIMITS: others}}, 1)
+    assert (goal.ratio, goal.limit, goal.met) == (1.05, 1.05, True)
+    assert goal.detail == "; 100 us without, difference +5.0 us (95% interval +4.0 to +10.0)"
+
+
 def test_table_and_json_are_complete(capsys: pytest.CaptureFixture[str]) -> None:
     measured = {SMALL: {OURS: _trials(100), BARE: _trials(200)}}
     show(measured, 2)
@@ -133,7 +143,7 @@ def test_servers_are_verified_and_measured(
     folder = tmp_path / "measured"
     measured = measure([*names, "hot"], home, temperatures, folder, workers=1, rounds=1, seconds=1)
     assert "hot: left out: hot, 1x10 JSON: probabilities are off" in capsys.readouterr().err
-    assert {case: list(trials) for case, trials in measured.items()} == dict.fromkeys(cases, names)
+    assert {case: list(trials) for case, trials in measured.items()} == dict.fromkeys(CASES, names)
     for trials in measured.values():
         for (trial,) in trials.values():
             assert trial.requests_per_second > 0

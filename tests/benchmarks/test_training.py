@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import scipy.stats
 import torch
@@ -16,17 +19,21 @@ from sklearn.linear_model import LogisticRegression
 
 from benchmarks.training import __main__ as command
 from benchmarks.training import (
+    features,
     first_steps,
+    glove,
     linear_model,
     long_tail,
     overhead,
     running,
+    selective_risk,
     sst,
     step,
     table,
 )
 from benchmarks.training.claims import CLAIMS, Claim, Side, cohens_d, verdict
 from benchmarks.training.measuring import MAPS, METRICS, measure
+from benchmarks.training.networks import WordMean
 from benchmarks.training.objectives import INTERLEAVED, LEADING, OBJECTIVES
 from benchmarks.training.running import Budget, Finished, finish, recipe_for
 from benchmarks.training.table import write
@@ -140,6 +147,9 @@ def test_finished_run_is_not_repeated(tmp_path: Path, monkeypatch: pytest.Monkey
     np.testing.assert_array_equal(second.arrays["test_logits"], first.arrays["test_logits"])
     assert second.story == first.story
     longer = Budget(size=8, rows=24, epochs=2, device="cpu")
+    changed = finish(tmp_path, splits, "CE + CRL", recipe, lambda _: 1, 5, again=True)
+    assert changed.story["measured"] == 1
+    assert finish(tmp_path, splits, "CE + CRL", recipe, sizes, 5).story == changed.story
     for other in (recipe_for("CE + CRL", 2, _BUDGET), recipe_for("CE + CRL", 1, longer)):
         with pytest.raises(AssertionError, match="trained again"):
             finish(tmp_path, splits, "CE + CRL", other, sizes, 5)
@@ -214,6 +224,10 @@ def test_verdicts() -> None:
     stories["CE + ACLS"] = [_story("CE + ACLS", 1, 0.5, shifted=0.1)]
     shifted = Claim("", "", Side("CE + ACLS", "TS", 3), Side("CE", "", 5), "ece_l2_equal_mass")
     assert verdict(shifted, stories).difference == "+10.0"
+    stories["CE"][0]["measured"][""]["shifted"] = []
+    assert verdict(shifted, stories).here == "not measured"
+    stories["CE + ACLS"][0]["classes"] = 2  # an accuracy of 0.4 is below chance
+    assert verdict(claim, stories).here == "a side has not learnt"
 
 
 def test_effect_sizes(tmp_path: Path) -> None:
@@ -279,20 +293,135 @@ def test_long_tail_measures_every_map_and_objective() -> None:
 
 
 def test_treebank() -> None:
-    """Objectives can be constructed, and temperature improves the likelihood."""
+    """Objectives can be constructed, claims use them, and recipes differ by their vectors."""
     for part in sst.OBJECTIVES.values():
         TrainingObjective(part, samples=10)
-    rng = np.random.default_rng(0)
-    labels = rng.integers(0, 2, 300)
-    logits = 5 * (np.eye(2)[labels] + rng.normal(size=(300, 2)))
-    metrics = sst.measure(
-        {
-            "validation_logits": logits[:150], "validation_labels": labels[:150],
-            "test_logits": logits[150:], "test_labels": labels[150:],
-        }
-    )  # fmt: skip
-    assert metrics["TS"]["nll"] < metrics[""]["nll"]
-    assert metrics["TS"]["accuracy"] == metrics[""]["accuracy"]
+    sides = {side.objective for claim in sst.CLAIMS for side in (claim.low, claim.high)}
+    assert sides <= set(sst.OBJECTIVES)
+    options = sst.options_of(["--model", "word_mean", "--glove"])
+    model = sst.recipe_for("CE", 1, options).model
+    assert (model.name, model.weights) == ("benchmarks.training.networks:WordMean", glove.NAME)
+    assert model.options["embedding"] == 50
+    assert sst.recipe_for("CE", 1, sst.options_of([])).model.weights is None
+    with pytest.raises(SystemExit):
+        sst.options_of(["--glove", "--embedding", "300"])
+
+
+def test_word_vectors_of_a_vocabulary(tmp_path: Path) -> None:
+    """Words have their GloVe vectors, brackets and slashes too; padding is 0, others are small."""
+    index = pa.table({"index": ["good", "(", "1/2"]})
+    pq.write_table(index, tmp_path / "glove_6B_index.parquet")
+    vectors = np.arange(150, dtype=np.float32).reshape(3, 50)
+    np.save(tmp_path / "glove_6B_50d_emb.npy", vectors)
+    weights = glove.read(tmp_path, ["1\\/2", "-lrb-", "zzz", "good"])
+    weight = weights["words.weight"].numpy()
+    np.testing.assert_array_equal(weight[[2, 3, 5]], vectors[[2, 1, 0]])
+    np.testing.assert_array_equal(weight[0], 0)
+    assert 0 < np.abs(weight[[1, 4]]).max() < 0.5
+
+
+def test_word_mean_ignores_padding_and_order() -> None:
+    network = WordMean(2, vocabulary=9, embedding=4, width=5).eval()
+    logits = network(torch.tensor([[3, 4, 5, 0, 0], [5, 3, 4, 0, 0]]))
+    torch.testing.assert_close(logits, network(torch.tensor([[3, 4, 5], [4, 5, 3]])))
+
+
+def test_network_on_fixed_features(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Features have the training images' statistics, are computed once, and can be corrupted."""
+    monkeypatch.setattr(features, "_FILTERS", 12)
+    images = _splits()
+    splits = features.feature_splits(images, tmp_path)
+    inputs = splits.train.inputs
+    assert isinstance(inputs, features.Features)
+    assert inputs.values.shape == (24, splits.facts["features"]) == (24, 23)
+    np.testing.assert_allclose(inputs.values.mean(axis=0), 0, atol=1e-4)
+    assert inputs.values.var(axis=0, ddof=1).mean() == pytest.approx(1, rel=1e-3)
+    budget = Budget(model="mlp", size=8, rows=24, epochs=1, shifted=5, device="cpu")
+    run = finish(tmp_path, splits, "CE", recipe_for("CE", 1, budget), lambda arrays: len(arrays), 5)
+    assert run.arrays["shifted_logits"].shape == (9, 5, 5, 10)
+    assert not np.allclose(run.arrays["shifted_logits"][0, 4], run.arrays["test_logits"][:5])
+
+    def never(*_: object) -> None:
+        raise AssertionError("computed again")
+
+    monkeypatch.setattr(features.Extractor, "_responses", never)
+    again = features.feature_splits(images, tmp_path)
+    assert again.digest == splits.digest
+
+
+def test_selection_of_options() -> None:
+    """The lowest validation NLL of a family, of runs that have not diverged."""
+    parts = selective_risk.candidates()
+    for part in parts:
+        TrainingObjective(part.loss, samples=10)
+    stories = {
+        part: {"measured": {"validation": {"nll": 1.0 + i, "accuracy": 0.5, "ece": 0.1}}}
+        for i, part in enumerate(parts[::-1])
+    }
+    stories[parts[0]] = {"diverged": "NaN"}
+    selected = selective_risk.select(stories)
+    families = {part.family for part in parts}
+    assert set(selected) == families
+    last = {part.family: part for part in parts}
+    assert selected == last
+
+
+def test_smooth_distribution_of_scores() -> None:
+    """A smaller ν is nearer to the scores' own distribution; a large one is far from it."""
+    logits = 2 * np.random.default_rng(0).normal(size=(400, 10))
+    rows = selective_risk.distances(logits, "msp")
+    assert [nu for nu, _, _ in rows] == list(selective_risk.NUS)
+    means = [mean for _, _, mean in rows]
+    assert means == sorted(means)
+    # ν = 1: σ is .27 to .73 over the range of the scores.
+    assert means[0] < 0.05 < 0.15 < means[-1]
+
+
+@pytest.mark.slow
+def test_selection_trains_measures_and_resumes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    splits = replace(_splits(), facts={"features": 192})
+    monkeypatch.setattr(selective_risk, "prepare", lambda *_: splits)
+    monkeypatch.setattr(selective_risk, "NUS", (0.3, 1.0))
+    monkeypatch.setattr(selective_risk, "COVERAGES", (0.8,))
+    monkeypatch.setattr(selective_risk, "SCORES", ("msp",))
+    monkeypatch.setattr(selective_risk, "GAMMAS", {})
+    monkeypatch.setattr(selective_risk, "FIXED", ("CE",))
+    (tmp_path / "cifar10-train.parquet").touch()
+    monkeypatch.setenv("RECALIB_DATA", str(tmp_path))
+    output = tmp_path / "table.md"
+    arguments = (
+        f"--model linear --width 0 --size 8 --epochs 1 --seeds 1 2 --device cpu "
+        f"--cache {tmp_path / 'runs'} --output {output}"
+    ).split()
+    selective_risk.main(arguments)
+    text = output.read_text()
+    # Two candidates and cross-entropy, and the second seed of the selected ones.
+    assert len(list((tmp_path / "runs").iterdir())) == 2 + 1 + 2
+    assert text.count("(selected)") == 1
+    assert "### After MetaAcc" in text
+    monkeypatch.setattr(running, "_trained", None)
+    selective_risk.main(arguments)
+    assert output.read_text() == text
+
+
+def test_tables_of_selections() -> None:
+    part = selective_risk.candidates()[0]
+    metrics = dict.fromkeys(("accuracy", "ece", "ece_equal_mass", "classwise_ece"), 0.5)
+    measured = {
+        name: {"test": {**metrics, "ece": ece}, "shifted": []}
+        for name, ece in (("", 0.4), ("TS", 0.2), ("MetaMis", 0.1), ("MetaAcc", 0.1))
+    }
+    grid = {part: {"measured": {"validation": {"accuracy": 0.6, "nll": 1.2, "ece": 0.1}}}}
+    story = {"seed": 1, "measured": measured}
+    stories = {part.family: [story], "CE": [story]}
+    text = selective_risk.markdown(_BUDGET, [(0.1, 0.25, 0.05)], grid, {part.family: part}, stories)
+    lines = text.splitlines()
+    assert "| 0.1 | 25.0 | 5.0 |" in lines
+    assert f"| {part.family} | {part.options} (selected) | 60.0 | 1.200 | 10.0 |" in lines
+    assert "| CE | 1 | 50.0 | 40.0 | 50.0 | 50.0 |" in lines
+    assert any("below CE, ECE | 1 | +0.0 |  | one seed: no test" in line for line in lines)
 
 
 def test_tables_of_several_seeds() -> None:
@@ -311,11 +440,15 @@ def test_tables_of_several_seeds() -> None:
     text = long_tail.markdown(done, _BUDGET, _splits())
     assert "| temperature | nll | 25.0 ± 5.0 | 25.0 ± 5.0 | 25.0 ± 5.0 | 0.250 ± 0.050 |" in text
     assert "| class_temperature | 7.0 ± 1.0 | 7.0 ± 1.0 |" in text
-    measured = {"accuracy": 0.8, "ece": 0.05, "ece_equal_mass": 0.04, "nll": 0.5}
-    stories = {"CE": [{"": measured, "TS": {**measured, "ece": 0.03}}], "Brier": []}
-    lines = sst.markdown(stories, _splits()).splitlines()
-    assert "| CE | 1 | 80.0 | 5.0 | 4.0 | 0.500 | 80.0 | 3.0 | 4.0 | 0.500 |" in lines
-    assert not any("Brier" in line for line in lines)
+    test = {"accuracy": 0.8, "ece": 0.05, "ece_equal_mass": 0.04, "mce": 0.1, "nll": 0.5}
+    measured = {"": {"test": test}, "TS": {"test": {**test, "ece": 0.03}}}
+    stories = {"CE": [{"seed": 1, "classes": 2, "measured": measured}], "Brier": []}
+    lines = sst.markdown(stories, _splits(), sst.options_of([])).splitlines()
+    row = "| CE | 1 | 80.0 | 5.0 | 4.0 | 10.0 | 0.500 | 80.0 | 3.0 | 4.0 | 10.0 | 0.500 |"
+    assert row in lines
+    claim = "| 004, table 1 | CE after TS below CE, ECE | 1 | +2.0 |  | one seed: no test |"
+    assert claim in lines
+    assert not any(line.startswith("| Brier") for line in lines)
 
 
 def test_overhead_times_every_loss() -> None:
@@ -332,13 +465,13 @@ def test_step_shows_the_time_of_its_data_path(monkeypatch: pytest.MonkeyPatch) -
     """An augmentation that takes 20 ms of processor time, for a network that takes less."""
     slow = 0.02
 
-    def augment(batch: torch.Tensor, _generator: torch.Generator) -> torch.Tensor:
+    def augment(_shape: torch.Size, _generator: torch.Generator) -> Any:
         end = time.thread_time() + slow
         while time.thread_time() < end:
             pass
-        return batch
+        return lambda values, _outside: values
 
-    monkeypatch.setitem(AUGMENTATIONS, "crop_flip", augment)
+    monkeypatch.setitem(AUGMENTATIONS, "crop_flip", (augment,))
     recipe = step.recipe_for("linear", 8, device="cpu")
     result = step.measure(recipe, step.images(16, 4), 3)
     assert 0 < result.ready < result.step - slow / 2

@@ -75,6 +75,7 @@ def test_errors_are_one_line(cli: Cli) -> None:
     assert not Path("none").exists()
 
 
+@pytest.mark.slow
 def test_left_out_blobs_are_reported(cli: Cli) -> None:
     digest = _filled(cli, "here")
     registry = _registry(cli, "here")
@@ -89,6 +90,7 @@ def test_left_out_blobs_are_reported(cli: Cli) -> None:
     assert f"without blob {digest}, data set d" in back.err
 
 
+@pytest.mark.slow
 def test_encrypted_backups_in_a_folder(cli: Cli) -> None:
     """Named after the time, the oldest are removed, and only the key restores one."""
     _filled(cli, "here")

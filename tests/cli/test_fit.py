@@ -25,6 +25,7 @@ def test_warnings_go_to_standard_error(cli: Cli) -> None:
     assert card["fit"]["warnings"] == ["2 of 4 classes never occur in the labels: 2, 3"]
 
 
+@pytest.mark.slow
 def test_error_above_the_tolerance_of_monitoring_is_a_warning(cli: Cli) -> None:
     rows = draw_with_wrong_labels(1_000, 4, 0.3)
     cli.write("misfit.npz", write_npz(*rows))
@@ -87,6 +88,7 @@ def test_options(cli: Cli) -> None:
     assert nll == pytest.approx(recalib.fit(LOGITS, LABELS).parameters["temperature"], rel=1e-3)
 
 
+@pytest.mark.slow
 def test_auto_reports_choice_and_reason(cli: Cli) -> None:
     fitted = cli("fit", "val.npz", "-o", "a.calib", "--map", "auto", "--json").json
     card, choice = fitted["card"], fitted["card"]["choice"]
@@ -102,6 +104,7 @@ def test_auto_reports_choice_and_reason(cli: Cli) -> None:
     assert f"{card['map']} by nll on 300 rows" in text
 
 
+@pytest.mark.slow
 def test_auto_accepts_policy_options(cli: Cli) -> None:
     fit = ["fit", "val.npz", "-o", "a.calib", "--map", "auto", "--json"]
     choice = cli(*fit, "--option", "preserve_accuracy=false").json["card"]["choice"]

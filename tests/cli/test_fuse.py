@@ -27,6 +27,7 @@ def files(tmp_path: Path) -> tuple[Path, Path, Path]:
     return save(classifier(), tmp_path), tmp_path / "t.calib", tmp_path / "out.onnx"
 
 
+@pytest.mark.slow
 def test_json_includes_the_verification(files: tuple[Path, Path, Path]) -> None:
     model, calib, out = files
     result = recalib("fuse", model, calib, "-o", out, "--json")
@@ -90,6 +91,7 @@ def test_invalid_output_is_rejected_before_reading_input(
     assert line in result.err
 
 
+@pytest.mark.slow
 def test_damaged_model_is_one_line(files: tuple[Path, Path, Path]) -> None:
     model, calib, out = files
     model.write_bytes(b"no onnx")

@@ -54,11 +54,11 @@ def test_fit_apply_evaluate_and_export(labels_cli: Cli, data: str) -> None:
     [
         (["fit", "several.npz", "--task", "multilabel", "--map", "auto"], "map: found 'auto'"),
         (["fit", "val.npz", "--task", "multilabel"], "labels: found shape (300,)"),
-        (["fit", "several.csv", "--task", "multilabel"], "multilabel data"),
-        (["fit", "none.npz", "--task", "multilabel"], "no such file"),
-        (["fit", "alone.npz", "--task", "multilabel"], "labels: found none"),
+        (["fit", "several.csv", "--task", "multilabel"], "a column of type double"),
+        (["fit", "none.npz", "--task", "multilabel"], "No such file"),
+        (["fit", "alone.npz", "--task", "multilabel"], "labels: found a npz file without labels"),
         (["fit", "broken.npz", "--task", "multilabel"], "a file that cannot be read as npz"),
-        (["fit", "ragged.parquet", "--task", "multilabel"], "lists of 2 to 3 numbers"),
+        (["fit", "ragged.parquet", "--task", "multilabel"], "logits[1]: found 3 classes"),
         (["fit", "several.npz"], "labels"),
     ],
 )
@@ -66,6 +66,7 @@ def test_bad_data_ends_with_one_line(labels_cli: Cli, arguments: list[str], text
     folder = labels_cli.folder
     np.savez(folder / "alone.npz", logits=draw_labels(20)[0])
     (folder / "broken.npz").write_bytes((folder / "several.npz").read_bytes()[:500])
+    (folder / "several.csv").write_text("logit_0,logit_1,labels\n1,2,0\n")
     ragged = pa.table({"logits": [[1.0, 2.0], [1.0, 2.0, 3.0]], "labels": [[0, 1], [0, 1]]})
     pyarrow.parquet.write_table(ragged, folder / "ragged.parquet")
     result = labels_cli(*arguments, "-o", "b.calib")

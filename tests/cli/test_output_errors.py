@@ -57,6 +57,7 @@ def test_full_disk_is_reported(cli: Cli, full_disk: Path, command: str) -> None:
     assert [path.name for path in full_disk.iterdir()] == ["filler"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [[], pytest.param(["--json"], marks=pytest.mark.slow)])
 def test_full_standard_output_is_reported(cli: Cli, programs: Programs, more: list[str]) -> None:
     """Results that were never written are no success."""

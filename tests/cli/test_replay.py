@@ -21,6 +21,7 @@ from tests.replay.test_classes import log as classes_log
 from tests.replay.test_segment_search import with_columns
 
 
+@pytest.mark.slow
 def test_json_has_states_events_and_windows(cli: Cli):
     write(cli.folder / "log.parquet", log())
     output = cli("replay", "log.parquet", "--picture", "t.json", "--json").json
@@ -69,6 +70,7 @@ def test_replay_uses_probabilities_and_the_calibration_set(cli: Cli):
     check(cli("replay", "log.parquet", "--calibrator", "no.calib"), "calibrator", "no.calib")
 
 
+@pytest.mark.slow
 def test_text_output_and_picture(cli: Cli):
     write(cli.folder / "log.parquet", log())
     result = cli("replay", "log.parquet", "--picture", "t.svg")
@@ -78,6 +80,7 @@ def test_text_output_and_picture(cli: Cli):
     assert "log.parquet" in (cli.folder / "t.svg").read_text()
 
 
+@pytest.mark.slow
 def test_warnings_name_violated_assumptions(cli: Cli):
     columns = log(4_000, drift=None, labelled=1.0)
     right = np.array(columns["correct"].to_pylist())
@@ -169,6 +172,7 @@ def test_timeline_with_numeric_times_and_without_labels():
         timeline([], objective=0.05, heading="a log")
 
 
+@pytest.mark.slow
 def test_worst_segment_is_named(cli: Cli):
     columns = with_columns(wrong=0.35)
     write(cli.folder / "log.parquet", columns)
@@ -186,6 +190,7 @@ def test_worst_segment_is_named(cli: Cli):
     assert "nosegmentisshowntodifferbymorethan2.0%" in "".join(good.out.split())
 
 
+@pytest.mark.slow
 def test_classes_are_monitored(cli: Cli):
     write(cli.folder / "log.parquet", classes_log(swap=True))
     result = cli("replay", "log.parquet", "--classes", "all", "--cohort", 43_200)

@@ -20,6 +20,7 @@ def report_cli(cli: Cli) -> Cli:
     return cli
 
 
+@pytest.mark.slow
 def test_json_output_summarises_the_page(report_cli: Cli) -> None:
     output = report_cli("report", "val.npz", "test.npz", "-o", "r.html", *_MAPS, "--json").json
     assert output["output"] == "r.html"
@@ -55,6 +56,7 @@ def test_text_output_and_title(report_cli: Cli, monkeypatch: pytest.MonkeyPatch)
     assert "<title>Ours</title>" in (report_cli.folder / "r.html").read_text()
 
 
+@pytest.mark.slow
 def test_shifted_test_sets_are_shown_in_order(
     report_cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:

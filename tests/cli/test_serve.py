@@ -33,7 +33,8 @@ def test_invalid_setting_is_rejected(cli: Cli, monkeypatch: pytest.MonkeyPatch, 
     assert result.err.startswith(f"error: {name}: found 'soon'; accepted: ")
 
 
-@pytest.mark.parametrize("command", ["serve", pytest.param("worker", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["serve", "worker"])
 def test_unsupported_database_is_rejected(programs: Programs, command: str) -> None:
     more = ["--port", 0] if command == "serve" else []
     process = programs.start(command, *more, "--database-url", "oracle://me:secret@host/x")

@@ -9,13 +9,19 @@ from collections.abc import AsyncIterator, Iterator
 from types import TracebackType
 from typing import Any
 
+import pytest
 from anyio.from_thread import start_blocking_portal
 
 from recalib.client import AsyncClient, Client
 
-__all__ = ["KINDS", "Either"]
+__all__ = ["KINDS", "Either", "asyncio_is_slow"]
 
 KINDS = ("blocking", "asyncio")
+
+#: For tests that make the server fit: a short run has the blocking client only.
+asyncio_is_slow = pytest.mark.parametrize(
+    "kind", ["blocking", pytest.param("asyncio", marks=pytest.mark.slow)]
+)
 
 
 class Either:

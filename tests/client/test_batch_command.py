@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -48,6 +49,10 @@ def test_command_writes_what_apply_writes(cli: Cli, server: Server, model: str) 
     assert (result.json["rows"], result.json["version"]) == (300, 1)
     column = pq.read_table(cli.folder / "out.parquet")["probabilities"]
     np.testing.assert_array_equal(np.array(column.to_pylist()), expected)
+    (cli.folder / "rows.json").write_text(json.dumps({"logits": LOGITS[:20].tolist()}))
+    result = cli("batch", "rows.json", *there, "-o", "few.npz")
+    assert (result.status, result.err) == (0, "")
+    np.testing.assert_allclose(cli.probabilities("few.npz"), expected[:20], atol=1e-6)
     before = cli.files()
     for more, message in (
         (("-o", "out.csv", "val.npz"), "output: found out.csv; accepted: a name that ends in"),
@@ -98,11 +103,3 @@ def test_other_bytes_are_not_saved(flaky: Flaky, tmp_path: Path) -> None:
     with Client(flaky.url) as client, pytest.raises(MalformedAnswerError, match="other bytes"):
         client.download_batch("m", "j", target, progress=False)
     assert not target.exists()
-
-
-def test_json_file_is_refused_before_it_is_sent(flaky: Flaky, tmp_path: Path) -> None:
-    """JSON is the request for a data set."""
-    (tmp_path / "rows.json").write_bytes(b'{"logits": [[0, 1]]}')
-    with Client(flaky.url) as client, pytest.raises(InputError, match="another format"):
-        client.create_batch("m", tmp_path / "rows.json")
-    assert flaky.received == []

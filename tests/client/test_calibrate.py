@@ -19,7 +19,7 @@ from recalib.client import (
 )
 from recalib.errors import ConflictError, InputError
 from tests.client.conftest import MAX_BYTES, MAX_ROWS
-from tests.client.either import Either
+from tests.client.either import Either, asyncio_is_slow
 from tests.end_to_end.programs import Server
 from tests.fitting.conftest import draw
 
@@ -44,6 +44,7 @@ def local() -> Calibrator:
     return recalib.fit(LOGITS, LABELS, map="temperature")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int32"])
 def test_every_dtype_is_accepted(client: Either, model: str, local: Calibrator, dtype: str) -> None:
     rows = LOGITS[:20].astype(dtype)
@@ -94,6 +95,7 @@ def test_large_inputs_are_split_by_rows(client: Either, model: str, local: Calib
     assert client.session.max_bytes == 16 << 20
 
 
+@asyncio_is_slow
 def test_large_inputs_are_split_by_bytes(client: Either, name: str) -> None:
     """The byte limit is learned too; a single row over it is rejected."""
     classes = 1000

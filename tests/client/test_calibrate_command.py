@@ -35,6 +35,7 @@ def served(cli: Cli, server: Server, model: str) -> str:
     return model
 
 
+@pytest.mark.slow
 def test_output_equals_apply(cli: Cli, server: Server, served: str) -> None:
     """Both commands write equal files, by version or alias, with text or JSON output."""
     there = ("--server", server.url, "--model", served)
@@ -58,6 +59,7 @@ def test_output_equals_apply(cli: Cli, server: Server, served: str) -> None:
     np.testing.assert_allclose(cli.probabilities("3.npz"), actual, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("more", "message"),
     [

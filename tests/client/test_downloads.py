@@ -72,6 +72,7 @@ def test_wrong_or_incomplete_content_leaves_no_file(
         assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"old"]
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_data(
     client_of: Callable[..., Either], flaky: Flaky, tmp_path: Path
 ) -> None:

@@ -32,13 +32,15 @@ def test_command_prints_metrics_and_saves_the_page(
     result = cli("evaluation", *there, "-o", "page.html")
     assert result.status == 0, result.err
     assert "Version 1 was fitted on 300 of these 300 rows" in result.err
-    assert "1 against identity: NLL -" in result.out
+    assert "version 1 against identity: NLL -" in result.out
     assert (cli.folder / "page.html").read_text().startswith("<!DOCTYPE html>")
     result = cli("evaluation", *there, "--versions", "1", "--json")
     assert [item["version"] for item in result.json["results"]] == ["1"]
     result = cli("evaluation", *there, "--versions", "1,7")
     assert (result.status, result.out) == (2, "")
-    assert result.err.startswith("error: version '7' does not exist; versions[1] of resnet are")
+    assert result.err.startswith(
+        "error: version '7' does not exist; versions[1]: the newest of resnet is 1"
+    )
 
     examples = re.findall(r"```python\n(.*?)```", _PAGE.read_text(), re.DOTALL)
     monkeypatch.chdir(cli.folder)

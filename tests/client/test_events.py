@@ -57,6 +57,27 @@ def test_interrupted_stream_continues_where_it_ended(client_of: Clients, flaky: 
     assert "model=m&type=job&type=alias" in flaky.received[0].path
 
 
+def test_gap_is_an_event(client_of: Clients, flaky: Flaky) -> None:
+    """It stands in a list where events are missing, and in a stream before the first event."""
+    gap = {**described(6, "gap"), "model": None, "data": {"after": 3, "first": 7}}
+    client = client_of(flaky.url)
+    flaky.will(
+        says(200, {"items": [described(7)], "next_cursor": "c", "gap": gap}),
+        says(200, {"items": [described(8)], "next_cursor": None, "gap": None}),
+    )
+    assert [event.id for event in client.list_events(after=3, order="oldest")] == [6, 7, 8]
+    flaky.will(
+        says(200, {"items": [described(8)], "next_cursor": "c", "gap": gap}),
+        says(200, {"items": [described(7)], "next_cursor": None, "gap": gap}),
+    )
+    assert [event.id for event in client.list_events(after=3)] == [8, 7, 6]
+    message = f"data: {json.dumps(gap)}\nid: 6\n\n".encode()
+    flaky.will(closes(_HEAD + message), closes(stream(7)))
+    first, second = islice(client.events(after=3), 2)
+    assert (first.type, first.data["first"], second.id) == ("gap", 7, 7)
+    assert flaky.received[-1].path.endswith("after=6")
+
+
 def test_first_connection_fails_after_its_retries(client_of: Clients, flaky: Flaky) -> None:
     flaky.will(resets)
     with pytest.raises(UnreachableError):

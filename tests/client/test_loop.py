@@ -12,7 +12,7 @@ import pytest
 import recalib
 from recalib.client import ContradictionError, JobFailedError, MissingError
 from recalib.errors import InputError, NotFoundError
-from tests.client.either import Either
+from tests.client.either import Either, asyncio_is_slow
 from tests.end_to_end.programs import Programs, Server
 from tests.fitting.conftest import draw
 from tests.service.conftest import npz
@@ -43,6 +43,7 @@ def unchanged(server: Server) -> str:
         return fit_twice(client, "unchanged")
 
 
+@asyncio_is_slow
 def test_from_data_to_probabilities(client: Either, name: str, tmp_path: Path) -> None:
     """The server's probabilities equal those of the downloaded files."""
     model = client.create_model(name, ["a", "b", "c", "d"])
@@ -83,6 +84,7 @@ def test_from_data_to_probabilities(client: Either, name: str, tmp_path: Path) -
     np.testing.assert_allclose(probabilities, graph, atol=1e-6)
 
 
+@asyncio_is_slow
 def test_versions_and_aliases(client: Either, fitted: str) -> None:
     """An alias is moved, read, and rolled back."""
     identity = client.calibrate(fitted, ROWS, calibrator=1)
@@ -148,6 +150,7 @@ def test_existing_model_is_returned_with_exist_ok(client: Either, name: str) -> 
         client.create_model(f"{name}-2", 3, exist_ok=True)
 
 
+@asyncio_is_slow
 def test_jobs(client: Either, unchanged: str) -> None:
     """Jobs can be listed by model and state; finished jobs cannot be cancelled."""
     second, first = client.list_jobs(model=unchanged)

@@ -1,4 +1,4 @@
-"""`recalib delete` and `recalib describe`, and the same by the client."""
+"""`recalib models`, `describe`, `retention` and `delete`, and the same by the client."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from recalib.client import Client, ContradictionError, MissingError
+from recalib.errors import InputError
 from tests.cli.conftest import cli
 from tests.cli.running import LABELS, LOGITS, Cli
 from tests.client.either import Either
@@ -73,11 +74,44 @@ def test_command_describes(cli: Cli, server: Server, name: str) -> None:
         assert client.get_model(f"{name}-2").tags == ()
 
 
+def test_command_searches_models(cli: Cli, server: Server, name: str) -> None:
+    there = ("--server", server.url)
+    with Client(server.url) as client:
+        client.create_model(name, 4)
+        client.update_model(name, tags=["a", f"{name}-b"], description="photos [red] of May")
+    result = cli("models", "--tag", f"{name}-b", "--state", "unverified", *there)
+    assert result.out == f"{name}: 4 classes; a, {name}-b; photos [red] of May\n"
+    result = cli("models", "--name", name.upper(), *there, "--json")
+    assert [item["name"] for item in result.json] == [name]
+    assert cli("models", "--name", name, "--state", "stale", *there).out == "no models\n"
+    assert cli("models", "--state", "rotten", *there).status == 2
+
+
+def test_command_changes_retention(cli: Cli, server: Server, name: str) -> None:
+    there = ("--server", server.url)
+    with Client(server.url) as client:
+        client.create_model(name, 4)
+    result = cli("retention", name, "--dataset-days", "90", "--label-days", "30", *there)
+    assert result.out == (
+        "datasets: deleted after 90 days\nversions: kept for ever\nlabels: deleted after 30 days\n"
+    )
+    result = cli("retention", name, "--version-days", "0.5", "--label-days", "0", *there, "--json")
+    expected = {"dataset_seconds": 7_776_000.0, "version_seconds": 43_200.0, "label_seconds": None}
+    assert result.json == expected
+    assert cli("retention", name, *there, "--json").json == expected
+    result = cli("retention", name, "--dataset-days", "nan", *there)
+    assert (result.status, "--dataset-days: found nan" in result.err) == (2, True)
+    result = cli("retention", name, "--dataset-days", "0.0001", *there)
+    assert (result.status, "dataset_seconds" in result.err) == (2, True)
+
+
 def test_client_updates(client: Either, name: str) -> None:
     client.create_model(name, 4)
     client.upload_dataset(name, "test", LOGITS, LABELS, progress=False)
     model = client.update_model(name, tags=("a",), retention={"version_seconds": 3600.0})
     assert (model.tags, model.retention["version_seconds"]) == (("a",), 3600.0)
+    with pytest.raises(InputError, match=r"retention\.version_seconds: found nan"):
+        client.update_model(name, retention={"version_seconds": float("nan")})
     assert client.update_dataset(name, "test", description="of May").description == "of May"
     assert [item.name for item in client.list_models(name=name, state="unverified")] == [name]
     assert client.update_model(name, rename=f"{name}-2").name == f"{name}-2"

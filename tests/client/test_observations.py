@@ -13,10 +13,11 @@ from recalib.client import ContradictionError, MissingError, RefusedError
 from recalib.errors import InputError
 from tests.cli.running import LABELS, LOGITS
 from tests.client.conftest import MAX_LABELS
-from tests.client.either import Either
+from tests.client.either import Either, asyncio_is_slow
 from tests.client.flaky import Flaky, says
 
 
+@asyncio_is_slow
 def test_each_observation_gets_its_own_outcome(client: Either, name: str) -> None:
     """Each row has its own outcome, in order, over several requests."""
     client.create_model(name, 4)
@@ -56,3 +57,16 @@ def test_invalid_observations_are_not_sent(client_of: Callable[..., Either], fla
     assert sent == {
         "logits": [[0.0, None, 1.0]], "labels": ["a"], "times": [1.5], "segment": "eu",
     }  # fmt: skip
+
+
+def test_label_matrix_is_sent_as_lists(client_of: Callable[..., Either], flaky: Flaky) -> None:
+    client = client_of(flaky.url)
+    accepted = {"counts": {"accepted": 2}, "items": [{"status": "accepted"}] * 2}
+    flaky.will(says(200, accepted), says(200, accepted))
+    matrix = np.array([[1, 0, 1], [0, 0, 0]])
+    for labels in (matrix, [["a", 2], []]):
+        client.add_observations("m", np.zeros((2, 3)), labels, [1.5, 2.5])
+    sent = [json.loads(received.body)["labels"] for received in flaky.received]
+    assert sent == [[[0, 2], []], [["a", 2], []]]
+    with pytest.raises(InputError, match=r"labels\[0\]\[0\]: found 2"):
+        client.add_observations("m", np.zeros((2, 3)), 2 * matrix, [1.5, 2.5])

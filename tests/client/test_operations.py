@@ -57,6 +57,7 @@ CALLS: dict[str, Callable[[Client], Any]] = {
     "list_webhooks": lambda client: next(client.list_webhooks(model="m")),
     "get_webhook": lambda client: client.get_webhook("w"),
     "update_webhook": lambda client: client.update_webhook("w", enabled=True),
+    "rotate_webhook_secret": lambda client: client.rotate_webhook_secret("w"),
     "delete_webhook": lambda client: client.delete_webhook("w"),
     "list_deliveries": lambda client: next(client.list_deliveries("w", state="dead")),
     "redeliver": lambda client: client.redeliver("w", 7),
@@ -66,7 +67,9 @@ CALLS: dict[str, Callable[[Client], Any]] = {
     "calibrate": lambda client: client.calibrate("m", LOGITS),
     "add_labels": lambda client: client.add_labels("m", ["i"], [0]),
     "add_observations": lambda client: client.add_observations("m", LOGITS, LABELS, LABELS),
+    "add_traffic": lambda client: client.add_traffic("m", []),
     "create_refit": lambda client: client.refit("m"),
+    "create_replay": lambda client: client.replay("m", "log.parquet"),
     "update_model": lambda client: client.update_model("m", tags=["vision"]),
     "update_dataset": lambda client: client.update_dataset("m", "d", description="of May"),
     "update_calibrator": lambda client: client.update_calibrator("m", 2, tags=["vision"]),
@@ -93,6 +96,7 @@ FIRST: dict[str, Any] = {
     "upload_dataset": {},
     "get_dataset_content": DATASET,
     "get_batch_content": BATCH,
+    "create_replay": {},
 }
 
 #: Operations that the client excludes on purpose.
@@ -109,8 +113,12 @@ def document() -> dict[str, Any]:
     return create_app(Settings()).openapi()
 
 
-def test_client_covers_every_operation_or_excludes_it(flaky: Flaky) -> None:
+def test_client_covers_every_operation_or_excludes_it(
+    flaky: Flaky, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each call sends the request of its operation in the API description."""
+    monkeypatch.chdir(tmp_path)
+    Path("log.parquet").write_bytes(b"PAR1")
     described = {
         operation["operationId"]: (verb.upper(), re.sub(r"\{\w+\}", "[^/]+", path))
         for path, verbs in document()["paths"].items()
@@ -141,8 +149,11 @@ def test_client_covers_every_operation_or_excludes_it(flaky: Flaky) -> None:
         "calibrate": False,
         "add_labels": False,
         "add_observations": False,
+        "add_traffic": True,
         "create_refit": True,
+        "create_replay": True,
         "create_webhook": True,
+        "rotate_webhook_secret": True,
         "redeliver": True,
     }
 

@@ -89,6 +89,7 @@ def test_impossible_publications_are_one_line(
     assert result.err.startswith(f"error: {message}")
 
 
+@pytest.mark.slow
 def test_arrays_are_published_from_python(server: Server, name: str) -> None:
     """The digests are those of the array of the fit, of any float dtype."""
     import recalib
@@ -123,3 +124,46 @@ def test_multilabel_fit_is_published_and_served(cli: Cli, server: Server, name: 
         probabilities = client.calibrate(name, shares, input="probabilities", task="multilabel")
     np.testing.assert_allclose(odds, local.predict(scores[:5]), atol=1e-6)
     np.testing.assert_allclose(probabilities, odds, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_multilabel_model_is_fitted_evaluated_and_applied(
+    cli: Cli, server: Server, name: str
+) -> None:
+    rng = np.random.default_rng(4)
+    scores = rng.normal(0, 2, (400, 3))
+    labels = rng.random((400, 3)) < 1 / (1 + np.exp(1 - scores / 2))
+    cli.write("tags.npz", write_npz(scores, labels))
+    there = ("--server", server.url, "--model", name)
+    with Client(server.url) as client:
+        client.create_model(name, 3, task="multilabel")
+        arrays = client.upload_dataset(name, "arrays", scores, labels, progress=False)
+        file = client.upload_dataset(name, "file", cli.folder / "tags.npz", progress=False)
+        assert arrays.metrics == file.metrics
+        job = client.wait(client.fit(name, "arrays", map="platt"), progress=False)
+        assert job.result is not None
+        assert job.result["promoted"], job.result
+        odds = client.calibrate(name, scores[:5], task="multilabel")
+        # A local fit to a part of the rows is compared with the champion on the others.
+        cli.write("part.npz", write_npz(scores[:200], labels[:200]))
+        cli("fit", "part.npz", "--task", "multilabel", "-o", "part.calib")
+        options = ("--dataset", "file", "--fitted-on", "part.npz")
+        published = cli("publish", "part.calib", *there, *options, "--json").json
+        # Evaluations and batches take data sets, files and arrays.
+        evaluation = cli("evaluation", *there, "--dataset", "file", "-o", "page.html")
+        assert "400 rows of file, means over 3 labels" in evaluation.out
+        assert "labels by NLL: better" in evaluation.out
+        assert cli("batch", "tags.npz", *there, "-o", "batch.npz").status == 0
+        shares = 1 / (1 + np.exp(-scores))
+        batch = client.create_batch(
+            name, shares, input="probabilities", format="npz", progress=False
+        )
+        target = cli.folder / "shares.npz"
+        client.download_batch(name, client.wait(batch, progress=False), target, progress=False)
+    local = recalib.fit(scores, labels, "platt", task="multilabel")
+    np.testing.assert_allclose(odds, local.predict(scores[:5]), atol=1e-6)
+    for file_name in ("batch.npz", "shares.npz"):
+        answer = np.load(cli.folder / file_name)["probabilities"]
+        np.testing.assert_allclose(answer[:5], odds, atol=1e-5)
+    assert not published["promoted"]
+    assert "version 1 was fitted on all but 0 of the 400 rows of file" in published["reason"]

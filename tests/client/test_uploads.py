@@ -19,7 +19,7 @@ from recalib import files
 from recalib.client import ContradictionError, MalformedAnswerError, MissingError, RefusedError
 from recalib.client.uploads import Upload, array_upload, file_upload
 from recalib.errors import InputError, UnsupportedError
-from tests.client.either import Either
+from tests.client.either import Either, asyncio_is_slow
 from tests.client.flaky import DATASET, Flaky, resets, says
 from tests.files.examples import example, write_npz, write_safetensors
 
@@ -169,6 +169,7 @@ def test_invalid_uploads_are_rejected(
     assert flaky.received == []
 
 
+@asyncio_is_slow
 def test_server_rejections_are_raised(client: Either, name: str, tmp_path: Path) -> None:
     """The server's message is kept, even when it responds before the upload ends."""
     logits, labels = np.zeros((1000, 4)), np.zeros(1000, int)
@@ -192,6 +193,7 @@ def test_server_rejections_are_raised(client: Either, name: str, tmp_path: Path)
         )
 
 
+@asyncio_is_slow
 def test_probabilities(client: Either, name: str) -> None:
     client.create_model(name, 4)
     rows = np.full((20, 4), 0.25, np.float16)

@@ -23,7 +23,7 @@ _ENVIRONMENTS = _HERE.parent.parent / ".venv-clients"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", ["spark", "ray"])
+@pytest.mark.parametrize("engine", ["spark", "ray_data"])
 def test_batches_of_an_engine(engine: str, tmp_path: Path) -> None:
     python = _ENVIRONMENTS / engine / "bin" / "python"
     if not python.is_file():

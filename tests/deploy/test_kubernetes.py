@@ -80,6 +80,7 @@ def test_schemas_reject_misspelt_fields() -> None:
             assert "misspelt" not in RESOURCES[name]["spec"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", ["base", "gpu", "monitoring"])
 def test_kustomize_renders_every_folder(folder: str) -> None:
     """The output has all resources, in the namespace, with pinned images."""
@@ -113,6 +114,7 @@ def test_documented_overlay_renders(tmp_path: Path) -> None:
     assert images == {f"registry.example.com/recalib-{name}:0.1.0" for name in ("serve", "worker")}
 
 
+@pytest.mark.slow
 def test_tls_component_enables_tls(tmp_path: Path) -> None:
     """It changes certificate, key and probes, and nothing else."""
     folder = os.path.relpath(_FOLDER, tmp_path.resolve())
@@ -294,26 +296,31 @@ def test_traffic_is_denied_by_default_and_allowed_to_named_peers() -> None:
         "recalib-store": {443},
         "recalib-collector": {4318},
         "recalib-issuer": {443},
+        "recalib-webhooks": {443},
     }
 
 
-def test_documented_address_outside_the_cluster_renders(tmp_path: Path) -> None:
-    """The patch of docs/deployment.md replaces the peers of the database."""
+@pytest.mark.slow
+def test_documented_addresses_outside_the_cluster_render(tmp_path: Path) -> None:
+    """The patches of docs/deployment.md replace the peers of the database and of webhooks."""
     page = (ROOT / "docs" / "deployment.md").read_text()
-    patch = re.findall(r"```yaml\n(# database.yaml\n.*?)```", page, re.DOTALL)[0]
-    (tmp_path / "database.yaml").write_text(patch)
+    names = ("database.yaml", "webhooks.yaml")
+    for name in names:
+        patch = re.findall(rf"```yaml\n(# {name}\n.*?)```", page, re.DOTALL)[0]
+        (tmp_path / name).write_text(patch)
     base = os.path.relpath(_FOLDER / "base", tmp_path.resolve())
-    overlay = {"resources": [base], "patches": [{"path": "database.yaml"}]}
+    overlay = {"resources": [base], "patches": [{"path": name} for name in names]}
     (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
     policies = {
         resource["metadata"]["name"]: resource
         for resource in yaml.safe_load_all(rendered(tmp_path))
         if resource["kind"] == "NetworkPolicy"
     }
-    check(policies["recalib-database"])
-    (rule,) = policies["recalib-database"]["spec"]["egress"]
-    assert [set(peer) for peer in rule["to"]] == [{"ipBlock"}]
-    assert [port["port"] for port in rule["ports"]] == [5432]
+    for name, port in (("recalib-database", 5432), ("recalib-webhooks", 443)):
+        check(policies[name])
+        (rule,) = policies[name]["spec"]["egress"]
+        assert [set(peer) for peer in rule["to"]] == [{"ipBlock"}]
+        assert [item["port"] for item in rule["ports"]] == [port]
 
 
 def test_backup_runs_every_day_and_keeps_a_week() -> None:
@@ -378,7 +385,17 @@ def test_selectors_match_their_pods() -> None:
     def matching(selector: dict[str, str]) -> set[str]:
         return {name for name, pairs in labels.items() if selector.items() <= pairs.items()}
 
+    def selected_by(selector: dict[str, Any]) -> set[str]:
+        expressions = selector.get("matchExpressions", [])
+        assert all(expression["operator"] == "In" for expression in expressions)
+        return {
+            name
+            for name in matching(selector.get("matchLabels", {}))
+            if all(labels[name].get(item["key"]) in item["values"] for item in expressions)
+        }
+
     servers = {"base/Deployment/recalib-server"}
+    workers = {"base/Deployment/recalib-worker", "gpu/Deployment/recalib-worker-gpu"}
     for name, resource in RESOURCES.items():
         if resource["kind"] == "Deployment":
             assert matching(resource["spec"]["selector"]["matchLabels"]) == {name}
@@ -386,13 +403,13 @@ def test_selectors_match_their_pods() -> None:
     budget = RESOURCES["base/PodDisruptionBudget/recalib-server"]["spec"]["selector"]
     assert matching(budget["matchLabels"]) == servers
     policies = {
-        name.rpartition("/")[2]: matching(resource["spec"]["podSelector"].get("matchLabels", {}))
+        name.rpartition("/")[2]: selected_by(resource["spec"]["podSelector"])
         for name, resource in RESOURCES.items()
         if resource["kind"] == "NetworkPolicy"
     }
+    expected = {"recalib-server": servers, "recalib-issuer": servers, "recalib-webhooks": workers}
     for name, selected in policies.items():
-        of_servers = name in ("recalib-server", "recalib-issuer")
-        assert selected == (servers if of_servers else set(PODS)), name
+        assert selected == expected.get(name, set(PODS)), name
     spread = SERVER["spec"]["template"]["spec"]["topologySpreadConstraints"][0]
     assert matching(spread["labelSelector"]["matchLabels"]) == servers
     scaled = RESOURCES["base/HorizontalPodAutoscaler/recalib-server"]["spec"]["scaleTargetRef"]

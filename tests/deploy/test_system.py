@@ -9,11 +9,14 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import urlencode
 
 import httpx2
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from recalib.client import Client
@@ -144,6 +147,7 @@ def test_composed_system_fits_and_serves(
         job = client.create_batch("resnet", dataset="val", format="npz")
         client.wait(job, progress=False)
         client.download_batch("resnet", job, tmp_path / "batch.npz", progress=False)
+        _replayed(client, tmp_path / "log.parquet")
         answer = client.predict("resnet", logits[:40])
         batch = np.load(tmp_path / "batch.npz")["probabilities"]
         np.testing.assert_allclose(answer.probabilities, batch[:40], atol=1e-6)
@@ -169,6 +173,23 @@ def test_composed_system_fits_and_serves(
     for process in (server, worker):
         process.terminate()
     assert [process.wait(60) for process in (server, worker)] == [0, 0]
+
+
+def _replayed(client: Client, path: Path) -> None:
+    """A log of three days is the history of the champion, and the events have its states."""
+    time = datetime.now(UTC).timestamp() - 3 * 86_400 * np.linspace(1, 0, 900)
+    log = {"time": time, "confidence": np.full(900, 0.9), "correct": np.arange(900) % 10 > 4}
+    pq.write_table(pa.table(log), path)
+    job = client.wait(client.replay("resnet", path, progress=False), progress=False)
+    assert job.result is not None
+    assert job.result["state"] == "stale"
+    history = list(client.list_monitoring_history("resnet"))
+    assert len(history) == job.result["history"] > 0
+    assert all(entry.replayed for entry in history)
+    events = list(client.list_events(models="resnet"))
+    assert {"job.succeeded", "alias.changed"} <= {event.type for event in events}
+    states = [event.data for event in events if event.type == "monitoring.state_changed"]
+    assert (states[0]["state"], states[0]["replayed"]) == ("stale", True)
 
 
 def _restored(containers: Containers, tmp_path: Path) -> None:

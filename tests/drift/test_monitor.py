@@ -198,7 +198,7 @@ def test_drift_of_a_segment_is_found_when_all_traffic_hides_it():
     assert status.onset == status.segments["app"].onset
 
 
-@pytest.mark.parametrize("segments", [0, 2])
+@pytest.mark.parametrize("segments", [pytest.param(0, marks=pytest.mark.slow), 2])
 def test_a_restored_monitor_continues_exactly(segments):
     """Saved as JSON and restored after every cohort, it gives exactly the same status."""
 
@@ -230,8 +230,9 @@ def test_the_saved_state_has_a_constant_size():
     sizes = []
     for minute in range(600):
         monitor.add(minute * 60.0, (minute + 1) * 60.0, draw_cohort(rng, 20, share=minute % 2))
-        sizes.append(len(json.dumps(monitor.state())))
-    assert max(sizes[400:]) < 1.1 * max(sizes[100:400])
+        if minute % 10 < 2:  # with labels, and without
+            sizes.append(len(json.dumps(monitor.state())))
+    assert max(sizes[80:]) < 1.1 * max(sizes[20:80])
     assert 4_000 <= monitor.assess(36_000.0).evidence.n < 4_500
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import islice
 from typing import Any
 
@@ -15,9 +17,14 @@ from tests.end_to_end.programs import Programs, until
 
 def record(programs: Programs, type: str, model: str) -> None:
     """Write an event to the registry of a server that runs."""
-    registry = Registry(f"sqlite:///{programs.home / 'recalib.db'}", "memory://")
-    with registry.transaction() as tx:
+    with _registry(programs) as registry, registry.transaction() as tx:
         tx.events.record(type, model, {})
+
+
+@contextmanager
+def _registry(programs: Programs) -> Iterator[Registry]:
+    registry = Registry(f"sqlite:///{programs.home / 'recalib.db'}", "memory://")
+    yield registry
     registry.close()
 
 
@@ -60,3 +67,20 @@ def test_browser_stream_has_ids_and_a_limit_and_ends_with_the_server(programs: P
             assert server.stop() == 0  # within the time for requests that are running
             for response in streams[1:]:
                 response.close()
+
+
+@pytest.mark.slow
+def test_browser_that_was_away_for_too_long_gets_a_gap(programs: Programs) -> None:
+    """It is an ordinary message, so that every handler of messages gets it."""
+    with programs.serve(refresh_seconds=0.05) as server:
+        for _ in range(3):
+            record(programs, "test.old", "digits")
+        with _registry(programs) as registry, registry.transaction() as tx:
+            tx.events.purge(-10.0)
+        record(programs, "test.new", "digits")
+        url, last = f"{server.url}/v1/events/stream", {"Last-Event-ID": "1"}
+        with httpx2.stream("GET", url, headers=last, timeout=60) as response:
+            lines = [line for line in islice(response.iter_lines(), 6) if line]
+        gap, event = (json.loads(line.removeprefix("data: ")) for line in lines[::2])
+        assert (gap["type"], gap["data"]["first"], lines[1]) == ("gap", 4, "id: 3")
+        assert (event["type"], lines[3]) == ("test.new", "id: 4")

@@ -14,6 +14,7 @@ from tests.fitting.conftest import draw
 from tests.service.conftest import NPY, npy
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "empty_database_url",
     ["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)],

@@ -20,6 +20,8 @@ from training.worker import Worker
 
 pytestmark = pytest.mark.slow
 
+#: Ten would take ten times the memory and the seconds of their imports, for the same statement.
+_PROCESSES = 4
 _ROWS = draw(60, 4, 3.0)[0].astype(np.float32)
 
 
@@ -79,6 +81,23 @@ def test_promotions_under_load(server: Server) -> None:
     server.promote(2)
     _agree(server, 2)
     _metrics_add_up(server)
+
+
+@pytest.mark.parametrize("empty_database_url", ["postgresql"], indirect=True)
+def test_processes_agree_without_polling(programs: Programs, empty_database_url: str) -> None:
+    """PostgreSQL notifies all processes; the next poll would be an hour later."""
+    settings = {"database_url": empty_database_url, "refresh_seconds": 3600}
+    with programs.serve("--workers", _PROCESSES, "--job-workers", 0, **settings) as server:
+        server.model()
+        server.upload(*draw(400, 4, 3.0))
+        jobs = [server.ask_fit(map=map, promote=False) for map in ("identity", "temperature")]
+        _work(empty_database_url, programs)
+        for job in jobs:
+            server.finished(job)
+        server.promote(1)
+        _agree(server, 1)
+        server.promote(2)
+        _agree(server, 2)
 
 
 def _work(database_url: str, programs: Programs) -> None:

@@ -27,7 +27,7 @@ _MIB = 2**20
 #: With this variable set, the tests take ten minutes.
 _IS_LARGE = bool(os.environ.get("RECALIB_LARGE_TESTS"))
 _UPLOAD_BYTES = 2 * _GIB if _IS_LARGE else 400 * _MIB
-_SMALL_UPLOADS = 10_000 if _IS_LARGE else 200
+_SMALL_UPLOADS = 10_000 if _IS_LARGE else 100
 _CLASSES = 128
 
 

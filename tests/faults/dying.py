@@ -1,6 +1,6 @@
 """`python -m tests.faults.dying WHEN NTH STATEMENT COMMAND...`: a `recalib COMMAND` that is killed.
 
-The process sends SIGKILL to itself. WHEN is `inside`, after the NTH SQL statement that begins with
+The process sends SIGKILL to itself. WHEN is `inside`, after the NTH SQL statement that contains
 STATEMENT and before its commit, or `after`, after the commit and before the response.
 """
 
@@ -34,7 +34,7 @@ class _Death:
         event.listen(Pool, "checkin", self._checked_in)
 
     def _executed(self, connection: Any, _cursor: Any, statement: str, *_: Any) -> None:
-        if not statement.startswith(self._statement):
+        if self._statement not in statement:
             return
         self._left -= 1
         if self._left == 0:

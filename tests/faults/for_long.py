@@ -34,6 +34,8 @@ __all__ = ["main"]
 #: Faults, with their weights. A server that is killed or stopped takes seconds to start again.
 _FAULTS = {"process": 3, "worker": 3, "pause": 2, "postgresql": 2, "server": 1, "stop": 1}
 _ENDS = ("server", "stop")
+#: Acknowledged writes of a full run. A shorter one spends more of its time on starts.
+_MINUTES, _WRITES = 10.0, 20_000
 _MAX_DEVIATION = 0.1
 #: Seconds without faults in which the rate is measured.
 _STEADY_SECONDS = 20.0
@@ -59,12 +61,20 @@ class _Run:
 def main() -> int:
     """Print a report for each database; a broken guarantee raises an error."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--minutes", type=float, default=10.0, help="for each database")
-    parser.add_argument("--writes", type=int, default=20_000, help="for each database, at least")
+    parser.add_argument("--minutes", type=float, default=_MINUTES, help="for each database")
+    parser.add_argument(
+        "--writes",
+        type=int,
+        default=None,
+        help=f"for each database, at least; default: {_WRITES}, or 200 a minute if it is shorter",
+    )
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--database", choices=["sqlite", "postgresql", "both"], default="both")
     options = parser.parse_args()
     seed = random.SystemRandom().randrange(10**6) if options.seed is None else options.seed
+    writes = options.writes
+    if writes is None:
+        writes = _WRITES if options.minutes >= _MINUTES else int(200 * options.minutes)
     names = ["sqlite", "postgresql"] if options.database == "both" else [options.database]
     for name in names:
         _say(f"{name}, seed {seed}")
@@ -76,7 +86,7 @@ def main() -> int:
                     open_ledger(url, programs) as ledger,
                 ):
                     run = _Run(programs, postgresql, random.Random(seed), ledger)
-                    _let_fail(run, url, options.minutes * 60, options.writes)
+                    _let_fail(run, url, options.minutes * 60, writes)
             finally:
                 programs.clean_up()
     return 0

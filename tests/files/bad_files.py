@@ -126,7 +126,7 @@ BAD_OFFSETS = {
     "more than the tensors": (tensors(64, size=97), "97 bytes of numbers where"),
     "less than the tensors": (tensors(64, size=95), "95 bytes of numbers where"),
     "another overlaps": (tensors(64, _entry("F32", [16], 0, 64)), "bytes 0 to 64, not from 64"),
-    "another ends first": (tensors(64, _entry("BOOL", [4], 100, 96)), "bytes 100 to 96"),
+    "another ends first": (tensors(64, _entry("F8_E4M3", [4], 100, 96)), "bytes 100 to 96"),
     "another is too long": (tensors(64, _entry("F32", [2**62], 96, 112), 112), "where the header"),
 }
 

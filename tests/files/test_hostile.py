@@ -50,6 +50,7 @@ def test_bad_files_are_rejected(name: str, content: bytes, field: str, part: str
     assert excinfo.value.accepted
 
 
+@pytest.mark.slow
 def test_bad_files_need_little_memory() -> None:
     # `tracemalloc.stop` of Python 3.11 may crash a thread that allocates, such as the one that
     # still reads ahead in a rejected CSV file. Long after the CSV files none of them does.
@@ -121,6 +122,7 @@ def test_safetensors_package_rejects_the_same_offsets() -> None:
             safetensors.numpy.load(content)
 
 
+@pytest.mark.slow
 @every_writer
 def test_truncated_files_are_rejected(name: str, write: Writer) -> None:
     """Except in CSV: a cut inside the last cell leaves a shorter, valid number."""
@@ -134,15 +136,9 @@ def test_truncated_files_are_rejected(name: str, write: Writer) -> None:
         np.testing.assert_array_equal(data.logits[:-1], LOGITS[: len(data.logits) - 1])
 
 
-@pytest.mark.parametrize(
-    ("table", "dictionary"),
-    [
-        pytest.param(column_table, True, id="columns, dictionary"),
-        pytest.param(column_table, False, id="columns", marks=pytest.mark.slow),
-        pytest.param(list_table, True, id="lists, dictionary", marks=pytest.mark.slow),
-        pytest.param(list_table, False, id="lists", marks=pytest.mark.slow),
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("table", [column_table, list_table])
+@pytest.mark.parametrize("dictionary", [True, False])
 def test_row_groups_are_bounded(table: Callable[..., pa.Table], dictionary: bool) -> None:
     """280 MB of zeros in about 100 kB, as lists or one column a class, run-length encoded."""
     zeros = np.zeros((700_000, 100), np.float32)
@@ -165,12 +161,12 @@ def test_pages_with_false_sizes_are_rejected() -> None:
     assert _peak_resident() - before < 64 << 20
 
 
-@pytest.mark.parametrize("step", [84, pytest.param(21, marks=pytest.mark.slow)])
-def test_damaged_parquet_footers_are_safe(step: int) -> None:
+@pytest.mark.slow
+def test_damaged_parquet_footers_are_safe() -> None:
     """pyarrow 26 ends the process that reads the first three; the caller gets an error or data."""
     content = write_parquet(LOGITS[:5], LABELS[:5])
     start = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
-    for at in (17, 18, 49, *range(0, len(content) - start, step)):
+    for at in (17, 18, 49, *range(0, len(content) - start, 21)):
         changed = bytearray(content)
         changed[start + at] ^= 1
         with suppress(InputError):

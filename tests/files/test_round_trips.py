@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
+import safetensors.numpy
 from fsspec.spec import AbstractBufferedFile
 from hypothesis import given
 from hypothesis import strategies as st
@@ -54,6 +56,51 @@ def test_labels_have_any_number_type(name: str, write: Writer) -> None:
     for dtype in ("u1", "i2", "i4", "u8", "f4", "f8"):
         data = read(io.BytesIO(write(logits, labels.astype(dtype))), format=name)
         np.testing.assert_array_equal(data.labels, labels, err_msg=dtype)
+
+
+def _multilabel_files(scores: Any, labels: Any) -> dict[str, bytes]:
+    """Return files of independent labels: rows of zeros and ones, as booleans where possible."""
+    archive = io.BytesIO()
+    np.savez(archive, logits=scores, labels=labels)
+    table = pa.table({"logits": list(scores), "labels": list(labels)})
+    integers = labels.astype(np.int64)
+    return {
+        "npz": archive.getvalue(),
+        "safetensors": safetensors.numpy.save({"logits": scores, "labels": labels}),
+        "parquet": parquet_of(table, row_group_size=17),
+        "arrow": stream_of(table, max_chunksize=13),
+        "json": json.dumps({"logits": scores.tolist(), "labels": integers.tolist()}).encode(),
+    }
+
+
+@pytest.mark.parametrize("name", ["npz", "safetensors", "parquet", "arrow", "json"])
+def test_multilabel_rows_come_back_in_every_format_with_matrices(name: str) -> None:
+    random = np.random.default_rng(3)
+    scores, labels = random.normal(size=(40, 5)), random.random((40, 5)) < 0.4
+    content = _multilabel_files(scores, labels)[name]
+    data = read(io.BytesIO(content), format=name, task="multilabel")
+    np.testing.assert_array_equal(data.logits, scores)
+    np.testing.assert_array_equal(data.labels, labels)
+    assert data.labels.dtype == bool
+    with open_data(io.BytesIO(content), format=name, task="multilabel") as file:
+        chunks = list(file.chunks(max_bytes=7 * 5 * 8))
+        assert len(chunks[0].logits) == 7
+        np.testing.assert_array_equal(np.concatenate([c.labels for c in chunks]), labels)
+    with pytest.raises(InputError, match="labels"):
+        read(io.BytesIO(content), format=name)
+    scores[30, 2] = np.inf
+    damaged = _multilabel_files(scores, labels)
+    if name != "json":  # which has no infinity
+        with pytest.raises(InputError, match=r"logits\[30\]\[2\]"):
+            read(io.BytesIO(damaged[name]), format=name, task="multilabel")
+
+
+def test_multilabel_bytes_that_are_no_booleans_are_rejected() -> None:
+    scores, labels = np.zeros((4, 3), np.float32), np.zeros((4, 3), np.bool_)
+    content = bytearray(_multilabel_files(scores, labels)["safetensors"])
+    content[-1] = 2
+    with pytest.raises(InputError, match=r"labels\[3\]\[2\]: found 2"):
+        read(io.BytesIO(bytes(content)), format="safetensors", task="multilabel")
 
 
 @every_writer

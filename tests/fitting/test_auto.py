@@ -141,6 +141,7 @@ def test_very_few_rows_are_not_compared(rows: int) -> None:
     assert all(candidate.nll is None for candidate in choice.candidates)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("all_folds")
 def test_scores_match_a_loop() -> None:
     """Each fold under a fit to the others; the interval of a mean is about ±1.96 errors."""
@@ -172,6 +173,7 @@ def test_scores_match_a_loop() -> None:
     )
 
 
+@pytest.mark.slow
 def test_weights_act_as_row_counts() -> None:
     """Weight 0 removes a row; the scale of weights has no effect."""
     logits, labels = draw(240, 4, 2.0)
@@ -198,6 +200,7 @@ def test_many_logits_are_subsampled() -> None:
     assert by_map(choice)["temperature"].nll is not None
 
 
+@pytest.mark.slow
 def test_objective_applies_to_all_candidates() -> None:
     """Held-out NLL decides; maps that the objective cannot fit are excluded."""
     choice = auto(draw(150, 4, 2.0), objective="brier")

@@ -86,6 +86,7 @@ def test_folds_are_even_random_and_deterministic(rows: int, count: int) -> None:
         assert abs(np.corrcoef(folds, np.arange(rows))[0, 1]) < 4 / np.sqrt(rows)
 
 
+@pytest.mark.slow
 def test_held_out_score_is_near_the_error_on_other_rows() -> None:
     """The excess NLL of `vector` over the truth; folds stratified by label show half of it."""
     differences, excesses = [], []

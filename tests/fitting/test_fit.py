@@ -248,6 +248,7 @@ def test_unknown_names_and_options_are_rejected(arguments: dict, message: str, k
         fit(*known, **arguments)
 
 
+@pytest.mark.slow
 def test_solvers_and_metrics_load_neither_torch_nor_sklearn() -> None:
     """Fit and apply linear maps and maps with a solver, and evaluate, in another process."""
     program = (

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import pickle
+from dataclasses import astuple
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,9 @@ import scipy
 import recalib
 from recalib.errors import InputError, RecalibWarning
 from recalib.maps.labels import LABEL_MAPS
-from recalib.metrics.multilabel import LABEL_METRICS
+from recalib.metrics.multilabel import LABEL_METRICS, LabelPredictions, evaluate_labels
+from recalib.metrics.paired import paired_changes
+from recalib.metrics.paired_labels import paired_label_changes
 from service.calibrators.parameter_file import check_parameter_file
 
 #: The true log-odds of label k are SLOPE[k] z_k + BIAS[k].
@@ -187,12 +190,78 @@ def test_weighted_metrics_are_those_of_repeated_rows() -> None:
         assert weighted[name] == pytest.approx(repeated[name])
 
 
-def test_intervals_are_of_single_labels() -> None:
+def test_intervals_and_floors_of_labels_and_means() -> None:
     z, y = draw_labels(300)
     result = recalib.evaluate(y, logits=z, task="multilabel", metrics=LABEL_METRICS, intervals=True)
-    for estimates in result.labels.values():
+    for estimates in (result, *result.labels.values()):
         assert all(item.low <= item.value <= item.high for item in estimates.values())
-    assert all(item.low is None for item in result.values())
+    rows = 2 * ((scipy.special.expit(z) - y) ** 2).mean(axis=1)
+    interval = scipy.stats.ttest_1samp(rows, 0).confidence_interval(0.95)
+    assert (result["brier"].low, result["brier"].high) == pytest.approx(tuple(interval))
+    floors = [estimates["ece"].floor for estimates in result.labels.values()]
+    assert result["ece"].floor == pytest.approx(np.mean(floors))
+
+
+def test_mean_of_equal_labels_has_the_interval_of_one() -> None:
+    """Labels of a row are no independent evidence, so equal labels do not narrow the interval."""
+    z, y = (np.repeat(array[:, :1], 5, axis=1) for array in draw_labels(300))
+    result = recalib.evaluate(y, logits=z, task="multilabel", intervals=True)
+    for name in ("accuracy", "nll", "brier", "ece"):
+        for mean, one in zip(astuple(result[name]), astuple(result.labels["0"][name]), strict=True):
+            assert mean == (None if one is None else pytest.approx(one))
+
+
+def test_interval_of_an_accuracy_near_one_covers_it() -> None:
+    """Labels of a row are all right, or all wrong with a probability of 1%."""
+    rng = np.random.default_rng(7)
+    covered = 0
+    for _ in range(300):
+        y = np.repeat(rng.random((100, 1)) < 0.99, 4, axis=1)
+        accuracy = evaluate_labels(
+            LabelPredictions.from_scores(np.ones(y.shape), y, input="logits"),
+            metrics=["accuracy"],
+            level=0.95,
+        ).average["accuracy"]
+        covered += accuracy.low <= 0.99 <= accuracy.high
+        if y.all():
+            assert accuracy.low < 0.97
+    assert covered >= 0.92 * 300
+
+
+def test_change_of_constant_predictions_is_not_certain() -> None:
+    y = np.ones((100, 3), np.bool_)
+    items = [LabelPredictions.from_scores(np.full(y.shape, z), y, input="logits") for z in (1, -1)]
+    estimates = [evaluate_labels(item, level=0.95) for item in items]
+    change = paired_label_changes(*items, *estimates).average["accuracy"]
+    assert change.low <= change.value == -1 < change.high < -0.9
+
+
+def test_changes_are_paired_by_row() -> None:
+    z, y = draw_labels(300)
+    before = LabelPredictions.from_scores(z, y, input="logits")
+    after = LabelPredictions.from_scores(SLOPE * z + BIAS, y, input="logits")
+    estimates = [evaluate_labels(item, level=0.95) for item in (before, after)]
+    changes = paired_label_changes(before, after, *estimates)
+    differences = after.row_means["nll"] - before.row_means["nll"]
+    interval = scipy.stats.ttest_1samp(differences, 0).confidence_interval(0.95)
+    nll = changes.average["nll"]
+    assert (nll.low, nll.high) == pytest.approx(tuple(interval))
+    assert nll.verdict == "better"
+    for k, label in enumerate(changes.labels):
+        single = before.of_label(k, "ece"), after.of_label(k, "ece")
+        old, new = (item.labels[k]["ece"] for item in estimates)
+        expected = paired_changes(*single, {"ece": old}, {"ece": new})
+        assert label["ece"] == expected["ece"]
+    for name, change in changes.average.items():
+        assert change.low <= change.value <= change.high
+        for field in ("value", "low", "high") if name == "ece" else ("value",):
+            each = [getattr(label[name], field) for label in changes.labels]
+            assert getattr(change, field) == pytest.approx(np.mean(each))
+    same = paired_label_changes(before, before, estimates[0], estimates[0])
+    assert {change.verdict for change in same.average.values()} == {"equal"}
+    other = LabelPredictions.from_scores(z, ~y, input="logits")
+    with pytest.raises(InputError, match="other labels"):
+        paired_label_changes(before, other, *estimates)
 
 
 def test_card_has_metrics_on_request() -> None:

@@ -13,15 +13,11 @@ from numpy.typing import NDArray
 
 from recalib.errors import InputError
 from recalib.fitting import search
+from recalib.fitting.coordinate_search import search_class_grid, search_coordinates
 from recalib.fitting.fit import configure_pair, fit
 from recalib.fitting.newton import fit_temperature
 from recalib.fitting.problem import Problem, Solution
-from recalib.fitting.search import (
-    search_class_grid,
-    search_coordinates,
-    search_grid,
-    search_temperature,
-)
+from recalib.fitting.search import search_grid, search_temperature
 from recalib.fitting.solvers import solve
 from recalib.metrics.evaluate import evaluate
 from recalib.ops import NumpyOps
@@ -142,7 +138,7 @@ def test_large_inputs_are_searched_in_float32(monkeypatch: pytest.MonkeyPatch) -
     wide = search_temperature(problem)
     monkeypatch.setattr(search, "_MAX_VALUES", 0)
     narrow = search_temperature(problem)
-    assert search._gaps(logits).dtype == np.float32
+    assert search.gaps_below_top(logits, logits.size).dtype == np.float32
     assert narrow.objective != wide.objective
     assert narrow.objective == pytest.approx(wide.objective, abs=1e-6)
     assert temperature_of(narrow) == pytest.approx(temperature_of(wide), rel=1e-4)

@@ -22,6 +22,7 @@ _HONEST = {"npz: 40 MB of zeros", "calibrate: npy of true rows"}
 
 #: Files that take half a second or more to make.
 _SLOW = {
+    "npz: 40 MB of zeros",
     "npz: unpacks to more",
     "arrow: a field a million times",
     "arrow: columns that share bytes",

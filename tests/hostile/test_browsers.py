@@ -10,6 +10,8 @@ import pytest
 from tests.end_to_end.programs import Server
 from tests.hostile.clients import Client
 
+pytestmark = pytest.mark.slow
+
 
 def _status(server: Server, method: str, path: str, *headers: str) -> int:
     """Return the status of a request without a body; check that an error is a problem."""
@@ -42,7 +44,6 @@ def test_page_of_another_site_changes_nothing(server: Server) -> None:
     assert _status(server, "POST", refit, "Host: localhost", *own) == 409  # no champion yet
 
 
-@pytest.mark.slow
 def test_server_with_keys_accepts_any_host_and_no_other_site(locked: Server) -> None:
     assert _status(locked, "GET", "/livez", "Host: evil.example") == 200
     assert _status(locked, "GET", "/v1/models", "Host: recalib.example") == 401

@@ -5,11 +5,15 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import socket
 import ssl
+import struct
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
+import httpx2
 import psutil
 import pytest
 
@@ -18,6 +22,8 @@ from tests.end_to_end.test_tls import Certificates
 from tests.hostile.bystander import Bystander
 from tests.hostile.clients import HEAD, POST, RECEIVE_SECONDS, Client, ask, peak_growth_mib
 from tests.hostile.conftest import serve
+
+pytestmark = pytest.mark.slow
 
 log = logging.getLogger(__name__)
 
@@ -154,9 +160,13 @@ def test_body_that_moves_is_accepted(server: Server) -> None:
     body = b'{"name": "slow", "classes": 4' + b" " * 6_000 + b"}"
     with contextlib.closing(Client(server)) as client:
         client.send(POST + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(body))
-        for at in range(0, len(body), 400):
-            client.send(body[at : at + 400])
-            time.sleep(2.5 * RECEIVE_SECONDS / (len(body) / 400))
+        started, sent = time.monotonic(), 0
+        while sent < len(body):  # at an even rate, also after a pause of this process
+            time.sleep(0.05 * RECEIVE_SECONDS)
+            share = (time.monotonic() - started) / (2.5 * RECEIVE_SECONDS)
+            end = int(len(body) * min(share, 1.0))
+            client.send(body[sent:end])
+            sent = end
         assert client.response()[0] == 201
 
 
@@ -201,7 +211,6 @@ def test_refused_connection_reads_503_with_retry_after(locked: Server, key: str)
     assert "connections" in json.loads(body)["detail"]
 
 
-@pytest.mark.slow
 def test_load_is_shed_except_health_metrics_and_labels(programs: Programs, server: Server) -> None:
     """Requests that arrive at once get a place or 503, and the connection stays usable."""
     listing = b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -244,7 +253,6 @@ def test_load_is_shed_except_health_metrics_and_labels(programs: Programs, serve
         assert 'recalib_limited_requests_total{limit="load"}' in small.client.get("/metrics").text
 
 
-@pytest.mark.slow
 def test_few_descriptors_are_enough(programs: Programs, server: Server) -> None:
     """With 64 descriptors, silent clients and uploads leave room for requests."""
     limited = Programs.__new__(Programs)
@@ -263,7 +271,6 @@ def test_few_descriptors_are_enough(programs: Programs, server: Server) -> None:
                 assert client.send(head + body).response()[0] == 201
 
 
-@pytest.mark.slow
 def test_soft_limit_of_descriptors_is_raised(programs: Programs, server: Server) -> None:
     limited = Programs.__new__(Programs)
     limited.__dict__.update(programs.__dict__)
@@ -276,11 +283,9 @@ def test_soft_limit_of_descriptors_is_raised(programs: Programs, server: Server)
     assert line.split()[3:5] == ["4096", "4096"]
 
 
-@pytest.mark.parametrize(
-    ("heads", "bodies"), [(150, 60), pytest.param(2_000, 800, marks=pytest.mark.slow)]
-)
-def test_half_requests_do_not_stop_others(server: Server, heads: int, bodies: int) -> None:
+def test_half_requests_do_not_stop_others(server: Server) -> None:
     """Half heads and half bodies of 200 kB: others are answered, and all are closed in time."""
+    heads, bodies = 2_000, 800
     half_body = POST + b"Content-Length: 200000\r\n\r\n" + b"a" * 190_000
     with (
         peak_growth_mib(server) as growth,
@@ -300,7 +305,6 @@ def test_half_requests_do_not_stop_others(server: Server, heads: int, bodies: in
     assert bystander.livez.longest < _MAX_WAIT_SECONDS
 
 
-@pytest.mark.slow
 def test_incomplete_bodies_take_bounded_memory_and_leave_room_for_others(
     programs: Programs, server: Server
 ) -> None:
@@ -328,7 +332,6 @@ def test_incomplete_bodies_take_bounded_memory_and_leave_room_for_others(
         assert 'recalib_limited_requests_total{limit="memory"}' in small.client.get("/metrics").text
 
 
-@pytest.mark.slow
 def test_millions_of_headers_and_a_url_of_74_mib_leave_memory_flat(server: Server) -> None:
     with (
         peak_growth_mib(server) as growth,
@@ -348,7 +351,39 @@ def test_millions_of_headers_and_a_url_of_74_mib_leave_memory_flat(server: Serve
     assert bystander.livez.longest < _MAX_WAIT_SECONDS
 
 
-@pytest.mark.slow
+def test_unfinished_tls_handshakes_count_as_connections(programs: Programs, tmp_path: Path) -> None:
+    """The oldest of an address make room for new connections, and none is closed by its time."""
+    certificates = Certificates(tmp_path)
+    context = ssl.create_default_context(cafile=str(certificates.root))
+    options: dict[str, Any] = {
+        "tls_certificate": certificates.chain,
+        "tls_key": certificates.key,
+        "max_connections": 20,
+        "receive_seconds": 300,
+    }
+    with serve(programs, verify=context, **options) as server, contextlib.ExitStack() as stack:
+        assert server.client.get("/livez").status_code == 200
+        clients = {"127.0.0.2": list[Client](), "127.0.0.1": list[Client]()}
+        for address, of_address in clients.items():
+            for index in range(50):
+                client = Client(server, address)
+                stack.callback(client.close)
+                with contextlib.suppress(ConnectionError):  # for the oldest
+                    client.send(b"\x16\x03\x01\x02\x00\x01" if index % 2 else b"")
+                of_address.append(client)
+            # Half of the connections are for one address.
+            until(
+                lambda of_address=of_address: (
+                    sum(not each.is_closed() for each in of_address) <= 10
+                ),  # type: ignore[misc]
+                "the oldest handshakes to end",
+            )
+            assert not of_address[-1].is_closed()
+        with httpx2.Client(base_url=server.url, verify=context) as other:
+            assert other.get("/livez").status_code == 200
+        assert server.client.get("/livez").status_code == 200  # on its first connection
+
+
 def test_unfinished_tls_handshake_is_ended(programs: Programs, tmp_path: Path) -> None:
     """After the time for a head, for a silent client and for half a record."""
     certificates = Certificates(tmp_path)
@@ -365,3 +400,18 @@ def test_unfinished_tls_handshake_is_ended(programs: Programs, tmp_path: Path) -
         until(lambda: all(client.is_closed() for client in clients), "the connections to close")
         assert time.monotonic() - started < 20 * RECEIVE_SECONDS
         assert server.client.get("/livez").status_code == 200
+
+
+def test_tls_connections_that_are_reset_leave_nothing(programs: Programs, tmp_path: Path) -> None:
+    """A reset right after the handshake: the server stops well, and its log has no traceback."""
+    certificates = Certificates(tmp_path)
+    context = ssl.create_default_context(cafile=str(certificates.root))
+    options = {"tls_certificate": certificates.chain, "tls_key": certificates.key}
+    with serve(programs, verify=context, max_connections=20, **options) as server:
+        for _ in range(40):
+            plain = socket.create_connection(("127.0.0.1", server.client.base_url.port or 0))
+            with context.wrap_socket(plain, server_hostname="127.0.0.1") as client:
+                # No time to linger: closing sends a reset.
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        with httpx2.Client(base_url=server.url, verify=context) as other:
+            assert other.get("/livez").status_code == 200

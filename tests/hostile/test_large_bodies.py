@@ -22,6 +22,8 @@ from tests.hostile.clients import Client, peak_growth_mib
 from training.main import HANDLERS
 from training.worker import Worker
 
+pytestmark = pytest.mark.slow
+
 log = logging.getLogger(__name__)
 
 _MIB = 2**20
@@ -142,14 +144,7 @@ _SHAPES: dict[str, tuple[str, Callable[[], bytes]]] = {
 }
 
 
-#: One for each kind of parser; the others are slow.
-_SHORT = ("short rows", "nested", "null", "labels")
-
-
-@pytest.mark.parametrize(
-    "shape",
-    [pytest.param(name, marks=[] if name in _SHORT else pytest.mark.slow) for name in _SHAPES],
-)
+@pytest.mark.parametrize("shape", _SHAPES)
 def test_others_are_answered_while_json_of_any_shape_is_parsed(server: Server, shape: str) -> None:
     name, make = _SHAPES[shape]
     path = f"/v2/models/digits/{name}" if name == "infer" else f"{_MODEL}/{name}"
@@ -175,10 +170,7 @@ def _check(what: str, bystander: Bystander, growth_mib: float) -> None:
     assert growth_mib < _MAX_GROWTH_MIB
 
 
-@pytest.mark.parametrize(
-    "media_type",
-    [pytest.param("application/x-npy", marks=pytest.mark.slow), "application/json"],
-)
+@pytest.mark.parametrize("media_type", ["application/x-npy", "application/json"])
 def test_others_are_answered_while_a_large_answer_is_written(
     server: Server, media_type: str
 ) -> None:

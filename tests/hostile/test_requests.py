@@ -34,6 +34,7 @@ _BODIES: dict[str, Any] = {
 _VERBS = {"aliases/other": "PUT", "monitoring/settings": "PUT"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", _BODIES)
 @given(data=st.data())
 def test_arbitrary_values_are_not_server_errors(shared: Service, name: str, data: Any) -> None:

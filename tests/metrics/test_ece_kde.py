@@ -136,7 +136,9 @@ def test_bandwidth_sample_is_independent_of_order(
     )
 
 
-@pytest.mark.parametrize(("slope", "error"), [(1.0, 0.0), (0.85, 0.1125)])
+@pytest.mark.parametrize(
+    ("slope", "error"), [pytest.param(1.0, 0.0, marks=pytest.mark.slow), (0.85, 0.1125)]
+)
 def test_large_sample_estimate_is_close_to_the_true_error(slope: float, error: float) -> None:
     """3,000 confidences, even from 0.5 to 1: to some 0.02, the noise of some 50 neighbours."""
     rng = np.random.default_rng(0)

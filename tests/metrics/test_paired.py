@@ -96,6 +96,7 @@ def test_correlation_by_chance_does_not_narrow_the_interval() -> None:
         assert change.high - change.value >= np.hypot(b.value - b.low, a.high - a.value) - 1e-12
 
 
+@pytest.mark.slow
 @few_or_many(8, 100)
 def test_intervals_cover_the_true_change(draws: int) -> None:
     """95% intervals; the truth is the change on 50,000 rows of the same population."""

@@ -106,7 +106,7 @@ MUTATIONS = [
     *_file(
         "recalib/objectives/hard_binned_ece.py",
         "tests/fitting/test_search.py",
-        ("* bins).astype(np.int64) - 1, 0", "* bins).astype(np.int64), 0"),
+        ("* self.bins).astype(np.int64) - 1", "* self.bins).astype(np.int64)"),
     ),
     *_file(
         "recalib/objectives/label_smoothing.py",
@@ -592,7 +592,7 @@ MUTATIONS = [
     *_file(
         "training/publish_job.py",
         "tests/training/test_publish_job.py",
-        ("seen |= np.isin", "seen &= np.isin"),
+        ("seen |= of_champion", "seen &= of_champion"),
         ("unseen < MIN_UNSEEN", "unseen < 1"),
     ),
     *_file(

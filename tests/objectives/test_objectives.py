@@ -330,7 +330,7 @@ class TestClasswiseScaling:
         result = value(objective_of("classwise_scaled_nll", normalisation=normalisation), equal)
         assert result == pytest.approx(value(objective_of("nll"), equal), rel=1e-9)
 
-    @pytest.mark.parametrize("step", [0.01, 0.3])
+    @pytest.mark.parametrize("step", [0.01, pytest.param(0.3, marks=pytest.mark.slow)])
     @pytest.mark.parametrize("normalisation", ["nd", "mm", "cm"])
     def test_chosen_parameters_minimise_equation_6(self, normalisation: str, step: float) -> None:
         """Against a grid of 60 x 3 over the box [0.1, ln(K)/2] x [1.5, 2], for 40 draws of losses.

@@ -89,6 +89,7 @@ def export(network: Any, path: Path, by: str) -> None:
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", [pytest.param("dynamo", marks=pytest.mark.slow), "torchscript"])
 @pytest.mark.parametrize("map", ["temperature", "structured_matrix", "isotonic"])
 def test_torch_network_can_be_fused(map: str, by: str, network: Any, tmp_path: Path) -> None:

@@ -1,9 +1,9 @@
 """Databases for the tests: SQLite files, and a PostgreSQL that the suite starts itself.
 
 Each test that asks for `database_url` or `registry` runs twice, once a database; outside of
-`tests/registry`, the run on PostgreSQL is slow. Modules whose tests depend on no SQL are marked
-`sqlite_only`, and exceptions in them `both_databases`. A database is migrated once per session and
-then copied, so that a fresh one costs milliseconds.
+`tests/registry`, and in its tests of backups, the run on PostgreSQL is slow. Modules whose tests
+depend on no SQL are marked `sqlite_only`, and exceptions in them `both_databases`. A database is
+migrated once per session and then copied, so that a fresh one costs milliseconds.
 Under pytest-xdist each worker process has a separate server.
 """
 
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import httpx
 import psycopg
 import pytest
 
@@ -24,6 +25,8 @@ from recalib.registry import Registry, migrate
 
 _FOLDER = Path(__file__).parent
 _TEMPLATE = "recalib_template"
+#: They create schemas by migrations, which takes longer than the test.
+_BACKUP_TESTS = ("test_backup", "test_restore")
 #: Before a test replaces the migrations.
 _HEAD = migrate.head()
 #: What a later version may add: a column with a default.
@@ -77,7 +80,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def _databases(test: pytest.Item) -> list[Any]:
-    slow = [] if _FOLDER in test.path.parents else [pytest.mark.slow]
+    is_short = test.path.parent == _FOLDER and not test.path.name.startswith(_BACKUP_TESTS)
+    slow = [] if is_short else [pytest.mark.slow]
     for marker in test.iter_markers():  # those of the function before those of its module
         if marker.name == "sqlite_only":
             return ["sqlite"]
@@ -263,6 +267,8 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     store = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     store.start()
     host, port = store.get_host_and_port()
+    # All stores of a process have the same buckets.
+    httpx.post(f"http://{host}:{port}/moto-api/reset").raise_for_status()
     monkeypatch.setenv("AWS_ENDPOINT_URL_S3", f"http://{host}:{port}")
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):

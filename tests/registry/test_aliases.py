@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import threading
-import time
 from contextlib import suppress
 
 import pytest
-from sqlalchemy import func, select, text
 
 from recalib.errors import InputError, NotFoundError
 from recalib.registry import Registry
+from tests.registry.interleaving import wait_for_lock
 from tests.registry.scenes import a_model, a_version
 
 
@@ -103,17 +102,8 @@ def test_revisions_become_visible_in_order(registry: Registry) -> None:
     with registry.transaction() as tx:
         first = tx.aliases.set(models[0], "champion", 1, "anna", "").revision
         thread.start()
-        _until_it_waits(registry)
+        wait_for_lock(registry, thread)
         with registry.reading() as other:
             assert other.aliases.revision() == 0
     thread.join(30)
     assert (first, revisions) == (1, [2])
-
-
-def _until_it_waits(registry: Registry) -> None:
-    """Wait until a transaction waits for a lock; SQLite has one lock and does not report it."""
-    waiting = select(func.count()).select_from(text("pg_locks WHERE NOT granted"))
-    deadline = time.monotonic() + 30
-    with registry.reading() as tx:
-        while tx.connection.dialect.name == "postgresql" and not tx.connection.scalar(waiting):
-            assert time.monotonic() < deadline

@@ -30,6 +30,7 @@ from tests.registry.scenes import all_rows
 LOGITS = draw(50, 4, 1.0)[0]
 
 
+@pytest.mark.slow
 def test_restored_rows_equal_the_original(
     registry: Registry, other_target: Registry, backup_path: Path
 ) -> None:
@@ -68,6 +69,7 @@ def test_restored_rows_equal_the_original(
     assert original.tobytes() == restored_rows.tobytes()
 
 
+@pytest.mark.slow
 def test_backup_runs_while_the_registry_changes(
     registry: Registry, sqlite_target: Registry, backup_path: Path
 ) -> None:
@@ -102,6 +104,7 @@ def test_backup_runs_while_the_registry_changes(
         sqlite_target.blobs.verify(digest)
 
 
+@pytest.mark.slow
 def test_missing_or_damaged_blob_is_reported(
     sqlite_registry: Registry, sqlite_target: Registry, backup_path: Path
 ) -> None:

@@ -63,6 +63,7 @@ def empty(tmp_path: Path) -> Iterator[Registry]:
     registry.close()
 
 
+@pytest.mark.slow
 def test_encrypted_backup_restores_every_row(
     registry: Registry, empty: Registry, archive: Path, key: x25519.Identity
 ) -> None:

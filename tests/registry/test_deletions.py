@@ -129,11 +129,25 @@ def test_job_does_not_publish_into_a_deleted_model(registry: Registry) -> None:
         tx.jobs.acknowledge_cancel(lease)
 
 
+def test_digests_of_deleted_rows_are_not_recorded_of_other_data(registry: Registry) -> None:
+    """A job reads a data set that is deleted meanwhile, and its name is given to other data."""
+    model = a_model(registry)
+    with registry.transaction() as tx:
+        dataset = tx.datasets.get(model, "validation")
+        tx.deletions.dataset(model, "validation", "anna")
+    _upload(registry, model, "validation", b"other")
+    with registry.transaction() as tx:
+        tx.datasets.set_row_digests(model, dataset, b"12345678")
+    a_version(registry, model)
+    with registry.reading() as tx:
+        assert tx.calibrators.row_digests(model, 1) is None
+
+
 def test_deleted_dataset_keeps_its_versions(registry: Registry) -> None:
     """Its name is free; the digests of its rows stay with the versions after it is erased."""
     model = a_model(registry)
     with registry.transaction() as tx:
-        tx.datasets.set_row_digests(model, "validation", b"12345678")
+        tx.datasets.set_row_digests(model, tx.datasets.get(model, "validation"), b"12345678")
     a_version(registry, model, promote="champion")
     with registry.transaction() as tx:
         tx.deletions.dataset(model, "validation", "anna")
@@ -455,6 +469,7 @@ def test_dead_worker_of_a_deleted_model_stops_nothing(registry: Registry) -> Non
     assert _count(registry, tables.jobs, id=job, state="cancelled") == 1
 
 
+@pytest.mark.slow
 def test_backup_has_deleted_content_until_it_is_erased(
     sqlite_registry: Registry, sqlite_target: Registry, backup_path: Path
 ) -> None:

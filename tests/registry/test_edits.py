@@ -106,4 +106,8 @@ def test_labels_are_kept_until_monitoring_has_read_them(registry: Registry) -> N
         assert changed.retention == Retention(label_seconds=2 * day)
         with pytest.raises(InputError, match="label_seconds"):
             tx.models.set_monitoring("resnet", MonitoringConfig(maturity_seconds=2 * day))
+        tx.models.set_monitoring("resnet", MonitoringConfig(maturity_seconds=1.9 * day))
+        # The caller has read the model before this change.
+        with pytest.raises(InputError, match="label_seconds"):
+            tx.edits.model(model, "anna", retention=Retention(label_seconds=1.5 * day))
         tx.models.set_monitoring("resnet", MonitoringConfig(maturity_seconds=60.0))

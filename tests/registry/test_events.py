@@ -172,3 +172,18 @@ def test_old_events_are_purged_and_ids_are_never_used_again(registry: Registry) 
         tx.events.record("test.new", None, {})
     with registry.reading() as tx:
         assert [(event.id, event.type) for event in tx.events.page(10)] == [(2, "test.new")]
+
+
+def test_gap_is_between_a_position_and_the_oldest_event(registry: Registry) -> None:
+    with registry.transaction() as tx:
+        assert [tx.events.gap(after) for after in (0, 1)] == [None, 1]
+    for number in range(5):
+        with registry.transaction() as tx:
+            tx.events.record(f"test.turn_{number}", None, {})
+    with registry.transaction() as tx:
+        assert [tx.events.gap(after) for after in (0, 1, 5, 6)] == [None, None, None, 6]
+        tx.connection.execute(text("UPDATE events SET at = at - 100 WHERE id <= 3"))
+        tx.events.purge(50.0)
+        assert [tx.events.gap(after) for after in (0, 1, 2, 3, 5)] == [None, 4, 4, None, None]
+        tx.events.purge(-10.0)
+        assert [tx.events.gap(after) for after in (0, 4, 5)] == [None, 6, None]

@@ -12,6 +12,7 @@ import pytest
 
 from recalib.errors import FencedError, NotFoundError
 from recalib.registry import Job, Registry
+from recalib.registry.jobs import Jobs
 from tests.registry.scenes import KIND, a_lease, a_model, claimed
 
 
@@ -252,6 +253,19 @@ def test_unfinished_unique_job_exists_once(registry: Registry) -> None:
     assert _enqueue(registry, unique="sweep").id != first.id
 
 
+def test_job_without_attempts_left_is_not_claimed(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its lease expires between the two statements of a claim; the next claim ends it."""
+    lease = a_lease(registry, lease_seconds=-1.0, max_attempts=1)
+    with monkeypatch.context() as patch, registry.transaction() as tx:
+        patch.setattr(Jobs, "_end_expired_jobs", lambda jobs: None)
+        assert tx.jobs.claim("w", [KIND], 60.0) is None
+    with registry.transaction() as tx:
+        assert tx.jobs.claim("w", [KIND], 60.0) is None
+        assert tx.jobs.get(lease.job.id).state == "failed"
+
+
 def test_concurrent_schedulers_enqueue_one_unique_job(registry: Registry) -> None:
     """The unique index decides between simultaneous schedulers."""
 
@@ -263,14 +277,15 @@ def test_concurrent_schedulers_enqueue_one_unique_job(registry: Registry) -> Non
 
 
 def test_pages_are_newest_first_and_filtered(registry: Registry) -> None:
-    """By model, by state; the cursor is the last job of the page before."""
+    """By model, by state; the next page begins below the last job of the page before."""
     model = a_model(registry)
     jobs = [_enqueue(registry, model=model).id, *(_enqueue(registry).id for _ in range(3))]
     with registry.transaction() as tx:
         tx.jobs.cancel(jobs[1])
     with registry.reading() as tx:
-        first = [job.id for job in tx.jobs.page(None, None, None, 2)]
-        assert first + [job.id for job in tx.jobs.page(None, None, first[-1], 9)] == jobs[::-1]
+        first = tx.jobs.page(None, None, None, 2)
+        rest = tx.jobs.page(None, None, first[-1].sequence, 9)
+        assert [job.id for job in first + rest] == jobs[::-1]
         assert [job.id for job in tx.jobs.page(model, None, None, 9)] == jobs[:1]
         assert [job.id for job in tx.jobs.page(None, "cancelled", None, 9)] == [jobs[1]]
         assert tx.jobs.counts() == {(KIND, "cancelled"): 1, (KIND, "queued"): 3}
@@ -291,9 +306,13 @@ def test_old_finished_jobs_of_a_kind_are_pruned(registry: Registry) -> None:
     for kind in ("look", "fit", "look", "look", "look"):
         ended(kind)
     with registry.transaction() as tx:
+        finished = tx.jobs.page(None, None, None, 10)
         waiting = tx.jobs.enqueue("look", {}, unique="look")
         assert tx.jobs.prune("look", 2) == 2
         assert tx.jobs.prune("look", 2) == 0
         remaining = tx.jobs.page(None, None, None, 10)
+        # A list goes on although the last job of its page was deleted.
+        before = next(job for job in finished if job.id not in {job.id for job in remaining})
+        assert [job.kind for job in tx.jobs.page(None, None, before.sequence, 10)][-1:] == ["fit"]
     assert [job.kind for job in remaining] == ["look", "look", "look", "fit"]
     assert remaining[0].id == waiting.id

@@ -118,6 +118,7 @@ def test_0009_makes_the_schema_of_the_old_steps(database_at_0009: str) -> None:
     engine.dispose()
 
 
+@pytest.mark.slow
 def test_later_migration_keeps_all_rows(
     database_at_0009: str, blob_url: str, request: pytest.FixtureRequest
 ) -> None:

@@ -12,6 +12,7 @@ from recalib.watched_classes import MAX_WATCHED_CLASSES
 from tests.registry.scenes import a_model
 
 
+@pytest.mark.slow
 def test_settings_are_stored_with_the_model_and_can_change(registry: Registry) -> None:
     model, settings = (
         a_model(registry),

@@ -68,6 +68,7 @@ def test_new_rows_continue_the_numbering(
         tx.jobs.enqueue("fit", {})
 
 
+@pytest.mark.slow
 def test_nonempty_registry_is_not_replaced(
     sqlite_registry: Registry, sqlite_target: Registry, backup_path: Path
 ) -> None:
@@ -88,6 +89,7 @@ def test_nonempty_registry_is_not_replaced(
     assert [row.name for row in all_rows(sqlite_target)["models"]] == ["resnet"]
 
 
+@pytest.mark.slow
 def test_registry_in_use_is_not_restored(
     registry: Registry, other_target: Registry, backup_path: Path
 ) -> None:
@@ -169,6 +171,7 @@ def _rewritten(
                 new.writestr(name, content)
 
 
+@pytest.mark.slow
 def test_incomplete_backup_changes_nothing(
     sqlite_registry: Registry, sqlite_target: Registry, backup_path: Path
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -59,11 +60,15 @@ def test_all_writers_fail_with_the_first(
         assert [model.name for model in tx.models.page(None, 9)] == ["model"]
 
 
-def test_short_lock_is_waited_for(sqlite_registry: Registry, other: sqlite3.Connection) -> None:
+def test_short_lock_is_waited_for(
+    tmp_path: Path, other: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_writers, "_LOCK_SECONDS", 60.0)
+    registry = Registry(f"sqlite:///{tmp_path / 'here.db'}", "memory://")
     other.execute("BEGIN IMMEDIATE")
-    with ThreadPoolExecutor(4) as threads:
-        writes = [threads.submit(_write, sqlite_registry, f"model-{n}") for n in range(4)]
-        time.sleep(_LOCK_SECONDS / 4)
+    with contextlib.closing(registry), ThreadPoolExecutor(4) as threads:
+        writes = [threads.submit(_write, registry, f"model-{n}") for n in range(4)]
+        time.sleep(0.1)
         other.execute("ROLLBACK")
         assert all(write.result() for write in writes)
 

@@ -85,6 +85,20 @@ def test_blob_removed_during_an_upload_is_noticed(
     assert _files(registry) == []
 
 
+def test_blobs_that_are_stored_together_are_all_removed_after_a_failure(
+    registry: Registry, model: Model
+) -> None:
+    """But those stay that were there before, or that another row refers to."""
+    digest = _upload(registry, model, "first")
+    with registry.blobs.writer() as first, registry.blobs.writer() as second:
+        first.write(_DATA)
+        second.write(b"other")
+        with pytest.raises(ExistsError), registry.storing_all([first, second]) as tx:
+            _create(tx, model, "first", second.digest)
+    assert _files(registry) == [digest]
+    assert registry.sweep(older_than_seconds=-60) == 0
+
+
 def test_sweep_removes_unreferenced_blobs_of_killed_writers(
     registry: Registry, model: Model
 ) -> None:

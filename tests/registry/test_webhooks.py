@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import text, update
 
 from recalib.errors import ConflictError, FencedError, NotFoundError
-from recalib.registry import Registry, Webhook, WebhookLease
+from recalib.registry import Registry, Webhook, WebhookLease, tables
+from recalib.registry.events import Events
+from tests.registry.interleaving import Interleaved
 
 _URL = "https://example.com/hook"
 
@@ -87,6 +89,67 @@ def test_webhook_gets_later_events_that_match_in_order(registry: Registry) -> No
         (4, "delivered", 1),
         (2, "delivered", 1),
     ]
+
+
+def test_event_that_is_committed_during_a_claim_is_delivered_once(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    webhook = a_webhook(registry)
+    record(registry, ("job.queued", "a"))
+    read_last = Events.last
+
+    def read_last_before_another_commit(events: Events) -> int:
+        last = read_last(events)
+        if "postgresql" in registry._engine.dialect.name:  # SQLite has one writer at a time
+            monkeypatch.setattr(Events, "last", read_last)
+            record(registry, ("job.failed", "a"))
+        return last
+
+    monkeypatch.setattr(Events, "last", read_last_before_another_commit)
+    finish(registry, claimed(registry), "record_success", 200)
+    monkeypatch.setattr(Events, "last", read_last)
+    record(registry, ("job.queued", "b"))
+    while not is_idle(registry):
+        finish(registry, claimed(registry), "record_success", 200)
+    with registry.reading() as tx:
+        last = tx.events.last()
+    assert states(registry, webhook) == [(id, "delivered", 1) for id in range(last, 0, -1)]
+
+
+@pytest.mark.parametrize("change", ["redeliver", "change", "delete"])
+def test_webhook_may_change_while_an_outcome_is_recorded(registry: Registry, change: str) -> None:
+    """The worker and the change lock rows in one order, and neither waits for ever."""
+    webhook = a_webhook(registry)
+    record(registry, ("job.queued", "a"))
+    lease = claimed(registry)
+    worker = Interleaved(registry, lambda: finish(registry, lease, "record_success", 200))
+    arguments = {"redeliver": [1], "change": [None, True], "delete": []}[change]
+    with registry.transaction() as tx:
+        worker.start_after_write(tx)
+        getattr(tx.webhooks, change)(webhook.id, *arguments)
+    if change == "delete":
+        with pytest.raises(FencedError):
+            worker.finish()
+    else:
+        worker.finish()
+        assert states(registry, webhook) == [(1, "delivered", 1)]
+
+
+def test_webhook_is_deleted_while_a_worker_claims_it(registry: Registry) -> None:
+    """The claim adds no delivery to a deleted webhook."""
+    webhook = a_webhook(registry)
+    record(registry, ("job.queued", "a"))
+
+    def claim() -> None:
+        with registry.transaction() as tx:
+            assert tx.webhooks.claim(60.0) is None
+
+    worker = Interleaved(registry, claim)
+    with registry.transaction() as tx:
+        worker.start_after_write(tx)
+        tx.webhooks.delete(webhook.id)
+    worker.finish()
+    assert states(registry, webhook) == []
 
 
 def test_refused_event_is_repeated_until_it_is_dead_and_holds_up_no_other(
@@ -224,3 +287,35 @@ def test_events_and_webhooks_follow_a_new_name_of_their_model(registry: Registry
         assert [item.id for item in tx.webhooks.page("after", None, 10)] == [webhook.id]
     sent = [delivery.event.type for delivery in claimed(registry).due]
     assert {"job.failed", "job.queued"} <= set(sent)
+
+
+def test_previous_secrets_sign_until_they_end(registry: Registry) -> None:
+    """A second rotation keeps the first secret, which the receiver may still have."""
+    with registry.transaction() as tx:
+        webhook, first = tx.webhooks.create(_URL, None, [], "recalib", "anna")
+        assert webhook.previous_secrets_until is None
+        rotated, second = tx.webhooks.rotate_secret(webhook.id, 60.0)
+        until = rotated.previous_secrets_until
+        later, third = tx.webhooks.rotate_secret(webhook.id, 3600.0)
+        assert until is not None
+        assert later.previous_secrets_until == pytest.approx(until + 3540, abs=60)
+    record(registry, ("job.failed", None))
+    lease = claimed(registry)
+    assert lease.secrets == [third, second, first]
+    finish(registry, lease, "record_success", 200)
+    previous = [[second.hex(), until + 1e6], [first.hex(), until - 1e6]]
+    with registry.transaction() as tx:
+        tx.connection.execute(update(tables.webhooks).values(previous_secrets=previous))
+    record(registry, ("job.failed", None))
+    lease = claimed(registry)
+    assert lease.secrets == [third, second]
+    finish(registry, lease, "record_success", 200)
+    with registry.transaction() as tx:
+        for _ in range(3):
+            tx.webhooks.rotate_secret(webhook.id, 60.0)
+        with pytest.raises(ConflictError, match="has 4 previous secrets"):
+            tx.webhooks.rotate_secret(webhook.id, 60.0)
+        ended, last = tx.webhooks.rotate_secret(webhook.id, 0.0)
+        assert ended.previous_secrets_until is None
+    record(registry, ("job.failed", None))
+    assert claimed(registry).secrets == [last]

@@ -49,6 +49,7 @@ def log(now: NDArray[Any], noise: float = 1.0, rows: int = 16_000) -> dict[str, 
     return {"time": time, "probabilities": lists(p), "correct": p.argmax(axis=1) == label}
 
 
+@pytest.mark.slow
 def test_changed_class_shares_are_estimated_and_confirmed(tmp_path: Path):
     columns = log(_NOW)
     result = replay(write(tmp_path / "a.parquet", columns, row_group_size=3_000))
@@ -126,6 +127,7 @@ def test_confidence_is_the_largest_probability(tmp_path: Path):
     assert result.to_dict()["windows"] == full_result.to_dict()["windows"]
 
 
+@pytest.mark.slow
 def test_bins_and_comparison_use_the_calibration_set(tmp_path: Path):
     """A log that is unlike the calibration set from its first row on is found by nothing else."""
     card = fit(*draw(3_000, 3, 1.0), map="temperature").card

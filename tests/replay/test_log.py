@@ -12,7 +12,8 @@ import pytest
 
 from recalib.errors import InputError, TooLargeError
 from recalib.files import parquet
-from recalib.replay import Log
+from recalib.registry import MAX_SEGMENTS
+from recalib.replay import Log, ReplayOptions, replay
 from recalib.replay import log as module
 from tests.hostile.bombs import claimed_columns
 from tests.replay.logs import START, log, write
@@ -151,6 +152,13 @@ def test_invalid_rows_are_refused_with_their_position(tmp_path: Path, columns, f
     assert excinfo.value.field == field
 
 
+def test_log_may_have_all_segments_of_a_model_and_rows_without_one(tmp_path: Path):
+    names = [*map(str, range(MAX_SEGMENTS)), None]
+    columns = {**log(len(names)), "segment": names}
+    with Log(write(tmp_path / "a.parquet", columns)) as opened:
+        assert len(opened.survey().segments) == MAX_SEGMENTS + 1
+
+
 def test_too_many_segments_are_refused(tmp_path: Path):
     columns = {**log(200), "segment": [str(k) for k in range(200)]}
     with (
@@ -202,3 +210,27 @@ def test_file_with_false_sizes_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 _ONE = {"time": 1.0, "confidence": 0.5, "correct": True}
+
+
+@pytest.mark.slow
+def test_log_in_several_files_is_that_of_one(tmp_path: Path) -> None:
+    """Files in any order; errors name the file and count its rows."""
+    columns = log(3_000)
+    whole = write(tmp_path / "one.parquet", columns)
+    folder = tmp_path / "parts" / "day=1"
+    folder.mkdir(parents=True)
+    for number, (start, end) in enumerate(((2_000, 3_000), (0, 700), (700, 2_000))):
+        part = {name: values[start:end] for name, values in columns.items()}
+        write(folder / f"{number}.parquet", part, row_group_size=300)
+    (folder / "notes.csv").write_text("no log")
+    (folder / "run.json").write_text("{}")
+    options = ReplayOptions(cohort=86_400.0)
+    assert replay(tmp_path / "parts", options).to_dict() == replay(whole, options).to_dict()
+    part = {name: values[:5] for name, values in columns.items()}
+    part["confidence"] = np.where(np.arange(5) == 3, 2.0, part["confidence"])
+    write(folder / "3.parquet", part)
+    with pytest.raises(InputError, match=r"3\.parquet: confidence\[3\]: found 2"):
+        replay(f"{tmp_path}/parts/**/*.parquet", options)
+    write(folder / "3.parquet", columns | {"confidence": columns["confidence"].astype(np.float32)})
+    with pytest.raises(InputError, match=r"3\.parquet: columns: found .*confidence float"):
+        replay(tmp_path / "parts", options)

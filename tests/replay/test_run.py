@@ -22,6 +22,7 @@ def states(result) -> list[str]:
     return [event.status.state for event in result.events]
 
 
+@pytest.mark.slow
 def test_drift_is_detected_soon_after_its_onset(tmp_path: Path):
     """Half-way, after 15 days; the time is a prediction's, and evidence grew from about then."""
     columns = log()
@@ -43,6 +44,7 @@ def test_calibrated_log_ends_fresh(tmp_path: Path):
     assert "stale" not in states(result)
 
 
+@pytest.mark.slow
 def test_row_order_does_not_matter(tmp_path: Path):
     table = pa.table(log(3_000))
     columns = dict(zip(table.column_names, table.columns, strict=True))
@@ -79,6 +81,7 @@ def test_early_labels_of_errors_do_not_bias_cohorts(tmp_path: Path):
     assert impatient.events[-1].to_dict()["may_be_selection"]
 
 
+@pytest.mark.slow
 def test_drifting_segment_is_named(tmp_path: Path):
     first, second = log(10_000, drift=None), log(4_000, drift=0.3, seed=1)
     joined = pa.concat_tables([pa.table(first), pa.table(second)])

@@ -108,6 +108,7 @@ def test_smooth_curve_and_band_match_a_loop() -> None:
         assert point["high"] == pytest.approx(centre + half, abs=1e-4)
 
 
+@pytest.mark.slow
 @few_or_many(150, 400)
 def test_band_of_a_calibrated_model_covers_the_diagonal(draws: int) -> None:
     """95% at each point, of the mean over points of all curves: 93% and more is close enough."""
@@ -129,6 +130,7 @@ def test_curve_has_gaps_where_there_are_no_rows() -> None:
     np.testing.assert_array_equal(np.diff(curve.piece) > 0, steps)
 
 
+@pytest.mark.slow
 def test_worst_classes_match_a_loop() -> None:
     """Bins, errors and their order, from one row and class at a time."""
     predictions = some_predictions(rows=200)
@@ -156,6 +158,7 @@ def test_worst_classes_match_a_loop() -> None:
     assert "n = 200" in chart["title"]["subtitle"][0]
 
 
+@pytest.mark.slow
 def test_few_classes_are_all_drawn_and_numbered_without_names() -> None:
     chart = classwise_diagram(some_predictions(), worst=12).to_dict()
     titles = [panel["title"]["text"] for panel in chart["concat"]]
@@ -286,7 +289,7 @@ def test_plot_size_does_not_grow_with_rows(name: str) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=pytest.mark.slow if name == "classwise" else [])
+        pytest.param(name, marks=pytest.mark.slow if name in ("smooth", "classwise") else [])
         for name in (*PICTURES, "shift")
     ],
 )
@@ -300,6 +303,7 @@ def test_every_picture_renders_with_any_title(name: str, tmp_path: Path) -> None
     assert "n = 500" in texts
 
 
+@pytest.mark.slow
 @costly_are_slow
 def test_saturated_rows_are_drawn(name: str, tmp_path: Path) -> None:
     series = {"a": saturated(1, 1), "b": saturated(0, 3)}

@@ -14,10 +14,10 @@ from numpy.typing import NDArray
 
 from recalib.files import LabelledData
 from recalib.fitting.comparison import compare
-from recalib.metrics import Estimate, Predictions
-from recalib.metrics.evaluate import evaluate
+from recalib.metrics import Estimate
+from recalib.metrics.evaluate import default_metrics, evaluate
 from recalib.reporting.html_report import findings as module
-from recalib.reporting.html_report.findings import Evidence, findings
+from recalib.reporting.html_report.findings import Evidence, RowCounts, count_shared_rows, findings
 from tests.fitting.conftest import draw
 
 Logits = NDArray[np.float64]
@@ -26,9 +26,12 @@ Logits = NDArray[np.float64]
 @pytest.fixture(autouse=True)
 def short_cards(monkeypatch: pytest.MonkeyPatch) -> None:
     """Findings read no metric of a card or of a comparison's entries; all of them take longer."""
-    for name in ("fit", "comparison"):
-        module = importlib.import_module(f"recalib.fitting.{name}")
-        monkeypatch.setattr(module, "evaluate", partial(evaluate, metrics=["nll"]))
+    fitting, comparison = (
+        importlib.import_module(f"recalib.fitting.{name}") for name in ("fit", "comparison")
+    )
+    metrics = {"nll": default_metrics()["nll"]}
+    monkeypatch.setattr(fitting, "default_metrics", lambda: metrics)
+    monkeypatch.setattr(comparison, "evaluate", partial(evaluate, metrics=["nll"]))
 
 
 def evidence(validation: tuple[Logits, Any], test: tuple[Logits, Any], **more: Any) -> Evidence:
@@ -37,12 +40,12 @@ def evidence(validation: tuple[Logits, Any], test: tuple[Logits, Any], **more: A
     answer = comparison.recommended.predict(second.logits)
     return replace(
         Evidence(
-            first,
-            second,
+            RowCounts.of(first),
+            RowCounts.of(second),
             same_file=False,
+            shared=count_shared_rows(first.logits, second.logits),
             comparison=comparison,
-            before=Predictions.from_logits(second.logits, second.labels),
-            after=Predictions.from_probabilities(answer, second.labels),
+            changed=int((answer.argmax(axis=1) != second.logits.argmax(axis=1)).sum()),
             metrics_after=evaluate(
                 second.labels, probabilities=answer, level=0.95, metrics=["ece", "classwise_ce"]
             ),

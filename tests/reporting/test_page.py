@@ -18,6 +18,8 @@ from recalib.reporting.html_report import Source, create_report
 from recalib.reporting.plots.style import BLUE, GAP
 from tests.fitting.conftest import draw
 
+pytestmark = pytest.mark.slow
+
 _HOSTILE = "</script><script>document.title='owned'</script>&amp;\"'"
 
 

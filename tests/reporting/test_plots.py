@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import json
-import re
 import sys
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
@@ -47,6 +46,7 @@ def drawn_rows(specification: dict) -> list[list[dict]]:
     return [specification["datasets"][owner["data"]["name"]] for owner in owners]
 
 
+@pytest.mark.slow
 def test_plotted_data_are_sums_of_bins(chart) -> None:
     """Counts, accuracies and confidences are BinState's; their weighted gaps are the ECE."""
     for seed, rows in enumerate(drawn_rows(chart.to_dict())):
@@ -75,6 +75,7 @@ def test_panel_shows_ece_interval_and_rows(chart) -> None:
     assert "n = 500" in title["subtitle"]
 
 
+@pytest.mark.slow
 def test_png_has_twice_the_size(chart, tmp_path: Path) -> None:
     save(chart, tmp_path / "a.png")
     data = (tmp_path / "a.png").read_bytes()
@@ -85,6 +86,7 @@ def test_png_has_twice_the_size(chart, tmp_path: Path) -> None:
     assert 850 < height < 1400
 
 
+@pytest.mark.slow
 def test_svg_is_well_formed_and_shows_the_titles(chart, tmp_path: Path) -> None:
     save(chart, tmp_path / "a.svg")
     root = ElementTree.fromstring((tmp_path / "a.svg").read_text())  # noqa: S314
@@ -95,20 +97,21 @@ def test_svg_is_well_formed_and_shows_the_titles(chart, tmp_path: Path) -> None:
     assert any(text.startswith("ECE ") for text in texts)
 
 
-def test_html_loads_nothing_and_no_title_escapes_its_script(chart, tmp_path: Path) -> None:
-    """Two inline scripts, no sources; a hostile title stays text."""
+@pytest.mark.slow
+def test_html_is_the_svg_without_scripts(chart, tmp_path: Path) -> None:
+    """A hostile title stays text, and the policy of the page allows no scripts."""
     save(chart, tmp_path / "a.html")
     page = (tmp_path / "a.html").read_text(encoding="utf-8")
-    assert re.findall(r"<script[^>]*>", page) == ["<script>", "<script>"]
-    assert "<link" not in page
-    assert "@import" not in page
+    assert "default-src 'none'; style-src 'unsafe-inline'\"" in page
     assert HOSTILE not in page
-    library, drawing = re.findall(r"<script>(.*?)</script>", page, re.DOTALL)
-    assert "window.vegaEmbed" in library
-    arguments = drawing.removeprefix('vegaEmbed("#diagram", ').removesuffix(");")
-    assert json.loads(arguments) == json.loads(chart.to_json())
+    for text in ("<script", "<link", "@import", "javascript:"):
+        assert text not in page
+    svg = page[page.index("<svg") : page.index("</body>")]
+    texts = {"".join(element.itertext()) for element in ElementTree.fromstring(svg).iter()}  # noqa: S314
+    assert HOSTILE in texts
 
 
+@pytest.mark.slow
 def test_json_is_the_specification(chart, tmp_path: Path) -> None:
     save(chart, tmp_path / "a.json")
     assert json.loads((tmp_path / "a.json").read_text()) == json.loads(chart.to_json())

@@ -20,9 +20,9 @@ import pytest
 import recalib
 import recalib.scale
 from recalib.errors import ConflictError, InputError
+from recalib.fitting.linear_form import LINEAR_MAPS
 from recalib.metrics.evaluate import StreamingEvaluation
-from recalib.scale import rows as scale_rows
-from recalib.scale.fit import MAPS
+from recalib.scale import row_sample
 from tests.cli.conftest import cli
 from tests.cli.running import Cli
 
@@ -63,6 +63,7 @@ def folder(data: tuple[Any, Any], tmp_path_factory: pytest.TempPathFactory) -> P
     return folder
 
 
+@pytest.mark.slow
 def test_evaluation_is_that_of_one_stream(folder: Path, data: tuple[Any, Any]) -> None:
     expected = StreamingEvaluation(_CLASSES)
     expected.add(data[1], logits=data[0])
@@ -74,11 +75,11 @@ def test_evaluation_is_that_of_one_stream(folder: Path, data: tuple[Any, Any]) -
     assert evaluation == recalib.scale.evaluate(folder, cluster="threads:3")
 
 
-@pytest.mark.parametrize("map", MAPS)
+@pytest.mark.parametrize("map", ["temperature", *LINEAR_MAPS])
 def test_fit_on_several_files_has_the_optimum_of_one(
     folder: Path, data: tuple[Any, Any], map: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scale_rows, "_SAMPLE_ROWS", 500)  # fewer than there are rows
+    monkeypatch.setattr(row_sample, "_SAMPLE_ROWS", 500)  # fewer than there are rows
     reference = recalib.fit(*data, map)
     fitted = recalib.scale.fit(folder, map)
     for name, value in reference.parameters.items():
@@ -91,10 +92,11 @@ def test_fit_on_several_files_has_the_optimum_of_one(
     assert sum(histogram.counts) == _ROWS
 
 
+@pytest.mark.slow
 def test_fit_does_not_depend_on_the_number_of_workers(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(scale_rows, "_SAMPLE_ROWS", 500)
+    monkeypatch.setattr(row_sample, "_SAMPLE_ROWS", 500)
     one, three = (
         recalib.scale.fit(folder, "vector", cluster=cluster).parameters
         for cluster in (None, "threads:3")
@@ -103,7 +105,7 @@ def test_fit_does_not_depend_on_the_number_of_workers(
 
 
 def test_masked_classes_and_equal_logits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(scale_rows, "_SAMPLE_ROWS", 100)
+    monkeypatch.setattr(row_sample, "_SAMPLE_ROWS", 100)
     rng = np.random.default_rng(1)
     logits = rng.normal(size=(600, 4))
     logits[::3, 3] = -np.inf
@@ -122,9 +124,9 @@ def test_masked_classes_and_equal_logits(tmp_path: Path, monkeypatch: pytest.Mon
     assert "no temperature has any effect" in equal.card.fit.warnings[0]
 
 
-def test_fit_by_another_map_names_those_that_are_possible(folder: Path) -> None:
-    with pytest.raises(InputError, match="isotonic by nll, on several files; accepted: temperat"):
-        recalib.scale.fit(folder, "isotonic")
+def test_objective_that_is_no_function_of_sums_is_refused(folder: Path) -> None:
+    with pytest.raises(InputError, match="objective: found sb_ece with these options"):
+        recalib.scale.fit(folder, "vector", "sb_ece", variant="label_binned", order=1)
 
 
 def test_file_of_another_number_of_classes_is_named(folder: Path, tmp_path: Path) -> None:
@@ -182,8 +184,15 @@ def test_stopped_apply_is_resumed(folder: Path, data: tuple[Any, Any], tmp_path:
     assert all(path.stat().st_mtime_ns == changed for path, changed in parts.items())
     assert _probabilities(output) == pytest.approx(calibrator.predict(data[0]), abs=1e-6)
     assert not [path for path in output.iterdir() if path.suffix == ".tmp"]
+    (output / ".part-00001.parquet.0123456789abcdef.tmp").touch()
+    recalib.scale.apply(calibrator, folder, str(output))
+    assert not [path for path in output.iterdir() if path.suffix == ".tmp"]
     with pytest.raises(ConflictError, match="parts of another run"):
         recalib.scale.apply(recalib.fit(*data, "vector"), folder, str(output))
+    file = next(path for path in folder.rglob("*") if path.is_file())
+    os.utime(file, ns=(0, 0))
+    with pytest.raises(ConflictError, match="file_versions"):
+        recalib.scale.apply(calibrator, folder, str(output))
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "file").touch()
     with pytest.raises(ConflictError, match="has files"):
@@ -199,6 +208,7 @@ def test_invalid_value_leaves_no_part(tmp_path: Path, data: tuple[Any, Any]) -> 
     assert [path.name for path in output.iterdir()] == ["_manifest.json"]
 
 
+@pytest.mark.slow
 def test_commands_take_folders_globs_and_lists(
     cli: Cli, folder: Path, data: tuple[Any, Any]
 ) -> None:
@@ -211,7 +221,7 @@ def test_commands_take_folders_globs_and_lists(
     assert result["nll"] == pytest.approx(expected["nll"].value)
     answer = cli("apply", "t.calib", folder, "-o", "out", "--cluster", "threads:2", "--json").json
     assert answer == {"output": "out", "rows": _ROWS, "classes": 4, "parts": 5, "resumed": 0}
-    for options in (["--diagram", "x.png"], ["--weights", "w.npy"]):
+    for options in (["--diagram", "x.png"], ["--picture", "risk"], ["--weights", "w.npy"]):
         done = cli("evaluate", folder, *options)
         assert done.status == 2
         assert "with several files or a cluster; accepted: one file" in done.err
@@ -227,7 +237,7 @@ def test_url_of_a_bucket(
     filesystem = fsspec.filesystem("s3")
     filesystem.mkdir(bucket)
     filesystem.put(str(folder), f"{bucket}/in", recursive=True)
-    monkeypatch.setattr(scale_rows, "_SAMPLE_ROWS", 500)
+    monkeypatch.setattr(row_sample, "_SAMPLE_ROWS", 500)
     calibrator = recalib.scale.fit(f"{bucket}/in/")
     assert calibrator.parameters == recalib.scale.fit(folder).parameters
     evaluation = recalib.scale.evaluate(f"{bucket}/in/**/*.parquet")

@@ -99,6 +99,7 @@ def _small_limits() -> Settings:
         max_rows=50,
         refresh_seconds=3600,
         load_seconds=60,  # also on a slow machine
+        warm_champions=0,
     )
 
 

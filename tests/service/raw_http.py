@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 CALIBRATE = "/v1/models/digits/calibrate"
-TIMEOUT_SECONDS = 20
+TIMEOUT_SECONDS = 60
 
 
 @dataclass

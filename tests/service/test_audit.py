@@ -10,7 +10,7 @@ from sqlalchemy import text
 from starlette.testclient import TestClient
 
 from recalib.drift import STATES
-from recalib.errors import ForbiddenError, InputError
+from recalib.errors import ForbiddenError, InputError, UnavailableError
 from recalib.registry import Registry, Transaction, monitors
 from recalib.settings import Settings
 from service.access.permissions import MUTATING, RULES
@@ -155,10 +155,18 @@ def test_admins_see_only_entries_of_their_models(
     assert [entry[2] for entry in _trail(client, model="digits")] == ["digits"]
 
 
+class _Away:
+    """A registry that cannot be reached."""
+
+    def transaction(self) -> None:
+        raise UnavailableError("away")
+
+
 @pytest.mark.both_databases
 def test_refused_requests_are_recorded_with_a_limit(
     client: Any, registry: Registry, keys: dict[str, str]
 ) -> None:
+    """Also if the registry was away when they were to be written."""
     web = {"Authorization": f"Bearer {keys['web']}"}
     bound = {"Authorization": f"Bearer {keys['bound']}"}
     for _ in range(3):
@@ -170,6 +178,10 @@ def test_refused_requests_are_recorded_with_a_limit(
     ugly = client.put("/v1/models/a%0Ab/aliases/champion", json={"version": 1}, headers=web)
     assert ugly.status_code == 403
     access = client.app.state.recalib.access
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(access, "_registry", _Away())
+        with pytest.raises(UnavailableError):
+            access.write_refusals()
     access.write_refusals()
     access.write_refusals()
     assert [entry for entry in _trail(client) if entry[4] == "refused"] == [
@@ -262,5 +274,6 @@ def test_every_change_has_an_audit_rule() -> None:
         for verb, operation in of_path.items()
         if verb != "get" and path.startswith("/v1")
     }
-    # Labels and observations are records themselves; calibrating changes nothing.
-    assert changes - MUTATING <= {"calibrate", "add_labels", "add_observations"}
+    # Labels, observations and traffic are records themselves; calibrating changes nothing.
+    records = {"add_labels", "add_observations", "add_traffic"}
+    assert changes - MUTATING <= {"calibrate", *records}

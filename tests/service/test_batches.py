@@ -24,6 +24,9 @@ DIGITS = "/v1/models/digits"
 BATCHES = f"{DIGITS}/batches"
 
 
+JSON = {"Content-Type": "application/json"}
+
+
 def rows(count: int = 40) -> NDArray[np.float32]:
     return draw(count, 4, 3.0, seed=8)[0].astype(np.float32)
 
@@ -67,6 +70,15 @@ def test_batch_of_an_upload_needs_no_labels(ready: Service) -> None:
     headers = {"Content-Type": "application/vnd.apache.parquet"}
     job = upload(ready, write_parquet(rows(), None), headers, version="1")
     expected = ready.calibrate(rows()).json()["probabilities"]
+    np.testing.assert_allclose(probabilities(ready, job), expected, atol=1e-6)
+
+
+@pytest.mark.sqlite_only
+def test_batch_of_a_json_file(ready: Service) -> None:
+    """JSON with rows is an upload; its other fields are in the query."""
+    expected = ready.calibrate(rows()).json()["probabilities"]
+    content = json.dumps({"logits": rows().tolist()}).encode()
+    job = upload(ready, content, JSON, version="1", format="npz")
     np.testing.assert_allclose(probabilities(ready, job), expected, atol=1e-6)
 
 
@@ -118,9 +130,6 @@ def test_batches_are_listed_by_page(ready: Service) -> None:
     assert ready.client.get(f"/v1/models/other/batches/{ids[0]}").status_code == 404
 
 
-JSON = {"Content-Type": "application/json"}
-
-
 @pytest.mark.sqlite_only
 def test_impossible_batches_are_rejected_before_a_job_exists(
     ready: Service, tmp_path: Path
@@ -140,22 +149,18 @@ def test_impossible_batches_are_rejected_before_a_job_exists(
         (b'{"dataset": "validation", "format": "csv"}', JSON, {}, 422, "format: found 'csv'"),
         (b'{"version": 1}', JSON, {}, 422, "dataset: found nothing"),
         (b"{", JSON, {}, 422, "body: found malformed JSON"),
+        (b'{"logits": [[1, 2, 3]]}', JSON, {}, 422, "logits: found 3 classes; accepted: 4"),
+        (b'{"logits": []}', JSON, {}, 422, "logits"),
+        (b'{"rows": []}', JSON, {"version": "1"}, 422, "logits: found nothing"),
+        (b"[1]", JSON, {"version": "1"}, 422, "data: found"),
+        (b'{"dataset": "validation", "logits": []}', JSON, {}, 422, "logits"),
+        (b'{"logits": [[1, 2, 3, NaN]]}', JSON, {}, 422, "body: found malformed JSON"),
     ]
     for content, headers, query, status, message in cases:
         answer = upload(ready, content, headers, **query)
         assert (answer.status_code, message in answer.text) == (status, True), answer.text
     assert ready.client.get(BATCHES).json()["items"] == []
     assert {path for path in (tmp_path / "blobs").rglob("*") if path.is_file()} == before
-
-
-@pytest.mark.sqlite_only
-def test_multilabel_models_have_no_batches(service: Service) -> None:
-    model = {"name": "tagger", "classes": 4, "task": "multilabel"}
-    assert service.client.post("/v1/models", json=model).status_code == 201
-    path = "/v1/models/tagger/batches"
-    for more in ({"json": {"dataset": "d"}}, {"content": b"x", "headers": NPZ}):
-        answer = service.client.post(path, **more)
-        assert (answer.status_code, answer.json()["errors"][0]["field"]) == (422, "task")
 
 
 def parts(content: bytes, **header: Any) -> Any:

@@ -110,7 +110,9 @@ def test_rows_of_the_fit_are_marked(compared: Service) -> None:
 @pytest.mark.sqlite_only
 def test_page_runs_no_code_and_loads_nothing(compared: Service) -> None:
     compared.fitted(map="vector", promote=False)
-    evaluation = run(compared, dataset="later", versions=["identity", 1, 2])
+    evaluation = run(compared, dataset="later", versions=[1, 2], baseline="identity")
+    assert evaluation["versions"] == ["identity", "1", "2"]
+    assert [bool(result["changes"]) for result in evaluation["results"]] == [False, True, True]
     answer = compared.client.get(f"{EVALUATIONS}/{evaluation['id']}/report")
     assert answer.headers["content-type"] == "text/html; charset=utf-8"
     policy = answer.headers["content-security-policy"]
@@ -126,7 +128,7 @@ def test_page_runs_no_code_and_loads_nothing(compared: Service) -> None:
 @pytest.mark.slow
 def test_evaluations_over_grpc(compared: Service, rpc: Rpc) -> None:
     request = pb.CreateEvaluationRequest(
-        model="digits", dataset="later", versions=["identity", "champion"]
+        model="digits", dataset="later", versions=["champion", "identity"], baseline="identity"
     )
     job = rpc.evaluations.create_evaluation(request)
     assert job.kind == "evaluate"
@@ -183,12 +185,19 @@ def test_impossible_evaluations_are_rejected_before_a_job_exists(compared: Servi
     assert compared.fitted(map="matrix", promote=False)["state"] == "succeeded"
     cases: list[tuple[str, list[int | str], int, str]] = [
         ("none", [1], 404, "dataset 'none' does not exist"),
-        ("later", [1, 7], 404, "version '7' does not exist; versions[1]"),
+        ("later", [1, 7], 404, "version '7' does not exist; versions[1]: the newest of digits is"),
         ("later", ["best"], 404, "version 'best' does not exist"),
         ("later", [], 422, "versions"),
+        ("later", [True], 422, "versions.0: found True"),
         ("later", ["champion", 1], 422, "versions[1]: found 1"),
         ("p", [1, 2], 422, "versions[1]: found version 2 on probabilities"),
     ]
+    for baseline, versions, message in (
+        ("7", [1], "version '7' does not exist; baseline"),
+        ("identity", list(range(1, 9)), "version '3' does not exist"),
+    ):
+        request = {"dataset": "later", "versions": versions, "baseline": baseline}
+        assert message in compared.client.post(EVALUATIONS, json=request).text
     for dataset, versions, status, message in cases:
         request = {"dataset": dataset, "versions": versions}
         answer = compared.client.post(EVALUATIONS, json=request)
@@ -211,13 +220,3 @@ def test_deleted_evaluation_is_hidden_and_erased_later(compared: Service, tmp_pa
     before = sum(file.is_file() for file in (tmp_path / "blobs").rglob("*"))
     assert purge(compared.registry, -60) == 1
     assert sum(file.is_file() for file in (tmp_path / "blobs").rglob("*")) == before - 1
-
-
-@pytest.mark.sqlite_only
-def test_multilabel_models_have_no_evaluations(service: Service) -> None:
-    model = {"name": "tagger", "classes": 4, "task": "multilabel"}
-    assert service.client.post("/v1/models", json=model).status_code == 201
-    answer = service.client.post(
-        "/v1/models/tagger/evaluations", json={"dataset": "d", "versions": ["identity"]}
-    )
-    assert (answer.status_code, answer.json()["errors"][0]["field"]) == (422, "task")

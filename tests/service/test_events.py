@@ -9,6 +9,7 @@ from typing import Any
 
 import grpc
 import pytest
+from sqlalchemy import text
 from starlette.testclient import TestClient
 
 from recalib.registry import Registry
@@ -81,6 +82,32 @@ def test_events_have_pages_orders_and_filters(filled: Service, rpc: Rpc) -> None
     assert [item.id for item in page.items] == [5]
     page = rpc.events.list_model_events(message("ListModelEvents", model="b", types=["job"]))
     assert [(item.id, item.data["n"]) for item in page.items] == [(2, 1)]
+
+
+@pytest.mark.both_databases
+def test_consumer_is_told_of_events_that_are_no_longer_held(filled: Service, rpc: Rpc) -> None:
+    """In pages by a field, in a stream by an event, whatever the filter."""
+    with filled.registry.transaction() as tx:
+        tx.connection.execute(text("UPDATE events SET at = 1 WHERE id <= 4"))
+        tx.events.purge(60.0)
+    for query in ("after=2", "after=2&order=oldest&type=job.queued", "after=2&model=a"):
+        gap = filled.client.get(f"/v1/events?{query}").json()["gap"]
+        assert (gap["type"], gap["id"], gap["model"]) == ("gap", 4, None)
+        assert gap["data"] == {
+            "after": 2,
+            "first": 5,
+            "reason": "events 3 to 4 are no longer held",
+        }
+    for query in ("", "?after=0", "?after=4", "?after=6"):
+        assert filled.client.get(f"/v1/events{query}").json()["gap"] is None, query
+    gap = filled.client.get("/v1/events?after=9").json()["gap"]
+    assert gap["data"]["reason"].startswith("the newest event is 6;")
+    page = rpc.events.list_events(message("ListEvents", after=2))
+    assert (page.gap.type, page.gap.id) == ("gap", 4)
+    assert not rpc.events.list_events(message("ListEvents")).HasField("gap")
+    stream = rpc.events.stream_events(message("StreamEvents", after=1, types=["job.failed"]))
+    assert [next(stream).type, next(stream).type] == ["gap", "job.failed"]
+    stream.cancel()
 
 
 def test_bad_filters_are_rejected(filled: Service, rpc: Rpc) -> None:

@@ -177,16 +177,20 @@ def test_expired_requests_are_not_started(
     monkeypatch.setattr("service.predict.rpc.Calibration._load", looking)
     portal = ready.client.portal
     assert portal is not None
-    portal.start_task_soon(_hold_up, 1.0)
-    time.sleep(0.2)
+    is_held, may_continue = threading.Event(), threading.Event()
+    portal.start_task_soon(_hold_up, is_held, may_continue)
+    assert is_held.wait(PATIENCE_SECONDS)
     late = rpc.calibration.calibrate
     refused(grpc.StatusCode.DEADLINE_EXCEEDED, late, question([[0.0] * 4]), timeout=0.3)
-    time.sleep(1.5)
+    may_continue.set()
+    time.sleep(1.0)
     assert began == []
 
 
-async def _hold_up(seconds: float) -> None:
-    time.sleep(seconds)
+async def _hold_up(is_held: threading.Event, may_continue: threading.Event) -> None:
+    """Block the event loop."""
+    is_held.set()
+    may_continue.wait(PATIENCE_SECONDS)
 
 
 def test_asynchronous_client_calls_concurrently(ready: Service, rpc: Rpc, data) -> None:

@@ -242,6 +242,7 @@ def test_models_are_described_found_and_renamed(ready: Service, rpc: Rpc, data) 
     assert rpc.calibration.calibrate(one).calibrator.version == 1
 
 
+@pytest.mark.slow
 def test_local_fit_becomes_a_version(ready: Service, rpc: Rpc) -> None:
     logits, labels = draw(900, 4, 2.0, seed=9)
     local = recalib.fit(logits[:600], labels[:600], "vector")
@@ -347,6 +348,7 @@ def test_calibrators_jobs_datasets_and_aliases_are_listed(ready: Service, rpc: R
     assert [(alias.alias, alias.version) for alias in aliases] == [("champion", 1)]
 
 
+@pytest.mark.slow
 def test_repeated_upload_succeeds_without_effect(service: Service, rpc: Rpc, data) -> None:
     service.model()
     body = npz(*data)

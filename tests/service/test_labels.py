@@ -227,6 +227,7 @@ _TEXTS = st.text(max_size=100) | st.text("AQab09-_", min_size=88, max_size=88)
 _LABELS = st.integers(-(2**70), 2**70) | st.text(max_size=20)
 
 
+@pytest.mark.slow
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.tuples(_TEXTS, _LABELS), max_size=5))
 @pytest.mark.both_databases

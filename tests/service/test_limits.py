@@ -28,7 +28,14 @@ from recalib.errors import InputError, LimitedError, TooLargeError
 from recalib.registry import Registry
 from recalib.settings import Settings
 from service.access.limits import FailedAttempts, Limiter
-from service.access.shared_usage import REQUESTS, USAGE_FILE, SharedUsage, file_size
+from service.access.shared_usage import (
+    _ROWS,
+    REQUESTS,
+    USAGE_FILE,
+    SharedUsage,
+    _mark,
+    file_size,
+)
 from service.app import create_app
 from tests.fitting.conftest import draw
 from tests.service.conftest import Service, npz
@@ -55,6 +62,19 @@ def entered(limiter: Limiter, principal: Principal) -> Iterator[None]:
 
 def _caller(name: str = "web", **limits: Any) -> Principal:
     return Principal(name, frozenset({"predict"}), limits=Limits(**limits))
+
+
+def test_caller_with_running_requests_keeps_its_row() -> None:
+    """Two callers without limits of rates, whose rows are searched from the same place."""
+    usage = SharedUsage()
+    first = usage.row("a")
+    usage.add_running(first, 2)
+    names = (f"b{number}" for number in range(10**6))
+    other = next(name for name in names if (_mark(name) - _mark("a")) % _ROWS == 0)
+    second = usage.row(other)
+    usage.add_running(second, 1)
+    assert usage.row("a") == first != second
+    assert (usage.running(first), usage.running(second)) == (2, 1)
 
 
 @settings(max_examples=40)

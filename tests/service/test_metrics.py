@@ -32,6 +32,7 @@ def samples(service: Service) -> dict[str, dict[tuple[str, ...], float]]:
     return values
 
 
+@pytest.mark.slow
 def test_metrics_show_the_last_monitoring_result(service: Service) -> None:
     """One gauge for each state; the calibration error is an expression over three counters."""
     model = a_champion(service.registry, replace(WATCHING, segments=("eu",), objective=0.15))

@@ -11,7 +11,8 @@ import pytest
 
 from recalib.errors import ConflictError
 from recalib.fitting.fit import fit
-from recalib.registry import Candidate
+from recalib.registry import Candidate, Model
+from recalib.registry.candidates import Candidates
 from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
 from service.monitoring.flush import flush
 from service.serving.logit_sampling import write_captures
@@ -99,6 +100,7 @@ def test_report_has_state_evidence_windows_and_events(stale: Service, rpc: Rpc) 
     assert by_rpc.segments[0].state in pb.CalibrationState.values()
 
 
+@pytest.mark.slow
 @pytest.mark.both_databases
 def test_history_has_the_state_after_each_cohort(stale: Service, rpc: Rpc) -> None:
     url, items, cursor = "/v1/models/resnet/monitoring/history", [], None
@@ -131,6 +133,7 @@ def test_history_has_the_state_after_each_cohort(stale: Service, rpc: Rpc) -> No
     assert rest.items[0].measured["ece"] == items[2]["measured"]["ece"]
 
 
+@pytest.mark.slow
 def test_selection_of_labels_is_reported(service: Service, rpc: Rpc) -> None:
     """Over REST, gRPC and metrics, for all traffic; a status of an earlier version has none."""
     model = a_champion(service.registry)
@@ -154,6 +157,7 @@ def test_selection_of_labels_is_reported(service: Service, rpc: Rpc) -> None:
         assert ("recalib_silent_traffic_ratio{" in text) is flag
 
 
+@pytest.mark.slow
 def test_windows_of_watched_classes_are_reported(service: Service, rpc: Rpc) -> None:
     """Over REST, gRPC and metrics; a status of an earlier version has none."""
     model = a_champion(service.registry, replace(WATCHING, classes=("1", "2")))
@@ -269,6 +273,27 @@ def test_only_candidates_can_be_dropped(service: Service, rpc: Rpc) -> None:
         grpc.StatusCode.INVALID_ARGUMENT,
         lambda: rpc.monitoring.drop_candidate(pb.DropCandidateRequest(model="resnet")),
     )
+
+
+def test_candidate_that_is_promoted_meanwhile_is_not_dropped(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker commits the promotion just before the drop; the caller learns it."""
+    model = a_champion(service.registry)
+    begun = Candidate(1, 2, 3, 1.0, 1.0, 0.05, {}, None, None)
+    with service.registry.transaction() as tx:
+        tx.candidates.add(model, begun)
+        tx.aliases.delete(model, "champion", "anna", force=True)
+    drop = Candidates.drop
+
+    def drop_after_promotion(candidates: Candidates, owner: Model, version: int) -> bool:
+        candidates.save(owner, replace(begun, turn=4, verdict="promoted", ended_at=2.0))
+        return drop(candidates, owner, version)
+
+    monkeypatch.setattr(Candidates, "drop", drop_after_promotion)
+    answer = service.client.delete("/v1/models/resnet/monitoring/candidates/1")
+    assert answer.status_code == 409
+    assert "has been promoted" in answer.json()["detail"]
 
 
 @pytest.mark.both_databases

@@ -252,6 +252,9 @@ def test_grpc_rejects_invalid_observations(service: Service, model: Model, rpc: 
     assert "times[0]" in violations(ask(invalid, times=[float("nan")]))
     assert "labels" in violations(ask(invalid, label_names=["a"]))
     assert "matrix" in violations(ask(invalid, logits=pb.Matrix()))
+    large = np.array([[0, 4e38, 0, 0]])  # infinite in float32
+    raw = pb.Matrix(rows=1, classes=4, datatype=pb.DATATYPE_FP64, raw=large.tobytes())
+    assert "logits[0][1]" in violations(ask(invalid, logits=raw))
     ask(grpc.StatusCode.NOT_FOUND, calibrator="9")
 
 

@@ -13,16 +13,19 @@ import pytest
 from sqlalchemy import text
 
 from recalib.errors import UnavailableError
+from recalib.references import MANIFEST_TYPE
 from recalib.registry import Candidate, Registry
 from service.http.problems import PROBLEMS
 from tests.service.conftest import NPZ, Service, npz
 from tests.service.documented import operations
+from tests.service.test_replays import log_of
 
 pytestmark = pytest.mark.sqlite_only
 
 DIGITS, UNKNOWN = "/v1/models/digits", "/v1/models/unknown"
 JSON = {"Content-Type": "application/json"}
 TEXT = {"Content-Type": "text/plain"}
+LOG = {"Content-Type": "application/vnd.apache.parquet"}
 LONG = b" " * 100_001
 KEY = {"Idempotency-Key": "k"}
 RECIPE = {"data": {"source": "arrays"}, "model": {"name": "linear"}}
@@ -59,6 +62,27 @@ PROVOKED: dict[tuple[str, int], tuple[str, str, dict[str, Any]]] = {
     ("update_webhook", 413): ("PATCH", "/v1/webhooks/w", {"content": LONG, "headers": JSON}),
     ("update_webhook", 415): ("PATCH", "/v1/webhooks/w", {"content": b"{}", "headers": TEXT}),
     ("update_webhook", 422): ("PATCH", "/v1/webhooks/w", {"json": {"enabled": 7}}),
+    ("rotate_webhook_secret", 404): ("POST", "/v1/webhooks/none/secret", {"json": {}}),
+    ("rotate_webhook_secret", 409): (
+        "POST",
+        "/v1/webhooks/w/secret",
+        {"json": {"overlap_seconds": 1}, "headers": KEY},
+    ),
+    ("rotate_webhook_secret", 413): (
+        "POST",
+        "/v1/webhooks/w/secret",
+        {"content": LONG, "headers": JSON},
+    ),
+    ("rotate_webhook_secret", 415): (
+        "POST",
+        "/v1/webhooks/w/secret",
+        {"content": b"{}", "headers": TEXT},
+    ),
+    ("rotate_webhook_secret", 422): (
+        "POST",
+        "/v1/webhooks/w/secret",
+        {"json": {"overlap_seconds": -1}},
+    ),
     ("delete_webhook", 404): ("DELETE", "/v1/webhooks/none", {}),
     ("delete_webhook", 409): ("DELETE", "/v1/webhooks/w", {"headers": KEY}),
     ("delete_webhook", 422): ("DELETE", "/v1/webhooks/w", {"headers": LONG_KEY}),
@@ -81,6 +105,19 @@ PROVOKED: dict[tuple[str, int], tuple[str, str, dict[str, Any]]] = {
     ("create_refit", 404): ("POST", f"{UNKNOWN}/monitoring/refit", {}),
     ("create_refit", 422): ("POST", f"{DIGITS}/monitoring/refit", {"headers": LONG_KEY}),
     ("create_refit", 409): ("POST", "/v1/models/new/monitoring/refit", {}),
+    ("create_replay", 404): ("POST", f"{UNKNOWN}/monitoring/replays", {"headers": LOG}),
+    ("create_replay", 409): (
+        "POST",
+        f"{DIGITS}/monitoring/replays",
+        {"content": log_of(60, hours=72), "headers": KEY | LOG},
+    ),
+    ("create_replay", 413): (
+        "POST",
+        f"{DIGITS}/monitoring/replays",
+        {"content": LONG * 10, "headers": LOG},
+    ),
+    ("create_replay", 415): ("POST", f"{DIGITS}/monitoring/replays", {"headers": TEXT}),
+    ("create_replay", 422): ("POST", f"{DIGITS}/monitoring/replays", {"headers": LOG}),
     ("drop_candidate", 404): ("DELETE", f"{DIGITS}/monitoring/candidates/9", {}),
     ("drop_candidate", 409): ("DELETE", f"{DIGITS}/monitoring/candidates/1", {}),
     ("drop_candidate", 422): ("DELETE", f"{DIGITS}/monitoring/candidates/0", {}),
@@ -125,6 +162,7 @@ PROVOKED: dict[tuple[str, int], tuple[str, str, dict[str, Any]]] = {
     ("delete_dataset", 409): ("DELETE", f"{DIGITS}/datasets/validation", {}),
     ("delete_dataset", 422): ("DELETE", f"{DIGITS}/datasets/d?force=perhaps", {}),
     ("get_dataset_content", 404): ("GET", f"{DIGITS}/datasets/d/content", {}),
+    ("get_dataset_content", 409): ("GET", f"{DIGITS}/datasets/reference/content", {}),
     ("create_calibrator", 404): ("POST", f"{DIGITS}/calibrators", {"json": {"dataset": "d"}}),
     ("create_calibrator", 409): (
         "POST",
@@ -241,6 +279,11 @@ PROVOKED: dict[tuple[str, int], tuple[str, str, dict[str, Any]]] = {
         {"content": b"[]", "headers": TEXT},
     ),
     ("add_observations", 422): ("POST", f"{DIGITS}/observations", {"json": {}}),
+    ("add_traffic", 404): ("POST", f"{UNKNOWN}/traffic", {"json": {"buckets": []}}),
+    ("add_traffic", 409): ("POST", "/v1/models/new/traffic", {"json": {"buckets": []}}),
+    ("add_traffic", 413): ("POST", f"{DIGITS}/traffic", {"content": LONG, "headers": JSON}),
+    ("add_traffic", 415): ("POST", f"{DIGITS}/traffic", {"content": b"{}", "headers": TEXT}),
+    ("add_traffic", 422): ("POST", f"{DIGITS}/traffic", {"json": {}}),
     ("calibrate", 404): ("POST", f"{UNKNOWN}/calibrate", {"json": {"logits": [[0, 1, 2, 3]]}}),
     ("calibrate", 406): (
         "POST",
@@ -276,12 +319,23 @@ def stocked(ready: Service) -> Service:
     point = {"json": {"version": 1}, "headers": KEY}
     assert ready.client.put(f"{DIGITS}/aliases/a", **point).status_code == 200
     with ready.registry.transaction() as tx:
+        tx.datasets.create(
+            tx.models.get("digits"), "reference", 64 * "0", 2, 4, 9, MANIFEST_TYPE, "logits", {},
+            "s3://bucket/logits/",
+        )  # fmt: skip
         promoted = Candidate(1, 1, 0, 1.0, 1.0, 0.05, {}, "promoted", 2.0)
         tx.candidates.add(tx.models.get("digits"), promoted)
         tx.webhooks.create("https://example.com/", None, [], "recalib", "anna")
         tx.connection.execute(text("UPDATE webhooks SET id = 'w'"))
         # The key was used for other requests.
-        for scope in ("create_webhook", "update_webhook w", "delete_webhook", "redeliver w"):
+        for scope in (
+            "create_replay digits",
+            "create_webhook",
+            "update_webhook w",
+            "rotate_webhook_secret w",
+            "delete_webhook",
+            "redeliver w",
+        ):
             tx.idempotency.store("k", scope, "another", 200, b"{}")
     settings = {"segments": ["eu"]}
     answer = ready.client.put(f"{DIGITS}/monitoring/settings", json=settings)
@@ -338,6 +392,7 @@ def requests_of(name: str) -> tuple[str, str, dict[str, Any]]:
     return good.get(name) or PROVOKED[name, 404]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("error", "status"), [(UnavailableError("the database is gone"), 503), (KeyError("us"), 500)]
 )
@@ -398,8 +453,11 @@ def test_bodies_are_documented_by_content_type(service: Service) -> None:
     documented = operations(service.client.app.openapi())
     upload = documented["upload_dataset"]["requestBody"]["content"]
     assert upload["application/x-npz"]["schema"] == {"type": "string", "format": "binary"}
-    assert upload["application/json"]["schema"] == {"$ref": "#/components/schemas/Data"}
+    data, reference = upload.pop("application/json")["schema"]["anyOf"]
+    assert reference == {"$ref": "#/components/schemas/DatasetReference"}
     download = documented["get_dataset_content"]["responses"]["200"]["content"]
+    assert download.pop("application/json")["schema"] == data
+    assert data == {"$ref": "#/components/schemas/Data"}
     assert download == upload
     calibrate = documented["calibrate"]
     forms = ["application/json", "application/x-npy", "application/vnd.apache.arrow.stream"]

@@ -300,6 +300,7 @@ def test_calibrators_jobs_datasets_and_aliases_are_listed(ready: Service) -> Non
     assert [a["alias"] for a in get("/v1/models/digits/aliases").json()["items"]] == ["champion"]
 
 
+@pytest.mark.slow
 def test_repeated_upload_succeeds_without_effect(service: Service, data) -> None:
     service.model()
     body = npz(*data)

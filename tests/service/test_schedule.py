@@ -11,6 +11,7 @@ from recalib.registry import Registry
 from recalib.registry.job_kinds import MONITOR
 from service.monitoring.schedule import ask_to_watch
 from tests.service.conftest import Service
+from training import monitoring_job
 from training.main import HANDLERS
 from training.worker import Worker
 
@@ -28,6 +29,28 @@ def test_one_monitor_job_is_queued_at_a_time(registry: Registry) -> None:
     assert [(job.kind, job.state) for job in jobs] == [(MONITOR, "queued"), (MONITOR, "succeeded")]
 
 
+def test_shards_are_monitored_side_by_side(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each model in one job, also after the number of shards has changed."""
+    names = ["a", "b", "c"]
+    with registry.transaction() as tx:
+        for name in names:
+            tx.models.create(name, None, 4, "anna")
+    watched: list[str] = []
+    monkeypatch.setattr(monitoring_job, "watch", lambda _, model: watched.append(model.name))
+    monkeypatch.setattr(monitoring_job, "compare", lambda *_: None)
+    worker = Worker(registry, HANDLERS, name="test")
+    for shards in (2, 3):
+        assert [ask_to_watch(registry, 0.0, shards) for _ in range(2)] == [True, False]
+        jobs = 0
+        while worker.work_once(threading.Event()):
+            jobs += 1
+        assert (jobs, sorted(watched)) == (shards, names)
+        watched.clear()
+
+
+@pytest.mark.slow
 def test_server_schedules_monitor_jobs(service: Service) -> None:
     """The first job is queued within seconds of the start."""
     deadline = time.monotonic() + 60

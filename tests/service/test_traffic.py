@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,8 +18,8 @@ from recalib.card import Card, ConfidenceHistogram, DataSummary, FitSummary
 from recalib.drift.reference_histogram import reference_edges
 from recalib.errors import UnavailableError
 from recalib.registry import Model, MonitoringConfig, Registry, TrafficCount
-from service.monitoring.flush import flush
-from service.serving.traffic import Traffic
+from service.monitoring.flush import flush, keep_flushing
+from service.serving.traffic import Counts, Traffic
 from tests.service.conftest import NPY, Service, npy
 
 MODEL = Model(7, "m", 3, None, 1, "anna", 0.0, MonitoringConfig(segments=("eu", "us")))
@@ -82,6 +85,7 @@ def test_counts_of_evicted_calibrators_are_kept() -> None:
     assert by_bin(traffic.take().traffic) == {(0, 0): 1}
 
 
+@pytest.mark.slow
 def test_concurrent_counts_are_not_lost() -> None:
     """Each of 4 x 5,000 answers is in one result of `take`, also beyond the buffer limit."""
     traffic = Traffic()
@@ -180,6 +184,45 @@ def test_counts_wait_for_an_unavailable_registry(registry: Registry) -> None:
     assert by_bin(counts) == {(0, 0): 4, (0, 1): 3}
     assert [count.confidence_count for count in counts] == [4, 3]
     assert [count.confidence_sum for count in counts] == pytest.approx([1.6, 1.8])
+
+
+@pytest.mark.sqlite_only
+def test_last_flush_follows_the_flush_in_progress(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Predictions that are counted after its start are written when the process stops."""
+    traffic = Traffic()
+    with registry.transaction() as tx:
+        model = tx.models.create("resnet", None, 3, "anna")
+    stream = traffic.stream(model, 1, a_card())
+    take, has_taken, may_end = traffic.take, threading.Event(), threading.Event()
+
+    def take_slowly() -> Counts:
+        counts = take()
+        has_taken.set()
+        assert may_end.wait(60)
+        return counts
+
+    monkeypatch.setattr(traffic, "take", take_slowly)
+    state: Any = SimpleNamespace(
+        settings=SimpleNamespace(flush_seconds=0.01, capture_seconds=60.0),
+        registry=registry,
+        calibrators=SimpleNamespace(traffic=traffic),
+    )
+
+    async def stop_during_a_flush() -> None:
+        stream.add(rows(0.4))
+        task = asyncio.create_task(keep_flushing(state))
+        await asyncio.to_thread(has_taken.wait, 60)
+        stream.add(rows(0.6))
+        task.cancel()
+        await asyncio.sleep(0)
+        may_end.set()
+        await asyncio.wait([task])
+
+    asyncio.run(stop_during_a_flush())
+    with registry.reading() as tx:
+        assert by_bin(tx.traffic.between(model, 1, 0, 1e11)) == {(0, 0): 1, (0, 1): 1}
 
 
 def test_every_protocol_is_counted(ready: Service) -> None:

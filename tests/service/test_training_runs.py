@@ -33,7 +33,9 @@ ALLOWED = "training.models.linear:Linear"
 
 @pytest.fixture
 def settings(settings: Settings) -> Settings:
-    return settings.model_copy(update={"training_imports": f"absent {ALLOWED}"})
+    return settings.model_copy(
+        update={"training_imports": f"absent {ALLOWED}", "training_workers": 2}
+    )
 
 
 @pytest.fixture
@@ -115,7 +117,7 @@ def test_idempotency_key_starts_one_training_run(trainer: Service) -> None:
         ({"loss": {"secondary": "sb_ece", "beta": -1}}, "loss.beta"),
         ({"calibrate": {"map": "magic"}}, "map"),
         ({"tune": {"beta": [1]}}, "tune"),
-        ({"workers": 2}, "workers"),
+        ({"workers": 3}, "workers"),
         ({"model": {"name": "a\0b"}}, "model"),
         ({"model": {"name": "os:system"}}, "model.name"),
         (

@@ -48,6 +48,7 @@ def _upload(reader: ReaderProcess, path: Path, content: bytes, **arguments: Any)
 _ENDLESS: dict[str, Any] = {"object_list": [], "timeout": 60.0}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "write"),
     [pytest.param(*WRITERS[key], id=key) for key in WRITERS if key != "npy"],
@@ -82,6 +83,7 @@ def test_one_child_reads_all_uploads(reader: ReaderProcess, tmp_path: Path) -> N
     assert reader.pid == first != os.getpid()
 
 
+@pytest.mark.slow
 def test_killed_child_is_an_error_and_is_replaced(
     reader: ReaderProcess, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -114,6 +116,7 @@ def test_child_that_is_killed_between_uploads_is_replaced(
     assert _upload(reader, tmp_path / "file", write_npz(LOGITS, LABELS))["rows"] == 40
 
 
+@pytest.mark.slow
 def test_deadline_ends_the_child(reader: ReaderProcess, tmp_path: Path) -> None:
     _upload(reader, tmp_path / "file", write_npz(LOGITS, LABELS))
     slow = reader.pid
@@ -124,6 +127,7 @@ def test_deadline_ends_the_child(reader: ReaderProcess, tmp_path: Path) -> None:
     assert _upload(reader, tmp_path / "file", write_npz(LOGITS, LABELS))["rows"] == 40
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="macOS has no limit on address space")
 def test_memory_limit_rejects_the_file(tmp_path: Path) -> None:
     """A page that claims 2 GB. This process does not grow, and a new child reads on."""
@@ -148,6 +152,29 @@ def test_cancelled_upload_frees_the_child(reader: ReaderProcess, tmp_path: Path)
             await asyncio.wait_for(reader.run(wait, seconds=_SECONDS, **_ENDLESS), 0.3)
         assert time.monotonic() - started < _SECONDS / 2
         assert _upload(reader, tmp_path / "file", write_npz(LOGITS, LABELS))["rows"] == 40
+
+    asyncio.run(cancel())
+
+
+def test_upload_that_is_cancelled_after_its_end_kills_no_other(
+    reader: ReaderProcess, tmp_path: Path
+) -> None:
+    """Its result is there, but the event loop has not seen it when the client leaves."""
+
+    async def cancel() -> None:
+        options = {"format": "npz", "input": "logits", "classes": 4, "seconds": _SECONDS}
+        (tmp_path / "file").write_bytes(write_npz(LOGITS, LABELS))
+        url = (tmp_path / "file").as_uri()
+        ended = asyncio.create_task(reader.run(survey_url, url=url, **options))
+        await asyncio.sleep(0)
+        other = reader._thread.submit(lambda: None)  # begins when the call before has ended
+        other.result(_SECONDS)
+        pid = reader.pid
+        ended.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await ended
+        assert await reader.run(survey_url, url=url, **options)
+        assert reader.pid == pid
 
     asyncio.run(cancel())
 

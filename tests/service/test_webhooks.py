@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import grpc
@@ -12,6 +13,9 @@ from starlette.testclient import TestClient
 from recalib.registry import Registry
 from recalib.settings import Settings
 from service.app import create_app
+from service.webhooks.handlers import create_webhook
+from service.webhooks.schemas import WebhookCreate
+from tests.registry.interleaving import Interleaved
 from tests.service.conftest import Service
 from tests.service.stubs import OWN, Rpc
 
@@ -44,6 +48,24 @@ def delivered(registry: Registry, attempts: int, status: int = 204) -> None:
 
 
 @pytest.mark.both_databases
+def test_new_webhook_follows_a_model_that_is_renamed_meanwhile(service: Service) -> None:
+    service.model()
+
+    def rename() -> None:
+        with service.registry.transaction() as tx:
+            tx.edits.model(tx.models.get("digits"), "anna", name="renamed")
+
+    other = Interleaved(service.registry, rename)
+    with service.registry.transaction() as tx:
+        other.start_after_write(tx)
+        create = WebhookCreate(url=_URL, model="digits")
+        webhook = create_webhook(tx, Settings(), create, None)
+    other.finish()
+    with service.registry.reading() as tx:
+        assert tx.webhooks.get(webhook.id).model == "renamed"
+
+
+@pytest.mark.both_databases
 def test_webhook_is_created_changed_and_deleted(service: Service) -> None:
     """The secret is shown once, and the audit trail does not have the path of the URL."""
     client = service.client
@@ -68,6 +90,29 @@ def test_webhook_is_created_changed_and_deleted(service: Service) -> None:
         assert action in audit
     assert "secret-path" not in audit
     assert secret not in audit
+
+
+@pytest.mark.both_databases
+def test_secret_is_rotated(service: Service, rpc: Rpc) -> None:
+    """Only the answer has the new secret; the previous one signs for a day by default."""
+    webhook = created(service)
+    where = f"/v1/webhooks/{webhook['id']}"
+    rotated = service.client.post(f"{where}/secret", json={}).json()
+    assert rotated["secret"].startswith("whsec_")
+    assert rotated["secret"] != webhook["secret"]
+    until = datetime.fromisoformat(rotated["previous_secrets_until"])
+    assert 0.9 < (until - datetime.now(UTC)).total_seconds() / 86_400 <= 1
+    shown = service.client.get(where).json()
+    assert shown == {**rotated, "secret": None}
+    request = message("RotateWebhookSecret", id=webhook["id"], overlap_seconds=0)
+    answer = rpc.webhooks.rotate_webhook_secret(request)
+    assert answer.secret not in (webhook["secret"], rotated["secret"])
+    assert not answer.HasField("previous_secrets_until")
+    request = message("RotateWebhookSecret", id=webhook["id"])
+    assert rpc.webhooks.rotate_webhook_secret(request).HasField("previous_secrets_until")
+    audit = service.client.get("/v1/audit").text
+    assert audit.count('"rotate_webhook_secret"') == 3
+    assert "whsec_" not in audit
 
 
 def test_repeated_creation_is_one_webhook(service: Service) -> None:

@@ -10,8 +10,9 @@ from packaging.utils import canonicalize_name
 from tests.supply import licences
 from tests.supply.requirements import ROOT, direct_requirements, pins, required_packages
 
-#: The installer, and what torch requires on a GPU; `make constraints` checks these.
-_NOT_INSTALLED_HERE = re.compile(r"uv|triton|(nvidia|cuda)-.*")
+#: The installer, what torch requires on a GPU, and Ray, which has its own environment (`make
+#: clients`); `make constraints` checks these.
+_NOT_INSTALLED_HERE = re.compile(r"uv|ray|triton|(nvidia|cuda)-.*")
 
 
 @pytest.mark.parametrize("requirement", direct_requirements(), ids=lambda item: item.name)

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from numpy.typing import NDArray
@@ -29,8 +31,9 @@ from tests.files.examples import write_npz
 from tests.fitting.conftest import draw
 from tests.training.batch_worker import LEASE_SECONDS, use_small_parts
 from training import batch_job
-from training.batch_parts import BatchParts
+from training.batch_parts import BatchParts, StoredPart
 from training.checkpoint_blobs import sweep_checkpoints
+from training.large_datasets import ClusterPolicy
 from training.main import HANDLERS
 from training.worker import Worker
 
@@ -83,8 +86,30 @@ def enqueue(registry: Registry, model: Model, rows: int, format: str = "parquet"
             return tx.jobs.enqueue(BATCH, payload, model=model, checkpoint={"upload": digest})
 
 
-def work(registry: Registry, stop: threading.Event | None = None) -> bool:
-    return Worker(registry, HANDLERS, name="test").work_once(stop or threading.Event())
+def enqueue_divided(
+    registry: Registry, model: Model, scores: NDArray[np.float32], input: str = "logits"
+) -> Job:
+    """Upload scores in a Parquet file with row groups of 100, and enqueue their calibration."""
+    file, rows = io.BytesIO(), len(scores)
+    values = pa.FixedSizeListArray.from_arrays(pa.array(scores.ravel()), _CLASSES)
+    pq.write_table(pa.table({input: values}), file, row_group_size=100)
+    with registry.blobs.writer() as blob:
+        blob.write(file.getvalue())
+        with registry.storing(blob) as (tx, digest):
+            payload = {
+                "model": model.name, "dataset": None, "version": 1, "format": "npz",
+                "input": input, "rows": rows, "digest": digest,
+                "media_type": "application/vnd.apache.parquet",
+            }  # fmt: skip
+            return tx.jobs.enqueue(BATCH, payload, model=model, checkpoint={"upload": digest})
+
+
+def work(
+    registry: Registry, stop: threading.Event | None = None, cluster: str | None = None
+) -> bool:
+    handlers = {BATCH: batch_job.batch_handler(policy=ClusterPolicy(cluster))} if cluster else {}
+    worker = Worker(registry, {**HANDLERS, **handlers}, name="test")
+    return worker.work_once(stop or threading.Event())
 
 
 def job_of(registry: Registry, job: Job) -> Job:
@@ -200,6 +225,126 @@ def test_cancelled_batch_leaves_no_blob(
     assert job_of(registry, running).checkpoint is None
 
 
+@pytest.mark.sqlite_only
+@pytest.mark.parametrize("next_cluster", ["threads:1", None])
+def test_batch_on_a_cluster_resumes_from_its_last_part(
+    registry: Registry,
+    model: Model,
+    calibrator: Calibrator,
+    small_parts: None,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    next_cluster: str | None,
+) -> None:
+    """The file has the same bytes for any workers, and without the cluster in the next attempt."""
+    undisturbed = enqueue_divided(registry, model, logits_of(650))
+    assert work(registry, cluster="threads:3")
+    expected = file_of(registry, undisturbed)
+    probabilities = np.load(io.BytesIO(expected))["probabilities"]
+    np.testing.assert_allclose(probabilities, calibrator.predict(logits_of(650)), rtol=1e-5)
+    result = set(blobs(tmp_path))
+    assert len(result) == 1  # no part, upload or marker
+
+    stop, add_stored = threading.Event(), BatchParts.add_stored
+    sizes: list[int] = []
+
+    def stop_after_two(self: BatchParts, part: StoredPart) -> None:
+        add_stored(self, part)
+        sizes.append(part.rows)
+        if len(sizes) == 2:
+            stop.set()
+
+    monkeypatch.setattr(BatchParts, "add_stored", stop_after_two)
+    job = enqueue_divided(registry, model, logits_of(650))
+    work(registry, stop, cluster="threads:1")
+    checkpoint = job_of(registry, job).checkpoint
+    assert checkpoint is not None
+    assert len(checkpoint["parts"]) == 2
+    assert work(registry, cluster=next_cluster)
+    assert file_of(registry, job) == expected
+    assert sizes == [100] * 6 + [50]
+    # Parts that were stored and not listed are left to the sweep.
+    registry.sweep(older_than_seconds=-60)
+    assert blobs(tmp_path) == result
+
+
+@pytest.mark.sqlite_only
+def test_batch_of_a_multilabel_model_is_not_divided(registry: Registry, small_parts: None) -> None:
+    """Its rows, which have no fixed sum, are calibrated by the worker."""
+    logits = logits_of(350)
+    fitted = recalib.fit(logits, logits > 1, task="multilabel")
+    with registry.transaction() as tx:
+        model = tx.models.create("tagger", None, _CLASSES, "test", task="multilabel")
+        tx.jobs.enqueue("fit", {}, model=model)
+        lease = tx.jobs.claim("w", ["fit"], 60)
+        assert lease is not None
+        tx.calibrators.publish(
+            lease, model, None, fitted.card.to_dict(), fitted.to_bytes(), None, ""
+        )
+        tx.jobs.succeed(lease, {})
+    scores = 1 / (1 + np.exp(-logits))
+    job = enqueue_divided(registry, model, scores, "probabilities")
+    work(registry, cluster="threads:2")
+    probabilities = np.load(io.BytesIO(file_of(registry, job)))["probabilities"]
+    expected = fitted.predict(scores, input="probabilities")
+    np.testing.assert_allclose(probabilities, expected, rtol=1e-5)
+
+
+@pytest.mark.sqlite_only
+def test_cancelled_batch_on_a_cluster_leaves_no_blob(
+    registry: Registry,
+    model: Model,
+    small_parts: None,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    add_stored = BatchParts.add_stored
+
+    def cancel(self: BatchParts, part: StoredPart) -> None:
+        add_stored(self, part)
+        with registry.transaction() as tx:
+            tx.jobs.cancel(job.id)
+        self._context.beat(60)
+
+    monkeypatch.setattr(BatchParts, "add_stored", cancel)
+    job = enqueue_divided(registry, model, logits_of(650))
+    work(registry, cluster="threads:2")
+    assert job_of(registry, job).state == "cancelled"
+    sweep_checkpoints(registry)
+    registry.sweep(older_than_seconds=-60)
+    assert blobs(tmp_path) == set()
+
+
+@pytest.mark.slow
+@pytest.mark.sqlite_only
+def test_batch_that_loses_a_worker_of_its_cluster_finishes(
+    registry: Registry,
+    model: Model,
+    small_parts: None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One of two processes of Dask is killed after the first part."""
+    rows, add_stored = 5_000, BatchParts.add_stored
+    undisturbed = enqueue_divided(registry, model, logits_of(rows))
+    work(registry, cluster="threads:1")
+    expected, killed = file_of(registry, undisturbed), []
+
+    def kill(self: BatchParts, part: StoredPart) -> None:
+        add_stored(self, part)
+        if not killed:
+            for child in psutil.Process().children(recursive=True):
+                if child.status() != psutil.STATUS_ZOMBIE and "spawn_main" in str(child.cmdline()):
+                    child.kill()
+                    killed.append(child.pid)
+                    break
+
+    monkeypatch.setattr(BatchParts, "add_stored", kill)
+    job = enqueue_divided(registry, model, logits_of(rows))
+    work(registry, cluster="local:2")
+    assert killed
+    assert file_of(registry, job) == expected
+
+
 def test_upload_that_is_a_data_set_too_is_kept(
     registry: Registry, model: Model, small_parts: None, tmp_path: Path
 ) -> None:
@@ -268,7 +413,7 @@ def test_deleted_version_fails_the_batch(registry: Registry, model: Model, tmp_p
     failed = job_of(registry, other)
     assert (failed.state, failed.error) == (
         "failed",
-        "version '7' does not exist; m has none so numbered",
+        "version '7' does not exist; m has no such version",
     )
 
 

@@ -40,6 +40,7 @@ def opposite(probabilities: NDArray[np.float32]) -> NDArray[np.int64]:
     return labels_of(np.random.default_rng(0), np.clip(truth, 0, 1))
 
 
+@pytest.mark.slow
 @pytest.mark.both_databases
 def test_swap_of_two_classes_makes_a_version_stale(registry: Registry) -> None:
     """It shows in sampled logits only; the reason names a class, and events have the evidence."""
@@ -72,6 +73,7 @@ def test_top_label_hides_the_swap_without_class_wise_monitoring(registry: Regist
     assert status["classes"] is None
 
 
+@pytest.mark.slow
 def test_errors_of_predicted_classes_show_without_logits(registry: Registry) -> None:
     """An id has the probability of the predicted class: enough if its errors are its own."""
     model = a_champion(registry, replace(WATCHING, classes=("0", "1")))
@@ -84,6 +86,7 @@ def test_errors_of_predicted_classes_show_without_logits(registry: Registry) -> 
     assert status["classes"]["labels"] < 3_000
 
 
+@pytest.mark.slow
 def test_class_whose_labels_stop_is_named(registry: Registry) -> None:
     """The state was fresh; one window later the interval allows any error of the class."""
     settings = replace(WATCHING, objective=0.15, window_labels=600, classes=("1", "2"))

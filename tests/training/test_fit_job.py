@@ -65,6 +65,7 @@ def test_fit_publishes_the_fitted_calibrator(registry: Registry) -> None:
     assert float(calibrator.parameters["temperature"]) == pytest.approx(3, rel=0.2)
 
 
+@pytest.mark.slow
 def test_auto_publishes_the_chosen_map(registry: Registry) -> None:
     """Version and comparison are of the chosen map."""
     with_data(registry)

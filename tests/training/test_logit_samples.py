@@ -20,6 +20,7 @@ from training.logit_samples import read_labelled_sample
 from training.monitoring_job import tidy
 
 
+@pytest.mark.slow
 def test_logits_are_buffered_written_and_expired(registry: Registry) -> None:
     """A share of the rows with ids is sampled; a failed write is retried."""
     model = a_champion(registry, CAPTURING)

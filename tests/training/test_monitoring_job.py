@@ -119,6 +119,7 @@ def test_calibrated_labels_are_fresh_and_drift_is_stale(
     assert [record.state for record in records] == kinds(registry, model)  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 @pytest.mark.sqlite_only
 def test_segments_are_monitored_separately(registry: Registry) -> None:
     """Drift in one segment is detected; traffic without a segment is named `(rest)`."""
@@ -136,6 +137,7 @@ def test_segments_are_monitored_separately(registry: Registry) -> None:
         assert {cohort.segment for cohort in tx.monitors.cohorts(model, 1, 0, 100)} == {0, 1, 2}
 
 
+@pytest.mark.slow
 def test_failure_before_the_commit_is_repeated_without_duplicates(
     registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -160,6 +162,7 @@ def test_failure_before_the_commit_is_repeated_without_duplicates(
     assert kinds(registry, model) == ["stale"]
 
 
+@pytest.mark.slow
 def test_concurrent_monitoring_counts_labels_once(registry: Registry) -> None:
     model = a_champion(registry)
     Stream(registry, model).send(2_000, ago=2_000, seconds=1_000, slope=0.3)
@@ -224,6 +227,7 @@ def test_state_of_earlier_bettors_continues_without_a_new_alpha(registry: Regist
     assert second.status["evidence"]["labels"] == test["labels"] + 100
 
 
+@pytest.mark.slow
 def test_many_cohorts_are_caught_up_with_in_short_transactions(
     registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -271,6 +275,7 @@ def test_a_failing_model_does_not_stop_monitoring_of_others(
     assert known(registry, model).status["evidence"]["labels"] == 300
 
 
+@pytest.mark.slow
 def test_only_processed_traffic_is_aggregated(registry: Registry) -> None:
     model = a_champion(registry)
     stream = Stream(registry, model)

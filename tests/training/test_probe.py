@@ -39,6 +39,7 @@ def test_unreachable_database_is_unhealthy(
     assert "not ready" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_probe_does_not_import_heavy_packages() -> None:
     """The probe runs every few seconds beside the worker."""
     look = "import sys, training.probe; print(sorted({'torch', 's3fs'} & set(sys.modules)))"

@@ -105,6 +105,7 @@ def test_rollback_ends_the_history(champion: Registry) -> None:
     assert gains(champion) == [0.2]
 
 
+@pytest.mark.slow
 def test_job_pools_refits_and_names_the_thresholds(registry: Registry) -> None:
     """Each refit of 300 rows gains little over the classifier; together they prove it."""
     with registry.transaction() as tx:
@@ -123,6 +124,7 @@ def test_job_pools_refits_and_names_the_thresholds(registry: Registry) -> None:
     assert comparison["reference_version"] is None
 
 
+@pytest.mark.slow
 def test_same_map_with_more_rows_takes_over(registry: Registry) -> None:
     with registry.transaction() as tx:
         tx.models.create("m", None, 60, "test")

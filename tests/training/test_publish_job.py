@@ -13,6 +13,7 @@ from sqlalchemy import func, select
 import recalib
 from recalib import Calibrator
 from recalib.card import DataSummary
+from recalib.fitting.fit import fit
 from recalib.fitting.row_digests import encode_digests, row_digests
 from recalib.registry import Registry, tables
 from recalib.registry.job_kinds import PUBLISH
@@ -132,14 +133,28 @@ def test_rows_are_recognised_by_the_digest_of_the_file(
     with champion.reading() as tx:
         digest = tx.datasets.get(tx.models.get("m"), "mine").digest
     data = DataSummary(700, digest, "mine.npz")
-    from recalib.fitting.fit import fit
-
     fitted = fit(logits[700:], labels[700:], data=data)
     result, card = run_publish(champion, fitted, "later")
     assert card["selection"]["rows"] == 300
     with champion.reading() as tx:
         version = tx.calibrators.get(tx.models.get("m"), result["version"])
     assert version.dataset == "mine"
+
+
+@pytest.mark.slow
+def test_digests_of_fitted_rows_are_recorded_without_a_comparison(
+    champion: Registry, rows: tuple[Logits, Labels]
+) -> None:
+    """The data set may be deleted later, and the version compared then."""
+    logits, labels = rows
+    upload(champion, "mine", logits[700:], labels[700:])
+    with champion.reading() as tx:
+        digest = tx.datasets.get(tx.models.get("m"), "mine").digest
+    fitted = fit(logits[700:], labels[700:], data=DataSummary(700, digest, "mine.npz"))
+    result, _ = run_publish(champion, fitted, None)
+    with champion.reading() as tx:
+        recorded = tx.calibrators.row_digests(tx.models.get("m"), result["version"])
+    assert recorded == digests_of(logits[700:])
 
 
 def test_later_fit_is_compared_with_a_published_champion(

@@ -108,6 +108,7 @@ def test_stale_champion_is_refitted_and_promoted_on_evidence(
     assert events[0].evidence["log_evidence"] >= events[0].evidence["threshold"]
 
 
+@pytest.mark.slow
 @pytest.mark.sqlite_only
 def test_candidates_against_a_champion_share_alpha(registry: Registry, drifted: Model) -> None:
     """α/(j (j + 1)) for the j-th, so repeated refits do not add up to more than α."""
@@ -358,6 +359,7 @@ def test_only_one_candidate_and_one_refit_job_exist(registry: Registry) -> None:
         tx.candidates.add(model, Candidate(1, 1, 0, 0, 0, 0.05, {}, None, None))
 
 
+@pytest.mark.slow
 @pytest.mark.sqlite_only
 @pytest.mark.parametrize(
     ("monitoring", "word"),
@@ -387,6 +389,7 @@ def test_impossible_refit_is_reported_and_retried_later(
         assert refit_is_due(tx, daily, "fresh", now + 90_000) == "every 86400 seconds"
 
 
+@pytest.mark.slow
 @pytest.mark.sqlite_only
 def test_failed_refit_is_retried_later(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
     """A failed job leaves no event in the audit trail."""

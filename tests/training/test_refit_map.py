@@ -45,6 +45,7 @@ def with_error(card: Card, low: float) -> Card:
     return msgspec.structs.replace(card, calibration_error=MetricValue(low + 0.01, low, 0.2))
 
 
+@pytest.mark.slow
 def test_auto_selects_the_map() -> None:
     kept, choice = choose_map(CARD, {}, FITTING, quiet)
     assert (kept.map.name, choice.map) == ("temperature", "temperature")
@@ -115,6 +116,7 @@ def publish(tx: Any, model: Any, card: dict[str, Any]) -> int:
     return version
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("all_folds")
 def test_refit_of_a_stale_champion_says_which_map_and_why(registry: Registry, drifted: Any) -> None:
     """The drift is one of temperature, so temperature scaling is fitted again, and wins."""

@@ -9,6 +9,7 @@ from sqlalchemy import update
 
 from recalib.prediction_ids import Prediction
 from recalib.registry import Model, Registry, Retention, tables
+from recalib.registry.datasets import Datasets
 from tests.registry.scenes import a_model, a_version
 from training.retention import apply_retention
 
@@ -75,3 +76,33 @@ def test_everything_is_kept_by_default(registry: Registry) -> None:
     before = _resources(registry, model)
     apply_retention(registry, model)
     assert _resources(registry, model) == before == (["new", "used", "validation"], [1, 2, 3, 4], 3)
+
+
+def test_data_set_that_replaces_an_old_one_is_kept(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A user replaces it between the search for old data sets and their deletion."""
+    model = _model(registry, Retention(3 * _DAY))
+    find = Datasets.names_before
+
+    def find_before_replacement(datasets: Datasets, model: Model, before: float) -> list[str]:
+        names = find(datasets, model, before)
+        monkeypatch.setattr(Datasets, "names_before", find)
+        with registry.transaction() as tx:
+            tx.deletions.dataset(model, "validation", "anna")
+            tx.datasets.create(model, "validation", "2" * 64, 5, 2, 9, "text/csv", "logits", {})
+        return names
+
+    monkeypatch.setattr(Datasets, "names_before", find_before_replacement)
+    apply_retention(registry, model)
+    assert "validation" in _resources(registry, model)[0]
+
+
+def test_settings_of_now_decide(registry: Registry) -> None:
+    """A user keeps everything after the monitoring job has read the model."""
+    model = _model(registry, Retention(3 * _DAY, 3 * _DAY, 4 * _DAY))
+    before = _resources(registry, model)
+    with registry.transaction() as tx:
+        tx.edits.model(model, "anna", retention=Retention())
+    apply_retention(registry, model)
+    assert _resources(registry, model) == before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import multiprocessing
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,6 +21,7 @@ from recalib.registry.blobs import BlobWriter
 from recalib.registry.job_kinds import FIT, MONITOR, TRAIN
 from tests.cli.test_train import write_data
 from tests.faults.disks import fill, small_disk
+from tests.training.heartbeats import notice_of_interruption
 from training.fit_job import run_fit
 from training.monitoring_job import run_monitor
 from training.training_job import training_handler
@@ -48,7 +50,8 @@ class Runs:
 
     def __init__(self, registry: Registry, folder: Path) -> None:
         self.registry, self.folder = registry, folder
-        handlers = {TRAIN: training_handler(folder, max_weights=_WEIGHTS), FIT: run_fit}
+        train = training_handler(folder, max_weights=_WEIGHTS, max_workers=1)
+        handlers = {TRAIN: train, FIT: run_fit}
         self.worker = Worker(registry, handlers, name="test", lease_seconds=0.3)
 
     def ask(self, **more: Any) -> str:
@@ -112,6 +115,19 @@ def test_finished_job_publishes_its_files(runs: Runs) -> None:
     assert load_tensors(runs.file(job, "weights.safetensors"))["head.weight"].shape == (3, 2)
     assert runs.blobs() == {file["digest"] for file in finished.result["files"].values()}
     assert finished.result["summary"]["epochs"] == 2
+
+
+@pytest.mark.slow
+def test_workers_change_no_result(runs: Runs) -> None:
+    """As many as the settings allow load batches; more are refused."""
+    jobs = [runs.ask(workers=workers) for workers in (0, 1, 2)]
+    runs.work()
+    weights = [runs.file(job, "weights.safetensors") for job in jobs[:2]]
+    assert weights[0] == weights[1]
+    assert not multiprocessing.active_children()
+    refused = runs.job(jobs[2])
+    assert refused.state == "failed"
+    assert "workers: found 2; accepted: 0 to 1" in str(refused.error)
 
 
 def test_calibrate_publishes_a_champion(runs: Runs) -> None:
@@ -255,13 +271,13 @@ def test_killed_run_resumes_from_the_last_checkpoint(
 def test_cancelled_run_stops_at_a_step_and_leaves_no_blobs(
     runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    heartbeat = threading.Event()
+    notice = notice_of_interruption(monkeypatch)
 
     def cancel(step: int) -> None:
         if step == 6:
             with runs.registry.transaction() as tx:
                 tx.jobs.cancel(job)
-            heartbeat.wait(0.4)  # wait for a heartbeat
+            assert notice.wait(60)
 
     steps = at_each_step(monkeypatch, cancel)
     job = runs.ask()

@@ -18,6 +18,7 @@ from recalib.errors import (
     UnavailableError,
 )
 from recalib.registry import Job, Registry, Transaction
+from tests.registry.interleaving import Interleaved
 from tests.registry.scenes import KIND, a_model
 from training.worker import Cancelled, JobContext, JobHandler, Worker
 
@@ -67,6 +68,51 @@ def test_publish_finishes_the_job(registry: Registry) -> None:
     assert job.result == {"promoted": True, "model": "resnet", "version": 1}
     with registry.reading() as tx:
         assert tx.aliases.get(model, "champion").version == 1
+
+
+@pytest.mark.both_databases
+def test_job_may_end_while_its_model_is_deleted(registry: Registry) -> None:
+    """Both lock the job before the model, and neither waits for ever."""
+    model = a_model(registry)
+
+    def delete() -> None:
+        with registry.transaction() as tx:
+            tx.deletions.model(model, "anna", force=True)
+
+    deletion = Interleaved(registry, delete)
+
+    def handler(context: JobContext) -> None:
+        with context.finishing() as tx:
+            deletion.start_after_write(tx)
+            tx.monitors.record(model, 1, "refit_impossible", "job", "no data")
+            tx.jobs.succeed(context.lease, {})
+
+    with registry.transaction() as tx:
+        job = tx.jobs.enqueue(KIND, {}, model=model)
+    assert _worker(registry, handler).work_once(threading.Event())
+    deletion.finish()
+    with registry.reading() as tx:
+        assert tx.jobs.counts() == {(KIND, "succeeded"): 1}
+        with pytest.raises(NotFoundError):
+            tx.jobs.get(job.id)
+
+
+def test_cancelled_job_does_not_publish(registry: Registry) -> None:
+    """Its data set was deleted before it noticed, and other data has the name now."""
+    model = a_model(registry)
+
+    def handler(context: JobContext) -> None:
+        with registry.transaction() as tx:
+            tx.deletions.dataset(model, "validation", "anna", force=True)
+            tx.datasets.create(model, "validation", "1" * 64, 5, 2, 99, "text/csv", "logits", {})
+        context.publish(model, dataset_name="validation", card={}, parameters=b"")
+
+    with registry.transaction() as tx:
+        job = tx.jobs.enqueue(KIND, {"dataset": "validation"}, model=model)
+    assert _worker(registry, handler).work_once(threading.Event())
+    with registry.reading() as tx:
+        assert tx.jobs.get(job.id).state == "cancelled"
+        assert tx.calibrators.page(model, None, 9) == []
 
 
 def test_job_succeeds_when_its_handler_returns(registry: Registry) -> None:

@@ -40,18 +40,20 @@ def _calibrator() -> Calibrator:
     return fit(*draw(2_000, 4, 3.0), map="temperature")
 
 
-def a_champion(registry: Registry, monitoring: MonitoringConfig = WATCHING) -> Model:
+def a_champion(
+    registry: Registry, monitoring: MonitoringConfig = WATCHING, name: str = "resnet"
+) -> Model:
     """Publish a calibrator with a real card as the champion of a model of 4 classes."""
     calibrator = _calibrator()
     with registry.transaction() as tx:
-        model = tx.models.create("resnet", None, 4, "anna", monitoring)
+        model = tx.models.create(name, None, 4, "anna", monitoring)
     lease = a_lease(registry)
     with registry.transaction() as tx:
         card = calibrator.card.to_dict()
         data = calibrator.to_bytes()
         tx.calibrators.publish(lease, model, None, card, data, "champion", "better")
         tx.jobs.succeed(lease, {})
-        return tx.models.get("resnet")
+        return tx.models.get(name)
 
 
 class Stream:

@@ -56,13 +56,22 @@ def test_fresh_state_resolves_the_alert() -> None:
 def test_signature_is_verified_by_another_implementation() -> None:
     secret, body, now = bytes(range(32)), b'{"id":7,"model":"\xc3\xa4"}', int(time.time())
     verifier = Webhook(encode_secret(secret))
-    headers = signature_headers(secret, "event-7", now, body)
+    headers = signature_headers([secret], "event-7", now, body)
     assert verifier.verify(body, headers) == {"id": 7, "model": "ä"}
     for changed, forged in (
         (body + b" ", headers),
         (body, {**headers, "webhook-id": "event-8"}),
-        (body, signature_headers(secret, "event-7", now - 3600, body)),
-        (body, signature_headers(bytes(32), "event-7", now, body)),
+        (body, signature_headers([secret], "event-7", now - 3600, body)),
+        (body, signature_headers([bytes(32)], "event-7", now, body)),
     ):
         with pytest.raises(WebhookVerificationError):
             verifier.verify(changed, forged)
+
+
+def test_message_of_two_secrets_is_verified_by_either() -> None:
+    secrets, body, now = (bytes(range(32)), bytes(32)), b"{}", int(time.time())
+    headers = signature_headers(secrets, "event-7", now, body)
+    for secret in secrets:
+        assert Webhook(encode_secret(secret)).verify(body, headers) == {}
+    with pytest.raises(WebhookVerificationError):
+        Webhook(encode_secret(b"x" * 32)).verify(body, headers)

@@ -1,7 +1,9 @@
 """Training data. A new source needs one file and one line in `load.SOURCES`.
 
 >>> splits = load(DataSpec("images", {"train": "a.parquet", "test": "b.parquet"}, validation=5000))
->>> inputs = augmentation("crop_flip")(splits.train.batch([0, 1, 2]), torch.Generator())
+>>> inputs = splits.train.batch([0, 1, 2])
+>>> labels = torch.from_numpy(splits.train.labels[:3])
+>>> inputs, labels = augmentation("crop_flip")(inputs, labels, torch.Generator())
 """
 
 from __future__ import annotations

@@ -56,6 +56,7 @@ class Classes:
         if option is not None and not isinstance(option, int):
             names = option
         if names is None and _are_names(labels):
+            _check_names(labels, field)
             names = np.unique(np.asarray(labels).astype(str)).tolist()
         if names is not None:
             if count not in (None, len(names)):
@@ -75,6 +76,7 @@ class Classes:
         InputError: a label that is neither a class nor the name of a class, with its index.
         """
         if self.names is not None and _are_names(labels):
+            _check_names(labels, field)
             labels, _ = class_indices(labels, self.count, self.names, field=field)
         return checked_labels(labels, field, self.count, self.ignore_index)
 
@@ -142,6 +144,14 @@ def _count_classes(labels: NDArray[np.int64], field: str, ignore_index: int | No
         accepted = "the number of classes, and the label of void pixels as options.ignore_index"
         raise InputError("data.options.classes", found=found, accepted=accepted)
     return count
+
+
+def _check_names(labels: Any, field: str) -> None:
+    """Raise `InputError` for the first label that is no text, such as a missing one."""
+    for index, label in enumerate(np.asarray(labels).flat):
+        if not isinstance(label, str):
+            found = "nothing" if label is None else repr(label)
+            raise InputError(f"{field}[{index}]", found=found, accepted="the name of a class")
 
 
 def _are_names(labels: Any) -> bool:

@@ -96,7 +96,8 @@ def _create(make: Callable[..., Any], arguments: Mapping[str, Any], name: str) -
     except TypeError as error:
         accepted = "the arguments of the factory"
         raise InputError(field, found=str(error), accepted=accepted) from None
-    dataset = make(**arguments)
+    with _errors(field, "arguments for which the factory returns a data set"):
+        dataset = make(**arguments)
     if not (hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")) or not len(dataset):
         is_empty = hasattr(dataset, "__len__") and not len(dataset)
         found = f"{type(dataset).__name__}{' without items' if is_empty else ''}"
@@ -149,7 +150,8 @@ class _Dataset(ImageRows):
         random.seed(seed)
         np.random.seed(seed)  # noqa: NPY002 - the generator that the user's code may use
         torch.manual_seed(seed)
-        item = self._dataset[row]
+        with _errors(self.describe(row), "an item"):
+            item = self._dataset[row]
         if isinstance(item, Mapping) and self._label in item:
             inputs = {key: value for key, value in item.items() if key != self._label}
             # A single input, such as an image, needs no name.
@@ -198,6 +200,16 @@ class Items(Inputs):
             ) from error
         answer: Batch = _with_float32(tuple(batch) if isinstance(batch, list) else batch)
         return answer
+
+
+@contextmanager
+def _errors(field: str, accepted: str) -> Iterator[None]:
+    """Translate any error of the user's code."""
+    try:
+        yield
+    except Exception as error:
+        found = f"{type(error).__name__}: {error}"
+        raise InputError(field, found=found, accepted=accepted) from error
 
 
 @contextmanager

@@ -133,7 +133,7 @@ def decode(image: object, field: str, size: int | None = None) -> NDArray[np.uin
     ------
     InputError: for `field`; bytes that are not an image, or a damaged or truncated image.
     """
-    from PIL import Image
+    from PIL import Image, UnidentifiedImageError
 
     Image.init()
     formats = [name for name in _FORMATS if name in Image.OPEN]
@@ -150,7 +150,9 @@ def decode(image: object, field: str, size: int | None = None) -> NDArray[np.uin
             raise InputError(field, found=found, accepted="the bytes of an image")
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         kind = f"{len(image)} bytes" if isinstance(image, bytes) else "an image"
-        raise InputError(field, found=f"{kind}: {error}", accepted="an image") from error
+        is_unknown = isinstance(error, UnidentifiedImageError)
+        reason = "no known format" if is_unknown else error
+        raise InputError(field, found=f"{kind}: {reason}", accepted="an image") from error
     if size is not None and plain.size != (size, size):
         plain = plain.resize((size, size), Image.Resampling.BILINEAR)
     return np.asarray(plain)

@@ -78,9 +78,10 @@ class Text(Source):
 
 
 class Vocabulary:
-    """Word indices: 0 is padding, 1 is an unknown word."""
+    """Word indices: 0 is padding, 1 is an unknown word, `words` follow from 2 on."""
 
     def __init__(self, words: Sequence[str]) -> None:
+        self.words = tuple(words)
         self._numbers = {word: number for number, word in enumerate(words, start=2)}
 
     @classmethod
@@ -102,6 +103,7 @@ class Words(Inputs):
     """Texts as lists of word indices."""
 
     def __init__(self, texts: Sequence[Sequence[str]], vocabulary: Vocabulary) -> None:
+        self.vocabulary = vocabulary
         self._numbers = [np.array(vocabulary.numbers(text), dtype=np.int64) for text in texts]
         # Keys use the words, not their indices: different unknown words have the same index.
         self._keys = keys_of([" ".join(text).encode() for text in texts])

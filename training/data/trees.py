@@ -96,6 +96,7 @@ class TreeInputs(Inputs):
     """Trees as integer arrays of word indices, child indices and heights."""
 
     def __init__(self, trees: Sequence[Sequence[Node]], vocabulary: Vocabulary) -> None:
+        self.vocabulary = vocabulary
         self._trees = []
         for tree in trees:
             words = [vocabulary.numbers([node.word])[0] if node.word else 0 for node in tree]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from contextlib import suppress
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -28,6 +29,7 @@ from training.data.base import Files
 from training.engine.checkpoints import Checkpoints
 from training.engine.evaluate import Prediction, measure
 from training.engine.fabric import launch_fabric
+from training.engine.loading import StartMethod
 from training.engine.loop import Position, Trained, Watcher, train
 from training.engine.weights import read_weights, weights_bytes
 
@@ -85,25 +87,43 @@ def _weights_path(folder: Path, name: str, confined: bool) -> Path:
 
 
 def run_recipe(
-    recipe: Recipe, loaded: Loaded, output: Path, checkpoints: Checkpoints, watcher: Watcher
+    recipe: Recipe,
+    loaded: Loaded,
+    output: Path,
+    checkpoints: Checkpoints,
+    watcher: Watcher,
+    start_method: StartMethod = "fork",
 ) -> dict[str, Any]:
     """Train, write the files of the run into `output`, and return its summary.
 
     `FILES` lists the files. Logits are ready for `recalib fit`; rows of dense predictions are a
     sample of pixels. Under torchrun only the first process writes.
 
+    Parameters
+    ----------
+    start_method: of the recipe's workers, see `BatchLoader`.
+
     Raises
     ------
     InputError: an invalid recipe; raised before training where possible.
-    UnavailableError: the disk is full.
+    UnavailableError: the disk is full, or a worker was killed.
     """
     fabric = launch_fabric(recipe)
     if recipe.calibrate is not None:
         resolve_fit(recipe.calibrate.map, recipe.calibrate.objective, recipe.calibrate.options)
+    is_new = not output.exists()
     if fabric.is_global_zero:
         output.mkdir(parents=True, exist_ok=True)
         watcher = _Recording(watcher, output)
-    trained = train(recipe, loaded.splits, checkpoints, watcher, loaded.weights, fabric)
+    try:
+        trained = train(
+            recipe, loaded.splits, checkpoints, watcher, loaded.weights, fabric, start_method
+        )
+    except BaseException:
+        if fabric.is_global_zero and is_new:
+            with suppress(OSError):  # files of the run remain
+                output.rmdir()
+        raise
     if not fabric.is_global_zero:
         return {}
     return _deliver(recipe, loaded.splits, trained, output, str(fabric.device))

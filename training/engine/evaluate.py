@@ -23,7 +23,7 @@ from training.data import Split, Splits
 from training.engine.dense import DensePrediction, dense_measures
 from training.engine.divergence import DivergedError
 from training.engine.kernels import float32_kernels
-from training.engine.loading import Share, load_batches
+from training.engine.loading import BatchLoader, Share
 from training.models import head
 
 __all__ = [
@@ -58,7 +58,7 @@ class Prediction:
 
 def predict_split(
     recipe: Recipe,
-    fabric: Fabric,
+    loader: BatchLoader,
     network: nn.Module,
     splits: Splits,
     name: str,
@@ -78,19 +78,19 @@ def predict_split(
     InputError: the network has diverged.
     """
     split: Split = getattr(splits, name)
-    split = split if rows is None else split.subset(rows)
+    rows = np.arange(len(split)) if rows is None else rows
+    labels, fabric = split.labels[rows], loader.fabric
     if not splits.is_dense:
-        logits = predict(fabric, network, split, workers=recipe.workers)
-        return Prediction(logits, split.labels, measure(logits, split.labels))
+        logits = _logits(loader, network, name, rows)
+        return Prediction(logits, labels, measure(logits, labels))
     seed = recipe.seed if with_logits else None
     prediction = DensePrediction(splits.classes, splits.ignore_index, recipe.dense, seed)
     # A batch of the size of a training step's part fits into memory.
     size = max(1, recipe.batch_size // (recipe.accumulate * fabric.world_size))
-    batches = _batches(fabric, network, split, min(size, _BATCH), recipe.workers)
-    for numbers, batch in batches:
-        rows = numbers[numbers < len(split)]  # others are padding
-        logits = batch[: len(rows)].cpu().numpy()
-        prediction.add(rows.tolist(), logits, split.labels[rows])
+    for numbers, batch in _batches(loader, network, name, rows, min(size, _BATCH)):
+        images = numbers[numbers < len(rows)]  # others are padding
+        logits = batch[: len(images)].cpu().numpy()
+        prediction.add(images.tolist(), logits, labels[images])
     prediction.gather(fabric)
     result = prediction.finish()
     return Prediction(*prediction.rows(), dense_measures(result), result)
@@ -101,44 +101,50 @@ def predict(
     network: nn.Module,
     split: Split,
     rows: NDArray[np.int64] | None = None,
-    *,
-    workers: int = 0,
 ) -> _LogitsNK:
     """Return the logits (N, K) of `rows` of a split, by default of all.
 
-    Several processes share the rows; each returns the complete logits. `workers` load batches.
+    Several processes share the rows; each returns the complete logits.
 
     Raises
     ------
     InputError: the network has diverged.
     """
-    split = split if rows is None else split.subset(rows)
-    logits = torch.cat([batch for _, batch in _batches(fabric, network, split, _BATCH, workers)])
-    if fabric.world_size > 1:
-        gathered = cast("Tensor", fabric.all_gather(logits))
+    rows = np.arange(len(split)) if rows is None else rows
+    return _logits(BatchLoader(fabric, {"rows": split}), network, "rows", rows)
+
+
+def _logits(
+    loader: BatchLoader, network: nn.Module, name: str, rows: NDArray[np.int64]
+) -> _LogitsNK:
+    """Return the logits (N, K) of these rows of a split."""
+    batches = _batches(loader, network, name, rows, _BATCH)
+    logits = torch.cat([batch for _, batch in batches])
+    if loader.fabric.world_size > 1:
+        gathered = cast("Tensor", loader.fabric.all_gather(logits))
         logits = gathered.transpose(0, 1).flatten(0, 1)
-    answer: _LogitsNK = logits[: len(split)].cpu().numpy()
+    answer: _LogitsNK = logits[: len(rows)].cpu().numpy()
     if not np.isfinite(answer).all():
         raise DivergedError("a network whose logits are not finite")
     return answer
 
 
 def _batches(
-    fabric: Fabric, network: nn.Module, split: Split, size: int, workers: int
+    loader: BatchLoader, network: nn.Module, name: str, rows: NDArray[np.int64], size: int
 ) -> Iterator[tuple[NDArray[np.int64], Tensor]]:
-    """Yield batches of this process: numbers of rows, and their logits in float32.
+    """Yield batches of this process: positions in `rows`, and their logits in float32.
 
-    Row i is of process i modulo the number of processes. All processes have equally many rows:
-    numbers from N on are padding, with the first rows.
+    Position i is of process i modulo the number of processes. All processes have equally many:
+    positions from N on are padding, with the first rows.
     """
-    count = -(-len(split) // fabric.world_size)
+    fabric, total = loader.fabric, len(rows)
+    count = -(-total // fabric.world_size)
     numbers = fabric.global_rank + fabric.world_size * np.arange(count)
     batches = [numbers[start : start + size] for start in range(0, count, size)]
-    positions = [Share(batch % len(split)) for batch in batches]
+    shares = [Share(rows[batch % total]) for batch in batches]
     with evaluating(network), torch.inference_mode():
-        inputs = load_batches(fabric, split, positions, workers=workers)
-        for batch, batch_inputs in zip(batches, inputs, strict=True):
-            yield batch, forward(network, batch_inputs).float()
+        for batch, (inputs, _) in zip(batches, loader.load(name, shares), strict=True):
+            yield batch, forward(network, inputs).float()
 
 
 def measure(logits: _LogitsNK, labels: NDArray[np.int64]) -> dict[str, float | None]:

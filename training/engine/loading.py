@@ -6,8 +6,10 @@ A batch is a function of its rows and its seed alone, so the number of workers d
 from __future__ import annotations
 
 import signal
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from pickle import PicklingError
+from typing import Any, Literal, NamedTuple, Self, TypeAlias
 
 import torch
 from lightning_fabric import Fabric
@@ -15,11 +17,19 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from recalib.errors import InputError
+from recalib.errors import InputError, UnavailableError
 from training.data import Augmentation, Split
 from training.data.split import copy_to
 
-__all__ = ["Share", "load_batches", "to_device"]
+__all__ = ["BatchLoader", "LabelledBatch", "Share", "StartMethod", "to_device"]
+
+#: Inputs, and labels (N,) or (N, H, W).
+LabelledBatch: TypeAlias = tuple[Any, Tensor]
+StartMethod: TypeAlias = Literal["fork", "spawn"]
+
+
+#: Time in which a process that has closed its connections ends.
+_JOIN_SECONDS = 0.1
 
 
 class Share(NamedTuple):
@@ -28,6 +38,13 @@ class Share(NamedTuple):
     rows: NDArray[Any]
     #: Determines the augmentation; None for rows without augmentation.
     seed: int | None = None
+
+
+class _Request(NamedTuple):
+    """A batch of a split."""
+
+    split: str
+    share: Share
 
 
 class _Failure(NamedTuple):
@@ -39,70 +56,139 @@ class _Failure(NamedTuple):
 
 
 class _Batches(Dataset[Any]):
-    def __init__(self, split: Split, shares: Sequence[Share], augment: Augmentation | None) -> None:
-        self._split, self._shares, self._augment = split, shares, augment
+    """Batches by request."""
 
-    def __len__(self) -> int:
-        return len(self._shares)
+    def __init__(self, splits: Mapping[str, Split], augment: Augmentation | None) -> None:
+        self._splits, self._augment = splits, augment
 
-    def __getitem__(self, number: int) -> Any:
-        rows, seed = self._shares[number]
+    def __getitem__(self, request: _Request) -> LabelledBatch:
+        split, (rows, seed) = self._splits[request.split], request.share
+        labels = torch.from_numpy(split.labels[rows])
         if seed is None or self._augment is None:
-            return self._split.batch(rows)
+            return split.batch(rows), labels
         generator = torch.Generator().manual_seed(seed)
-        return self._augment(self._split.training_batch(rows, generator), generator)
+        inputs = split.training_batch(rows, generator)
+        return self._augment(inputs, copy_to(labels, split.inputs.device), generator)
 
 
 class _WorkerBatches(_Batches):
     """Batches, or the failure of a batch."""
 
-    def __getitem__(self, number: int) -> Any:
+    def __getitem__(self, request: _Request) -> Any:
         try:
-            return super().__getitem__(number)
+            return super().__getitem__(request)
         except InputError as error:
             return _Failure(error.field, error.found, error.accepted)
 
 
-def load_batches(
-    fabric: Fabric,
-    split: Split,
-    shares: Sequence[Share],
-    *,
-    augment: Augmentation | None = None,
-    workers: int = 0,
-) -> Iterator[Any]:
-    """Yield the inputs of each share on the device of `fabric`, in order.
+class _Requests:
+    """The requests that the workers get next; torch reads them again for each iteration."""
+
+    def __init__(self) -> None:
+        self.items: Sequence[_Request] = ()
+
+    def __iter__(self) -> Iterator[_Request]:
+        return iter(self.items)
+
+
+class BatchLoader:
+    """Loads batches of splits onto the device of `fabric`.
+
+    Worker processes start with the first batch that needs them, and remain until `close`, so that a
+    run starts them once. They end by themselves within seconds after this process is killed. Where
+    one of them is killed, the context manager raises `UnavailableError`.
 
     Parameters
     ----------
     augment: applied to shares with a seed.
     workers: processes that load ahead of their use, two batches each. Without them, a batch is
         loaded when it is used. Inputs that are on a GPU need none.
-
-    Raises
-    ------
-    InputError: a row that cannot be read any more.
+    start_method: forked workers share the rows in memory. A process with threads or connections to
+        a database must use `spawn`: workers then get copies of the rows.
     """
-    if not workers or split.inputs.device.type != "cpu":
-        for number in range(len(shares)):
-            yield to_device(fabric, _Batches(split, shares, augment)[number])
-        return
-    loader = DataLoader(
-        _WorkerBatches(split, shares, augment),
-        batch_size=None,
-        num_workers=workers,
-        # Forked processes share the rows in memory; others would copy them.
-        multiprocessing_context="fork",
-        worker_init_fn=_reset_signals,
-        pin_memory=fabric.device.type == "cuda",
-        # The loader draws a seed, by default from the generator of the network.
-        generator=torch.Generator(),
-        collate_fn=_unchanged,
-    )
-    for batch in loader:
-        if isinstance(batch, _Failure):
-            raise InputError(batch.field, found=batch.found, accepted=batch.accepted)
-        yield to_device(fabric, batch)
+
+    def __init__(
+        self,
+        fabric: Fabric,
+        splits: Mapping[str, Split],
+        augment: Augmentation | None = None,
+        *,
+        workers: int = 0,
+        start_method: StartMethod = "fork",
+    ) -> None:
+        self.fabric = fabric
+        self._splits = splits
+        self._local = _Batches(splits, augment)
+        self._requests = _Requests()
+        self._loader: DataLoader[Any] | None = None
+        if workers:
+            self._loader = DataLoader(
+                _WorkerBatches(splits, augment),
+                batch_size=None,
+                sampler=self._requests,
+                num_workers=workers,
+                multiprocessing_context=start_method,
+                worker_init_fn=_reset_signals,
+                pin_memory=fabric.device.type == "cuda",
+                # The loader draws a seed, by default from the generator of the network.
+                generator=torch.Generator(),
+                collate_fn=_unchanged,
+                persistent_workers=True,
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
+        # When a worker is killed, torch raises RuntimeError at any point of the main thread, unless
+        # the connection fails first.
+        code = self._exit_code() if isinstance(error, (RuntimeError, OSError, EOFError)) else None
+        self.close()
+        if code is not None:
+            reason = signal.strsignal(-code) if code < 0 else f"exit code {code}"
+            hint = "it may lack memory, or shared memory"
+            message = f"a process that loads batches has ended: {reason}; {hint}"
+            raise UnavailableError(message) from error
+
+    def load(self, name: str, shares: Sequence[Share]) -> Iterator[LabelledBatch]:
+        """Yield the batch of each share of a split, in order.
+
+        A call ends the iteration of the call before.
+
+        Raises
+        ------
+        InputError: a row that cannot be read any more, or rows that `spawn` cannot copy.
+        """
+        requests = [_Request(name, share) for share in shares]
+        if self._loader is None or self._splits[name].inputs.device.type != "cpu":
+            for request in requests:
+                yield to_device(self.fabric, self._local[request])
+            return
+        self._requests.items = requests
+        for batch in _iterate(self._loader):
+            if isinstance(batch, _Failure):
+                raise InputError(batch.field, found=batch.found, accepted=batch.accepted)
+            yield to_device(self.fabric, batch)
+
+    def close(self) -> None:
+        """End the workers."""
+        iterator = self._iterator()
+        if iterator is not None:
+            # Explicit, because the traceback of an error keeps the iterator alive.
+            iterator._shutdown_workers()
+
+    def _exit_code(self) -> int | None:
+        """Return the exit code of a worker that ended by itself, if any has."""
+        iterator = self._iterator()
+        for worker in [] if iterator is None else iterator._workers:
+            worker.join(_JOIN_SECONDS)
+            if worker.exitcode:
+                return int(worker.exitcode)
+        return None
+
+    def _iterator(self) -> Any:
+        """Return torch's iterator, which has the workers; None before they start."""
+        return None if self._loader is None else self._loader._iterator
 
 
 def to_device(fabric: Fabric, batch: Any) -> Any:
@@ -114,6 +200,18 @@ def to_device(fabric: Fabric, batch: Any) -> Any:
     if isinstance(batch, (tuple, list)):
         return tuple(to_device(fabric, value) for value in batch)
     return batch
+
+
+def _iterate(loader: DataLoader[Any]) -> Iterator[Any]:
+    """Return the iterator of a loader; its workers start with the first."""
+    try:
+        with warnings.catch_warnings():
+            # torch warns of rows that cannot be pickled, before the error.
+            warnings.filterwarnings("ignore", "Got pickle error")
+            return iter(loader)
+    except (AttributeError, TypeError, PicklingError) as error:
+        accepted = "0, or rows that can be pickled for a process"
+        raise InputError("workers", found=str(error), accepted=accepted) from error
 
 
 def _reset_signals(_number: int) -> None:

@@ -16,12 +16,12 @@ from torch import Tensor
 
 from recalib.errors import InputError
 from recalib.recipe import Recipe
-from training.data import Augmentation, Splits, augmentation
+from training.data import Splits, augmentation
 from training.engine.batches import Step, epoch_steps, seed_of, shares
 from training.engine.checkpoints import Checkpoints
 from training.engine.evaluate import Prediction, forward, predict_split, weight_norms
 from training.engine.fabric import launch_fabric
-from training.engine.loading import Share, load_batches, to_device
+from training.engine.loading import BatchLoader, LabelledBatch, Share, StartMethod, to_device
 from training.engine.mixing import mix
 from training.engine.objective import Terms
 from training.engine.optimizer import clip_gradients, learning_rate, set_rate
@@ -114,6 +114,7 @@ def train(
     watcher: Watcher,
     initial_weights: dict[str, Tensor] | None = None,
     fabric: Fabric | None = None,
+    start_method: StartMethod = "fork",
 ) -> Trained:
     """Train by the recipe, from the newest checkpoint where one exists.
 
@@ -124,11 +125,13 @@ def train(
     ----------
     initial_weights: the user's weights to start from; random by default.
     fabric: devices and processes; from the recipe by default.
+    start_method: of the recipe's workers, see `BatchLoader`.
 
     Raises
     ------
     InputError: an invalid recipe, weights that do not fit, or a run that diverges.
-    UnavailableError: no space for a checkpoint; the previous checkpoint remains.
+    UnavailableError: no space for a checkpoint, or a worker that was killed; the previous
+        checkpoint remains.
     """
     # 1. Set up the devices, and start or resume the run.
     fabric = fabric or launch_fabric(recipe)
@@ -137,38 +140,46 @@ def train(
     run = begin(recipe, splits, fabric, initial_weights, interleaved=always)
     # All processes resume from the first process's checkpoint: disks may differ.
     run.resume(fabric.broadcast(checkpoints.load() if fabric.is_global_zero else None))
-    augment = augmentation(recipe.augmentation)
     clock = _Clock(watcher)
+    with _batch_loader(recipe, splits, fabric, start_method) as loader:
+        # 2. Each epoch: steps, metrics, checkpoint.
+        while run.counters.epoch < recipe.epochs and not _is_given_up(run):
+            started = time.monotonic()
+            _epoch(run, loader, checkpoints, watcher, clock)
+            _agree_on_buffers(run)
+            with run.averaged():
+                record = _measured(run, loader, time.monotonic() - started)
+            # 3. A calibration loss learns nothing from memorised rows: restart with held-out rows.
+            if _has_memorised(run, record):
+                history = [*run.counters.history, record]
+                run = begin(recipe, splits, fabric, initial_weights, interleaved=True)
+                run.counters.history = history
+            else:
+                _count(run, record)
+            run.save(checkpoints)
+            watcher.epoch_over(run.counters.history)
 
-    # 2. Each epoch: steps, metrics, checkpoint.
-    while run.counters.epoch < recipe.epochs and not _is_given_up(run):
-        started = time.monotonic()
-        _epoch(run, augment, checkpoints, watcher, clock)
-        _agree_on_buffers(run)
-        with run.averaged():
-            record = _measured(run, time.monotonic() - started)
-        # 3. A calibration loss learns nothing from memorised rows: restart with held-out rows.
-        if _has_memorised(run, record):
-            history = [*run.counters.history, record]
-            run = begin(recipe, splits, fabric, initial_weights, interleaved=True)
-            run.counters.history = history
-        else:
-            _count(run, record)
-        run.save(checkpoints)
-        watcher.epoch_over(run.counters.history)
+        # 4. The selected weights, and their predictions for the validation and test rows.
+        weights = run.weights()
+        run.model.load_state_dict(weights)
+        return Trained(
+            weights,
+            run.counters.history,
+            _predicted(run, loader, "validation", with_logits=True),
+            _predicted(run, loader, "test", with_logits=True),
+            run.counters.interleaved,
+            run.counters.best_epoch,
+            run.loaded_weights,
+        )
 
-    # 4. The selected weights, and their predictions for the validation and test rows.
-    weights = run.weights()
-    run.model.load_state_dict(weights)
-    return Trained(
-        weights,
-        run.counters.history,
-        _predicted(run, "validation", with_logits=True),
-        _predicted(run, "test", with_logits=True),
-        run.counters.interleaved,
-        run.counters.best_epoch,
-        run.loaded_weights,
-    )
+
+def _batch_loader(
+    recipe: Recipe, splits: Splits, fabric: Fabric, start_method: StartMethod
+) -> BatchLoader:
+    """Return the loader of all batches of a run."""
+    by_name = {"train": splits.train, "validation": splits.validation, "test": splits.test}
+    augment = augmentation(recipe.augmentation, splits.ignore_index)
+    return BatchLoader(fabric, by_name, augment, workers=recipe.workers, start_method=start_method)
 
 
 def _on_device(splits: Splits, device: torch.device) -> Splits:
@@ -180,7 +191,7 @@ def _on_device(splits: Splits, device: torch.device) -> Splits:
 
 
 def _epoch(
-    run: Run, augment: Augmentation, checkpoints: Checkpoints, watcher: Watcher, clock: _Clock
+    run: Run, loader: BatchLoader, checkpoints: Checkpoints, watcher: Watcher, clock: _Clock
 ) -> None:
     """Run the remaining steps of an epoch."""
     recipe, counters = run.recipe, run.counters
@@ -192,7 +203,7 @@ def _epoch(
         raise InputError("batch_size", found=f"{rows} training rows", accepted="enough for a step")
     run.begin_epoch()
     clock.begin(run, len(steps))
-    batches = _training_batches(run, steps, augment)
+    batches = _training_batches(run, steps, loader)
     for number in range(counters.step, len(steps)):
         try:
             watcher.check()
@@ -215,8 +226,8 @@ def _epoch(
             run.save(checkpoints)
 
 
-def _training_batches(run: Run, steps: list[Step], augment: Augmentation) -> Iterator[Any]:
-    """Yield the inputs of each part of the remaining steps, for this process."""
+def _training_batches(run: Run, steps: list[Step], loader: BatchLoader) -> Iterator[LabelledBatch]:
+    """Yield the rows of each part of the remaining steps, for this process."""
     first, rank = run.counters.step, run.fabric.global_rank
     batches = [
         Share(rows, seed_of(_AUGMENTATION, run.recipe.seed, run.counters.epoch, number, rank, part))
@@ -225,11 +236,10 @@ def _training_batches(run: Run, steps: list[Step], augment: Augmentation) -> Ite
             shares(step, run.recipe.accumulate, rank, run.fabric.world_size)
         )
     ]
-    workers = run.recipe.workers
-    return load_batches(run.fabric, run.splits.train, batches, augment=augment, workers=workers)
+    return loader.load("train", batches)
 
 
-def _step(run: Run, step: Step, number: int, batches: Iterator[Any]) -> None:
+def _step(run: Run, step: Step, number: int, batches: Iterator[LabelledBatch]) -> None:
     """Run one optimiser step on the next batches."""
     fabric, at = run.fabric, (run.recipe.seed, run.counters.epoch, number, run.fabric.global_rank)
     torch.manual_seed(seed_of(_NETWORK, *at))
@@ -252,14 +262,13 @@ def _step(run: Run, step: Step, number: int, batches: Iterator[Any]) -> None:
 def _loss(
     run: Run,
     rows: NDArray[np.int64],
-    inputs: Any,
+    batch: LabelledBatch,
     terms: Terms,
     at: tuple[int, ...],
     share: float,
 ) -> Tensor:
     """Return the objective of a part of a step; `at` are the numbers that identify the part."""
-    recipe, split = run.recipe, run.splits.train
-    labels = to_device(run.fabric, torch.from_numpy(split.labels[rows]))
+    recipe, (inputs, labels) = run.recipe, batch
     indices = to_device(run.fabric, torch.from_numpy(rows))
     if recipe.mixing is not None:
         seed = seed_of(_MIXING, *at)
@@ -273,7 +282,7 @@ def _loss(
     return loss
 
 
-def _measured(run: Run, seconds: float) -> dict[str, Any]:
+def _measured(run: Run, loader: BatchLoader, seconds: float) -> dict[str, Any]:
     """Return the record of a finished epoch."""
     recipe, counters, splits = run.recipe, run.counters, run.splits
     rows = _measured_rows(recipe, len(splits.train))
@@ -282,15 +291,15 @@ def _measured(run: Run, seconds: float) -> dict[str, Any]:
         "interleaved": counters.interleaved,
         "loss": run.read_loss(),
         "seconds": round(seconds, 3),
-        "train": _predicted(run, "train", rows=rows).measures,
-        "validation": _predicted(run, "validation").measures,
-        "test": _predicted(run, "test").measures,
+        "train": _predicted(run, loader, "train", rows=rows).measures,
+        "validation": _predicted(run, loader, "validation").measures,
+        "test": _predicted(run, loader, "test").measures,
     }
     return record | weight_norms(run.model)
 
 
-def _predicted(run: Run, name: str, **options: Any) -> Prediction:
-    return predict_split(run.recipe, run.fabric, run.network, run.splits, name, **options)
+def _predicted(run: Run, loader: BatchLoader, name: str, **options: Any) -> Prediction:
+    return predict_split(run.recipe, loader, run.network, run.splits, name, **options)
 
 
 def _measured_rows(recipe: Recipe, rows: int) -> NDArray[np.int64] | None:

@@ -18,8 +18,9 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from recalib.errors import InputError
+from recalib.losses.crl import Crl
 from recalib.recipe import ModelPart, Recipe
-from training.data import Batch, Splits
+from training.data import Batch, Splits, augmentation
 from training.engine.averaging import WeightAverage
 from training.engine.batches import seed_of
 from training.engine.checkpoint_format import (
@@ -196,9 +197,7 @@ def begin(
 def _objective(recipe: Recipe, splits: Splits, fabric: Fabric) -> TrainingObjective:
     dense = {}
     if splits.is_dense:
-        if recipe.augmentation != "none":
-            accepted = "none: labels of pixels would have to move with the image"
-            raise InputError("augmentation", found=recipe.augmentation, accepted=accepted)
+        _check_dense(recipe)
         void = splits.ignore_index
         for options in (recipe.loss.options, recipe.loss.secondary_options):
             if options.get("ignore_index", void) != void:
@@ -215,6 +214,18 @@ def _objective(recipe: Recipe, splits: Splits, fabric: Fabric) -> TrainingObject
     return TrainingObjective(recipe.loss, len(splits.train), gather=several, **dense)
 
 
+def _check_dense(recipe: Recipe) -> None:
+    """Raise `InputError` for parts that have no meaning for labels of pixels."""
+    if recipe.mixing is not None:
+        found = f"{recipe.mixing.method}, for labels of pixels"
+        accepted = "none: each pixel has one class"
+        raise InputError("mixing.method", found=found, accepted=accepted)
+    if recipe.augmentation != "none" and recipe.loss.secondary == Crl.name:
+        found = f"{recipe.augmentation}, with the loss crl of pixels"
+        accepted = "none: crl keeps a history of each pixel, and pixels move"
+        raise InputError("augmentation", found=found, accepted=accepted)
+
+
 def check_network(recipe: Recipe, splits: Splits, max_weights: int) -> None:
     """Raise `InputError` for a network that is invalid or has more than `max_weights` weights.
 
@@ -226,9 +237,17 @@ def check_network(recipe: Recipe, splits: Splits, max_weights: int) -> None:
 
 
 def _build(recipe: Recipe, splits: Splits) -> nn.Module:
-    with _fields_of_model(recipe.model):
-        part = recipe.model
-        return build(part.name, splits.classes, facts=splits.facts, **part.options)
+    part = recipe.model
+    with _fields_of_model(part):
+        try:
+            return build(part.name, splits.classes, facts=splits.facts, **part.options)
+        except Exception as error:
+            is_ours = ":" not in part.name or isinstance(error, InputError)
+            if is_ours or is_about_size(error):
+                raise
+            found = f"{part.name}, which raises {type(error).__name__}: {_line(error)}"
+            accepted = "a function that returns a torch module"
+            raise InputError("model", found=found, accepted=accepted) from error
 
 
 @contextmanager
@@ -250,12 +269,15 @@ def _fields_of_model(part: ModelPart) -> Iterator[None]:
 
 
 def _check_inputs(recipe: Recipe, splits: Splits, model: nn.Module) -> None:
-    """Raise `InputError` where the network does not suit the rows and labels of the data.
+    """Raise `InputError` where network or augmentation do not suit the rows and labels.
 
     Examples are images for a text network, and a classifier of images for labels of pixels. Two
     rows are tried before training.
     """
-    rows = splits.train.batch(np.arange(min(2, len(splits.train))))
+    numbers = np.arange(min(2, len(splits.train)))
+    augment = augmentation(recipe.augmentation, splits.ignore_index)
+    targets = torch.from_numpy(splits.train.labels[numbers])
+    rows, _ = augment(splits.train.batch(numbers), targets, torch.Generator())
     training = model.training
     try:
         with torch.no_grad():

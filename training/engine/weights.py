@@ -51,9 +51,13 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     except OSError as error:
         found = f"{path} ({error.strerror or 'unreadable'})"
         raise InputError(_FIELD, found=found, accepted=_ACCEPTED) from None
-    except (safetensors.SafetensorError, pickle.UnpicklingError, RuntimeError, ValueError) as error:
-        found = f"{path}: {(str(error).splitlines() or [''])[0][:200]}"
-        raise InputError(_FIELD, found=found, accepted=_ACCEPTED) from None
+    except pickle.UnpicklingError as error:
+        # torch's message advises to run the code of the file.
+        found = f"{path}: objects other than tensors, or a damaged file"
+        raise InputError(_FIELD, found=found, accepted=_ACCEPTED) from error
+    except (safetensors.SafetensorError, RuntimeError, ValueError) as error:
+        sentence = (str(error).splitlines() or [""])[0].partition(". ")[0]
+        raise InputError(_FIELD, found=f"{path}: {sentence[:200]}", accepted=_ACCEPTED) from error
     return {_PREFIXES.sub("", name): tensor for name, tensor in tensors.items()}
 
 

@@ -2,14 +2,15 @@
 
 from recalib.reporting.html_report.page import Report, create_report
 from recalib.reporting.html_report.rendering import Source
+from recalib.reporting.html_report.results import LabelResult, VersionResult
 from recalib.reporting.html_report.versions import (
     VersionPicture,
-    VersionResult,
     VersionsReport,
     create_versions_report,
 )
 
 __all__ = [
+    "LabelResult",
     "Report",
     "Source",
     "VersionPicture",

@@ -6,14 +6,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from recalib.calibrator import Calibrator
 from recalib.files import LabelledData
 from recalib.fitting.comparison import Comparison, ComparisonEntry
 from recalib.metrics import Estimate, Predictions
 from recalib.metrics.evaluate import evaluate
 from recalib.metrics.paired import Change, paired_changes
+from recalib.metrics.streaming_changes import PairedMetrics
 from recalib.reporting.html_report.changes import sentence
 
-__all__ = ["AccuracyCost", "measure_accuracy_cost"]
+__all__ = ["AccuracyCost", "accuracy_cost", "best_maps", "measure_accuracy_cost"]
 
 _METRICS = ("accuracy", "nll", "brier", "ece", "classwise_ce")
 
@@ -31,13 +33,8 @@ class AccuracyCost:
     changes: Mapping[str, Change]
 
 
-def measure_accuracy_cost(
-    comparison: Comparison,
-    test: LabelledData,
-    input: Literal["logits", "probabilities"],
-    level: float,
-) -> AccuracyCost | None:
-    """Compare the best map that keeps every predicted class with the best that may change it.
+def best_maps(comparison: Comparison) -> tuple[Calibrator, Calibrator] | None:
+    """Return the best map that keeps every predicted class, and the best that may change it.
 
     The best map has the lowest cross-validated NLL on validation rows; the recommended map stands
     for its kind. None if the comparison has maps of one kind only.
@@ -45,16 +42,40 @@ def measure_accuracy_cost(
     keeping, changing = (_best(comparison, keeps) for keeps in (True, False))
     if keeping is None or changing is None:
         return None
-    maps = [entry.calibrator for entry in (keeping, changing)]
+    return keeping.calibrator, changing.calibrator
+
+
+def measure_accuracy_cost(
+    maps: tuple[Calibrator, Calibrator],
+    test: LabelledData,
+    input: Literal["logits", "probabilities"],
+    level: float,
+) -> AccuracyCost:
+    """Compare two maps, which `best_maps` returns, on test rows."""
     answers = [calibrator.predict(test.logits, input=input) for calibrator in maps]
     before, after = (Predictions.from_probabilities(p, test.labels) for p in answers)
     metrics_before, metrics_after = (
         evaluate(test.labels, probabilities=p, metrics=_METRICS, level=level) for p in answers
     )
-    changes = paired_changes(before, after, metrics_before, metrics_after, level=level)
+    moved = before.predicted != after.predicted
+    metrics = PairedMetrics(
+        len(test.labels),
+        metrics_before,
+        metrics_after,
+        paired_changes(before, after, metrics_before, metrics_after, level=level),
+        *(int((moved & part).sum()) for part in (True, after.correct, before.correct)),
+    )
+    return accuracy_cost(maps, metrics)
+
+
+def accuracy_cost(maps: tuple[Calibrator, Calibrator], metrics: PairedMetrics) -> AccuracyCost:
+    """Return the cost from the metrics of two maps on the same rows."""
     names = (maps[0].card.map, maps[1].card.map)
-    text = _text(names, before, after, changes)
-    return AccuracyCost(*names, text, metrics_before, metrics_after, changes)
+    before, after = (
+        {name: part[name] for name in _METRICS} for part in (metrics.before, metrics.after)
+    )
+    changes = {name: metrics.changes[name] for name in _METRICS if name in metrics.changes}
+    return AccuracyCost(*names, _text(names, metrics), before, after, changes)
 
 
 def _best(comparison: Comparison, keeps: bool) -> ComparisonEntry | None:
@@ -69,12 +90,9 @@ def _best(comparison: Comparison, keeps: bool) -> ComparisonEntry | None:
     return min(scored, key=lambda entry: entry.held_out.nll.value if entry.held_out.nll else 0.0)
 
 
-def _text(
-    names: tuple[str, str], before: Predictions, after: Predictions, changes: Mapping[str, Change]
-) -> str:
+def _text(names: tuple[str, str], metrics: PairedMetrics) -> str:
     keeping, changing = names
-    moved = before.predicted != after.predicted
-    righted, wronged = (int((moved & p.correct).sum()) for p in (after, before))
+    changes = metrics.changes
     verdict = changes["nll"].verdict
     if verdict == "better":
         head = "Keeping every predicted class has a cost on these rows"
@@ -85,6 +103,6 @@ def _text(
     return (
         f"{head}. With {changing} in place of {keeping}, {sentence('nll', changes['nll'])}; "
         f"{sentence('accuracy', changes['accuracy'])}. {changing} changes the predicted class of "
-        f"{moved.sum():,} of {len(moved):,} test rows: {righted:,} become right and {wronged:,} "
-        "become wrong."
+        f"{metrics.moved:,} of {metrics.rows:,} test rows: {metrics.righted:,} become right and "
+        f"{metrics.wronged:,} become wrong."
     )

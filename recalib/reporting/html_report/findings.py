@@ -5,18 +5,19 @@ Legend: K classes.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from recalib.arrays import Floats
 from recalib.files import LabelledData
 from recalib.fitting.comparison import Comparison
-from recalib.metrics import Estimate, Predictions
+from recalib.metrics import Estimate
 
-__all__ = ["Evidence", "findings"]
+__all__ = ["Evidence", "RowCounts", "count_shared_rows", "findings"]
 
 #: Significance level: two files from the same distribution differ by chance in 0.1% of cases.
 _MAX_P_VALUE = 1e-3
@@ -29,18 +30,40 @@ _NAMED = 5
 
 
 @dataclass(frozen=True)
+class RowCounts:
+    """Counts of the rows of one source."""
+
+    #: (K,): rows with each label.
+    counts: NDArray[np.int64]
+    #: Rows whose largest score is that of the label.
+    correct: int
+
+    @classmethod
+    def of(cls, data: LabelledData) -> RowCounts:
+        """Return the counts of rows in memory."""
+        counts = np.bincount(data.labels, minlength=data.logits.shape[1])
+        return cls(counts, int((data.logits.argmax(axis=1) == data.labels).sum()))
+
+    @property
+    def rows(self) -> int:
+        """N."""
+        return int(self.counts.sum())
+
+
+@dataclass(frozen=True)
 class Evidence:
     """The data of the findings."""
 
-    validation: LabelledData
-    test: LabelledData
-    #: Whether both are the same file.
+    validation: RowCounts
+    test: RowCounts
+    #: Whether both are the same rows.
     same_file: bool
+    #: Test rows that are validation rows too.
+    shared: int
     comparison: Comparison
-    #: On the test rows, before and after the recommended calibrator.
-    before: Predictions
-    after: Predictions
-    metrics_after: dict[str, Estimate]
+    #: Test rows whose predicted class the recommended calibrator changes.
+    changed: int
+    metrics_after: Mapping[str, Estimate]
     #: The name of each class.
     name_of: Callable[[int], str]
 
@@ -62,41 +85,36 @@ def _about_the_files(evidence: Evidence) -> Iterator[str]:
             "on, and every number here flatters it."
         )
         return
-    shared = _shared_rows(evidence.validation.logits, evidence.test.logits)
-    if shared > 0:
+    if evidence.shared > 0:
         yield (
-            f"{shared:,} of {len(evidence.test.labels):,} test rows are in the validation file "
+            f"{evidence.shared:,} of {evidence.test.rows:,} test rows are in the validation file "
             "too, to the last digit: what is measured on them flatters the calibrator."
         )
 
 
 def _about_rows(evidence: Evidence) -> Iterator[str]:
-    classes = evidence.test.logits.shape[1]
-    for name, data in (("validation", evidence.validation), ("test", evidence.test)):
-        rows = len(data.labels)
-        if rows < _FEW_ROWS:
-            yield f"Only {_rows(rows, name)}: see how wide the intervals are."
-    if len(evidence.validation.labels) < classes:
+    validation, test = evidence.validation, evidence.test
+    classes = len(test.counts)
+    for name, data in (("validation", validation), ("test", test)):
+        if data.rows < _FEW_ROWS:
+            yield f"Only {_rows(data.rows, name)}: see how wide the intervals are."
+    if validation.rows < classes:
         yield (
-            f"{_rows(len(evidence.validation.labels), 'validation')} for {classes:,} classes: "
+            f"{_rows(validation.rows, 'validation')} for {classes:,} classes: "
             "too few for results of single classes."
         )
-    validation, test = (
-        data.logits.argmax(axis=1) == data.labels for data in (evidence.validation, evidence.test)
-    )
     if _differ(validation, test):
+        shares = [data.correct / data.rows for data in (validation, test)]
         yield (
-            f"The classifier is right in {validation.mean():.1%} of validation rows and"
-            f" {test.mean():.1%} of test rows, more than chance explains: the files are not of one"
+            f"The classifier is right in {shares[0]:.1%} of validation rows and"
+            f" {shares[1]:.1%} of test rows, more than chance explains: the files are not of one"
             " kind, or one was trained on."
         )
 
 
 def _about_classes(evidence: Evidence) -> Iterator[str]:
-    classes = evidence.test.logits.shape[1]
-    counts = [
-        np.bincount(data.labels, minlength=classes) for data in (evidence.validation, evidence.test)
-    ]
+    counts = [evidence.validation.counts, evidence.test.counts]
+    classes = len(counts[0])
     for name, count in zip(("validation", "test"), counts, strict=True):
         absent = np.flatnonzero(count == 0)
         if 0 < len(absent) < classes:
@@ -124,9 +142,11 @@ def _about_the_fit(evidence: Evidence) -> Iterator[str]:
             yield f"{text[:1].upper()}{text[1:]}."
     for text in evidence.comparison.warnings:
         yield f"{text[:1].upper()}{text[1:]}."
-    changed = int((evidence.before.predicted != evidence.after.predicted).sum())
-    if changed > 0:
-        yield f"The recommended calibrator changes the predicted class of {changed:,} test rows."
+    if evidence.changed > 0:
+        yield (
+            f"The recommended calibrator changes the predicted class of {evidence.changed:,} test "
+            "rows."
+        )
     yield from _about_remaining_errors(evidence)
 
 
@@ -152,7 +172,7 @@ def _rows(count: int, of: str) -> str:
     return f"{count:,} {of} {'row' if count == 1 else 'rows'}"
 
 
-def _shared_rows(first: NDArray[np.floating], second: NDArray[np.floating]) -> int:
+def count_shared_rows(first: Floats, second: Floats) -> int:
     """Return the number of rows of `second` that are exactly equal to rows of `first`."""
     if first.dtype != second.dtype:
         return 0
@@ -160,14 +180,14 @@ def _shared_rows(first: NDArray[np.floating], second: NDArray[np.floating]) -> i
     return sum(row.tobytes() in rows for row in np.ascontiguousarray(second))
 
 
-def _differ(first: NDArray[np.bool_], second: NDArray[np.bool_]) -> bool:
-    """Return whether two shares differ significantly, by the pooled z test."""
-    n, m = len(first), len(second)
-    pooled = (first.sum() + second.sum()) / (n + m)
+def _differ(first: RowCounts, second: RowCounts) -> bool:
+    """Return whether the shares of correct rows differ significantly, by the pooled z test."""
+    n, m = first.rows, second.rows
+    pooled = (first.correct + second.correct) / (n + m)
     error = np.sqrt(pooled * (1 - pooled) * (1 / n + 1 / m))
     if error == 0:
         return False
-    z = abs(first.mean() - second.mean()) / error
+    z = abs(first.correct / n - second.correct / m) / error
     return bool(2 * scipy.special.ndtr(-z) < _MAX_P_VALUE)
 
 

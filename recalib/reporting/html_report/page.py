@@ -10,33 +10,50 @@ from html import escape
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
-
 from recalib.arrays import log_probabilities
+from recalib.calibrator import Calibrator
 from recalib.errors import InputError
-from recalib.files import write_atomically
+from recalib.files import LabelledData, write_atomically
 from recalib.fitting.comparison import Comparison, compare
 from recalib.metrics import Estimate, Predictions
 from recalib.metrics.evaluate import evaluate
 from recalib.metrics.paired import Change, paired_changes
-from recalib.reporting.html_report.accuracy_cost import measure_accuracy_cost
+from recalib.reporting.html_report.accuracy_cost import (
+    AccuracyCost,
+    best_maps,
+    measure_accuracy_cost,
+)
 from recalib.reporting.html_report.changes import verdict_sentence
-from recalib.reporting.html_report.findings import Evidence, findings
+from recalib.reporting.html_report.findings import (
+    Evidence,
+    RowCounts,
+    count_shared_rows,
+    findings,
+)
 from recalib.reporting.html_report.pictures import draw_pictures
 from recalib.reporting.html_report.rendering import Source, describe_source, metric_rows, render
 from recalib.reporting.html_report.shift import UnderShift, about_shift, measure_shift
 from recalib.terminal import is_percentage
 
-__all__ = ["Report", "create_report"]
+__all__ = [
+    "LEVEL",
+    "UNSHIFTED",
+    "Measurements",
+    "Report",
+    "create_page",
+    "create_report",
+    "predictions_of",
+]
 
-_LEVEL = 0.95
+#: Confidence of all intervals.
+LEVEL = 0.95
 #: Metrics in the table of maps; the first table of the page has all metrics.
 _COLUMNS = ("accuracy", "nll", "ece", "classwise_ce")
 #: Metrics at the top of the page.
 _HEADLINE = ("ece", "classwise_ce", "nll", "brier")
 #: Labels of the two predictions in plots, and of the test set among shifted test sets.
 _SERIES = ("uncalibrated", "calibrated")
-_UNSHIFTED = "test"
+UNSHIFTED = "test"
 
 
 @dataclass(frozen=True, repr=False)
@@ -113,63 +130,136 @@ def create_report(
         pairs,
         input=input,
         preserve_accuracy=preserve_accuracy,
-        level=_LEVEL,
+        level=LEVEL,
         progress=progress,
     )
     progress("measuring")
     labels = test.data.labels
     scores: dict[str, Any] = {input: test.data.logits}
     answer = comparison.recommended.predict(test.data.logits, input=input)
-    metrics_before = evaluate(labels, **scores, level=_LEVEL)
-    metrics_after = evaluate(labels, probabilities=answer, level=_LEVEL)
-    z = test.data.logits if input == "logits" else log_probabilities(test.data.logits)
-    before = Predictions.from_logits(z, labels)
-    after = Predictions.from_probabilities(answer, labels)
+    metrics_before = evaluate(labels, **scores, level=LEVEL)
+    metrics_after = evaluate(labels, probabilities=answer, level=LEVEL)
+    before, after = predictions_of(comparison.recommended, test.data, input)
     changes = {}
     if len(labels) > 1:
-        changes = paired_changes(before, after, metrics_before, metrics_after, level=_LEVEL)
-    cost = measure_accuracy_cost(comparison, test.data, input, _LEVEL) if changes else None
+        changes = paired_changes(before, after, metrics_before, metrics_after, level=LEVEL)
+    maps = best_maps(comparison) if changes else None
+    sets = {}
+    if shifted:
+        sets = {UNSHIFTED: test.data} | {name: source.data for name, source in shifted.items()}
+    return create_page(
+        Measurements(
+            comparison,
+            RowCounts.of(validation.data),
+            RowCounts.of(test.data),
+            count_shared_rows(validation.data.logits, test.data.logits),
+            metrics_before,
+            metrics_after,
+            changes,
+            int((before.predicted != after.predicted).sum()),
+            None if maps is None else measure_accuracy_cost(maps, test.data, input, LEVEL),
+            measure_shift(sets, comparison.recommended, input, LEVEL),
+        ),
+        validation,
+        test,
+        (before, after),
+        input=input,
+        class_names=class_names,
+        shifted=shifted,
+        title=title,
+        progress=progress,
+    )
+
+
+@dataclass(frozen=True)
+class Measurements:
+    """The figures of a page."""
+
+    comparison: Comparison
+    validation: RowCounts
+    test: RowCounts
+    #: Test rows that are validation rows too.
+    shared: int
+    #: On all test rows, before and after the recommended calibrator.
+    before: Mapping[str, Estimate]
+    after: Mapping[str, Estimate]
+    changes: dict[str, Change]
+    #: Test rows whose predicted class changes.
+    changed: int
+    #: None if the comparison has maps of one kind only.
+    cost: AccuracyCost | None
+    #: The test set, then the shifted test sets; empty without shifted test sets.
+    shift: list[UnderShift]
+
+
+def predictions_of(
+    calibrator: Calibrator, data: LabelledData, input: Literal["logits", "probabilities"]
+) -> tuple[Predictions, Predictions]:
+    """Return the predictions of rows without and with a calibrator."""
+    z = data.logits if input == "logits" else log_probabilities(data.logits)
+    answer = calibrator.predict(data.logits, input=input)
+    return (
+        Predictions.from_logits(z, data.labels),
+        Predictions.from_probabilities(answer, data.labels),
+    )
+
+
+def create_page(
+    measured: Measurements,
+    validation: Source,
+    test: Source,
+    drawn: tuple[Predictions, Predictions],
+    *,
+    input: Literal["logits", "probabilities"],
+    class_names: Sequence[str] | None,
+    shifted: Mapping[str, Source] | None,
+    title: str,
+    progress: Callable[[str], None],
+) -> Report:
+    """Draw, and write the page from its figures.
+
+    Parameters
+    ----------
+    drawn: the predictions in the pictures, before and after: all test rows or a sample.
+    """
+    comparison = measured.comparison
 
     def name_of(k: int) -> str:
         return f"class {k}" if class_names is None else class_names[k]
 
-    shift = []
-    if shifted:
-        sets = {_UNSHIFTED: test.data} | {
-            name: shifted_set.data for name, shifted_set in shifted.items()
-        }
-        shift = measure_shift(sets, comparison.recommended, input, _LEVEL)
     warnings = findings(
         Evidence(
-            validation.data,
-            test.data,
+            measured.validation,
+            measured.test,
             same_file=validation.digest == test.digest,
+            shared=measured.shared,
             comparison=comparison,
-            before=before,
-            after=after,
-            metrics_after=metrics_after,
+            changed=measured.changed,
+            metrics_after=measured.after,
             name_of=name_of,
         )
     )
-    warnings += about_shift(shift)
+    warnings += about_shift(measured.shift)
     progress("drawing")
     identity = comparison.choice.map == "identity"
+    cost, changes = measured.cost, measured.changes
     verdict = "" if identity or not changes else verdict_sentence(changes)
-    series = dict(zip(_SERIES, (before,) if identity else (before, after), strict=False))
+    series = dict(zip(_SERIES, drawn[:1] if identity else drawn, strict=False))
     page = render(
         "page.html",
         series=len(series),
-        metrics=metrics_after,
+        metrics=measured.after,
         title=title,
         sources=[
             describe_source("validation", validation),
-            describe_source(_UNSHIFTED, test),
+            describe_source(UNSHIFTED, test),
             *(describe_source(name, source) for name, source in (shifted or {}).items()),
         ],
-        shift=shift,
-        classes=test.data.logits.shape[1],
+        shift=measured.shift,
+        outputs="classes",
+        classes=len(measured.test.counts),
         input=input,
-        statement=_statement(before, after),
+        statement=_statement(measured),
         identity=identity,
         verdict=verdict,
         cost=cost,
@@ -178,25 +268,34 @@ def create_report(
         command=_command(comparison, validation, input),
         warnings=warnings,
         left_out=comparison.left_out,
-        metric_rows=metric_rows(metrics_before, metrics_after, changes),
-        headline=_headline(metrics_before, metrics_after, changes),
+        metric_rows=metric_rows(measured.before, measured.after, changes),
+        headline=_headline(measured.before, measured.after, changes),
         cost_metrics=metric_rows(cost.before, cost.after, cost.changes) if cost else [],
         maps=_map_rows(comparison),
         columns=[(name, is_percentage(name)) for name in _COLUMNS],
-        pictures=draw_pictures(series, class_names, shift),
+        drawn_rows=len(drawn[0]),
+        test_rows=measured.test.rows,
+        pictures=draw_pictures(series, class_names, measured.shift),
     )
     return Report(
-        comparison, warnings, metrics_before, metrics_after, changes, verdict, shift, page
+        comparison,
+        warnings,
+        dict(measured.before),
+        dict(measured.after),
+        changes,
+        verdict,
+        measured.shift,
+        page,
     )
 
 
-def _statement(before: Predictions, after: Predictions) -> dict[str, Any]:
+def _statement(measured: Measurements) -> dict[str, float]:
     """Return the figures in the first sentence of the page."""
     return {
-        "accuracy": float(before.correct.mean()),
-        "confidence": float(before.confidences.mean(dtype=np.float64)),
-        "accuracy_after": float(after.correct.mean()),
-        "confidence_after": float(after.confidences.mean(dtype=np.float64)),
+        "accuracy": measured.before["accuracy"].value,
+        "confidence": measured.before["mean_confidence"].value,
+        "accuracy_after": measured.after["accuracy"].value,
+        "confidence_after": measured.after["mean_confidence"].value,
     }
 
 

@@ -25,7 +25,7 @@ from recalib.reporting.plots.style import panels
 if TYPE_CHECKING:
     from altair.typing import ChartType
 
-__all__ = ["Picture", "draw_pictures"]
+__all__ = ["Picture", "bar_legend", "draw_picture", "draw_pictures"]
 
 #: Width of the axes in pixels: labels have 11 to 15 pixels on a phone and on a desktop.
 _WIDTH = 300
@@ -65,7 +65,7 @@ def draw_pictures(
     pictures = _pictures(series, names)
     if shift:
         pictures.append(
-            _picture(
+            draw_picture(
                 "When the data shift",
                 "ECE on the test set and on each shifted one, with 95% intervals. The calibrator "
                 "is the same everywhere: fitted to the validation rows.",
@@ -81,23 +81,23 @@ def _pictures(series: Mapping[str, Predictions], names: Sequence[str] | None) ->
     is_pair = len(series) == 2
     pair = "pair" if is_pair else "half"
     return [
-        _picture(
+        draw_picture(
             "Accuracy by confidence",
             "Bars are the accuracy. On the diagonal, predictions with confidence 80% are right in "
             "80% of cases. ECE is the average gap between the bars and the diagonal.",
             pair,
-            _bar_legend("accuracy", "confidence"),
+            bar_legend("accuracy", "confidence"),
             *panels(reliability_diagram(series)),
         ),
         _smooth_picture(series),
-        _picture(
+        draw_picture(
             "Error rate of the most confident rows",
             "By their share of all rows, with 95% bands.",
             "half",
             [*_series_legend(series), ("dashed", "best possible order of these rows")],
             risk_coverage(series, width=_WIDTH),
         ),
-        _picture(
+        draw_picture(
             "Distribution of confidence",
             "The share of right and wrong rows by confidence. The distance of the two lines is the "
             "overall over- or underconfidence.",
@@ -110,12 +110,12 @@ def _pictures(series: Mapping[str, Predictions], names: Sequence[str] | None) ->
             ],
             *panels(confidence_histogram(series)),
         ),
-        _picture(
+        draw_picture(
             "Classes with the largest error" + (f", {list(series)[-1]}" if is_pair else ""),
             "Bars are the frequency of a class by its predicted probability; the classes with the "
             "largest error first.",
             "grid",
-            _bar_legend("frequency", "probability"),
+            bar_legend("frequency", "probability"),
             *panels(classwise_diagram(list(series.values())[-1], classes=names)),
         ),
     ]
@@ -128,7 +128,7 @@ def _smooth_picture(series: Mapping[str, Predictions]) -> Picture:
         chart = panels(reliability_diagram(series, smooth=True))[0]
     else:
         chart = reliability_overlay(series, width=_WIDTH)
-    return _picture(
+    return draw_picture(
         "Smoothed accuracy by confidence",
         "The same without bins, with 95% bands.",
         "half",
@@ -142,7 +142,8 @@ def _series_legend(series: Mapping[str, Predictions]) -> list[tuple[str, str]]:
     return list(zip(("before", "after") if len(series) == 2 else ("after",), series, strict=True))
 
 
-def _bar_legend(value: str, score: str) -> list[tuple[str, str]]:
+def bar_legend(value: str, score: str) -> list[tuple[str, str]]:
+    """Return the marks of bars of `value` over `score`."""
     return [
         ("gap", f"gap between {value} and mean {score}"),
         ("interval", f"95% interval of {value}"),
@@ -150,9 +151,10 @@ def _bar_legend(value: str, score: str) -> list[tuple[str, str]]:
     ]
 
 
-def _picture(
+def draw_picture(
     title: str, caption: str, layout: str, legend: list[tuple[str, str]], *charts: ChartType
 ) -> Picture:
+    """Return a picture with a drawing of each chart."""
     specifications = [chart.to_dict() for chart in charts]
     drawings = []
     for specification in specifications:

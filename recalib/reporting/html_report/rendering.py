@@ -10,6 +10,7 @@ from typing import Any
 
 import jinja2
 import numpy as np
+from numpy.typing import NDArray
 
 from recalib.files import LabelledData
 from recalib.metrics import METRICS, Estimate
@@ -23,12 +24,29 @@ __all__ = ["Source", "describe_source", "metric_rows", "render"]
 
 @dataclass(frozen=True)
 class Source:
-    """Input from a file, or from arrays."""
+    """Input from a file, from several files, or from arrays."""
 
     name: str
     digest: str
     data: LabelledData
     is_file: bool = True
+    #: (K,): rows with each label, if `data` is a sample; not for independent labels.
+    all_counts: NDArray[np.int64] | None = None
+
+    @property
+    def counts(self) -> NDArray[np.int64]:
+        """(K,): rows with each label."""
+        if self.all_counts is not None:
+            return self.all_counts
+        if self.data.labels.ndim == 2:
+            counts: NDArray[np.int64] = self.data.labels.sum(axis=0)
+            return counts
+        return np.bincount(self.data.labels, minlength=self.data.logits.shape[1])
+
+    @property
+    def rows(self) -> int:
+        """N, all rows if `data` is a sample."""
+        return len(self.data.labels) if self.all_counts is None else int(self.all_counts.sum())
 
 
 def render(template: str, *, series: int, metrics: Mapping[str, Estimate], **values: Any) -> str:
@@ -58,12 +76,12 @@ def render(template: str, *, series: int, metrics: Mapping[str, Estimate], **val
 
 
 def describe_source(role: str, source: Source) -> dict[str, Any]:
-    counts = np.bincount(source.data.labels, minlength=source.data.logits.shape[1])
+    counts = source.counts
     return {
         "role": role,
         "name": source.name,
         "digest": source.digest,
-        "rows": len(source.data.labels),
+        "rows": source.rows,
         "dtype": str(source.data.logits.dtype),
         "seen": int((counts > 0).sum()),
         "least": int(counts.min()),

@@ -26,8 +26,8 @@ class UnderShift:
 
     name: str
     rows: int
-    before: dict[str, Estimate]
-    after: dict[str, Estimate]
+    before: Mapping[str, Estimate]
+    after: Mapping[str, Estimate]
 
 
 def measure_shift(

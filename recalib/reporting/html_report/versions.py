@@ -4,33 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from recalib.arrays import Floats
 from recalib.files import Input
-from recalib.metrics import Estimate, Predictions
+from recalib.metrics import Predictions
 from recalib.metrics.evaluate import evaluate
-from recalib.metrics.paired import Change, paired_changes
+from recalib.metrics.multilabel import LabelPredictions
+from recalib.metrics.paired import paired_changes
 from recalib.reporting.html_report.changes import version_sentence
+from recalib.reporting.html_report.labels import (
+    draw_label_pictures,
+    label_metric_rows,
+    label_table,
+    measure_labels,
+)
 from recalib.reporting.html_report.pictures import Picture, draw_pictures
 from recalib.reporting.html_report.rendering import Source, describe_source, metric_rows, render
+from recalib.reporting.html_report.results import VersionResult
 
-__all__ = ["VersionPicture", "VersionResult", "VersionsReport", "create_versions_report"]
+__all__ = ["VersionPicture", "VersionsReport", "create_versions_report"]
 
 _LEVEL = 0.95
 
 #: What the numbers of a version are, and the numbers (N, K).
 Scores = tuple[Input, Floats]
-
-
-@dataclass(frozen=True)
-class VersionResult:
-    """The metrics of a version, and their changes from the first version on the same rows."""
-
-    name: str
-    metrics: dict[str, Estimate]
-    #: Empty for the first version, and with one row.
-    changes: dict[str, Change]
 
 
 @dataclass(frozen=True)
@@ -58,7 +56,7 @@ class _Measured:
     """A version with its predictions."""
 
     result: VersionResult
-    predictions: Predictions
+    predictions: Predictions | LabelPredictions
 
 
 @dataclass(frozen=True)
@@ -68,6 +66,8 @@ class _Section:
     names: list[str]
     verdict: str
     rows: list[dict[str, Any]]
+    #: Rows of a second table; empty without independent labels.
+    labels: list[dict[str, Any]]
     pictures: list[Picture]
 
 
@@ -78,6 +78,7 @@ def create_versions_report(
     input: Input,
     class_names: Sequence[str] | None = None,
     warnings: Sequence[str] = (),
+    results: Mapping[str, VersionResult] | None = None,
     title: str,
     progress: Callable[[str], None] = lambda text: None,
 ) -> VersionsReport:
@@ -87,12 +88,13 @@ def create_versions_report(
 
     Parameters
     ----------
-    source: the data set, with labels.
+    source: the data set, with labels; those of independent labels are (N, K).
     versions: a function for each version by its name; it returns logits or probabilities of the
         rows of `source`. At least one.
     input: whether `source` has logits or probabilities.
-    class_names: a name for each class; numbers by default.
+    class_names: a name for each class or label; numbers by default.
     warnings: sentences for the page.
+    results: by name, if the rows of `source` are a sample that is only drawn.
     title: the title of the page.
     progress: called with a message before each version.
 
@@ -101,64 +103,103 @@ def create_versions_report(
     InputError: rows are not valid.
     """
     labels = source.data.labels
-    results: list[VersionResult] = []
+    all_results: list[VersionResult] = []
     sections: list[_Section] = []
-    for name, measured in _measure_all(labels, versions, progress):
-        results.append(measured[-1].result)
+    for name, measured in _measure_all(labels, versions, class_names, results or {}, progress):
+        all_results.append(measured[-1].result)
         if len(measured) == len(versions) or len(measured) == 2:
             progress(f"drawing {name}")
             sections.append(_section(measured, class_names))
     html = render(
         "versions.html",
         series=min(2, len(versions)),
-        metrics=results[-1].metrics,
+        metrics=all_results[-1].metrics,
         title=title,
         classes=source.data.logits.shape[1],
         input=input,
         warnings=warnings,
         sections=sections,
+        drawn_rows=len(labels),
+        outputs="labels" if labels.ndim == 2 else "classes",
         sources=[describe_source("data set", source)],
     )
-    return VersionsReport(results, list(_specifications(sections)), html)
+    return VersionsReport(all_results, list(_specifications(sections)), html)
 
 
 def _measure_all(
-    labels: Any, versions: Mapping[str, Callable[[], Scores]], progress: Callable[[str], None]
+    labels: Any,
+    versions: Mapping[str, Callable[[], Scores]],
+    class_names: Sequence[str] | None,
+    results: Mapping[str, VersionResult],
+    progress: Callable[[str], None],
 ) -> Iterator[tuple[str, list[_Measured]]]:
     """Yield the first version, then each other one with the first before it."""
     first: _Measured | None = None
     for name, scores in versions.items():
         progress(f"measuring {name}")
-        measured = _measure(name, *scores(), labels, first)
+        if labels.ndim == 2:
+            measured = _measure_labels(name, *scores(), labels, first, class_names)
+        else:
+            measured = _measure(name, *scores(), labels, first, results.get(name))
         yield name, [measured] if first is None else [first, measured]
         first = first or measured
 
 
 def _measure(
-    name: str, kind: Input, values: Floats, labels: Any, first: _Measured | None
+    name: str,
+    kind: Input,
+    values: Floats,
+    labels: Any,
+    first: _Measured | None,
+    result: VersionResult | None,
 ) -> _Measured:
-    metrics = evaluate(labels, **{kind: values}, level=_LEVEL)  # type: ignore[arg-type]
     if kind == "logits":
         predictions = Predictions.from_logits(values, labels)
     else:
         predictions = Predictions.from_probabilities(values, labels)
+    if result is not None:
+        return _Measured(result, predictions)
+    metrics = evaluate(labels, **{kind: values}, level=_LEVEL)  # type: ignore[arg-type]
     changes = {}
     if first is not None and len(labels) > 1:
+        reference = cast(Predictions, first.predictions)
         changes = paired_changes(
-            first.predictions, predictions, first.result.metrics, metrics, level=_LEVEL
+            reference, predictions, first.result.metrics, metrics, level=_LEVEL
         )
     return _Measured(VersionResult(name, dict(metrics), changes), predictions)
+
+
+def _measure_labels(
+    name: str,
+    kind: Input,
+    values: Floats,
+    labels: Any,
+    first: _Measured | None,
+    names: Sequence[str] | None,
+) -> _Measured:
+    predictions = LabelPredictions.from_scores(values, labels, input=kind)
+    reference = None
+    if first is not None:
+        reference = first.result, cast(LabelPredictions, first.predictions)
+    return _Measured(measure_labels(name, predictions, names, reference, _LEVEL), predictions)
 
 
 def _section(measured: list[_Measured], class_names: Sequence[str] | None) -> _Section:
     """Return the part of the page on one version, or on the first and another."""
     before, after = measured[0].result, measured[-1].result
-    series = {item.result.name: item.predictions for item in measured}
+    series: dict[str, Any] = {item.result.name: item.predictions for item in measured}
+    verdict = version_sentence(before.name, after.name, after.changes) if after.changes else ""
+    if not after.labels:
+        rows = metric_rows(before.metrics, after.metrics, after.changes)
+        return _Section(list(series), verdict, rows, [], draw_pictures(series, class_names, ()))
+    if verdict:
+        verdict = f"{verdict} These are means over {len(after.labels)} labels."
     return _Section(
         list(series),
-        version_sentence(before.name, after.name, after.changes) if after.changes else "",
-        metric_rows(before.metrics, after.metrics, after.changes),
-        draw_pictures(series, class_names, ()),
+        verdict,
+        label_metric_rows(before, after),
+        label_table(before, after, series[after.name]),
+        draw_label_pictures(series, class_names),
     )
 
 

@@ -11,6 +11,7 @@ from recalib.errors import UnsupportedError
 from recalib.reporting.plots.classwise_diagram import classwise_diagram
 from recalib.reporting.plots.confidence_histogram import confidence_histogram
 from recalib.reporting.plots.error_over_shift import ShiftRow, error_over_shift
+from recalib.reporting.plots.label_diagram import label_diagram
 from recalib.reporting.plots.picture import Picture
 from recalib.reporting.plots.reliability_diagram import reliability_diagram
 from recalib.reporting.plots.reliability_overlay import reliability_overlay
@@ -28,6 +29,7 @@ __all__ = [
     "classwise_diagram",
     "confidence_histogram",
     "error_over_shift",
+    "label_diagram",
     "reliability_diagram",
     "reliability_overlay",
     "risk_coverage",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,13 +16,17 @@ __all__ = ["check_suffix", "save", "to_svg"]
 
 _SUFFIXES = (".png", ".svg", ".html", ".json")
 
+#: A page without scripts, which a strict content security policy displays.
 _PAGE = """<!DOCTYPE html>
 <html lang="en">
-<head><meta charset="utf-8"><title>Calibration</title></head>
-<body><div id="diagram"></div>
-<script>{library}</script>
-<script>vegaEmbed("#diagram", {specification});</script>
-</body>
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
+<title>Calibration</title>
+<style>svg {{ max-width: 100%; height: auto; }}</style>
+</head>
+<body>{svg}</body>
 </html>
 """
 
@@ -38,8 +41,8 @@ def check_suffix(path: str | os.PathLike[str], field: str = "diagram") -> None:
 def save(chart: ChartType, path: str | os.PathLike[str]) -> None:
     """Write `chart` atomically, in the format of the path's suffix.
 
-    Formats: `.png` at double resolution, `.svg`, self-contained `.html`, or `.json` with the
-    specification.
+    Formats: `.png` at double resolution, `.svg`, `.html` with the SVG and without scripts, or
+    `.json` with the specification.
 
     Raises
     ------
@@ -54,14 +57,6 @@ def to_svg(specification: dict[str, Any]) -> str:
     import vl_convert
 
     return str(vl_convert.vegalite_to_svg(specification, vl_version=_version()))
-
-
-@cache  # bundling takes seconds
-def _vega_script() -> str:
-    """Return Vega, Vega-Lite and vega-embed as one script, which defines `vegaEmbed`."""
-    import vl_convert
-
-    return str(vl_convert.javascript_bundle("window.vegaEmbed = vegaEmbed;", vl_version=_version()))
 
 
 def _version() -> str:
@@ -81,7 +76,5 @@ def _rendered(chart: ChartType, suffix: str) -> bytes:
     if suffix == ".svg":
         return to_svg(chart.to_dict()).encode()
     if suffix == ".html":
-        # A title that contains `</script>` breaks the pages of Altair and of vl-convert.
-        harmless = specification.replace("<", "\\u003c")
-        return _PAGE.format(library=_vega_script(), specification=harmless).encode()
+        return _PAGE.format(svg=to_svg(chart.to_dict())).encode()
     return (specification + "\n").encode()

@@ -1,4 +1,4 @@
-"""Crops and flips of batches match slow loops and depend only on the generator."""
+"""Crops, flips and scales match slow loops, depend only on the generator, and move label maps."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.nn import functional
 
 from recalib.errors import InputError
 from training.data import AUGMENTATIONS, augmentation
+from training.data.augmentation import _scale
 
 
 def _generator(seed: int = 0) -> torch.Generator:
@@ -18,8 +20,10 @@ def _generator(seed: int = 0) -> torch.Generator:
 
 
 def _applied(name: str, images: Tensor, seed: int = 0) -> Tensor:
-    answer = augmentation(name)(images, _generator(seed))
+    labels = torch.arange(len(images))
+    answer, same = augmentation(name)(images, labels, _generator(seed))
     assert isinstance(answer, Tensor)
+    assert same is labels
     return answer
 
 
@@ -85,10 +89,70 @@ def test_result_depends_only_on_the_generator(name: str) -> None:
 def test_unknown_names_and_inputs_other_than_images_are_refused() -> None:
     with pytest.raises(InputError, match="crop_flip"):
         augmentation("rotate")
-    words = torch.ones(3, 7, dtype=torch.long)
-    for name in ("crop", "flip", "crop_flip"):
+    words, labels = torch.ones(3, 7, dtype=torch.long), torch.zeros(3, dtype=torch.long)
+    for name in set(AUGMENTATIONS) - {"none"}:
         with pytest.raises(InputError, match="images"):
-            augmentation(name)(words, _generator())
+            augmentation(name)(words, labels, _generator())
         with pytest.raises(InputError, match="images"):
-            augmentation(name)((words, words), _generator())
-    assert augmentation("none")(words, _generator()) is words
+            augmentation(name)((words, words), labels, _generator())
+    assert augmentation("none")(words, labels, _generator()) == (words, labels)
+
+
+@given(
+    st.sampled_from(sorted(AUGMENTATIONS)),
+    st.tuples(st.integers(1, 5), st.integers(2, 12), st.integers(2, 12)),
+    st.integers(0, 1000),
+)
+def test_images_and_label_maps_stay_aligned(
+    name: str, shape: tuple[int, int, int], seed: int
+) -> None:
+    """Each pixel has its coordinates as its colours, and as its label: row · 100 + column.
+
+    Interpolated coordinates are at most half a pixel from those of the label. Void pixels have no
+    colour, and are exactly those from outside the image.
+    """
+    count, height, width = shape
+    rows, columns = torch.meshgrid(torch.arange(height), torch.arange(width), indexing="ij")
+    images = torch.stack([rows, columns, torch.ones_like(rows)]).expand(count, -1, -1, -1).float()
+    labels = (100 * rows + columns).expand(count, -1, -1)
+    moved, targets = augmentation(name, ignore_index=9999)(images, labels, _generator(seed))
+    assert isinstance(moved, Tensor)
+    assert targets.shape == labels.shape
+    assert targets.dtype == labels.dtype
+    is_void = targets == 9999
+    assert torch.equal(moved[:, 2] == 0, is_void)
+    for colour, coordinate in ((moved[:, 0], targets // 100), (moved[:, 1], targets % 100)):
+        assert ((colour - coordinate)[~is_void].abs() <= 0.5 + 1e-5).all()
+    if name == "none":
+        assert torch.equal(moved, images)
+    elif "scale" not in name:
+        assert torch.equal(moved[:, 0][~is_void].long(), targets[~is_void] // 100)
+        assert torch.equal(moved[:, 1][~is_void].long(), targets[~is_void] % 100)
+
+
+@pytest.mark.parametrize("factor", [0.5, 2.0])
+def test_scale_against_interpolation_of_torch(
+    factor: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An image that is scaled around its centre is a crop or a frame of the one that torch scales.
+
+    With these factors, the edges of the scaled image are at whole pixels.
+    """
+    images = torch.randn(3, 2, 8, 8, generator=_generator(), dtype=torch.float64)
+    draws = iter([torch.full((3,), float(factor == 2)), torch.full((2, 3), 0.5)])
+    monkeypatch.setattr(torch, "rand", lambda *_, **__: next(draws).double())
+    moved = _scale(images.shape, _generator())(images, 0)
+    scaled = functional.interpolate(images, scale_factor=factor, mode="bilinear")
+    expected = scaled[:, :, 4:12, 4:12] if factor == 2 else functional.pad(scaled, [2] * 4)
+    np.testing.assert_allclose(moved.numpy(), expected.numpy(), atol=1e-12)
+
+
+def test_label_maps_that_cannot_move_are_refused() -> None:
+    """Places outside need a void label, which a flip does not; sizes must agree."""
+    images, labels = torch.zeros(2, 3, 8, 8), torch.zeros(2, 8, 8, dtype=torch.long)
+    for name in ("crop", "crop_flip", "scale_flip"):
+        with pytest.raises(InputError, match=r"no void label.*flip or none.*ignore_index"):
+            augmentation(name)(images, labels, _generator())
+    augmentation("flip")(images, labels, _generator())
+    with pytest.raises(InputError, match=r"images \(8, 8\) and labels \(4, 4\)"):
+        augmentation("flip", 255)(images, labels[:, ::2, ::2], _generator())

@@ -73,6 +73,7 @@ def loaded(module: str, name: str = "Points", **options: Any) -> Splits:
     return load(DataSpec("dataset", {**factory, **parts}, validation=10))
 
 
+@pytest.mark.slow
 def test_items_become_batches(module: str) -> None:
     pairs = loaded(module)
     assert pairs.facts == {"features": 2}
@@ -115,6 +116,7 @@ def test_random_items_depend_on_the_generator_alone(module: str) -> None:
     assert loaded(module, noise=1.0).digest == splits.digest
 
 
+@pytest.mark.slow
 def test_recipe_trains_on_a_dataset(module: str) -> None:
     """A run with random items is the same each time."""
     runs = [

@@ -171,7 +171,7 @@ def _postscript(folder: Path) -> None:
         (_empty_class, "^data.options.train: found photos: no image in bat"),
         (_no_classes, "^data.options.train: found photos: no sub-folders"),
         (_text_as_image, "^photos/dog/000.png: found 8 bytes"),
-        (_postscript, "^photos/dog/000.png: found .* bytes: cannot identify"),
+        (_postscript, "^photos/dog/000.png: found .* bytes: no known format"),
     ],
 )
 def test_invalid_folders_are_refused(

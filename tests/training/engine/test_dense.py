@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 from lightning_fabric import Fabric
-from torch import nn
+from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from recalib.errors import InputError
@@ -21,11 +22,12 @@ from recalib.metrics.evaluate import evaluate
 from recalib.recipe import Dense, Recipe
 from tests.training.engine.tiny import Memory, Onlooker
 from training import train as train_on_loaders
-from training.data import DataSpec, Split, Splits, load
+from training.data import DataSpec, Split, Splits, augmentation, load
 from training.data.arrays import Array
 from training.engine.artifacts import load_all, run_recipe
 from training.engine.checkpoints import FolderCheckpoints
-from training.engine.evaluate import predict, predict_split
+from training.engine.evaluate import Prediction, predict, predict_split
+from training.engine.loading import BatchLoader
 from training.engine.loop import train
 from training.engine.objective import TrainingObjective
 from training.engine.pixels import PixelSample, loss_pixels
@@ -62,6 +64,12 @@ def recipe(**more: Any) -> Recipe:
     return Recipe.of({**defaults, **more})
 
 
+def predicted(config: Recipe, fabric: Fabric, splits: Splits, **options: Any) -> Prediction:
+    """Return the prediction for the test images."""
+    loader = BatchLoader(fabric, {"test": splits.test})
+    return predict_split(config, loader, network(), splits, "test", **options)
+
+
 def network() -> nn.Module:
     torch.manual_seed(0)
     return nn.Conv2d(1, 3, 3, padding=1)
@@ -75,7 +83,7 @@ def fabric() -> Fabric:
 def test_predictions_of_batches_are_those_of_all_pixels(fabric: Fabric) -> None:
     """Measures have all pixels that count; without a limit the rows are these pixels in order."""
     data = splits()
-    prediction = predict_split(recipe(), fabric, network(), data, "test", with_logits=True)
+    prediction = predicted(recipe(), fabric, data, with_logits=True)
     dense = predict(fabric, network(), data.test)
     counts = data.test.labels != VOID
     rows, labels = np.moveaxis(dense, 1, -1)[counts], data.test.labels[counts]
@@ -91,7 +99,7 @@ def test_predictions_of_batches_are_those_of_all_pixels(fabric: Fabric) -> None:
 def test_samples_do_not_depend_on_batches(fabric: Fabric) -> None:
     config = recipe(dense={"logit_pixels": 40})
     one, other = (
-        predict_split(c, fabric, network(), splits(), "test", with_logits=True)
+        predicted(c, fabric, splits(), with_logits=True)
         for c in (config, config.model_copy(update={"batch_size": 2}))
     )
     assert one.logits.shape == (40, 3)
@@ -173,12 +181,23 @@ def test_history_of_crl_belongs_to_the_same_pixels() -> None:
     assert len(objective.secondary.history) == 50  # type: ignore[union-attr, arg-type]
 
 
-@pytest.mark.parametrize("secondary", [*sorted(QUADRATIC), "sb_ece"])
+@pytest.mark.parametrize(
+    ("secondary", "more"),
+    [
+        *((name, {}) for name in (*sorted(QUADRATIC), "sb_ece")),
+        ("mmce", {"augmentation": "scale_flip"}),
+        ("sb_ece", {"augmentation": "crop_flip", "workers": 1}),
+    ],
+)
 @pytest.mark.slow
-def test_runs_resume_exactly(secondary: str) -> None:
-    """Void pixels change no weights, and an interrupted run draws the same pixels."""
+def test_runs_resume_exactly(secondary: str, more: dict[str, Any]) -> None:
+    """Void pixels change no weights, and an interrupted run draws the same pixels and moves."""
     config = recipe(
-        epochs=2, loss={"secondary": secondary}, dense={"loss_pixels": 40}, checkpoint_steps=1
+        epochs=2,
+        loss={"secondary": secondary},
+        dense={"loss_pixels": 40},
+        checkpoint_steps=1,
+        **more,
     )
     data, checkpoints = splits(), Memory()
     expected = train(config, data, Memory(), Onlooker())
@@ -286,7 +305,7 @@ def test_two_processes_give_the_result_of_one(tmp_path: Path) -> None:
     data = save(tmp_path, ignore_index=VOID)
     images, labels = scenes(7, 2)
     np.savez(tmp_path / "test.npz", inputs=images, labels=labels)
-    config = recipe(data=data, model={"name": "networks.py:Pixels"}, report=False)
+    config = recipe(data=data, model={"name": "networks.py:Pixels"}, report=False, workers=1)
     config = config.model_copy(update={"dense": Dense(logit_pixels=90)})
     (tmp_path / "recipe.json").write_text(config.model_dump_json())
     two = ("-m", "torch.distributed.run", "--nproc-per-node", "2")
@@ -313,7 +332,12 @@ def test_two_processes_give_the_result_of_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"augmentation": "flip"}, "augmentation.*flip.*labels of pixels"),
+        (
+            {"augmentation": "flip", "loss": {"secondary": "crl"}},
+            "augmentation: found flip, with the loss crl of pixels.*none",
+        ),
+        ({"mixing": {"method": "cutmix"}}, "mixing.method: found cutmix, for labels of pixels"),
+        ({"mixing": {"method": "mixup"}}, "mixing.method: found mixup, for labels of pixels"),
         ({"model": {"name": "resnet8"}}, r"model.name.*\(2, 3\).*\(2, 3, 8, 8\)"),
         ({"loss": {"options": {"ignore_index": 7}}}, "loss.options.ignore_index: found 7, and 255"),
     ],
@@ -321,6 +345,31 @@ def test_two_processes_give_the_result_of_one(tmp_path: Path) -> None:
 def test_unsuitable_recipes_are_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(InputError, match=message):
         train(recipe(**changes), splits(), Memory(), Onlooker())
+
+
+def test_padding_of_a_crop_is_not_counted() -> None:
+    """The objective of a cropped batch is that of its pixels from inside the image."""
+    images, labels = scenes(6)
+    augment = augmentation("crop", ignore_index=VOID)
+    generator = torch.Generator().manual_seed(0)
+    inputs, targets = augment(torch.from_numpy(images), torch.from_numpy(labels), generator)
+    assert isinstance(inputs, Tensor)
+    outside = (inputs[:, 0] == 0).sum()
+    assert outside > 50
+    assert (targets[inputs[:, 0] == 0] == VOID).all()
+    logits, counts = network()(inputs), targets != VOID
+    for name in ("focal", "sb_ece"):
+        loss = LOSSES[name](ignore_index=VOID)
+        rows = LOSSES[name]()(logits.movedim(1, -1)[counts], targets[counts])
+        torch.testing.assert_close(loss(logits, targets), rows)
+
+
+def test_augmentation_without_a_void_label_is_refused() -> None:
+    data = splits()
+    parts = (replace(p, labels=p.labels % VOID) for p in (data.train, data.validation, data.test))
+    without = Splits(*parts, classes=3, facts={"channels": 1})
+    with pytest.raises(InputError, match=r"augmentation.*no void label.*options.ignore_index"):
+        train(recipe(augmentation="scale_flip"), without, Memory(), Onlooker())
 
 
 def test_loaders_give_a_sample_and_the_metrics_of_all_pixels() -> None:

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import itertools
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 import torch
 from lightning_fabric import Fabric
 from torch import Tensor
 
-from recalib.errors import InputError
+from recalib.errors import InputError, UnavailableError
 from tests.training.data.test_formats import class_folders, images
 from tests.training.engine.tiny import Memory, Onlooker, recipe
 from training.data import DataSpec, Splits, augmentation, load
-from training.engine.loading import Share, load_batches
+from training.engine.loading import BatchLoader, Share
 from training.engine.loop import train
 
 
@@ -33,7 +39,11 @@ def batches(splits: Splits, **options: Any) -> list[Tensor]:
     shares.append(Share(np.arange(5)))
     fabric = Fabric(accelerator="cpu", devices=1)
     augment = augmentation("crop_flip")
-    return list(load_batches(fabric, splits.train, shares, augment=augment, **options))
+    with BatchLoader(fabric, {"train": splits.train}, augment, **options) as loader:
+        loaded = list(loader.load("train", shares))
+    for share, (_, labels) in zip(shares, loaded, strict=True):
+        np.testing.assert_array_equal(labels.cpu(), splits.train.labels[share.rows])
+    return [inputs for inputs, _ in loaded]
 
 
 @pytest.mark.slow
@@ -57,6 +67,95 @@ def test_file_that_disappears_is_named(splits: Splits, tmp_path: Path, workers: 
         path.unlink()
     with pytest.raises(InputError, match=r"^photos/cat/\d+.png: found No such file"):
         batches(splits, workers=workers)
+
+
+@pytest.mark.slow
+def test_workers_remain_for_a_run_and_end_with_it(splits: Splits) -> None:
+    """Every epoch and split has the same processes; an iteration that is left early does no harm.
+
+    They end with the context, also when an error keeps the iterator alive.
+    """
+    fabric = Fabric(accelerator="cpu", devices=1)
+    by_name = {"train": splits.train, "test": splits.test}
+    shares = [Share(np.arange(4), seed) for seed in range(6)]
+    with pytest.raises(ValueError, match="stop") as raised:  # noqa: PT012, SIM117
+        with BatchLoader(fabric, by_name, augmentation("flip"), workers=2) as loader:
+            next(loader.load("train", shares))
+            processes = children()
+            first = [inputs for inputs, _ in loader.load("train", shares)]
+            second = [inputs for inputs, _ in loader.load("train", shares)]
+            ((_, labels),) = loader.load("test", shares[:1])
+            assert torch.equal(labels, torch.from_numpy(splits.test.labels[:4]))
+            next(loader.load("train", shares))
+            assert children() == processes
+            raise ValueError("stop")
+    assert raised.value is not None
+    assert len(processes) == 2
+    assert not children()
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+@pytest.mark.slow
+def test_worker_that_is_killed_is_reported(splits: Splits) -> None:
+    fabric = Fabric(accelerator="cpu", devices=1)
+    shares = [Share(np.arange(4), 0)] * 50
+    with pytest.raises(UnavailableError, match="loads batches has ended: Killed"):  # noqa: PT012, SIM117
+        with BatchLoader(fabric, {"train": splits.train}, workers=2) as loader:
+            batches = loader.load("train", shares)
+            next(batches)
+            os.kill(min(children()), signal.SIGKILL)
+            for _ in batches:
+                pass
+    assert not children()
+
+
+@pytest.mark.slow
+def test_spawned_workers_give_the_same_batches(splits: Splits) -> None:
+    """As on a server. Rows that cannot be pickled are refused."""
+    expected = batches(splits)
+    loaded = batches(splits, workers=1, start_method="spawn")
+    assert all(torch.equal(a, b) for a, b in zip(loaded, expected, strict=True))
+    splits.train.inputs.unpicklable = lambda: None  # type: ignore[attr-defined]
+    with pytest.raises(InputError, match=r"^workers: found .*pickle.*accepted: 0"):
+        batches(splits, workers=1, start_method="spawn")
+    assert not children()
+
+
+_ENDLESS = """
+import sys
+import numpy as np
+from lightning_fabric import Fabric
+from tests.training.engine.tiny import splits
+from training.engine.loading import BatchLoader, Share
+
+loader = BatchLoader(Fabric(accelerator="cpu", devices=1), {"train": splits().train}, workers=2)
+batches = loader.load("train", [Share(np.arange(4))] * 10**6)
+next(batches)
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.slow
+def test_workers_end_after_their_process_is_killed() -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", _ENDLESS], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        workers = psutil.Process(process.pid).children()
+        assert len(workers) == 2
+    finally:
+        process.kill()
+        process.communicate()
+    _, alive = psutil.wait_procs(workers, timeout=60)
+    assert not alive
+
+
+def children() -> set[int]:
+    """Return the processes that load batches for this one."""
+    return {process.pid for process in multiprocessing.active_children() if process.pid}
 
 
 @pytest.mark.slow

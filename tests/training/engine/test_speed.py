@@ -172,7 +172,8 @@ def test_step_does_not_wait_for_the_device(
         loss_sum=torch.zeros((), device="meta"),
         average=WeightAverage(model, 0.9),
     )
-    batches = iter([torch.zeros(32, 2, device="meta")])
+    labels = torch.zeros(32, dtype=torch.int64, device="meta")
+    batches = iter([(torch.zeros(32, 2, device="meta"), labels)])
     loop._step(run, Step(np.arange(32), "both"), 0, batches)
     assert run.loss_sum.device.type == "meta"
     assert all(parameter in run.optimiser.state for parameter in model.parameters())

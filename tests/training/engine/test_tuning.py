@@ -100,6 +100,7 @@ def test_options_are_tuned_in_order_and_keep_the_best_so_far(
     assert summary["validation"]["ece_l2_equal_mass"] == last.error
 
 
+@pytest.mark.slow
 def test_no_trial_is_repeated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A tuning that is interrupted at the fourth trial resumes with it, with the same result."""
     uninterrupted = tune(SEQUENTIAL, load, tmp_path / "alone", Onlooker())
@@ -159,6 +160,7 @@ def test_missing_optuna_is_an_error_before_any_trial(
         tune(config, load, tmp_path, Onlooker())
 
 
+@pytest.mark.slow
 def test_optuna_searches_ranges_and_more_trials_continue_the_study(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -236,7 +238,7 @@ def test_killed_study_resumes_and_counts_no_trial_twice(tmp_path: Path, jobs: in
         split = getattr(data, name)
         inputs = np.asarray(split.batch(range(len(split))))
         np.savez(tmp_path / f"{name}.npz", inputs=inputs, labels=split.labels)
-    space = {"search": "optuna", "trials": 8, "beta": {"low": 0.1, "high": 10}, "kappa": [0.3, 0.6]}
+    space = {"search": "optuna", "trials": 5, "beta": {"low": 0.1, "high": 10}, "kappa": [0.3, 0.6]}
     options = {"train": "train.npz", "test": "test.npz"}
     config = {
         "data": {"source": "arrays", "options": options, "validation": 200},
@@ -253,17 +255,17 @@ def test_killed_study_resumes_and_counts_no_trial_twice(tmp_path: Path, jobs: in
     process.send_signal(signal.SIGKILL)
     process.wait()
     finished = lines.read_text().splitlines()
-    assert len(finished) < 8
+    assert len(finished) < 5
     with (tmp_path / "out" / "study.journal").open("ab") as journal:
         journal.write(b'{"op_code": 5, "wor')  # a power cut in the middle of a line
     assert start_command(tmp_path, jobs).wait() == 0, (tmp_path / "log.txt").read_text()
     trials = [json.loads(line) for line in lines.read_text().splitlines()]
-    assert [trial["number"] for trial in trials] == list(range(8))
+    assert [trial["number"] for trial in trials] == list(range(5))
     assert set(finished) <= set(lines.read_text().splitlines())
     storage = JournalStorage(JournalFileBackend(str(tmp_path / "out" / "study.journal")))
     [summary] = optuna.get_all_study_summaries(storage)
     study = optuna.load_study(study_name=summary.study_name, storage=storage)
-    assert [trial.state.name for trial in study.trials] == ["COMPLETE"] * 8
+    assert [trial.state.name for trial in study.trials] == ["COMPLETE"] * 5
     assert [trial.params for trial in study.trials] == [trial["values"] for trial in trials]
     if jobs == 1:
         (tmp_path / "out").rename(tmp_path / "killed")

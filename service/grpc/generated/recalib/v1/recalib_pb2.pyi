@@ -209,14 +209,16 @@ class SegmentReport(_message.Message):
     def __init__(self, segment: _Optional[str] = ..., state: _Optional[_Union[CalibrationState, str]] = ..., reason: _Optional[str] = ..., evidence: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., may_be_selection: _Optional[bool] = ...) -> None: ...
 
 class WindowReport(_message.Message):
-    __slots__ = ("start", "end", "measured")
+    __slots__ = ("start", "end", "measured", "replayed")
     START_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
     MEASURED_FIELD_NUMBER: _ClassVar[int]
+    REPLAYED_FIELD_NUMBER: _ClassVar[int]
     start: _timestamp_pb2.Timestamp
     end: _timestamp_pb2.Timestamp
     measured: _struct_pb2.Struct
-    def __init__(self, start: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., measured: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ...) -> None: ...
+    replayed: bool
+    def __init__(self, start: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., measured: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., replayed: _Optional[bool] = ...) -> None: ...
 
 class ListMonitoringHistoryRequest(_message.Message):
     __slots__ = ("model", "version", "limit", "cursor")
@@ -231,7 +233,7 @@ class ListMonitoringHistoryRequest(_message.Message):
     def __init__(self, model: _Optional[str] = ..., version: _Optional[int] = ..., limit: _Optional[int] = ..., cursor: _Optional[str] = ...) -> None: ...
 
 class HistoryEntry(_message.Message):
-    __slots__ = ("version", "start", "end", "assessed_at", "state", "reason", "evidence", "measured")
+    __slots__ = ("version", "start", "end", "assessed_at", "state", "reason", "evidence", "measured", "replayed")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     START_FIELD_NUMBER: _ClassVar[int]
     END_FIELD_NUMBER: _ClassVar[int]
@@ -240,6 +242,7 @@ class HistoryEntry(_message.Message):
     REASON_FIELD_NUMBER: _ClassVar[int]
     EVIDENCE_FIELD_NUMBER: _ClassVar[int]
     MEASURED_FIELD_NUMBER: _ClassVar[int]
+    REPLAYED_FIELD_NUMBER: _ClassVar[int]
     version: int
     start: _timestamp_pb2.Timestamp
     end: _timestamp_pb2.Timestamp
@@ -248,7 +251,8 @@ class HistoryEntry(_message.Message):
     reason: str
     evidence: _struct_pb2.Struct
     measured: _struct_pb2.Struct
-    def __init__(self, version: _Optional[int] = ..., start: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., assessed_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., state: _Optional[_Union[CalibrationState, str]] = ..., reason: _Optional[str] = ..., evidence: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., measured: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ...) -> None: ...
+    replayed: bool
+    def __init__(self, version: _Optional[int] = ..., start: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., assessed_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., state: _Optional[_Union[CalibrationState, str]] = ..., reason: _Optional[str] = ..., evidence: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., measured: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., replayed: _Optional[bool] = ...) -> None: ...
 
 class MonitoringHistory(_message.Message):
     __slots__ = ("items", "next_cursor")
@@ -259,20 +263,40 @@ class MonitoringHistory(_message.Message):
     def __init__(self, items: _Optional[_Iterable[_Union[HistoryEntry, _Mapping]]] = ..., next_cursor: _Optional[str] = ...) -> None: ...
 
 class MonitoringEvent(_message.Message):
-    __slots__ = ("at", "version", "kind", "actor", "reason", "evidence")
+    __slots__ = ("at", "version", "kind", "actor", "reason", "evidence", "replayed")
     AT_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     ACTOR_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     EVIDENCE_FIELD_NUMBER: _ClassVar[int]
+    REPLAYED_FIELD_NUMBER: _ClassVar[int]
     at: _timestamp_pb2.Timestamp
     version: int
     kind: str
     actor: str
     reason: str
     evidence: _struct_pb2.Struct
-    def __init__(self, at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., version: _Optional[int] = ..., kind: _Optional[str] = ..., actor: _Optional[str] = ..., reason: _Optional[str] = ..., evidence: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ...) -> None: ...
+    replayed: bool
+    def __init__(self, at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., version: _Optional[int] = ..., kind: _Optional[str] = ..., actor: _Optional[str] = ..., reason: _Optional[str] = ..., evidence: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., replayed: _Optional[bool] = ...) -> None: ...
+
+class ReplayHeader(_message.Message):
+    __slots__ = ("model", "version", "to_now")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    TO_NOW_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    version: str
+    to_now: bool
+    def __init__(self, model: _Optional[str] = ..., version: _Optional[str] = ..., to_now: _Optional[bool] = ...) -> None: ...
+
+class CreateReplayRequest(_message.Message):
+    __slots__ = ("header", "chunk")
+    HEADER_FIELD_NUMBER: _ClassVar[int]
+    CHUNK_FIELD_NUMBER: _ClassVar[int]
+    header: ReplayHeader
+    chunk: bytes
+    def __init__(self, header: _Optional[_Union[ReplayHeader, _Mapping]] = ..., chunk: _Optional[bytes] = ...) -> None: ...
 
 class CreateRefitRequest(_message.Message):
     __slots__ = ("model",)
@@ -303,7 +327,7 @@ class CandidateReport(_message.Message):
     def __init__(self, version: _Optional[int] = ..., verdict: _Optional[str] = ..., began_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., evidence: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ...) -> None: ...
 
 class MonitoringReport(_message.Message):
-    __slots__ = ("model", "version", "state", "since", "reason", "evidence", "onset", "segments", "windows", "late_labels", "assessed_at", "events", "candidate", "captured_rows", "may_be_selection", "warnings", "classes")
+    __slots__ = ("model", "version", "state", "since", "reason", "evidence", "onset", "segments", "windows", "late_labels", "assessed_at", "events", "candidate", "captured_rows", "may_be_selection", "warnings", "classes", "replayed_through")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -321,6 +345,7 @@ class MonitoringReport(_message.Message):
     MAY_BE_SELECTION_FIELD_NUMBER: _ClassVar[int]
     WARNINGS_FIELD_NUMBER: _ClassVar[int]
     CLASSES_FIELD_NUMBER: _ClassVar[int]
+    REPLAYED_THROUGH_FIELD_NUMBER: _ClassVar[int]
     model: str
     version: int
     state: CalibrationState
@@ -338,7 +363,8 @@ class MonitoringReport(_message.Message):
     may_be_selection: bool
     warnings: _containers.RepeatedScalarFieldContainer[str]
     classes: _struct_pb2.Struct
-    def __init__(self, model: _Optional[str] = ..., version: _Optional[int] = ..., state: _Optional[_Union[CalibrationState, str]] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., reason: _Optional[str] = ..., evidence: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., onset: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., segments: _Optional[_Iterable[_Union[SegmentReport, _Mapping]]] = ..., windows: _Optional[_Iterable[_Union[WindowReport, _Mapping]]] = ..., late_labels: _Optional[int] = ..., assessed_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., events: _Optional[_Iterable[_Union[MonitoringEvent, _Mapping]]] = ..., candidate: _Optional[_Union[CandidateReport, _Mapping]] = ..., captured_rows: _Optional[int] = ..., may_be_selection: _Optional[bool] = ..., warnings: _Optional[_Iterable[str]] = ..., classes: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ...) -> None: ...
+    replayed_through: _timestamp_pb2.Timestamp
+    def __init__(self, model: _Optional[str] = ..., version: _Optional[int] = ..., state: _Optional[_Union[CalibrationState, str]] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., reason: _Optional[str] = ..., evidence: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., onset: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., segments: _Optional[_Iterable[_Union[SegmentReport, _Mapping]]] = ..., windows: _Optional[_Iterable[_Union[WindowReport, _Mapping]]] = ..., late_labels: _Optional[int] = ..., assessed_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., events: _Optional[_Iterable[_Union[MonitoringEvent, _Mapping]]] = ..., candidate: _Optional[_Union[CandidateReport, _Mapping]] = ..., captured_rows: _Optional[int] = ..., may_be_selection: _Optional[bool] = ..., warnings: _Optional[_Iterable[str]] = ..., classes: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., replayed_through: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class SetMonitoringRequest(_message.Message):
     __slots__ = ("model", "settings")
@@ -471,16 +497,20 @@ class ModelPage(_message.Message):
     def __init__(self, items: _Optional[_Iterable[_Union[Model, _Mapping]]] = ..., next_cursor: _Optional[str] = ...) -> None: ...
 
 class UploadHeader(_message.Message):
-    __slots__ = ("model", "name", "content_type", "input")
+    __slots__ = ("model", "name", "content_type", "input", "uri", "digest")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     CONTENT_TYPE_FIELD_NUMBER: _ClassVar[int]
     INPUT_FIELD_NUMBER: _ClassVar[int]
+    URI_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
     model: str
     name: str
     content_type: str
     input: Input
-    def __init__(self, model: _Optional[str] = ..., name: _Optional[str] = ..., content_type: _Optional[str] = ..., input: _Optional[_Union[Input, str]] = ...) -> None: ...
+    uri: str
+    digest: str
+    def __init__(self, model: _Optional[str] = ..., name: _Optional[str] = ..., content_type: _Optional[str] = ..., input: _Optional[_Union[Input, str]] = ..., uri: _Optional[str] = ..., digest: _Optional[str] = ...) -> None: ...
 
 class UploadDatasetRequest(_message.Message):
     __slots__ = ("header", "chunk")
@@ -539,7 +569,7 @@ class Estimate(_message.Message):
     def __init__(self, value: _Optional[float] = ..., low: _Optional[float] = ..., high: _Optional[float] = ..., floor: _Optional[float] = ...) -> None: ...
 
 class Dataset(_message.Message):
-    __slots__ = ("name", "model", "rows", "classes", "digest", "size_bytes", "input", "metrics", "created_at", "media_type", "description", "tags")
+    __slots__ = ("name", "model", "rows", "classes", "digest", "size_bytes", "input", "metrics", "created_at", "media_type", "description", "tags", "uri")
     class MetricsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -559,6 +589,7 @@ class Dataset(_message.Message):
     MEDIA_TYPE_FIELD_NUMBER: _ClassVar[int]
     DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
     TAGS_FIELD_NUMBER: _ClassVar[int]
+    URI_FIELD_NUMBER: _ClassVar[int]
     name: str
     model: str
     rows: int
@@ -571,7 +602,8 @@ class Dataset(_message.Message):
     media_type: str
     description: str
     tags: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, name: _Optional[str] = ..., model: _Optional[str] = ..., rows: _Optional[int] = ..., classes: _Optional[int] = ..., digest: _Optional[str] = ..., size_bytes: _Optional[int] = ..., input: _Optional[_Union[Input, str]] = ..., metrics: _Optional[_Mapping[str, Estimate]] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., media_type: _Optional[str] = ..., description: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ...) -> None: ...
+    uri: str
+    def __init__(self, name: _Optional[str] = ..., model: _Optional[str] = ..., rows: _Optional[int] = ..., classes: _Optional[int] = ..., digest: _Optional[str] = ..., size_bytes: _Optional[int] = ..., input: _Optional[_Union[Input, str]] = ..., metrics: _Optional[_Mapping[str, Estimate]] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., media_type: _Optional[str] = ..., description: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ..., uri: _Optional[str] = ...) -> None: ...
 
 class DatasetPage(_message.Message):
     __slots__ = ("items", "next_cursor")
@@ -658,14 +690,16 @@ class CalibratorPage(_message.Message):
     def __init__(self, items: _Optional[_Iterable[_Union[Calibrator, _Mapping]]] = ..., next_cursor: _Optional[str] = ...) -> None: ...
 
 class CreateEvaluationRequest(_message.Message):
-    __slots__ = ("model", "dataset", "versions")
+    __slots__ = ("model", "dataset", "versions", "baseline")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     DATASET_FIELD_NUMBER: _ClassVar[int]
     VERSIONS_FIELD_NUMBER: _ClassVar[int]
+    BASELINE_FIELD_NUMBER: _ClassVar[int]
     model: str
     dataset: str
     versions: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, model: _Optional[str] = ..., dataset: _Optional[str] = ..., versions: _Optional[_Iterable[str]] = ...) -> None: ...
+    baseline: str
+    def __init__(self, model: _Optional[str] = ..., dataset: _Optional[str] = ..., versions: _Optional[_Iterable[str]] = ..., baseline: _Optional[str] = ...) -> None: ...
 
 class GetEvaluationRequest(_message.Message):
     __slots__ = ("model", "id")
@@ -707,8 +741,32 @@ class Change(_message.Message):
     verdict: str
     def __init__(self, value: _Optional[float] = ..., low: _Optional[float] = ..., high: _Optional[float] = ..., verdict: _Optional[str] = ...) -> None: ...
 
+class LabelResult(_message.Message):
+    __slots__ = ("label", "metrics", "changes")
+    class MetricsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: Estimate
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Estimate, _Mapping]] = ...) -> None: ...
+    class ChangesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: Change
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[Change, _Mapping]] = ...) -> None: ...
+    LABEL_FIELD_NUMBER: _ClassVar[int]
+    METRICS_FIELD_NUMBER: _ClassVar[int]
+    CHANGES_FIELD_NUMBER: _ClassVar[int]
+    label: str
+    metrics: _containers.MessageMap[str, Estimate]
+    changes: _containers.MessageMap[str, Change]
+    def __init__(self, label: _Optional[str] = ..., metrics: _Optional[_Mapping[str, Estimate]] = ..., changes: _Optional[_Mapping[str, Change]] = ...) -> None: ...
+
 class VersionResult(_message.Message):
-    __slots__ = ("version", "fitted_rows", "metrics", "changes")
+    __slots__ = ("version", "fitted_rows", "metrics", "changes", "labels")
     class MetricsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -727,11 +785,13 @@ class VersionResult(_message.Message):
     FITTED_ROWS_FIELD_NUMBER: _ClassVar[int]
     METRICS_FIELD_NUMBER: _ClassVar[int]
     CHANGES_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
     version: str
     fitted_rows: int
     metrics: _containers.MessageMap[str, Estimate]
     changes: _containers.MessageMap[str, Change]
-    def __init__(self, version: _Optional[str] = ..., fitted_rows: _Optional[int] = ..., metrics: _Optional[_Mapping[str, Estimate]] = ..., changes: _Optional[_Mapping[str, Change]] = ...) -> None: ...
+    labels: _containers.RepeatedCompositeFieldContainer[LabelResult]
+    def __init__(self, version: _Optional[str] = ..., fitted_rows: _Optional[int] = ..., metrics: _Optional[_Mapping[str, Estimate]] = ..., changes: _Optional[_Mapping[str, Change]] = ..., labels: _Optional[_Iterable[_Union[LabelResult, _Mapping]]] = ...) -> None: ...
 
 class EvaluationPicture(_message.Message):
     __slots__ = ("title", "caption", "versions", "specification")
@@ -1080,12 +1140,14 @@ class Event(_message.Message):
     def __init__(self, id: _Optional[int] = ..., at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., type: _Optional[str] = ..., model: _Optional[str] = ..., data: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ...) -> None: ...
 
 class EventPage(_message.Message):
-    __slots__ = ("items", "next_cursor")
+    __slots__ = ("items", "next_cursor", "gap")
     ITEMS_FIELD_NUMBER: _ClassVar[int]
     NEXT_CURSOR_FIELD_NUMBER: _ClassVar[int]
+    GAP_FIELD_NUMBER: _ClassVar[int]
     items: _containers.RepeatedCompositeFieldContainer[Event]
     next_cursor: str
-    def __init__(self, items: _Optional[_Iterable[_Union[Event, _Mapping]]] = ..., next_cursor: _Optional[str] = ...) -> None: ...
+    gap: Event
+    def __init__(self, items: _Optional[_Iterable[_Union[Event, _Mapping]]] = ..., next_cursor: _Optional[str] = ..., gap: _Optional[_Union[Event, _Mapping]] = ...) -> None: ...
 
 class CreateWebhookRequest(_message.Message):
     __slots__ = ("url", "model", "types", "format")
@@ -1125,6 +1187,14 @@ class UpdateWebhookRequest(_message.Message):
     enabled: bool
     def __init__(self, id: _Optional[str] = ..., url: _Optional[str] = ..., enabled: _Optional[bool] = ...) -> None: ...
 
+class RotateWebhookSecretRequest(_message.Message):
+    __slots__ = ("id", "overlap_seconds")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    OVERLAP_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    overlap_seconds: float
+    def __init__(self, id: _Optional[str] = ..., overlap_seconds: _Optional[float] = ...) -> None: ...
+
 class DeleteWebhookRequest(_message.Message):
     __slots__ = ("id",)
     ID_FIELD_NUMBER: _ClassVar[int]
@@ -1152,7 +1222,7 @@ class RedeliverRequest(_message.Message):
     def __init__(self, id: _Optional[str] = ..., event_id: _Optional[int] = ...) -> None: ...
 
 class Webhook(_message.Message):
-    __slots__ = ("id", "url", "model", "types", "format", "enabled", "reason", "created_by", "created_at", "secret")
+    __slots__ = ("id", "url", "model", "types", "format", "enabled", "reason", "created_by", "created_at", "secret", "previous_secrets_until")
     ID_FIELD_NUMBER: _ClassVar[int]
     URL_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
@@ -1163,6 +1233,7 @@ class Webhook(_message.Message):
     CREATED_BY_FIELD_NUMBER: _ClassVar[int]
     CREATED_AT_FIELD_NUMBER: _ClassVar[int]
     SECRET_FIELD_NUMBER: _ClassVar[int]
+    PREVIOUS_SECRETS_UNTIL_FIELD_NUMBER: _ClassVar[int]
     id: str
     url: str
     model: str
@@ -1173,7 +1244,8 @@ class Webhook(_message.Message):
     created_by: str
     created_at: _timestamp_pb2.Timestamp
     secret: str
-    def __init__(self, id: _Optional[str] = ..., url: _Optional[str] = ..., model: _Optional[str] = ..., types: _Optional[_Iterable[str]] = ..., format: _Optional[_Union[WebhookFormat, str]] = ..., enabled: _Optional[bool] = ..., reason: _Optional[str] = ..., created_by: _Optional[str] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., secret: _Optional[str] = ...) -> None: ...
+    previous_secrets_until: _timestamp_pb2.Timestamp
+    def __init__(self, id: _Optional[str] = ..., url: _Optional[str] = ..., model: _Optional[str] = ..., types: _Optional[_Iterable[str]] = ..., format: _Optional[_Union[WebhookFormat, str]] = ..., enabled: _Optional[bool] = ..., reason: _Optional[str] = ..., created_by: _Optional[str] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., secret: _Optional[str] = ..., previous_secrets_until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class WebhookPage(_message.Message):
     __slots__ = ("items", "next_cursor")
@@ -1293,8 +1365,16 @@ class AddLabelsRequest(_message.Message):
     labels: _containers.RepeatedCompositeFieldContainer[LateLabel]
     def __init__(self, model: _Optional[str] = ..., labels: _Optional[_Iterable[_Union[LateLabel, _Mapping]]] = ...) -> None: ...
 
+class LabelSet(_message.Message):
+    __slots__ = ("indices", "names")
+    INDICES_FIELD_NUMBER: _ClassVar[int]
+    NAMES_FIELD_NUMBER: _ClassVar[int]
+    indices: _containers.RepeatedScalarFieldContainer[int]
+    names: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, indices: _Optional[_Iterable[int]] = ..., names: _Optional[_Iterable[str]] = ...) -> None: ...
+
 class AddObservationsRequest(_message.Message):
-    __slots__ = ("model", "calibrator", "logits", "labels", "label_names", "times", "segment")
+    __slots__ = ("model", "calibrator", "logits", "labels", "label_names", "times", "segment", "counted", "label_sets")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     CALIBRATOR_FIELD_NUMBER: _ClassVar[int]
     LOGITS_FIELD_NUMBER: _ClassVar[int]
@@ -1302,6 +1382,8 @@ class AddObservationsRequest(_message.Message):
     LABEL_NAMES_FIELD_NUMBER: _ClassVar[int]
     TIMES_FIELD_NUMBER: _ClassVar[int]
     SEGMENT_FIELD_NUMBER: _ClassVar[int]
+    COUNTED_FIELD_NUMBER: _ClassVar[int]
+    LABEL_SETS_FIELD_NUMBER: _ClassVar[int]
     model: str
     calibrator: str
     logits: Matrix
@@ -1309,7 +1391,39 @@ class AddObservationsRequest(_message.Message):
     label_names: _containers.RepeatedScalarFieldContainer[str]
     times: _containers.RepeatedScalarFieldContainer[float]
     segment: str
-    def __init__(self, model: _Optional[str] = ..., calibrator: _Optional[str] = ..., logits: _Optional[_Union[Matrix, _Mapping]] = ..., labels: _Optional[_Iterable[int]] = ..., label_names: _Optional[_Iterable[str]] = ..., times: _Optional[_Iterable[float]] = ..., segment: _Optional[str] = ...) -> None: ...
+    counted: bool
+    label_sets: _containers.RepeatedCompositeFieldContainer[LabelSet]
+    def __init__(self, model: _Optional[str] = ..., calibrator: _Optional[str] = ..., logits: _Optional[_Union[Matrix, _Mapping]] = ..., labels: _Optional[_Iterable[int]] = ..., label_names: _Optional[_Iterable[str]] = ..., times: _Optional[_Iterable[float]] = ..., segment: _Optional[str] = ..., counted: _Optional[bool] = ..., label_sets: _Optional[_Iterable[_Union[LabelSet, _Mapping]]] = ...) -> None: ...
+
+class TrafficBucket(_message.Message):
+    __slots__ = ("started_at", "predictions", "confidence_sums")
+    STARTED_AT_FIELD_NUMBER: _ClassVar[int]
+    PREDICTIONS_FIELD_NUMBER: _ClassVar[int]
+    CONFIDENCE_SUMS_FIELD_NUMBER: _ClassVar[int]
+    started_at: float
+    predictions: _containers.RepeatedScalarFieldContainer[int]
+    confidence_sums: _containers.RepeatedScalarFieldContainer[float]
+    def __init__(self, started_at: _Optional[float] = ..., predictions: _Optional[_Iterable[int]] = ..., confidence_sums: _Optional[_Iterable[float]] = ...) -> None: ...
+
+class AddTrafficRequest(_message.Message):
+    __slots__ = ("model", "calibrator", "buckets", "segment")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    CALIBRATOR_FIELD_NUMBER: _ClassVar[int]
+    BUCKETS_FIELD_NUMBER: _ClassVar[int]
+    SEGMENT_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    calibrator: str
+    buckets: _containers.RepeatedCompositeFieldContainer[TrafficBucket]
+    segment: str
+    def __init__(self, model: _Optional[str] = ..., calibrator: _Optional[str] = ..., buckets: _Optional[_Iterable[_Union[TrafficBucket, _Mapping]]] = ..., segment: _Optional[str] = ...) -> None: ...
+
+class AddTrafficResponse(_message.Message):
+    __slots__ = ("accepted", "expired")
+    ACCEPTED_FIELD_NUMBER: _ClassVar[int]
+    EXPIRED_FIELD_NUMBER: _ClassVar[int]
+    accepted: int
+    expired: int
+    def __init__(self, accepted: _Optional[int] = ..., expired: _Optional[int] = ...) -> None: ...
 
 class LabelOutcome(_message.Message):
     __slots__ = ("status", "reason")

@@ -1,0 +1,1 @@
+"""Plans: machines, hours and network for a load, from measured costs."""

@@ -1,0 +1,110 @@
+"""The rows of a data set by reference."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from recalib.errors import CorruptError
+from recalib.files import Chunk, Input, LabelledData, Task, open_data, read
+from recalib.fragments import Fragment, open_stream
+from recalib.references.manifest import Manifest, ReferencedFile, check_content
+
+__all__ = ["ReferencedRows", "read_referenced", "unchanged"]
+
+
+class ReferencedRows:
+    """All rows of a manifest, read in chunks, like those of a `recalib.files.DataFile`."""
+
+    def __init__(self, manifest: Manifest, input: Input, task: Task) -> None:
+        self._task: Task = task
+        self.manifest = manifest
+        self._input: Input = input
+        #: K.
+        self.classes = manifest.classes
+        #: Of all chunks.
+        self.dtype: np.dtype[Any] = np.result_type(*(file.dtype for file in manifest.files))
+
+    def chunks(self, max_bytes: int = 8 << 20) -> Iterator[Chunk]:
+        """Yield all rows in order, at most `max_bytes` of a file at a time.
+
+        Raises
+        ------
+        InputError: a file cannot be read; the message names it.
+        CorruptError: a file has another number of rows or classes than at the registration.
+        """
+        first_row = 0
+        for file in self.manifest.files:
+            rows = 0
+            fragment = Fragment(file.location, file.format)
+            with (
+                fragment.named_errors(),
+                open_stream(file.location) as stream,
+                open_data(stream, format=file.format, input=self._input, task=self._task) as data,
+            ):
+                _check_classes(file, data.classes, self.classes)
+                for chunk in data.chunks(max_bytes):
+                    rows += len(chunk.logits)
+                    logits = chunk.logits.astype(self.dtype, copy=False)
+                    yield replace(chunk, logits=logits, first_row=first_row + chunk.first_row)
+            _check_rows(file, rows)
+            first_row += rows
+
+
+def read_referenced(manifest: Manifest, input: Input, task: Task) -> LabelledData:
+    """Return all rows of a manifest, whose contents are checked first.
+
+    Raises
+    ------
+    CorruptError: a file has changed since the registration, also while it is read.
+    InputError: a file cannot be read.
+    UnavailableError: the file system cannot be reached.
+    """
+    dtype = np.result_type(*(file.dtype for file in manifest.files))
+    # Each file is copied after it is read: there are never two copies of all rows.
+    logits = np.empty((manifest.rows, manifest.classes), dtype)
+    labels = []
+    first_row = 0
+    with unchanged(manifest):
+        for file in manifest.files:
+            check_content(file)
+            fragment = Fragment(file.location, file.format)
+            with fragment.named_errors(), open_stream(file.location) as stream:
+                part = read(stream, format=file.format, input=input, task=task)
+            _check_classes(file, part.logits.shape[1], manifest.classes)
+            _check_rows(file, len(part.logits))
+            if len(manifest.files) == 1:
+                return part
+            logits[first_row : first_row + file.rows] = part.logits
+            labels.append(part.labels)
+            first_row += file.rows
+    return LabelledData(logits, np.concatenate(labels))
+
+
+@contextmanager
+def unchanged(manifest: Manifest) -> Iterator[None]:
+    """Check before and after the block that no file has changed, see `check_unchanged`.
+
+    An error of the block that a change explains is replaced by the error that names the change.
+    """
+    manifest.check_unchanged()
+    try:
+        yield
+    except Exception:
+        manifest.check_unchanged()
+        raise
+    manifest.check_unchanged()
+
+
+def _check_classes(file: ReferencedFile, classes: int, expected: int) -> None:
+    if classes != expected:
+        raise CorruptError(f"{file.location} has changed: {classes} classes instead of {expected}")
+
+
+def _check_rows(file: ReferencedFile, rows: int) -> None:
+    if rows != file.rows:
+        raise CorruptError(f"{file.location} has changed: {rows} rows instead of {file.rows}")

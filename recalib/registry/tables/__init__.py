@@ -1,0 +1,69 @@
+"""All tables of the registry, as after the newest migration.
+
+A test compares this with the migrated schema in both databases.
+"""
+
+from __future__ import annotations
+
+from recalib.registry.tables.access import api_keys, audit, idempotency, signing_keys
+from recalib.registry.tables.base import METADATA
+from recalib.registry.tables.catalogue import (
+    alias_changes,
+    alias_revision,
+    aliases,
+    calibrator_details,
+    calibrators,
+    dataset_details,
+    datasets,
+    jobs,
+    models,
+    tombstones,
+)
+from recalib.registry.tables.monitoring import (
+    assessments,
+    candidates,
+    captures,
+    class_traffic,
+    cohorts,
+    labels,
+    monitoring_events,
+    monitors,
+    traffic,
+)
+from recalib.registry.tables.notification import (
+    event_sequence,
+    events,
+    webhook_deliveries,
+    webhooks,
+)
+
+__all__ = [
+    "METADATA",
+    "alias_changes",
+    "alias_revision",
+    "aliases",
+    "api_keys",
+    "assessments",
+    "audit",
+    "calibrator_details",
+    "calibrators",
+    "candidates",
+    "captures",
+    "class_traffic",
+    "cohorts",
+    "dataset_details",
+    "datasets",
+    "event_sequence",
+    "events",
+    "idempotency",
+    "jobs",
+    "labels",
+    "models",
+    "monitoring_events",
+    "monitors",
+    "signing_keys",
+    "tombstones",
+    "traffic",
+    "webhook_deliveries",
+    "webhooks",
+]

@@ -1,0 +1,210 @@
+"""Tables of models, data sets, jobs, calibrators and their aliases."""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    Double,
+    ForeignKey,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    LargeBinary,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+    text,
+)
+
+from recalib.registry.tables.base import METADATA, Json, Key, Name
+
+__all__ = [
+    "alias_changes",
+    "alias_revision",
+    "aliases",
+    "calibrator_details",
+    "calibrators",
+    "dataset_details",
+    "datasets",
+    "jobs",
+    "models",
+    "tombstones",
+]
+
+models = Table(
+    "models",
+    METADATA,
+    Column("id", Key, primary_key=True),
+    Column("name", Name, nullable=False, unique=True),
+    Column("classes", Integer, nullable=False),
+    Column("labels", Json),
+    Column("latest_version", Integer, nullable=False),
+    Column("created_by", Text, nullable=False),
+    Column("created_at", Double, nullable=False),
+    # See `recalib.registry.monitoring_settings`; null for the defaults.
+    Column("monitoring", Json),
+    # `multiclass` or `multilabel`.
+    Column("task", String(16), nullable=False, server_default="multiclass"),
+    Column("description", Text, nullable=False, server_default=""),
+    # A list of text; null for none.
+    Column("tags", Json),
+    # See `recalib.registry.retention`; null for the defaults.
+    Column("retention", Json),
+    # The name of a deleted model is not its own any more: see `recalib.registry.deletions`.
+    Column("deleted_at", Double),
+    # When its content was erased. The row stays, or SQLite would use its id again, which the ids of
+    # its predictions hold.
+    Column("purged_at", Double),
+)
+
+datasets = Table(
+    "datasets",
+    METADATA,
+    Column("id", Key, primary_key=True),
+    Column("model_id", Key, ForeignKey("models.id"), nullable=False),
+    Column("name", Name, nullable=False),
+    Column("digest", String(64), nullable=False),
+    Column("rows", BigInteger, nullable=False),
+    Column("classes", Integer, nullable=False),
+    Column("size_bytes", BigInteger, nullable=False),
+    Column("media_type", Text, nullable=False),
+    Column("input", String(16), nullable=False),
+    Column("metrics", Json, nullable=False),
+    Column("created_at", Double, nullable=False),
+    # Sorted digests of the rows, 8 bytes each; null until a fit has read the data.
+    Column("row_digests", LargeBinary),
+    UniqueConstraint("model_id", "name"),
+)
+
+dataset_details = Table(
+    "dataset_details",
+    METADATA,
+    # What may change of a data set, and its URI; without a row, the defaults. Not columns of
+    # `datasets`, whose large column is last.
+    Column("dataset_id", Key, ForeignKey("datasets.id"), primary_key=True, autoincrement=False),
+    Column("description", Text, nullable=False, server_default=""),
+    Column("tags", Json),
+    Column("deleted_at", Double),
+    # Of a data set by reference, whose blob is a manifest; null for uploads.
+    Column("uri", Text),
+)
+
+jobs = Table(
+    "jobs",
+    METADATA,
+    # The order of arrival; callers see `id`.
+    Column("sequence", Key, primary_key=True),
+    Column("id", String(32), nullable=False, unique=True),
+    Column("kind", Name, nullable=False),
+    Column("model_id", Key, ForeignKey("models.id")),
+    Column("unique_key", Text),
+    Column("payload", Json, nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("priority", Integer, nullable=False),
+    Column("run_after", Double, nullable=False),
+    Column("attempts", Integer, nullable=False),
+    Column("max_attempts", Integer, nullable=False),
+    Column("worker", Text),
+    Column("fence", BigInteger, nullable=False),
+    Column("lease_expires", Double),
+    Column("cancel_requested", Boolean, nullable=False),
+    Column("progress", Json),
+    Column("checkpoint", Json),
+    Column("result", Json),
+    Column("error", Text),
+    Column("created_at", Double, nullable=False),
+    Column("started_at", Double),
+    Column("finished_at", Double),
+    # The `traceparent` of the request that created the job, if it was traced.
+    Column("trace", String(64)),
+    # A calibrator that the job publishes, and the digests of its rows; null when the job has ended.
+    Column("parameters", LargeBinary),
+    Column("row_digests", LargeBinary),
+    # Of a training run.
+    Column("deleted_at", Double),
+    CheckConstraint(
+        "state IN ('queued', 'running', 'succeeded', 'failed', 'cancelled')", name="state"
+    ),
+    Index("ix_jobs_state_priority_sequence", "state", "priority", "sequence"),
+    Index("ix_jobs_model_id_sequence", "model_id", "sequence"),
+    # At most one unfinished job per key: two schedulers cannot create a periodic job twice.
+    Index(
+        "uq_jobs_unfinished_unique_key",
+        "unique_key",
+        unique=True,
+        sqlite_where=text("state IN ('queued', 'running')"),
+        postgresql_where=text("state IN ('queued', 'running')"),
+    ),
+)
+
+calibrators = Table(
+    "calibrators",
+    METADATA,
+    Column("model_id", Key, ForeignKey("models.id"), primary_key=True, autoincrement=False),
+    Column("version", Integer, primary_key=True, autoincrement=False),
+    Column("dataset_id", Key, ForeignKey("datasets.id")),
+    # Unique: a job publishes once, also if it is retried.
+    Column("job_id", String(32), ForeignKey("jobs.id"), nullable=False, unique=True),
+    Column("card", Json, nullable=False),
+    Column("created_at", Double, nullable=False),
+    # The large columns are last: reading cards then skips their pages in SQLite.
+    Column("parameters", LargeBinary, nullable=False),
+    # As in `datasets`, for a fit to rows of no data set.
+    Column("row_digests", LargeBinary),
+)
+
+calibrator_details = Table(
+    "calibrator_details",
+    METADATA,
+    # What may change of a version; without a row, the defaults. The row of a deleted version stays:
+    # labels of its predictions may still arrive.
+    Column("model_id", Key, ForeignKey("models.id"), primary_key=True, autoincrement=False),
+    Column("version", Integer, primary_key=True, autoincrement=False),
+    Column("description", Text, nullable=False, server_default=""),
+    Column("tags", Json),
+    Column("deleted_at", Double),
+)
+
+aliases = Table(
+    "aliases",
+    METADATA,
+    Column("model_id", Key, primary_key=True, autoincrement=False),
+    Column("alias", Name, primary_key=True),
+    Column("version", Integer, nullable=False),
+    Column("revision", Key, ForeignKey("alias_changes.revision"), nullable=False),
+    ForeignKeyConstraint(["model_id", "version"], ["calibrators.model_id", "calibrators.version"]),
+)
+
+alias_changes = Table(
+    "alias_changes",
+    METADATA,
+    Column("revision", Key, primary_key=True, autoincrement=False),
+    Column("model_id", Key, ForeignKey("models.id"), nullable=False),
+    Column("alias", Name, nullable=False),
+    Column("from_version", Integer),
+    # 0 if the alias was deleted.
+    Column("to_version", Integer, nullable=False),
+    Column("actor", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("changed_at", Double, nullable=False),
+    Index("ix_alias_changes_model_id_alias_revision", "model_id", "alias", "revision"),
+)
+
+tombstones = Table(
+    "tombstones",
+    METADATA,
+    # What servers no longer serve, since a revision of the aliases.
+    Column("revision", Key, primary_key=True, autoincrement=False),
+    # The name of the model when it was deleted or renamed.
+    Column("model", Name, nullable=False),
+    # A version or an alias; null for the whole model.
+    Column("selector", Name),
+)
+
+# One row: the number of changes of aliases, and of deletions. `Aliases.lock_revision` says why it
+# is not a sequence.
+alias_revision = Table("alias_revision", METADATA, Column("revision", Key, nullable=False))

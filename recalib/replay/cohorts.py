@@ -1,0 +1,60 @@
+"""Cohorts of a monitor from the rows of a log."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recalib.drift import CalibrationSums, ClassTraffic, Cohort
+from recalib.replay.columns import Rows
+
+__all__ = ["class_traffic", "cohort_of_rows", "cohorts_by_segment"]
+
+
+def cohorts_by_segment(
+    rows: Rows, on_time: NDArray[np.bool_], edges: NDArray[np.float64]
+) -> dict[str, Cohort]:
+    """Return the cohort of each segment that has rows; "" without segments.
+
+    Parameters
+    ----------
+    on_time: which rows have a label that counts, (N,).
+    edges: inner edges (B - 1,) of the confidence bins.
+    """
+    if rows.segment is None:
+        return {"": cohort_of_rows(rows, on_time, edges)}
+    cohorts = {}
+    for name in dict.fromkeys(rows.segment.tolist()):
+        in_segment = rows.segment == name
+        cohorts[name] = cohort_of_rows(rows.select(in_segment), on_time[in_segment], edges)
+    return cohorts
+
+
+def cohort_of_rows(rows: Rows, on_time: NDArray[np.bool_], edges: NDArray[np.float64]) -> Cohort:
+    """Return the cohort of all rows; the arguments are those of `cohorts_by_segment`."""
+    traffic = CalibrationSums.empty(edges)
+    traffic.add_traffic(rows.confidence)
+    used = rows.select(on_time)
+    return Cohort(
+        traffic.traffic,
+        used.confidence,
+        used.correct,
+        used.delay,
+        used.time,
+        traffic.traffic_confidence,
+    )
+
+
+def class_traffic(
+    rows: Rows, on_time: NDArray[np.bool_], classes: tuple[int, ...]
+) -> ClassTraffic | None:
+    """Return the predictions by predicted class; None without watched classes."""
+    if rows.predicted is None:
+        return None
+    errors = np.maximum(rows.confidence, 1 - rows.confidence)
+    size = max(max(classes), int(rows.predicted.max(initial=0))) + 1
+    counts = np.bincount(rows.predicted, minlength=size)
+    sums = np.bincount(rows.predicted, errors, size)
+    watched = list(classes)
+    labelled = rows.predicted[on_time], rows.correct[on_time], rows.confidence[on_time]
+    return ClassTraffic.from_rows(classes, counts[watched], sums[watched], len(errors), *labelled)

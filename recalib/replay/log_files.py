@@ -1,0 +1,148 @@
+"""The row groups of a log in one or several Parquet files, of which one is open at a time."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
+
+from recalib.errors import InputError, UnsupportedError
+from recalib.files.base import translate_errors
+from recalib.files.parquet import open_table
+from recalib.fragments import Fragment, Source, is_single_file, list_files, open_stream
+
+__all__ = ["LogFiles", "LogSource"]
+
+#: A path, a folder, a glob, a URL, several of these, or an open file.
+LogSource = Source | BinaryIO
+_SUFFIXES = (".parquet", ".pq")
+
+
+class _Group(NamedTuple):
+    """A row group: its file, its number there, and the row of the log that the file begins with."""
+
+    file: int
+    number: int
+    first_row: int
+
+
+class LogFiles:
+    """The row groups of all files, in the order of the files.
+
+    Parameters
+    ----------
+    source: Parquet files, all with the same types of the columns that are read.
+    columns: the names of columns that may be read.
+    check: returns the columns to read of a schema, or raises `InputError`.
+
+    Raises
+    ------
+    InputError: a file cannot be read, or its schema is not valid or differs.
+    UnsupportedError: the name of a single file does not end in .parquet or .pq.
+    """
+
+    def __init__(
+        self,
+        source: LogSource,
+        columns: Collection[str],
+        check: Callable[[Any], list[str]],
+    ) -> None:
+        self._columns = columns
+        self._files: list[Fragment | Path | BinaryIO] = [*_files(source)]
+        self._stack = ExitStack()
+        self._open_index: int | None = None
+        self._table: Any = None
+        self.groups: list[_Group] = []
+        try:
+            self._read_footers(check)
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Close the open file."""
+        self._stack.close()
+        self._open_index = None
+
+    def batches(self, group: int, names: list[str], batch_size: int) -> Iterator[Any]:
+        """Yield checked Arrow batches of a row group."""
+        with self.named_errors(group), translate_errors("parquet"):
+            table = self._open(self.groups[group].file)
+            for batch in table.iter_batches(
+                batch_size=batch_size,
+                row_groups=[self.groups[group].number],
+                columns=names,
+                use_threads=False,
+            ):
+                batch.validate(full=True)
+                yield batch
+
+    @contextmanager
+    def named_errors(self, group: int) -> Iterator[None]:
+        """Put the name of the file before the field of an `InputError`, if there are several."""
+        with self._named(self.groups[group].file):
+            yield
+
+    def _read_footers(self, check: Callable[[Any], list[str]]) -> None:
+        row = 0
+        for index in range(len(self._files)):
+            with self._named(index), translate_errors("parquet"):
+                schema = self._open(index).schema_arrow
+                names = check(schema)
+                types = {name: schema.field(name).type for name in names}
+                if index == 0:
+                    #: The schema of the first file, and its columns to read.
+                    self.schema, self.names, first_types = schema, names, types
+                elif types != first_types:
+                    accepted = ", ".join(f"{name} {kind}" for name, kind in first_types.items())
+                    raise InputError(
+                        "columns",
+                        found=", ".join(f"{name} {kind}" for name, kind in types.items()),
+                        accepted=f"{accepted}, as in the first file",
+                    )
+            metadata = self._table.metadata
+            self.groups += [_Group(index, n, row) for n in range(metadata.num_row_groups)]
+            row += metadata.num_rows
+
+    def _open(self, index: int) -> Any:
+        if index != self._open_index:
+            self.close()
+            file = self._files[index]
+            if isinstance(file, Fragment):
+                stream = self._stack.enter_context(open_stream(file.location))
+            else:
+                stream = _open_path(file) if isinstance(file, Path) else file
+                self._stack.callback(stream.close)
+            self._table = open_table(stream, self._columns)
+            self._open_index = index
+        return self._table
+
+    def _named(self, index: int) -> Any:
+        file = self._files[index]
+        return file.named_errors() if isinstance(file, Fragment) else nullcontext()
+
+
+def _files(source: Any) -> list[Any]:
+    if hasattr(source, "read"):
+        return [source]
+    if is_single_file(source):
+        single = source if isinstance(source, str | Path) else source[0]
+        return [Path(single)]
+    sources = [source] if isinstance(source, str | os.PathLike) else source
+    files = [file for item in sources for file in list_files(os.fspath(item), _SUFFIXES)]
+    if not files:
+        raise InputError("log", found="no files", accepted="at least one")
+    return [Fragment(name, "parquet") for name in dict.fromkeys(file.location for file in files)]
+
+
+def _open_path(path: Path) -> BinaryIO:
+    if path.suffix.lower() not in _SUFFIXES:
+        found = f"a name ending in {path.suffix!r}"
+        raise UnsupportedError("log", found=found, accepted=".parquet")
+    try:
+        return path.open("rb")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or "no file name"
+        raise InputError("log", found=f"{path}: {reason}", accepted="a readable file") from error

@@ -1,0 +1,51 @@
+"""Small reliability diagrams of classes or labels: frequency over probability."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from recalib.errors import InputError
+from recalib.metrics import BinState
+from recalib.reporting.plots.bar_panels import accuracy_bars, bin_rows
+from recalib.reporting.plots.style import BLUE, inline, styled, title
+
+if TYPE_CHECKING:
+    import altair as alt
+
+__all__ = ["check_worst", "frequency_grid", "frequency_panel"]
+
+_SIDE, _COLUMNS, _MOST_PANELS = 180, 3, 12
+
+
+def check_worst(worst: int) -> None:
+    """Raise `InputError` for a number of panels that cannot be displayed."""
+    if not 1 <= worst <= _MOST_PANELS:
+        raise InputError("worst", found=str(worst), accepted=f"1 to {_MOST_PANELS}")
+
+
+def frequency_panel(name: str, error: float, state: BinState) -> alt.LayerChart | alt.FacetChart:
+    """Return bars of the frequency of a class by its probability, with its calibration error."""
+    occurred = int(state.correct.sum())
+    panel: alt.LayerChart | alt.FacetChart = accuracy_bars(
+        BLUE, what="frequency", side=_SIDE, over="probability", labels=[0, 0.5, 1]
+    ).properties(
+        data=inline(bin_rows(state)),
+        title=title(name, [f"error {error:.2%}", f"label of {occurred:,} rows"], _SIDE),
+    )
+    return panel
+
+
+def frequency_grid(
+    panels: list[alt.LayerChart | alt.FacetChart], heading: str, facts: list[str]
+) -> alt.ConcatChart:
+    """Return panels in rows of three, with a title and facts above."""
+    import altair as alt
+
+    width = _SIDE * min(len(panels), _COLUMNS)
+    diagram: alt.ConcatChart = alt.concat(
+        *panels,
+        columns=_COLUMNS,
+        spacing=24,
+        title=title(heading, facts, max(width, 300)),
+    ).resolve_scale(color="shared", strokeDash="shared")
+    return styled(diagram, legend_columns=2)

@@ -1,0 +1,98 @@
+"""Compare maps on many files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from recalib.calibrator import Calibrator
+from recalib.card import MetricValue
+from recalib.drift.reference_histogram import reference_histogram
+from recalib.errors import InputError
+from recalib.executors import Cluster, open_workers
+from recalib.files import Input
+from recalib.fitting.comparison import Comparison, recommend
+from recalib.fitting.validation_error import error_of_sums
+from recalib.fragments import Source, list_fragments
+from recalib.scale.evaluate import evaluate_all
+from recalib.scale.fit import fit
+from recalib.scale.rows import FragmentRows
+
+__all__ = ["compare"]
+
+
+def compare(
+    validation: Source,
+    test: Source,
+    pairs: Sequence[tuple[str, str]],
+    *,
+    input: Input = "logits",
+    preserve_accuracy: bool = True,
+    level: float | None = None,
+    cluster: Cluster = None,
+    progress: Callable[[str], None] = lambda text: None,
+) -> Comparison:
+    """Fit each pair of map and objective to one source, measure it on another, recommend one.
+
+    Fits and metrics are those of all rows, as `fit` and `evaluate` return them. Cross-validation is
+    on the rows that `auto` compares, of an evenly spaced sample of the validation rows. Pairs that
+    are not fitted to several files are left out.
+
+    Parameters
+    ----------
+    validation, test: as in `recalib.fragments.list_fragments`; every file has labels.
+    pairs: names of maps and objectives.
+    input: what the files hold.
+    preserve_accuracy: recommend only maps that never change predictions.
+    level: confidence of the metrics' intervals, such as 0.95; none by default.
+    cluster: as in `recalib.executors`; None: this process.
+    progress: called with a description of the current step.
+
+    Raises
+    ------
+    InputError: a file cannot be read, has no labels or invalid values, or other classes; no pair
+        can be fitted.
+    UnavailableError: the cluster cannot be reached, or its workers end.
+
+    Examples
+    --------
+    >>> comparison = compare("val/", "test/", [("temperature", "nll")])  # doctest: +SKIP
+    >>> comparison.recommended.save("best.calib")  # doctest: +SKIP
+    """
+    with open_workers(cluster) as workers:
+        rows = FragmentRows(workers, list_fragments(validation), input)
+        progress("reading")
+        survey = rows.survey()
+
+        def fit_map(map: str, objective: str) -> Calibrator:
+            progress(f"{map} by {objective}")
+            return fit(validation, map, objective, input=input, cluster=workers)
+
+        fitted, left_out = [], []
+        for pair in pairs:
+            try:
+                fitted.append(fit_map(*pair))
+            except InputError as error:  # the rows are valid: the map needs them in memory
+                left_out.append(error)
+        if not fitted:
+            raise left_out[0]
+        progress("measuring")
+        evaluations = evaluate_all(test, fitted, input=input, cluster=workers)
+
+        def validation_error(calibrator: Calibrator) -> MetricValue | None:
+            sample = calibrator.predict_float64(survey.logits).max(axis=1)
+            edges = reference_histogram(sample).edges
+            return error_of_sums(rows.describe(calibrator, edges, measure=False).confidences)
+
+        return recommend(
+            [
+                (calibrator, evaluation.finish(level))
+                for calibrator, evaluation in zip(fitted, evaluations, strict=True)
+            ],
+            [str(error) for error in left_out],
+            survey.logits,
+            survey.labels,
+            fit_map=fit_map,
+            validation_error=validation_error,
+            preserve_accuracy=preserve_accuracy,
+            progress=progress,
+        )

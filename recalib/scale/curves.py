@@ -1,0 +1,134 @@
+"""Maps with their own solvers on the rows of many files: curves of log-odds, and thresholds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recalib.fitting.beta import BETA, beta_parameters, fit_beta, minimise_curves
+from recalib.fitting.histogram_binning import absent_class_steps, class_steps, histogram_steps
+from recalib.fitting.isotonic import absent_class_curve, class_curve, isotonic_curve
+from recalib.fitting.meta_cal import meta_parameters, meta_threshold
+from recalib.fitting.newton import TemperatureFit
+from recalib.fitting.problem import Problem, Solution
+from recalib.fitting.spline import spline_curve
+from recalib.fitting.temperature_preprocessing import absence_warnings, solution_after
+from recalib.maps.histogram_binning import HistogramBinning
+from recalib.maps.isotonic import Isotonic
+from recalib.maps.meta_accuracy import MetaAccuracy
+from recalib.maps.meta_miscoverage import MetaMiscoverage
+from recalib.maps.spline import Spline
+from recalib.objectives.nll import NegativeLogLikelihood
+from recalib.scale.class_sums import beta_losses, class_odds_sums
+from recalib.scale.objective_sums import objective_at, odds_sums
+from recalib.scale.rows import FragmentRows, Survey
+from recalib.scale.temperature import Acceptance, accepted_survey, fit_temperature
+
+__all__ = ["fit_curves"]
+
+Numbers = NDArray[np.float64]
+
+#: Labels of a class that the sample needs to give the start of its three numbers.
+_MIN_HITS = 30
+
+
+def fit_curves(
+    rows: FragmentRows, survey: Survey, problem: Problem, single: TemperatureFit
+) -> Solution:
+    """Return the solution of a map with its own solver.
+
+    Parameters
+    ----------
+    problem: the map, and the rows of the sample.
+    single: the best temperature by NLL of all rows.
+    """
+    solver = _of_top_label
+    if getattr(problem.map, "target", "top_label") == "one_vs_rest":
+        solver = _of_classes
+    solver = _SOLVERS.get(problem.map.name, solver)
+    solution = solver(rows, survey, problem, single)
+    nll = NegativeLogLikelihood()
+    solution.objective = objective_at(rows, survey.rows, problem.map, nll, solution.parameters)
+    return solution
+
+
+def _of_top_label(
+    rows: FragmentRows, survey: Survey, problem: Problem, single: TemperatureFit
+) -> Solution:
+    groups, map = odds_sums(rows, single.temperature).groups(), problem.map
+    if isinstance(map, Spline):
+        parameters, bounds, converged = spline_curve(groups, map)
+        solution = solution_after(single, parameters, [])
+        solution.bounds += bounds
+        solution.converged &= converged
+        return solution
+    if isinstance(map, Isotonic):
+        return solution_after(single, *isotonic_curve(groups, map))
+    return solution_after(single, *histogram_steps(groups, cast(HistogramBinning, map)))
+
+
+def _of_classes(
+    rows: FragmentRows, survey: Survey, problem: Problem, single: TemperatureFit
+) -> Solution:
+    """Return the solution of a map with a table for each class."""
+    fit: Callable[..., tuple[Numbers, Numbers]]
+    fit_absent: Callable[..., tuple[Numbers, Numbers]]
+    if isinstance(problem.map, Isotonic):
+        names, fit, fit_absent = ("knots", "values"), class_curve, absent_class_curve
+    else:
+        names, fit, fit_absent = ("edges", "values"), class_steps, absent_class_steps
+    map: Any = problem.map
+    tables = []
+    of_classes = class_odds_sums(rows, survey.rows, survey.classes, single.temperature)
+    for hits, sums in zip(survey.counts, of_classes, strict=True):
+        if hits:
+            tables.append(fit(sums.groups(), map))
+        else:
+            tables.append(fit_absent(float(sums.odds[0]), float(sums.odds[-1]), map))
+    parameters = {
+        name: np.stack(table) for name, table in zip(names, zip(*tables, strict=True), strict=True)
+    }
+    absent = int((survey.counts == 0).sum())
+    return solution_after(single, parameters, absence_warnings(absent, survey.classes))
+
+
+def _beta(rows: FragmentRows, survey: Survey, problem: Problem, single: TemperatureFit) -> Solution:
+    """Return the curves of a `Beta`; a step of Newton's method of all classes is one pass."""
+    present = np.flatnonzero(survey.counts)
+    curves = np.tile(BETA.centre, (survey.classes, 1))
+    sample = fit_beta(problem).parameters
+    enough = np.bincount(survey.labels, minlength=survey.classes) >= _MIN_HITS
+    of_sample = np.stack([sample[name] for name in ("low", "high", "bias")], axis=1)
+    curves[enough] = of_sample[enough]
+
+    def losses_at(some: NDArray[np.intp], trial: Numbers) -> Any:
+        return beta_losses(rows, single.temperature, present[some], trial)
+
+    curves[present], converged = minimise_curves(losses_at, curves[present], BETA)
+    parameters, bounds = beta_parameters(curves)
+    absent = survey.classes - len(present)
+    solution = solution_after(single, parameters, absence_warnings(absent, survey.classes))
+    solution.bounds += bounds
+    solution.converged &= bool(converged.all())
+    return solution
+
+
+def _meta(rows: FragmentRows, survey: Survey, problem: Problem, single: TemperatureFit) -> Solution:
+    """Return the threshold of a Meta-Cal map, and the temperatures of all and accepted rows."""
+    sums = odds_sums(rows, single.temperature)
+    map = cast(MetaMiscoverage | MetaAccuracy, problem.map)
+    between, warnings = meta_threshold(sums.groups(), map)
+    threshold = sums.start_of_cell(between)
+    acceptance = Acceptance(single.temperature, threshold)
+    accepted = accepted_survey(rows, survey, acceptance)
+    of_accepted = single
+    if 0 < accepted.rows < survey.rows:
+        of_accepted = fit_temperature(rows, accepted, acceptance)
+    parameters = meta_parameters(of_accepted, single, threshold)
+    return solution_after(of_accepted, parameters, warnings)
+
+
+_SOLVERS = {"beta": _beta, "meta_miscoverage": _meta, "meta_accuracy": _meta}

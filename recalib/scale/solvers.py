@@ -1,0 +1,185 @@
+"""Which solver fits which map to rows of many files; the solvers are those of one file."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from recalib.errors import InputError
+from recalib.fitting.coordinate_search import descend, descend_on_grid
+from recalib.fitting.linear_form import LINEAR_MAPS
+from recalib.fitting.linear_maps import TOLERANCE, linear_solution
+from recalib.fitting.linear_nll import SummedNll
+from recalib.fitting.newton import TemperatureFit
+from recalib.fitting.newton_cg import minimise
+from recalib.fitting.problem import Problem, Solution
+from recalib.fitting.search import search_grid_near, search_near
+from recalib.fitting.solvers import (
+    ensemble_by_search,
+    prefer_nll,
+    solve,
+    temperature_solution,
+)
+from recalib.maps import Parameters
+from recalib.maps.temperature import Temperature
+from recalib.objectives import Objective
+from recalib.objectives.base import TopLabelObjective
+from recalib.objectives.ece_grid import EceGrid
+from recalib.objectives.nll import NegativeLogLikelihood
+from recalib.scale.curves import fit_curves
+from recalib.scale.objective_sums import binned_errors, objective_at, objectives_at
+from recalib.scale.rows import FragmentRows, LinearMeans, Survey
+from recalib.scale.temperature import fit_temperature
+
+__all__ = ["check_summable", "solve_over_fragments"]
+
+#: Rows for each parameter that a sample needs to give the start of a map with many.
+_ROWS_PER_PARAMETER = 10
+#: Parameters whose objectives a coordinate search computes in one pass.
+_MAX_TRIALS = 256
+
+
+def check_summable(objective: Objective) -> None:
+    """Raise `InputError` unless the objective can be computed from sums over several files."""
+    if not objective.summable:
+        raise InputError(
+            "objective",
+            found=f"{objective.name} with these options, on several files",
+            accepted="the variant binned or order 2; other options take one file",
+        )
+
+
+def solve_over_fragments(rows: FragmentRows, survey: Survey, problem: Problem) -> Solution:
+    """Return the solution on all rows, of a pair that `check_summable` accepts.
+
+    Parameters
+    ----------
+    problem: the map, the objective, and the rows of the sample.
+    """
+    map, objective = problem.map, problem.objective
+    if not map.parameters(survey.classes):
+        return Solution({}, objective_at(rows, survey.rows, map, objective, {}))
+    single = fit_temperature(rows, survey)
+    problem.report("temperature", single.iterations, single.nll)
+    return _solve(rows, survey, problem, single)
+
+
+def _solve(
+    rows: FragmentRows, survey: Survey, problem: Problem, single: TemperatureFit
+) -> Solution:
+    map, objective = problem.map, problem.objective
+    if map.fitted_by == "solver":
+        return fit_curves(rows, survey, problem, single)
+    if objective.name == "nll":
+        if map.name == "temperature":
+            return temperature_solution(single)
+        if map.name in LINEAR_MAPS:
+            return _linear(rows, survey, problem, single)
+    if map.name == "temperature" and isinstance(objective, TopLabelObjective):
+        solution = _search_temperature(rows, survey, objective, single)
+    elif map.name == "ensemble_temperature":
+        solution = _ensemble(rows, survey, problem, single)
+    elif objective.smooth:
+        start = map.start(survey.classes, single.temperature)
+        solution = _gradient(rows, survey, problem, start)
+        _add_before(temperature_solution(single), solution, bounds=False)
+    else:
+        solution = _coordinates(rows, survey, problem, single)
+    if not objective.top_label_only:
+        return solution
+    nll = NegativeLogLikelihood()
+    return prefer_nll(
+        objective.name,
+        solution,
+        _solve(rows, survey, replace(problem, objective=nll), single),
+        partial(objective_at, rows, survey.rows, map, nll),
+        partial(objective_at, rows, survey.rows, map, objective),
+    )
+
+
+def _search_temperature(
+    rows: FragmentRows, survey: Survey, objective: TopLabelObjective, single: TemperatureFit
+) -> Solution:
+    size = survey.rows * survey.classes
+    errors = partial(binned_errors, rows, survey.rows, size, objective)
+    if isinstance(objective, EceGrid):
+        return search_grid_near(single, objective, errors)
+    return search_near(single, objective.name, size, errors)
+
+
+def _ensemble(
+    rows: FragmentRows, survey: Survey, problem: Problem, single: TemperatureFit
+) -> Solution:
+    """Fit temperature scaling with the same objective, then the weights of the mixture."""
+    before = _solve(rows, survey, replace(problem, map=Temperature()), single)
+    start = problem.map.start(survey.classes, float(before.parameters["temperature"]))
+    if problem.objective.smooth:
+        solution = _gradient(rows, survey, problem, start)
+    else:
+        descent = partial(_descend, rows, survey, problem)
+        solution = ensemble_by_search(before, start, descent)
+    _add_before(before, solution, bounds=True)
+    return solution
+
+
+def _coordinates(
+    rows: FragmentRows, survey: Survey, problem: Problem, single: TemperatureFit
+) -> Solution:
+    """Return the solution by coordinate search; trials of many coordinates share a pass."""
+    temperature = single.temperature
+    if isinstance(problem.objective, EceGrid):
+        by_grid = _search_temperature(rows, survey, problem.objective, single)
+        temperature = float(by_grid.parameters["temperature"])
+    return _descend(rows, survey, problem, problem.map.start(survey.classes, temperature))
+
+
+def _descend(rows: FragmentRows, survey: Survey, problem: Problem, start: Parameters) -> Solution:
+    values_at = partial(objectives_at, rows, survey.rows, problem.map, problem.objective)
+    search = descend_on_grid if isinstance(problem.objective, EceGrid) else descend
+    return search(problem, start, values_at, max_trials=_MAX_TRIALS)
+
+
+def _gradient(rows: FragmentRows, survey: Survey, problem: Problem, start: Parameters) -> Solution:
+    # Imported here because torch takes a second, and other maps do not need it.
+    from recalib.scale.gradient import fit_by_gradient
+
+    return fit_by_gradient(rows, survey, problem, start)
+
+
+def _add_before(before: Solution, solution: Solution, *, bounds: bool) -> None:
+    """Add the steps and the warnings of the fit that gave the start, and its bounds if asked."""
+    solution.iterations += before.iterations
+    solution.converged &= before.converged
+    solution.warnings[:0] = before.warnings
+    if bounds:
+        solution.bounds[:0] = before.bounds
+
+
+def _linear(
+    rows: FragmentRows, survey: Survey, problem: Problem, single: TemperatureFit
+) -> Solution:
+    """Return the solution by NLL of a map that is linear in its parameters.
+
+    A sample gives the start if it has enough rows, which saves passes over all rows.
+    """
+    map, classes = problem.map, survey.classes
+    form = LINEAR_MAPS[map.name]
+    start = map.start(classes, single.temperature)
+    stages = map.stages(classes)
+    count = sum(start[name].size for stage in stages for name in stage)
+    if len(survey.labels) >= _ROWS_PER_PARAMETER * count:
+        sample = solve(problem).parameters
+        start |= {name: sample[name] for stage in stages for name in stage}
+    unit = form.unit(single.temperature)
+    minimum = minimise(
+        SummedNll(
+            form.design,
+            LinearMeans(rows, survey.rows, map, single.temperature),
+            form.ridge(map, classes, survey.rows, unit),
+        ).around,
+        form.theta(start, unit),
+        form.box,
+        tolerance=TOLERANCE,
+        report=lambda step, value: problem.report(map.name, step, value),
+    )
+    return linear_solution(form, single, start, minimum)

@@ -1,0 +1,142 @@
+"""Logs of the past that are loaded into the monitoring of a model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncIterable
+from dataclasses import asdict
+from typing import Any
+
+from anyio import to_thread
+from pydantic import BaseModel
+
+from recalib.errors import InputError
+from recalib.registry import BlobWriter, Model, Registry, Transaction
+from recalib.registry.job_kinds import REPLAY
+from recalib.replay import LogSummary, ModelLogOptions
+from recalib.watched_classes import class_indices
+from service.access.authenticator import current_principal
+from service.idempotency import run_once
+from service.reader_process import reader_process
+from service.schemas.job import Job
+from service.times import iso
+from service.upload_checks import survey_log
+from service.uploads import read_seconds, receive
+from service.versions import find_version
+
+__all__ = ["upload_replay"]
+
+#: How far a clock may be ahead of that of the database.
+_SKEW_SECONDS = 300.0
+
+
+class _Upload(BaseModel):
+    """A request with a log, which an idempotency key stands for."""
+
+    version: int | str
+    to_now: bool
+    digest: str
+
+
+async def upload_replay(
+    store: Registry,
+    model: str,
+    version: int | str,
+    to_now: bool,
+    pieces: AsyncIterable[bytes],
+    key: str | None,
+) -> Job:
+    """Receive a log of predictions, and enqueue its replay.
+
+    The reader process checks every row before this returns.
+
+    Parameters
+    ----------
+    version: a number, also as text, or an alias.
+    to_now: whether the times of the log move forward, so that it ends now.
+    pieces: the bytes of a Parquet file, in order.
+
+    Raises
+    ------
+    InputError: a multilabel model, an empty body, or a log that is not valid for the model.
+    NotFoundError: no such model or version.
+    ConflictError: the version has monitoring state, or `key` was used with another request.
+    """
+
+    def check() -> Model:
+        with store.reading() as tx:
+            owner = tx.models.get(model)
+            owner.check_multiclass("a replay")
+            find_version(tx, owner, version, "version")
+        return owner
+
+    def register(blob: BlobWriter, summary: LogSummary) -> Job:
+        request = _Upload(version=version, to_now=to_now, digest=blob.digest)
+        with store.storing(blob) as (tx, digest):
+
+            def act() -> Job:
+                owner = tx.models.get(model)
+                tx.models.hold(owner)
+                now, shift = tx.clock(), 0.0
+                if to_now:
+                    length = owner.monitoring.cohort_seconds
+                    shift = math.floor((now - summary.end) / length) * length
+                elif summary.end > now + _SKEW_SECONDS:
+                    found = f"{iso(summary.end)}, in the future"
+                    raise InputError("time", found=found, accepted=f"times until {iso(now)}")
+                number = _check_version(tx, owner, version, summary.through + shift)
+                return _enqueue(tx, owner, number, digest, shift, summary)
+
+            job = run_once(tx, key, f"create_replay {model}", request, 202, Job, act)
+        if key is not None and blob.is_new:
+            # A repeated request whose job has ended: nothing needs its log.
+            store.remove_unreferenced(digest)
+        return job
+
+    owner = await to_thread.run_sync(check)
+    with store.blobs.writer() as blob:
+        await receive(pieces, blob, "predictions")
+        summary = await reader_process().run(
+            survey_log,
+            seconds=read_seconds(blob.size),
+            url=await to_thread.run_sync(blob.temporary_url),
+            options=asdict(_options(owner)),
+        )
+        return await to_thread.run_sync(register, blob, LogSummary(*summary))
+
+
+def _check_version(tx: Transaction, model: Model, name: int | str, through: float) -> int:
+    """Return the number of a version that a log until `through` can be replayed into."""
+    number = find_version(tx, model, name, "version")
+    tx.calibrators.get(model, number)  # it may be deleted
+    tx.monitors.check_replay(model, number, through)
+    return number
+
+
+def _options(model: Model) -> ModelLogOptions:
+    monitoring = model.monitoring
+    watched = monitoring.classes
+    return ModelLogOptions(
+        classes=model.classes,
+        cohort_seconds=monitoring.cohort_seconds,
+        maturity_seconds=monitoring.maturity_seconds,
+        segments=("", *monitoring.segments),
+        watched=class_indices(watched, model.classes, model.labels) if watched else (),
+    )
+
+
+def _enqueue(
+    tx: Transaction, model: Model, version: int, digest: str, shift: float, summary: LogSummary
+) -> Job:
+    payload: dict[str, Any] = {
+        "model": model.name,
+        "version": version,
+        "rows": summary.rows,
+        "digest": digest,
+        "shift_seconds": shift,
+    }
+    job = tx.jobs.enqueue(REPLAY, payload, model=model, checkpoint={"upload": digest})
+    start, end = iso(summary.start + shift), iso(summary.end + shift)
+    detail = f"version {version}: {summary.rows} rows from {start} to {end}, sha256 {digest}"
+    tx.audit.record(current_principal().name, "create_replay", model.name, job.id, detail)
+    return Job.of(job)

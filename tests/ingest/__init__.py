@@ -1,0 +1,1 @@
+"""Labels from Kafka and from files."""
