@@ -48,6 +48,14 @@ def pytest_configure(config: pytest.Config) -> None:
     settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", default))
 
 
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Print a failure at once: a run that something ends has no summary."""
+    if report.failed and "PYTEST_XDIST_WORKER" not in os.environ:
+        crash = getattr(report.longrepr, "reprcrash", None)
+        reason = crash.message if crash else report.longreprtext
+        print(f"\nFAILED {report.nodeid} ({report.when}): {reason[:2000]}", flush=True)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Any:
     """Ignore modules and collected tests in garbage collection: they live until the end."""
