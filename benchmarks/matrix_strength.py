@@ -10,10 +10,8 @@ strengths as published, which do not shrink with N) a class without errors has n
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +19,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.data import data_folder
 from benchmarks.paper_tables import load
 from benchmarks.soft_bins import synthetic
 from recalib.fitting.fit import configure_pair
@@ -102,7 +101,7 @@ def _losses(
 
 
 def _sources() -> Iterator[tuple[str, _Draws]]:
-    folder = Path(os.environ.get("RECALIB_DATA", Path(__file__).parents[2] / "shared" / "data"))
+    folder = data_folder()
     if (folder / "resnet110-cifar10-val.npz").is_file():
         rows = load(folder)[0]
         z, y = rows.logits.astype(np.float64), rows.labels

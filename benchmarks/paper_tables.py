@@ -36,7 +36,6 @@ smoothed labels.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -51,6 +50,7 @@ from rich.console import Console
 from rich.table import Table
 
 import recalib
+from benchmarks.data import folder_with
 from recalib.objectives.classwise_scaled_nll import ClasswiseScaledNll
 from recalib.objectives.focal import Focal
 from recalib.objectives.label_smoothing import LabelSmoothing
@@ -320,9 +320,7 @@ def _ours(map: str, objective: str, validation: Split, test: Split) -> tuple[flo
 
 def main() -> None:
     """Print the table; exit with status 1 if a published digit is not reproduced."""
-    folder = Path(os.environ.get("RECALIB_DATA", Path(__file__).parents[2] / "shared" / "data"))
-    if not (folder / "resnet110-cifar10-val.npz").is_file():
-        sys.exit(f"no resnet110-cifar10-val.npz in {folder}: set RECALIB_DATA to its folder")
+    folder = folder_with("resnet110-cifar10-val.npz")
     # Threads wait for each other in every step of these small fits: on a busy machine, two threads
     # took 59 s for a fit that takes 5 s with one.
     torch.set_num_threads(1)

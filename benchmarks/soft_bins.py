@@ -16,10 +16,8 @@ a fit falls back to the likelihood because its objective has no minimum, that re
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -29,6 +27,7 @@ from rich.table import Table
 from sklearn.datasets import load_digits
 from sklearn.neural_network import MLPClassifier
 
+from benchmarks.data import data_folder
 from benchmarks.paper_tables import load
 from recalib.fitting.fit import configure_pair
 from recalib.fitting.problem import Problem
@@ -103,7 +102,7 @@ def _sources() -> Iterator[tuple[str, Halves]]:
         ],
     )
     yield "digits", [half for seed in range(4) for half in _halves(*_digits(seed), count=2)]
-    folder = Path(os.environ.get("RECALIB_DATA", Path(__file__).parents[2] / "shared" / "data"))
+    folder = data_folder()
     if (folder / "resnet110-cifar10-val.npz").is_file():
         rows = load(folder)[0]
         yield "resnet110", _halves(rows.logits.astype(np.float64), rows.labels, count=4)

@@ -16,12 +16,10 @@ The last four need the files at `RECALIB_DATA`.
 from __future__ import annotations
 
 import io
-import os
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -35,6 +33,8 @@ from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB, MultinomialNB
 from sklearn.neural_network import MLPClassifier
+
+from benchmarks.data import data_folder
 
 __all__ = ["Draw", "Experiment", "Rows", "experiments"]
 
@@ -91,8 +91,8 @@ def experiments(effort: float = 1.0) -> Iterator[Experiment]:
             # With few rows, a draw with an undetermined temperature dominates the mean.
             draws = times(200 if data == "wine" else 20)
             yield Experiment(f"{data}, {model}", draws, draw)
-    if not _folder().is_dir():
-        print(f"no real data at {_folder()} (set RECALIB_DATA): left out")
+    if not data_folder().is_dir():
+        print(f"no real data at {data_folder()} (set RECALIB_DATA): left out")
         return
     for classes in (2, 5):
         for model in ("naive Bayes", "logistic"):
@@ -191,15 +191,11 @@ def _halves(rows: Rows, rng: Generator) -> Draw:
     return rows.subset(first), rows.subset(second)
 
 
-def _folder() -> Path:
-    return Path(os.environ.get("RECALIB_DATA", Path(__file__).parents[2] / "shared" / "data"))
-
-
 @cache
 def _resnet110() -> Draw:
     parts = []
     for name in ("val", "test"):
-        with np.load(_folder() / f"resnet110-cifar10-{name}.npz") as file:
+        with np.load(data_folder() / f"resnet110-cifar10-{name}.npz") as file:
             parts.append(Rows(file["logits"].astype(np.float64), file["labels"]))
     return parts[0], parts[1]
 
@@ -229,7 +225,7 @@ def _thinned(rng: Generator, rows: Rows, shares: NDArray[np.float64]) -> Rows:
 
 @cache
 def _sst(classes: int, model: str) -> Draw:
-    table = pyarrow.parquet.read_table(_folder() / "sst-trees.parquet").to_pydict()
+    table = pyarrow.parquet.read_table(data_folder() / "sst-trees.parquet").to_pydict()
     texts = [" ".join(re.findall(r"([^() ]+)\)", tree)) for tree in table["tree"]]
     splits, labels = np.array(table["split"]), np.array(table["label"])
     if classes == 2:
@@ -260,7 +256,7 @@ def _cifar10() -> Rows:
 
 
 def _images(split: str, rows: int) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
-    table = pyarrow.parquet.read_table(_folder() / f"cifar10-{split}.parquet").slice(0, rows)
+    table = pyarrow.parquet.read_table(data_folder() / f"cifar10-{split}.parquet").slice(0, rows)
     images = np.stack(
         [
             np.asarray(Image.open(io.BytesIO(data)).resize((16, 16))).reshape(-1)

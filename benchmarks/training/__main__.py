@@ -14,14 +14,13 @@ At its defaults this is what one busy core does in an hour. What the papers do, 
 from __future__ import annotations
 
 import argparse
-import os
-import sys
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 
 import torch
 
+from benchmarks.data import folder_with
 from benchmarks.training.exporting import export
 from benchmarks.training.measuring import measure
 from benchmarks.training.objectives import LEADING, OBJECTIVES
@@ -36,9 +35,7 @@ _HERE = Path(__file__).parent
 def main() -> None:
     """Run what is asked for."""
     arguments = parser().parse_args()
-    folder = Path(os.environ.get("RECALIB_DATA", _HERE.parents[2] / "shared" / "data"))
-    if not (folder / "cifar10-train.parquet").is_file():
-        sys.exit(f"no cifar10-train.parquet in {folder}: set RECALIB_DATA to its folder")
+    folder = folder_with("cifar10-train.parquet")
     if arguments.device != "cuda":
         torch.set_num_threads(arguments.threads)
     budget = budget_of(arguments)

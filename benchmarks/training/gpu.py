@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -27,6 +26,7 @@ from typing import Any
 
 import torch
 
+from benchmarks.data import data_folder
 from benchmarks.training import overhead, step
 from benchmarks.training.measuring import measure
 from benchmarks.training.objectives import OBJECTIVES
@@ -87,7 +87,7 @@ def main(arguments: list[str] | None = None) -> None:
         _overhead(options)
     if "data" in options.steps:
         _data_path(options)
-    data = Path(os.environ.get("RECALIB_DATA", _ROOT.parent / "shared" / "data"))
+    data = data_folder()
     if not (data / "cifar10-train.parquet").is_file():
         print(f"no cifar10-train.parquet in {data}, so nothing is trained: set RECALIB_DATA")
     else:

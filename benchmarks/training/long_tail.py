@@ -12,7 +12,6 @@ The network is small and trained shortly (`--model`, `--size`, `--epochs`); the 
 from __future__ import annotations
 
 import argparse
-import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -23,6 +22,7 @@ import torch
 from numpy.typing import NDArray
 
 import recalib
+from benchmarks.data import folder_with
 from benchmarks.training.running import Budget, finish, prepare, recipe_for
 from benchmarks.training.table import cell
 from recalib.files import write_atomically
@@ -74,9 +74,7 @@ def main() -> None:
     parser.add_argument("--cache", type=Path, default=results)
     parser.add_argument("--output", type=Path, default=results / "long_tail.md")
     arguments = parser.parse_args()
-    folder = Path(os.environ.get("RECALIB_DATA", _HERE.parents[2] / "shared" / "data"))
-    if not (folder / "cifar10-train.parquet").is_file():
-        sys.exit(f"no cifar10-train.parquet in {folder}: set RECALIB_DATA to its folder")
+    folder = folder_with("cifar10-train.parquet")
     torch.set_num_threads(1)
     names = ("model", "size", "epochs", "device", "width")
     budget_options = {name: getattr(arguments, name) for name in names}

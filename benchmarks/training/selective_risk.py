@@ -15,7 +15,6 @@ arguments are those of `python -m benchmarks.training`, with other defaults.
 from __future__ import annotations
 
 import argparse
-import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -28,6 +27,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from benchmarks.data import folder_with
 from benchmarks.training.__main__ import budget_of, parser
 from benchmarks.training.claims import TITLES, Claim, Side
 from benchmarks.training.measuring import MAPS, measure
@@ -139,9 +139,7 @@ def distances(logits: NDArray[Any], score: Confidence) -> list[tuple[float, floa
 def main(options: Sequence[str] | None = None) -> None:
     """Train, unless that is done, and write the tables."""
     arguments = _parser().parse_args(options)
-    folder = Path(os.environ.get("RECALIB_DATA", Path(__file__).parents[3] / "shared" / "data"))
-    if not (folder / "cifar10-train.parquet").is_file():
-        sys.exit(f"no cifar10-train.parquet in {folder}: set RECALIB_DATA to its folder")
+    folder = folder_with("cifar10-train.parquet")
     if arguments.device != "cuda":
         torch.set_num_threads(arguments.threads)
     budget = budget_of(arguments)

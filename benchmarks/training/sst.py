@@ -15,7 +15,6 @@ and 2.62, Brier 9.01 and 2.79, MMCE 5.03 and 4.02, label smoothing 4.84 and 4.11
 from __future__ import annotations
 
 import argparse
-import os
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
@@ -25,6 +24,7 @@ from typing import Any
 
 import torch
 
+from benchmarks.data import folder_with
 from benchmarks.training import glove
 from benchmarks.training.claims import TITLES, Claim, Side, has_learnt
 from benchmarks.training.measuring import MAPS, measure
@@ -107,9 +107,7 @@ def recipe_for(objective: str, seed: int, options: argparse.Namespace) -> Recipe
 def main() -> None:
     """Train, unless that is done, and write the table."""
     arguments = options_of(sys.argv[1:])
-    folder = Path(os.environ.get("RECALIB_DATA", _HERE.parents[2] / "shared" / "data"))
-    if not (folder / "sst-trees.parquet").is_file():
-        sys.exit(f"no sst-trees.parquet in {folder}: set RECALIB_DATA to its folder")
+    folder = folder_with("sst-trees.parquet")
     torch.set_num_threads(1)
     form = "trees" if arguments.model == "tree_lstm" else "words"
     source = {"file": "sst-trees.parquet", "phrases": arguments.phrases, "form": form}
