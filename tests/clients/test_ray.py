@@ -27,7 +27,7 @@ _ROOT = Path(__file__).resolve().parents[2]
 #: Many times what a quiet machine needs for all, and for the end.
 _PATIENCE_SECONDS, _END_SECONDS = 900.0, 100.0
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 
 def test_cluster_of_ray(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
