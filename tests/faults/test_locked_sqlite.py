@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -12,6 +14,7 @@ import httpx2
 import numpy as np
 import pytest
 
+from service.access.load_shedding import OVERLOAD
 from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
 from tests.end_to_end.programs import PATIENCE_SECONDS, Programs, Server
 from tests.faults.ledger import MODEL, open_ledger
@@ -40,15 +43,21 @@ def test_locked_database_is_unavailable_within_five_seconds(programs: Programs) 
         other.execute("BEGIN EXCLUSIVE")
         with ThreadPoolExecutor(_CHANGES) as threads:
             changes = [threads.submit(_change, server, number) for number in range(_CHANGES)]
-            while not all(change.done() for change in changes):
-                assert server.calibrate(rows, MODEL)["probabilities"] == expected
-                assert server.ask("GET", _MODELS)["items"]
+            answers = 0
+            while not (all(change.done() for change in changes) and answers):
+                with _busy_machine():
+                    assert server.calibrate(rows, MODEL)["probabilities"] == expected
+                    assert server.ask("GET", _MODELS)["items"]
+                    answers += 1
+        details = []
         for change in changes:
             answer, seconds = change.result()
             assert answer.status_code == 503
-            assert "locked" in answer.json()["detail"]
+            details.append(answer.json()["detail"])
             assert answer.headers["retry-after"]
             assert seconds < _MAX_SECONDS
+        assert all("locked" in detail or detail == OVERLOAD for detail in details)
+        assert any("locked" in detail for detail in details)
         _check_grpc(server, rows)
         other.execute("ROLLBACK")
         other.close()
@@ -57,6 +66,17 @@ def test_locked_database_is_unavailable_within_five_seconds(programs: Programs) 
         assert len(server.versions(MODEL)) == 3
         assert server.stop() == 0
         assert "Traceback" not in server.log()
+
+
+@contextlib.contextmanager
+def _busy_machine() -> Iterator[None]:
+    """Accept a refusal because of the load: the event loop of the server runs late."""
+    try:
+        yield
+    except AssertionError as error:
+        if OVERLOAD not in str(error):
+            raise
+        time.sleep(0.1)
 
 
 def _change(server: Server, number: int) -> tuple[httpx2.Response, float]:
