@@ -28,6 +28,8 @@ from math import exp
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
+import scipy
+from numpy.typing import NDArray
 
 from recalib.arrays import Floats
 
@@ -39,6 +41,7 @@ __all__ = [
     "SigningKey",
     "mint",
     "read_ids",
+    "summarise_drawn_labels",
     "summarise_predictions",
 ]
 
@@ -80,7 +83,7 @@ class Predictions(NamedTuple):
     raw_confidences: list[float]
     #: Its calibrated probability, in [0, 1].
     confidences: list[float]
-    #: The class with the highest calibrated probability.
+    #: The class with the highest calibrated probability; of a multilabel row, the drawn label.
     predicted: list[int]
 
 
@@ -131,6 +134,22 @@ def summarise_predictions(logits: Floats, probabilities: Floats) -> Predictions:
         raw = 1 / np.exp(wide - wide[rows, predicted][:, None]).sum(axis=1)
     confidences = probabilities[rows, predicted]
     return Predictions(raw.tolist(), confidences.tolist(), predicted.tolist())
+
+
+def summarise_drawn_labels(
+    log_odds: Floats, probabilities: Floats, drawn: NDArray[np.integer[Any]]
+) -> Predictions:
+    """Return the data of a multilabel batch for its ids: each row is a prediction of one label.
+
+    Parameters
+    ----------
+    log_odds: validated log-odds, (N, K).
+    probabilities: calibrated probabilities, (N, K).
+    drawn: label of each row, (N,). The draw must not depend on which labels the row has.
+    """
+    cells = np.arange(len(drawn)), drawn
+    raw = scipy.special.expit(log_odds[cells].astype(np.float64))
+    return Predictions(raw.tolist(), probabilities[cells].tolist(), drawn.tolist())
 
 
 def _summarise_few(logits: list[list[float]], probabilities: list[list[float]]) -> Predictions:

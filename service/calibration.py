@@ -87,8 +87,8 @@ async def calibrate_batch(
     Raises
     ------
     InputError: raised by `decode`; `top_k` or `ids` is out of range; a multilabel model gets
-        `top_k`, `ids` or a segment; the values are not what `input` says, or their number of
-        classes is not the model's.
+        `top_k`, or a segment without `ids`; the values are not what `input` says, or their number
+        of classes is not the model's.
     TooLargeError: more than `max_rows` rows.
     LimitedError: the caller exceeds its rows per second.
     """
@@ -135,12 +135,13 @@ def _admit_rows(state: State, loaded: LoadedCalibrator, batch: Batch) -> Floats:
 
 
 def _check_multilabel(loaded: LoadedCalibrator, batch: Batch) -> None:
-    """Raise `InputError` for an option that needs one class for each row."""
-    options = {"top_k": batch.top_k, "ids": batch.ids, "segment": batch.segment}
-    for field, value in options.items():
-        if value:
-            accepted = f"none: the task of model {loaded.model!r} is multilabel"
-            raise InputError(field, found=repr(value)[:80], accepted=accepted)
+    """Raise `InputError` for an option that needs one class for each row, or has no effect."""
+    task = f"the task of model {loaded.model!r} is multilabel"
+    if batch.top_k:
+        raise InputError("top_k", found=str(batch.top_k), accepted=f"none: {task}")
+    if batch.segment and not batch.ids:
+        accepted = f"none without ids: {task}, so only rows with ids are counted"
+        raise InputError("segment", found=repr(batch.segment)[:80], accepted=accepted)
 
 
 def check_logits(

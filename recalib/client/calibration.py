@@ -102,12 +102,13 @@ def predict(
     input: Input = "logits",
     ids: float = 1.0,
     segment: str = "",
+    task: Literal["multiclass", "multilabel"] = "multiclass",
 ) -> Flow[Predictions]:
     """Return calibrated probabilities and prediction ids, for `add_labels` later.
 
     Parameters
     ----------
-    values, calibrator, input, segment: as for `calibrate`.
+    values, calibrator, input, segment, task: as for `calibrate`.
     ids: the share of rows that get an id, chosen at random; other rows get None.
 
     Raises
@@ -116,7 +117,7 @@ def predict(
     """
     if not 0 <= ids <= 1:
         raise InputError("ids", found=f"{ids}", accepted="a share from 0 to 1")
-    rows = _check_rows(values, input)
+    rows = _check_rows(values, input, task)
     probabilities = np.empty(rows.shape, np.float32)
     prediction_ids: list[str | None] = [None] * len(rows)
 

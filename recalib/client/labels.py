@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -26,14 +26,17 @@ from recalib.client.retry import (
 from recalib.errors import InputError
 from recalib.label_arrays import check_label_matrix
 
-__all__ = ["add_labels", "add_observations", "add_traffic"]
+__all__ = ["RowLabels", "add_labels", "add_observations", "add_traffic"]
+
+#: The class of each row, or of a multilabel model the labels that it has.
+RowLabels: TypeAlias = Sequence[int | str | Sequence[int | str]] | NDArray[np.integer | np.bool_]
 
 
 def add_labels(
     session: Session,
     model: str,
     prediction_ids: Sequence[str],
-    labels: Sequence[int | str] | NDArray[np.integer],
+    labels: RowLabels,
 ) -> Flow[Labelled]:
     """Send the true classes of predictions; return the outcome of each label.
 
@@ -43,14 +46,16 @@ def add_labels(
     Parameters
     ----------
     prediction_ids: (N,), as `predict` returns them.
-    labels: (N,), class indices, or class labels if the model has them.
+    labels: (N,), class indices, or class labels if the model has them. Of a multilabel model: for
+        each row a list of the labels that it has, or a NumPy array (N, K) of zeros and ones.
+        Nested lists are never read as zeros and ones.
 
     Raises
     ------
     MissingError: no such model.
     """
     ids = list(prediction_ids)
-    label_list = labels.tolist() if isinstance(labels, np.ndarray) else list(labels)
+    label_list = _label_list(labels)
     if len(ids) != len(label_list):
         accepted = f"{len(ids)}, one for each prediction"
         raise InputError("labels", found=f"{len(label_list)} labels", accepted=accepted)
@@ -70,7 +75,7 @@ def add_observations(
     session: Session,
     model: str,
     logits: ArrayLike,
-    labels: Sequence[int | str] | Sequence[Sequence[int | str]] | NDArray[np.integer | np.bool_],
+    labels: RowLabels,
     times: Sequence[float] | NDArray[np.floating],
     *,
     segment: str = "",
@@ -100,10 +105,7 @@ def add_observations(
     RefusedError: K is not the number of classes of the model.
     """
     rows = check_logits(logits)
-    label_list: list[Any] = labels.tolist() if isinstance(labels, np.ndarray) else list(labels)
-    if isinstance(labels, np.ndarray) and labels.ndim == 2:
-        matrix = check_label_matrix(labels, shape=rows.shape)
-        label_list = [np.flatnonzero(row).tolist() for row in matrix]
+    label_list = _label_list(labels, rows.shape)
     time_array = np.asarray(times, np.float64)
     time_count = len(time_array) if time_array.ndim == 1 else -1
     for name, count in (("labels", len(label_list)), ("times", time_count)):
@@ -178,6 +180,15 @@ def add_traffic(
     )
 
 
+def _label_list(labels: RowLabels, shape: tuple[int, int] | None = None) -> list[Any]:
+    """Return the label of each row; of an array (N, K), by default of any size, the labels."""
+    if not isinstance(labels, np.ndarray) or labels.ndim != 2:
+        return list(labels.tolist() if isinstance(labels, np.ndarray) else labels)
+    rows, columns = labels.shape
+    matrix = check_label_matrix(labels, shape=shape or (rows, columns))
+    return [np.flatnonzero(row).tolist() for row in matrix]
+
+
 def _to_json(rows: Floats) -> list[list[float | None]]:
     """Return rows as JSON values; −inf, a masked class, becomes null."""
     values: list[list[float | None]] = rows.tolist()
@@ -194,7 +205,7 @@ def _read_outcomes(response: Response, expected: int) -> list[LabelOutcome]:
 
 
 def _send_labels(
-    session: Session, model: str, ids: list[str], labels: list[int | str]
+    session: Session, model: str, ids: list[str], labels: list[Any]
 ) -> Flow[list[LabelOutcome]]:
     pairs = zip(ids, labels, strict=True)
     body = encode_json([{"prediction_id": id, "label": label} for id, label in pairs])

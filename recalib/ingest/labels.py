@@ -32,8 +32,9 @@ class Label(msgspec.Struct, frozen=True):
     """The true class of a prediction; other fields of a message are ignored."""
 
     prediction_id: str
-    #: Index of the class, or its label if the model has labels.
-    label: int | str
+    #: Index of the class, or its label if the model has labels. Of a multilabel model: a list of
+    #: the labels that the row has.
+    label: int | str | list[int | str]
 
 
 _decoder = msgspec.json.Decoder(list[Label] | Label)

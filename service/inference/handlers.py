@@ -40,9 +40,10 @@ def model_metadata(
         except (UnavailableError, TimeoutError):
             pass
     classes = loaded.calibrator.card.classes
-    outputs = [TensorMetadata(name=OUTPUT, datatype="FP32", shape=[-1, classes])]
-    if not loaded.calibrator.is_multilabel:  # this output is returned only on request
-        outputs.append(TensorMetadata(name=IDS, datatype="BYTES", shape=[-1]))
+    outputs = [
+        TensorMetadata(name=OUTPUT, datatype="FP32", shape=[-1, classes]),
+        TensorMetadata(name=IDS, datatype="BYTES", shape=[-1]),  # returned only on request
+    ]
     return ModelMetadata(
         name=loaded.model,
         versions=[str(version) for version in versions],

@@ -8,14 +8,16 @@ from collections.abc import Callable, Collection, Sequence
 from recalib.errors import TooLargeError
 from recalib.prediction_ids import Prediction, Refusal, read_ids
 from recalib.registry import Model, Registry
-from service.labels.schemas import LateLabel, Outcome, Status
+from service.labels.schemas import LateLabel, Outcome, RowLabel, Status
 from service.metrics import LABELS
 
-__all__ = ["STATUSES", "add_labels", "class_reader", "counts_of", "note_labels", "outcome_of"]
+__all__ = ["STATUSES", "add_labels", "counts_of", "label_reader", "note_labels", "outcome_of"]
 
 #: The possible outcomes of a label.
 STATUSES: tuple[Status, ...] = ("accepted", "duplicate", "conflict", "expired", "invalid")
 _ACCEPTED, _DUPLICATE = Outcome("accepted"), Outcome("duplicate")
+#: The stored label of a multilabel row that does not have the drawn label.
+_ABSENT = -1
 
 
 def add_labels(
@@ -39,14 +41,12 @@ def add_labels(
     Raises
     ------
     NotFoundError: the model does not exist.
-    InputError: the model is multilabel.
     TooLargeError: more than `max_labels` labels.
     """
     if len(labels) > max_labels:
         raise TooLargeError("body", found=f"{len(labels)} labels", accepted=f"at most {max_labels}")
     with registry.reading() as tx:
         owner = tx.models.get(model)
-        owner.check_multiclass("labels of predictions; `observations` takes rows with their labels")
         keys, now = tx.signing_keys.all(), tx.clock()
         deleted = tx.calibrators.deleted(owner)
     predictions = read_ids(
@@ -57,9 +57,9 @@ def add_labels(
         # A label that retention has deleted would be accepted again.
         lifetime_seconds=min(lifetime_seconds, owner.retention.label_seconds or lifetime_seconds),
     )
-    class_of = class_reader(owner)
+    read_label = label_reader(owner)
     checked = [
-        _check(prediction, class_of(label.label), deleted)
+        _check(prediction, label.label, read_label, deleted)
         for label, prediction in zip(labels, predictions, strict=True)
     ]
     # The transaction blocks other writers, so it only writes rows.
@@ -112,13 +112,17 @@ def _store(
 
 
 def _check(
-    prediction: Prediction | Refusal, label: int | str, deleted: Collection[int]
+    prediction: Prediction | Refusal,
+    label: RowLabel,
+    read_label: Callable[[RowLabel, int], int | str],
+    deleted: Collection[int],
 ) -> tuple[Prediction, int] | Outcome:
     if isinstance(prediction, Refusal):
         return Outcome(prediction.status, prediction.reason)
     if prediction.version in deleted:
         return Outcome("invalid", f"version {prediction.version} was deleted")
-    return Outcome("invalid", label) if isinstance(label, str) else (prediction, label)
+    known = read_label(label, prediction.predicted)
+    return Outcome("invalid", known) if isinstance(known, str) else (prediction, known)
 
 
 def outcome_of(model: Model, label: int, before: int | None) -> Outcome:
@@ -127,11 +131,46 @@ def outcome_of(model: Model, label: int, before: int | None) -> Outcome:
         return _ACCEPTED
     if before == label:
         return _DUPLICATE
+    if model.is_multilabel:
+        return Outcome("conflict", "the row had other labels before; the first ones are kept")
     name = str(before) if model.labels is None else repr(model.labels[before])
     return Outcome("conflict", f"labelled {name[:80]} before; the first label is kept")
 
 
-def class_reader(model: Model) -> Callable[[int | str], int | str]:
+def label_reader(model: Model) -> Callable[[RowLabel, int], int | str]:
+    """Return a function from a row's label and its predicted class to the label to store.
+
+    The stored label is the index of the class. Of a multilabel row, whose predicted class is the
+    drawn label, it is this label if the row has it, otherwise `_ABSENT`. Of a label that is not
+    valid, the function returns the reason as text.
+    """
+    class_of = _class_reader(model)
+    if model.is_multilabel:
+        return lambda label, drawn: _drawn_label(class_of, label, drawn)
+    return lambda label, _: _single_label(class_of, label)
+
+
+def _single_label(class_of: Callable[[int | str], int | str], label: RowLabel) -> int | str:
+    if isinstance(label, list):
+        return "found a list of labels, but the model is multiclass"
+    return class_of(label)
+
+
+def _drawn_label(
+    class_of: Callable[[int | str], int | str], label: RowLabel, drawn: int
+) -> int | str:
+    if not isinstance(label, list):
+        return f"found {label!r:.80}, but the model is multilabel: send a list of the row's labels"
+    present = [class_of(name) for name in label]
+    for index in present:
+        if isinstance(index, str):
+            return index
+    if len(set(present)) < len(present):
+        return "found a label twice: send a list of the labels that the row has, not zeros and ones"
+    return drawn if drawn in present else _ABSENT
+
+
+def _class_reader(model: Model) -> Callable[[int | str], int | str]:
     """Return a function from a label to its class index, or to a message if it has none."""
     classes = f"the model's classes are 0 to {model.classes - 1}"
     by_label: dict[str, int] = {}

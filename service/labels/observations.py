@@ -11,18 +11,17 @@ the outcome, so each stored row is a prediction with a confidence, as of any oth
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Any
 
 import numpy as np
-import scipy
 
 from recalib.arrays import Floats
 from recalib.drift.calibration_sums import bin_indices
 from recalib.drift.reference_histogram import reference_edges
 from recalib.errors import InputError
-from recalib.prediction_ids import Prediction, Predictions, summarise_predictions
+from recalib.prediction_ids import Prediction, summarise_drawn_labels, summarise_predictions
 from recalib.registry import (
     ClassTrafficCount,
     Model,
@@ -33,7 +32,7 @@ from recalib.registry import (
 from recalib.watched_classes import class_indices
 from service.access.authenticator import current_principal
 from service.calibration import check_logits
-from service.labels.handlers import class_reader, counts_of, note_labels, outcome_of
+from service.labels.handlers import counts_of, label_reader, note_labels, outcome_of
 from service.labels.schemas import Outcome, RowLabel
 from service.serving.loaded_calibrators import LoadedCalibrator
 from service.serving.traffic import Traffic
@@ -46,8 +45,6 @@ log = logging.getLogger(__name__)
 _SKEW_SECONDS = 300.0
 _DIGEST_BYTES = 16
 _PURPOSE = b"observation"
-#: The stored label of a multilabel row that does not have the drawn label.
-_ABSENT = -1
 
 
 def add_observations(
@@ -104,7 +101,7 @@ def add_observations(
     _capture(traffic, model, rows, results, new)
     remaining = iter(existing)
     outcomes = [
-        result if isinstance(result, Outcome) else _outcome(model, result[1], next(remaining))
+        result if isinstance(result, Outcome) else outcome_of(model, result[1], next(remaining))
         for result in results
     ]
     _log(model, loaded, outcomes)
@@ -123,28 +120,23 @@ def _read_rows(
 ) -> list[tuple[Prediction, int] | Outcome]:
     """Return prediction and class of each row, or why it is rejected.
 
-    A row of a multilabel model is a prediction of the label that its digest draws. The class is
-    this label if the row has it, otherwise `_ABSENT`. Monitoring has read all cohorts up to the
-    time `read`.
+    A row of a multilabel model is a prediction of the label that its digest draws. Monitoring has
+    read all cohorts up to the time `read`.
     """
     number = loaded.stream.segment_of(segment)
-    class_of, maturity = class_reader(model), model.monitoring.maturity_seconds
+    read_label, maturity = label_reader(model), model.monitoring.maturity_seconds
     digests = [_digest(loaded, number, *pair) for pair in zip(times, rows, strict=True)]
     probabilities = loaded.calibrator.predict_float32(rows)
     if model.is_multilabel:
         drawn = [int.from_bytes(digest[:8], "little") % model.classes for digest in digests]
-        cells = np.arange(len(rows)), drawn
-        uncalibrated = scipy.special.expit(rows[cells])
-        predictions = Predictions(uncalibrated.tolist(), probabilities[cells].tolist(), drawn)
-        known = [_drawn_label(class_of, *pair) for pair in zip(labels, drawn, strict=True)]
+        predictions = summarise_drawn_labels(rows, probabilities, np.array(drawn, np.int64))
     else:
         predictions = summarise_predictions(rows, probabilities)
-        known = [_single_label(class_of, label) for label in labels]
     results: list[tuple[Prediction, int] | Outcome] = []
     for row, label, made_at, digest, raw, confidence, best in zip(
-        rows, known, times, digests, *predictions, strict=True
+        rows, labels, times, digests, *predictions, strict=True
     ):
-        true = _class_of(label, row, made_at, now, maturity, read)
+        true = _class_of(read_label(label, best), row, made_at, now, maturity, read)
         if isinstance(true, Outcome):
             results.append(true)
             continue
@@ -153,35 +145,6 @@ def _read_rows(
         )
         results.append((prediction, true))
     return results
-
-
-def _single_label(class_of: Callable[[int | str], int | str], label: RowLabel) -> int | str:
-    """Return the class of a label, or why it is not valid."""
-    if isinstance(label, list):
-        return "found a list of labels, but the model is multiclass"
-    return class_of(label)
-
-
-def _drawn_label(
-    class_of: Callable[[int | str], int | str], label: RowLabel, drawn: int
-) -> int | str:
-    """Return `drawn` if a row has this label, `_ABSENT` if not, or why its labels are not valid."""
-    if not isinstance(label, list):
-        return f"found {label!r:.80}, but the model is multilabel: send a list of the row's labels"
-    present = [class_of(name) for name in label]
-    for index in present:
-        if isinstance(index, str):
-            return index
-    if len(set(present)) < len(present):
-        return "found a label twice: send a list of the labels that the row has, not zeros and ones"
-    return drawn if drawn in present else _ABSENT
-
-
-def _outcome(model: Model, label: int, before: int | None) -> Outcome:
-    """Return the outcome of a row, given the label stored before it, or None."""
-    if model.is_multilabel and before not in (None, label):
-        return Outcome("conflict", "the row had other labels before; the first ones are kept")
-    return outcome_of(model, label, before)
 
 
 def _store(

@@ -97,7 +97,7 @@ def _add_observations(
     if sum(map(bool, fields)) > 1:
         accepted = "one of labels, label_names and label_sets"
         raise InputError("labels", found="several of them", accepted=accepted)
-    sets: list[RowLabel] = [[*item.indices, *item.names] for item in request.label_sets]
+    sets = list(map(_labels_of, request.label_sets))
     logits = array_of(request.logits)
     state.access.limiter.take_rows(current_principal(), len(logits))
     outcomes = add_observations(
@@ -117,5 +117,11 @@ def _add_observations(
 def _label(number: int, message: pb.LateLabel) -> LateLabel:
     kind = message.WhichOneof("label")
     if kind is None:
-        raise InputError(f"labels[{number}].label", found="nothing", accepted="index or name")
-    return LateLabel(message.prediction_id, message.index if kind == "index" else message.name)
+        accepted = "index or name; of a multilabel model a set"
+        raise InputError(f"labels[{number}].label", found="nothing", accepted=accepted)
+    label = _labels_of(message.set) if kind == "set" else getattr(message, kind)
+    return LateLabel(message.prediction_id, label)
+
+
+def _labels_of(message: pb.LabelSet) -> RowLabel:
+    return [*message.indices, *message.names]

@@ -41,8 +41,9 @@ class LateLabel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=Fals
     """The true class of one prediction."""
 
     prediction_id: str
-    #: Index of the class, or its label if the model has labels.
-    label: int | str
+    #: Index of the class, or its label if the model has labels. Of a multilabel model: a list of
+    #: the labels that the row has, as indices or names.
+    label: RowLabel
 
 
 class Observations(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -86,7 +86,7 @@ _DOCUMENTED = {
             "description": "The share of rows, drawn at random, that get a prediction id: 0 for "
             "none, 1 for all. Labels refer to predictions by these ids. The default is the "
             "server's setting, usually 1, for responses in JSON and .npz, and 0 for other formats "
-            "and multilabel models; .npy cannot hold ids.",
+            "and multilabel models, of which only rows with ids are counted; .npy cannot hold ids.",
             "schema": {"type": "number", "minimum": 0, "maximum": 1},
         },
         {

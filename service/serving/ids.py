@@ -14,7 +14,12 @@ import numpy as np
 
 from recalib.arrays import Floats
 from recalib.errors import InputError, UnavailableError
-from recalib.prediction_ids import SigningKey, summarise_predictions
+from recalib.prediction_ids import (
+    Predictions,
+    SigningKey,
+    summarise_drawn_labels,
+    summarise_predictions,
+)
 from recalib.prediction_ids import mint as mint_ids
 from recalib.registry import Registry
 from service.serving.loaded_calibrators import LoadedCalibrator
@@ -52,6 +57,7 @@ class PredictionIds:
         self._patience_seconds = patience_seconds
         self._key: SigningKey | None = None
         self._retry_at = 0.0
+        self._random = np.random.default_rng()
         self._single_flight: SingleFlight[None] = SingleFlight(1)
 
     def submit_refresh(self) -> Future[None]:
@@ -88,6 +94,9 @@ class PredictionIds:
     ) -> list[str | None]:
         """Return an id or None for each row; sample logits of rows with ids for monitoring.
 
+        A row of a multilabel model is counted with its id, as a prediction of one label, which is
+        drawn uniformly: before the labels of the row are known, and independently of them.
+
         Parameters
         ----------
         logits: the classifier's, checked, (N, K).
@@ -102,17 +111,27 @@ class PredictionIds:
             return ids
         model, version, now = loaded.number, loaded.version, time.time()
         if share >= 1:
-            summaries = summarise_predictions(logits, probabilities)
+            summaries = self._summarise(loaded, logits, probabilities, segment)
             ids = cast("list[str | None]", mint_ids(key, model, version, now, summaries, segment))
             loaded.stream.keep(ids, logits)
             return ids
         chosen = np.flatnonzero(np.frombuffer(os.urandom(4 * rows), "<u4") < share * 2.0**32)
-        summaries = summarise_predictions(logits[chosen], probabilities[chosen])
+        summaries = self._summarise(loaded, logits[chosen], probabilities[chosen], segment)
         minted = mint_ids(key, model, version, now, summaries, segment)
         for row, id in zip(chosen.tolist(), minted, strict=True):
             ids[row] = id
         loaded.stream.keep(ids, logits)
         return ids
+
+    def _summarise(
+        self, loaded: LoadedCalibrator, logits: Floats, probabilities: Floats, segment: int
+    ) -> Predictions:
+        if not loaded.calibrator.is_multilabel:
+            return summarise_predictions(logits, probabilities)
+        drawn = self._random.integers(probabilities.shape[1], size=len(probabilities))
+        summaries = summarise_drawn_labels(logits, probabilities, drawn)
+        loaded.stream.add_drawn(drawn, summaries.confidences, segment)
+        return summaries
 
     def _refresh(self) -> None:
         """Read the newest key; a failure is not raised, since serving works without ids."""

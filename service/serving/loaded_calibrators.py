@@ -79,7 +79,7 @@ class LoadedCalibrator:
         """Return probabilities, float32 (N, K), for checked logits of a segment of the model."""
         probabilities = self.calibrator.predict_float32(logits)
         self.count(len(logits))
-        if not self.calibrator.is_multilabel:  # a row of labels has no confidence
+        if not self.calibrator.is_multilabel:  # its rows are counted with their ids
             self.stream.add(probabilities, segment)
         return probabilities
 

@@ -106,13 +106,32 @@ class Stream:
         kind: _Kind = "probabilities"
         if probabilities.size > _MAX_BUFFERED_SIZE:
             kind, probabilities = self._reduce(probabilities)
+        self._buffer_rows(kind, probabilities, segment)
+
+    def add_drawn(
+        self, drawn: NDArray[np.integer[Any]], confidences: Sequence[float], segment: int = 0
+    ) -> None:
+        """Count a multilabel batch at the current time, each row by its drawn label.
+
+        Parameters
+        ----------
+        drawn: label of each row, (N,).
+        confidences: its probability, (N,).
+        """
+        column = np.array(confidences)
+        if self._settings.classes:
+            self._buffer_rows("classes", np.column_stack([drawn, column]), segment)
+        else:
+            self._buffer_rows("confidences", column[:, None], segment)
+
+    def _buffer_rows(self, kind: _Kind, rows: Floats, segment: int) -> None:
         key = (segment, int(time.time() // self._traffic.bucket_seconds), kind)
         with self._lock:
             buffer = self._buffer.get(key)
             if buffer is None:
                 buffer = self._buffer[key] = []
                 self._traffic.note(self)
-            buffer.append(probabilities)
+            buffer.append(rows)
             self._buffered += 1
             if self._buffered >= _MAX_BUFFERED:
                 self._fold()

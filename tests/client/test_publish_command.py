@@ -122,6 +122,14 @@ def test_multilabel_fit_is_published_and_served(cli: Cli, server: Server, name: 
         odds = client.calibrate(name, scores[:5], task="multilabel")
         shares = 1 / (1 + np.exp(-scores[:5]))
         probabilities = client.calibrate(name, shares, input="probabilities", task="multilabel")
+        served = client.predict(name, scores[:5], task="multilabel")
+        labels = scores[:5] > 0
+        late = client.add_labels(name, served.prediction_ids, labels)
+        assert late.counts == {"accepted": 5}
+        lists = [np.flatnonzero(row).tolist() for row in labels]
+        late = client.add_labels(name, served.prediction_ids, lists)
+        assert late.counts == {"duplicate": 5}
+    np.testing.assert_array_equal(served.probabilities, odds)
     np.testing.assert_allclose(odds, local.predict(scores[:5]), atol=1e-6)
     np.testing.assert_allclose(probabilities, odds, atol=1e-5)
 

@@ -54,6 +54,18 @@ def _answer(*statuses: str) -> Any:
     return says(200, {"counts": {}, "items": items})
 
 
+def test_labels_of_multilabel_rows_are_lists(client: Client, flaky: Flaky, tmp_path: Path) -> None:
+    """In both formats; an empty list is a row without labels."""
+    (tmp_path / "a.jsonl").write_text('{"prediction_id": "p0", "label": [2, "red"]}')
+    pq.write_table(
+        pa.table({"prediction_id": ["p1", "p2"], "label": [[0, 2], []]}), tmp_path / "b.parquet"
+    )
+    flaky.will(_answer("accepted"), _answer("accepted", "accepted"))
+    assert ingest_files(client, "m", str(tmp_path)).to_dict()["labels"] == {"accepted": 3}
+    received = [json.loads(request.body) for request in flaky.received]
+    assert [label["label"] for labels in received for label in labels] == [[2, "red"], [0, 2], []]
+
+
 def test_files_are_ingested_once(
     folder: Path, client: Client, flaky: Flaky, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -70,16 +70,12 @@ def test_rest_and_v2_return_independent_probabilities(tagger: Service) -> None:
     )
     np.testing.assert_allclose(by_odds.json()["probabilities"], expected, atol=1e-5)
     metadata = tagger.client.get("/v2/models/tagger").json()
-    assert [tensor["name"] for tensor in metadata["outputs"]] == ["probabilities"]
+    names = [tensor["name"] for tensor in metadata["outputs"]]
+    assert names == ["probabilities", "prediction_ids"]
     tensor = {"name": "logits", "shape": [4, 3], "datatype": "FP32", "data": _ROWS.tolist()}
     v2 = tagger.client.post("/v2/models/tagger/infer", json={"inputs": [tensor]}).json()
     np.testing.assert_allclose(v2["outputs"][0]["data"], expected.reshape(-1), atol=1e-6)
-    outputs = [{"name": "prediction_ids"}]
-    ids = tagger.client.post(
-        "/v2/models/tagger/infer", json={"inputs": [tensor], "outputs": outputs}
-    )
-    assert ids.status_code == 400
-    assert "multilabel" in ids.text
+    assert [output["name"] for output in v2["outputs"]] == ["probabilities"]
 
 
 def test_version_without_data_is_promoted_by_request_only(tagger: Service) -> None:
@@ -100,18 +96,17 @@ def test_other_operations_are_refused_and_name_the_task(tagger: Service) -> None
     recipe = {**RECIPE, "calibrate": {"model": "tagger"}}
     task = [
         client.post(f"{_URL}/monitoring/refit"),
-        client.post(f"{_URL}/labels", json=[{"prediction_id": "a", "label": 0}]),
         client.post("/v1/training-runs", json=recipe),
     ]
     for answer in task:
         check(answer, 422, "task", "multilabel, the task of model 'tagger'")
-    for field, value in {"top_k": 2, "ids": 0.5, "segment": "eu"}.items():
+    for field, value in {"top_k": 2, "segment": "eu"}.items():
         answer = tagger.calibrate(_ROWS, model="tagger", **{field: value})
         check(answer, 422, field, str(value))
         assert "multilabel" in answer.text
 
 
-def test_served_rows_are_not_counted(tagger: Service) -> None:
+def test_served_rows_without_ids_are_not_counted(tagger: Service) -> None:
     tagger.calibrate(_ROWS, model="tagger")
     counts = tagger.client.app.state.recalib.calibrators.traffic.take()
     assert (counts.traffic, counts.classes) == ([], [])
@@ -137,7 +132,7 @@ def test_grpc_creates_and_serves_a_multilabel_model(service: Service, rpc: Rpc) 
     content = rpc.v2.model_infer(infer).raw_output_contents[0]
     np.testing.assert_array_equal(np.frombuffer(content, "<f4").reshape(4, 3), array(answer))
     invalid = grpc.StatusCode.INVALID_ARGUMENT
-    for field, value in {"top_k": 2, "ids": 0.5, "segment": "eu"}.items():
+    for field, value in {"top_k": 2, "segment": "eu"}.items():
         call = question(_ROWS, model="tagger", **{field: value})
         assert field in violations(refused(invalid, rpc.calibration.calibrate, call))
     body = npz(_SCORES, _LABELS)

@@ -1,7 +1,9 @@
-"""Monitoring of multilabel models: observations, one drawn label of each row, states."""
+"""Monitoring of multilabel models: ids, observations, one drawn label of each row, states."""
 
 from __future__ import annotations
 
+import base64
+import math
 import time
 from dataclasses import replace
 from typing import Any
@@ -18,6 +20,7 @@ from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
 from tests.service.conftest import Service
 from tests.service.stubs import Rpc, refused, violations
 from tests.service.test_bad_input import check
+from tests.service.test_grpc_workflow import question
 from tests.service.test_uploaded_calibrators import upload_json
 from training.monitoring_job import watch
 from training.refit_job import refit_is_due
@@ -97,6 +100,128 @@ def test_row_is_stored_with_one_drawn_label(
     request.labels.append(1)
     error = refused(grpc.StatusCode.INVALID_ARGUMENT, rpc.labels.add_observations, request)
     assert "labels" in violations(error)
+
+
+def served(service: Service, rows: int, **query: Any) -> tuple[np.ndarray, list[Any], list[str]]:
+    """Calibrate rows; return their probabilities, the labels that each has, and their ids."""
+    logits, labels = draw(rows, 6)
+    probabilities, ids = ask(service, logits, **query)
+    return probabilities, [np.flatnonzero(row).tolist() for row in labels], ids
+
+
+def ask(service: Service, logits: np.ndarray, **query: Any) -> tuple[np.ndarray, list[str]]:
+    """Calibrate rows, 50 in a request; return their probabilities and ids."""
+    probabilities, ids = [], []
+    for start in range(0, len(logits), 50):
+        part = logits[start : start + 50]
+        answer = service.calibrate(part, model="tagger", **{"ids": 1, **query})
+        assert answer.status_code == 200, answer.text
+        probabilities += answer.json()["probabilities"]
+        ids += answer.json()["prediction_ids"]
+    return np.array(probabilities), ids
+
+
+def sent(service: Service, ids: list[str], labels: list[Any]) -> list[dict[str, str]]:
+    """Send labels by id; return the outcomes."""
+    pairs = zip(ids, labels, strict=True)
+    late = [{"prediction_id": id, "label": label} for id, label in pairs]
+    answer = service.client.post(f"{URL}/labels", json=late)
+    assert answer.status_code == 200, answer.text
+    items: list[dict[str, str]] = answer.json()["items"]
+    return items
+
+
+@pytest.mark.both_databases
+def test_id_of_a_served_row_draws_a_label(service: Service, champion: Calibrator, rpc: Rpc) -> None:
+    """It holds the label's probability; the labels of the row arrive later, over REST or gRPC."""
+    probabilities, labels, ids = served(service, 45)
+    items = sent(service, ids[:30], labels[:30])
+    assert {item["status"] for item in items} == {"accepted"}
+    late = [
+        pb.LateLabel(prediction_id=id, set=pb.LabelSet(names=[NAMES[k] for k in row]))
+        for id, row in zip(ids, labels, strict=True)
+    ]
+    request = pb.AddLabelsRequest(model="tagger", labels=late)
+    counts = rpc.labels.add_labels(request).counts
+    assert (counts.accepted, counts.duplicate) == (15, 30)
+    with service.registry.reading() as tx:
+        rows = tx.labels.between(tx.models.get("tagger"), 1, 0, 1e11)
+    of_digest = {base64.urlsafe_b64decode(id)[-16:]: row for row, id in enumerate(ids)}
+    assert {row.predicted for row in rows} == {0, 1, 2}
+    for row in rows:
+        number = of_digest[row.digest]
+        assert row.confidence == pytest.approx(probabilities[number, row.predicted])
+        assert row.raw_confidence == pytest.approx(row.confidence, abs=1e-6)  # of the identity
+        assert (row.label == row.predicted) == (row.predicted in labels[number])
+    other = [sorted({0, 1, 2} - set(row)) for row in labels]
+    conflict = sent(service, ids[:1], other[:1])[0]
+    assert conflict["status"] == "conflict"
+    assert "other labels" in conflict["reason"]
+
+
+def test_drawn_labels_are_uniform_and_depend_on_no_value(
+    service: Service, champion: Calibrator
+) -> None:
+    """Equal rows draw different labels. The counts are within six standard deviations."""
+    _, ids = ask(service, np.zeros((600, 3), np.float32))
+    drawn = [int.from_bytes(base64.urlsafe_b64decode(id)[42:46], "little") for id in ids]
+    counts = np.bincount(drawn, minlength=3)
+    assert np.abs(counts - 200).max() < 6 * math.sqrt(600 * 2 / 9)
+
+
+def test_rows_with_ids_are_counted_by_their_drawn_label(
+    service: Service, champion: Calibrator
+) -> None:
+    """By segment, and by label if it is watched; so the coverage of their labels is known."""
+    settings = {"segments": ["eu"], "classes": ["ripe"]}
+    assert service.client.put(f"{URL}/monitoring/settings", json=settings).status_code == 200
+    state = service.client.app.state.recalib
+    state.calibrators.traffic.declare({model_of(service).id: model_of(service).monitoring})
+    for rows in (5, 50):
+        _, labels, ids = served(service, rows, segment="eu")
+        counts = state.calibrators.traffic.take()
+        assert sum(count.predictions for count in counts.traffic) == rows
+        assert {count.segment for count in counts.traffic} == {1}
+        assert {item["status"] for item in sent(service, ids, labels)} == {"accepted"}
+        with service.registry.reading() as tx:
+            stored = tx.labels.between(tx.models.get("tagger"), 1, 0, 1e11)
+        newest = {base64.urlsafe_b64decode(id)[-16:] for id in ids}
+        confidences = [row.confidence for row in stored if row.digest in newest]
+        total = sum(count.confidence_sum for count in counts.traffic)
+        assert total == pytest.approx(sum(confidences), rel=1e-6)
+        ripe = sum(row.predicted == 2 for row in stored if row.digest in newest)
+        assert sum(count.predictions for count in counts.classes) == ripe
+        assert {count.predicted for count in counts.classes} <= {2}
+
+
+def test_share_of_rows_gets_ids_over_every_interface(
+    service: Service, champion: Calibrator, rpc: Rpc
+) -> None:
+    _, _, ids = served(service, 100, ids=0.5)
+    assert 0 < sum(id is not None for id in ids) < 100
+    logits, _ = draw(4, 1)
+    tensor = {"name": "logits", "shape": [4, 3], "datatype": "FP32", "data": logits.tolist()}
+    outputs = {"inputs": [tensor], "outputs": [{"name": "prediction_ids"}]}
+    v2 = service.client.post("/v2/models/tagger/infer", json=outputs).json()["outputs"][0]["data"]
+    grpc_ids = rpc.calibration.calibrate(question(logits, model="tagger", ids=1)).prediction_ids
+    assert len({*v2, *grpc_ids}) == 8
+    items = sent(service, [*v2, *grpc_ids], [[0]] * 8)
+    assert {item["status"] for item in items} == {"accepted"}
+
+
+def test_labels_of_ids_that_are_not_lists_are_invalid(
+    service: Service, champion: Calibrator
+) -> None:
+    _, _, ids = served(service, 6)
+    items = sent(service, ids, [1, "red", [3], [0, 0], ["green"], []])
+    assert [item["status"] for item in items] == ["invalid"] * 5 + ["accepted"]
+    assert "send a list of the row's labels" in items[0]["reason"]
+    assert "a label twice" in items[3]["reason"]
+    service.model()
+    answer = service.client.post(
+        "/v1/models/digits/labels", json=[{"prediction_id": ids[0], "label": [1]}]
+    )
+    assert answer.json()["items"][0]["status"] == "invalid"
 
 
 def test_invalid_labels_are_rejected_row_by_row(service: Service, champion: Calibrator) -> None:

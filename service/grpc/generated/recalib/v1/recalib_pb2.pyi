@@ -1348,22 +1348,16 @@ class Calibrated(_message.Message):
     def __init__(self, version: _Optional[int] = ..., map: _Optional[str] = ...) -> None: ...
 
 class LateLabel(_message.Message):
-    __slots__ = ("prediction_id", "index", "name")
+    __slots__ = ("prediction_id", "index", "name", "set")
     PREDICTION_ID_FIELD_NUMBER: _ClassVar[int]
     INDEX_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
+    SET_FIELD_NUMBER: _ClassVar[int]
     prediction_id: str
     index: int
     name: str
-    def __init__(self, prediction_id: _Optional[str] = ..., index: _Optional[int] = ..., name: _Optional[str] = ...) -> None: ...
-
-class AddLabelsRequest(_message.Message):
-    __slots__ = ("model", "labels")
-    MODEL_FIELD_NUMBER: _ClassVar[int]
-    LABELS_FIELD_NUMBER: _ClassVar[int]
-    model: str
-    labels: _containers.RepeatedCompositeFieldContainer[LateLabel]
-    def __init__(self, model: _Optional[str] = ..., labels: _Optional[_Iterable[_Union[LateLabel, _Mapping]]] = ...) -> None: ...
+    set: LabelSet
+    def __init__(self, prediction_id: _Optional[str] = ..., index: _Optional[int] = ..., name: _Optional[str] = ..., set: _Optional[_Union[LabelSet, _Mapping]] = ...) -> None: ...
 
 class LabelSet(_message.Message):
     __slots__ = ("indices", "names")
@@ -1372,6 +1366,14 @@ class LabelSet(_message.Message):
     indices: _containers.RepeatedScalarFieldContainer[int]
     names: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, indices: _Optional[_Iterable[int]] = ..., names: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class AddLabelsRequest(_message.Message):
+    __slots__ = ("model", "labels")
+    MODEL_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
+    model: str
+    labels: _containers.RepeatedCompositeFieldContainer[LateLabel]
+    def __init__(self, model: _Optional[str] = ..., labels: _Optional[_Iterable[_Union[LateLabel, _Mapping]]] = ...) -> None: ...
 
 class AddObservationsRequest(_message.Message):
     __slots__ = ("model", "calibrator", "logits", "labels", "label_names", "times", "segment", "counted", "label_sets")
