@@ -4,6 +4,7 @@ The tree::
 
     RecalibError
     ├── InputError              the input is invalid
+    │   ├── EmptyError          the input has no rows
     │   ├── TooLargeError       the input exceeds a limit
     │   ├── UnsupportedError    the format or content type cannot be read
     │   └── NotAcceptableError  the client accepts none of the response formats
@@ -28,6 +29,7 @@ from typing import Any
 __all__ = [
     "ConflictError",
     "CorruptError",
+    "EmptyError",
     "ExistsError",
     "FencedError",
     "ForbiddenError",
@@ -71,6 +73,10 @@ class InputError(RecalibError):
         self.found = found
         self.accepted = accepted
         super().__init__(f"{field}: found {found}; accepted: {accepted}")
+
+
+class EmptyError(InputError):
+    """The input has no rows."""
 
 
 class TooLargeError(InputError):

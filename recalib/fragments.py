@@ -12,13 +12,13 @@ memory, by the readers and with the checks of single files.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, TypeVar
 
-from recalib.errors import InputError, UnsupportedError
+from recalib.errors import EmptyError, InputError, UnsupportedError
 from recalib.files import FORMATS, SUFFIXES, DataFile, Input, open_data
 from recalib.files.parquet import ParquetFile, row_group_sizes
 
@@ -36,9 +36,14 @@ __all__ = [
     "is_single_file",
     "list_files",
     "list_fragments",
+    "no_rows",
+    "none_if_empty",
     "open_stream",
     "source_name",
 ]
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 #: A path, a folder, a glob, a URL, or several of these; or fragments alone.
 Source = str | os.PathLike[str] | Sequence["str | os.PathLike[str] | Fragment"]
@@ -309,11 +314,30 @@ def _divide(fragment: Fragment, size: int, max_bytes: int) -> Iterator[Fragment]
         sizes = row_group_sizes(stream)
     first = total = 0
     for index, group_size in enumerate(sizes):
-        if index > first and total + group_size > max_bytes:
+        # A group without rows joins its neighbours.
+        if total and group_size and total + group_size > max_bytes:
             yield replace(fragment, row_groups=(first, index), size=total)
             first, total = index, 0
         total += group_size
     yield replace(fragment, row_groups=(first, len(sizes)), size=total)
+
+
+def none_if_empty(work: Callable[[T], R], task: T) -> R | None:
+    """Return `work(task)`, or None if its fragment has no rows.
+
+    Engines such as Spark write a file for each partition, also for one without rows.
+    """
+    try:
+        return work(task)
+    except EmptyError:
+        return None
+
+
+def no_rows(fragments: Sequence[Fragment]) -> EmptyError:
+    """Return the error of a source of which no fragment has rows."""
+    more = f" and {len(fragments) - 1} more" if len(fragments) > 1 else ""
+    found = f"no rows in {fragments[0].name}{more}"
+    return EmptyError("data", found=found, accepted="at least one row")
 
 
 @contextmanager

@@ -102,6 +102,17 @@ def test_large_parquet_file_is_divided_at_row_groups(folder: Path) -> None:
     assert np.array_equal(chunk.logits, expected)
 
 
+def test_row_groups_without_rows_join_others(folder: Path, tmp_path: Path) -> None:
+    table = pq.read_table(folder / "day=1" / "a.parquet")
+    path = tmp_path / "a.parquet"
+    with pq.ParquetWriter(path, table.schema) as writer:
+        for part in (table[:0], table[:200], table[:0], table[200:], table[:0]):
+            writer.write_table(part)
+    fragments = list_fragments(path, max_bytes=1_000)
+    assert [fragment.row_groups for fragment in fragments] == [(0, 3), (3, 5)]
+    assert _rows(fragments) == _ROWS
+
+
 def test_row_groups_outside_the_file_are_rejected(folder: Path) -> None:
     fragment = Fragment(str(folder / "day=1" / "a.parquet"), "parquet", (5, 11))
     with pytest.raises(InputError, match="paths and fragments"):

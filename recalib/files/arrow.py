@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, BinaryIO, ClassVar
 
-from recalib.errors import InputError, UnsupportedError
+from recalib.errors import EmptyError, InputError, UnsupportedError
 from recalib.files.base import DataFile, Layout, Numbers
 from recalib.files.limits import check_unpacked_size
 from recalib.files.messages import Messages
@@ -67,7 +67,7 @@ class ArrowFile(DataFile):
     def _find_classes(self) -> None:
         # A column of lists: the first row determines K.
         if next(self._read(1), None) is None:
-            raise InputError(self._declared, found="no rows", accepted="at least one row")
+            raise EmptyError(self._declared, found="no rows", accepted="at least one row")
 
 
 def open_batches(stream: BinaryIO) -> tuple[Any, Iterator[Any]]:

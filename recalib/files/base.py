@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalib.arrays import check_labels, check_logits, check_probabilities
-from recalib.errors import InputError, RecalibError, TooLargeError
+from recalib.errors import EmptyError, InputError, RecalibError, TooLargeError
 from recalib.label_arrays import check_label_matrix, check_label_scores
 
 __all__ = [
@@ -217,7 +217,7 @@ class DataFile(ABC):
 
     def _check_end(self, row: int) -> None:
         if row == 0:
-            raise InputError(self._declared, found="no rows", accepted="at least one row")
+            raise EmptyError(self._declared, found="no rows", accepted="at least one row")
         if self.rows is not None and row != self.rows:
             raise InputError(
                 self._declared, found=f"{row} rows", accepted=f"{self.rows}, as the header says"
@@ -262,7 +262,7 @@ def _system_error(error: BaseException | None) -> OSError | None:
 
 def _check_layout(layout: Layout, declared: Input) -> Layout:
     if layout.rows == 0:
-        raise InputError(declared, found="no rows", accepted="at least one row")
+        raise EmptyError(declared, found="no rows", accepted="at least one row")
     if layout.classes < 2:
         raise InputError(declared, found=f"{layout.classes} class(es)", accepted="at least 2")
     if layout.classes > MAX_CLASSES:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-from recalib.errors import InputError, TooLargeError
+from recalib.errors import EmptyError, TooLargeError
 from recalib.files.base import DataFile, Layout, Numbers
 from recalib.files.limits import check_column_count
 from recalib.files.raw_arrays import CHUNK_BYTES, Window, size_of
@@ -47,7 +47,7 @@ class CsvFile(DataFile):
             pa.schema([(name, pa.float64()) for name in self._names]), self._declared, self._task
         )
         if self._start == size_of(self._stream):
-            raise InputError(self._declared, found="no rows", accepted="at least one row")
+            raise EmptyError(self._declared, found="no rows", accepted="at least one row")
         return Layout(
             None,
             self._columns.classes or 0,

@@ -13,7 +13,7 @@ import msgspec
 import numpy as np
 
 from recalib.arrays import Floats
-from recalib.errors import InputError, TooLargeError
+from recalib.errors import EmptyError, InputError, TooLargeError
 from recalib.files.base import DataFile, Layout, Numbers
 from recalib.files.column_names import array_names
 from recalib.files.raw_arrays import size_of
@@ -121,10 +121,11 @@ def array_of(
 
     Raises
     ------
-    InputError: no rows, or rows of different lengths.
+    EmptyError: no rows.
+    InputError: rows of different lengths.
     """
     if len(rows) == 0:
-        raise InputError(field, found="no rows", accepted="at least one row")
+        raise EmptyError(field, found="no rows", accepted="at least one row")
     if are_plain(rows):
         return np.array(rows, dtype)
     try:

@@ -7,7 +7,7 @@ import io
 from collections.abc import Collection, Iterator
 from typing import Any, BinaryIO, ClassVar
 
-from recalib.errors import InputError, TooLargeError
+from recalib.errors import EmptyError, InputError, TooLargeError
 from recalib.files.base import DataFile, Input, Layout, Numbers, Task, translate_errors
 from recalib.files.limits import check_column_count
 from recalib.files.messages import Messages
@@ -62,6 +62,9 @@ class ParquetFile(DataFile):
 
     def _open(self) -> Layout:
         self._file = _open_file(self._stream)
+        if self._file.metadata.num_rows == 0:
+            # Without rows, a writer does not know the types of all columns.
+            raise EmptyError(self._declared, found="no rows", accepted="at least one row")
         self._columns = Columns(self._file.schema_arrow, self._declared, self._task)
         columns = self._columns.names_to_read
         sizes = {index: _value_size(leaf) for index, leaf in _leaves(self._file, columns)}
@@ -96,7 +99,7 @@ class ParquetFile(DataFile):
 
 
 def row_group_sizes(stream: BinaryIO) -> list[int]:
-    """Return the compressed bytes of each row group.
+    """Return the compressed bytes of each row group; 0 without rows.
 
     Raises
     ------
@@ -107,6 +110,8 @@ def row_group_sizes(stream: BinaryIO) -> list[int]:
         groups = (metadata.row_group(index) for index in range(metadata.num_row_groups))
         return [
             sum(group.column(k).total_compressed_size for k in range(group.num_columns))
+            if group.num_rows
+            else 0
             for group in groups
         ]
 

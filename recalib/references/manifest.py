@@ -39,7 +39,7 @@ class ReferencedFile(msgspec.Struct, frozen=True):
     version: str
     #: A key of `recalib.files.FORMATS`.
     format: str
-    #: The dtype of its numbers.
+    #: The dtype of its numbers; empty without rows.
     dtype: str
     rows: int
     #: Of the content; None if only the header was read.
@@ -68,6 +68,11 @@ class Manifest(msgspec.Struct, frozen=True):
         return sum(file.rows for file in self.files)
 
     @property
+    def filled(self) -> tuple[ReferencedFile, ...]:
+        """The files that have rows."""
+        return tuple(file for file in self.files if file.rows)
+
+    @property
     def size(self) -> int:
         """Bytes of all files."""
         return sum(file.size for file in self.files)
@@ -90,10 +95,10 @@ class Manifest(msgspec.Struct, frozen=True):
         return msgspec.json.encode(self)
 
     def fragments(self, max_bytes: int = MAX_FRAGMENT_BYTES) -> list[Fragment]:
-        """Return the fragments of all files, in the order of rows; see `list_fragments`."""
+        """Return the fragments of all rows, in their order; see `list_fragments`."""
         return [
             fragment
-            for file in self.files
+            for file in self.filled
             for fragment in divide_files(
                 [File(file.location, file.size, file.version)],
                 format=file.format,

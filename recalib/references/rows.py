@@ -27,7 +27,7 @@ class ReferencedRows:
         #: K.
         self.classes = manifest.classes
         #: Of all chunks.
-        self.dtype: np.dtype[Any] = np.result_type(*(file.dtype for file in manifest.files))
+        self.dtype: np.dtype[Any] = np.result_type(*(file.dtype for file in manifest.filled))
 
     def chunks(self, max_bytes: int = 8 << 20) -> Iterator[Chunk]:
         """Yield all rows in order, at most `max_bytes` of a file at a time.
@@ -38,7 +38,7 @@ class ReferencedRows:
         CorruptError: a file has another number of rows or classes than at the registration.
         """
         first_row = 0
-        for file in self.manifest.files:
+        for file in self.manifest.filled:
             rows = 0
             fragment = Fragment(file.location, file.format)
             with (
@@ -64,20 +64,20 @@ def read_referenced(manifest: Manifest, input: Input, task: Task) -> LabelledDat
     InputError: a file cannot be read.
     UnavailableError: the file system cannot be reached.
     """
-    dtype = np.result_type(*(file.dtype for file in manifest.files))
+    dtype = np.result_type(*(file.dtype for file in manifest.filled))
     # Each file is copied after it is read: there are never two copies of all rows.
     logits = np.empty((manifest.rows, manifest.classes), dtype)
     labels = []
     first_row = 0
     with unchanged(manifest):
-        for file in manifest.files:
+        for file in manifest.filled:
             check_content(file)
             fragment = Fragment(file.location, file.format)
             with fragment.named_errors(), open_stream(file.location) as stream:
                 part = read(stream, format=file.format, input=input, task=task)
             _check_classes(file, part.logits.shape[1], manifest.classes)
             _check_rows(file, len(part.logits))
-            if len(manifest.files) == 1:
+            if len(manifest.filled) == 1:
                 return part
             logits[first_row : first_row + file.rows] = part.logits
             labels.append(part.labels)

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from recalib.errors import InputError, UnsupportedError
+from recalib.errors import EmptyError, InputError, UnsupportedError
 from recalib.files.base import translate_errors
 from recalib.files.parquet import open_table
 from recalib.fragments import Fragment, Source, is_single_file, list_files, open_stream
@@ -33,7 +33,8 @@ class LogFiles:
 
     Parameters
     ----------
-    source: Parquet files, all with the same types of the columns that are read.
+    source: Parquet files, all with the same types of the columns that are read. Of several, those
+        without rows are left out.
     columns: the names of columns that may be read.
     check: returns the columns to read of a schema, or raises `InputError`.
 
@@ -87,12 +88,16 @@ class LogFiles:
 
     def _read_footers(self, check: Callable[[Any], list[str]]) -> None:
         row = 0
+        first_types = None
         for index in range(len(self._files)):
             with self._named(index), translate_errors("parquet"):
-                schema = self._open(index).schema_arrow
+                table = self._open(index)
+                if table.metadata.num_rows == 0 and len(self._files) > 1:
+                    continue
+                schema = table.schema_arrow
                 names = check(schema)
                 types = {name: schema.field(name).type for name in names}
-                if index == 0:
+                if first_types is None:
                     #: The schema of the first file, and its columns to read.
                     self.schema, self.names, first_types = schema, names, types
                 elif types != first_types:
@@ -102,9 +107,10 @@ class LogFiles:
                         found=", ".join(f"{name} {kind}" for name, kind in types.items()),
                         accepted=f"{accepted}, as in the first file",
                     )
-            metadata = self._table.metadata
-            self.groups += [_Group(index, n, row) for n in range(metadata.num_row_groups)]
-            row += metadata.num_rows
+            self.groups += [_Group(index, n, row) for n in range(table.metadata.num_row_groups)]
+            row += table.metadata.num_rows
+        if first_types is None:
+            raise EmptyError("log", found="no rows in any file", accepted="at least one prediction")
 
     def _open(self, index: int) -> Any:
         if index != self._open_index:

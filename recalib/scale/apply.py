@@ -19,7 +19,15 @@ from recalib.calibrator import Calibrator
 from recalib.errors import ConflictError, InputError
 from recalib.executors import open_workers
 from recalib.files import Input
-from recalib.fragments import Fragment, Source, file_errors, filesystem_of, list_fragments
+from recalib.fragments import (
+    Fragment,
+    Source,
+    file_errors,
+    filesystem_of,
+    list_fragments,
+    no_rows,
+    none_if_empty,
+)
 from recalib.lazy_import import LazyModule
 
 __all__ = ["MANIFEST", "Applied", "apply"]
@@ -61,7 +69,7 @@ def apply(
     cluster: str | None = None,
     progress: Progress = lambda done, total: None,
 ) -> Applied:
-    """Write calibrated probabilities as a Parquet data set, one part for each fragment.
+    """Write calibrated probabilities as a Parquet data set, one part for each fragment with rows.
 
     A part has the columns `probabilities`, lists of K float32, and `labels` if the file has them,
     with the rows in their order. Parts are written whole or not at all. The same call resumes a run
@@ -97,19 +105,23 @@ def apply(
         "file_versions": [fragment.version for fragment in fragments],
     }
     finished = _prepare(folder, manifest)
-    work = partial(_apply_fragment, calibrator, kind, folder)
+    work = partial(none_if_empty, partial(_apply_fragment, calibrator, kind, folder))
     names = [_part_name(index) for index in range(len(fragments))]
     tasks = [(n, f) for n, f in zip(names, fragments, strict=True) if n not in finished]
-    done = len(fragments) - len(tasks)
+    done = resumed = len(fragments) - len(tasks)
     with open_workers(cluster) as workers:
-        for _ in workers.map(work, tasks):
+        for (name, _), part in zip(tasks, workers.map(work, tasks), strict=True):
             done += 1
+            if part is not None:
+                finished.add(name)
             progress(done, len(fragments))
+    names = [name for name in names if name in finished]
+    if not names:
+        raise no_rows(fragments)
     rows = [_rows(f"{folder}/{name}") for name in names]
     parts = [{"file": name, "rows": count} for name, count in zip(names, rows, strict=True)]
     _write(f"{folder}/{MANIFEST}", json.dumps(manifest | {"parts": parts}, indent=2).encode())
-    classes = calibrator.card.classes
-    return Applied(output, sum(rows), classes, len(names), len(names) - len(tasks))
+    return Applied(output, sum(rows), calibrator.card.classes, len(names), resumed)
 
 
 def _prepare(folder: str, manifest: dict[str, Any]) -> set[str]:
@@ -144,7 +156,8 @@ def _prepare(folder: str, manifest: dict[str, Any]) -> set[str]:
 
 def _apply_fragment(
     calibrator: Calibrator, kind: Input, folder: str, task: tuple[str, Fragment]
-) -> None:
+) -> str:
+    """Write the part of a fragment; return its name."""
     name, fragment = task
     with fragment.open(kind) as file, _atomic_file(f"{folder}/{name}") as stream:
         columns = [pa.field("probabilities", pa.list_(pa.float32(), file.classes))]
@@ -161,6 +174,7 @@ def _apply_fragment(
                 if file.has_labels:
                     arrays.append(pa.array(chunk.labels))
                 writer.write_batch(pa.record_batch(arrays, schema=schema))
+    return name
 
 
 def _part_name(index: int) -> str:

@@ -11,7 +11,7 @@ from recalib.calibrator import Calibrator
 from recalib.errors import InputError
 from recalib.executors import Cluster, open_workers
 from recalib.files import DataFile, Input
-from recalib.fragments import Fragment, Source, list_fragments
+from recalib.fragments import Fragment, Source, list_fragments, no_rows, none_if_empty
 from recalib.metrics.evaluate import StreamingEvaluation
 
 __all__ = ["evaluate", "evaluate_all", "labelled_chunks"]
@@ -84,22 +84,26 @@ def evaluate_all(
     if any(calibrator is not None and calibrator.is_multilabel for calibrator in calibrators):
         raise InputError("task", found="multilabel", accepted="multiclass, in several files")
     fragments = list_fragments(source, format=format)
-    work = partial(_evaluate_fragment, input, bins, tuple(calibrators))
+    work = partial(none_if_empty, partial(_evaluate_fragment, input, bins, tuple(calibrators)))
     totals: list[StreamingEvaluation] | None = None
     with open_workers(cluster) as workers:
         parts = workers.map(work, fragments, batch=workers.batch(len(fragments)))
         for done, (fragment, part) in enumerate(zip(fragments, parts, strict=True), start=1):
-            if totals is not None and part[0].classes != totals[0].classes:
+            progress(done, len(fragments))
+            if part is None:
+                continue
+            if totals is None:
+                totals, first = part, fragment
+                continue
+            if part[0].classes != totals[0].classes:
                 raise InputError(
                     f"{fragment.name}: {input}",
                     found=f"{part[0].classes} classes",
-                    accepted=f"{totals[0].classes}, as in {fragments[0].name}",
+                    accepted=f"{totals[0].classes}, as in {first.name}",
                 )
-            totals = (
-                part if totals is None else [a.merge(b) for a, b in zip(totals, part, strict=True)]
-            )
-            progress(done, len(fragments))
-    assert totals is not None  # noqa: S101 - there is at least one fragment
+            totals = [a.merge(b) for a, b in zip(totals, part, strict=True)]
+    if totals is None:
+        raise no_rows(fragments)
     return totals
 
 

@@ -15,7 +15,7 @@ from recalib.calibrator import Calibrator
 from recalib.executors import Cluster, Workers, open_workers
 from recalib.files import Input, LabelledData
 from recalib.fitting.row_digests import Digests, row_digests
-from recalib.fragments import Fragment, Source, list_fragments, source_name
+from recalib.fragments import Fragment, Source, list_fragments, none_if_empty, source_name
 from recalib.reporting.html_report import Report
 from recalib.reporting.html_report import Source as PageSource
 from recalib.reporting.html_report.accuracy_cost import accuracy_cost, best_maps
@@ -87,9 +87,9 @@ def report(
         )
         progress("measuring")
         calibrator = comparison.recommended
-        test_fragments = list_fragments(test)
-        survey = FragmentRows(workers, test_fragments, input).survey()
-        paired = partial(paired_metrics, workers, test_fragments, input)
+        test_rows = FragmentRows(workers, list_fragments(test), input)
+        survey = test_rows.survey()
+        paired = partial(paired_metrics, workers, test_rows.fragments, input)
         metrics = paired((None, calibrator))
         maps = best_maps(comparison) if metrics.changes else None
         sets = {UNSHIFTED: test} | dict(shifted or {})
@@ -139,7 +139,9 @@ class _Content:
 
 
 def _content(workers: Workers, source: Source, kind: Input, share: int) -> _Content:
-    parts = list(workers.map(partial(_read, kind, share), list_fragments(source)))
+    work = partial(none_if_empty, partial(_read, kind, share))
+    # An earlier pass over the source has found rows.
+    parts = [part for part in workers.map(work, list_fragments(source)) if part is not None]
     counts = np.sum([part[0] for part in parts], axis=0)
     digest = hashlib.sha256("".join(part[3] for part in parts).encode()).hexdigest()
     no_rows = LabelledData(np.empty((0, len(counts)), parts[0][4]), np.empty(0, np.int64))

@@ -19,7 +19,7 @@ from recalib.files import DataFile, Input
 from recalib.fitting.linear_form import LINEAR_MAPS
 from recalib.fitting.linear_nll import LinearNll
 from recalib.fitting.newton import ends_and_spreads, moment_sums
-from recalib.fragments import Fragment
+from recalib.fragments import Fragment, no_rows, none_if_empty
 from recalib.maps import Map
 from recalib.metrics.evaluate import StreamingEvaluation
 from recalib.scale.row_sample import RowSample, max_sample_rows, sample_shares
@@ -101,12 +101,13 @@ class FragmentRows:
 
     Parameters
     ----------
+    fragments: after `survey`, those without rows are left out.
     kind: what the files hold.
     """
 
     def __init__(self, workers: Workers, fragments: list[Fragment], kind: Input) -> None:
         self._workers = workers
-        self._fragments = fragments
+        self.fragments = fragments
         self.kind: Input = kind
         self._batch = workers.batch(len(fragments))
 
@@ -115,23 +116,32 @@ class FragmentRows:
 
         Raises
         ------
-        InputError: a fragment is not valid, or has another number of classes than the first.
+        InputError: a fragment is not valid, or has another number of classes than the first; or
+            none has rows.
         """
         parts: list[Survey] = []
-        tasks = zip(sample_shares(self._fragments), self._fragments, strict=True)
-        surveys = self._workers.map(partial(_survey, self.kind), tasks, batch=self._batch)
-        for fragment, part in zip(self._fragments, surveys, strict=True):
+        fragments = []
+        tasks = zip(sample_shares(self.fragments), self.fragments, strict=True)
+        work = partial(none_if_empty, partial(_survey, self.kind))
+        surveys = self._workers.map(work, tasks, batch=self._batch)
+        for fragment, part in zip(self.fragments, surveys, strict=True):
+            if part is None:
+                continue
             parts.append(part)
+            fragments.append(fragment)
             if part.classes != parts[0].classes:
                 raise InputError(
                     f"{fragment.name}: {self.kind}",
                     found=f"{part.classes} classes",
-                    accepted=f"{parts[0].classes}, as in {self._fragments[0].name}",
+                    accepted=f"{parts[0].classes}, as in {fragments[0].name}",
                 )
             if len(parts) == 1:
                 sample = RowSample(max_sample_rows(part.classes))
             sample.add(part.logits, part.labels, rows=part.rows, step=part.step)
             part.logits, part.labels = part.logits[:0].copy(), part.labels[:0].copy()
+        if not parts:
+            raise no_rows(self.fragments)
+        self.fragments = fragments
         return Survey.of(parts, *sample.rows(), sample.step)
 
     def moments(self, scale: float, beta: float) -> Numbers:
@@ -167,7 +177,7 @@ class FragmentRows:
 
     def map(self, work: Callable[[Fragment], R]) -> Iterator[R]:
         """Yield a function of each fragment, in their order."""
-        return self._workers.map(work, self._fragments, batch=self._batch)
+        return self._workers.map(work, self.fragments, batch=self._batch)
 
     def sum(self, work: Callable[[Fragment], Numbers]) -> Numbers:
         """Return the sum over fragments of a function, added in their order."""

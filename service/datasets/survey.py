@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 import msgspec
 
-from recalib.errors import CorruptError, InputError
+from recalib.errors import CorruptError, EmptyError, InputError
 from recalib.files import DataFile, Input, Task, open_data
 from recalib.fragments import File, Fragment, format_of, open_stream
 from recalib.metrics.evaluate import StreamingEvaluation
@@ -87,15 +88,17 @@ def survey_files(
     Raises
     ------
     InputError: a file is not valid, has no labels or another K than `classes`, or changes
-        meanwhile; or the header of a file that is not read has no number of rows.
+        meanwhile; no file has rows; or the header of a file that is not read has no number of rows.
     UnavailableError: the file system cannot be reached.
     """
     metrics = _Metrics(input, classes, task)
     checked: list[ReferencedFile] = []
     for location, size, version in files:
         format = format_of(None, location)
+        rows, dtype = 0, ""
         with outage_errors(uri), Fragment(location, format).named_errors():
             with (
+                suppress(EmptyError),
                 open_stream(location) as stream,
                 open_data(stream, format=format, input=input, task=task) as data,
             ):
@@ -103,6 +106,8 @@ def survey_files(
                 dtype = data.dtype.name
             digest = sha256_of(location) if read_rows else None
         checked.append(ReferencedFile(location, size, version, format, dtype, rows, digest))
+    if not any(file.rows for file in checked):
+        raise EmptyError("uri", found=f"no rows at {uri}", accepted="at least one row")
     manifest = Manifest(uri, root, classes, tuple(checked))
     try:
         manifest.check_unchanged()

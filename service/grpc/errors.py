@@ -19,6 +19,7 @@ __all__ = ["CODES", "DETAILS", "Failure", "failure_of"]
 #: The code of every error class; a test proves it complete.
 CODES: dict[type[errors.RecalibError], grpc.StatusCode] = {
     errors.InputError: grpc.StatusCode.INVALID_ARGUMENT,
+    errors.EmptyError: grpc.StatusCode.INVALID_ARGUMENT,
     errors.TooLargeError: grpc.StatusCode.RESOURCE_EXHAUSTED,
     errors.UnsupportedError: grpc.StatusCode.INVALID_ARGUMENT,
     errors.NotAcceptableError: grpc.StatusCode.INVALID_ARGUMENT,

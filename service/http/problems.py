@@ -31,6 +31,7 @@ __all__ = [
 #: HTTP status and title of every error class; a test proves it complete.
 PROBLEMS: dict[type[errors.RecalibError], tuple[int, str]] = {
     errors.InputError: (422, "Input cannot be used"),
+    errors.EmptyError: (422, "Input cannot be used"),
     errors.TooLargeError: (413, "Too large"),
     errors.UnsupportedError: (415, "Unsupported format"),
     errors.NotAcceptableError: (406, "Not acceptable"),

@@ -295,8 +295,9 @@ def test_service_errors_keep_their_type(kind: type[house.RecalibError]) -> None:
         Response(request, response.status_code, headers, bytes(response.body))
     )
     assert (str(result), result.status) == (str(make(kind)), PROBLEMS[kind][0])
-    # Damage and bugs are the service's own; of conflicts, HTTP has one kind.
+    # Damage and bugs are the service's own; of conflicts and of invalid values, HTTP has one kind.
     expected = {
+        house.EmptyError: house.InputError,
         house.CorruptError: house.RecalibError,
         house.FencedError: house.ConflictError,
         house.ExistsError: house.ConflictError,

@@ -234,3 +234,15 @@ def test_log_in_several_files_is_that_of_one(tmp_path: Path) -> None:
     write(folder / "3.parquet", columns | {"confidence": columns["confidence"].astype(np.float32)})
     with pytest.raises(InputError, match=r"3\.parquet: columns: found .*confidence float"):
         replay(tmp_path / "parts", options)
+
+
+def test_files_without_rows_are_left_out(tmp_path: Path) -> None:
+    folder = tmp_path / "parts"
+    folder.mkdir()
+    whole = write(folder / "b.parquet", log(500))
+    nulls = {name: pa.nulls(0) for name in ("time", "confidence", "correct")}
+    write(folder / "a.parquet", nulls)
+    assert replay(folder).to_dict() == replay(whole).to_dict()
+    write(whole, nulls)
+    with pytest.raises(InputError, match="log: found no rows in any file"):
+        replay(folder)

@@ -37,7 +37,7 @@ def _rows(seed: int, count: int) -> tuple[Any, Any]:
 
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Validation and test rows in three files each, and in one file each."""
+    """Validation and test rows in three files each, beside an empty one, and in one file each."""
     folder = tmp_path_factory.mktemp("compare")
     for seed, name in enumerate(("validation", "test")):
         logits, labels = _rows(seed, 900)
@@ -45,6 +45,7 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         np.savez(folder / f"{name}.npz", logits=logits, labels=labels)
         for part, rows in enumerate(np.split(np.arange(900), [200, 201])):
             np.savez(folder / name / f"{part}.npz", logits=logits[rows], labels=labels[rows])
+        np.savez(folder / name / "without-rows.npz", logits=logits[:0], labels=labels[:0])
     return {path.name: path for path in folder.iterdir()}
 
 

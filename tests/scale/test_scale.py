@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -142,6 +143,49 @@ def test_file_without_labels_is_named(tmp_path: Path) -> None:
     for function in (recalib.scale.evaluate, recalib.scale.fit):
         with pytest.raises(InputError, match=r"a\.npy: labels: found none"):
             function(tmp_path)
+
+
+@pytest.fixture
+def with_empty_files(folder: Path, tmp_path: Path) -> Path:
+    """The files of `folder`, before, between and behind files without rows."""
+    copy = tmp_path / "with_empty_files"
+    shutil.copytree(folder, copy)
+    (copy / "day=0").mkdir()
+    # Without rows, pandas writes columns of lists as nulls.
+    nulls = pa.table({"logits": pa.nulls(0), "labels": pa.nulls(0)})
+    pq.write_table(nulls, copy / "day=0/a.parquet")
+    header = (copy / "day=2/e.csv").read_text().partition("\n")[0]
+    (copy / "day=1/a2.csv").write_text(header + "\n")
+    np.savez(copy / "day=2/f.npz", logits=np.zeros((0, _CLASSES)), labels=np.zeros(0, int))
+    return copy
+
+
+def test_files_without_rows_are_left_out(
+    folder: Path, with_empty_files: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The results are those of the other files."""
+    monkeypatch.setattr(row_sample, "_SAMPLE_ROWS", 500)
+    assert recalib.scale.evaluate(with_empty_files) == recalib.scale.evaluate(folder)
+    calibrator = recalib.scale.fit(folder)
+    assert recalib.scale.fit(with_empty_files).parameters == calibrator.parameters
+    output = str(tmp_path / "out")
+    for resumed in (0, 5):
+        applied = recalib.scale.apply(calibrator, with_empty_files, output)
+        assert (applied.rows, applied.parts, applied.resumed) == (_ROWS, 5, resumed)
+    assert recalib.scale.evaluate(output, input="probabilities").rows == _ROWS
+
+
+def test_files_without_any_rows_are_refused(with_empty_files: Path, tmp_path: Path) -> None:
+    shutil.rmtree(with_empty_files / "day=2")
+    for name in "ab":
+        (with_empty_files / f"day=1/{name}.parquet").unlink()
+    message = r"data: found no rows in .*a\.parquet and 1 more; accepted: at least one row"
+    for function in (recalib.scale.evaluate, recalib.scale.fit):
+        with pytest.raises(InputError, match=message):
+            function(with_empty_files)
+    calibrator = recalib.fit(np.eye(3), [0, 1, 2])
+    with pytest.raises(InputError, match=message):
+        recalib.scale.apply(calibrator, with_empty_files, str(tmp_path / "out"))
 
 
 def _probabilities(folder: Path) -> Any:

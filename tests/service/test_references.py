@@ -112,6 +112,27 @@ def test_glob_and_single_file_with_a_digest(refer: Any, folder: Path) -> None:
     assert refer("all", "", hashlib.sha256(text.encode()).hexdigest()).status_code == 201
 
 
+def test_files_without_rows_are_left_out(ready: Service, refer: Any, folder: Path) -> None:
+    empty = folder / "day=0"
+    empty.mkdir()
+    contents = {"a.parquet": write_parquet, "b.npz": write_npz}
+    for name, write in contents.items():
+        (empty / name).write_bytes(write(np.zeros((0, 4)), np.zeros(0, int)))
+    files = sorted(path for path in folder.rglob("*.*") if path.is_file())
+    lines = (
+        f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.relative_to(folder)}\n"
+        for path in files
+    )
+    digest = hashlib.sha256("".join(lines).encode()).hexdigest()
+    answer = refer("all", "", digest)
+    assert (answer.status_code, answer.json()["rows"]) == (201, 600)
+    job = _job(ready, ready.ask_fit(dataset="all", promote=False))
+    assert job["state"] == "succeeded", job["error"]
+    refused = refer("none", "day=0/")
+    assert refused.status_code == 422
+    assert "uri: found no rows at" in refused.json()["detail"]
+
+
 @pytest.mark.parametrize(
     ("body", "field"),
     [
