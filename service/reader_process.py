@@ -41,6 +41,11 @@ log = logging.getLogger(__name__)
 _MAX_BYTES = 1536 << 20
 #: Data sets by reference that are read or wait. Each may take half an hour.
 _MAX_REFERENCES = 4
+#: What a field of a request names, and what is accepted there.
+_CONTENTS = {
+    "data": ("a file", "a complete, undamaged file"),
+    "uri": ("a data set", "complete, undamaged files, or fewer of them"),
+}
 #: One thread and one memory arena a child: each further one reserves address space that the limit
 #: counts. OpenBLAS retries for ever if it cannot start its threads.
 _ENVIRONMENT = {
@@ -57,7 +62,11 @@ def reader_process(purpose: Literal["uploads", "references"] = "uploads") -> Rea
 
     Data sets by reference may take hours to read, so uploads have another process.
     """
-    reader = ReaderProcess(max_calls=_MAX_REFERENCES if purpose == "references" else None)
+    reader = (
+        ReaderProcess(max_calls=_MAX_REFERENCES, field="uri")
+        if purpose == "references"
+        else ReaderProcess()
+    )
     atexit.register(reader._end)  # by then its thread has ended
     return reader
 
@@ -70,12 +79,20 @@ class ReaderProcess:
     Parameters
     ----------
     max_calls: calls of `run` that run or wait, at most; None: any number.
+    field: the field of the caller's request that names what is read: `data` for an upload.
     """
 
-    def __init__(self, max_bytes: int = _MAX_BYTES, max_calls: int | None = None) -> None:
+    def __init__(
+        self,
+        max_bytes: int = _MAX_BYTES,
+        max_calls: int | None = None,
+        field: Literal["data", "uri"] = "data",
+    ) -> None:
         self._max_bytes = max_bytes
         self._max_calls = max_calls
-        self._calls = 0
+        self._field = field
+        #: Calls of `run` that run or wait.
+        self.calls = 0
         self._process: subprocess.Popen[str] | None = None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="reader-process")
         #: The call in progress. A caller that leaves kills the child only during its call: the
@@ -99,14 +116,14 @@ class ReaderProcess:
 
         Raises
         ------
-        InputError: the function raises it, or it exhausts the memory or the time, or the child
-            crashes.
+        InputError: the function raises it; or it exhausts the memory or the time, or the child
+            crashes, and the error names `field`.
         UnavailableError: the function raises it or OSError, or `max_calls` run or wait already.
         """
         with self._lock:
-            if self._calls == self._max_calls:
-                raise UnavailableError(f"{self._calls} other files are read or wait; try again")
-            self._calls += 1
+            if self.calls == self._max_calls:
+                raise UnavailableError(f"{self.calls} other files are read or wait; try again")
+            self.calls += 1
         key = object()
         call = partial(self._call, key, function, seconds, arguments)
         try:
@@ -119,7 +136,7 @@ class ReaderProcess:
                 raise
         finally:
             with self._lock:
-                self._calls -= 1
+                self.calls -= 1
 
     def call(self, function: Callable[..., Any], *, seconds: float, **arguments: Any) -> Any:
         """Do the same as `run`, for callers without an event loop."""
@@ -159,8 +176,8 @@ class ReaderProcess:
             self._end()
         if not line.endswith("\n"):
             if expired.is_set():
-                raise _failure("takes", f"more than {seconds:g} s to read")
-            raise _failure("crashes", f"its reader ({_describe(process.returncode)})")
+                raise self._failure("takes", f"more than {seconds:g} s to read")
+            raise self._failure("crashes", f"its reader ({_describe(process.returncode)})")
         return self._result(json.loads(line))
 
     def _kill(self, key: object) -> None:
@@ -180,7 +197,7 @@ class ReaderProcess:
             case "MemoryError":
                 # Memory that the allocator keeps would count in later uploads.
                 self._end()
-                raise _failure("needs", f"more than {self._max_bytes >> 20} MiB to read")
+                raise self._failure("needs", f"more than {self._max_bytes >> 20} MiB to read")
             case "UnavailableError":
                 log.warning(
                     "The reader process: %s",
@@ -189,8 +206,19 @@ class ReaderProcess:
                 )
                 raise UnavailableError(answer["message"])
             case "OSError":
-                raise UnavailableError(f"the uploaded file cannot be read: {answer['message']}")
+                raise UnavailableError(f"the {self._field} cannot be read: {answer['message']}")
         raise RuntimeError(f"in the reader process: {answer['message']}")
+
+    def _failure(self, verb: str, reason: str) -> InputError:
+        content, accepted = _CONTENTS[self._field]
+        log.warning(
+            "The reader process refuses %s: it %s %s.",
+            content,
+            verb,
+            reason,
+            extra={"action": "upload_reader_failed"},
+        )
+        return InputError(self._field, found=f"{content} that {verb} {reason}", accepted=accepted)
 
     def _running(self) -> subprocess.Popen[str]:
         """Return the child; start one if there is none."""
@@ -234,15 +262,6 @@ def _pipe(stream: IO[str] | None) -> IO[str]:
 def _describe(status: int) -> str:
     """Return the name of the signal or the exit status that ended a process."""
     return signal.Signals(-status).name if status < 0 else f"exit status {status}"
-
-
-def _failure(verb: str, reason: str) -> InputError:
-    log.warning(
-        "An upload is refused: it %s %s.", verb, reason, extra={"action": "upload_reader_failed"}
-    )
-    return InputError(
-        "data", found=f"a file that {verb} {reason}", accepted="a complete, undamaged file"
-    )
 
 
 def main() -> None:

@@ -15,6 +15,7 @@ from recalib.files import FORMATS, MEDIA_TYPES
 from service.datasets import handlers
 from service.datasets.schemas import Dataset, DatasetPage, DatasetReference
 from service.http.bodies import decode_json, parse_media_type
+from service.http.disconnects import stop_on_disconnect
 from service.http.force_parameter import Force
 from service.http.idempotency_key import IdempotencyKey
 from service.http.openapi import problems
@@ -115,9 +116,10 @@ async def upload_dataset(
             state.registry, model, name, kind, input, pieces
         )
     else:
-        dataset, new = await handlers.reference_dataset(
+        check = handlers.reference_dataset(
             state.registry, state.settings, model, name, input, reference
         )
+        dataset, new = await stop_on_disconnect(request, check)
     response.status_code = 201 if new else 200
     return dataset
 

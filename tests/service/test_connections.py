@@ -18,17 +18,21 @@ from typing import Any
 
 import numpy as np
 import prometheus_client
+import psutil
 import pytest
 import trustme
 import uvicorn
 from numpy.typing import NDArray
 
+from recalib.references import DatasetRoots
 from recalib.settings import Settings
 from service.access.load_shedding import LoadShedding
 from service.app import create_app
 from service.http.connection_limits import LIMITS, ConnectionLimits
 from service.http.limited_protocol import LimitedProtocol
+from service.reader_process import reader_process
 from service.serving import micro_batch
+from tests.service.conftest import npz
 from tests.service.raw_http import (
     CALIBRATE,
     TIMEOUT_SECONDS,
@@ -140,6 +144,7 @@ def server(ready_sqlite: Path, tmp_path_factory: pytest.TempPathFactory) -> Iter
         max_rows=20_000,
         refresh_seconds=3600,
         load_seconds=60,
+        dataset_roots=folder.as_uri(),
     )
     server = Server(settings)
     yield server
@@ -328,6 +333,33 @@ def test_client_that_leaves_before_the_end_of_its_body_counts_as_499(
     wait_until(lambda: _left_early(method, route) == before + 1)
     # What the server logs after it has counted is there once it answers again.
     assert other.request(json_request(batch(1))).status == 200
+    assert _tracebacks(caplog) == []
+
+
+@pytest.mark.parametrize("leave", [Connection.close, Connection.abort])
+def test_client_that_leaves_stops_the_check_of_its_reference(
+    server: Server, connect: Connect, caplog: pytest.LogCaptureFixture, leave: Any
+) -> None:
+    """The reader process, which is in the middle of the files, ends at once."""
+    folder = DatasetRoots(server.app.state.recalib.settings.dataset_roots).fixed[0]
+    Path(folder.removeprefix("file://"), "a.npz").write_bytes(npz(batch(4), np.arange(4)))
+    path = f"/v1/models/digits/datasets/{leave.__name__}"
+    route = "/v1/models/{model}/datasets/{name}"
+    body = json.dumps({"uri": f"{folder}/a.npz"}).encode()
+    content = http_request(path, body, "Content-Type: application/json", method="PUT")
+    assert connect().request(content).status == 201
+    reader = reader_process("references")
+    assert reader.pid is not None
+    child = psutil.Process(reader.pid)
+    child.suspend()  # as if its files were endless
+    before = _left_early("PUT", route)
+    leaving = connect()
+    leaving.send(content)
+    wait_until(lambda: reader.calls == 1)
+    leave(leaving)
+    wait_until(lambda: reader.calls == 0 and not child.is_running())
+    wait_until(lambda: _left_early("PUT", route) == before + 1)
+    assert connect().request(content).status == 200
     assert _tracebacks(caplog) == []
 
 

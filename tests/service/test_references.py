@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import signal
 from collections.abc import Callable
 from functools import partial
 from multiprocessing.connection import wait
@@ -19,6 +20,7 @@ from recalib.errors import UnavailableError
 from recalib.registry.backup import backup
 from recalib.registry.purge import purge
 from recalib.settings import Settings
+from service.datasets import handlers
 from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
 from service.reader_process import ReaderProcess, reader_process
 from tests.files.examples import write_csv, write_npz, write_parquet
@@ -345,6 +347,21 @@ def test_grpc_header_refers_to_files(
     content = rpc.datasets.get_dataset_content
     error = refused(grpc.StatusCode.FAILED_PRECONDITION, lambda item: list(content(item)), request)
     assert uri in error.details()
+
+
+def test_reference_that_takes_too_long_names_its_field(
+    refer: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert refer("quick").status_code == 201
+    pid = reader_process("references").pid
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)  # as if its files were endless
+    monkeypatch.setattr(handlers, "_LIST_SECONDS", 0.01)
+    answer = refer("slow")
+    assert answer.status_code == 422
+    (violation,) = answer.json()["errors"]
+    assert violation["field"] == "uri"
+    assert violation["found"] == "a data set that takes more than 0.01 s to read"
 
 
 def test_uploads_do_not_wait_for_references() -> None:
