@@ -36,10 +36,12 @@ __all__ = [
     "is_single_file",
     "list_files",
     "list_fragments",
+    "list_sources",
     "no_rows",
     "none_if_empty",
     "open_stream",
     "source_name",
+    "source_names",
 ]
 
 T = TypeVar("T")
@@ -155,15 +157,30 @@ def list_fragments(
             if len(fragments) < len(source):
                 raise InputError("data", found="paths and fragments", accepted="one or the other")
             return fragments
+    return list(divide_files(list_sources(source), format=format, max_bytes=max_bytes))
+
+
+def list_sources(source: Source, suffixes: Collection[str] = tuple(SUFFIXES)) -> list[File]:
+    """Return the files of a source; of several, in this order.
+
+    Parameters
+    ----------
+    suffixes: of the files of folders and globs.
+
+    Raises
+    ------
+    InputError: nothing matches, a file is listed twice or with a link to it, or a folder cannot be
+        read.
+    """
     files: dict[str, File] = {}
-    for file in _files_of(source):
+    for file in _files_of(source, suffixes):
         name = file.location.removeprefix("file://")
         if "://" not in name:
             name = os.path.realpath(name)
         if name in files:
             raise InputError("data", found=f"{name} twice", accepted="each file once")
         files[name] = file
-    return list(divide_files(files.values(), format=format, max_bytes=max_bytes))
+    return [*files.values()]
 
 
 def check_unchanged(source: Source, fragments: Sequence[Fragment]) -> None:
@@ -189,13 +206,13 @@ def check_unchanged(source: Source, fragments: Sequence[Fragment]) -> None:
             )
 
 
-def _files_of(source: Source) -> Iterator[File]:
+def _files_of(source: Source, suffixes: Collection[str] = tuple(SUFFIXES)) -> Iterator[File]:
     sources = [source] if isinstance(source, str | os.PathLike) else list(source)
     if not sources:
         raise InputError("data", found="no files", accepted="at least one")
     for item in sources:
         if not isinstance(item, Fragment):
-            yield from list_files(os.fspath(item))
+            yield from list_files(os.fspath(item), suffixes)
 
 
 def _version(file: File) -> str:
@@ -217,7 +234,14 @@ def source_name(source: Source) -> str:
     """Return a name of a source for people, of at most 200 characters."""
     if isinstance(source, str | os.PathLike):
         return os.fspath(source)
-    return ", ".join(_text(item) for item in source)[:200]
+    return ", ".join(source_names(source))[:200]
+
+
+def source_names(source: Source) -> tuple[str, ...]:
+    """Return the paths and URLs of a source, as the caller wrote them."""
+    if isinstance(source, str | os.PathLike):
+        return (os.fspath(source),)
+    return tuple(_text(item) for item in source)
 
 
 def _text(item: str | os.PathLike[str] | Fragment) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -23,6 +24,8 @@ __all__ = [
     "ModelName",
     "ModelOutput",
     "ModelOutputKind",
+    "MoreTestData",
+    "MoreValidationData",
     "ObjectiveNames",
     "OutputFile",
     "PreserveAccuracy",
@@ -35,6 +38,7 @@ __all__ = [
     "cluster_name",
     "only_file",
     "read_weights",
+    "short_name",
 ]
 
 LabelledData = Annotated[
@@ -57,6 +61,22 @@ TestData = Annotated[
     typer.Argument(
         help="Logits with labels that no fit uses: a file, a folder, a glob, or a URL.",
         show_default=False,
+    ),
+]
+MoreValidationData = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--add-validation",
+        metavar="SOURCE",
+        help="Further validation data: a file, a folder, a glob, or a URL; repeatable, in order.",
+    ),
+]
+MoreTestData = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--add-test",
+        metavar="SOURCE",
+        help="Further test data: a file, a folder, a glob, or a URL; repeatable, in order.",
     ),
 ]
 LogitsData = Annotated[
@@ -154,6 +174,12 @@ def only_file(data: list[str], cluster: str | None, **options: Any) -> Path | No
 def cluster_name(cluster: str | None) -> str | None:
     """Return the cluster for data in several files: the option, or else RECALIB_CLUSTER."""
     return cluster or os.environ.get("RECALIB_CLUSTER") or None
+
+
+def short_name(sources: Sequence[str]) -> str:
+    """Return the name of the first source, and the number of further ones."""
+    more = f" and {len(sources) - 1} more" if len(sources) > 1 else ""
+    return f"{Path(sources[0]).name}{more}"
 
 
 def check_output_path(field: str, path: Path, *sources: Path) -> None:

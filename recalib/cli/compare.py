@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -13,11 +12,14 @@ from recalib.cli.arguments import (
     InputKind,
     JsonOutput,
     MapNames,
+    MoreTestData,
+    MoreValidationData,
     ObjectiveNames,
     PreserveAccuracy,
     TestData,
     ValidationData,
     cluster_name,
+    short_name,
 )
 from recalib.cli.comparison import compatible_pairs, local_paths, read_validation_and_test
 from recalib.terminal import (
@@ -39,6 +41,8 @@ def compare(
     objectives: ObjectiveNames = "nll",
     preserve_accuracy: PreserveAccuracy = True,
     input: InputKind = "logits",
+    add_validation: MoreValidationData = None,
+    add_test: MoreTestData = None,
     cluster: Cluster = None,
     json_output: JsonOutput = False,
 ) -> None:
@@ -53,8 +57,9 @@ def compare(
     from recalib.scale import compare as compare_files
 
     pairs = compatible_pairs(maps, objectives)
+    validation_data, test_data = [validation, *(add_validation or [])], [test, *(add_test or [])]
     with progress("compare", quiet=json_output) as update:
-        paths = local_paths([validation, test], cluster)
+        paths = local_paths([validation_data, test_data], cluster)
         if paths is not None:
             comparison = compare_rows(
                 *read_validation_and_test(paths, input),
@@ -65,8 +70,8 @@ def compare(
             )
         else:
             comparison = compare_files(
-                validation,
-                test,
+                validation_data,
+                test_data,
                 pairs,
                 input=input,
                 preserve_accuracy=preserve_accuracy,
@@ -97,7 +102,7 @@ def compare(
         for message in (*card.fit.bounds_reached, *card.fit.warnings):
             warn(f"{card.map}: {message}")
         rows.append(([card.map, card.objective], entry.metrics))
-    title = f"fitted on {Path(validation).name}, measured on {Path(test).name}"
+    title = f"fitted on {short_name(validation_data)}, measured on {short_name(test_data)}"
     say(comparison_table(("map", "objective"), rows, title))
     say(candidates_table(comparison.choice))
     say(f"recommended: {comparison.choice.reason}")

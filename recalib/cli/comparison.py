@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 __all__ = ["compatible_pairs", "local_paths", "read_labelled", "read_validation_and_test"]
 
 
-def local_paths(sources: Sequence[str], cluster: str | None) -> list[Path] | None:
-    """Return the paths of sources that are local files and read here; None for other sources."""
+def local_paths(sources: Sequence[Sequence[str]], cluster: str | None) -> list[Path] | None:
+    """Return the path of each source if all are single local files and read here; else None."""
     from recalib.fragments import is_single_file
 
     if cluster is None and all(is_single_file(source) for source in sources):
-        return [Path(source) for source in sources]
+        return [Path(source[0]) for source in sources]
     return None
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from recalib.cli.arguments import JsonOutput, check_output_path
+from recalib.cli.arguments import JsonOutput, check_output_path, short_name
 from recalib.cli.replay_into import check_options, replay_into
 from recalib.errors import InputError
 from recalib.terminal import narrow_table, print_json, progress, say, warn
@@ -33,11 +33,11 @@ _MAX_SEGMENTS, _MAX_VALUE = 5, 40
 def replay(
     context: typer.Context,
     log: Annotated[
-        str,
+        list[str],
         typer.Argument(
             help="Predictions, .parquet: columns time, confidence or probabilities, and correct;"
-            " label_time and segment are optional. A file, a folder, a glob, or a URL such as"
-            " s3://bucket/folder.",
+            " label_time and segment are optional. A file, a folder, a glob, a URL such as"
+            " s3://bucket/folder, or several of these.",
             show_default=False,
         ),
     ],
@@ -150,8 +150,9 @@ def replay(
 
         check_suffix(picture, "picture")
         check_output_path(
-            "picture", picture, Path(log), *([] if calibrator is None else [calibrator])
+            "picture", picture, *map(Path, log), *([] if calibrator is None else [calibrator])
         )
+    name = short_name(log)
     card = None
     if calibrator is not None:
         from recalib.calibrator import Calibrator
@@ -163,17 +164,13 @@ def replay(
     with progress("replay", quiet=json_output) as update:
         result = replay_log(log, options, update, card)
         if picture is not None:
-            _draw(picture, result, options.objective, Path(log).name)
+            _draw(picture, result, options.objective, name)
     if json_output:
         print_json(result.to_dict())
         return
     for message in _warnings(result):
         warn(message)
-    say(
-        _timeline(
-            result, f"{Path(log).name}: {result.rows:,} predictions, {result.labelled:,} labels"
-        )
-    )
+    say(_timeline(result, f"{name}: {result.rows:,} predictions, {result.labelled:,} labels"))
     say(_maturity(result))
     if result.classes is not None:
         say(_class_evidence(result.classes))

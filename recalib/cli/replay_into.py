@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -42,21 +43,22 @@ def check_options(context: typer.Context) -> None:
 
 
 def replay_into(
-    log: str, model: str, server: str, version: str, *, to_now: bool, json_output: bool
+    log: Sequence[str], model: str, server: str, version: str, *, to_now: bool, json_output: bool
 ) -> None:
     """Upload a log, wait for its replay, and show the changes of state."""
     from recalib.client import Client
     from recalib.fragments import is_single_file
 
     if not is_single_file(log):
-        raise InputError("log", found=log, accepted="one local file, with --into")
+        found = ", ".join(log)[:200]
+        raise InputError("log", found=found, accepted="one local file, with --into")
 
     with Client(server) as client, progress("replay", quiet=json_output) as update:
 
         def report(_: float, text: str) -> None:
             update(text)
 
-        queued_job = client.replay(model, log, version=version, to_now=to_now, progress=report)
+        queued_job = client.replay(model, log[0], version=version, to_now=to_now, progress=report)
         job = client.wait(queued_job, progress=report)
     result: dict[str, Any] = job.result or {}
     if json_output:

@@ -14,6 +14,8 @@ from recalib.cli.arguments import (
     InputKind,
     JsonOutput,
     MapNames,
+    MoreTestData,
+    MoreValidationData,
     ObjectiveNames,
     OutputFile,
     PreserveAccuracy,
@@ -58,6 +60,8 @@ def report(
     ] = None,
     title: Annotated[str, typer.Option(help="The title of the page.")] = "Calibration report",
     input: InputKind = "logits",
+    add_validation: MoreValidationData = None,
+    add_test: MoreTestData = None,
     cluster: Cluster = None,
     json_output: JsonOutput = False,
 ) -> None:
@@ -73,8 +77,9 @@ def report(
     if output.suffix != ".html":
         raise InputError("output", found=str(output), accepted="a name that ends in .html")
     shifted = _parse_shifted_sets(shift or [])
-    sources = [validation, test, *shifted.values()]
-    check_output_path("output", output, *map(Path, sources))
+    validation_data, test_data = [validation, *(add_validation or [])], [test, *(add_test or [])]
+    sources = [validation_data, test_data, *([source] for source in shifted.values())]
+    check_output_path("output", output, *(Path(item) for source in sources for item in source))
     pairs = compatible_pairs(maps, objectives)
     with progress("report", quiet=json_output) as update:
         update("reading")
@@ -85,8 +90,8 @@ def report(
             )
         else:
             result = report_on_files(
-                validation,
-                test,
+                validation_data,
+                test_data,
                 pairs,
                 input=input,
                 preserve_accuracy=preserve_accuracy,

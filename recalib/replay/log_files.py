@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any, BinaryIO, NamedTuple
 from recalib.errors import EmptyError, InputError, UnsupportedError
 from recalib.files.base import translate_errors
 from recalib.files.parquet import open_table
-from recalib.fragments import Fragment, Source, is_single_file, list_files, open_stream
+from recalib.fragments import Fragment, Source, is_single_file, list_sources, open_stream
 
 __all__ = ["LogFiles", "LogSource"]
 
@@ -136,11 +135,7 @@ def _files(source: Any) -> list[Any]:
     if is_single_file(source):
         single = source if isinstance(source, str | Path) else source[0]
         return [Path(single)]
-    sources = [source] if isinstance(source, str | os.PathLike) else source
-    files = [file for item in sources for file in list_files(os.fspath(item), _SUFFIXES)]
-    if not files:
-        raise InputError("log", found="no files", accepted="at least one")
-    return [Fragment(name, "parquet") for name in dict.fromkeys(file.location for file in files)]
+    return [Fragment(file.location, "parquet") for file in list_sources(source, _SUFFIXES)]
 
 
 def _open_path(path: Path) -> BinaryIO:

@@ -15,7 +15,14 @@ from recalib.calibrator import Calibrator
 from recalib.executors import Cluster, Workers, open_workers
 from recalib.files import Input, LabelledData
 from recalib.fitting.row_digests import Digests, row_digests
-from recalib.fragments import Fragment, Source, list_fragments, none_if_empty, source_name
+from recalib.fragments import (
+    Fragment,
+    Source,
+    list_fragments,
+    none_if_empty,
+    source_name,
+    source_names,
+)
 from recalib.reporting.html_report import Report
 from recalib.reporting.html_report import Source as PageSource
 from recalib.reporting.html_report.accuracy_cost import accuracy_cost, best_maps
@@ -146,7 +153,13 @@ def _content(workers: Workers, source: Source, kind: Input, share: int) -> _Cont
     digest = hashlib.sha256("".join(part[3] for part in parts).encode()).hexdigest()
     no_rows = LabelledData(np.empty((0, len(counts)), parts[0][4]), np.empty(0, np.int64))
     return _Content(
-        PageSource(source_name(source), digest, no_rows, all_counts=counts),
+        PageSource(
+            source_name(source),
+            digest,
+            no_rows,
+            all_counts=counts,
+            locations=source_names(source),
+        ),
         RowCounts(counts, sum(part[1] for part in parts)),
         np.concatenate([part[2] for part in parts]),
     )

@@ -41,6 +41,26 @@ def test_json_has_states_events_and_windows(cli: Cli):
     assert table[0]["start"].startswith("2023-11-1")
 
 
+def test_several_sources_are_one_log(cli: Cli):
+    """Parts of the rows in any order, as files and as a folder."""
+    columns = log(2_000)
+    write(cli.folder / "log.parquet", columns)
+    (cli.folder / "rest").mkdir()
+    for name, rows in (
+        ("a.parquet", slice(1_500, None)),
+        ("b.parquet", slice(0, 700)),
+        ("rest/c.parquet", slice(700, 1_500)),
+    ):
+        write(cli.folder / name, {key: values[rows] for key, values in columns.items()})
+    options = ("--cohort", 86_400, "--json")
+    output = cli("replay", "a.parquet", "rest", "b*.parquet", *options).json
+    assert output == cli("replay", "log.parquet", *options).json
+    assert "a.parquet and 2 more: 2,000" in cli("replay", "a.parquet", "rest", "b.parquet").out
+    check(cli("replay", "a.parquet", "a.parquet"), "data", "a.parquet twice")
+    into = cli("replay", "a.parquet", "b.parquet", "--into", "m", "--server", "http://127.0.0.1:1")
+    check(into, "log", "a.parquet, b.parquet")
+
+
 def test_options_reach_the_monitor(cli: Cli):
     """A tolerance that the drift is within, a horizon, an α, and a smaller window."""
     write(cli.folder / "log.parquet", log(4_000))

@@ -25,6 +25,7 @@ from tests.cli.running import Cli
 __all__ = ["cli"]
 
 _PAIRS = [("identity", "nll"), ("temperature", "nll"), ("vector", "nll")]
+_SETS = ("validation", "test")
 _PICTURES = "recalib.reporting.html_report.page.draw_pictures"
 
 
@@ -192,6 +193,16 @@ def test_commands_take_folders_and_globs(
     for row, expected in zip(several, single, strict=True):
         assert row["cross_validated"] == expected["cross_validated"]
         assert row["metrics"]["nll"] == pytest.approx(expected["metrics"]["nll"], rel=1e-6)
+    parts = {name: [sources[name] / f"{part}.npz" for part in range(3)] for name in _SETS}
+    data = [parts[name][0] for name in _SETS]
+    data += [word for name in _SETS for part in parts[name][1:] for word in (f"--add-{name}", part)]
+    for row, expected in zip(cli("compare", *data, *maps, "--json").json, several, strict=True):
+        assert row["metrics"] == expected["metrics"]
+    text = cli("compare", *data, *maps).out
+    assert "fitted on 0.npz and 2 more, measured on 0.npz and 2 more" in text
+    assert cli("report", *data, "-o", "parts.html", *maps).status == 0
+    command = f"recalib fit {' '.join(map(str, parts['validation']))} --map temperature"
+    assert command in (cli.folder / "parts.html").read_text()
     answer = cli("report", *files, "-o", "r.html", *maps, "--cluster", "threads:2", "--json").json
     assert answer["recommended"]["map"] == "temperature"
     assert answer["changes"]["nll"]["verdict"] == "better"

@@ -303,7 +303,8 @@ def _command(comparison: Comparison, validation: Source, input: str) -> str:
     card = comparison.recommended.card
     if not validation.is_file:
         return f'recalib.fit({input}, labels, "{card.map}", "{card.objective}", input="{input}")'
-    parts = ["recalib", "fit", validation.name, "--map", card.map, "--objective", card.objective]
+    data = validation.locations or (validation.name,)
+    parts = ["recalib", "fit", *data, "--map", card.map, "--objective", card.objective]
     if input != "logits":
         parts += ["--input", input]
     return shlex.join([*parts, "-o", f"{card.map}.calib"])

@@ -32,6 +32,8 @@ class Source:
     is_file: bool = True
     #: (K,): rows with each label, if `data` is a sample; not for independent labels.
     all_counts: NDArray[np.int64] | None = None
+    #: Paths and URLs, if there are several.
+    locations: tuple[str, ...] = ()
 
     @property
     def counts(self) -> NDArray[np.int64]:
