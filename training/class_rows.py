@@ -28,7 +28,7 @@ def read_class_rows(
 
     A prediction id has the probability of the predicted class only, so each label counts for that
     class. A prediction with sampled logits counts for the other classes too: their probabilities
-    are those that the version gives to the logits.
+    are those that the version gives to the logits. A multilabel row counts for its drawn label.
 
     Parameters
     ----------
@@ -37,6 +37,8 @@ def read_class_rows(
     """
     columns = labels.confidence, labels.predicted, labels.label, labels.predicted_at
     rows = ClassRows.from_top_labels(*columns, classes)
+    if model.is_multilabel:  # its captured logits serve refits only: a row counts for one label
+        return rows
     sample = read_labelled_sample(registry, model, version, start, end, max_rows=_MAX_SAMPLED_ROWS)
     if not len(sample):
         return rows

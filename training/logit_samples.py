@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,8 +28,9 @@ class LabelledSample:
 
     #: Input of the map, (N, K).
     logits: NDArray[np.float32]
-    #: True and predicted classes, (N,) each, and prediction times in seconds, (N,).
-    labels: NDArray[np.int64]
+    #: True classes (N,), or labels (N, K) of a multilabel model.
+    labels: NDArray[np.int64] | NDArray[np.bool_]
+    #: Predicted classes, and prediction times in seconds, (N,) each.
     predicted: NDArray[np.int64]
     times: NDArray[np.float64]
     end: float
@@ -65,7 +67,7 @@ def read_labelled_sample(
                 end = min(end, files[len(selected)].first_at)
         maturity = model.monitoring.maturity_seconds
         labels_by_digest = tx.labels.by_digest(model, version, start, end, maturity)
-    samples: list[tuple[float, int, int, Any]] = []
+    samples: list[tuple[float, int | bytes, int, Any]] = []
     sampled = 0
     for capture in selected:
         table = _read_table(registry, capture)
@@ -80,12 +82,21 @@ def read_labelled_sample(
                 samples.append((*labels_by_digest[digest], row.copy()))
     samples.sort(key=lambda sample: sample[0])
     times = np.array([time for time, *_ in samples])
-    labels = np.array([label for _, label, *_ in samples], np.int64)
+    labels = _labels_of(model, [label for _, label, *_ in samples])
     predicted = np.array([predicted for _, _, predicted, _ in samples], np.int64)
     logits = np.zeros((0, model.classes), np.float32)
     if samples:
         logits = np.stack([row for *_, row in samples])
     return LabelledSample(logits, labels, predicted, times, end, sampled)
+
+
+def _labels_of(model: Model, values: list[int | bytes]) -> NDArray[np.int64] | NDArray[np.bool_]:
+    """Return labels (N,), or (N, K) from the bits of each multilabel row."""
+    if not model.is_multilabel:
+        return np.array(values, np.int64)
+    shape = len(values), math.ceil(model.classes / 8)
+    packed = np.frombuffer(b"".join(map(bytes, values)), np.uint8).reshape(shape)
+    return np.unpackbits(packed, axis=1, count=model.classes).astype(bool)
 
 
 def _read_table(registry: Registry, capture: Capture) -> Any:

@@ -23,7 +23,7 @@ from recalib.options import options_of
 from recalib.registry import Candidate, Model, MonitorRow, Transaction
 from recalib.registry.job_kinds import REFIT
 from training.logit_samples import LabelledSample, read_labelled_sample
-from training.refit_map import choose_map, refused_maps
+from training.refit_map import choose_label_map, choose_map, refused_maps
 from training.worker import JobContext
 
 __all__ = ["refit_is_due", "request_refit", "run_refit"]
@@ -46,8 +46,6 @@ def refit_is_due(tx: Transaction, model: Model, state: str, now: float) -> str |
     labels: before, there is no new data.
     """
     monitoring = model.monitoring
-    if model.is_multilabel:  # nothing is kept of its labels but one of each row
-        return None
     # A refit would replace a proven candidate that waits for a user's decision.
     if tx.candidates.open(model) is not None:
         return None
@@ -155,20 +153,26 @@ def _fit_candidate(
     rows: LabelledSample,
     refused: dict[str, str] | None,
 ) -> Calibrator:
-    """Fit the champion's map, or one that `choose_map` selects if `refused` is not None."""
+    """Fit the champion's map, or one that `choose_map` selects if `refused` is not None.
+
+    Of a multilabel model, `choose_label_map` selects it.
+    """
 
     def report(stage: str, iteration: int, value: float) -> None:
         context.progress(0.3, f"fitting {stage}: iteration {iteration}, objective {value:.5f}")
         context.check_cancelled()
 
     candidate, choice = candidate_of(card), None
-    if refused is not None:
+    if model.is_multilabel:
+        candidate = choose_label_map(card, refused or {})
+    elif refused is not None:
         candidate, choice = choose_map(card, refused, rows, report)
     calibrator = fit(
         rows.logits,
         rows.labels,
         candidate.map.name,
         candidate.objective.name,
+        task=model.task,
         class_labels=model.labels,
         measure=True,
         data=DataSummary(rows=len(rows), name="kept logits"),

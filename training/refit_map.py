@@ -3,7 +3,8 @@
 The policy `auto` selects it, and a map that the evidence has refused is fitted again only when no
 other is left. Two things refuse a map: the champion's calibration error on its own validation data
 exceeded the tolerance, so no drift explains that it is stale; or a candidate with this map was
-dropped, because it was no better than the same champion.
+dropped, because it was no better than the same champion. Multilabel models have no policy `auto`:
+the next map of a list follows one that is refused.
 """
 
 from __future__ import annotations
@@ -19,12 +20,16 @@ from recalib.drift import ScoreTest
 from recalib.fitting.auto import Auto, choose
 from recalib.fitting.cross_validation import Candidate
 from recalib.fitting.fit import candidate_of, check_data
+from recalib.fitting.multilabel import LabelCandidate
 from recalib.fitting.problem import Progress
 from recalib.fitting.validation_error import exceeds_tolerance
 from recalib.registry import Model, Transaction
 from training.logit_samples import LabelledSample
 
-__all__ = ["choose_map", "refused_maps"]
+__all__ = ["choose_label_map", "choose_map", "refused_maps"]
+
+#: Maps of labels to fit after the champion's, from the simplest to the most flexible.
+_LABEL_MAPS = ("platt", "beta", "isotonic")
 
 
 def refused_maps(tx: Transaction, model: Model, version: int, card: Card) -> dict[str, str]:
@@ -88,6 +93,18 @@ def choose_map(
             for result in choice.candidates
         ),
     )
+
+
+def choose_label_map(card: Card, refused: Mapping[str, str]) -> Candidate:
+    """Return the candidate to fit after the champion of a multilabel model with this card.
+
+    It is the champion's own map unless that is refused or `identity`, which has no fit; then the
+    first of `_LABEL_MAPS` that is not refused, or the champion's own map if all are.
+    """
+    own = candidate_of(card)
+    names = (name for name in (card.map, *_LABEL_MAPS) if name not in refused)
+    name = next((name for name in names if name != "identity"), card.map)
+    return own if name == card.map else LabelCandidate.configured(name, "nll", {})
 
 
 def _is_no_better(state: dict[str, Any], alpha: float) -> bool:

@@ -1,8 +1,9 @@
 """Shadow comparison of a candidate with the champion, on the same predictions.
 
 Both are applied to sampled logits once their labels have arrived, so requests pay nothing. The
-score is the Brier score over classes, on predictions made after the rows to which the candidate is
-fitted. The candidate is promoted on evidence, or dropped.
+score is the Brier score over classes, or of a multilabel model its mean over labels, on predictions
+made after the rows to which the candidate is fitted. The candidate is promoted on evidence, or
+dropped.
 """
 
 from __future__ import annotations
@@ -95,12 +96,18 @@ def _scores(
 
 
 def _brier(calibrator: Calibrator, rows: LabelledSample) -> NDArray[np.float64]:
-    """Return Σ_k (p_k − 1[k = y])² of each row, (N,) in [0, 2]."""
+    """Return Σ_k (p_k − 1[k = y])² of each row, (N,) in [0, 2].
+
+    Of multilabel rows, it is the mean over labels of this score of two classes, 2 (p − y)².
+    """
     errors = calibrator.predict_float64(rows.logits)
-    errors[np.arange(len(rows)), rows.labels] -= 1
+    if rows.labels.ndim == 2:
+        squares: NDArray[np.float64] = 2 * ((errors - rows.labels) ** 2).mean(axis=1)
+    else:
+        errors[np.arange(len(rows)), rows.labels] -= 1
+        squares = (errors**2).sum(axis=1)
     # Rounding may exceed 2 slightly, and the test requires scores in [0, 2].
-    scores: NDArray[np.float64] = np.minimum((errors**2).sum(axis=1), 2.0)
-    return scores
+    return np.minimum(squares, 2.0)
 
 
 def _reason(test: ScoreTest, better: bool) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,7 +30,8 @@ _TABLE = tables.labels
 _KEY = ["model_id", "version", "predicted_at", "digest"]
 #: Columns with values per row; the others are the same in all rows.
 _ROW_COLUMNS = [*_KEY, "raw_confidence", "confidence", "predicted", "label", "segment"]
-_Row = tuple[int, int, float, bytes, float, float, int, int, int]
+_LABEL_SET = "label_set"
+_Row = tuple[Any, ...]
 #: Later than any time.
 _NEVER = 1e300
 #: Rows per fetch.
@@ -66,16 +67,25 @@ class LabelColumns(NamedTuple):
 class Labels(Queries):
     """Labelled predictions; the first label of a prediction is final."""
 
-    def add(self, model: Model, labelled: Sequence[tuple[Prediction, int]]) -> list[int | None]:
+    def add(
+        self,
+        model: Model,
+        labelled: Sequence[tuple[Prediction, int]],
+        label_sets: Mapping[bytes, bytes] | None = None,
+    ) -> list[int | None]:
         """Add labels in order; return the earlier label of each prediction, None if there is none.
 
         The primary key decides which label is first, also between processes. A different later
         label only sets the flag `disputed`.
+
+        Parameters
+        ----------
+        label_sets: bits of all labels of multilabel rows, by digest: of all rows or none.
         """
         first: dict[bytes, tuple[Prediction, int]] = {}
         for prediction, label in labelled:
             first.setdefault(prediction.digest, (prediction, label))
-        returned = self._upsert(model, first.values())
+        returned = self._upsert(model, first.values(), label_sets)
         final = {digest: label for digest, (_, label) in first.items()} | returned
         # The upsert does not return rows that already exist with the same label.
         new = {digest for digest, label in returned.items() if first[digest][1] == label}
@@ -88,7 +98,7 @@ class Labels(Queries):
             if label != final[digest] and first[digest][1] == final[digest]:
                 later.setdefault(digest, (prediction, label))
         if later:
-            self._upsert(model, later.values())
+            self._upsert(model, later.values(), label_sets)
         return earlier
 
     def between(
@@ -120,20 +130,23 @@ class Labels(Queries):
 
     def by_digest(
         self, model: Model, version: int, start: float, end: float, maturity_seconds: float
-    ) -> dict[bytes, tuple[float, int, int]]:
+    ) -> dict[bytes, tuple[float, int | bytes, int]]:
         """Return time, label and predicted class from `start` until before `end`, by digest.
 
-        Only predictions whose labels arrived within `maturity_seconds`.
+        Only predictions whose labels arrived within `maturity_seconds`. The label of a multilabel
+        row is its `label_set`; rows without one are left out.
         """
+        label = _TABLE.c.label_set if model.is_multilabel else _TABLE.c.label
         rows = self._connection.execute(
             select(
-                _TABLE.c.digest, _TABLE.c.predicted_at, _TABLE.c.label, _TABLE.c.predicted
+                _TABLE.c.digest, _TABLE.c.predicted_at, label.label("known"), _TABLE.c.predicted
             ).where(
                 *_between(model, version, start, end),
                 _TABLE.c.labelled_at - _TABLE.c.predicted_at <= maturity_seconds,
+                label.is_not(None),
             )
         )
-        return {bytes(row.digest): (row.predicted_at, row.label, row.predicted) for row in rows}
+        return {bytes(row.digest): (row.predicted_at, row.known, row.predicted) for row in rows}
 
     def first(self, model: Model, version: int, since: float) -> float | None:
         """Return the time of the first labelled prediction from `since` on, or None."""
@@ -194,7 +207,12 @@ class Labels(Queries):
             statement = statement.where(_TABLE.c.predicted_at <= until)
         return int(self._connection.execute(statement).rowcount)
 
-    def _upsert(self, model: Model, labelled: Iterable[tuple[Prediction, int]]) -> dict[bytes, int]:
+    def _upsert(
+        self,
+        model: Model,
+        labelled: Iterable[tuple[Prediction, int]],
+        label_sets: Mapping[bytes, bytes] | None,
+    ) -> dict[bytes, int]:
         """Add rows with distinct predictions; return the final labels of new and disputed rows.
 
         If a row exists with a different label, it is marked as disputed and its label is returned.
@@ -211,6 +229,7 @@ class Labels(Queries):
                 prediction.predicted,
                 label,
                 prediction.segment,
+                *((label_sets[prediction.digest],) if label_sets else ()),
             )
             for prediction, label in labelled
         ]
@@ -218,7 +237,9 @@ class Labels(Queries):
         rows.sort()
         if not rows:
             return {}
-        return {bytes(digest): label for digest, label in _execute_upsert(self._connection, rows)}
+        names = [*_ROW_COLUMNS, _LABEL_SET] if label_sets else _ROW_COLUMNS
+        upserted = _execute_upsert(self._connection, names, rows)
+        return {bytes(digest): label for digest, label in upserted}
 
 
 def _between(model: Model, version: int, start: float, end: float) -> list[ColumnElement[bool]]:
@@ -230,18 +251,20 @@ def _between(model: Model, version: int, start: float, end: float) -> list[Colum
     ]
 
 
-def _execute_upsert(connection: Connection, rows: list[_Row]) -> Iterable[tuple[bytes, int]]:
+def _execute_upsert(
+    connection: Connection, names: list[str], rows: list[_Row]
+) -> Iterable[tuple[bytes, int]]:
     """Run the upsert of `rows` in the way that is fast in the database."""
     unchanged: dict[str, Any] = {"disputed": literal(False), "labelled_at": now()}
     if connection.dialect.name == "sqlite":
         upsert = _mark_disputed(sqlite.insert(_TABLE).values(unchanged))
-        values = [dict(zip(_ROW_COLUMNS, row, strict=True)) for row in rows]
+        values = [dict(zip(names, row, strict=True)) for row in rows]
         return ((row.digest, row.label) for row in connection.execute(upsert, values))
-    columns = dict(zip(_ROW_COLUMNS, zip(*rows, strict=True), strict=True))
+    columns = dict(zip(names, zip(*rows, strict=True), strict=True))
     arrays, parameters = unnested(_TABLE, columns)
-    names = [*_ROW_COLUMNS, *unchanged]
     selected = arrays.add_columns(*unchanged.values())
-    upserted = _mark_disputed(postgresql.insert(_TABLE).from_select(names, selected)).cte()
+    insert = postgresql.insert(_TABLE).from_select([*names, *unchanged], selected)
+    upserted = _mark_disputed(insert).cte()
     # One row of two arrays: thousands of rows take a tenth of the time of the whole batch.
     aggregated = select(func.array_agg(upserted.c.digest), func.array_agg(upserted.c.label))
     digests, labels = connection.execute(aggregated, parameters).one()

@@ -97,14 +97,6 @@ class MonitoringConfig:
         """Return the settings as JSON."""
         return {**asdict(self), "segments": list(self.segments), "classes": list(self.classes)}
 
-    def check_task(self, task: str) -> None:
-        """Raise `InputError` for settings that a multilabel model does not have."""
-        if task != "multilabel":
-            return
-        _check("capture", self.capture, self.capture == 0, "0 for task multilabel: no refits")
-        every = self.refit_every_seconds
-        _check("refit_every_seconds", every, every is None, "null for task multilabel: no refits")
-
     def check_change(self, to: MonitoringConfig) -> None:
         """Raise `ConflictError` if a segment would change its number, which old ids contain."""
         if to.segments[: len(self.segments)] != self.segments:

@@ -238,6 +238,8 @@ class LabelledPrediction:
     labelled_at: float
     #: See `recalib.registry.monitoring_settings`; 0 for none.
     segment: int = 0
+    #: Bits of all labels of a multilabel row, if logits are captured.
+    label_set: bytes | None = None
 
 
 @dataclass(frozen=True)

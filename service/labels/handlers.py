@@ -5,13 +5,23 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 
+import numpy as np
+
 from recalib.errors import TooLargeError
 from recalib.prediction_ids import Prediction, Refusal, read_ids
 from recalib.registry import Model, Registry
 from service.labels.schemas import LateLabel, Outcome, RowLabel, Status
 from service.metrics import LABELS
 
-__all__ = ["STATUSES", "add_labels", "counts_of", "label_reader", "note_labels", "outcome_of"]
+__all__ = [
+    "STATUSES",
+    "add_labels",
+    "counts_of",
+    "label_reader",
+    "label_sets",
+    "note_labels",
+    "outcome_of",
+]
 
 #: The possible outcomes of a label.
 STATUSES: tuple[Status, ...] = ("accepted", "duplicate", "conflict", "expired", "invalid")
@@ -64,7 +74,8 @@ def add_labels(
     ]
     # The transaction blocks other writers, so it only writes rows.
     valid = [result for result in checked if not isinstance(result, Outcome)]
-    existing = iter(_store(registry, owner, valid))
+    sets = label_sets(owner, [label.label for label in labels], checked)
+    existing = iter(_store(registry, owner, valid, sets))
     outcomes = [
         result if isinstance(result, Outcome) else outcome_of(owner, result[1], next(existing))
         for result in checked
@@ -86,12 +97,15 @@ def counts_of(outcomes: Sequence[Outcome]) -> dict[Status, int]:
 
 
 def _store(
-    registry: Registry, model: Model, labelled: list[tuple[Prediction, int]]
+    registry: Registry,
+    model: Model,
+    labelled: list[tuple[Prediction, int]],
+    sets: dict[bytes, bytes],
 ) -> list[int | None]:
     if not labelled:
         return []
     with registry.transaction() as tx:
-        existing = tx.labels.add(model, labelled)
+        existing = tx.labels.add(model, labelled, sets)
         new = [
             prediction
             for (prediction, _), before in zip(labelled, existing, strict=True)
@@ -168,6 +182,28 @@ def _drawn_label(
     if len(set(present)) < len(present):
         return "found a label twice: send a list of the labels that the row has, not zeros and ones"
     return drawn if drawn in present else _ABSENT
+
+
+def label_sets(
+    model: Model,
+    labels: Sequence[RowLabel],
+    results: Sequence[tuple[Prediction, int] | Outcome],
+) -> dict[bytes, bytes]:
+    """Return the bits of all labels of the valid rows of a multilabel model, by digest.
+
+    The first ones of a repeated row count. Empty unless logits are captured: only refits use them.
+    """
+    if not (model.is_multilabel and model.monitoring.capture > 0):
+        return {}
+    class_of = _class_reader(model)
+    sets: dict[bytes, bytes] = {}
+    for label, result in zip(labels, results, strict=True):
+        if isinstance(result, Outcome) or not isinstance(label, list):
+            continue
+        present = np.zeros(model.classes, bool)
+        present[[int(class_of(name)) for name in label]] = True
+        sets.setdefault(result[0].digest, np.packbits(present).tobytes())
+    return sets
 
 
 def _class_reader(model: Model) -> Callable[[int | str], int | str]:

@@ -32,7 +32,13 @@ from recalib.registry import (
 from recalib.watched_classes import class_indices
 from service.access.authenticator import current_principal
 from service.calibration import check_logits
-from service.labels.handlers import counts_of, label_reader, note_labels, outcome_of
+from service.labels.handlers import (
+    counts_of,
+    label_reader,
+    label_sets,
+    note_labels,
+    outcome_of,
+)
 from service.labels.schemas import Outcome, RowLabel
 from service.serving.loaded_calibrators import LoadedCalibrator
 from service.serving.traffic import Traffic
@@ -95,7 +101,8 @@ def add_observations(
     results = _read_rows(model, loaded, rows, labels, times, segment, now, read)
     valid = [(row, result) for row, result in enumerate(results) if not isinstance(result, Outcome)]
     labelled = [result for _, result in valid]
-    existing = _store(registry, model, loaded, labelled, traffic.bucket_seconds, counted)
+    sets = label_sets(model, labels, results)
+    existing = _store(registry, model, loaded, labelled, sets, traffic.bucket_seconds, counted)
     # Only logits of new rows are captured, so that no row is fitted on twice.
     new = [row for (row, _), before in zip(valid, existing, strict=True) if before is None]
     _capture(traffic, model, rows, results, new)
@@ -152,6 +159,7 @@ def _store(
     model: Model,
     loaded: LoadedCalibrator,
     valid: list[tuple[Prediction, int]],
+    sets: dict[bytes, bytes],
     bucket_seconds: int,
     counted: bool,
 ) -> list[int | None]:
@@ -162,7 +170,7 @@ def _store(
     if not valid:
         return []
     with registry.transaction() as tx:
-        existing = tx.labels.add(model, valid)
+        existing = tx.labels.add(model, valid, sets)
         new = [
             prediction
             for (prediction, _), before in zip(valid, existing, strict=True)

@@ -24,8 +24,7 @@ def create_model(tx: Transaction, request: ModelCreate, key: str | None, actor: 
 
     Raises
     ------
-    InputError: the name is not valid, labels repeat, or the settings of a
-        multilabel model are about refits.
+    InputError: the name is not valid, or labels repeat.
     ConflictError: the name is taken, or `key` was used for another request.
     """
 
@@ -105,7 +104,6 @@ def delete_model(
 
 def _create(tx: Transaction, request: ModelCreate, actor: str) -> Model:
     classes, monitoring, task = request.classes, request.monitoring.monitoring(), request.task
-    monitoring.check_task(task)
     if isinstance(classes, int):
         return _answer(tx, tx.models.create(request.name, None, classes, actor, monitoring, task))
     label, times = Counter(classes).most_common(1)[0]

@@ -162,11 +162,9 @@ def create_refit(tx: Transaction, model: str, key: str | None) -> Job:
     Raises
     ------
     NotFoundError: the model does not exist.
-    InputError: the model is multilabel.
     ConflictError: the model has no champion.
     """
     owner = tx.models.get(model)
-    owner.check_multiclass("a refit")
     if tx.aliases.find(owner, CHAMPION) is None:
         raise ConflictError(f"model {model!r} has no champion to refit")
     payload = {"model": owner.name, "reason": "requested"}
@@ -226,12 +224,10 @@ def set_monitoring(
     Raises
     ------
     NotFoundError: the model does not exist.
-    InputError: the segments are not valid, a class is unknown, or the model is multilabel and the
-        settings are about refits.
+    InputError: the segments are not valid, or a class is unknown.
     ConflictError: the numbers of segments would change, which prediction ids contain.
     """
     monitoring = settings.monitoring()
-    monitoring.check_task(tx.models.get(model).task)
 
     def act() -> Model:
         owner = tx.models.set_monitoring(model, monitoring)

@@ -94,12 +94,8 @@ def test_version_without_data_is_promoted_by_request_only(tagger: Service) -> No
 def test_other_operations_are_refused_and_name_the_task(tagger: Service) -> None:
     client = tagger.client
     recipe = {**RECIPE, "calibrate": {"model": "tagger"}}
-    task = [
-        client.post(f"{_URL}/monitoring/refit"),
-        client.post("/v1/training-runs", json=recipe),
-    ]
-    for answer in task:
-        check(answer, 422, "task", "multilabel, the task of model 'tagger'")
+    answer = client.post("/v1/training-runs", json=recipe)
+    check(answer, 422, "task", "multilabel, the task of model 'tagger'")
     for field, value in {"top_k": 2, "segment": "eu"}.items():
         answer = tagger.calibrate(_ROWS, model="tagger", **{field: value})
         check(answer, 422, field, str(value))

@@ -17,13 +17,15 @@ import recalib
 from recalib import Calibrator
 from recalib.registry import Model, tables
 from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
+from service.serving.logit_sampling import write_captures
 from tests.service.conftest import Service
 from tests.service.stubs import Rpc, refused, violations
 from tests.service.test_bad_input import check
 from tests.service.test_grpc_workflow import question
 from tests.service.test_uploaded_calibrators import upload_json
+from training.logit_samples import read_labelled_sample
 from training.monitoring_job import watch
-from training.refit_job import refit_is_due
+from training.shadow_comparison import compare
 
 pytestmark = pytest.mark.sqlite_only
 
@@ -242,18 +244,12 @@ def test_invalid_labels_are_rejected_row_by_row(service: Service, champion: Cali
 def test_labels_that_are_too_sure_make_the_version_stale(
     service: Service, champion: Calibrator
 ) -> None:
-    """With watched labels; a calibrated stream of the same size does not. There is no refit."""
-    settings = {"classes": ["all"], "least_labels": 100, "maturity_seconds": 3600}
-    assert service.client.put(f"{URL}/monitoring/settings", json=settings).status_code == 200
+    """With watched labels; a calibrated stream of the same size does not."""
+    configure(service, classes=["all"])
     for sharpness, state in ((1.0, "unverified"), (4.0, "stale")):
         ago = 600.0 if sharpness == 1 else 300.0
         assert set(statuses(service, body(700, ago=ago, sharpness=sharpness))) == {"accepted"}
-        with service.registry.transaction() as tx:  # as if the labels had matured
-            table = tables.labels
-            tx.connection.execute(update(table).values(labelled_at=table.c.predicted_at + 0.5))
-            model = tx.models.get("tagger")
-            mature = replace(model.monitoring, maturity_seconds=1.0, cohort_seconds=1.0)
-            model = tx.models.set_monitoring("tagger", mature)
+        model = mature(service)
         watch(service.registry, model)
         report = service.client.get(f"{URL}/monitoring").json()
         assert (
@@ -261,21 +257,103 @@ def test_labels_that_are_too_sure_make_the_version_stale(
             if state == "unverified"
             else report["state"] == state
         )
-        late = replace(model.monitoring, maturity_seconds=3600.0)
-        with service.registry.transaction() as tx:
-            tx.models.set_monitoring("tagger", late)
+        configure(service, classes=["all"])
     assert report["classes"]["watched"] == 3
     assert report["classes"]["rejected"]
     assert report["candidate"] is None
+
+
+def configure(service: Service, **settings: Any) -> None:
+    settings = {"least_labels": 100, "maturity_seconds": 3600, "cohort_seconds": 1, **settings}
+    answer = service.client.put(f"{URL}/monitoring/settings", json=settings)
+    assert answer.status_code == 200, answer.text
+
+
+def mature(service: Service) -> Model:
+    """Let labels have arrived at once, and cohorts mature after a second; return the model."""
+    with service.registry.transaction() as tx:
+        table = tables.labels
+        tx.connection.execute(update(table).values(labelled_at=table.c.predicted_at + 0.5))
+        monitoring = tx.models.get("tagger").monitoring
+        short = replace(monitoring, maturity_seconds=1.0)
+        return tx.models.set_monitoring("tagger", short)
+
+
+def write_logits(service: Service) -> None:
+    captures = service.client.app.state.recalib.calibrators.traffic.captures
+    assert write_captures(service.registry, captures, 0.0) == 1
+
+
+@pytest.mark.both_databases
+def test_captured_rows_have_all_their_labels(service: Service, champion: Calibrator) -> None:
+    """Those of served rows and of observations; rows that were labelled before it have none."""
+    _, labels, ids = served(service, 10)
+    sent(service, ids, labels)
+    configure(service, capture=1.0)
+    state = service.client.app.state.recalib
+    state.calibrators.traffic.declare({model_of(service).id: model_of(service).monitoring})
+    logits, truth = draw(30, 8)
+    _, ids = ask(service, logits)
+    sent(service, ids, [np.flatnonzero(row).tolist() for row in truth])
+    observed = body(20)
+    assert set(statuses(service, observed)) == {"accepted"}
+    write_logits(service)
+    expected = {
+        row.tobytes(): set(np.flatnonzero(has)) for row, has in zip(logits, truth, strict=True)
+    }
+    for values, present in zip(observed["logits"], observed["labels"], strict=True):
+        expected[np.array(values, np.float32).tobytes()] = set(present)
+    sample = read_labelled_sample(service.registry, model_of(service), 1, 0, 1e11)
+    assert (len(sample), sample.sampled, sample.labels.shape) == (50, 50, (50, 3))
+    rows = zip(sample.logits, sample.labels, strict=True)
+    assert {row.tobytes(): set(np.flatnonzero(has)) for row, has in rows} == expected
+
+
+def test_stale_version_is_refitted_to_all_labels_and_replaced(
+    service: Service, champion: Calibrator
+) -> None:
+    """On request or automatically; the candidate is promoted by the mean Brier score of labels."""
+    configure(service, capture=1.0, classes=["all"])
+    assert set(statuses(service, body(700, ago=300, sharpness=4.0))) == {"accepted"}
+    write_logits(service)
+    model = mature(service)
+    watch(service.registry, model)
+    report = service.client.get(f"{URL}/monitoring").json()
+    assert (report["state"], report["classes"]["watched"]) == ("stale", 3)
+    # Captured rows do not count for other labels than the drawn ones.
+    assert sum(item["labelled"] for item in report["classes"]["windows"]) == 700
+    assert service.client.post(f"{URL}/monitoring/refit").status_code == 202
+    with service.registry.reading() as tx:  # the monitor had requested the same refit
+        (job,) = tx.jobs.page(None, "queued", None, 10)
+    assert job.payload["reason"] == "the calibrator is stale"
+    service.work()
+    result = service.client.get(f"/v1/jobs/{job.id}").json()["result"]
+    assert (result["candidate"], result["map"]) == (True, "platt"), result
+    card = service.client.get(f"{URL}/calibrators/2").json()["card"]
+    assert (card["task"], card["data"]["rows"], card["labels"]) == ("multilabel", 700, NAMES)
     with service.registry.reading() as tx:
-        assert refit_is_due(tx, model_of(service), "stale", time.time()) is None
+        fitted = Calibrator.from_bytes(tx.calibrators.parameters(model, 2))
+    # The log-odds were four times too large. Six standard errors are 0.1.
+    np.testing.assert_allclose(fitted.parameters["slope"], 0.25, atol=0.1)
+
+    configure(service, capture=1.0, classes=["all"])
+    assert set(statuses(service, body(700, ago=200, sharpness=4.0))) == {"accepted"}
+    write_logits(service)
+    with service.registry.transaction() as tx:  # as if these rows were later than the fit
+        started = tx.candidates.latest(model)
+        assert started is not None
+        step = replace(started, turn=started.turn + 1, through=time.time() - 250)
+        tx.candidates.save(model, step)
+    assert compare(service.registry, mature(service)) == "promoted"
+    with service.registry.reading() as tx:
+        assert tx.aliases.get(model, "champion").version == 2
 
 
-def test_settings_are_those_without_refits(service: Service, champion: Calibrator) -> None:
-    place = f"{URL}/monitoring/settings"
-    changed = service.client.put(place, json={"tolerance": 0.01, "segments": ["eu"]})
-    assert (changed.status_code, changed.json()["monitoring"]["tolerance"]) == (200, 0.01)
-    for field, value in {"capture": 0.5, "refit_every_seconds": 3600.0}.items():
-        check(service.client.put(place, json={field: value}), 422, field, str(value))
-        model = {"name": "t", "classes": 3, "task": "multilabel", "monitoring": {field: value}}
-        check(service.client.post("/v1/models", json=model), 422, field, str(value))
+def test_refit_without_captured_logits_says_so(service: Service, champion: Calibrator) -> None:
+    assert set(statuses(service, body(200, ago=300))) == {"accepted"}
+    mature(service)
+    job = service.client.post(f"{URL}/monitoring/refit").json()
+    service.work()
+    result = service.client.get(f"/v1/jobs/{job['id']}").json()["result"]
+    assert result["candidate"] is False
+    assert "declare a `capture` rate" in result["reason"]

@@ -12,13 +12,14 @@ import pytest
 from recalib.card import Card, MetricValue
 from recalib.drift import ScoreTest
 from recalib.fitting.fit import fit
+from recalib.maps.labels import LABEL_MAPS
 from recalib.registry import Candidate, Registry
 from recalib.registry.job_kinds import REFIT
 from tests.fitting.conftest import draw, draw_with_wrong_labels
 from tests.training.test_refit_job import candidate, drifted, work
 from tests.training.watched import CAPTURING, a_champion, serve
 from training.logit_samples import LabelledSample
-from training.refit_map import choose_map, refused_maps
+from training.refit_map import choose_label_map, choose_map, refused_maps
 
 __all__ = ["drifted"]
 
@@ -86,6 +87,21 @@ def test_champions_own_options_compete() -> None:
     assert {"vector", "structured_matrix"} <= maps
     _, choice = choose_map(CARD, {}, FITTING, quiet)
     assert "structured_matrix" not in {result.map for result in choice.candidates}
+
+
+def test_next_map_of_labels_follows_one_that_is_refused() -> None:
+    """A map with its options is fitted again; `identity` has no fit."""
+    scores = np.random.default_rng(0).normal(size=(50, 3))
+
+    def chosen(map: str, *refused: str, **options: Any) -> Any:
+        card = fit(scores, scores > 0.3, map, task="multilabel", **options).card
+        return choose_label_map(card, dict.fromkeys(refused, "no better")).map
+
+    assert chosen("isotonic", "platt", knots=16) == LABEL_MAPS["isotonic"](knots=16)
+    names = [("identity",), ("temperature",), ("temperature", "temperature"), ("platt", "platt")]
+    expected = ["platt", "temperature", "platt", "beta"]
+    assert [chosen(*maps).name for maps in names] == expected
+    assert chosen("identity", "platt", "beta", "isotonic").name == "identity"
 
 
 def test_maps_are_refused_by_their_error_and_by_comparisons(registry: Registry) -> None:

@@ -53,6 +53,9 @@ labels = Table(
     Column("labelled_at", Double, nullable=False),
     # Position in the model's list of segments, from 1; 0 for none.
     Column("segment", Integer, nullable=False, server_default="0"),
+    # All labels of a multilabel row, a bit for each (`numpy.packbits`), if logits are captured for
+    # refits; null otherwise. Its `label` is about the drawn label only.
+    Column("label_set", LargeBinary),
     sqlite_with_rowid=False,
 )
 
