@@ -123,13 +123,8 @@ def _evaluate_labels(
     floors: bool | None,
     **options: Any,
 ) -> Evaluation[Any]:
-    matrix = check_label_scores(as_array(scores, kind), input=kind)
-    y = check_label_matrix(as_array(labels, "labels"), shape=matrix.shape)
-    known = names or column_names(scores) or tuple(str(k) for k in range(matrix.shape[1]))
-    if len(known) != matrix.shape[1]:
-        accepted = f"{matrix.shape[1]}, one for each label"
-        raise InputError("class_labels", found=f"{len(known)} names", accepted=accepted)
-    predictions = LabelPredictions.from_scores(matrix, y, input=kind)
+    predictions, known = _label_predictions(labels, scores, kind, names)
+    known = known or tuple(str(k) for k in range(predictions.count))
     result = evaluate_labels(predictions, **options)
     evaluation = _evaluation(result.average, intervals, floors)
     evaluation.labels = {
@@ -137,6 +132,19 @@ def _evaluate_labels(
         for name, estimates in zip(known, result.labels, strict=True)
     }
     return evaluation
+
+
+def _label_predictions(
+    labels: ArrayLike, scores: Any, kind: Input, names: tuple[str, ...] | None
+) -> tuple[LabelPredictions, tuple[str, ...] | None]:
+    """Return checked predictions of independent labels, and the names of the labels, if any."""
+    matrix = check_label_scores(as_array(scores, kind), input=kind)
+    y = check_label_matrix(as_array(labels, "labels"), shape=matrix.shape)
+    known = names or column_names(scores)
+    if known and len(known) != matrix.shape[1]:
+        accepted = f"{matrix.shape[1]}, one for each label"
+        raise InputError("class_labels", found=f"{len(known)} names", accepted=accepted)
+    return LabelPredictions.from_scores(matrix, y, input=kind), known
 
 
 def _evaluation(
@@ -221,10 +229,22 @@ def classwise_diagram(
     class_labels: tuple[str, ...] | None = None,
     worst: int = 6,
     bins: int = 15,
+    task: Literal["multiclass", "multilabel"] = "multiclass",
 ) -> Picture:
-    """Return reliability diagrams of the `worst` calibrated classes; see `reliability_diagram`."""
+    """Return reliability diagrams of the `worst` calibrated classes; see `reliability_diagram`.
+
+    With `task="multilabel"` they are those of independent labels; the scores are as in `evaluate`.
+    """
     from recalib.reporting import plots
 
+    if task == "multilabel":
+        kind, scores = _one_of(logits, probabilities)
+        predictions_of_labels, names = _label_predictions(labels, scores, kind, class_labels)
+        return plots.Picture(
+            plots.label_diagram(predictions_of_labels, labels=names, worst=worst, bins=bins)
+        )
+    if task != "multiclass":
+        raise InputError("task", found=repr(task), accepted="multiclass or multilabel")
     ((_, predictions),) = _series(labels, logits, probabilities, class_labels).items()
     return plots.Picture(
         plots.classwise_diagram(predictions, classes=class_labels, worst=worst, bins=bins)

@@ -46,7 +46,10 @@ def evaluate(
         Path | None, typer.Option(help="Also draw a picture: .png, .svg, .html, .json.")
     ] = None,
     picture: Annotated[
-        Picture | None, typer.Option(help="What --diagram draws; reliability by default.")
+        Picture | None,
+        typer.Option(
+            help="What --diagram draws; reliability by default, classwise for multilabel data."
+        ),
     ] = None,
     task: Task = "multiclass",
     weights: WeightsFile = None,
@@ -74,15 +77,12 @@ def evaluate(
     if path is None:
         _evaluate_files(data, fitted, bins, intervals, input, cluster, json_output)
         return
-    if task == "multilabel":
-        if diagram is not None:
-            raise InputError("diagram", found="multilabel data", accepted="rows of one class each")
-        _evaluate_labels(path, fitted, weights, bins, intervals, input, json_output)
-        return
     if diagram is not None and weights is not None:
         raise InputError("weights", found="--diagram too", accepted="one of the two")
     if picture is not None and diagram is None:
         raise InputError("picture", found=picture, accepted="only together with --diagram FILE")
+    if task == "multilabel" and picture not in (None, "classwise"):
+        raise InputError("picture", found=picture, accepted="classwise for task multilabel")
     if diagram is not None:
         from recalib.reporting.plots import check_bins, check_suffix
 
@@ -90,6 +90,9 @@ def evaluate(
         check_output_path("diagram", diagram, path)
         if picture != "risk":  # the risk-coverage curve has no bins
             check_bins(bins)
+    if task == "multilabel":
+        _evaluate_labels(path, fitted, weights, bins, intervals, diagram, input, json_output)
+        return
     with progress("evaluate", quiet=json_output):
         kind = input or (fitted.card.input if fitted is not None else "logits")
         rows = files.read(path, input=kind)
@@ -146,11 +149,16 @@ def _evaluate_labels(
     weights: Path | None,
     bins: int,
     intervals: bool,
+    diagram: Path | None,
     input: Literal["logits", "probabilities"] | None,
     json_output: bool,
 ) -> None:
-    """Print the metrics of multilabel data: means over labels, and in JSON also of each label."""
+    """Print the metrics of multilabel data: means over labels, and in JSON also of each label.
+
+    Also draw the labels with the largest error to the file `diagram`.
+    """
     from recalib import files
+    from recalib.api import classwise_diagram
     from recalib.api import evaluate as evaluate_arrays
 
     with progress("evaluate", quiet=json_output):
@@ -169,6 +177,10 @@ def _evaluate_labels(
             class_labels=names,
             intervals=True,
         )
+        if diagram is not None:
+            classwise_diagram(
+                rows.labels, **values, class_labels=names, bins=bins, task="multilabel"
+            ).save(diagram)
     if json_output:
         print_json(
             {
@@ -182,6 +194,8 @@ def _evaluate_labels(
         return
     heading = f"{data.name}: {len(rows.logits)} rows, means over {len(result.labels)} labels"
     say(metrics_table({"value": result}, heading))
+    if diagram is not None:
+        say(f"saved {diagram}")
 
 
 def _to_json(estimate: Any, intervals: bool) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import onnx
 import pyarrow as pa
@@ -9,6 +11,7 @@ import pyarrow.parquet
 import pytest
 
 import recalib
+from recalib.errors import InputError
 from tests.cli.running import Cli
 from tests.files.examples import write_npz
 from tests.fitting.test_multilabel import draw_labels
@@ -49,6 +52,48 @@ def test_fit_apply_evaluate_and_export(labels_cli: Cli, data: str) -> None:
     assert "platt by nll on 400 rows, 4 labels, means over labels (in sample)" in text
 
 
+@pytest.mark.parametrize("picture", [(), ("--picture", "classwise")])
+def test_diagram_shows_the_labels_with_the_largest_error(
+    labels_cli: Cli, picture: tuple[str, ...]
+) -> None:
+    """It is that of Python, of the data or of calibrated probabilities."""
+    z, y = draw_labels(400)
+    labels_cli("fit", "several.npz", "--task", "multilabel", "--map", "platt", "-o", "a.calib")
+    evaluate = ["evaluate", "several.npz", "--task", "multilabel", "--bins", "10", *picture]
+    for calibrator, values in (
+        ([], {"logits": z}),
+        (
+            ["--calibrator", "a.calib"],
+            {"probabilities": recalib.load(labels_cli.folder / "a.calib").predict(z)},
+        ),
+    ):
+        result = labels_cli(*evaluate, *calibrator, "--diagram", "d.json")
+        assert result.out.endswith("saved d.json\n")
+        text = (labels_cli.folder / "d.json").read_text()
+        drawn = recalib.classwise_diagram(y, **values, task="multilabel", bins=10)
+        assert json.loads(text) == drawn.specification
+        assert "Labels: the 4 of 4 with the largest error" in text
+    assert labels_cli(*evaluate, "--diagram", "d.png", "--json").json["labels"]
+    assert (labels_cli.folder / "d.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_other_pictures_of_labels_are_refused(labels_cli: Cli) -> None:
+    evaluate = ["evaluate", "several.npz", "--task", "multilabel", "--diagram", "d.json"]
+    for picture in ("reliability", "smooth", "confidence", "risk"):
+        result = labels_cli(*evaluate, "--picture", picture)
+        assert (result.status, result.err) == (
+            2, f"error: picture: found {picture}; accepted: classwise for task multilabel\n"
+        )  # fmt: skip
+    result = labels_cli(*evaluate, "--bins", "101")
+    assert (result.status, "bins: found 101" in result.err) == (2, True)
+    names = ("a", "b", "c", "d")
+    z, y = draw_labels(50)
+    drawn = recalib.classwise_diagram(y, logits=z, class_labels=names, worst=2, task="multilabel")
+    assert "Labels: the 2 of 4" in json.dumps(drawn.specification)
+    with pytest.raises(InputError, match="class_labels: found 3 names"):
+        recalib.classwise_diagram(y, logits=z, class_labels=names[:3], task="multilabel")
+
+
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
@@ -81,7 +126,6 @@ def test_commands_for_one_class_refuse_a_multilabel_calibrator(labels_cli: Cli) 
     labels_cli.write("plain.npz", write_npz(*_plain()))
     for arguments in (
         ["evaluate", "plain.npz", "--calibrator", "a.calib"],
-        ["evaluate", "several.npz", "--task", "multilabel", "--diagram", "d.png"],
         ["fuse", "m.onnx", "a.calib", "-o", "f.onnx"],
         ["replay", "log.parquet", "--calibrator", "a.calib"],
     ):
