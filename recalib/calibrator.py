@@ -155,7 +155,8 @@ class Calibrator:
         kind = input or self.card.input
         if getattr(values, "ndim", 2) > 2 and not self.is_multilabel:
             return self._predict_dense(as_array(values, field=kind), input)
-        convert = as_array if self.is_multilabel else partial(score_matrix, input=kind)
+        has_scores = not self.is_multilabel and self.card.classes == 2
+        convert = partial(score_matrix, input=kind) if has_scores else as_array
         logits = self.to_logits(convert(values, field=kind), kind)
         resemblance = self._resemblance(logits) if input is None and kind == "logits" else ""
         if resemblance:

@@ -79,8 +79,15 @@ def test_binary_scores_are_log_odds_or_probabilities_of_class_1() -> None:
     )
     with pytest.raises(InputError, match="probabilities between 0 and 1"):
         recalib.fit(scores, labels, input="probabilities")
-    with pytest.raises(InputError, match="found 2 classes; accepted: 3 classes"):
+    with pytest.raises(InputError, match=r"found shape \(300,\); accepted: shape \(N, K\)"):
         FITTED.predict(scores)
+
+
+def test_one_row_of_several_classes_is_no_binary_score() -> None:
+    """Only for two classes does (N,) stand for rows; of K classes it may be one row."""
+    calibrator = recalib.fit(LOGITS, LABELS)
+    with pytest.raises(InputError, match=r"found shape \(3,\); accepted: shape \(N, K\)"):
+        calibrator.predict(LOGITS[0])
 
 
 def test_frames_are_returned_with_index_and_names() -> None:

@@ -149,7 +149,11 @@ WeightsFile = Annotated[
 ModelName = Annotated[str, typer.Argument(help="The model's name.", show_default=False)]
 ServerUrl = Annotated[
     str,
-    typer.Option(help="The server's URL, such as http://127.0.0.1:8000.", show_default=False),
+    typer.Option(
+        help="The server's URL, such as http://127.0.0.1:8000; RECALIB_API_KEY has the API key, "
+        "if the server requires one.",
+        show_default=False,
+    ),
 ]
 
 

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-from recalib.errors import EmptyError, TooLargeError
+from recalib.errors import EmptyError, InputError, TooLargeError
 from recalib.files.base import DataFile, Layout, Numbers
 from recalib.files.limits import check_column_count
 from recalib.files.raw_arrays import CHUNK_BYTES, Window, size_of
@@ -28,6 +28,12 @@ _MAX_HEADER_BYTES = 4 << 20
 _MAX_CELL_BYTES = 25
 #: Room for the longest row of the maximum number of columns.
 _MAX_BLOCK_BYTES = 16 << 20
+
+#: Arrow's message of a cell that is not a number: column from 0, row of the block from 1, text.
+_TEXT_CELL = re.compile(
+    r"CSV column #(\d+): Row #(\d+): CSV conversion .*invalid value '(.*)'", re.S
+)
+_MAX_QUOTED_CHARACTERS = 60
 
 
 class CsvFile(DataFile):
@@ -79,11 +85,28 @@ class CsvFile(DataFile):
                 ),
             )
         except pa.ArrowInvalid as error:
+            if cell := _TEXT_CELL.search(str(error)):
+                column, row, text = (
+                    int(cell[1]),
+                    first_row + int(cell[2]) - 1,
+                    cell[3][:_MAX_QUOTED_CHARACTERS],
+                )
+                raise self._text_error(self._names[column], row, text) from None
             # Arrow counts the rows of the block from 1.
             message = re.sub(
                 r"Row #(\d+)", lambda match: f"row {first_row + int(match[1]) - 1}", str(error)
             )
             raise ValueError(message) from None
+
+    def _text_error(self, name: str, row: int, text: str) -> InputError:
+        """Return the error of a cell that is not a number."""
+        if name == self._columns.names.labels:
+            accepted = "class numbers, which are integers from 0"
+            return InputError(f"labels[{row}]", found=repr(text), accepted=accepted)
+        column = self._columns.names.columns.index(name)
+        return InputError(
+            f"{self._declared}[{row}][{column}]", found=repr(text), accepted="a number"
+        )
 
     def _blocks(self) -> Iterator[bytes]:
         """Yield the lines after the header, in blocks that end with a line."""

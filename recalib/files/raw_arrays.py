@@ -84,9 +84,12 @@ def check_dtype(dtype: np.dtype[Any], field: str) -> None:
             accepted="an array of numbers",
         )
     if dtype.kind not in ("biuf" if field == "labels" else "iuf") or dtype.itemsize > 8:
-        raise InputError(
-            field, found=f"dtype {dtype}", accepted="float16, float32, float64 or integers"
+        accepted = (
+            "class numbers, which are integers from 0"
+            if field == "labels"
+            else "float16, float32, float64 or integers"
         )
+        raise InputError(field, found=f"dtype {dtype}", accepted=accepted)
 
 
 def check_shape(array: RawArray, field: str) -> np.dtype[Any]:
@@ -103,7 +106,10 @@ def check_labels_shape(array: RawArray, shape: tuple[int, ...]) -> None:
     """Raise `InputError` unless `array` can be labels of this shape."""
     check_dtype(array.dtype, "labels")
     if array.shape != shape:
-        raise InputError("labels", found=f"shape {array.shape}", accepted=f"shape {shape}")
+        is_matrix = len(array.shape) == 2 and len(shape) == 1
+        hint = ", a class number for each row; (N, K) is of the task multilabel"
+        accepted = f"shape {shape}{hint if is_matrix else ''}"
+        raise InputError("labels", found=f"shape {array.shape}", accepted=accepted)
     _check_order(array, "labels")
 
 

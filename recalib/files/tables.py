@@ -128,9 +128,12 @@ def _list_type(
 def _numeric_dtype(kind: Any, field: str, allow_booleans: bool = False) -> np.dtype[Any]:
     is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
     if not (is_number or (allow_booleans and pa.types.is_boolean(kind))):
-        raise InputError(
-            field, found=f"a column of type {kind!s:.60}", accepted="floats or integers"
+        accepted = (
+            "a column of class numbers, which are integers from 0"
+            if field == "labels"
+            else "floats or integers"
         )
+        raise InputError(field, found=f"a column of type {kind!s:.60}", accepted=accepted)
     dtype: np.dtype[Any] = np.dtype(kind.to_pandas_dtype())
     return dtype
 

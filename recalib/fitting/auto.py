@@ -52,6 +52,9 @@ _MIN_ROWS = 100
 #: more logits, maps with more than one fitted number do not compete.
 _MAX_LOGITS, _ENOUGH_ROWS = 2_000_000, 1_000
 
+#: Why a map is left out that may change predictions.
+_MAY_CHANGE = "it may change predictions"
+
 _RESAMPLES = 1_000
 #: More rows are summed into this many groups, which are resampled.
 _MAX_GROUPS = 10_000
@@ -71,7 +74,8 @@ class Auto:
 
     Of the maps that pass and are within one standard error of the best, the one with the fewest
     fitted numbers is selected. With fewer than five rows `identity` is selected. At most 2,000,000
-    logits are compared, but at least 1,000 rows.
+    logits are compared, but at least 1,000 rows. The reason names a map that is better by the same
+    rule and is left out because it may change predictions.
     """
 
     #: True to exclude maps that may change the predicted class.
@@ -172,12 +176,14 @@ def choose(
         if unfit is not None:
             objections.setdefault(candidate, unfit)
         elif preserve_accuracy and not candidate.map.preserves_accuracy:
-            objections.setdefault(candidate, "it may change predictions")
+            objections.setdefault(candidate, _MAY_CHANGE)
     if undecided is not None:
         winner, reason = identity, undecided
     else:
+        left_out = [candidate for candidate in scores if objections.get(candidate) == _MAY_CHANGE]
         objections |= _no_better(scores, temperature, objections, sample)
         winner, reason = _best(scores, temperature, objections, sample, z.shape[1])
+        reason += _better_but_left_out(scores, winner, left_out, sample)
     measured = _score_intervals(scores, temperature, sample)
     choice = AutoChoice(
         map=winner.map.name,
@@ -297,6 +303,23 @@ def _best(
     winner = min(within, key=lambda candidate: candidate.count_parameters(classes))
     gain, error = sample.mean(scores[temperature].nll - scores[winner].nll)
     return winner, f"better than {temperature.name} on held-out folds: {_lower(gain, error)}"
+
+
+def _better_but_left_out(
+    scores: Mapping[Candidate, HeldOutScores],
+    winner: Candidate,
+    left_out: Sequence[Candidate],
+    sample: _Sample,
+) -> str:
+    """Return the end of the reason: the best of the maps left out that is clearly better, or ""."""
+    contenders = {candidate: scores[candidate] for candidate in (winner, *left_out)}
+    no_better = _no_better(contenders, winner, {}, sample)
+    better = [candidate for candidate in left_out if candidate not in no_better]
+    if not better:
+        return ""
+    best = min(better, key=lambda candidate: sample.mean(scores[candidate].nll)[0])
+    gain, error = sample.mean(scores[winner].nll - scores[best].nll)
+    return f"; left out, because it may change predictions: {best.name}, {_lower(gain, error)}"
 
 
 def _lower(gain: float, error: float) -> str:

@@ -267,6 +267,9 @@ def configure_pair(map: str, objective: str, options: Mapping[str, Any]) -> tupl
 
     Options are assigned by name. An option that neither has raises `InputError`.
     """
+    if map == AUTO:
+        accepted = f"a map by its name; {AUTO} takes one file, or arrays"
+        raise InputError("map", found=repr(map), accepted=accepted)
     if map not in MAPS:
         raise unknown_name("map", map, [*MAPS, AUTO])
     the_objective, map_options = _objective_of(objective, options)

@@ -295,8 +295,15 @@ BAD: dict[str, tuple[str, bytes, str, str]] = {
     "csv: text": (
         "csv",
         f"{CSV}1,2,0\n1,x,0\n".encode(),
-        "data",
-        "row 1: CSV conversion error to double: invalid value 'x'",
+        "logits[1][1]",
+        "'x'",
+    ),
+    "csv: labels as text": ("csv", f"{CSV}1,2,0\n1,2,cat\n".encode(), "labels[1]", "'cat'"),
+    "csv: text after another column": (
+        "csv",
+        b"id,logit_0,logit_1,labels\na,1,2,0\nb,1,2,0\nc,1,two,0\n",
+        "logits[2][1]",
+        "'two'",
     ),
     "csv: nan": ("csv", f"{CSV}1,2,0\n1,nan,0\n".encode(), "logits[1][1]", "NaN"),
     "csv: inf": ("csv", f"{CSV}1,2,0\n1,inf,0\n".encode(), "logits[1][1]", "+inf"),

@@ -63,6 +63,18 @@ def test_auto_chooses_temperature_for_an_overconfident_classifier() -> None:
     assert sum(candidate.chosen for candidate in choice.candidates) == 1
 
 
+def test_reason_names_a_better_map_that_may_change_predictions() -> None:
+    """A table that shows a better map does not contradict the recommendation."""
+    candidates = [Candidate(*configure_pair("vector", "nll", {}))]
+    data = off_by_class(2000, 4)
+    kept, choice = choose(candidates, *data, preserve_accuracy=True)
+    assert kept.map.name != "vector"
+    assert "; left out, because it may change predictions: vector, NLL lower by " in choice.reason
+    free, choice = choose(candidates, *data, preserve_accuracy=False)
+    assert free.map.name == "vector"
+    assert "left out" not in choice.reason
+
+
 def test_identity_is_a_candidate() -> None:
     """For a calibrated classifier, a fitted temperature can be worse than none."""
     choice = auto(draw(120, 5, 1.0, seed=4))

@@ -64,6 +64,11 @@ def folder(data: tuple[Any, Any], tmp_path_factory: pytest.TempPathFactory) -> P
     return folder
 
 
+def test_auto_over_several_files_is_rejected_with_its_reason(folder: Path) -> None:
+    with pytest.raises(InputError, match=r"^map: found 'auto'; accepted: .* takes one file"):
+        recalib.scale.fit(folder, "auto")
+
+
 @pytest.mark.slow
 def test_evaluation_is_that_of_one_stream(folder: Path, data: tuple[Any, Any]) -> None:
     expected = StreamingEvaluation(_CLASSES)
