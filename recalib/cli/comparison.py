@@ -12,7 +12,13 @@ from recalib.terminal import warn
 if TYPE_CHECKING:
     from recalib.files import LabelledData
 
-__all__ = ["compatible_pairs", "local_paths", "read_labelled", "read_validation_and_test"]
+__all__ = [
+    "compatible_pairs",
+    "local_paths",
+    "parse_names",
+    "read_labelled",
+    "read_validation_and_test",
+]
 
 
 def local_paths(sources: Sequence[Sequence[str]], cluster: str | None) -> list[Path] | None:
@@ -25,15 +31,20 @@ def local_paths(sources: Sequence[Sequence[str]], cluster: str | None) -> list[P
 
 
 def read_validation_and_test(
-    paths: Sequence[Path], input: Any
+    paths: Sequence[Path], input: Any, task: Any = "multiclass"
 ) -> tuple[LabelledData, LabelledData]:
     """Return the rows of both files; an error names the file."""
-    validation_rows = read_labelled("validation", paths[0], input)
-    return validation_rows, read_labelled("test", paths[1], input, validation_rows)
+    validation_rows = read_labelled("validation", paths[0], input, task=task)
+    return validation_rows, read_labelled("test", paths[1], input, validation_rows, task=task)
 
 
 def read_labelled(
-    name: str, path: Path, input: Any, validation: LabelledData | None = None
+    name: str,
+    path: Path,
+    input: Any,
+    validation: LabelledData | None = None,
+    *,
+    task: Any = "multiclass",
 ) -> LabelledData:
     """Return the rows of a labelled file.
 
@@ -41,11 +52,12 @@ def read_labelled(
     ----------
     name: what the file is, for errors.
     validation: rows that must have the same number of classes.
+    task: `multilabel` for labels (N, K).
     """
     from recalib import files
 
     try:
-        rows = files.read(path, input=input)
+        rows = files.read(path, input=input, task=task)
     except InputError as error:
         field = f"{name}: {error.field}"
         raise type(error)(field, found=error.found, accepted=error.accepted) from error
@@ -67,7 +79,7 @@ def compatible_pairs(maps: str, objectives: str) -> list[tuple[str, str]]:
     """
     from recalib.fitting.comparison import compatible_pairs as find_pairs
 
-    map_names, objective_names = _parse_names(maps), _parse_names(objectives)
+    map_names, objective_names = parse_names(maps), parse_names(objectives)
     pairs, errors = find_pairs(map_names, None if objectives == "all" else objective_names)
     if maps and objectives:
         for error in errors:
@@ -75,6 +87,6 @@ def compatible_pairs(maps: str, objectives: str) -> list[tuple[str, str]]:
     return pairs
 
 
-def _parse_names(text: str) -> list[str] | None:
+def parse_names(text: str) -> list[str] | None:
     """Return the names of a comma-separated list, None if it is empty."""
     return [name.strip() for name in text.split(",") if name.strip()] or None

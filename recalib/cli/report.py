@@ -19,6 +19,7 @@ from recalib.cli.arguments import (
     ObjectiveNames,
     OutputFile,
     PreserveAccuracy,
+    Task,
     TestData,
     ValidationData,
     check_output_path,
@@ -27,6 +28,7 @@ from recalib.cli.arguments import (
 from recalib.cli.comparison import (
     compatible_pairs,
     local_paths,
+    parse_names,
     read_labelled,
     read_validation_and_test,
 )
@@ -59,6 +61,7 @@ def report(
         ),
     ] = None,
     title: Annotated[str, typer.Option(help="The title of the page.")] = "Calibration report",
+    task: Task = "multiclass",
     input: InputKind = "logits",
     add_validation: MoreValidationData = None,
     add_test: MoreTestData = None,
@@ -70,7 +73,7 @@ def report(
     Maps are fitted to the first file and measured on the second, as by `compare`. The page says
     whether calibration helps and by how much, with intervals, and shows pictures and warnings. It
     runs no code and loads nothing from the network. Folders, globs and URLs are read in bounded
-    memory; pictures then show a sample of the test rows.
+    memory; pictures then show a sample of the test rows. Multilabel data are two files.
     """
     from recalib.scale import report as report_on_files
 
@@ -80,6 +83,14 @@ def report(
     validation_data, test_data = [validation, *(add_validation or [])], [test, *(add_test or [])]
     sources = [validation_data, test_data, *([source] for source in shifted.values())]
     check_output_path("output", output, *(Path(item) for source in sources for item in source))
+    if task == "multilabel":
+        _check_label_options(shifted, objectives, preserve_accuracy)
+        paths = local_paths(sources, cluster)
+        if paths is None:
+            accepted = "multiclass for other sources than two files"
+            raise InputError("task", found=task, accepted=accepted)
+        _report_on_labels(paths, parse_names(maps), input, title, output, json_output)
+        return
     pairs = compatible_pairs(maps, objectives)
     with progress("report", quiet=json_output) as update:
         update("reading")
@@ -122,6 +133,64 @@ def report(
     for message in result.warnings:
         warn(message)
     say(f"recommended: {choice.reason}")
+    if result.verdict:
+        say(result.verdict)
+    say(f"saved {output}")
+
+
+def _check_label_options(shifted: dict[str, str], objectives: str, preserve_accuracy: bool) -> None:
+    """Raise `InputError` for an option that multilabel data do not have."""
+    if shifted:
+        raise InputError("shift", found=", ".join(shifted), accepted="none for task multilabel")
+    if objectives != "nll":
+        raise InputError("objectives", found=objectives, accepted="nll for task multilabel")
+    if not preserve_accuracy:
+        accepted = "none for task multilabel: rows have no predicted class"
+        raise InputError("any-accuracy", found="--any-accuracy", accepted=accepted)
+
+
+def _report_on_labels(
+    paths: list[Path],
+    maps: list[str] | None,
+    input: Literal["logits", "probabilities"],
+    title: str,
+    output: Path,
+    json_output: bool,
+) -> None:
+    """Write the report on multilabel data in two files, and print the recommendation."""
+    from recalib import files
+    from recalib.reporting.html_report import Source, create_label_report
+
+    with progress("report", quiet=json_output) as update:
+        update("reading")
+        rows = read_validation_and_test(paths, input, "multilabel")
+        validation, test = (
+            Source(path.name, files.digest(path), data)
+            for path, data in zip(paths, rows, strict=True)
+        )
+        result = create_label_report(
+            validation, test, maps, input=input, title=title, progress=update
+        )
+        result.save(output)
+    if json_output:
+        stages = {"before": result.before, "after": result.after}
+        print_json(
+            {
+                "output": str(output),
+                "recommended": {"map": result.choice.map, "reason": result.choice.reason},
+                "maps": [asdict(score) for score in result.choice.scores],
+                "warnings": result.warnings,
+                "metrics": {
+                    stage: {name: asdict(estimate) for name, estimate in version.metrics.items()}
+                    for stage, version in stages.items()
+                },
+                "changes": {name: asdict(change) for name, change in result.after.changes.items()},
+            }
+        )
+        return
+    for message in result.warnings:
+        warn(message)
+    say(f"recommended: {result.choice.reason}")
     if result.verdict:
         say(result.verdict)
     say(f"saved {output}")

@@ -96,6 +96,7 @@ COMMANDS = {
         "--objectives",
         "--preserve-accuracy",
         "--title",
+        "--task",
         "--input",
         "--add-validation",
         "--add-test",

@@ -77,6 +77,81 @@ def test_diagram_shows_the_labels_with_the_largest_error(
     assert (labels_cli.folder / "d.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_report_recommends_a_map_and_measures_it(labels_cli: Cli) -> None:
+    """On the test rows, by label and as means over labels, beside the rows as they are."""
+    z, y = draw_labels(900)
+    np.savez(labels_cli.folder / "val.npz", logits=z[:500], labels=y[:500])
+    np.savez(labels_cli.folder / "test.npz", logits=z[500:], labels=y[500:])
+    report = ["report", "val.npz", "test.npz", "--task", "multilabel", "-o", "page.html"]
+    result = labels_cli(*report, "--json").json
+    map = result["recommended"]["map"]
+    assert map != "identity"
+    losses = {score["map"]: score["nll"] for score in result["maps"]}
+    assert list(losses) == ["identity", "temperature", "platt", "beta", "isotonic"]
+    (chosen,) = [score for score in result["maps"] if score["map"] == map]
+    assert chosen["nll"] - min(losses.values()) == pytest.approx(chosen["difference"])
+    assert 0 <= chosen["difference"] <= chosen["error"]
+    fitted = recalib.fit(z[:500], y[:500], map, task="multilabel")
+    for stage, scores in (
+        ("before", {"logits": z[500:]}),
+        ("after", {"probabilities": fitted.predict(z[500:])}),
+    ):
+        expected = recalib.evaluate(y[500:], **scores, task="multilabel")
+        values = {name: metric["value"] for name, metric in result["metrics"][stage].items()}
+        assert values == pytest.approx(dict(expected))
+    assert result["changes"]["nll"]["verdict"] == "better"
+    assert result["warnings"] == []
+    page = (labels_cli.folder / "page.html").read_text()
+    assert f"Recommended: {result['recommended']['reason']}." in page
+    assert "These are means over 4 labels." in page
+    assert f"Labels with the largest error, {map}" in page
+    for role in ("validation", "test"):
+        assert f"<td>{role}</td>" in page
+
+    np.savez(labels_cli.folder / "more.npz", logits=z, labels=y)
+    report[2] = "more.npz"
+    result = labels_cli(*report, "--maps", "temperature").out
+    assert "recommended: temperature" in result
+    assert "Calibration helps: NLL falls" in result
+    warnings = labels_cli(*report, "--json").json["warnings"]
+    assert warnings == [
+        "500 of 900 test rows are in the validation file too: their metrics are optimistic"
+    ]
+
+
+def test_report_on_calibrated_labels_recommends_no_change(labels_cli: Cli) -> None:
+    rng = np.random.default_rng(3)
+    z = rng.normal(0, 2, (800, 3))
+    y = rng.random((800, 3)) < 1 / (1 + np.exp(-z))
+    np.savez(labels_cli.folder / "a.npz", logits=z[:400], labels=y[:400])
+    np.savez(labels_cli.folder / "b.npz", logits=z[400:], labels=y[400:])
+    report = ["report", "a.npz", "b.npz", "--task", "multilabel", "-o", "page.html"]
+    result = labels_cli(*report, "--json").json
+    assert result["recommended"]["map"] == "identity"
+    assert result["changes"] == {}
+    assert result["metrics"]["before"] == result["metrics"]["after"]
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (["--objectives", "brier"], "objectives: found brier; accepted: nll for task multilabel"),
+        (["--shift", "x=several.npz"], "shift: found x; accepted: none for task multilabel"),
+        (["--any-accuracy"], "any-accuracy: found --any-accuracy"),
+        (["--maps", "plat"], "did you mean platt"),
+        (["--add-test", "several.npz"], "accepted: multiclass for other sources than two files"),
+    ],
+)
+def test_options_that_the_report_on_labels_lacks_are_refused(
+    labels_cli: Cli, options: list[str], text: str
+) -> None:
+    report = ["report", "several.npz", "several.npz", "--task", "multilabel", "-o", "page.html"]
+    result = labels_cli(*report, *options)
+    assert result.status == 2
+    assert text in result.err
+    assert not (labels_cli.folder / "page.html").exists()
+
+
 def test_other_pictures_of_labels_are_refused(labels_cli: Cli) -> None:
     evaluate = ["evaluate", "several.npz", "--task", "multilabel", "--diagram", "d.json"]
     for picture in ("reliability", "smooth", "confidence", "risk"):

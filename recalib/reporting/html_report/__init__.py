@@ -1,5 +1,6 @@
 """Self-contained HTML reports: of maps that are fitted and compared, and of published versions."""
 
+from recalib.reporting.html_report.label_report import LabelReport, create_label_report
 from recalib.reporting.html_report.page import Report, create_report
 from recalib.reporting.html_report.rendering import Source
 from recalib.reporting.html_report.results import LabelResult, VersionResult
@@ -10,12 +11,14 @@ from recalib.reporting.html_report.versions import (
 )
 
 __all__ = [
+    "LabelReport",
     "LabelResult",
     "Report",
     "Source",
     "VersionPicture",
     "VersionResult",
     "VersionsReport",
+    "create_label_report",
     "create_report",
     "create_versions_report",
 ]

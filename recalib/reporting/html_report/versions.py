@@ -23,12 +23,42 @@ from recalib.reporting.html_report.pictures import Picture, draw_pictures
 from recalib.reporting.html_report.rendering import Source, describe_source, metric_rows, render
 from recalib.reporting.html_report.results import VersionResult
 
-__all__ = ["VersionPicture", "VersionsReport", "create_versions_report"]
+__all__ = [
+    "MapChoice",
+    "MapScore",
+    "Scores",
+    "VersionPicture",
+    "VersionsReport",
+    "create_versions_report",
+]
 
 _LEVEL = 0.95
 
 #: What the numbers of a version are, and the numbers (N, K).
 Scores = tuple[Input, Floats]
+
+
+@dataclass(frozen=True)
+class MapScore:
+    """The cross-validated NLL of a map, a mean over rows and labels."""
+
+    map: str
+    summary: str
+    nll: float
+    #: The NLL minus that of the best map, with its standard error.
+    difference: float
+    error: float
+
+
+@dataclass(frozen=True)
+class MapChoice:
+    """The recommended map, and those that it was compared with."""
+
+    map: str
+    reason: str
+    rows: int
+    folds: int
+    scores: Sequence[MapScore]
 
 
 @dataclass(frozen=True)
@@ -79,6 +109,8 @@ def create_versions_report(
     class_names: Sequence[str] | None = None,
     warnings: Sequence[str] = (),
     results: Mapping[str, VersionResult] | None = None,
+    choice: MapChoice | None = None,
+    further_sources: Mapping[str, Source] | None = None,
     title: str,
     progress: Callable[[str], None] = lambda text: None,
 ) -> VersionsReport:
@@ -95,6 +127,8 @@ def create_versions_report(
     class_names: a name for each class or label; numbers by default.
     warnings: sentences for the page.
     results: by name, if the rows of `source` are a sample that is only drawn.
+    choice: a comparison of maps for the page, if the versions are not those of a model.
+    further_sources: other data for the table of sources, by role.
     title: the title of the page.
     progress: called with a message before each version.
 
@@ -121,7 +155,11 @@ def create_versions_report(
         sections=sections,
         drawn_rows=len(labels),
         outputs="labels" if labels.ndim == 2 else "classes",
-        sources=[describe_source("data set", source)],
+        choice=choice,
+        sources=[
+            *(describe_source(role, data) for role, data in (further_sources or {}).items()),
+            describe_source("data set" if choice is None else "test", source),
+        ],
     )
     return VersionsReport(all_results, list(_specifications(sections)), html)
 

@@ -1,0 +1,157 @@
+"""Create a report on data of independent labels: fit maps, recommend one, and measure it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recalib.arrays import Floats
+from recalib.calibrator import Calibrator
+from recalib.errors import InputError
+from recalib.files import Input, write_atomically
+from recalib.fitting.cross_validation import held_out, mean_and_standard_error, random_folds
+from recalib.fitting.fit import fit
+from recalib.fitting.multilabel import LabelCandidate
+from recalib.label_arrays import label_log_odds
+from recalib.maps.labels import LABEL_MAPS
+from recalib.options import unknown_name
+from recalib.reporting.html_report.changes import verdict_sentence
+from recalib.reporting.html_report.findings import count_shared_rows
+from recalib.reporting.html_report.rendering import Source
+from recalib.reporting.html_report.results import VersionResult
+from recalib.reporting.html_report.versions import (
+    MapChoice,
+    MapScore,
+    Scores,
+    create_versions_report,
+)
+
+__all__ = ["LabelReport", "create_label_report"]
+
+_UNCALIBRATED = "uncalibrated"
+#: With fewer rows there is no comparison by cross-validation.
+_MIN_ROWS = 5
+
+
+@dataclass(frozen=True)
+class LabelReport:
+    """A page and its main results."""
+
+    choice: MapChoice
+    #: The recommended map, fitted to all rows for fits.
+    recommended: Calibrator
+    warnings: list[str]
+    #: The test rows as they are, and calibrated; equal if `identity` is recommended.
+    before: VersionResult
+    after: VersionResult
+    #: Whether calibration helps, in a sentence; empty without changes.
+    verdict: str
+    #: The page, which loads nothing from the network.
+    html: str
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the page atomically; `InputError` if the name does not end in .html."""
+        if Path(path).suffix != ".html":
+            raise InputError("path", found=str(path), accepted="a name that ends in .html")
+        write_atomically(Path(path), self.html.encode())
+
+
+def create_label_report(
+    validation: Source,
+    test: Source,
+    maps: Sequence[str] | None = None,
+    *,
+    input: Input = "logits",
+    title: str = "Calibration report",
+    progress: Callable[[str], None] = lambda text: None,
+) -> LabelReport:
+    """Compare maps on the validation rows, and measure the recommended one on the test rows.
+
+    Parameters
+    ----------
+    validation: the data for fits; its labels are (N, K).
+    test: the data for measuring, with the same labels.
+    maps: names in `recalib.maps.labels.LABEL_MAPS`, all by default; `identity` always competes.
+    input: whether the data have logits or probabilities.
+    title: the title of the page.
+    progress: called with a message before each step.
+
+    Raises
+    ------
+    InputError: an unknown map, fewer than five rows for fits, or rows that are not valid.
+    """
+    for name in maps or ():
+        if name not in LABEL_MAPS:
+            raise unknown_name("maps", name, LABEL_MAPS)
+    rows, labels = validation.data.logits, validation.data.labels
+    names = [name for name in LABEL_MAPS if name == "identity" or not maps or name in maps]
+    log_odds = rows if input == "logits" else label_log_odds(rows)
+    choice = _choose(names, log_odds, labels, progress)
+    recommended = fit(rows, labels, choice.map, task="multilabel", input=input)
+    shared = count_shared_rows(rows, test.data.logits)
+    warnings = list(recommended.card.fit.warnings)
+    if shared:
+        warnings.append(
+            f"{shared:,} of {test.rows:,} test rows are in the validation file too: their metrics "
+            "are optimistic"
+        )
+    versions: dict[str, Callable[[], Scores]] = {_UNCALIBRATED: lambda: (input, test.data.logits)}
+    if choice.map != "identity":
+        versions[choice.map] = lambda: (
+            "probabilities",
+            recommended.predict(test.data.logits, input=input),
+        )
+    page = create_versions_report(
+        test,
+        versions,
+        input=input,
+        warnings=warnings,
+        choice=choice,
+        further_sources={"validation": validation},
+        title=title,
+        progress=progress,
+    )
+    before, after = page.results[0], page.results[-1]
+    verdict = verdict_sentence(after.changes) if after.changes else ""
+    return LabelReport(choice, recommended, warnings, before, after, verdict, page.html)
+
+
+def _choose(
+    names: Sequence[str],
+    log_odds: Floats,
+    labels: NDArray[np.bool_],
+    progress: Callable[[str], None],
+) -> MapChoice:
+    """Return the simplest map whose NLL is within one standard error of the lowest.
+
+    The NLL is that of held-out rows in random folds, a mean over rows and labels. The standard
+    error is that of the difference between two maps on the same rows.
+    """
+    if len(labels) < _MIN_ROWS:
+        accepted = f"at least {_MIN_ROWS} rows to compare maps"
+        raise InputError("validation", found=f"{len(labels)} rows", accepted=accepted)
+    folds = random_folds(len(labels))
+    losses = {}
+    for name in names:
+        progress(f"comparing {name}")
+        candidate = LabelCandidate.configured(name, "nll", {})
+        losses[name] = held_out(candidate, log_odds, labels, folds).nll / labels.shape[1]
+    best = min(names, key=lambda name: cast(float, losses[name].mean()))
+    differences = {
+        name: mean_and_standard_error(loss - losses[best]) for name, loss in losses.items()
+    }
+    chosen = next(name for name, (mean, error) in differences.items() if mean <= error)
+    reason = "the lowest NLL on held-out folds"
+    if chosen != best:
+        reason = f"its NLL on held-out folds is within one standard error of {best}, and simpler"
+    scores = [
+        MapScore(name, LABEL_MAPS[name].summary, float(losses[name].mean()), *differences[name])
+        for name in names
+    ]
+    return MapChoice(chosen, f"{chosen}: {reason}", len(labels), int(folds.max()) + 1, scores)
