@@ -32,7 +32,7 @@ from benchmarks.timing import Goal
 from recalib.executors import Workers, open_workers
 from recalib.metrics.evaluate import StreamingEvaluation
 
-__all__ = ["memory", "run", "write_files"]
+__all__ = ["memory", "processor_seconds", "run", "write_files"]
 
 #: What the engine may cost, in processor time of the same work without it.
 _MAX_ENGINE = 1.3
@@ -103,9 +103,9 @@ def _work(folder: Path, kind: str, task: str, cluster: str) -> dict[str, float]:
     """Do a task here; the memory is that of the largest process."""
     with open_workers(None if cluster == "none" else cluster) as workers:
         _do(folder, folder / "start", task, workers)
-        before, started = _processor_seconds(), time.perf_counter()
+        before, started = processor_seconds(), time.perf_counter()
         _do(folder, folder / kind, task, workers)
-        wall, cpu = time.perf_counter() - started, _processor_seconds() - before
+        wall, cpu = time.perf_counter() - started, processor_seconds() - before
         megabytes = max(process.memory_info().rss for process in _processes()) / 2**20
     return {"wall": wall, "cpu": cpu, "megabytes": megabytes}
 
@@ -126,7 +126,8 @@ def _processes() -> list[psutil.Process]:
     return [process, *process.children(recursive=True)]
 
 
-def _processor_seconds() -> float:
+def processor_seconds() -> float:
+    """Return the processor time of this process and of those that it has started."""
     times = [process.cpu_times() for process in _processes()]
     return float(sum(time.user + time.system for time in times))
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from recalib.cli.arguments import JsonOutput, check_output_path, short_name
+from recalib.cli.arguments import Cluster, JsonOutput, check_output_path, cluster_name, short_name
 from recalib.cli.replay_into import check_options, replay_into
 from recalib.errors import InputError
 from recalib.terminal import narrow_table, print_json, progress, say, warn
@@ -118,18 +118,21 @@ def replay(
             "--to-now", help="With --into: move all times forward, so that the log ends now."
         ),
     ] = False,
+    cluster: Cluster = None,
     json_output: JsonOutput = False,
 ) -> None:
     """Run the monitor on a log of predictions.
 
     It reports when a calibrator would have been fresh, suspect or stale. Predictions are grouped
     into cohorts by prediction time. A cohort is read once it has matured; labels that came later
-    are counted and not used. All times are prediction times.
+    are counted and not used. All times are prediction times. With --cluster, workers read and check
+    the files, and the monitor runs here.
     """
     check_options(context)
     if into is not None and server is not None:
         replay_into(log, into, server, version, to_now=to_now, json_output=json_output)
         return
+    from recalib.fragments import is_single_file
     from recalib.replay import ReplayOptions
     from recalib.replay import replay as replay_log
 
@@ -162,7 +165,8 @@ def replay(
             accepted = "a calibrator of rows with one class each"
             raise InputError("calibrator", found=f"task {card.task}", accepted=accepted)
     with progress("replay", quiet=json_output) as update:
-        result = replay_log(log, options, update, card)
+        workers = cluster if is_single_file(log) else cluster_name(cluster)
+        result = replay_log(log, options, update, card, workers)
         if picture is not None:
             _draw(picture, result, options.objective, name)
     if json_output:

@@ -6,10 +6,11 @@
 """
 
 from recalib.replay.class_shares import ClassShares
-from recalib.replay.log import Log, Survey
+from recalib.replay.log import Log
 from recalib.replay.model_log import LogCohort, LogSummary, ModelLog, ModelLogOptions
 from recalib.replay.run import Replay, ReplayOptions, replay
 from recalib.replay.segment_search import SegmentGap, SegmentSearch
+from recalib.replay.survey import Survey
 
 __all__ = [
     "ClassShares",

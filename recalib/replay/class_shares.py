@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from recalib.drift import estimate_priors
 from recalib.replay.columns import Rows
-from recalib.replay.log import Log, Survey
+from recalib.replay.log import Log
+from recalib.replay.survey import Survey
 
 __all__ = ["ClassShares", "Period", "class_shares"]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 from recalib.arrays import Floats
 from recalib.drift.class_rows import MAX_DENSE_CLASSES
 from recalib.errors import InputError
+from recalib.fragments import Fragment
 from recalib.lazy_import import LazyModule
 from recalib.replay.columns import (
     COLUMNS,
@@ -25,8 +25,9 @@ from recalib.replay.columns import (
 )
 from recalib.replay.log_files import LogFiles, LogSource
 from recalib.replay.probabilities import matrix_of
+from recalib.replay.survey import DELAY_CELLS, Survey, check_segments, delay_cells
 
-__all__ = ["Log", "Survey"]
+__all__ = ["Log"]
 
 pa = LazyModule("pyarrow")
 
@@ -37,35 +38,6 @@ _WIDE_BATCH = 1 << 12
 _MAX_ROWS = 1 << 20
 #: Probabilities of watched classes that are sorted with them, about 16 bytes each.
 _MAX_ENTRIES = 1 << 24
-#: A model has up to 100 segments, and rows without a segment have the name "".
-_MAX_SEGMENTS = 101
-#: Delays are counted in cells that grow by a factor, from one millisecond on.
-_FACTOR, _MIN_DELAY, _CELLS = 1.01, 1e-3, 3_000
-
-
-@dataclass(frozen=True, eq=False)
-class Survey:
-    """Summary of one pass over a log."""
-
-    rows: int
-    labelled: int
-    #: First and last prediction time, and the last time of all, in seconds.
-    start: float
-    last: float
-    end: float
-    segments: list[str]
-    #: Counts (3002,) of label delays by cell; the first cell is delay 0.
-    delays: NDArray[np.int64]
-    #: First and last prediction time of each row group.
-    groups: list[tuple[float, float]]
-
-    def delay_quantile(self, share: float) -> float:
-        """Return the quantile of the label delay in seconds, to 1%."""
-        total = int(self.delays.sum())
-        if not total:
-            return 0.0
-        cell = int(np.searchsorted(np.cumsum(self.delays), share * total))
-        return 0.0 if cell == 0 else _MIN_DELAY * _FACTOR ** (cell - 1)
 
 
 class Log:
@@ -108,12 +80,24 @@ class Log:
         self._names = names[: len(names) - len(split_columns)]
         #: K; None before the first row is read, and always None without probabilities.
         self.classes = classes
+        self.split_columns = split_columns
+        self.with_labels = with_labels
         #: Columns to read after all rows are checked.
         wide = "probabilities" in self._names and "confidence" in self._names
         skipped = ("probabilities", "label") if wide else ("label",)
         self._checked = [name for name in self._names if name not in skipped]
         self._watched: Sequence[int] | None = None
         self._max_rows = _MAX_ROWS
+
+    @property
+    def files(self) -> list[Fragment]:
+        """The files that have rows, in their order.
+
+        Raises
+        ------
+        InputError: the log is an open file.
+        """
+        return self._files.fragments()
 
     @property
     def has_probabilities(self) -> bool:
@@ -146,7 +130,7 @@ class Log:
         rows = labelled = 0
         end = -math.inf
         names: set[str] = set()
-        delays = np.zeros(_CELLS + 2, np.int64)
+        delays = np.zeros(DELAY_CELLS, np.int64)
         groups = []
         for group in range(len(self._files.groups)):
             first, last = math.inf, -math.inf
@@ -157,8 +141,10 @@ class Log:
                 first = min(first, float(batch.time.min()))
                 last = max(last, float(batch.time.max()))
                 end = max(end, float(np.max(batch.time + np.nan_to_num(batch.delay))))
-                delays += np.bincount(_cells(known_delays), minlength=len(delays))
-                _add_names(names, batch)
+                delays += np.bincount(delay_cells(known_delays), minlength=len(delays))
+                if batch.segment is not None:
+                    names.update(batch.segment.tolist())
+                    check_segments(names)
                 step(rows)
             groups.append((first, last))
         if not rows:
@@ -260,19 +246,3 @@ def cohort_of(
 ) -> NDArray[np.intp]:
     """Return the cohort of each time; rounding cannot exceed the last cohort."""
     return np.clip(np.floor((time - start) / cohort), 0, cohorts - 1).astype(np.intp)
-
-
-def _cells(delays: NDArray[np.float64]) -> NDArray[np.intp]:
-    with np.errstate(divide="ignore"):
-        powers = np.log(delays / _MIN_DELAY) / math.log(_FACTOR)
-    cells = 1 + np.clip(np.ceil(powers), 0, _CELLS)
-    return np.where(delays > 0, cells, 0).astype(np.intp)
-
-
-def _add_names(names: set[str], batch: Rows) -> None:
-    if batch.segment is None:
-        return
-    names.update(batch.segment.tolist())
-    if len(names) > _MAX_SEGMENTS:
-        found = f"more than {_MAX_SEGMENTS} different"
-        raise InputError("segment", found=found, accepted=f"at most {_MAX_SEGMENTS}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
@@ -65,6 +66,23 @@ class LogFiles:
         """Close the open file."""
         self._stack.close()
         self._open_index = None
+
+    def fragments(self) -> list[Fragment]:
+        """Return the files that have rows, in their order.
+
+        Raises
+        ------
+        InputError: the source is an open file.
+        """
+        fragments = []
+        for index in dict.fromkeys(group.file for group in self.groups):
+            file = self._files[index]
+            if not isinstance(file, Fragment | Path):
+                raise InputError(
+                    "cluster", found="an open file", accepted="paths and URLs, which workers open"
+                )
+            fragments.append(Fragment(str(file), "parquet") if isinstance(file, Path) else file)
+        return fragments
 
     def batches(self, group: int, names: list[str], batch_size: int) -> Iterator[Any]:
         """Yield checked Arrow batches of a row group."""
@@ -132,6 +150,10 @@ class LogFiles:
 def _files(source: Any) -> list[Any]:
     if hasattr(source, "read"):
         return [source]
+    if not isinstance(source, str | os.PathLike) and any(
+        isinstance(item, Fragment) for item in source
+    ):
+        return list(source)
     if is_single_file(source):
         single = source if isinstance(source, str | Path) else source[0]
         return [Path(single)]

@@ -17,7 +17,8 @@ from recalib.drift import ClassRows, ClassTraffic, Cohort
 from recalib.errors import InputError
 from recalib.replay.cohorts import class_traffic, cohort_of_rows
 from recalib.replay.columns import Rows
-from recalib.replay.log import Log, Survey
+from recalib.replay.log import Log
+from recalib.replay.survey import Survey
 
 __all__ = ["LogCohort", "LogSummary", "ModelLog", "ModelLogOptions"]
 

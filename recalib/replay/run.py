@@ -22,15 +22,18 @@ from recalib.drift import (
 from recalib.drift.calibration_sums import bin_indices
 from recalib.drift.reference_histogram import reference_edges
 from recalib.errors import InputError
+from recalib.executors import Cluster, open_workers
 from recalib.html_table import html_table
 from recalib.options import check_option
 from recalib.replay.class_shares import ClassShares, Period, class_shares
 from recalib.replay.cohorts import class_traffic, cohorts_by_segment
 from recalib.replay.columns import Rows
-from recalib.replay.log import Log, Survey
+from recalib.replay.log import Log
 from recalib.replay.log_files import LogSource
 from recalib.replay.segment_search import SegmentSearch, search_segments
 from recalib.replay.splits import split_of
+from recalib.replay.survey import Survey
+from recalib.replay.survey_files import survey_on_workers
 from recalib.watched_classes import class_indices
 
 __all__ = ["Replay", "ReplayOptions", "replay"]
@@ -161,6 +164,7 @@ def replay(
     options: ReplayOptions | None = None,
     progress: Callable[[str], None] = lambda text: None,
     card: Card | None = None,
+    cluster: Cluster = None,
 ) -> Replay:
     """Return the states that the monitor would have had over a log, cohort by cohort.
 
@@ -175,11 +179,15 @@ def replay(
     ----------
     source: a Parquet file, a folder, a glob, a URL, several of these, or an open file.
     card: the card of the calibrator; its calibration set then gives the bins and the reference.
+    cluster: as in `recalib.executors`: where the first pass, which reads and checks all columns,
+        is done, a file at a time; the monitor is in this process. The result does not depend on
+        it. None: this process.
 
     Raises
     ------
     InputError: the log cannot be read or has an invalid row; an option is out of range; the card
         has no confidence histogram, or another number of classes than the log.
+    UnavailableError: the cluster cannot be reached, or its workers end.
     """
     settings = options or ReplayOptions()
     MonitorOptions(
@@ -197,7 +205,11 @@ def replay(
     with_labels = bool(settings.classes)
     with Log(source, classes, settings.find_segments, with_labels=with_labels) as log:
         progress("reading")
-        survey = log.survey()
+        if cluster is None:
+            survey = log.survey()
+        else:
+            with open_workers(cluster) as workers:
+                survey = survey_on_workers(log, workers)
         splits = [split_of(log.schema.field(name), survey.rows) for name in settings.find_segments]
         horizon = (
             survey.delay_quantile(_MATURED) if settings.maturity is None else settings.maturity

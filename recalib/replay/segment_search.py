@@ -10,8 +10,9 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from recalib.replay.log import Log, Survey
+from recalib.replay.log import Log
 from recalib.replay.splits import Split
+from recalib.replay.survey import Survey
 
 __all__ = ["SegmentGap", "SegmentSearch", "accuracy_interval", "search_segments"]
 

@@ -132,6 +132,7 @@ COMMANDS = {
         "--server",
         "--version",
         "--to-now",
+        "--cluster",
         "--json",
     ],
     "monitoring": ["model", "--server", "--history", "--json"],

@@ -55,6 +55,8 @@ def test_several_sources_are_one_log(cli: Cli):
     options = ("--cohort", 86_400, "--json")
     output = cli("replay", "a.parquet", "rest", "b*.parquet", *options).json
     assert output == cli("replay", "log.parquet", *options).json
+    cluster = ("--cluster", "threads:2")
+    assert output == cli("replay", "a.parquet", "rest", "b*.parquet", *cluster, *options).json
     assert "a.parquet and 2 more: 2,000" in cli("replay", "a.parquet", "rest", "b.parquet").out
     check(cli("replay", "a.parquet", "a.parquet"), "data", "a.parquet twice")
     into = cli("replay", "a.parquet", "b.parquet", "--into", "m", "--server", "http://127.0.0.1:1")

@@ -1,0 +1,59 @@
+"""Read and check the files of a log on workers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from recalib.errors import InputError
+from recalib.executors import Workers
+from recalib.fragments import Fragment
+from recalib.replay.log import Log
+from recalib.replay.survey import Survey
+
+__all__ = ["survey_on_workers"]
+
+
+def survey_on_workers(
+    log: Log, workers: Workers, step: Callable[[int], object] = lambda rows: None
+) -> Survey:
+    """Return what `Log.survey` returns, bit by bit, for any number of workers.
+
+    Each file is a task.
+
+    Parameters
+    ----------
+    step: called with the number of rows read, after each file.
+
+    Raises
+    ------
+    InputError: a row is not valid, or a file has another number of probabilities than the first.
+    UnavailableError: the workers end.
+    """
+    files = log.files
+    if not files:
+        return log.survey(step)  # raises the error
+    work = partial(_survey, log.classes, log.split_columns, log.with_labels)
+    parts: list[Survey] = []
+    rows = 0
+    results = workers.map(work, files, batch=workers.batch(len(files)))
+    for file, (survey, classes) in zip(files, results, strict=True):
+        if log.classes is None:
+            log.classes = classes
+        elif classes != log.classes:
+            raise InputError(
+                f"{file.name}: probabilities",
+                found=f"{classes} numbers",
+                accepted=f"{log.classes}, as in {files[0].name}",
+            )
+        parts.append(survey)
+        rows += survey.rows
+        step(rows)
+    return Survey.of(parts)
+
+
+def _survey(
+    classes: int | None, split_columns: Sequence[str], with_labels: bool, file: Fragment
+) -> tuple[Survey, int | None]:
+    with Log([file], classes, split_columns, with_labels=with_labels) as log:
+        return log.survey(), log.classes
