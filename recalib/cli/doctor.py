@@ -32,9 +32,9 @@ def doctor(
     status is 1 if a check has failed; a warning announces a later failure.
     """
     settings = load_settings(home=home, database_url=database_url)
+    options = {"home": home, "database_url": database_url}
+    from_command_line = {name for name, value in options.items() if value is not None}
     if show_settings:
-        options = {"home": home, "database_url": database_url}
-        from_command_line = {name for name, value in options.items() if value is not None}
         effective = effective_settings(settings, from_command_line)
         if json_output:
             print_json(effective)
@@ -44,7 +44,7 @@ def doctor(
         return
     from recalib.cli.doctor_checks import run_checks
 
-    results = list(run_checks(settings))
+    results = list(run_checks(settings, from_command_line))
     if json_output:
         print_json([asdict(result) for result in results])
     else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass
 from typing import Literal
 
@@ -40,9 +40,14 @@ class CheckResult:
     detail: str
 
 
-def run_checks(settings: Settings) -> Iterator[CheckResult]:
-    """Run all checks; a check that fails does not stop the others, unless they depend on it."""
-    yield _run("settings", lambda: _check_settings(settings))
+def run_checks(settings: Settings, from_command_line: Set[str]) -> Iterator[CheckResult]:
+    """Run all checks; a check that fails does not stop the others, unless they depend on it.
+
+    Parameters
+    ----------
+    from_command_line: names of the settings that the command line gives.
+    """
+    yield _run("settings", lambda: _check_settings(settings, from_command_line))
     yield _run("tls", lambda: _check_tls(settings))
     yield _run("database tls", lambda: _check_database_tls(settings))
     if settings.oidc_issuer:
@@ -87,11 +92,11 @@ def _run(name: str, check: Callable[[], CheckResult]) -> CheckResult:
         return CheckResult(name, "failed", redact(str(error)))
 
 
-def _check_settings(settings: Settings) -> CheckResult:
+def _check_settings(settings: Settings, from_command_line: Set[str]) -> CheckResult:
     """List the settings that differ from their defaults, and variables that look misspelt."""
     changed = ", ".join(
         f"{setting['name']} {setting['value']} ({setting['from']})"
-        for setting in effective_settings(settings, set())
+        for setting in effective_settings(settings, from_command_line)
         if setting["value"] != setting["default"]
     )
     detail = changed or "all are the defaults"

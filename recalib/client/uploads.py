@@ -72,7 +72,8 @@ def file_upload(path: Path, *, field: str = "data", formats: Sequence[str] | Non
     format = SUFFIXES.get(path.suffix.lower())
     if format is None or not (formats is None or format in formats):
         suffixes = [suffix for suffix, name in SUFFIXES.items() if not formats or name in formats]
-        found = f"a name ending in {path.suffix!r}"
+        is_folder = path.is_dir()
+        found = f"{path} (a folder)" if is_folder else f"a name ending in {path.suffix!r}"
         raise UnsupportedError(field, found=found, accepted=", ".join(suffixes))
     media_type = next(media_type for media_type, name in MEDIA_TYPES.items() if name == format)
     try:

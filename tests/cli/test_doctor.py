@@ -56,6 +56,7 @@ def test_healthy_deployment(doctor: Any, registry: Registry) -> None:
     assert {state for state, _ in checks.values()} <= {"ok", "warning"}
     assert checks["schema"][0] == checks["clock"][0] == checks["jobs"][0] == "ok"
     assert checks["signing key"] == ("ok", "none yet; the first server makes it")
+    assert "(command line)" in checks["settings"][1]
 
 
 @pytest.mark.sqlite_only

@@ -140,7 +140,7 @@ def test_file_that_changes_during_upload_is_rejected(
     ("arguments", "error", "message"),
     [
         (("nowhere.npz",), InputError, "No such file"),
-        ((".",), UnsupportedError, "a name ending in ''"),
+        ((".",), UnsupportedError, r"found \. \(a folder\)"),
         (("val.txt",), UnsupportedError, "a name ending in '.txt'"),
         (("empty.npz",), InputError, "empty"),
         (("val.npz", LABELS), InputError, "labels and a file"),
