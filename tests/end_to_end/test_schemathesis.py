@@ -16,12 +16,12 @@ import pytest
 from tests.end_to_end.programs import Programs
 from tests.fitting.conftest import draw
 
-pytestmark = pytest.mark.slow
-
 #: Seconds to run; by default a few fixed cases of each operation.
 _SECONDS = os.environ.get("RECALIB_TESTS_FUZZ_SECONDS")
 _BOUNDED = ["--max-examples", "4", "--seed", "5"]
 _CONFIGURATION = Path(__file__).with_name("schemathesis.toml")
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900 + int(_SECONDS or 0))]
 
 
 def test_responses_match_the_openapi_description(programs: Programs, tmp_path: Path) -> None:
