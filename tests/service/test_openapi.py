@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Callable
 from typing import Any
@@ -450,7 +451,8 @@ def test_operations_have_tags_and_descriptions(service: Service) -> None:
 
 def test_bodies_are_documented_by_content_type(service: Service) -> None:
     """Uploads are bytes or a JSON object; calibrate accepts three formats and answers in four."""
-    documented = operations(service.client.app.openapi())
+    # A copy: all tests share the document.
+    documented = operations(copy.deepcopy(service.client.app.openapi()))
     upload = documented["upload_dataset"]["requestBody"]["content"]
     assert upload["application/x-npz"]["schema"] == {"type": "string", "format": "binary"}
     data, reference = upload.pop("application/json")["schema"]["anyOf"]
