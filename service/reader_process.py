@@ -177,6 +177,9 @@ class ReaderProcess:
         if not line.endswith("\n"):
             if expired.is_set():
                 raise self._failure("takes", f"more than {seconds:g} s to read")
+            if is_killed:  # by `run`, which raises CancelledError
+                accepted = "one that waits for the result"
+                raise InputError(self._field, found="a caller that left", accepted=accepted)
             raise self._failure("crashes", f"its reader ({_describe(process.returncode)})")
         return self._result(json.loads(line))
 
@@ -306,7 +309,7 @@ def _answer(function: Callable[..., Any], request: dict[str, Any]) -> dict[str, 
     try:
         return {"kind": "result", "value": function(**request["arguments"])}
     except InputError as error:
-        if isinstance(error.__cause__, MemoryError):
+        if _is_memory_error(error):
             return {"kind": "MemoryError"}
         fields = {"field": error.field, "found": error.found, "accepted": error.accepted}
         return {"kind": "InputError", "type": type(error).__name__, **fields}
@@ -320,6 +323,13 @@ def _answer(function: Callable[..., Any], request: dict[str, Any]) -> dict[str, 
         return {"kind": "OSError", "message": str(error)}
     except Exception:
         return {"kind": "bug", "message": traceback.format_exc()}
+
+
+def _is_memory_error(error: BaseException | None) -> bool:
+    """Return whether an error is a `MemoryError` or has one among its causes."""
+    while error is not None and not isinstance(error, MemoryError):
+        error = error.__cause__
+    return error is not None
 
 
 if __name__ == "__main__":

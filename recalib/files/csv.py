@@ -52,6 +52,10 @@ class CsvFile(DataFile):
         self._columns = Columns(
             pa.schema([(name, pa.float64()) for name in self._names]), self._declared, self._task
         )
+        if not line.endswith(("\n", "\r")):
+            raise InputError(
+                "data", found="a header line without its end", accepted="a complete csv file"
+            )
         if self._start == size_of(self._stream):
             raise EmptyError(self._declared, found="no rows", accepted="at least one row")
         return Layout(
@@ -130,7 +134,7 @@ class CsvFile(DataFile):
             yield rest
 
     def _first_line(self) -> tuple[str, int]:
-        """Return the header line, and the offset of the first row."""
+        """Return the header line with its end, and the offset of the first row."""
         window = Window(self._stream, 0)
         text = b""
         while (end := re.search(rb"\r\n|\n|\r(?!$)", text)) is None:
@@ -139,6 +143,6 @@ class CsvFile(DataFile):
                     "data", found="no end of the first line", accepted="a header line"
                 )
             if not (chunk := window.read(CHUNK_BYTES)):
-                return text.decode("utf-8-sig").rstrip("\r"), len(text)
+                return text.decode("utf-8-sig"), len(text)
             text += chunk
-        return text[: end.start()].decode("utf-8-sig"), end.end()
+        return text[: end.end()].decode("utf-8-sig"), end.end()

@@ -69,7 +69,11 @@ class JsonFile(DataFile):
         document = decode_document(decoder, self._stream.read(), accepted, "data")
         names = [name for name in document.__struct_fields__ if getattr(document, name) is not None]
         array_names(names, self._declared)
-        self._logits = array_of(getattr(document, self._declared), self._declared, np.float64)
+        values = getattr(document, self._declared)
+        if document.labels is not None and len(document.labels) != len(values):
+            found = f"{len(document.labels)} labels"
+            raise InputError("labels", found=found, accepted=f"{len(values)}, one a row")
+        self._logits = array_of(values, self._declared, np.float64)
         rows, classes = self._logits.shape
         self._labels = None
         if document.labels is not None:
@@ -77,9 +81,6 @@ class JsonFile(DataFile):
                 self._labels = array_of(document.labels, "labels", np.float64)
             else:
                 self._labels = np.array(document.labels, np.float64)
-            if len(self._labels) != rows:
-                found = f"{len(self._labels)} labels"
-                raise InputError("labels", found=found, accepted=f"{rows}, one a row")
         return Layout(rows, classes, self._logits.dtype, has_labels=self._labels is not None)
 
     def _read(self, step: int) -> Iterator[tuple[Numbers, Numbers | None]]:

@@ -17,7 +17,7 @@ import pytest
 import safetensors.numpy
 
 from recalib.errors import InputError, TooLargeError, UnsupportedError
-from recalib.files import FORMATS, open_data, read
+from recalib.files import FORMATS, Task, open_data, read
 from tests.files.bad_files import BAD, BAD_OFFSETS, tensors
 from tests.files.examples import (
     WRITERS,
@@ -48,6 +48,22 @@ def test_bad_files_are_rejected(name: str, content: bytes, field: str, part: str
     assert excinfo.value.field == field
     assert excinfo.value.found
     assert excinfo.value.accepted
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "task"),
+    [
+        ("json", b'{"logits": [[1, 2], [3, 4]], "labels": []}', "multiclass"),
+        ("json", b'{"logits": [[1, 2], [3, 4]], "labels": []}', "multilabel"),
+        ("json", BAD["json: labels of no rows"][1], "multiclass"),
+        ("csv", BAD["csv: cut in the header"][1], "multiclass"),
+    ],
+)
+def test_damaged_files_do_not_count_as_empty(name: str, content: bytes, task: Task) -> None:
+    """A data set of several files leaves out files without rows."""
+    with pytest.raises(InputError) as excinfo:
+        read(io.BytesIO(content), format=name, task=task)
+    assert type(excinfo.value) is InputError
 
 
 @pytest.mark.slow

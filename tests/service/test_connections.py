@@ -361,6 +361,8 @@ def test_client_that_leaves_stops_the_check_of_its_reference(
     wait_until(lambda: _left_early("PUT", route) == before + 1)
     assert connect().request(content).status == 200
     assert _tracebacks(caplog) == []
+    actions = [getattr(record, "action", "") for record in caplog.get_records("call")]
+    assert "upload_reader_failed" not in actions  # the child has not crashed
 
 
 def test_client_that_resets_its_connection_affects_no_other(

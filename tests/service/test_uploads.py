@@ -19,9 +19,10 @@ import numpy as np
 import psutil
 import pytest
 
-from recalib.errors import InputError, UnavailableError
-from service.datasets.survey import survey, survey_url
-from service.reader_process import ReaderProcess
+from recalib.errors import InputError, TooLargeError, UnavailableError
+from recalib.files.base import translate_errors
+from service.datasets.survey import survey, survey_files, survey_url
+from service.reader_process import ReaderProcess, _answer
 from tests.files.examples import WRITERS, Writer, example, write_npz, write_parquet_columns
 
 LOGITS, LABELS = example()
@@ -140,6 +141,28 @@ def test_memory_limit_rejects_the_file(tmp_path: Path) -> None:
     assert psutil.Process().memory_info().rss - before < 32 << 20
     assert _upload(reader, tmp_path / "f", content, format="parquet")["rows"] == 5
     reader.close()
+
+
+def test_memory_error_is_found_below_an_error_that_names_its_file(tmp_path: Path) -> None:
+    """The child, whose allocator may keep the memory, is replaced then."""
+    path = tmp_path / "a.parquet"
+    path.write_bytes(b"")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("service.datasets.survey.open_data", _need_too_much)
+        patch.setattr("service.reader_process._limit_processor_time", lambda seconds: None)
+        arguments = {
+            "uri": path.as_uri(), "root": tmp_path.as_uri(), "files": [(path.as_uri(), 0, "")],
+            "input": "logits", "classes": 4, "task": "multiclass", "read_rows": True,
+        }  # fmt: skip
+        with pytest.raises(TooLargeError, match=r"a\.parquet: data"):
+            survey_files(**arguments)  # type: ignore[arg-type]
+        answer = _answer(survey_files, {"seconds": _SECONDS, "arguments": arguments})
+    assert answer == {"kind": "MemoryError"}
+
+
+def _need_too_much(*_: Any, **__: Any) -> None:
+    with translate_errors("parquet"):
+        raise MemoryError
 
 
 @pytest.mark.slow
