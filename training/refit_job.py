@@ -17,6 +17,7 @@ from recalib.card import Card, DataSummary
 from recalib.decoding import converted
 from recalib.errors import ConflictError, RecalibError, UnavailableError
 from recalib.fitting.fit import candidate_of, fit
+from recalib.fitting.multilabel import fit_multilabel
 from recalib.fitting.row_digests import encode_digests, row_digests
 from recalib.fitting.validation_error import validation_warnings
 from recalib.options import options_of
@@ -80,6 +81,7 @@ def run_refit(context: JobContext) -> None:
         undecided = tx.candidates.undecided(model)
         is_stale = row is not None and row.status["state"] == "stale"
         refused = refused_maps(tx, model, champion.version, card) if is_stale else None
+        parameters = tx.calibrators.parameters(model, champion.version)
         now = tx.clock()
     if undecided is not None:
         reason = f"candidate {undecided.version} is being compared with the champion"
@@ -93,7 +95,8 @@ def run_refit(context: JobContext) -> None:
         _finish_without_candidate(context, model, champion.version, _too_few(rows, model, onset))
         return
     try:
-        calibrator = _fit_candidate(context, model, card, rows, refused)
+        previous = Calibrator.from_bytes(parameters)
+        calibrator = _fit_candidate(context, model, previous, rows, refused)
     except UnavailableError:
         raise
     except RecalibError as error:
@@ -149,36 +152,53 @@ def _timestamp(seconds: float) -> str:
 def _fit_candidate(
     context: JobContext,
     model: Model,
-    card: Card,
+    champion: Calibrator,
     rows: LabelledSample,
     refused: dict[str, str] | None,
 ) -> Calibrator:
     """Fit the champion's map, or one that `choose_map` selects if `refused` is not None.
 
-    Of a multilabel model, `choose_label_map` selects it.
+    Of a multilabel model, `choose_label_map` selects it, and labels with too few rows keep their
+    curves in the champion.
     """
 
     def report(stage: str, iteration: int, value: float) -> None:
         context.progress(0.3, f"fitting {stage}: iteration {iteration}, objective {value:.5f}")
         context.check_cancelled()
 
-    candidate, choice = candidate_of(card), None
+    card, choice = champion.card, None
+    data = DataSummary(rows=len(rows), name="kept logits")
     if model.is_multilabel:
         candidate = choose_label_map(card, refused or {})
-    elif refused is not None:
-        candidate, choice = choose_map(card, refused, rows, report)
-    calibrator = fit(
-        rows.logits,
-        rows.labels,
-        candidate.map.name,
-        candidate.objective.name,
-        task=model.task,
-        class_labels=model.labels,
-        measure=True,
-        data=DataSummary(rows=len(rows), name="kept logits"),
-        progress=report,
-        **(options_of(candidate.objective) | options_of(candidate.map)),
-    )
+        calibrator = fit_multilabel(
+            rows.logits,
+            rows.labels,
+            candidate.map.name,
+            candidate.objective.name,
+            input="logits",
+            sample_weight=None,
+            measure=True,
+            class_labels=model.labels,
+            data=data,
+            progress=report,
+            options=options_of(candidate.map),
+            previous=champion,
+        )
+    else:
+        candidate = candidate_of(card)
+        if refused is not None:
+            candidate, choice = choose_map(card, refused, rows, report)
+        calibrator = fit(
+            rows.logits,
+            rows.labels,
+            candidate.map.name,
+            candidate.objective.name,
+            class_labels=model.labels,
+            measure=True,
+            data=data,
+            progress=report,
+            **(options_of(candidate.objective) | options_of(candidate.map)),
+        )
     named = msgspec.structs.replace(calibrator.card, model=model.name, choice=choice)
     return Calibrator(calibrator.parameters, named)
 
@@ -218,6 +238,7 @@ def _publish(
         tx.candidates.add(model, candidate)
         tx.monitors.record(model, version, "refitted", actor, reason, {"rows": rows})
         result = {"model": model.name, "version": version, "candidate": True}
+        warnings = [*card.fit.warnings, *warnings]
         result |= {"map": card.map, "reason": reason, "warnings": warnings}
         tx.jobs.succeed(context.lease, result)
     fields = {"action": "refitted", "model": model.name, "version": version}

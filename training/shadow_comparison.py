@@ -111,7 +111,7 @@ def _brier(calibrator: Calibrator, rows: LabelledSample) -> NDArray[np.float64]:
 
 
 def _reason(test: ScoreTest, better: bool) -> str:
-    mean = f"its Brier score is lower by {test.mean_difference:.4f} on {test.labels:,} labels"
+    mean = f"its Brier score is lower by {test.mean_difference:.4f} on {test.labels:,} rows"
     if better:
         return f"{mean} (log E {test.log_evidence:.2f} of {test.threshold:.2f})"
     return f"it is no better: {mean}, too small for a change"

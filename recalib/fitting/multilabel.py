@@ -43,6 +43,10 @@ __all__ = ["LabelCandidate", "fit_multilabel", "measure_label_metrics"]
 _Vector = NDArray[np.float64]
 #: The largest number of reached bounds in a card.
 _MAX_BOUNDS = 10
+#: Rows with a label, and rows without it, that replace its curve in an earlier calibrator.
+_LEAST_EACH = 10
+#: The weight of a row of an earlier curve, against which priors of a fit vanish.
+_CERTAIN = 1e6
 #: The parameters of one label, and "" or a note that the search did not end or reached a bound.
 _Curve = tuple[dict[str, Any], str]
 
@@ -75,24 +79,29 @@ class LabelCandidate(Candidate):
         labels: NDArray[Any],
         weights: Weights | None = None,
         progress: Progress | None = None,
+        previous: Calibrator | None = None,
     ) -> Solution:
-        """Return a fit to checked log-odds and labels (N, K), without its objective."""
+        """Return a fit to checked log-odds and labels (N, K), without its objective.
+
+        A label without both values keeps its probability. With a `previous` calibrator of the same
+        labels, a label with fewer than `_LEAST_EACH` rows of a value keeps its curve there.
+        """
         w = np.ones(len(labels)) if weights is None else weights
-        parameters, notes, constant = _fit_each(
-            self.map, logits.astype(np.float64, copy=False), labels, w, progress
+        parameters, notes, rare = _fit_each(
+            self.map, logits.astype(np.float64, copy=False), labels, w, progress, previous
         )
         bounds = [f"label {k}: {note}" for k, note in notes.items() if "bound" in note]
-        names = ", ".join(str(k) for k in constant[:5]) + (", ..." if len(constant) > 5 else "")
-        messages = [
-            f"{len(constant)} of {labels.shape[1]} labels are the same in all rows and keep their "
-            f"probability: {names}"
-        ]
+        names = ", ".join(str(k) for k in rare[:5]) + (", ..." if len(rare) > 5 else "")
+        kept = "are the same in all rows and keep their probability"
+        if previous is not None:
+            kept = f"have fewer than {_LEAST_EACH} rows of a value and keep their earlier curve"
+        messages = [f"{len(rare)} of {labels.shape[1]} labels {kept}: {names}"]
         return Solution(
             parameters,
             objective=math.nan,
             converged=len(bounds) == len(notes),
             bounds=bounds[:_MAX_BOUNDS],
-            warnings=messages if constant else [],
+            warnings=messages if rare else [],
         )
 
 
@@ -109,11 +118,13 @@ def fit_multilabel(
     data: DataSummary | None,
     progress: Progress | None,
     options: Mapping[str, Any],
+    previous: Calibrator | None = None,
 ) -> Calibrator:
     """Fit a label map and return it with its card; `recalib.fit` has the parameters.
 
     The objective in the card is the weighted mean NLL over rows and labels. A label that all rows
-    or no row has keeps its probability.
+    or no row has keeps its probability. With a `previous` calibrator of the same labels, a label
+    with fewer than ten rows of a value keeps its curve there.
     """
     candidate = LabelCandidate.configured(map, objective, options)
     kind = input or "logits"
@@ -129,7 +140,7 @@ def fit_multilabel(
         )
         warnings.warn(messages[-1], RecalibWarning, stacklevel=3)
     started = time.perf_counter()
-    solution = candidate.fitted(z, y, weights, progress)
+    solution = candidate.fitted(z, y, weights, progress, previous)
     seconds = time.perf_counter() - started
     card = Card(
         task="multilabel",
@@ -160,18 +171,21 @@ def _fit_each(
     labels: NDArray[np.bool_],
     weights: _Vector,
     progress: Progress | None,
+    previous: Calibrator | None,
 ) -> tuple[dict[str, _Vector], dict[int, str], list[int]]:
-    """Return the parameters of all labels, notes by label, and the labels without two values."""
+    """Return the parameters of all labels, notes by label, and the labels that are not fitted."""
+    least = 1 if previous is None else _LEAST_EACH
     shapes = map.parameters(log_odds.shape[1])
     parameters = {name: np.empty(parameter.shape) for name, parameter in shapes.items()}
     notes: dict[int, str] = {}
-    constant = []
+    rare = []
     for k in range(log_odds.shape[1]):
         z, y = log_odds[:, k], labels[:, k]
         used = y[weights > 0]
-        if used.all() or not used.any():
-            constant.append(k)
-            curve = _unchanged(map, z)
+        present = np.count_nonzero(used)
+        if min(present, len(used) - present) < least:
+            rare.append(k)
+            curve = _unchanged(map, z) if previous is None else _earlier(map, z, previous, k)
         else:
             curve, note = _CURVES[map.name](map, z, y, weights)
             if note:
@@ -180,7 +194,7 @@ def _fit_each(
             parameters[name][k] = value
         if progress is not None:
             progress(f"label {k}", 0, float(y.mean()))
-    return parameters, notes, constant
+    return parameters, notes, rare
 
 
 def _temperature(map: LabelMap, z: _Vector, y: NDArray[np.bool_], weights: _Vector) -> _Curve:
@@ -229,6 +243,20 @@ def _unchanged(map: LabelMap, z: Floats) -> dict[str, Any]:
         knots = np.linspace(low, max(high, low + 2 * STEP * length), length)
         return {"knots": knots, "values": knots}
     return {name: 0.0 if name == "bias" else 1.0 for name in parameters}
+
+
+def _earlier(map: LabelMap, z: _Vector, previous: Calibrator, k: int) -> dict[str, Any]:
+    """Return the curve of label k in another calibrator; another map is fitted to that curve."""
+    earlier = LABEL_MAPS[previous.card.map]
+    if map.name == earlier.name and options_of(map) == previous.card.options:
+        return {name: values[k] for name, values in previous.parameters.items()}
+    parameters = {name: values[k : k + 1] for name, values in previous.parameters.items()}
+    card = msgspec.structs.replace(previous.card, classes=1, labels=None)
+    p = Calibrator(parameters, card).predict_float64(z[:, np.newaxis])[:, 0]
+    y = np.arange(2 * len(z)) < len(z)
+    weights = _CERTAIN * np.concatenate([p, 1 - p])
+    curve, _ = _CURVES[map.name](map, np.tile(z, 2), y, weights)
+    return curve
 
 
 def _described(

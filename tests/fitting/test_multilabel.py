@@ -17,6 +17,7 @@ import scipy
 
 import recalib
 from recalib.errors import InputError, RecalibWarning
+from recalib.fitting.multilabel import fit_multilabel
 from recalib.maps.labels import LABEL_MAPS
 from recalib.metrics.multilabel import LABEL_METRICS, LabelPredictions, evaluate_labels
 from recalib.metrics.paired import paired_changes
@@ -226,6 +227,30 @@ def test_interval_of_an_accuracy_near_one_covers_it() -> None:
         if y.all():
             assert accuracy.low < 0.97
     assert covered >= 0.92 * 300
+
+
+@pytest.mark.parametrize("map", ["temperature", "platt", "beta", "isotonic"])
+@pytest.mark.parametrize("earlier", ["identity", "temperature", "platt"])
+def test_rare_label_keeps_its_earlier_curve(earlier: str, map: str) -> None:
+    """A refit has three rows with label 2; the earlier fit had many."""
+    z, y = draw_labels()
+    previous = fit(earlier, z, y)
+    z, y = draw_labels(seed=1)
+    y[:, 2] = np.arange(len(y)) < 3
+    refit = fit_multilabel(
+        z, y, map, "nll", input="logits", sample_weight=None, measure=False, class_labels=None,
+        data=None, progress=None, options={}, previous=previous,
+    )  # fmt: skip
+    assert "1 of 4 labels have fewer than 10 rows of a value" in refit.card.fit.warnings[0]
+    expected, answer = previous.predict(z), refit.predict(z)
+    if (earlier, map) == ("platt", "temperature"):  # a line without a bias is nearest
+        assert abs((answer - expected)[:, 2]).mean() < 0.2
+    else:
+        tolerance = 0.03 if map == "isotonic" else 1e-5  # it has few knots
+        np.testing.assert_allclose(answer[:, 2], expected[:, 2], atol=tolerance)
+    others = [0, 1, 3]
+    fitted = fit(map, z, y).predict(z)
+    np.testing.assert_allclose(answer[:, others], fitted[:, others], atol=1e-12)
 
 
 def test_change_of_constant_predictions_is_not_certain() -> None:
