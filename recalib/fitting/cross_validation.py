@@ -38,6 +38,7 @@ __all__ = [
     "compare_as_fitted",
     "compare_by_cross_validation",
     "held_out",
+    "incomparable",
     "mean_and_standard_error",
     "random_folds",
 ]
@@ -251,7 +252,7 @@ def _decided(
         if labels.ndim == 2
         else calibration_error(ours.confidence, ours.correct),
     )
-    unknown = _incomparable(ours, labels)
+    unknown = incomparable(ours, labels)
     if unknown is not None:
         reason = f"{name} cannot be compared with {reference}: {unknown}"
         return msgspec.structs.replace(selection, reason=reason)
@@ -351,7 +352,7 @@ def mean_and_standard_error(
     return mean, error
 
 
-def _incomparable(scores: HeldOutScores, labels: NDArray[Any]) -> str | None:
+def incomparable(scores: HeldOutScores, labels: NDArray[Any]) -> str | None:
     """Return why held-out scores do not limit confidence, or None."""
     is_multilabel = labels.ndim == 2
     if (labels == labels[0]).all():

@@ -160,7 +160,7 @@ def label_reader(model: Model) -> Callable[[RowLabel, int], int | str]:
     """
     class_of = _class_reader(model)
     if model.is_multilabel:
-        return lambda label, drawn: _drawn_label(class_of, label, drawn)
+        return lambda label, drawn: _drawn_label(class_of, label, drawn, model.classes)
     return lambda label, _: _single_label(class_of, label)
 
 
@@ -171,10 +171,12 @@ def _single_label(class_of: Callable[[int | str], int | str], label: RowLabel) -
 
 
 def _drawn_label(
-    class_of: Callable[[int | str], int | str], label: RowLabel, drawn: int
+    class_of: Callable[[int | str], int | str], label: RowLabel, drawn: int, classes: int
 ) -> int | str:
     if not isinstance(label, list):
         return f"found {label!r:.80}, but the model is multilabel: send a list of the row's labels"
+    if len(label) > classes:
+        return f"found {len(label)} labels, but the model has {classes}"
     present = [class_of(name) for name in label]
     for index in present:
         if isinstance(index, str):

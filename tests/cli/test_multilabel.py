@@ -132,6 +132,21 @@ def test_report_on_calibrated_labels_recommends_no_change(labels_cli: Cli) -> No
     assert result["metrics"]["before"] == result["metrics"]["after"]
 
 
+@pytest.mark.parametrize("separable", [True, False])
+def test_report_on_rows_that_determine_no_map_recommends_no_change(
+    labels_cli: Cli, separable: bool
+) -> None:
+    """All held-out labels are predicted correctly, or all rows have the same labels."""
+    z = np.random.default_rng(3).normal(0, 2, (400, 3))
+    y = z > (0 if separable else np.inf)
+    np.savez(labels_cli.folder / "a.npz", logits=z[:300], labels=y[:300])
+    np.savez(labels_cli.folder / "b.npz", logits=z[300:], labels=y[300:])
+    report = ["report", "a.npz", "b.npz", "--task", "multilabel", "-o", "page.html"]
+    recommended = labels_cli(*report, "--json").json["recommended"]
+    assert recommended["map"] == "identity"
+    assert "identity: these rows determine no map: " in recommended["reason"]
+
+
 @pytest.mark.parametrize(
     ("options", "text"),
     [

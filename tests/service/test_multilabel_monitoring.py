@@ -215,11 +215,12 @@ def test_share_of_rows_gets_ids_over_every_interface(
 def test_labels_of_ids_that_are_not_lists_are_invalid(
     service: Service, champion: Calibrator
 ) -> None:
-    _, _, ids = served(service, 6)
-    items = sent(service, ids, [1, "red", [3], [0, 0], ["green"], []])
-    assert [item["status"] for item in items] == ["invalid"] * 5 + ["accepted"]
+    _, _, ids = served(service, 7)
+    items = sent(service, ids, [1, "red", [3], [0, 0], ["green"], [0, 1, 2, 0], []])
+    assert [item["status"] for item in items] == ["invalid"] * 6 + ["accepted"]
     assert "send a list of the row's labels" in items[0]["reason"]
     assert "a label twice" in items[3]["reason"]
+    assert items[5]["reason"] == "found 4 labels, but the model has 3"
     service.model()
     answer = service.client.post(
         "/v1/models/digits/labels", json=[{"prediction_id": ids[0], "label": [1]}]

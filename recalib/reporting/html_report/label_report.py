@@ -15,7 +15,12 @@ from recalib.arrays import Floats
 from recalib.calibrator import Calibrator
 from recalib.errors import InputError
 from recalib.files import Input, write_atomically
-from recalib.fitting.cross_validation import held_out, mean_and_standard_error, random_folds
+from recalib.fitting.cross_validation import (
+    held_out,
+    incomparable,
+    mean_and_standard_error,
+    random_folds,
+)
 from recalib.fitting.fit import fit
 from recalib.fitting.multilabel import LabelCandidate
 from recalib.label_arrays import label_log_odds
@@ -95,7 +100,8 @@ def create_label_report(
     choice = _choose(names, log_odds, labels, progress)
     recommended = fit(rows, labels, choice.map, task="multilabel", input=input)
     shared = count_shared_rows(rows, test.data.logits)
-    warnings = list(recommended.card.fit.warnings)
+    summary = recommended.card.fit
+    warnings = [*summary.warnings, *(f"a bound was reached: {b}" for b in summary.bounds_reached)]
     if shared:
         warnings.append(
             f"{shared:,} of {test.rows:,} test rows are in the validation file too: their metrics "
@@ -131,27 +137,32 @@ def _choose(
     """Return the simplest map whose NLL is within one standard error of the lowest.
 
     The NLL is that of held-out rows in random folds, a mean over rows and labels. The standard
-    error is that of the difference between two maps on the same rows.
+    error is that of the difference between two maps on the same rows. It is `identity` if the rows
+    determine no map.
     """
     if len(labels) < _MIN_ROWS:
         accepted = f"at least {_MIN_ROWS} rows to compare maps"
         raise InputError("validation", found=f"{len(labels)} rows", accepted=accepted)
     folds = random_folds(len(labels))
-    losses = {}
+    scores = {}
     for name in names:
         progress(f"comparing {name}")
         candidate = LabelCandidate.configured(name, "nll", {})
-        losses[name] = held_out(candidate, log_odds, labels, folds).nll / labels.shape[1]
+        scores[name] = held_out(candidate, log_odds, labels, folds)
+    losses = {name: score.nll / labels.shape[1] for name, score in scores.items()}
     best = min(names, key=lambda name: cast(float, losses[name].mean()))
     differences = {
         name: mean_and_standard_error(loss - losses[best]) for name, loss in losses.items()
     }
     chosen = next(name for name, (mean, error) in differences.items() if mean <= error)
     reason = "the lowest NLL on held-out folds"
-    if chosen != best:
+    unknown = incomparable(scores[best], labels)
+    if unknown is not None:
+        chosen, reason = "identity", f"these rows determine no map: {unknown}"
+    elif chosen != best:
         reason = f"its NLL on held-out folds is within one standard error of {best}, and simpler"
-    scores = [
+    rows = [
         MapScore(name, LABEL_MAPS[name].summary, float(losses[name].mean()), *differences[name])
         for name in names
     ]
-    return MapChoice(chosen, f"{chosen}: {reason}", len(labels), int(folds.max()) + 1, scores)
+    return MapChoice(chosen, f"{chosen}: {reason}", len(labels), int(folds.max()) + 1, rows)
