@@ -15,7 +15,7 @@ import os
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 from recalib.errors import EmptyError, InputError, UnsupportedError
@@ -33,6 +33,7 @@ __all__ = [
     "file_of",
     "filesystem_of",
     "format_of",
+    "fragments_of",
     "is_single_file",
     "list_files",
     "list_fragments",
@@ -127,7 +128,8 @@ def is_single_file(source: Source) -> bool:
     text = _single(source)
     if text is None:
         return False
-    return "://" not in text and not Path(text).is_dir() and not _is_pattern(text)
+    is_folder = os.path.isdir(text)  # noqa: PTH112 - `Path.is_dir` raises for a very long text
+    return "://" not in text and not is_folder and not _is_pattern(text)
 
 
 def list_fragments(
@@ -151,13 +153,24 @@ def list_fragments(
         damaged.
     UnsupportedError: a named file has an unknown suffix.
     """
-    if not isinstance(source, str | os.PathLike):
-        fragments = [item for item in source if isinstance(item, Fragment)]
-        if fragments:
-            if len(fragments) < len(source):
-                raise InputError("data", found="paths and fragments", accepted="one or the other")
-            return fragments
+    if fragments := fragments_of(source):
+        return fragments
     return list(divide_files(list_sources(source), format=format, max_bytes=max_bytes))
+
+
+def fragments_of(source: Source, field: str = "data") -> list[Fragment]:
+    """Return the fragments of a source that consists of them; empty for paths.
+
+    Raises
+    ------
+    InputError: the source has paths and fragments; the error names `field`.
+    """
+    if isinstance(source, str | os.PathLike):
+        return []
+    fragments = [item for item in source if isinstance(item, Fragment)]
+    if 0 < len(fragments) < len(source):
+        raise InputError(field, found="paths and fragments", accepted="one or the other")
+    return fragments
 
 
 def list_sources(source: Source, suffixes: Collection[str] = tuple(SUFFIXES)) -> list[File]:
@@ -192,9 +205,7 @@ def check_unchanged(source: Source, fragments: Sequence[Fragment]) -> None:
     ----------
     source: as the fragments were listed; if these are the source, their owner checks them.
     """
-    if not isinstance(source, str | os.PathLike) and any(
-        isinstance(item, Fragment) for item in source
-    ):
+    if fragments_of(source):
         return
     versions = {file.location: _version(file) for file in _files_of(source)}
     for fragment in fragments:
@@ -256,7 +267,8 @@ def _single(source: Source) -> str | None:
 
 def _is_pattern(text: str) -> bool:
     """Return whether a text is a glob; a file may have such a name."""
-    return any(character in text for character in _WILDCARDS) and not Path(text).exists()
+    has_wildcard = any(character in text for character in _WILDCARDS)
+    return has_wildcard and not os.path.exists(text)  # noqa: PTH110 - as in `is_single_file`
 
 
 def list_files(text: str, suffixes: Collection[str] = tuple(SUFFIXES)) -> Iterable[File]:

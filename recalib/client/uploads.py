@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -72,7 +73,7 @@ def file_upload(path: Path, *, field: str = "data", formats: Sequence[str] | Non
     format = SUFFIXES.get(path.suffix.lower())
     if format is None or not (formats is None or format in formats):
         suffixes = [suffix for suffix, name in SUFFIXES.items() if not formats or name in formats]
-        is_folder = path.is_dir()
+        is_folder = os.path.isdir(path)  # noqa: PTH112 - `is_dir` raises for a very long name
         found = f"{path} (a folder)" if is_folder else f"a name ending in {path.suffix!r}"
         raise UnsupportedError(field, found=found, accepted=", ".join(suffixes))
     media_type = next(media_type for media_type, name in MEDIA_TYPES.items() if name == format)

@@ -62,13 +62,14 @@ class ParquetFile(DataFile):
 
     def _open(self) -> Layout:
         self._file = _open_file(self._stream)
-        if self._file.metadata.num_rows == 0:
+        metadata = self._file.metadata
+        if metadata.num_rows == 0:
+            check_row_groups(metadata, size_of(self._stream), {})  # they may have rows
             # Without rows, a writer does not know the types of all columns.
             raise EmptyError(self._declared, found="no rows", accepted="at least one row")
         self._columns = Columns(self._file.schema_arrow, self._declared, self._task)
         columns = self._columns.names_to_read
         sizes = {index: _value_size(leaf) for index, leaf in _leaves(self._file, columns)}
-        metadata = self._file.metadata
         check_row_groups(metadata, size_of(self._stream), sizes)
         first, end = self._selected or (0, metadata.num_row_groups)
         if not 0 <= first <= end <= metadata.num_row_groups:

@@ -6,6 +6,7 @@ error: a masked class is written as −inf.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -78,17 +79,17 @@ class Columns:
         else:
             logits = np.empty((batch.num_rows, len(self.names.columns)), self.dtype)
             for k, name in enumerate(self.names.columns):
-                logits[:, k] = _to_array(batch.column(name), self._declared, first_row, k)
+                logits[:, k] = self._numbers(batch.column(name), self._declared, first_row, k)
         if self.names.labels is None:
             return logits, None
         column = batch.column(self.names.labels)
         if self._task == "multilabel":
             return logits, self._lists(column, "labels", first_row)
-        return logits, _to_array(column, "labels", first_row)
+        return logits, self._numbers(column, "labels", first_row)
 
     def _lists(self, lists: Any, field: str, first_row: int) -> Numbers:
         lists = _storage(lists)
-        _check_nulls(lists, lambda row: f"{field}[{first_row + row}]")
+        _check_nulls(lists, lambda row: f"{field}[{first_row + row}]", "a list of numbers")
         if self.classes is None:
             self.classes = len(lists[0]) if len(lists) else None
         classes = self.classes or 1
@@ -96,9 +97,30 @@ class Columns:
             lengths = np.diff(lists.offsets.to_numpy(zero_copy_only=False))
             self._check_lengths(lengths, field, first_row)
         values = lists.flatten()
-        _check_nulls(values, lambda i: f"{field}[{first_row + i // classes}][{i % classes}]")
+        _check_nulls(
+            values,
+            lambda i: f"{field}[{first_row + i // classes}][{i % classes}]",
+            self._accepted(field),
+        )
         flat: Numbers = values.to_numpy(zero_copy_only=False)
         return flat.reshape(len(lists), -1)
+
+    def _numbers(self, column: Any, field: str, first_row: int, k: int | None = None) -> Numbers:
+        where = "" if k is None else f"[{k}]"
+        _check_nulls(
+            column, lambda row: f"{field}[{first_row + row}]{where}", self._accepted(field)
+        )
+        values: Numbers = column.to_numpy(zero_copy_only=False)
+        return values
+
+    def _accepted(self, field: str) -> str:
+        """Return what a number of a field is."""
+        is_multilabel = self._task == "multilabel"
+        if field == "labels":
+            return "0 or 1" if is_multilabel else "a class number, an integer from 0"
+        if field == "probabilities":
+            return "a number between 0 and 1"
+        return "a finite number" if is_multilabel else "a number (-inf for a masked class)"
 
     def _check_lengths(self, lengths: Numbers, field: str, first_row: int) -> None:
         ragged = lengths != self.classes
@@ -128,11 +150,12 @@ def _list_type(
 def _numeric_dtype(kind: Any, field: str, allow_booleans: bool = False) -> np.dtype[Any]:
     is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
     if not (is_number or (allow_booleans and pa.types.is_boolean(kind))):
-        accepted = (
-            "a column of class numbers, which are integers from 0"
-            if field == "labels"
-            else "floats or integers"
-        )
+        if field != "labels":
+            accepted = "floats or integers"
+        elif allow_booleans:
+            accepted = "a column of lists of 0 and 1, or of booleans"
+        else:
+            accepted = "a column of class numbers, which are integers from 0"
         raise InputError(field, found=f"a column of type {kind!s:.60}", accepted=accepted)
     dtype: np.dtype[Any] = np.dtype(kind.to_pandas_dtype())
     return dtype
@@ -142,16 +165,7 @@ def _storage(array: Any) -> Any:
     return array.storage if isinstance(array, pa.ExtensionArray) else array
 
 
-def _to_array(column: Any, field: str, first_row: int, k: int | None = None) -> Numbers:
-    where = "" if k is None else f"[{k}]"
-    _check_nulls(column, lambda row: f"{field}[{first_row + row}]{where}")
-    values: Numbers = column.to_numpy(zero_copy_only=False)
-    return values
-
-
-def _check_nulls(array: Any, place: Any) -> None:
+def _check_nulls(array: Any, place: Callable[[int], str], accepted: str) -> None:
     if array.null_count:
         index = int(np.argmax(array.is_null().to_numpy(zero_copy_only=False)))
-        raise InputError(
-            place(index), found="null (nothing)", accepted="a number (-inf for a masked class)"
-        )
+        raise InputError(place(index), found="null (nothing)", accepted=accepted)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
@@ -11,11 +10,19 @@ from typing import Any, BinaryIO, NamedTuple
 from recalib.errors import EmptyError, InputError, UnsupportedError
 from recalib.files.base import translate_errors
 from recalib.files.parquet import open_table
-from recalib.fragments import Fragment, Source, is_single_file, list_sources, open_stream
+from recalib.fragments import (
+    Fragment,
+    Source,
+    fragments_of,
+    is_single_file,
+    list_sources,
+    open_stream,
+)
 
 __all__ = ["LogFiles", "LogSource"]
 
-#: A path, a folder, a glob, a URL, several of these, or an open file.
+#: A path, a folder, a glob, a URL, several of these, fragments that are complete files, or an open
+#: file.
 LogSource = Source | BinaryIO
 _SUFFIXES = (".parquet", ".pq")
 
@@ -81,7 +88,10 @@ class LogFiles:
                 raise InputError(
                     "cluster", found="an open file", accepted="paths and URLs, which workers open"
                 )
-            fragments.append(Fragment(str(file), "parquet") if isinstance(file, Path) else file)
+            # Workers may have another working folder.
+            fragments.append(
+                Fragment(str(file.absolute()), "parquet") if isinstance(file, Path) else file
+            )
         return fragments
 
     def batches(self, group: int, names: list[str], batch_size: int) -> Iterator[Any]:
@@ -150,10 +160,11 @@ class LogFiles:
 def _files(source: Any) -> list[Any]:
     if hasattr(source, "read"):
         return [source]
-    if not isinstance(source, str | os.PathLike) and any(
-        isinstance(item, Fragment) for item in source
-    ):
-        return list(source)
+    if fragments := fragments_of(source, "log"):
+        if any(item.row_groups is not None or item.format != "parquet" for item in fragments):
+            found = "parts of files, or other formats"
+            raise InputError("log", found=found, accepted="complete Parquet files")
+        return fragments
     if is_single_file(source):
         single = source if isinstance(source, str | Path) else source[0]
         return [Path(single)]

@@ -115,13 +115,16 @@ def apply(
             if part is not None:
                 finished.add(name)
             progress(done, len(fragments))
-    names = [name for name in names if name in finished]
-    if not names:
+    parts: list[dict[str, Any]] = [
+        {"file": name, "source": fragment.name, "rows": _rows(f"{folder}/{name}")}
+        for name, fragment in zip(names, fragments, strict=True)
+        if name in finished
+    ]
+    if not parts:
         raise no_rows(fragments)
-    rows = [_rows(f"{folder}/{name}") for name in names]
-    parts = [{"file": name, "rows": count} for name, count in zip(names, rows, strict=True)]
     _write(f"{folder}/{MANIFEST}", json.dumps(manifest | {"parts": parts}, indent=2).encode())
-    return Applied(output, sum(rows), calibrator.card.classes, len(names), resumed)
+    rows = sum(part["rows"] for part in parts)
+    return Applied(output, rows, calibrator.card.classes, len(parts), resumed)
 
 
 def _prepare(folder: str, manifest: dict[str, Any]) -> set[str]:

@@ -141,6 +141,7 @@ def test_file_that_changes_during_upload_is_rejected(
     [
         (("nowhere.npz",), InputError, "No such file"),
         ((".",), UnsupportedError, r"found \. \(a folder\)"),
+        (("x" * 300,), UnsupportedError, "a name ending in ''"),
         (("val.txt",), UnsupportedError, "a name ending in '.txt'"),
         (("empty.npz",), InputError, "empty"),
         (("val.npz", LABELS), InputError, "labels and a file"),

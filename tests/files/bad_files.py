@@ -136,6 +136,14 @@ def lists(rows: list[Any], labels: list[Any] | None = None, kind: Any = None) ->
     return pa.table({"logits": logits, "labels": labels or np.zeros(len(rows), int)})
 
 
+def parquet_footer_without_rows() -> bytes:
+    """Return a file of one row group of 40 rows whose footer counts none."""
+    content = parquet_of(list_table(LOGITS, LABELS))
+    count = b"\x16\x50\x19\x1c"  # 40, and the list of row groups
+    assert content.count(count) == 1
+    return content.replace(count, b"\x16\x00\x19\x1c")
+
+
 def arrow_claims(pattern: bytes, replacement: bytes) -> bytes:
     """Return a stream with one changed number in the metadata of a batch."""
     content = stream_of(list_table(LOGITS, LABELS))
@@ -227,6 +235,7 @@ BAD: dict[str, tuple[str, bytes, str, str]] = {
         "logits",
         "no rows",
     ),
+    "parquet: no rows in the footer alone": ("parquet", parquet_footer_without_rows(), "data", ""),
     "parquet: two runs of columns": (
         "parquet",
         parquet_of(pa.table({"a0": [1.0], "a1": [1.0], "b0": [1.0], "b1": [1.0]})),

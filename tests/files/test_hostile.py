@@ -57,6 +57,7 @@ def test_bad_files_are_rejected(name: str, content: bytes, field: str, part: str
         ("json", b'{"logits": [[1, 2], [3, 4]], "labels": []}', "multilabel"),
         ("json", BAD["json: labels of no rows"][1], "multiclass"),
         ("csv", BAD["csv: cut in the header"][1], "multiclass"),
+        ("parquet", BAD["parquet: no rows in the footer alone"][1], "multiclass"),
     ],
 )
 def test_damaged_files_do_not_count_as_empty(name: str, content: bytes, task: Task) -> None:
@@ -80,6 +81,28 @@ def test_bad_files_need_little_memory() -> None:
         _, peak = tracemalloc.get_traced_memory()
         assert peak - before < 32 << 20, case  # a million empty names, in the worst case
     tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    ("logits", "labels", "task", "message"),
+    [
+        ([1.0, None], 0, "multiclass", r"logits\[0\]\[1\].*-inf for a masked class"),
+        ([1.0, None], [0, 1], "multilabel", r"logits\[0\]\[1\].*a finite number"),
+        (None, 0, "multiclass", r"logits\[0\].*a list of numbers"),
+        ([1.0, 2.0], None, "multiclass", r"labels\[0\].*a class number, an integer from 0"),
+        ([1.0, 2.0], [0, None], "multilabel", r"labels\[0\]\[1\].*0 or 1"),
+        ([1.0, 2.0], ["a", "b"], "multilabel", "labels: .*lists of 0 and 1, or of booleans"),
+    ],
+)
+def test_errors_of_columns_say_what_the_task_accepts(
+    logits: Any, labels: Any, task: Task, message: str
+) -> None:
+    kind = pa.int64() if task == "multiclass" else None
+    table = pa.table(
+        {"logits": pa.array([logits], pa.list_(pa.float32())), "labels": pa.array([labels], kind)}
+    )
+    with pytest.raises(InputError, match=message):
+        read(io.BytesIO(parquet_of(table)), format="parquet", task=task)
 
 
 #: Invalid data that every format can hold: logits, labels, field, part of the message.
@@ -120,6 +143,12 @@ def test_missing_labels_are_rejected(name: str, write: Writer) -> None:
     with pytest.raises(InputError, match="without labels"):
         read(io.BytesIO(content), format=name)
     assert read(io.BytesIO(content), format=name, labels="optional").labels is None
+
+
+def test_error_of_the_type_of_labels_says_what_both_tasks_accept() -> None:
+    content = write_npz(LOGITS, np.full(LOGITS.shape, "a"))
+    with pytest.raises(InputError, match=r"class numbers.*zeros and ones, \(N, K\)"):
+        read(io.BytesIO(content), format="npz", task="multilabel")
 
 
 @pytest.mark.parametrize("write", [write_npz, write_safetensors], ids=["npz", "safetensors"])

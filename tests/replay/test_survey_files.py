@@ -10,6 +10,7 @@ import pytest
 
 from recalib.errors import InputError
 from recalib.executors import open_workers
+from recalib.fragments import list_fragments
 from recalib.replay import Log, ReplayOptions, replay
 from recalib.replay.survey_files import survey_on_workers
 from tests.replay.logs import write
@@ -38,6 +39,20 @@ def test_result_does_not_depend_on_the_workers(parts: Path, cluster: str) -> Non
         surveys = log.survey(), survey_on_workers(log, workers)
     first, second = ({**vars(survey), "delays": survey.delays.tolist()} for survey in surveys)
     assert first == second
+
+
+def test_fragments_are_complete_parquet_files(parts: Path) -> None:
+    assert replay(list_fragments(parts)).to_dict() == replay(parts).to_dict()
+    with pytest.raises(InputError, match="log: found parts of files"):
+        replay(list_fragments(parts, max_bytes=1))
+    with pytest.raises(InputError, match="log: found paths and fragments"):
+        replay([*list_fragments(parts), parts / "0.parquet"])
+
+
+def test_workers_open_the_absolute_path(parts: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(parts)
+    with Log("0.parquet") as log:
+        assert [file.location for file in log.files] == [str(parts / "0.parquet")]
 
 
 def test_errors_of_workers_name_the_file(parts: Path) -> None:

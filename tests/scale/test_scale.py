@@ -209,6 +209,7 @@ def test_apply_writes_parts_in_the_order_of_rows(
     assert np.array_equal(pq.read_table(output).column("labels").to_numpy(), data[1])
     manifest = json.loads((output / "_manifest.json").read_text())
     assert sum(part["rows"] for part in manifest["parts"]) == _ROWS
+    assert [part["source"] for part in manifest["parts"]] == manifest["fragments"]
     # Its output is data that the other functions read.
     evaluation = recalib.scale.evaluate(output, input="probabilities")
     assert evaluation.finish()["nll"].value == pytest.approx(
