@@ -133,8 +133,11 @@ class Programs:
     def alive(self) -> list[psutil.Process]:
         """Return every running process that `start` created, descendants included."""
         ports = []
-        for process in psutil.process_iter():
+        # `psutil.process_iter` keeps objects of ended processes, and `kill` of such an object does
+        # nothing to a new process with the same pid.
+        for pid in psutil.pids():
             with contextlib.suppress(psutil.Error, OSError):
+                process = psutil.Process(pid)
                 running = process.status() != psutil.STATUS_ZOMBIE
                 if running and process.environ().get(_MARK) == self._mark:
                     ports.append(process)

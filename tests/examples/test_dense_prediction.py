@@ -30,6 +30,7 @@ def test_maps_are_compared_on_the_images_of_a_run(real_data: Path, tmp_path: Pat
     assert before.miou == pytest.approx(summary["test"]["miou"], abs=1e-3)
     assert before.pixels["nll"].value == pytest.approx(summary["test"]["nll"], rel=1e-4)
     for name in ("temperature", "local_temperature"):
-        assert results[name].miou == before.miou
+        # Probabilities that round to the same float32 may change the largest class.
+        assert results[name].miou == pytest.approx(before.miou, abs=1e-3)
         assert results[name].pixels["nll"].value < before.pixels["nll"].value
     assert example["table"](results).row_count == 6

@@ -5,7 +5,9 @@ A batch is a function of its rows and its seed alone, so the number of workers d
 
 from __future__ import annotations
 
+import contextlib
 import signal
+import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pickle import PicklingError
@@ -29,7 +31,7 @@ StartMethod: TypeAlias = Literal["fork", "spawn"]
 
 
 #: Time in which a process that has closed its connections ends.
-_JOIN_SECONDS = 0.1
+_JOIN_SECONDS = 1.0
 
 
 class Share(NamedTuple):
@@ -140,10 +142,10 @@ class BatchLoader:
         return self
 
     def __exit__(self, _kind: object, error: BaseException | None, _traceback: object) -> None:
-        # When a worker is killed, torch raises RuntimeError at any point of the main thread, unless
-        # the connection fails first.
-        code = self._exit_code() if isinstance(error, (RuntimeError, OSError, EOFError)) else None
-        self.close()
+        with _quiet_child_signals():
+            by_worker = isinstance(error, (RuntimeError, OSError, EOFError))
+            code = self._exit_code() if by_worker else None
+            self.close()
         if code is not None:
             reason = signal.strsignal(-code) if code < 0 else f"exit code {code}"
             hint = "it may lack memory, or shared memory"
@@ -189,6 +191,23 @@ class BatchLoader:
     def _iterator(self) -> Any:
         """Return torch's iterator, which has the workers; None before they start."""
         return None if self._loader is None else self._loader._iterator
+
+
+@contextlib.contextmanager
+def _quiet_child_signals() -> Iterator[None]:
+    """Replace torch's handler of SIGCHLD in the block.
+
+    When a worker is killed, the handler raises RuntimeError at any point of the main thread. If the
+    connection to the worker fails first, that hides the reason, and interrupts the shutdown.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    handler = signal.signal(signal.SIGCHLD, lambda *_: None)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGCHLD, handler)
 
 
 def to_device(fabric: Fabric, batch: Any) -> Any:
