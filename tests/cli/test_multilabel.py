@@ -52,6 +52,7 @@ def test_fit_apply_evaluate_and_export(labels_cli: Cli, data: str) -> None:
     assert "platt by nll on 400 rows, 4 labels, means over labels (in sample)" in text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("picture", [(), ("--picture", "classwise")])
 def test_diagram_shows_the_labels_with_the_largest_error(
     labels_cli: Cli, picture: tuple[str, ...]
@@ -77,6 +78,7 @@ def test_diagram_shows_the_labels_with_the_largest_error(
     assert (labels_cli.folder / "d.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_report_recommends_a_map_and_measures_it(labels_cli: Cli) -> None:
     """On the test rows, by label and as means over labels, beside the rows as they are."""
     z, y = draw_labels(900)
