@@ -7,8 +7,8 @@ L-BFGS-B keeps the bounds and stops on the projected gradient.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 
 from recalib.arrays import Floats
+from recalib.blas_threads import one_torch_thread
 from recalib.fitting.problem import RANGE, Problem, Solution
 from recalib.fitting.row_chunks import RowChunks, as_tensor
 from recalib.fitting.row_temperatures import RowLikelihood
@@ -166,19 +167,12 @@ def _by_row_temperatures(
     return [(term_of(likelihood.narrow()), max(_COARSE_GAIN, map.least_gain)), fine]
 
 
-@contextmanager
-def _threads_for(numbers: int) -> Iterator[None]:
-    """Use one thread where arrays are small.
+def _threads_for(numbers: int) -> AbstractContextManager[None]:
+    """Return a context of one thread where arrays are small.
 
     More threads wait for each other longer than they compute; on a busy machine ten times as long.
     """
-    before = torch.get_num_threads()
-    if numbers < _WORTH_THREADS:
-        torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
+    return one_torch_thread() if numbers < _WORTH_THREADS else nullcontext()
 
 
 def _settled(
