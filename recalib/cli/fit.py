@@ -76,7 +76,7 @@ def fit(
     from recalib.scale import fit as fit_files
 
     needs_rows = task if task == "multilabel" else None
-    path = only_file(data, cluster, weights=weights, start=start, device=device, task=needs_rows)
+    path = only_file(data, cluster, weights=weights, device=device, task=needs_rows)
     check_output_path("output", output, *([] if path is None else [path]))
     options = _parse_options(option or [])
     is_multilabel = task == "multilabel"
@@ -98,6 +98,7 @@ def fit(
                 objective,
                 input=input,
                 measure=metrics,
+                start=start_calibrator,
                 cluster=cluster_name(cluster),
                 progress=report,
                 **options,

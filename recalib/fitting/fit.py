@@ -50,12 +50,14 @@ __all__ = [
     "candidate_of",
     "check_data",
     "check_request_device",
+    "check_start",
     "configure_pair",
     "data_warnings",
     "fit",
     "measure_metrics",
     "metric_values",
     "resolve_fit",
+    "start_parameters",
 ]
 
 #: The largest number of reached bounds in a card.
@@ -154,8 +156,7 @@ def fit(
     if task != "multiclass":
         raise InputError("task", found=repr(task), accepted="multiclass or multilabel")
     request = resolve_fit(map, objective, options)
-    if start is not None and not isinstance(request, Candidate):
-        raise InputError("start", found="a fit to begin from", accepted=f"none: {AUTO} may choose")
+    check_start(start, request)
     if groups is not None and isinstance(request, Candidate):
         raise InputError("groups", found=f"map {map}", accepted=f"map {AUTO}: others need no folds")
     check_request_device(request, device)
@@ -178,7 +179,7 @@ def fit(
             z, y, w, _group_indices(rows.groups(groups), len(z)), progress
         )
     the_map, the_objective = candidate.map, candidate.objective
-    warm = None if start is None else _parameters_of(start, the_map, z.shape[1])
+    warm = None if start is None else start_parameters(start, the_map, z.shape[1])
     started = time.perf_counter()
     solution = solve(Problem(the_map, the_objective, z, y, w, warm, progress, device))
     seconds = time.perf_counter() - started
@@ -268,8 +269,7 @@ def configure_pair(map: str, objective: str, options: Mapping[str, Any]) -> tupl
     Options are assigned by name. An option that neither has raises `InputError`.
     """
     if map == AUTO:
-        accepted = f"a map by its name; {AUTO} takes one file, or arrays"
-        raise InputError("map", found=repr(map), accepted=accepted)
+        raise InputError("map", found=repr(map), accepted="a map by its name")
     if map not in MAPS:
         raise unknown_name("map", map, [*MAPS, AUTO])
     the_objective, map_options = _objective_of(objective, options)
@@ -309,7 +309,13 @@ def check_data(
     return z, check_labels(labels, logits=z)
 
 
-def _parameters_of(earlier: Calibrator, map: Map, classes: int) -> Parameters:
+def check_start(start: Calibrator | None, request: Candidate | AutoPolicy) -> None:
+    """Raise `InputError` if a fit that selects its map is to start from an earlier one."""
+    if start is not None and not isinstance(request, Candidate):
+        raise InputError("start", found="a fit to begin from", accepted=f"none: {AUTO} may choose")
+
+
+def start_parameters(earlier: Calibrator, map: Map, classes: int) -> Parameters:
     """Return the parameters of an earlier calibrator as the start of a fit of `map`."""
     if earlier.map != map or earlier.card.classes != classes:
         raise InputError(

@@ -15,8 +15,14 @@ from recalib.drift.reference_histogram import reference_histogram
 from recalib.errors import InputError
 from recalib.executors import Cluster, open_workers
 from recalib.files import Input
-from recalib.fitting.auto import AUTO
-from recalib.fitting.fit import configure_pair, data_warnings, metric_values
+from recalib.fitting.cross_validation import Candidate
+from recalib.fitting.fit import (
+    check_start,
+    data_warnings,
+    metric_values,
+    resolve_fit,
+    start_parameters,
+)
 from recalib.fitting.problem import Problem, Progress
 from recalib.fitting.solvers import solve
 from recalib.fitting.validation_error import error_of_sums
@@ -30,10 +36,8 @@ __all__ = ["fit", "fits_in_parts"]
 
 def fits_in_parts(map: str, objective: str, options: dict[str, Any]) -> bool:
     """Return whether `fit` takes a map and an objective; others need all rows in memory."""
-    if map == AUTO:
-        return False
     try:
-        check_summable(configure_pair(map, objective, options)[1])
+        check_summable(resolve_fit(map, objective, options).objective)
     except InputError:
         return False
     return True
@@ -46,6 +50,7 @@ def fit(
     *,
     input: Input | None = None,
     measure: bool = False,
+    start: Calibrator | None = None,
     format: str | None = None,
     cluster: Cluster = None,
     progress: Progress = lambda stage, iteration, value: None,
@@ -59,34 +64,47 @@ def fit(
     Parameters
     ----------
     source, format: as in `recalib.fragments.list_fragments`; every file has labels.
-    map, objective: names as in `recalib.fit`, but not `auto`; the objective is a function of sums
-        over rows.
+    map, objective: names as in `recalib.fit`; the objective is a function of sums over rows. `auto`
+        selects the map by cross-validation on the sample, and `choice` in the card names its rows.
     input: what the files hold, logits by default.
     measure: whether the card gets the metrics before and after the map, as `StreamingEvaluation`
         computes them.
+    start: an earlier fit of the same map with the same options, used as the start in place of the
+        sample's fit; a search for a single temperature starts from the sample.
     cluster: as in `recalib.executors`; None: this process.
     progress: called with the stage's name, the iteration and the objective's value.
     options: the map's options.
 
     Raises
     ------
-    InputError: an objective that takes one file; a file cannot be read, changes during the fit,
-        has no labels or invalid values; the message names the fragment.
+    InputError: an objective that takes one file; a start of another map, of other options or
+        classes, or with `auto`; a file cannot be read, changes during the fit, has no labels or
+        invalid values; the message names the fragment.
     UnavailableError: the cluster cannot be reached, or its workers end.
 
     Examples
     --------
     >>> calibrator = fit("s3://bucket/validation/", "vector", cluster="local:4")  # doctest: +SKIP
     """
-    the_map, the_objective = configure_pair(map, objective, options)
-    check_summable(the_objective)
+    request = resolve_fit(map, objective, options)
+    check_summable(request.objective)
+    check_start(start, request)
     kind: Input = input or "logits"
     fragments = list_fragments(source, format=format)
     started = time.perf_counter()
     with open_workers(cluster) as workers:
         rows = FragmentRows(workers, fragments, kind)
         survey = rows.survey()
-        problem = Problem(the_map, the_objective, survey.logits, survey.labels, progress=progress)
+        if isinstance(request, Candidate):
+            candidate, choice = request, None
+        else:
+            sample = survey.logits, survey.labels
+            candidate, choice = request.choose(*sample, None, None, progress)
+        the_map, the_objective = candidate.map, candidate.objective
+        warm = None if start is None else start_parameters(start, the_map, survey.classes)
+        problem = Problem(
+            the_map, the_objective, survey.logits, survey.labels, start=warm, progress=progress
+        )
         is_small = survey.rows == len(survey.labels)
         solution = solve(problem) if is_small else solve_over_fragments(rows, survey, problem)
         resembles = input is None and survey.resembles_probabilities
@@ -110,6 +128,7 @@ def fit(
                 settled=solution.settled,
                 warnings=(*solution.warnings, *warnings),
             ),
+            choice=choice,
         )
         calibrator = _describe(Calibrator(solution.parameters, card), rows, survey, measure)
     # Passes over different rows have no common optimum.

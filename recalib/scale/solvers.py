@@ -81,6 +81,7 @@ def _solve(
         solution = _ensemble(rows, survey, problem, single)
     elif objective.smooth:
         start = map.start(survey.classes, single.temperature)
+        start |= _moved(problem, survey.classes)
         solution = _gradient(rows, survey, problem, start)
         _add_before(temperature_solution(single), solution, bounds=False)
     else:
@@ -130,13 +131,21 @@ def _coordinates(
     if isinstance(problem.objective, EceGrid):
         by_grid = _search_temperature(rows, survey, problem.objective, single)
         temperature = float(by_grid.parameters["temperature"])
-    return _descend(rows, survey, problem, problem.map.start(survey.classes, temperature))
+    start = problem.start or problem.map.start(survey.classes, temperature)
+    return _descend(rows, survey, problem, start)
 
 
 def _descend(rows: FragmentRows, survey: Survey, problem: Problem, start: Parameters) -> Solution:
     values_at = partial(objectives_at, rows, survey.rows, problem.map, problem.objective)
     search = descend_on_grid if isinstance(problem.objective, EceGrid) else descend
     return search(problem, start, values_at, max_trials=_MAX_TRIALS)
+
+
+def _moved(problem: Problem, classes: int) -> Parameters:
+    """Return the start's parameters that a stage moves; the others are fitted to these rows."""
+    start = problem.start or {}
+    stages = problem.map.stages(classes)
+    return {name: start[name] for names in stages for name in names if name in start}
 
 
 def _gradient(rows: FragmentRows, survey: Survey, problem: Problem, start: Parameters) -> Solution:
@@ -160,14 +169,16 @@ def _linear(
 ) -> Solution:
     """Return the solution by NLL of a map that is linear in its parameters.
 
-    A sample gives the start if it has enough rows, which saves passes over all rows.
+    Without a start, a sample gives it if it has enough rows, which saves passes over all rows.
     """
     map, classes = problem.map, survey.classes
     form = LINEAR_MAPS[map.name]
     start = map.start(classes, single.temperature)
     stages = map.stages(classes)
     count = sum(start[name].size for stage in stages for name in stage)
-    if len(survey.labels) >= _ROWS_PER_PARAMETER * count:
+    if problem.start is not None:
+        start |= _moved(problem, classes)
+    elif len(survey.labels) >= _ROWS_PER_PARAMETER * count:
         sample = solve(problem).parameters
         start |= {name: sample[name] for stage in stages for name in stage}
     unit = form.unit(single.temperature)

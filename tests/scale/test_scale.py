@@ -64,9 +64,55 @@ def folder(data: tuple[Any, Any], tmp_path_factory: pytest.TempPathFactory) -> P
     return folder
 
 
-def test_auto_over_several_files_is_rejected_with_its_reason(folder: Path) -> None:
-    with pytest.raises(InputError, match=r"^map: found 'auto'; accepted: .* takes one file"):
-        recalib.scale.fit(folder, "auto")
+def test_auto_selects_a_map_on_the_sample_and_fits_it_to_all_rows(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(row_sample, "_SAMPLE_ROWS", 500)
+    one, three = (
+        recalib.scale.fit(folder, "auto", preserve_accuracy=False, cluster=cluster)
+        for cluster in (None, "threads:3")
+    )
+    choice = one.card.choice
+    assert choice is not None
+    assert (choice.rows, one.card.data.rows) == (500, _ROWS)
+    assert one.card.map == choice.map != "temperature"  # the classes differ
+    expected = recalib.scale.fit(folder, choice.map).parameters
+    for name, value in expected.items():
+        assert np.array_equal(one.parameters[name], value)
+        assert np.array_equal(three.parameters[name], value)
+
+
+def test_auto_selects_on_all_rows_where_they_fit_in_the_sample(
+    folder: Path, data: tuple[Any, Any]
+) -> None:
+    choices = recalib.scale.fit(folder, "auto").card.choice, recalib.fit(*data, "auto").card.choice
+    first, second = (
+        [(row.map, row.verdict) for row in choice.candidates] for choice in choices if choice
+    )
+    assert first == second
+
+
+@pytest.mark.parametrize(
+    ("map", "objective"),
+    [("vector", "nll"), ("class_temperature", "brier"), ("class_temperature", "ece_grid")],
+)
+def test_fit_starts_from_an_earlier_one(
+    folder: Path, map: str, objective: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(row_sample, "_SAMPLE_ROWS", 50)
+    cold = recalib.scale.fit(folder, map, objective)
+    warm = recalib.scale.fit(folder, map, objective, start=cold)
+    assert warm.card.fit.iterations < cold.card.fit.iterations
+    for name, value in cold.parameters.items():
+        assert warm.parameters[name] == pytest.approx(value, rel=1e-6, abs=1e-8), name
+
+
+def test_start_of_another_map_is_refused(folder: Path, data: tuple[Any, Any]) -> None:
+    start = recalib.fit(*data)
+    with pytest.raises(InputError, match=r"start: found temperature \{\} of 4 classes"):
+        recalib.scale.fit(folder, "vector", start=start)
+    with pytest.raises(InputError, match="start: found a fit to begin from; accepted: none: auto"):
+        recalib.scale.fit(folder, "auto", start=start)
 
 
 @pytest.mark.slow
@@ -265,6 +311,9 @@ def test_commands_take_folders_globs_and_lists(
     assert cli("fit", folder, "-o", "t.calib", "--json").status == 0
     reference = recalib.fit(*data).parameters["temperature"]
     assert recalib.load("t.calib").parameters["temperature"] == pytest.approx(reference, rel=1e-8)
+    assert cli("fit", folder, "-o", "u.calib", "--start", "t.calib", "--json").status == 0
+    text = cli("fit", folder, "-o", "v.calib", "--map", "auto").out
+    assert "on held-out folds" in text
     sources = f"{folder}/day=1/*", f"{folder}/day=2"
     result = cli("evaluate", *sources, "--calibrator", "t.calib", "--json").json
     expected = recalib.scale.evaluate(folder, calibrator=recalib.load("t.calib")).finish()

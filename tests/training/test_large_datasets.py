@@ -139,8 +139,17 @@ def test_rows_of_a_large_champion_are_recognised_in_parts(
     assert "version 1 was fitted on 150 of the 200 rows" in reason
 
 
-def test_map_that_needs_all_rows_is_fitted_in_memory(stored: Registry) -> None:
+def test_auto_selects_a_map_on_a_sample_in_parts(stored: Registry) -> None:
     job, calibrator = _fit(stored, ClusterPolicy("threads:2"), "auto")
+    assert calibrator is not None, job.error
+    assert calibrator.card.choice is not None
+    assert (calibrator.card.choice.rows, calibrator.card.data.rows) == (200, 900)
+
+
+def test_objective_that_needs_all_rows_is_fitted_in_memory(stored: Registry) -> None:
+    options = {"variant": "label_binned", "order": 1}
+    policy = ClusterPolicy("threads:2")
+    job, calibrator = _fit(stored, policy, "temperature", objective="sb_ece", options=options)
     assert (job.state, calibrator is None) == ("succeeded", False)
 
 
