@@ -58,9 +58,10 @@ def test_weights(cli: Cli) -> None:
     assert failure.err == "error: weights: found --diagram too; accepted: one of the two\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("suffix", "start"),
-    [pytest.param("png", b"\x89PNG", marks=pytest.mark.slow), ("svg", b"<svg")],
+    [("png", b"\x89PNG"), ("svg", b"<svg")],
 )
 def test_diagram(cli: Cli, suffix: str, start: bytes) -> None:
     result = cli("evaluate", "val.npz", "--diagram", f"d.{suffix}")

@@ -134,7 +134,7 @@ def test_report_on_calibrated_labels_recommends_no_change(labels_cli: Cli) -> No
     assert result["metrics"]["before"] == result["metrics"]["after"]
 
 
-@pytest.mark.parametrize("separable", [True, False])
+@pytest.mark.parametrize("separable", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_report_on_rows_that_determine_no_map_recommends_no_change(
     labels_cli: Cli, separable: bool
 ) -> None:

@@ -29,7 +29,11 @@ def parts(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(
-    "cluster", ["threads:1", "threads:3", pytest.param("local:2", marks=pytest.mark.slow)]
+    "cluster",
+    [
+        "threads:3",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("threads:1", "local:2")),
+    ],
 )
 def test_result_does_not_depend_on_the_workers(parts: Path, cluster: str) -> None:
     options = ReplayOptions(classes=("all",), find_segments=("segment",))

@@ -336,6 +336,7 @@ def test_client_that_leaves_before_the_end_of_its_body_counts_as_499(
     assert _tracebacks(caplog) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("leave", [Connection.close, Connection.abort])
 def test_client_that_leaves_stops_the_check_of_its_reference(
     server: Server, connect: Connect, caplog: pytest.LogCaptureFixture, leave: Any

@@ -354,6 +354,7 @@ def promised(document: dict[str, Any]) -> dict[tuple[str, int], dict[str, Any]]:
     }
 
 
+@pytest.mark.slow
 def test_every_documented_problem_occurs(stocked: Service) -> None:
     """A documented status that never occurs is noise in generated clients."""
     # Errors of keys are tested in test_access.py and test_limits.py, 421 in test_browsers.py.

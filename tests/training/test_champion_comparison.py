@@ -83,7 +83,14 @@ def selection(registry: Registry, version: int) -> dict[str, Any]:
         return tx.calibrators.get(tx.models.get("m"), version).card["selection"]
 
 
-@pytest.mark.parametrize("form", ["as they were", "shuffled", "parquet of float32"])
+@pytest.mark.parametrize(
+    "form",
+    [
+        "as they were",
+        "shuffled",
+        pytest.param("parquet of float32", marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.both_databases
 def test_overfitted_champion_is_replaced_when_its_data_grows(
     champion: Registry, rows: tuple[Logits, Labels], form: str

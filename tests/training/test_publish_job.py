@@ -98,7 +98,12 @@ def test_worse_calibrator_is_not_promoted(champion: Registry, rows: tuple[Logits
     ("dataset", "sends_digests", "reason"),
     [
         (None, True, "the request names no data set to compare on"),
-        ("later", False, "the rows that it was fitted on are not known; send their digests"),
+        pytest.param(
+            "later",
+            False,
+            "the rows that it was fitted on are not known; send their digests",
+            marks=pytest.mark.slow,
+        ),
         ("mine", True, "fitted on all but 50 of the 650 rows of mine, and 100 other rows"),
     ],
 )
