@@ -28,7 +28,7 @@ demo: $(STAMP) ## Run the whole loop on real input; KEEP=1 leaves the server run
 	@$(BIN)/recalib demo --examples examples $(if $(KEEP),--keep)
 
 # Clients of other projects, each with only the packages that it imports, for the tests.
-CLIENTS := triton kserve mlserver mlflow transformers vision ray
+CLIENTS := triton kserve mlserver mlflow transformers vision ray gcs
 CLIENT_STAMPS := $(CLIENTS:%=.venv-clients/%/.installed)
 .venv-clients/%/.installed: tests/clients/requirements/%.txt | $(STAMP)
 	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python .venv-clients/$*

@@ -404,7 +404,8 @@ def filesystem_of(text: str, field: str = "data") -> tuple[Any, str]:
         with file_errors(text, field):
             filesystem, path = fsspec.core.url_to_fs(text, use_listings_cache=False)
     except (ImportError, ValueError) as error:
-        accepted = "a path, or a URL of file://, s3:// (recalib[s3]) or another fsspec file system"
+        drivers = "s3:// (recalib[s3]), gs:// (recalib[gcs])"
+        accepted = f"a path, or a URL of file://, {drivers} or another fsspec file system"
         raise UnsupportedError(field, found=f"{text} ({error})", accepted=accepted) from error
     return filesystem, path
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -38,6 +39,8 @@ pq = LazyModule("pyarrow.parquet")
 #: Name of the file that describes the parts; readers of Parquet data sets ignore it.
 MANIFEST = "_manifest.json"
 _VERSION = 1
+#: File systems where an upload appears at its end, and renaming copies the object.
+_OBJECT_STORES = {"s3", "gs"}
 #: Bytes of probabilities in a row group, about.
 _GROUP_BYTES = 32 << 20
 
@@ -197,8 +200,18 @@ def _write(location: str, content: bytes) -> None:
 
 @contextmanager
 def _atomic_file(location: str) -> Iterator[Any]:
-    """Yield a temporary file, and rename it at the end; after an error it is removed."""
+    """Yield a temporary file, and publish it at the end; after an error it is removed.
+
+    A local file is uploaded to an object store, other file systems have a file to rename.
+    """
     filesystem, path = filesystem_of(location, "output")
+    if not _OBJECT_STORES.isdisjoint(filesystem.protocol):
+        with tempfile.NamedTemporaryFile(prefix="recalib-") as file:
+            yield file
+            file.flush()
+            with file_errors(location, "output"):
+                filesystem.put_file(file.name, path)
+        return
     folder, _, name = path.rpartition("/")
     temporary = f"{folder}/.{name}.{secrets.token_hex(8)}.tmp"
     try:

@@ -10,9 +10,12 @@ from packaging.utils import canonicalize_name
 from tests.supply import licences
 from tests.supply.requirements import ROOT, direct_requirements, pins, required_packages
 
-#: The installer, what torch requires on a GPU, and Ray, which has its own environment (`make
-#: clients`); `make constraints` checks these.
-_NOT_INSTALLED_HERE = re.compile(r"uv|ray|triton|(nvidia|cuda)-.*")
+#: The installer, what torch requires on a GPU, and Ray and gcsfs, which have their own environments
+#: (`make clients`); `make constraints` checks these.
+_NOT_INSTALLED_HERE = re.compile(
+    r"uv|ray|triton|(nvidia|cuda)-.*|gcsfs|decorator|(google|grpc-google)-.*|proto-plus"
+    r"|oauthlib|requests-oauthlib|pyasn1(-modules)?"
+)
 
 
 @pytest.mark.parametrize("requirement", direct_requirements(), ids=lambda item: item.name)
