@@ -301,7 +301,8 @@ def test_large_reference_has_its_headers_checked_only(
     # The rows are checked when they are read: in parts, or not at all where all are in memory.
     job = _job(ready, ready.ask_fit(dataset="large"))
     assert "logits[5][1]: found NaN" in job["error"]
-    job = _job(ready, ready.ask_fit(dataset="large", map="auto"))
+    options = {"variant": "label_binned", "order": 1}
+    job = _job(ready, ready.ask_fit(dataset="large", objective="sb_ece", options=options))
     assert "RECALIB_MAX_UPLOAD_BYTES" in job["error"]
     (folder / "large" / "a.npz").unlink()
     (folder / "large" / "a.csv").write_bytes(write_csv(logits[6:], labels[6:]))
