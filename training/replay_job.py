@@ -121,6 +121,7 @@ class _Attempt:
             segments=tuple(segment_names(monitoring)),
             watched=self.assessor.classes,
             shift_seconds=request.shift_seconds,
+            task=self._model.task,
         )
         #: Number of rows in the cohorts that were added.
         self.rows = 0

@@ -10,6 +10,7 @@ import numpy as np
 
 from recalib.calibrator import Calibrator
 from recalib.errors import InputError
+from recalib.files import Task
 from recalib.inputs import as_array
 from recalib.lazy_import import LazyModule
 from recalib.replay import Replay, ReplayOptions, replay
@@ -32,6 +33,7 @@ def monitor(
     segment: Any = None,
     probabilities: Any = None,
     label: Any = None,
+    task: Task = "multiclass",
     calibrator: Calibrator | None = None,
     segment_columns: Mapping[str, Any] | None = None,
     **options: Any,
@@ -49,7 +51,10 @@ def monitor(
     label_time: (N,), of the label; by default that of the prediction.
     segment: (N,), names of segments, each with a monitor.
     probabilities: (N, K), for shares of classes and, with `label`, for `classes`.
-    label: (N,), index of the true class; None or NaN without a label.
+    label: (N,), index of the true class; None or NaN without a label. Of multilabel rows zeros and
+        ones (N, K), NaN in rows whose labels are not known.
+    task: `multilabel` if a row has any number of labels. `confidence` and `correct` are then None:
+        a row is a prediction of one label, drawn by its time and `probabilities`.
     calibrator: its calibration set is the reference; by default the first predictions are.
     segment_columns: columns (N,) by name; each value is tried as a segment.
     options: of `recalib.replay.ReplayOptions`: `alpha`, `tolerance`, `objective`, `maturity`,
@@ -68,7 +73,7 @@ def monitor(
     names = ReplayOptions.__dataclass_fields__
     for name in options:
         if name not in names or name == "find_segments":
-            accepted = ", ".join(sorted(set(names) - {"find_segments"}))
+            accepted = ", ".join(sorted(set(names) - {"find_segments", "task"}))
             raise InputError("options", found=repr(name), accepted=accepted)
     extra = dict(segment_columns or {})
     arrays = {
@@ -77,12 +82,19 @@ def monitor(
         "time": time,
         "label_time": label_time,
         "segment": segment,
-        "label": label,
+        "label": None if task == "multilabel" else label,
         **extra,
     }
     columns = {name: _column(v, name) for name, v in arrays.items() if v is not None}
     if probabilities is not None:
-        columns["probabilities"] = _lists(probabilities)
+        columns["probabilities"] = _lists(probabilities, "probabilities")
+    if task == "multilabel":
+        for name in ("confidence", "correct"):
+            if name in columns:
+                accepted = "None: the task is multilabel, see `probabilities` and `label`"
+                raise InputError(name, found=f"{len(columns[name])} values", accepted=accepted)
+        if label is not None:
+            columns["labels"] = _lists(label, "label")
     rows = len(columns["time"]) if "time" in columns else 0
     for name, column in columns.items():
         if len(column) != rows:
@@ -91,7 +103,7 @@ def monitor(
     pq.write_table(pa.table(columns), log, row_group_size=_ROW_GROUP)
     log.seek(0)
     card = None if calibrator is None else calibrator.card
-    return replay(log, ReplayOptions(**options, find_segments=tuple(extra)), card=card)
+    return replay(log, ReplayOptions(**options, task=task, find_segments=tuple(extra)), card=card)
 
 
 def _column(values: Any, name: str) -> Any:
@@ -111,10 +123,14 @@ def _column(values: Any, name: str) -> Any:
         raise InputError(name, found=str(error)[:80], accepted=accepted) from None
 
 
-def _lists(values: Any) -> Any:
-    matrix = as_array(values, "probabilities")
-    if matrix.ndim != 2 or matrix.dtype.kind not in "iuf":
+def _lists(values: Any, name: str) -> Any:
+    """Return an Arrow column of lists; a row of NaN alone is null."""
+    matrix = as_array(values, name)
+    if matrix.ndim != 2 or matrix.dtype.kind not in "biuf":
         found = f"shape {matrix.shape} of {matrix.dtype}"
-        raise InputError("probabilities", found=found, accepted="(N, K) numbers")
+        raise InputError(name, found=found, accepted="(N, K) numbers")
+    matrix = np.ascontiguousarray(matrix, np.int8) if matrix.dtype == bool else matrix
     flat = pa.array(np.ascontiguousarray(matrix).ravel())
-    return pa.FixedSizeListArray.from_arrays(flat, matrix.shape[1])
+    is_unknown = np.isnan(matrix).all(axis=1) & (name == "label")
+    mask = pa.array(is_unknown) if is_unknown.any() else None
+    return pa.FixedSizeListArray.from_arrays(flat, matrix.shape[1], mask=mask)

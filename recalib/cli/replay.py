@@ -8,9 +8,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from recalib.cli.arguments import Cluster, JsonOutput, check_output_path, cluster_name, short_name
+from recalib.cli.arguments import (
+    Cluster,
+    JsonOutput,
+    Task,
+    check_output_path,
+    cluster_name,
+    short_name,
+)
 from recalib.cli.replay_into import check_options, replay_into
-from recalib.errors import InputError
 from recalib.terminal import narrow_table, print_json, progress, say, warn
 
 if TYPE_CHECKING:
@@ -37,10 +43,11 @@ def replay(
         typer.Argument(
             help="Predictions, .parquet: columns time, confidence or probabilities, and correct;"
             " label_time and segment are optional. A file, a folder, a glob, a URL such as"
-            " s3://bucket/folder, or several of these.",
+            " s3://bucket/folder, or several of these. Multilabel: time, probabilities, labels.",
             show_default=False,
         ),
     ],
+    task: Task = "multiclass",
     alpha: Annotated[
         float, typer.Option(help="Probability of calling a good calibrator stale.")
     ] = 0.05,
@@ -147,6 +154,7 @@ def replay(
         cohort=cohort,
         find_segments=_names(find_segments),
         classes=_names(classes),
+        task=task,
     )
     if picture is not None:
         from recalib.reporting.plots import check_suffix
@@ -161,9 +169,6 @@ def replay(
         from recalib.calibrator import Calibrator
 
         card = Calibrator.load(calibrator).card
-        if card.task != "multiclass":
-            accepted = "a calibrator of rows with one class each"
-            raise InputError("calibrator", found=f"task {card.task}", accepted=accepted)
     with progress("replay", quiet=json_output) as update:
         workers = cluster if is_single_file(log) else cluster_name(cluster)
         result = replay_log(log, options, update, card, workers)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.drift import CalibrationSums, ClassTraffic, Cohort
+from recalib.drift import CalibrationSums, ClassRows, ClassTraffic, Cohort
 from recalib.replay.columns import Rows
 
-__all__ = ["class_traffic", "cohort_of_rows", "cohorts_by_segment"]
+__all__ = ["class_rows", "class_traffic", "cohort_of_rows", "cohorts_by_segment"]
 
 
 def cohorts_by_segment(
@@ -45,11 +45,28 @@ def cohort_of_rows(rows: Rows, on_time: NDArray[np.bool_], edges: NDArray[np.flo
     )
 
 
+def class_rows(
+    rows: Rows, on_time: NDArray[np.bool_], classes: tuple[int, ...]
+) -> ClassRows | None:
+    """Return the labelled rows of the watched classes; None without these.
+
+    A multilabel row counts for the label that it draws.
+    """
+    if rows.class_rows is not None:
+        return rows.class_rows.select(on_time)
+    if rows.predicted is None or not classes:
+        return None
+    used = rows.predicted[on_time], rows.correct[on_time]
+    labels = np.where(used[1] == 1, used[0], -1)
+    columns = rows.confidence[on_time], used[0], labels, rows.time[on_time]
+    return ClassRows.from_top_labels(*columns, classes)
+
+
 def class_traffic(
     rows: Rows, on_time: NDArray[np.bool_], classes: tuple[int, ...]
 ) -> ClassTraffic | None:
     """Return the predictions by predicted class; None without watched classes."""
-    if rows.predicted is None:
+    if rows.predicted is None or not classes:
         return None
     errors = np.maximum(rows.confidence, 1 - rows.confidence)
     size = max(max(classes), int(rows.predicted.max(initial=0))) + 1

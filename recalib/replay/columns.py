@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,10 +14,17 @@ from recalib.arrays import Floats
 from recalib.drift import ClassRows
 from recalib.errors import InputError
 from recalib.lazy_import import LazyModule
-from recalib.replay.probabilities import TOLERANCE, check_confidences, is_lists, matrix_of
+from recalib.replay.probabilities import (
+    TOLERANCE,
+    check_confidences,
+    is_lists,
+    label_sets_of,
+    matrix_of,
+)
 
 __all__ = [
     "COLUMNS",
+    "MULTILABEL_COLUMNS",
     "Rows",
     "check_schema",
     "check_split_columns",
@@ -35,8 +43,11 @@ _OPTIONAL = ("label_time", "segment", "probabilities")
 #: All columns that are read without `classes`, and the index of the true class, read with it.
 COLUMNS = (*_REQUIRED, *_OPTIONAL)
 _LABEL = "label"
+#: All columns that are read of a multilabel log.
+_MULTILABEL = ("time", "probabilities", "labels")
+MULTILABEL_COLUMNS = (*_MULTILABEL, "label_time", "segment")
 #: Columns that depend on the outcome: groups by their values would differ in accuracy by design.
-_OUTCOMES = ("correct", "label", "label_time")
+_OUTCOMES = ("correct", "label", "labels", "label_time")
 #: Tolerance for clocks: a label may not be earlier than its prediction by more.
 _SKEW_SECONDS = 300.0
 #: The end of the year 9999. Milliseconds since 1970 exceed it, so they are not taken for seconds.
@@ -58,7 +69,8 @@ class Rows:
     delay: Values
     #: Names, or None without the column.
     segment: NDArray[np.object_] | None
-    #: With watched classes: their probabilities, and the index of the predicted class, (N,).
+    #: With watched classes: their probabilities, and the index of the predicted class, (N,). A
+    #: multilabel row is a prediction of the label that it draws, and has no `class_rows`.
     class_rows: ClassRows | None = None
     predicted: NDArray[np.int64] | None = None
 
@@ -98,7 +110,7 @@ class Rows:
         )
 
 
-def check_schema(schema: Any, *, with_labels: bool = False) -> list[str]:
+def check_schema(schema: Any, *, with_labels: bool = False, multilabel: bool = False) -> list[str]:
     """Return the columns to read.
 
     With `probabilities`, `confidence` is optional: it is the largest probability.
@@ -106,19 +118,25 @@ def check_schema(schema: Any, *, with_labels: bool = False) -> list[str]:
     Parameters
     ----------
     with_labels: whether `probabilities` and `label` are required; otherwise `label` is not read.
+    multilabel: whether rows have any number of labels, in `labels`.
 
     Raises
     ------
     InputError: a column is missing, occurs twice, or has a wrong type.
     """
-    required = (*_REQUIRED, "probabilities", _LABEL) if with_labels else _REQUIRED
+    required: tuple[str, ...] = _REQUIRED
+    read: tuple[str, ...] = COLUMNS
+    if multilabel:
+        required, read = _MULTILABEL, MULTILABEL_COLUMNS
+    elif with_labels:
+        required, read = (*required, "probabilities", _LABEL), (*read, _LABEL)
+    optional = [name for name in _OPTIONAL if name not in required]
     for name in required:
         derived = name == "confidence" and "probabilities" in schema.names
         if name not in schema.names and not derived:
-            accepted = f"columns {', '.join(required)}, and {', '.join(_OPTIONAL)} where known"
+            accepted = f"columns {', '.join(required)}, and {', '.join(optional)} where known"
             found = ", ".join(map(repr, schema.names[:20])) or "no columns"
             raise InputError(name, found=found, accepted=accepted)
-    read = (*COLUMNS, _LABEL) if with_labels else COLUMNS
     names = [name for name in read if name in schema.names]
     for name in names:
         if schema.names.count(name) > 1:
@@ -156,13 +174,17 @@ _TYPES = {
     "segment": "text, integers or booleans",
     "probabilities": "lists of floats, one for each class",
     "label": "integers, the indices of the true classes; null where there is no label",
+    "labels": "lists of zeros and ones, one for each label; null where labels are not known",
 }
 
 
 def _legal(name: str, kind: Any) -> bool:
     types = pa.types
     if name == "probabilities":
-        return is_lists(kind)
+        return is_lists(kind, types.is_floating)
+    if name == "labels":
+        numbers = types.is_floating, types.is_integer, types.is_boolean
+        return is_lists(kind, *numbers)
     if pa.types.is_null(kind):  # a column of nulls only
         return name in ("correct", _LABEL, *_OPTIONAL)
     number = types.is_floating(kind) or types.is_integer(kind)
@@ -186,7 +208,12 @@ def times_of(batch: Any) -> Values:
 
 
 def rows_of(
-    batch: Any, first_row: int, classes: int | None = None, watched: Sequence[int] | None = None
+    batch: Any,
+    first_row: int,
+    classes: int | None = None,
+    watched: Sequence[int] | None = None,
+    *,
+    multilabel: bool = False,
 ) -> Rows:
     """Return the rows of a batch, checked; errors count rows from `first_row`.
 
@@ -194,6 +221,8 @@ def rows_of(
     ----------
     classes: required number of `probabilities` per row.
     watched: indices of classes whose probabilities to return, for a batch with `label`.
+    multilabel: whether a row has any number of labels. It is then a prediction of one of them,
+        drawn by the digest of its time and its probabilities, which do not depend on the labels.
 
     Raises
     ------
@@ -206,6 +235,8 @@ def rows_of(
     time = numbers_of(batch, "time")
     # `~(<=)` also rejects NaN.
     _refuse("time", ~(np.abs(time) <= _LATEST), time, first_row, _SECONDS)
+    if multilabel:
+        return _rows_of_labels(batch, time, first_row, classes)
     matrix = None
     if "probabilities" in names:
         matrix = matrix_of(batch.column("probabilities"), first_row, classes)
@@ -214,10 +245,7 @@ def rows_of(
     labelled = ~np.isnan(correct)
     neither = labelled & (correct != 0) & (correct != 1)
     _refuse("correct", neither, correct, first_row, "true or false, null without a label")
-    delay = np.where(labelled, 0.0, np.nan)
-    if "label_time" in names:
-        delay = _delays(numbers_of(batch, "label_time"), time, labelled, first_row)
-    segment = _segments(batch.column("segment")) if "segment" in names else None
+    delay, segment = _delays(batch, time, labelled, first_row, "correct"), _segments(batch)
     class_rows = predicted = None
     if matrix is not None and _LABEL in names:
         labels = _labels(batch, matrix, correct, first_row)
@@ -225,6 +253,34 @@ def rows_of(
             class_rows = ClassRows.from_probabilities(matrix, labels, time, watched)
             predicted = matrix.argmax(axis=1)
     return Rows(time, confidence, correct, delay, segment, class_rows, predicted)
+
+
+def _rows_of_labels(batch: Any, time: Values, first_row: int, classes: int | None) -> Rows:
+    """Return a prediction of the drawn label of each multilabel row."""
+    matrix = matrix_of(batch.column("probabilities"), first_row, classes, multilabel=True)
+    sets, labelled = label_sets_of(batch.column("labels"), first_row, matrix.shape[1])
+    drawn = _draw(time, matrix)
+    rows = np.arange(len(drawn))
+    correct = np.where(labelled, sets[rows, drawn], np.nan)
+    delay, segment = _delays(batch, time, labelled, first_row, "labels"), _segments(batch)
+    confidence = matrix[rows, drawn].astype(np.float64)
+    return Rows(time, confidence, correct, delay, segment, None, drawn)
+
+
+def _draw(time: Values, matrix: Floats) -> NDArray[np.int64]:
+    """Return one of the K labels of each row, (N,), uniformly by the digest of the row."""
+    columns = [
+        np.ascontiguousarray(values, kind).view(np.uint8).reshape(len(time), -1)
+        for values, kind in ((time, "<f8"), (matrix, "<f4"))
+    ]
+    content = np.hstack(columns)
+    data, width = content.tobytes(), content.shape[1]
+    digests = (
+        hashlib.blake2b(data[start : start + width], digest_size=8).digest()
+        for start in range(0, len(data), width)
+    )
+    numbers = [int.from_bytes(digest, "little") % matrix.shape[1] for digest in digests]
+    return np.array(numbers, np.int64)
 
 
 def _labels(batch: Any, matrix: Floats, correct: Values, first_row: int) -> NDArray[np.int64]:
@@ -262,14 +318,22 @@ def _confidences(batch: Any, matrix: Floats | None, first_row: int) -> Values:
 
 
 def _delays(
-    label_time: Values, time: Values, labelled: NDArray[np.bool_], first_row: int
+    batch: Any, time: Values, labelled: NDArray[np.bool_], first_row: int, outcome: str
 ) -> Values:
+    """Return the delay of each label, 0 without `label_time`; `outcome` names its column."""
+    if "label_time" not in batch.schema.names:
+        return np.where(labelled, 0.0, np.nan)
+    label_time = numbers_of(batch, "label_time")
     has_label = ~np.isnan(label_time)
     accepted = f"{_SECONDS}; null without a label"
     too_large = has_label & ~(np.abs(label_time) <= _LATEST)
     _refuse("label_time", too_large, label_time, first_row, accepted)
     _refuse(
-        "label_time", has_label & ~labelled, label_time, first_row, "null, since `correct` is null"
+        "label_time",
+        has_label & ~labelled,
+        label_time,
+        first_row,
+        f"null, since `{outcome}` is null",
     )
     delay = np.where(has_label, label_time - time, 0.0)
     early = has_label & (delay < -_SKEW_SECONDS)
@@ -297,8 +361,11 @@ def _plain(column: Any) -> Values:
     return values
 
 
-def _segments(column: Any) -> NDArray[np.object_]:
-    """Return the names; null becomes an empty name."""
+def _segments(batch: Any) -> NDArray[np.object_] | None:
+    """Return the names, or None without the column; null becomes an empty name."""
+    if "segment" not in batch.schema.names:
+        return None
+    column = batch.column("segment")
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
     text = pc.fill_null(pc.cast(column, pa.string()), "")

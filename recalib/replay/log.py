@@ -17,6 +17,7 @@ from recalib.fragments import Fragment
 from recalib.lazy_import import LazyModule
 from recalib.replay.columns import (
     COLUMNS,
+    MULTILABEL_COLUMNS,
     Rows,
     check_schema,
     check_split_columns,
@@ -45,7 +46,9 @@ class Log:
 
     Columns: `time` of the prediction in seconds, `confidence` in [0, 1], `correct` (null without a
     label), and optionally `label_time` in seconds, `segment` and `probabilities`. Without
-    `confidence`, the largest probability is the confidence. Other columns are not read.
+    `confidence`, the largest probability is the confidence. A multilabel log has `time`,
+    `probabilities` of the labels and `labels`, lists of zeros and ones, null where they are not
+    known; a row is a prediction of one label that it draws. Other columns are not read.
     Rows may have any order, in a file and over files. A log that is nearly sorted by time is read
     about twice, any other log once more for each million rows, or for fewer after `watch`.
 
@@ -59,6 +62,7 @@ class Log:
     classes: number of probabilities per row; by default that of the first row.
     split_columns: further columns, for `batches`.
     with_labels: whether the log must have `probabilities` and `label`, for `watch`.
+    multilabel: whether rows have any number of labels.
     """
 
     def __init__(
@@ -68,13 +72,15 @@ class Log:
         split_columns: Sequence[str] = (),
         *,
         with_labels: bool = False,
+        multilabel: bool = False,
     ) -> None:
         def check(schema: Any) -> list[str]:
-            names = check_schema(schema, with_labels=with_labels)
+            names = check_schema(schema, with_labels=with_labels, multilabel=multilabel)
             check_split_columns(schema, split_columns)
             return [*names, *split_columns]
 
-        self._files = LogFiles(source, (*COLUMNS, "label", *split_columns), check)
+        columns = MULTILABEL_COLUMNS if multilabel else (*COLUMNS, "label")
+        self._files = LogFiles(source, (*columns, *split_columns), check)
         self.schema = self._files.schema
         names = self._files.names
         self._names = names[: len(names) - len(split_columns)]
@@ -82,6 +88,7 @@ class Log:
         self.classes = classes
         self.split_columns = split_columns
         self.with_labels = with_labels
+        self.multilabel = multilabel
         #: Columns to read after all rows are checked.
         wide = "probabilities" in self._names and "confidence" in self._names
         skipped = ("probabilities", "label") if wide else ("label",)
@@ -101,8 +108,8 @@ class Log:
 
     @property
     def has_probabilities(self) -> bool:
-        """Whether the log has the column `probabilities`."""
-        return "probabilities" in self._names
+        """Whether the log has the column `probabilities`, of classes."""
+        return "probabilities" in self._names and not self.multilabel
 
     def __enter__(self) -> Self:
         return self
@@ -210,7 +217,7 @@ class Log:
         names = list(dict.fromkeys([*self._checked, *columns]))
         for group in range(len(self._files.groups)):
             for batch in self._raw(group, names):
-                yield batch, rows_of(batch, 0, self.classes)
+                yield batch, rows_of(batch, 0, self.classes, multilabel=self.multilabel)
 
     def _between(self, survey: Survey, cohort: float, cohorts: int, first: int, upto: int) -> Rows:
         parts = []
@@ -232,8 +239,11 @@ class Log:
                 if batch.num_rows:
                     if self.classes is None and "probabilities" in names:
                         column = batch.column("probabilities")
-                        self.classes = matrix_of(column, first_row, None).shape[1]
-                    yield rows_of(batch, first_row, self.classes, self._watched)
+                        matrix = matrix_of(column, first_row, None, multilabel=self.multilabel)
+                        self.classes = matrix.shape[1]
+                    yield rows_of(
+                        batch, first_row, self.classes, self._watched, multilabel=self.multilabel
+                    )
             first_row += batch.num_rows
 
     def _raw(self, group: int, names: list[str]) -> Iterator[Any]:

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from recalib.drift import ClassRows, ClassTraffic, Cohort
 from recalib.errors import InputError
-from recalib.replay.cohorts import class_traffic, cohort_of_rows
+from recalib.files import Task
+from recalib.replay.cohorts import class_rows, class_traffic, cohort_of_rows
 from recalib.replay.columns import Rows
 from recalib.replay.log import Log
 from recalib.replay.survey import Survey
@@ -36,8 +37,10 @@ class ModelLogOptions:
     maturity_seconds: float
     #: Names of the segments; the first has the rows without a segment.
     segments: tuple[str, ...] = ("",)
-    #: Indices of the watched classes; the log then needs `probabilities` and `label`.
+    #: Indices of the watched classes; a multiclass log then needs `probabilities` and `label`.
     watched: tuple[int, ...] = ()
+    #: That of the model. A row of a multilabel log is a prediction of the label that it draws.
+    task: Task = "multiclass"
     #: Added to all times of the log: a multiple of `cohort_seconds`, so that cohorts stay the same.
     shift_seconds: float = 0.0
 
@@ -87,7 +90,9 @@ class ModelLog:
 
     def __init__(self, source: Path | BinaryIO, options: ModelLogOptions) -> None:
         self.options = options
-        self._log = Log(source, options.classes, with_labels=bool(options.watched))
+        multilabel = options.task == "multilabel"
+        with_labels = bool(options.watched)
+        self._log = Log(source, options.classes, with_labels=with_labels, multilabel=multilabel)
         self._survey: Survey | None = None
 
     def __enter__(self) -> Self:
@@ -180,10 +185,9 @@ class ModelLog:
         shift, maturity = self.options.shift_seconds, self.options.maturity_seconds
         on_time = rows.delay <= maturity
         late = int(np.count_nonzero(rows.delay > maturity))
-        class_rows = None
-        if rows.class_rows is not None:
-            class_rows = rows.class_rows.select(on_time)
-            class_rows = dataclasses.replace(class_rows, times=class_rows.times + shift)
+        of_classes = class_rows(rows, on_time, self.options.watched)
+        if of_classes is not None:
+            of_classes = dataclasses.replace(of_classes, times=of_classes.times + shift)
         rows = dataclasses.replace(rows, time=rows.time + shift)
         first, *declared = self.options.segments
         parts = {first: cohort_of_rows(rows, on_time, edges)}
@@ -196,7 +200,7 @@ class ModelLog:
                 for name, mask in masks.items()
             }
         traffic = class_traffic(rows, on_time, self.options.watched)
-        return LogCohort(start, end, len(rows.time), late, parts, class_rows, traffic)
+        return LogCohort(start, end, len(rows.time), late, parts, of_classes, traffic)
 
 
 def _check_segments(names: list[str], segments: tuple[str, ...]) -> None:

@@ -1,7 +1,8 @@
-"""The column `probabilities` of a log: one list per row, all of the same length."""
+"""The columns `probabilities` and `labels` of a log: one list per row, all of the same length."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,9 +10,10 @@ from numpy.typing import NDArray
 
 from recalib.arrays import Floats, check_probabilities
 from recalib.errors import InputError
+from recalib.label_arrays import check_label_scores
 from recalib.lazy_import import LazyModule
 
-__all__ = ["TOLERANCE", "check_confidences", "is_lists", "matrix_of"]
+__all__ = ["TOLERANCE", "check_confidences", "is_lists", "label_sets_of", "matrix_of"]
 
 pa = LazyModule("pyarrow")
 pc = LazyModule("pyarrow.compute")
@@ -20,15 +22,19 @@ pc = LazyModule("pyarrow.compute")
 TOLERANCE = 0.01
 
 
-def is_lists(kind: Any) -> bool:
-    """Return whether a column type is a list of floats."""
+def is_lists(kind: Any, *of: Callable[[Any], bool]) -> bool:
+    """Return whether a column type is a list of values of one of these types."""
     types = pa.types
     lists = types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
-    return bool(lists and types.is_floating(kind.value_type))
+    return bool(lists and any(is_type(kind.value_type) for is_type in of))
 
 
-def matrix_of(column: Any, first_row: int, classes: int | None) -> Floats:
+def matrix_of(
+    column: Any, first_row: int, classes: int | None, *, multilabel: bool = False
+) -> Floats:
     """Return the probabilities of a column (N, K), checked; errors count rows from `first_row`.
+
+    Those of multilabel rows have any sum.
 
     Raises
     ------
@@ -49,7 +55,40 @@ def matrix_of(column: Any, first_row: int, classes: int | None) -> Floats:
         accepted = "numbers between 0 and 1"
         raise InputError(f"probabilities[{first_row + row}]", found="null", accepted=accepted)
     matrix = values.to_numpy(zero_copy_only=False).reshape(len(column), expected)
+    if multilabel:
+        return check_label_scores(matrix, input="probabilities", first_row=first_row)
     return check_probabilities(matrix, first_row=first_row)
+
+
+def label_sets_of(
+    column: Any, first_row: int, classes: int
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return the labels (N, K) of a column, and which rows have them (N,).
+
+    Raises
+    ------
+    InputError: a row has another length than `classes`, or values other than 0 and 1; null is a row
+        whose labels are not known.
+    """
+    lengths = pc.fill_null(pc.list_value_length(column), -1).to_numpy(zero_copy_only=False)
+    labelled: NDArray[np.bool_] = lengths >= 0
+    wrong = labelled & (lengths != classes)
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        accepted = f"{classes}, as in `probabilities`; null where labels are not known"
+        raise InputError(f"labels[{first_row + row}]", found=f"{lengths[row]}", accepted=accepted)
+    # Null lists of a fixed size have values, which count for nothing.
+    values = pc.list_flatten(pc.drop_null(column)).cast(pa.float64()).to_numpy(zero_copy_only=False)
+    sets = np.zeros((len(column), classes))
+    sets[labelled] = values.reshape(-1, classes)
+    other = ~((sets == 0) | (sets == 1))  # also NaN
+    if other.any():
+        row, label = (int(index) for index in np.argwhere(other)[0])
+        value = sets[row, label]
+        found = "null or NaN" if np.isnan(value) else f"{value:g}"
+        place = f"labels[{first_row + row}][{label}]"
+        raise InputError(place, found=found, accepted="0 or 1")
+    return sets == 1, labelled
 
 
 def check_confidences(confidence: NDArray[np.float64], matrix: Floats, first_row: int) -> None:

@@ -23,10 +23,11 @@ from recalib.drift.calibration_sums import bin_indices
 from recalib.drift.reference_histogram import reference_edges
 from recalib.errors import InputError
 from recalib.executors import Cluster, open_workers
+from recalib.files import Task
 from recalib.html_table import html_table
 from recalib.options import check_option
 from recalib.replay.class_shares import ClassShares, Period, class_shares
-from recalib.replay.cohorts import class_traffic, cohorts_by_segment
+from recalib.replay.cohorts import class_rows, class_traffic, cohorts_by_segment
 from recalib.replay.columns import Rows
 from recalib.replay.log import Log
 from recalib.replay.log_files import LogSource
@@ -66,11 +67,16 @@ class ReplayOptions:
     cohort: float | None = None
     #: Columns whose values are tried as segments.
     find_segments: tuple[str, ...] = ()
-    #: Classes to monitor, see `class_indices`: names and indices, or ("all",). The log then needs
-    #: the columns `probabilities` and `label`.
+    #: Classes to monitor, see `class_indices`: names and indices, or ("all",). A multiclass log
+    #: then needs the columns `probabilities` and `label`.
     classes: tuple[str, ...] = ()
+    #: `multilabel` if a row has any number of labels, see `Log`.
+    task: Task = "multiclass"
 
     def __post_init__(self) -> None:
+        if self.task not in ("multiclass", "multilabel"):
+            accepted = "multiclass or multilabel"
+            raise InputError("task", found=repr(self.task), accepted=accepted)
         if self.maturity is not None:
             check_option("maturity", self.maturity, self.maturity >= 0, "at least 0")
         if self.cohort is not None:
@@ -196,14 +202,20 @@ def replay(
         objective=settings.objective,
         selection_ratio=settings.selection_ratio,
     )
+    is_multilabel = settings.task == "multilabel"
+    if card is not None and (is_multilabel or card.task != settings.task):
+        accepted = "none: the first predictions of a multilabel log are its reference"
+        if not is_multilabel:
+            accepted = "a calibrator of rows with one class each"
+        raise InputError("calibrator", found=f"task {card.task}", accepted=accepted)
     if card is not None and card.confidences is None:
         found = "a card without the confidences of the calibration set"
         raise InputError(
             "calibrator", found=found, accepted="a calibrator fitted by a newer Recalib"
         )
     classes = None if card is None else card.classes
-    with_labels = bool(settings.classes)
-    with Log(source, classes, settings.find_segments, with_labels=with_labels) as log:
+    kind = {"with_labels": bool(settings.classes), "multilabel": is_multilabel}
+    with Log(source, classes, settings.find_segments, **kind) as log:
         progress("reading")
         if cluster is None:
             survey = log.survey()
@@ -280,9 +292,8 @@ class _Reader:
         on_time = rows.delay <= self.horizon
         self.late += int(np.count_nonzero(rows.delay > self.horizon))
         cohorts = cohorts_by_segment(rows, on_time, self.edges)
-        class_rows = None if rows.class_rows is None else rows.class_rows.select(on_time)
-        traffic = class_traffic(rows, on_time, self.monitor.options.classes)
-        self.monitor.add(start, end, cohorts, class_rows, traffic)
+        watched = rows, on_time, self.monitor.options.classes
+        self.monitor.add(start, end, cohorts, class_rows(*watched), class_traffic(*watched))
         status = self.monitor.assess(end)
         if not self.events or status.state != self.events[-1].status.state:
             self.events.append(Event(_time_of(status, end), status))

@@ -33,7 +33,8 @@ def survey_on_workers(
     files = log.files
     if not files:
         return log.survey(step)  # raises the error
-    work = partial(_survey, log.classes, log.split_columns, log.with_labels)
+    kind = {"with_labels": log.with_labels, "multilabel": log.multilabel}
+    work = partial(_survey, log.classes, log.split_columns, kind)
     parts: list[Survey] = []
     rows = 0
     results = workers.map(work, files, batch=workers.batch(len(files)))
@@ -53,7 +54,7 @@ def survey_on_workers(
 
 
 def _survey(
-    classes: int | None, split_columns: Sequence[str], with_labels: bool, file: Fragment
+    classes: int | None, split_columns: Sequence[str], kind: dict[str, bool], file: Fragment
 ) -> tuple[Survey, int | None]:
-    with Log([file], classes, split_columns, with_labels=with_labels) as log:
+    with Log([file], classes, split_columns, **kind) as log:
         return log.survey(), log.classes

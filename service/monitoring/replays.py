@@ -58,7 +58,7 @@ async def upload_replay(
 
     Raises
     ------
-    InputError: a multilabel model, an empty body, or a log that is not valid for the model.
+    InputError: an empty body, or a log that is not valid for the model.
     NotFoundError: no such model or version.
     ConflictError: the version has monitoring state, or `key` was used with another request.
     """
@@ -66,7 +66,6 @@ async def upload_replay(
     def check() -> Model:
         with store.reading() as tx:
             owner = tx.models.get(model)
-            owner.check_multiclass("a replay")
             find_version(tx, owner, version, "version")
         return owner
 
@@ -122,6 +121,7 @@ def _options(model: Model) -> ModelLogOptions:
         maturity_seconds=monitoring.maturity_seconds,
         segments=("", *monitoring.segments),
         watched=class_indices(watched, model.classes, model.labels) if watched else (),
+        task=model.task,
     )
 
 

@@ -38,7 +38,8 @@ _FILE = {"schema": {"type": "string", "format": "binary"}}
 _LOG = {
     "requestBody": {
         "required": True,
-        "description": "Predictions, a Parquet file with the columns of `recalib replay`.",
+        "description": "Predictions, a Parquet file with the columns of `recalib replay`; of a "
+        "multilabel model those of `recalib replay --task multilabel`.",
         "content": dict.fromkeys(_MEDIA_TYPES, _FILE),
     }
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import io
 import math
 import time
 from dataclasses import replace
@@ -10,6 +11,8 @@ from typing import Any
 
 import grpc
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from sqlalchemy import update
 
@@ -240,6 +243,40 @@ def test_invalid_labels_are_rejected_row_by_row(service: Service, champion: Cali
     assert "a label twice" in reasons[3]
     refusal = service.client.post(f"{URL}/observations", json={**body(1), "counted": True})
     check(refusal, 422, "counted", "true")
+
+
+@pytest.mark.parametrize("sharpness", [1.0, 3.0])
+def test_replayed_log_leaves_the_states_of_its_labels(
+    service: Service, champion: Calibrator, sharpness: float
+) -> None:
+    """Each row counts for the label that it draws, also for the watched labels."""
+    spans = {"cohort_seconds": 300, "maturity_seconds": 60}
+    configure(service, classes=["red", "ripe"], objective=0.3, **spans)
+    rows = 1_500
+    logits, labels = draw(rows, 8, sharpness)
+    columns = {
+        "time": time.time() - 7_200 + np.arange(rows) * (6_600 / rows),
+        "probabilities": list(champion.predict(logits)),
+        "labels": list(labels),
+    }
+    log = io.BytesIO()
+    pq.write_table(pa.table(columns), log)
+    place, kind = f"{URL}/monitoring/replays", {"Content-Type": "application/octet-stream"}
+    answer = service.client.post(place, content=log.getvalue(), headers=kind)
+    assert answer.status_code == 202, answer.text
+    service.work()
+    result = service.client.get(f"/v1/jobs/{answer.json()['id']}").json()["result"]
+    assert (result["rows"], result["state"]) == (rows, "fresh" if sharpness == 1 else "stale")
+    report = service.client.get(f"{URL}/monitoring").json()
+    assert (report["state"], report["replayed_through"] is None) == (result["state"], False)
+    assert report["classes"]["watched"] == 2
+    drawn = result["labelled"] - result["immature"]
+    assert 0.28 * drawn < report["classes"]["labels"] < 0.4 * drawn  # a third for each label
+    other = pa.table({"time": columns["time"], "confidence": np.full(rows, 0.5)})
+    log = io.BytesIO()
+    pq.write_table(other, log)
+    refusal = service.client.post(place, content=log.getvalue(), headers=kind)
+    check(refusal, 422, "probabilities", "confidence")
 
 
 @pytest.mark.both_databases

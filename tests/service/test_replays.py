@@ -161,10 +161,6 @@ def test_unusable_logs_are_refused_when_they_arrive(monitored: Service) -> None:
     assert upload(monitored, log_of(), {"Content-Type": "text/csv"}).status_code == 415
     jobs = monitored.client.get("/v1/jobs?job_state=queued").json()["items"]
     assert "replay" not in [job["kind"] for job in jobs]
-    monitored.client.post("/v1/models", json={"name": "tags", "classes": 3, "task": "multilabel"})
-    place = "/v1/models/tags/monitoring/replays"
-    answer = monitored.client.post(place, content=log_of(), headers=PARQUET)
-    assert (answer.status_code, "multiclass for a replay" in answer.text) == (422, True)
 
 
 @pytest.mark.sqlite_only
