@@ -6,6 +6,7 @@ import copy
 import json
 import pickle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -83,6 +84,46 @@ def test_report_is_a_page(tmp_path: Path) -> None:
     assert (tmp_path / "page.html").read_text() == page.html
     with pytest.raises(InputError, match=r"ends in \.html"):
         page.save(tmp_path / "page.pdf")
+
+
+@pytest.mark.slow
+def test_report_of_independent_labels_is_a_page(tmp_path: Path) -> None:
+    """With the names of columns; the figures are those of `evaluate`."""
+    rng = np.random.default_rng(3)
+    z = rng.normal(0, 2, (900, 3))
+    y = rng.random((900, 3)) < 1 / (1 + np.exp(-z / 3))
+    frame = pd.DataFrame(z, columns=["red", "<b>round", "ripe"])
+    page = recalib.report(frame[:500], y[:500], frame[500:], y[500:], task="multilabel")
+    assert page.recommended.card.labels == ("red", "<b>round", "ripe")
+    assert "&lt;b&gt;round" in page.html
+    assert "<b>round" not in page.html
+    probabilities = page.recommended.predict(z[500:])
+    expected = recalib.evaluate(y[500:], probabilities, task="multilabel")
+    assert page.after.metrics["nll"].value == pytest.approx(expected["nll"])
+    assert page._repr_html_().startswith("<iframe srcdoc=")
+    assert len(repr(page)) < 300
+    page.save(tmp_path / "page.html")
+    assert (tmp_path / "page.html").read_text() == page.html
+
+
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        ({"objectives": ["brier"]}, "objectives"),
+        ({"shift": {"noise": None}}, "shift"),
+        ({"preserve_accuracy": False}, "preserve_accuracy"),
+        ({"maps": ["vector"]}, "maps"),
+        ({"class_labels": ("red",)}, "class_labels: found 1 names"),
+        ({"test_logits": np.zeros((20, 2))}, "test_logits: found 2 classes"),
+        ({"test_labels": np.full((20, 3), 2)}, r"test_labels\[0\]\[0\]: found 2"),
+        ({"task": "labels"}, "task"),
+    ],
+)
+def test_report_of_independent_labels_refuses(options: dict[str, Any], field: str) -> None:
+    z = np.random.default_rng(0).normal(size=(20, 3))
+    rows = {"test_logits": z, "test_labels": z > 0, "task": "multilabel", **options}
+    with pytest.raises(InputError, match=f"^{field}"):
+        recalib.report(z, z > 0, **rows)
 
 
 @pytest.mark.parametrize(

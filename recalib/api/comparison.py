@@ -10,14 +10,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from recalib.errors import InputError
-from recalib.files import LabelledData
+from recalib.files import LabelledData, Task
 from recalib.fitting.comparison import Comparison, compatible_pairs
 from recalib.fitting.comparison import compare as _compare
 from recalib.fitting.fit import check_data
-from recalib.inputs import class_indices, column_names, score_matrix
+from recalib.inputs import as_array, class_indices, column_names, score_matrix
+from recalib.label_arrays import check_label_matrix, check_label_scores
 
 if TYPE_CHECKING:
-    from recalib.reporting.html_report import Report, Source
+    from recalib.reporting.html_report import LabelReport, Report, Source
 
 __all__ = ["compare", "report"]
 
@@ -89,7 +90,8 @@ def report(
     preserve_accuracy: bool = True,
     shift: Mapping[str, tuple[Any, ArrayLike]] | None = None,
     title: str = "Calibration report",
-) -> Report:
+    task: Task = "multiclass",
+) -> Report | LabelReport:
     """Return an HTML page with a recommendation, as `recalib report`. Needs `recalib[pictures]`.
 
     A notebook shows the page, and `save(path)` writes it. It loads nothing from the network.
@@ -100,6 +102,9 @@ def report(
     preserve_accuracy: as in `compare`; the test rows are required.
     shift: scores and labels of shifted test sets by name, in order of increasing distance.
     title: the title of the page.
+    task: `multilabel` if a row has any number of labels: scores and labels are then (N, K), as in
+        `recalib.fit`, and the result is a `LabelReport`. There are no objectives, no shifted sets
+        and no `preserve_accuracy`.
 
     Raises
     ------
@@ -110,8 +115,20 @@ def report(
     >>> page = recalib.report(logits, labels, test_logits, test_labels)  # doctest: +SKIP
     >>> page.save("report.html")  # doctest: +SKIP
     """
-    from recalib.reporting.html_report import create_report
+    from recalib.reporting.html_report import create_label_report, create_report
 
+    if task not in ("multiclass", "multilabel"):
+        raise InputError("task", found=repr(task), accepted="multiclass or multilabel")
+    if task == "multilabel":
+        _check_label_options(objectives, shift, preserve_accuracy)
+        rows, names = _label_data(logits, labels, input, class_labels)
+        fields = "test_logits", "test_labels"
+        test_rows, _ = _label_data(
+            test_logits, test_labels, input, names, rows.logits.shape[1], fields
+        )
+        sources = _source("array", rows), _source("array", test_rows)
+        chosen = None if maps is None else list(maps)
+        return create_label_report(*sources, chosen, input=input, class_labels=names, title=title)
     pairs, _ = compatible_pairs(maps, objectives)
     validation, names = _labelled_data(logits, labels, input, class_labels)
     test = _test_data("test_logits", test_logits, test_labels, input, names, validation)
@@ -129,6 +146,38 @@ def report(
         shifted=shifted,
         title=title,
     )
+
+
+def _check_label_options(
+    objectives: Iterable[str], shift: Mapping[str, Any] | None, preserve_accuracy: bool
+) -> None:
+    """Raise `InputError` for an argument that multilabel rows do not have."""
+    if tuple(objectives) != ("nll",):
+        raise InputError("objectives", found=f"{objectives}", accepted="nll for task multilabel")
+    if shift:
+        raise InputError("shift", found=", ".join(shift), accepted="none for task multilabel")
+    if not preserve_accuracy:
+        accepted = "True for task multilabel: rows have no predicted class"
+        raise InputError("preserve_accuracy", found="False", accepted=accepted)
+
+
+def _label_data(
+    scores: Any,
+    labels: ArrayLike,
+    input: Kind,
+    names: tuple[str, ...] | None,
+    classes: int | None = None,
+    fields: tuple[str, str] = ("logits", "labels"),
+) -> tuple[LabelledData, tuple[str, ...] | None]:
+    """Return checked rows of independent labels, and the names of the labels if they are known."""
+    array = as_array(scores, fields[0])
+    matrix = check_label_scores(array, input=input, classes=classes, field=fields[0])
+    y = check_label_matrix(as_array(labels, fields[1]), shape=matrix.shape, field=fields[1])
+    known = names or column_names(scores)
+    if known and len(known) != matrix.shape[1]:
+        accepted = f"{matrix.shape[1]}, one for each label"
+        raise InputError("class_labels", found=f"{len(known)} names", accepted=accepted)
+    return LabelledData(matrix, y), known
 
 
 def _source(name: str, data: LabelledData) -> Source:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import cast
 
 import numpy as np
@@ -14,7 +12,7 @@ from numpy.typing import NDArray
 from recalib.arrays import Floats
 from recalib.calibrator import Calibrator
 from recalib.errors import InputError
-from recalib.files import Input, write_atomically
+from recalib.files import Input
 from recalib.fitting.cross_validation import (
     held_out,
     incomparable,
@@ -28,7 +26,7 @@ from recalib.maps.labels import LABEL_MAPS
 from recalib.options import unknown_name
 from recalib.reporting.html_report.changes import verdict_sentence
 from recalib.reporting.html_report.findings import count_shared_rows
-from recalib.reporting.html_report.rendering import Source
+from recalib.reporting.html_report.rendering import Page, Source
 from recalib.reporting.html_report.results import VersionResult
 from recalib.reporting.html_report.versions import (
     MapChoice,
@@ -44,8 +42,8 @@ _UNCALIBRATED = "uncalibrated"
 _MIN_ROWS = 5
 
 
-@dataclass(frozen=True)
-class LabelReport:
+@dataclass(frozen=True, repr=False)
+class LabelReport(Page):
     """A page and its main results."""
 
     choice: MapChoice
@@ -57,14 +55,10 @@ class LabelReport:
     after: VersionResult
     #: Whether calibration helps, in a sentence; empty without changes.
     verdict: str
-    #: The page, which loads nothing from the network.
     html: str
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the page atomically; `InputError` if the name does not end in .html."""
-        if Path(path).suffix != ".html":
-            raise InputError("path", found=str(path), accepted="a name that ends in .html")
-        write_atomically(Path(path), self.html.encode())
+    def __repr__(self) -> str:
+        return f"<LabelReport: {self.verdict or self.choice.reason}>"
 
 
 def create_label_report(
@@ -73,6 +67,7 @@ def create_label_report(
     maps: Sequence[str] | None = None,
     *,
     input: Input = "logits",
+    class_labels: tuple[str, ...] | None = None,
     title: str = "Calibration report",
     progress: Callable[[str], None] = lambda text: None,
 ) -> LabelReport:
@@ -84,6 +79,7 @@ def create_label_report(
     test: the data for measuring, with the same labels.
     maps: names in `recalib.maps.labels.LABEL_MAPS`, all by default; `identity` always competes.
     input: whether the data have logits or probabilities.
+    class_labels: a name for each label; numbers by default.
     title: the title of the page.
     progress: called with a message before each step.
 
@@ -98,7 +94,9 @@ def create_label_report(
     names = [name for name in LABEL_MAPS if name == "identity" or not maps or name in maps]
     log_odds = rows if input == "logits" else label_log_odds(rows)
     choice = _choose(names, log_odds, labels, progress)
-    recommended = fit(rows, labels, choice.map, task="multilabel", input=input)
+    recommended = fit(
+        rows, labels, choice.map, task="multilabel", input=input, class_labels=class_labels
+    )
     shared = count_shared_rows(rows, test.data.logits)
     summary = recommended.card.fit
     warnings = [*summary.warnings, *(f"a bound was reached: {b}" for b in summary.bounds_reached)]
@@ -117,6 +115,7 @@ def create_label_report(
         test,
         versions,
         input=input,
+        class_names=class_labels,
         warnings=warnings,
         choice=choice,
         further_sources={"validation": validation},

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
-from pathlib import Path
 from typing import Any, Literal
 
 from recalib.arrays import log_probabilities
 from recalib.calibrator import Calibrator
-from recalib.errors import InputError
-from recalib.files import LabelledData, write_atomically
+from recalib.files import LabelledData
 from recalib.fitting.comparison import Comparison, compare
 from recalib.metrics import Estimate, Predictions
 from recalib.metrics.evaluate import evaluate
@@ -31,7 +27,13 @@ from recalib.reporting.html_report.findings import (
     findings,
 )
 from recalib.reporting.html_report.pictures import draw_pictures
-from recalib.reporting.html_report.rendering import Source, describe_source, metric_rows, render
+from recalib.reporting.html_report.rendering import (
+    Page,
+    Source,
+    describe_source,
+    metric_rows,
+    render,
+)
 from recalib.reporting.html_report.shift import UnderShift, about_shift, measure_shift
 from recalib.terminal import is_percentage
 
@@ -57,7 +59,7 @@ UNSHIFTED = "test"
 
 
 @dataclass(frozen=True, repr=False)
-class Report:
+class Report(Page):
     """A page and its main results as values; a notebook shows the page."""
 
     comparison: Comparison
@@ -70,27 +72,10 @@ class Report:
     verdict: str
     #: The test set, then the shifted test sets; empty without shifted test sets.
     shift: list[UnderShift]
-    #: The page, which loads nothing from the network.
     html: str
 
     def __repr__(self) -> str:
         return f"<Report: {self.verdict or self.comparison.choice.reason}>"
-
-    def _repr_html_(self) -> str:
-        # A frame keeps the styles of the page and of the notebook apart.
-        page = escape(self.html)
-        return f'<iframe srcdoc="{page}" style="width: 100%; height: 40em; border: 0"></iframe>'
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the page atomically.
-
-        Raises
-        ------
-        InputError: the file name does not end in .html, or the file cannot be written.
-        """
-        if Path(path).suffix != ".html":
-            raise InputError("path", found=str(path), accepted="a name that ends in .html")
-        write_atomically(Path(path), self.html.encode())
 
 
 def create_report(

@@ -2,24 +2,51 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from html import escape
 from importlib.metadata import version
+from pathlib import Path
 from typing import Any
 
 import jinja2
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.files import LabelledData
+from recalib.errors import InputError
+from recalib.files import LabelledData, write_atomically
 from recalib.metrics import METRICS, Estimate
 from recalib.metrics.paired import Change
 from recalib.reporting.html_report.changes import VERDICT_WORDS, change_text, interval_text
 from recalib.reporting.plots.style import DARK_COLOURS, GAP, series_colours
 from recalib.terminal import is_percentage
 
-__all__ = ["Source", "describe_source", "metric_rows", "render"]
+__all__ = ["Page", "Source", "describe_source", "metric_rows", "render"]
+
+
+class Page:
+    """A page as HTML, which a notebook shows."""
+
+    #: It loads nothing from the network.
+    html: str
+
+    def _repr_html_(self) -> str:
+        # A frame keeps the styles of the page and of the notebook apart.
+        page = escape(self.html)
+        return f'<iframe srcdoc="{page}" style="width: 100%; height: 40em; border: 0"></iframe>'
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the page atomically.
+
+        Raises
+        ------
+        InputError: the file name does not end in .html, or the file cannot be written.
+        """
+        if Path(path).suffix != ".html":
+            raise InputError("path", found=str(path), accepted="a name that ends in .html")
+        write_atomically(Path(path), self.html.encode())
 
 
 @dataclass(frozen=True)
