@@ -43,6 +43,7 @@ from recalib.cli.report import report
 from recalib.cli.restore import restore
 from recalib.cli.retention import retention
 from recalib.cli.rotate_key import rotate_key
+from recalib.cli.sections import FILES, OPERATION, SERVER, TRAINING, SectionedGroup
 from recalib.cli.serve import serve
 from recalib.cli.train import train
 from recalib.cli.upload import upload
@@ -60,6 +61,7 @@ _INTERRUPTED_STATUS = 130
 
 app = typer.Typer(
     name="recalib",
+    cls=SectionedGroup,
     help="Calibrate the probabilities of deployed classifiers.",
     add_completion=False,
     rich_markup_mode=None,
@@ -87,41 +89,41 @@ def _options(
 ) -> None: ...
 
 
-app.command()(fit)
-app.command()(apply)
-app.command()(calibrate)
-app.command()(batch)
-app.command()(export)
-app.command()(upload)
-app.command()(publish)
-app.command()(pull)
-app.command()(fuse)
-app.command()(evaluate)
-app.command()(evaluation)
-app.command()(compare)
-app.command()(report)
-app.command()(replay)
-app.command()(monitoring)
-app.command()(models)
-app.command()(describe)
-app.command()(retention)
-app.command()(delete)
-app.command("drop-candidate")(drop_candidate)
-app.command()(events)
-app.command()(ingest)
-app.command()(train)
-app.command()(demo)
-app.command()(prepare)
-app.command()(serve)
-app.command()(worker)
-app.command()(doctor)
-app.command()(backup)
-app.command("backup-key")(backup_key)
-app.command()(restore)
-app.command()(audit)
-app.command("rotate-key")(rotate_key)
-app.add_typer(keys_app, name="keys")
-app.add_typer(webhooks_app, name="webhooks")
+app.command(rich_help_panel=FILES)(fit)
+app.command(rich_help_panel=FILES)(apply)
+app.command(rich_help_panel=FILES)(evaluate)
+app.command(rich_help_panel=FILES)(compare)
+app.command(rich_help_panel=FILES)(report)
+app.command(rich_help_panel=FILES)(replay)
+app.command(rich_help_panel=FILES)(export)
+app.command(rich_help_panel=FILES)(fuse)
+app.command(rich_help_panel=TRAINING)(train)
+app.command(rich_help_panel=SERVER)(models)
+app.command(rich_help_panel=SERVER)(describe)
+app.command(rich_help_panel=SERVER)(upload)
+app.command(rich_help_panel=SERVER)(publish)
+app.command(rich_help_panel=SERVER)(pull)
+app.command(rich_help_panel=SERVER)(calibrate)
+app.command(rich_help_panel=SERVER)(batch)
+app.command(rich_help_panel=SERVER)(evaluation)
+app.command(rich_help_panel=SERVER)(monitoring)
+app.command("drop-candidate", rich_help_panel=SERVER)(drop_candidate)
+app.command(rich_help_panel=SERVER)(events)
+app.command(rich_help_panel=SERVER)(ingest)
+app.command(rich_help_panel=SERVER)(retention)
+app.command(rich_help_panel=SERVER)(delete)
+app.command(rich_help_panel=OPERATION)(demo)
+app.command(rich_help_panel=OPERATION)(serve)
+app.command(rich_help_panel=OPERATION)(worker)
+app.command(rich_help_panel=OPERATION)(prepare)
+app.command(rich_help_panel=OPERATION)(doctor)
+app.add_typer(keys_app, name="keys", rich_help_panel=OPERATION)
+app.add_typer(webhooks_app, name="webhooks", rich_help_panel=OPERATION)
+app.command(rich_help_panel=OPERATION)(audit)
+app.command(rich_help_panel=OPERATION)(backup)
+app.command("backup-key", rich_help_panel=OPERATION)(backup_key)
+app.command(rich_help_panel=OPERATION)(restore)
+app.command("rotate-key", rich_help_panel=OPERATION)(rotate_key)
 
 
 @cache

@@ -261,6 +261,8 @@ def test_no_command_lists_all_commands(cli: Cli, arguments: list[str]) -> None:
     assert (result.status, result.err) == (0, "")
     names = [name for name in COMMANDS if " " not in name]
     assert [name for name in names if f"\n  {name} " not in result.out] == []
+    assert "\nUse a server:\n  models " in result.out
+    assert "..." not in result.out.partition("Work on data files:")[2]  # no summary is cut
 
 
 def test_version(cli: Cli) -> None:
