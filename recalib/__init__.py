@@ -21,9 +21,9 @@ if TYPE_CHECKING:
         risk_coverage,
     )
     from recalib.api.comparison import compare, report
+    from recalib.api.fit import fit
     from recalib.api.monitoring import monitor
     from recalib.calibrator import Calibrator
-    from recalib.fitting.fit import fit
     from recalib.metrics.evaluate import StreamingEvaluation
     from recalib.onnx_fusion.fuse import fuse
 
@@ -53,7 +53,7 @@ _MODULES = {
     "compare": "recalib.api.comparison",
     "confidence_histogram": "recalib.api",
     "evaluate": "recalib.api",
-    "fit": "recalib.fitting.fit",
+    "fit": "recalib.api.fit",
     "fuse": "recalib.onnx_fusion.fuse",
     "load": "recalib.api",
     "monitor": "recalib.api.monitoring",

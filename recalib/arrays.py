@@ -162,11 +162,10 @@ def check_labels(
     outside = (labels < 0) | (labels >= classes)
     if outside.any():
         row = int(np.argmax(outside))
-        raise InputError(
-            f"{field}[{first_row + row}]",
-            found=f"{labels[row]:g}",
-            accepted=f"integers from 0 to {classes - 1}",
-        )
+        accepted = f"integers from 0 to {classes - 1}"
+        if labels.min() == 1 and labels.max() == classes:
+            accepted += "; these labels go from 1 to the number of classes: subtract 1"
+        raise InputError(f"{field}[{first_row + row}]", found=f"{labels[row]:g}", accepted=accepted)
     checked = labels.astype(np.int64, copy=False)
     masked = np.isneginf(logits[np.arange(rows), checked])
     if masked.any():

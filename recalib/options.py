@@ -31,6 +31,8 @@ _SYNONYMS = {
     "ts": "temperature",
     "vector_scaling": "vector",
 }
+#: Synonyms of `vector` that need a reason.
+_PLATT = ("logistic", "platt", "sigmoid")
 
 
 def configure(
@@ -71,8 +73,12 @@ def unknown_name(field: str, name: str, names: Iterable[str]) -> InputError:
 
 
 def _nearest(name: str, names: list[str]) -> str:
-    synonym = _SYNONYMS.get(name.lower().replace("-", "_"))
-    close = [synonym] if synonym in names else difflib.get_close_matches(name, names, n=1)
+    plain = name.lower().replace("-", "_").replace(" ", "_")
+    synonym = _SYNONYMS.get(plain)
+    if synonym in names:
+        reason = ", which is Platt scaling for scores (N,) of two classes" * (plain in _PLATT)
+        return f"did you mean {synonym}{reason}? Names: "
+    close = difflib.get_close_matches(plain, names, n=1)
     return f"did you mean {close[0]}? Names: " if close else ""
 
 

@@ -15,7 +15,7 @@ import pytest
 
 import recalib
 from recalib.drift import CalibrationTest, Cohort, Monitor, MonitorOptions, ScoreTest
-from recalib.errors import InputError
+from recalib.errors import InputError, RecalibWarning
 from recalib.files import LabelledData
 from recalib.fitting.comparison import compare
 from recalib.replay import ReplayOptions, replay
@@ -25,6 +25,33 @@ RNG = np.random.default_rng(0)
 LABELS = RNG.integers(0, 3, 900)
 LOGITS = 3 * np.eye(3)[LABELS] + 4 * RNG.normal(size=(900, 3))
 NAMES = np.array(["cat", "dog", "<b>owl</b>"])
+
+
+def test_fit_shows_the_warnings_of_the_card() -> None:
+    """Labels of other rows: no temperature makes their likelihood larger."""
+    with pytest.warns(RecalibWarning, match="temperature at its upper bound"):
+        calibrator = recalib.fit(LOGITS, np.argmin(LOGITS, axis=1))
+    assert len(calibrator.card.fit.bounds_reached) == 1
+    with pytest.warns(RecalibWarning, match="1 of 3 classes never occur in the labels: 2"):
+        recalib.fit(LOGITS, np.minimum(LABELS, 1))
+    assert recalib.fit(LOGITS, LABELS).card.fit.warnings == ()
+
+
+def test_errors_of_names_weights_and_labels_name_the_argument() -> None:
+    """One metric need not be in a list; case does not matter for suggestions."""
+    p = np.full((3, 3), 1 / 3)
+    assert list(recalib.evaluate([0, 1, 2], p, metrics="ece")) == ["ece"]
+    labels = np.eye(3, dtype=int)
+    by_label = recalib.evaluate(labels, p, metrics="ece", task="multilabel")
+    assert list(by_label) == ["ece"]
+    with pytest.raises(InputError, match="metrics: found 'ECE'; accepted: did you mean ece"):
+        recalib.evaluate([0, 1, 2], p, metrics=["ECE"])
+    with pytest.raises(InputError, match=r"sample_weight\[0\]: found -1"):
+        recalib.fit(LOGITS, LABELS, sample_weight=np.full(900, -1))
+    with pytest.raises(InputError, match=r"weights\[0\]: found -1"):
+        recalib.fit(LOGITS, LABELS, weights=np.full(900, -1))
+    with pytest.raises(InputError, match="go from 1 to the number of classes: subtract 1"):
+        recalib.fit(LOGITS, LABELS + 1)
 
 
 def test_compare_is_the_comparison_of_files() -> None:
@@ -179,7 +206,9 @@ def test_calibrator_shows_itself() -> None:
     html = calibrator._repr_html_()
     assert "900 rows" in html
     assert np.array2string(calibrator.parameters["bias"], precision=4) in html
-    matrix = recalib.fit(RNG.normal(size=(60, 12)), np.arange(60) % 12, map="dirichlet")
+    labels = np.arange(240) % 12
+    logits = 2 * np.eye(12)[labels] + 2 * RNG.normal(size=(240, 12))
+    matrix = recalib.fit(logits, labels, map="dirichlet")
     assert "array of shape (12, 12)" in matrix._repr_html_()
 
 

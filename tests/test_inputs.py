@@ -48,12 +48,12 @@ def test_texts_follow_class_labels_and_columns_before_their_order() -> None:
     import pandas as pd
 
     order = ("emu", "cat", "dog")
-    position = np.array([1, 2, 0])[LABELS]
-    expected = temperature_of(LOGITS, position)
-    fitted = recalib.fit(LOGITS, TEXTS, class_labels=order)
+    position, logits = np.array([1, 2, 0])[LABELS], LOGITS[:, [2, 0, 1]]
+    expected = temperature_of(logits, position)
+    fitted = recalib.fit(logits, TEXTS, class_labels=order)
     assert fitted.card.labels == order
     assert float(fitted.parameters["temperature"]) == expected
-    frame = pd.DataFrame(LOGITS, columns=list(order))
+    frame = pd.DataFrame(logits, columns=list(order))
     assert temperature_of(frame, TEXTS) == expected
     columns = pd.DataFrame(LOGITS, columns=["a", "b", "c"])
     assert recalib.fit(columns, LABELS).card.labels is None

@@ -64,8 +64,8 @@ def evaluate(
     logits: (N, K), or the log-odds (N,) of class 1 of 2; exactly one of the two.
     sample_weight: (N,), how many rows of the population each row stands for, on any scale.
     ignore_index: the label of rows that do not count, such as 255 for void pixels; none by default.
-    metrics: names in `recalib.metrics.METRICS`; by default all but the slow ones, and with weights
-        all of these that have a weighted form.
+    metrics: names in `recalib.metrics.METRICS`, or one name; by default all but the slow ones, and
+        with weights all of these that have a weighted form.
     bins: the number of bins of binned metrics.
     class_labels: names of the classes, if the labels are names.
     intervals: whether to return an `Estimate` with `low` and `high` of each metric.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import warnings
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -21,7 +20,7 @@ from recalib.cli.arguments import (
     only_file,
     read_weights,
 )
-from recalib.errors import InputError, RecalibWarning
+from recalib.errors import InputError
 from recalib.terminal import candidates_table, metrics_table, print_json, progress, say, warn
 
 __all__ = ["fit"]
@@ -84,8 +83,7 @@ def fit(
     check_request_device(resolve_fit(map, objective, options, task), device)
     start_calibrator = load(start) if start is not None else None
     sample_weights = read_weights(weights)
-    with progress("fit", quiet=json_output) as update, warnings.catch_warnings():
-        warnings.simplefilter("ignore", RecalibWarning)  # the card has it
+    with progress("fit", quiet=json_output) as update:
 
         def report(stage: str, iteration: int, value: float) -> None:
             update(f"{stage}, iteration {iteration}, objective {value:.5f}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -28,7 +27,7 @@ from recalib.blas_threads import one_blas_thread
 from recalib.calibrator import Calibrator
 from recalib.card import AutoChoice, Card, DataSummary, FitSummary, MetricValue
 from recalib.drift.reference_histogram import reference_histogram
-from recalib.errors import InputError, RecalibWarning
+from recalib.errors import InputError
 from recalib.files import Task
 from recalib.fitting.auto import AUTO, Auto, choose
 from recalib.fitting.cross_validation import Candidate
@@ -106,7 +105,7 @@ def fit(
         probabilities of each label, `labels` zeros and ones (N, K), and `map` a name in
         `recalib.maps.labels.LABEL_MAPS`, which calibrates each column by itself.
     input: the kind of values in `logits`; never guessed. By default they are logits, with a
-        `RecalibWarning` if they look like probabilities; the card has it too.
+        warning if they look like probabilities.
     sample_weight: (N,), weights of rows: non-negative, on any scale; equal by default.
     weights: the same as `sample_weight`.
     groups: (N,), for `auto`: numbers or texts, such as the patient or the question of a row. Rows
@@ -124,6 +123,9 @@ def fit(
         memory, and the optimum is the same. For maps with parameters but no solver of their own, by
         `nll`, `brier`, `focal` or `label_smoothing`; by default NumPy sums where it is faster.
     options: the map's and the objective's own options; of `auto`, `preserve_accuracy`.
+
+    Warnings, such as classes without labels or a parameter at its bound, are in `card.fit`;
+    `recalib.fit` shows each as a `RecalibWarning`.
 
     Raises
     ------
@@ -165,13 +167,12 @@ def fit(
     classes = rows.scores.shape[1] if rows.scores.ndim == 2 else 0
     indices, class_labels = class_indices(rows.labels, classes, class_labels, column_names(logits))
     z, y = check_data(rows.scores, indices, kind)
-    sample_weight = rows.of_rows(weights if sample_weight is None else sample_weight, "weights")
-    w = check_weights(sample_weight, rows=len(z))
+    field = "weights" if sample_weight is None else "sample_weight"
+    sample_weight = rows.of_rows(weights if sample_weight is None else sample_weight, field)
+    w = check_weights(sample_weight, rows=len(z), field=field)
     resembles = input is None and resemble_probabilities(z)
     counts = np.bincount(y, minlength=z.shape[1])
     messages = data_warnings(counts, resembles_probabilities=resembles)
-    if resembles:
-        warnings.warn(messages[-1], RecalibWarning, stacklevel=2)
     if isinstance(request, Candidate):
         candidate, choice = request, None
     else:

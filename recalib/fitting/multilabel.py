@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import time
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -22,7 +21,7 @@ from numpy.typing import ArrayLike, NDArray
 from recalib.arrays import Floats, check_weights
 from recalib.calibrator import Calibrator
 from recalib.card import Card, DataSummary, FitSummary, MetricValue
-from recalib.errors import InputError, RecalibWarning
+from recalib.errors import InputError
 from recalib.fitting.beta import beta_curve, platt_curve
 from recalib.fitting.cross_validation import Candidate, Weights
 from recalib.fitting.isotonic import isotonic_blocks, merge_blocks
@@ -138,7 +137,6 @@ def fit_multilabel(
             "logits: all are between 0 and 1; if these are probabilities, write "
             'input="probabilities", otherwise input="logits"'
         )
-        warnings.warn(messages[-1], RecalibWarning, stacklevel=3)
     started = time.perf_counter()
     solution = candidate.fitted(z, y, weights, progress, previous)
     seconds = time.perf_counter() - started

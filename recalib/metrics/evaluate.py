@@ -44,8 +44,8 @@ def evaluate(
     logits: (N, K), or
     probabilities: (N, K); exactly one of the two.
     sample_weight: (N,), how many rows of the population each row stands for; on any scale.
-    metrics: names in `METRICS`; by default all but those marked `on_request`, and with weights all
-        of these that have a weighted form.
+    metrics: names in `METRICS`, or one name; by default all but those marked `on_request`, and with
+        weights all of these that have a weighted form.
     bins: the number of bins M of binned metrics.
     level: confidence of intervals, such as 0.95; none by default.
 
@@ -311,7 +311,7 @@ def _select(names: Iterable[str] | None, bins: int) -> dict[str, Metric]:
     metrics = {name: metric(bins) for name, metric in METRICS.items()}
     if names is None:
         return {name: metric for name, metric in metrics.items() if not metric.on_request}
-    selected = list(names)
+    selected = [names] if isinstance(names, str) else list(names)
     for name in selected:
         if name not in METRICS:
             raise unknown_name("metrics", name, METRICS)

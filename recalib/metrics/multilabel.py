@@ -127,7 +127,8 @@ def evaluate_labels(
     ------
     InputError: an unknown metric.
     """
-    names = list(_DEFAULT if metrics is None else metrics)
+    named = [metrics] if isinstance(metrics, str) else metrics
+    names = list(_DEFAULT if named is None else named)
     for name in names:
         if name not in LABEL_METRICS:
             raise unknown_name("metrics", name, LABEL_METRICS)

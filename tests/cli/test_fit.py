@@ -65,7 +65,7 @@ def test_input_probabilities(cli: Cli) -> None:
     assert measured["nll"] == pytest.approx(evaluate(LABELS, logits=LOGITS)["nll"].value)
 
 
-@pytest.mark.filterwarnings("always::recalib.errors.RecalibWarning")
+@pytest.mark.filterwarnings("always::recalib.errors.RecalibWarning")  # of `predict`
 def test_probabilities_in_place_of_logits_cause_a_warning(cli: Cli) -> None:
     p = np.exp(LOGITS) / np.exp(LOGITS).sum(axis=1, keepdims=True)
     cli.write("p.npz", write_npz(p, LABELS))

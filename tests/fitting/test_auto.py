@@ -10,10 +10,10 @@ import pytest
 import scipy.special
 from numpy.typing import NDArray
 
-from recalib import fit
 from recalib.calibrator import Calibrator
 from recalib.card import AutoChoice, CandidateResult, Card
 from recalib.errors import InputError
+from recalib.fitting import fit
 from recalib.fitting.auto import choose
 from recalib.fitting.cross_validation import Candidate, random_folds
 from recalib.fitting.fit import configure_pair, resolve_fit

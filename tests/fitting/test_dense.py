@@ -94,7 +94,7 @@ def test_auto_compares_images(images: tuple[Any, Any]) -> None:
         ({"labels": np.zeros((12, 5, 6), int)}, r"labels: found shape \(12, 5, 6\)"),
         ({"ignore_index": None}, "labels.*255.*0 to 3"),
         ({"labels": np.full((12, 6, 5), VOID)}, "labels: found no row"),
-        ({"sample_weight": np.ones(12)}, r"weights: found shape \(12,\)"),
+        ({"sample_weight": np.ones(12)}, r"sample_weight: found shape \(12,\)"),
         ({"map": "auto", "groups": np.zeros(3)}, r"groups: found shape \(3,\)"),
         ({"task": "multilabel", "map": "platt"}, "ignore_index.*multilabel"),
     ],

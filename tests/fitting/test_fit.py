@@ -10,6 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from sklearn.linear_model import LogisticRegression
 
 import recalib
 from recalib.drift.reference_histogram import reference_histogram
@@ -132,8 +133,8 @@ def test_confidences_of_many_numbers_are_those_of_float64() -> None:
 def test_probabilities_in_place_of_logits_cause_a_warning(known) -> None:
     logits, labels = known
     probabilities = NumpyOps().softmax(logits)
-    with pytest.warns(RecalibWarning, match='write input="probabilities"'):
-        fitted = fit(probabilities, labels)
+    fitted = fit(probabilities, labels)
+    assert 'write input="probabilities"' in fitted.card.fit.warnings[-1]
     assert "sums to 1" in fitted.card.fit.warnings[-1]
     with pytest.warns(RecalibWarning, match="takes logits"):
         fitted.predict(probabilities)
@@ -180,11 +181,24 @@ def test_calibrators_are_pickled_copied_and_compared(known) -> None:
 
 
 def test_unknown_name_suggests_the_nearest() -> None:
-    for name, suggestion in {"temprature": "temperature", "Platt": "vector"}.items():
+    for name, suggestion in {"temprature": "temperature", "Vector": "vector"}.items():
         with pytest.raises(InputError, match=rf"did you mean {suggestion}\? Names: identity, "):
             fit([[0.0, 1.0]], [1], name)
+    with pytest.raises(InputError, match="did you mean vector, which is Platt scaling for scores"):
+        fit([[0.0, 1.0]], [1], "Platt")
     with pytest.raises(InputError, match=r"did you mean bins\? Names: "):
         fit([[0.0, 1.0]], [1], "histogram_binning", bin=3)
+
+
+def test_vector_is_platt_scaling_of_binary_scores(known) -> None:
+    """The reason that the suggestion for "platt" gives."""
+    logits, labels = known
+    scores, positives = logits[:, 1] - logits[:, 0], labels == 1
+    fitted = fit(scores, positives, map="vector")
+    logistic = LogisticRegression(C=np.inf, tol=1e-10).fit(scores[:, None], positives)
+    np.testing.assert_allclose(
+        fitted.predict(scores), logistic.predict_proba(scores[:, None]), atol=1e-4
+    )
 
 
 def test_card_includes_default_options(known) -> None:

@@ -17,6 +17,7 @@ import scipy
 
 import recalib
 from recalib.errors import InputError, RecalibWarning
+from recalib.fitting.fit import fit as fit_calibrator
 from recalib.fitting.multilabel import fit_multilabel
 from recalib.maps.labels import LABEL_MAPS
 from recalib.metrics.multilabel import LABEL_METRICS, LabelPredictions, evaluate_labels
@@ -36,7 +37,7 @@ def draw_labels(rows: int = 3000, seed: int = 0) -> tuple[np.ndarray, np.ndarray
 
 
 def fit(map: str, z: np.ndarray, y: np.ndarray, **options) -> recalib.Calibrator:
-    return recalib.fit(z, y, map, task="multilabel", **options)
+    return fit_calibrator(z, y, map, task="multilabel", **options)
 
 
 def nll(p: np.ndarray, y: np.ndarray) -> float:
@@ -141,8 +142,7 @@ def test_probabilities_are_taken_as_their_log_odds() -> None:
     np.testing.assert_allclose(by_logits.predict(p, input="probabilities"), by_logits.predict(z))
     certain = by_probabilities.predict(np.array([[0.0, 1.0, 0.0, 1.0]]))
     assert np.isfinite(certain).all()
-    with pytest.warns(RecalibWarning, match="all are between 0 and 1"):
-        fit("platt", p, y)
+    assert "all are between 0 and 1" in fit("platt", p, y).card.fit.warnings[-1]
     with pytest.warns(RecalibWarning, match="all are between 0 and 1"):
         by_logits.predict(p)
 

@@ -105,7 +105,7 @@ def test_exactly_one_of_logits_and_probabilities_is_required(options: dict) -> N
         StreamingEvaluation(2).add([0, 1], **options)
 
 
-@pytest.mark.parametrize("names", [["ece", "ecce"], "ece", [""]])
+@pytest.mark.parametrize("names", [["ece", "ecce"], "ecce", [""]])
 def test_unknown_metric_error_lists_known_metrics(names) -> None:
     with pytest.raises(InputError, match="classwise_ece") as excinfo:
         evaluate([0, 1], logits=LOGITS, metrics=names)
