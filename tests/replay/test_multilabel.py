@@ -12,6 +12,7 @@ import pytest
 
 import recalib
 from recalib.errors import InputError
+from recalib.fitting import fit
 from recalib.replay import Log, ReplayOptions, replay
 from tests.replay.logs import START, write
 
@@ -141,7 +142,7 @@ def test_invalid_rows_are_refused(tmp_path: Path, changes: dict[str, Any], messa
 
 
 def test_calibrator_and_columns_of_one_class_are_refused(tmp_path: Path) -> None:
-    fitted = recalib.fit(np.random.default_rng(0).normal(size=(50, 3)), np.arange(50) % 3)
+    fitted = fit(np.random.default_rng(0).normal(size=(50, 3)), np.arange(50) % 3)
     path = write(tmp_path / "a.parquet", log(drift=False, rows=100))
     with pytest.raises(InputError, match="calibrator: found task multiclass; accepted: none: "):
         replay(path, ReplayOptions(task="multilabel"), card=fitted.card)

@@ -16,7 +16,7 @@ import recalib.scale
 from recalib.blas_threads import one_torch_thread
 from recalib.errors import InputError
 from recalib.executors import open_workers
-from recalib.fitting import odds_sums
+from recalib.fitting import fit, odds_sums
 from recalib.fitting.odds_sums import OddsSums, Resolution
 from recalib.fitting.temperature_preprocessing import top_odds
 from recalib.fragments import list_fragments
@@ -73,7 +73,7 @@ def folder(data: tuple[Any, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def _check(folder: Path, data: tuple[Any, Any], map: str, objective: str, **options: Any) -> None:
     """Compare a fit on several files to one on arrays, and to one by three threads."""
-    reference = recalib.fit(*data, map, objective, **options)
+    reference = fit(*data, map, objective, **options)
     fitted, by_threads = (
         recalib.scale.fit(folder, map, objective, cluster=cluster, **options)
         for cluster in (None, "threads:3")
@@ -108,7 +108,7 @@ def test_curves_of_cells_are_close(
     folder: Path, data: tuple[Any, Any], map: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(odds_sums, "OF_TOP_LABEL", Resolution(100, 4096))
-    predictions = recalib.fit(*data, map).predict(data[0])
+    predictions = fit(*data, map).predict(data[0])
     difference = recalib.scale.fit(folder, map).predict(data[0]) - predictions
     # A row within a cell of an edge of histogram binning may be counted in the next bin.
     assert np.abs(difference).mean() < 2e-3
@@ -145,7 +145,7 @@ def test_maps_with_their_own_solvers(
 
 def test_parameters_of_beta_are_those_of_one_file(folder: Path, data: tuple[Any, Any]) -> None:
     """The optimum of each class is unique."""
-    reference, fitted = recalib.fit(*data, "beta"), recalib.scale.fit(folder, "beta")
+    reference, fitted = fit(*data, "beta"), recalib.scale.fit(folder, "beta")
     for name, value in reference.parameters.items():
         assert fitted.parameters[name] == pytest.approx(value, rel=1e-8, abs=1e-8), name
 
@@ -177,7 +177,7 @@ def test_bound_on_miscoverage_holds_in_cells(
     temperature = float(fitted.parameters["ranking_temperature"])
     top, odds, _ = top_odds(data[0], temperature)
     right = odds[top == data[1]]
-    exact = recalib.fit(*data, "meta_miscoverage").parameters["threshold"]
+    exact = fit(*data, "meta_miscoverage").parameters["threshold"]
     assert 0 < (right < threshold).sum() <= (right < exact).sum()
 
 

@@ -21,6 +21,7 @@ import pytest
 import recalib
 import recalib.scale
 from recalib.errors import ConflictError, InputError
+from recalib.fitting import fit
 from recalib.fitting.linear_form import LINEAR_MAPS
 from recalib.metrics.evaluate import StreamingEvaluation
 from recalib.scale import row_sample
@@ -165,7 +166,7 @@ def test_masked_classes_and_equal_logits(tmp_path: Path, monkeypatch: pytest.Mon
     for part, rows in enumerate((slice(0, 250), slice(250, 600))):
         np.savez(tmp_path / f"{part}.npz", logits=logits[rows], labels=labels[rows])
     for map in ("temperature", "vector", "dirichlet"):
-        reference = recalib.fit(logits, labels, map).predict(logits)
+        reference = fit(logits, labels, map).predict(logits)
         fitted = recalib.scale.fit(tmp_path, map).predict(logits)
         assert fitted == pytest.approx(reference, abs=1e-6), map
     for part in range(2):
@@ -234,7 +235,7 @@ def test_files_without_any_rows_are_refused(with_empty_files: Path, tmp_path: Pa
     for function in (recalib.scale.evaluate, recalib.scale.fit):
         with pytest.raises(InputError, match=message):
             function(with_empty_files)
-    calibrator = recalib.fit(np.eye(3), [0, 1, 2])
+    calibrator = fit(np.eye(3), [0, 1, 2])
     with pytest.raises(InputError, match=message):
         recalib.scale.apply(calibrator, with_empty_files, str(tmp_path / "out"))
 

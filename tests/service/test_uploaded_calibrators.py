@@ -16,6 +16,7 @@ import recalib
 from recalib import Calibrator
 from recalib.client.calibrators import _row_digests
 from recalib.errors import InputError
+from recalib.fitting import fit
 from recalib.maps import MAPS
 from service.calibrators.parameter_file import check_parameter_file
 from tests.fitting.conftest import draw
@@ -39,7 +40,7 @@ def with_card(calibrator: Calibrator, **changes: Any) -> Calibrator:
 @pytest.mark.parametrize("name", MAPS)
 def test_every_map_is_accepted(name: str) -> None:
     """Also in float32, which the probe compares."""
-    fitted = recalib.fit(_LOGITS, _LABELS, name, measure=False)
+    fitted = fit(_LOGITS, _LABELS, name, measure=False)
     checked = check_parameter_file(fitted.to_bytes(), 4, None)
     np.testing.assert_array_equal(checked.predict(_LOGITS), fitted.predict(_LOGITS))
 
