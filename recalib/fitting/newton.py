@@ -153,13 +153,23 @@ def fit_temperature_by_sums(
     return _result(beta, here, scale, steps, more)
 
 
+#: Why the search ends on a bound.
+_REASONS = {
+    "lower": "the largest logit is right in nearly all rows: they do not determine a temperature",
+    "upper": "equal probabilities fit best: the logits do not predict these labels; check that "
+    "labels and rows belong together",
+}
+
+
 def _result(beta: float, at: _Moments, scale: float, before: int, steps: int) -> TemperatureFit:
+    bound = {_RANGE: "lower", 1 / _RANGE: "upper"}.get(beta, "")
     return TemperatureFit(
         temperature=scale / beta,
         nll=at.value,
         iterations=before + steps,
         converged=steps < _MAX_STEPS,
-        bound={_RANGE: "lower", 1 / _RANGE: "upper"}.get(beta, ""),
+        bound=bound,
+        warnings=(_REASONS[bound],) if bound else (),
     )
 
 
