@@ -24,6 +24,7 @@ from pydantic import (
 
 from recalib.errors import InputError
 from recalib.losses import PRIMARY, SECONDARY, SOFT_LABELS, WHOLE_BATCH
+from recalib.violations import accepted_values
 
 __all__ = [
     "Calibrate",
@@ -464,4 +465,4 @@ def _as_input_error(error: ValidationError) -> InputError:
     if first["type"] == "extra_forbidden":
         return InputError(field, found="unknown field", accepted="a field of docs/training.md")
     found = f"{first['input']!r:.80}" if not isinstance(first["input"], dict) else "this table"
-    return InputError(field, found=found, accepted=first["msg"].removeprefix("Value error, "))
+    return InputError(field, found=found, accepted=accepted_values(first))

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from recalib.errors import CorruptError, RecalibError, UnavailableError
+from recalib.violations import accepted_values
 
 __all__ = ["UNEXPECTED", "log_failure", "violation_of"]
 
@@ -15,6 +16,8 @@ log = logging.getLogger(__name__)
 #: The message for an unexpected error: its details are in the log only.
 UNEXPECTED = "An unexpected error; the server's log has it."
 _MAX_FOUND_LENGTH = 80
+#: What was found, for kinds of violations whose input does not say it.
+_FOUND = {"missing": "nothing", "extra_forbidden": "an unknown field"}
 
 
 def log_failure(error: Exception) -> None:
@@ -35,7 +38,7 @@ def violation_of(violation: Mapping[str, Any], body: Any) -> dict[str, str]:
     return {
         "field": _field(violation, body),
         "found": _describe(violation),
-        "accepted": _accepted(violation),
+        "accepted": accepted_values(violation),
     }
 
 
@@ -55,15 +58,11 @@ def _field(violation: Mapping[str, Any], body: Any) -> str:
     return ".".join(fields) or "body"
 
 
-def _accepted(violation: Mapping[str, Any]) -> str:
-    return "JSON" if violation["type"] == "json_invalid" else str(violation["msg"])
-
-
 def _describe(violation: Mapping[str, Any]) -> str:
     """Return the input, cut: an error must not echo a body of megabytes."""
     if violation["type"] == "json_invalid":
         return f"malformed JSON at character {violation['loc'][-1]}: {violation['ctx']['error']}"
-    if violation["type"] == "missing":
-        return "nothing"
+    if violation["type"] in _FOUND:
+        return _FOUND[violation["type"]]
     text = repr(violation.get("input"))
     return text if len(text) <= _MAX_FOUND_LENGTH else text[: _MAX_FOUND_LENGTH - 3] + "..."

@@ -20,6 +20,7 @@ import recalib
 from recalib.errors import InputError
 from recalib.settings import Settings
 from recalib.settings.toml_file import origin_of
+from recalib.violations import accepted_values
 
 if TYPE_CHECKING:
     from recalib.registry import Registry
@@ -82,7 +83,9 @@ def load_settings(**options: Any) -> Settings:
         name = str(first["loc"][0])
         option = f"--{name.replace('_', '-')}"
         source = origin_of(name).partition(",")[0] if options.get(name) is None else option
-        raise InputError(source, found=repr(first.get("input")), accepted=first["msg"]) from None
+        raise InputError(
+            source, found=repr(first.get("input")), accepted=accepted_values(first)
+        ) from None
 
 
 @contextlib.contextmanager

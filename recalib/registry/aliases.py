@@ -136,7 +136,7 @@ class Aliases(Queries):
         """Return the alias, or raise `NotFoundError`."""
         row = self.find(model, alias)
         if row is None:
-            raise NotFoundError("alias", alias, hint=f"looked among those of {model.name}")
+            raise NotFoundError("alias", alias, hint=f"the model is {model.name}")
         return row
 
     def all(self, model: Model) -> list[Alias]:

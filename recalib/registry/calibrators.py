@@ -238,7 +238,7 @@ class Calibrators(Queries):
             select(datasets.c.id).where(datasets.c.model_id == model.id, datasets.c.name == name)
         )
         if dataset_id is None:
-            raise NotFoundError("dataset", name, hint=f"looked among those of {model.name}")
+            raise NotFoundError("dataset", name, hint=f"the model is {model.name}")
         return int(dataset_id)
 
 

@@ -81,7 +81,7 @@ class Datasets(Queries):
         """Return the dataset, or raise `NotFoundError`."""
         dataset = self.find(model, name)
         if dataset is None:
-            raise NotFoundError("dataset", name, hint=f"looked among those of {model.name}")
+            raise NotFoundError("dataset", name, hint=f"the model is {model.name}")
         return dataset
 
     def set_row_digests(self, model: Model, dataset: Dataset, digests: bytes) -> None:

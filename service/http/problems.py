@@ -176,8 +176,10 @@ async def _of_http(request: Request, error: Exception) -> Response:
     if error.status_code == 400:  # raised by FastAPI for JSON that its parser rejects
         found = "JSON that is nested too deeply, or holds too long a number, or is not UTF-8"
         return problem_of(errors.InputError("body", found=found, accepted="JSON"))
-    detail = str(error.detail)
-    answer = _for_protocol(request.url.path, problem(error.status_code, detail, detail))
+    title = detail = str(error.detail)
+    if error.status_code == 404:  # raised by FastAPI for a path without a route
+        detail = f"no route for {request.method} {request.url.path[:200]}; /docs lists the routes"
+    answer = _for_protocol(request.url.path, problem(error.status_code, title, detail))
     if error.status_code == 405:
         answer.headers["Allow"] = _allowed(request)
     return answer

@@ -411,3 +411,16 @@ def test_violations_name_the_path_in_the_request(ready: Service) -> None:
     assert [violation["field"] for violation in labels] == ["classes", "classes.1"]
     fit = post("/v1/models/digits/calibrators", json={"dataset": "d", "promote": "perhaps"})
     assert {violation["field"] for violation in fit.json()["errors"]} == {"promote"}
+
+
+def test_errors_of_fields_and_paths_say_what_is_accepted(shared: Service) -> None:
+    answer = shared.client.post("/v1/models", json={"name": "owl", "clases": 3})
+    by_field = {violation["field"]: violation for violation in answer.json()["errors"]}
+    assert by_field["classes"]["found"] == "nothing"
+    assert by_field["classes"]["accepted"] == "a value: the field is required"
+    assert by_field["clases"]["found"] == "an unknown field"
+    answer = shared.client.post("/v1/models", json={"name": "owl", "classes": 1})
+    assert answer.json()["errors"][0]["accepted"] == "greater than or equal to 2"
+    answer = shared.client.post("/v1/model")
+    assert answer.status_code == 404
+    assert answer.json()["detail"] == "no route for POST /v1/model; /docs lists the routes"
