@@ -22,6 +22,7 @@ __all__ = [
     "check_labels",
     "check_logits",
     "check_probabilities",
+    "check_row_weights",
     "check_weights",
     "log_probabilities",
     "resemble_probabilities",
@@ -189,6 +190,23 @@ def check_weights(
     """
     if values is None:
         return None
+    wide = check_row_weights(values, rows, field)
+    largest = wide.max()
+    if largest == 0:
+        raise InputError(field, found="zeros only", accepted="at least one positive weight")
+    wide /= largest  # so that their sum does not overflow
+    return None if (wide == 1).all() else np.asarray(wide / wide.mean())
+
+
+def check_row_weights(
+    values: ArrayLike, rows: int, field: str = "weights", first_row: int = 0
+) -> NDArray[np.float64]:
+    """Return sample weights (N,) as they are, in float64; all may be zero.
+
+    Raises
+    ------
+    InputError: wrong rank, dtype or length, not finite or negative. Errors count from `first_row`.
+    """
     weights = np.asarray(values)
     if weights.dtype == object or weights.dtype.kind not in "iuf":
         raise InputError(field, found=f"dtype {weights.dtype}", accepted="numbers")
@@ -198,14 +216,11 @@ def check_weights(
     if invalid.any():
         row = int(np.argmax(invalid))
         raise InputError(
-            f"{field}[{row}]", found=f"{weights[row]:g}", accepted="finite numbers of at least 0"
+            f"{field}[{first_row + row}]",
+            found=f"{weights[row]:g}",
+            accepted="finite numbers of at least 0",
         )
-    wide = weights.astype(np.float64)
-    largest = wide.max()
-    if largest == 0:
-        raise InputError(field, found="zeros only", accepted="at least one positive weight")
-    wide /= largest  # so that their sum does not overflow
-    return None if (wide == 1).all() else np.asarray(wide / wide.mean())
+    return weights.astype(np.float64)
 
 
 def _all_finite(logits: Floats) -> bool:

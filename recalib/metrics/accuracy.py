@@ -5,13 +5,9 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import ClassVar
 
-import numpy as np
-from numpy.typing import NDArray
-
 from recalib.metrics.base import Better, Estimate, StreamingMetric, Unit
 from recalib.metrics.mean_metrics import MeanState, wilson
-from recalib.metrics.predictions import Predictions
-from recalib.metrics.weighted import weighted_fraction
+from recalib.metrics.weighted import WeightedMean, weighted_fraction
 
 __all__ = ["Accuracy"]
 
@@ -32,10 +28,11 @@ class Accuracy(StreamingMetric[MeanState]):
     def state(self, classes: int) -> MeanState:
         return MeanState(attrgetter("correct"))
 
-    def measure_weighted(
-        self, predictions: Predictions, weights: NDArray[np.float64], level: float | None = None
-    ) -> Estimate:
-        return weighted_fraction(predictions.correct, weights, level)
+    def weighted_state(self, classes: int) -> WeightedMean:
+        return WeightedMean(attrgetter("correct"))
+
+    def estimate_weighted(self, state: WeightedMean, level: float | None = None) -> Estimate:
+        return weighted_fraction(state.totals, level)
 
     def estimate(self, state: MeanState, level: float | None = None) -> Estimate:
         if level is None:

@@ -15,6 +15,7 @@ from recalib.metrics.base import Estimate, StreamingMetric, Unit
 from recalib.metrics.confidence_groups import ConfidenceGroups
 from recalib.metrics.fine_histogram import FineHistogram
 from recalib.metrics.predictions import Predictions
+from recalib.metrics.weighted import WeightedCells
 
 __all__ = ["ExcessRiskCoverageArea", "RiskCoverageArea"]
 
@@ -41,7 +42,15 @@ class _CurveMetric(StreamingMetric[FineHistogram]):
     def estimate(self, state: FineHistogram, level: float | None = None) -> Estimate:
         return self._estimate(_Curve.from_histogram(state), level)
 
-    def error_bound(self, state: FineHistogram) -> float:
+    def weighted_state(self, classes: int) -> WeightedCells:
+        return WeightedCells()
+
+    def estimate_weighted(self, state: WeightedCells, level: float | None = None) -> Estimate:
+        return self._estimate(_Curve.from_weighted_cells(state), level)
+
+    def error_bound(self, state: FineHistogram | WeightedCells) -> float:
+        if isinstance(state, WeightedCells):
+            return _Curve.from_weighted_cells(state).error_bound()
         return _Curve.from_histogram(state).error_bound()
 
     @abstractmethod
@@ -138,6 +147,12 @@ class _Curve:
         right = groups.correct[::-1]
         weights = np.stack([right, counts - right])
         return cls(counts, weights, weights)
+
+    @classmethod
+    def from_weighted_cells(cls, state: WeightedCells) -> _Curve:
+        """Return the curve of weighted rows; those of a cell count as tied."""
+        totals = state.totals[:, ::-1, state.filled][:, :, ::-1]  # right before wrong, descending
+        return cls(totals[0].sum(axis=0).astype(np.int64), totals[1], totals[4])
 
     @property
     def error_rate(self) -> float:

@@ -11,14 +11,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from copy import copy
 from dataclasses import dataclass
-from typing import ClassVar, Generic, Literal, Self, TypeVar
+from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recalib.metrics.predictions import Predictions
 
-__all__ = ["Better", "Estimate", "Metric", "State", "StreamingMetric", "Unit"]
+__all__ = ["Better", "Estimate", "Metric", "State", "StreamingMetric", "Unit", "WeightedState"]
 
 #: What a metric's value counts: `fraction`, which tables show as a percentage; `nats`; or `score`,
 #: a number without a unit.
@@ -78,6 +78,17 @@ class State(ABC):
     __hash__ = None  # type: ignore[assignment]
 
 
+class WeightedState(State):
+    """Sums of weighted rows, of constant size."""
+
+    @abstractmethod
+    def add_weighted(self, predictions: Predictions, weights: NDArray[np.float64]) -> None:
+        """Add a batch with weights (n,), which are positive."""
+
+    def add(self, predictions: Predictions) -> None:
+        self.add_weighted(predictions, np.ones(len(predictions)))
+
+
 class Metric(ABC):
     """A function of predictions and labels."""
 
@@ -108,9 +119,14 @@ class Metric(ABC):
 
         The value is that of rows repeated as often as whole weights say. The interval and the floor
         are those of N sampled rows whose weights are known: rows are not counted as repeated. See
-        `recalib.metrics.weighted`. A metric without this method has no weighted form.
+        `recalib.metrics.weighted`.
         """
         raise NotImplementedError(self.name)
+
+    @classmethod
+    def has_weighted_form(cls) -> bool:
+        """Return whether the metric can be measured on weighted rows."""
+        return False
 
 
 S = TypeVar("S", bound=State)
@@ -148,3 +164,25 @@ class StreamingMetric(Metric, Generic[S]):
         state = self.state(predictions.classes)
         state.add(predictions)
         return self.estimate(state, level)
+
+    def weighted_state(self, classes: int) -> WeightedState:
+        """Return an empty state of weighted rows; a metric without one has no weighted form.
+
+        Metrics of the same `state_kind` can share one.
+        """
+        raise NotImplementedError(self.name)
+
+    def estimate_weighted(self, state: Any, level: float | None = None) -> Estimate:
+        """Return the metric of the rows in a state of `weighted_state`, at least one."""
+        raise NotImplementedError(self.name)
+
+    def measure_weighted(
+        self, predictions: Predictions, weights: NDArray[np.float64], level: float | None = None
+    ) -> Estimate:
+        state = self.weighted_state(predictions.classes)
+        state.add_weighted(predictions, weights)
+        return self.estimate_weighted(state, level)
+
+    @classmethod
+    def has_weighted_form(cls) -> bool:
+        return cls.weighted_state is not StreamingMetric.weighted_state

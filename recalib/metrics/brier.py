@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from recalib.metrics.base import Estimate, StreamingMetric, Unit
 from recalib.metrics.mean_metrics import MeanState, interval_of_mean
 from recalib.metrics.predictions import Predictions, row_chunks
-from recalib.metrics.weighted import weighted_mean
+from recalib.metrics.weighted import WeightedMean, weighted_mean
 
 __all__ = ["Brier"]
 
@@ -32,10 +32,11 @@ class Brier(StreamingMetric[MeanState]):
     def state(self, classes: int) -> MeanState:
         return MeanState(_scores)
 
-    def measure_weighted(
-        self, predictions: Predictions, weights: NDArray[np.float64], level: float | None = None
-    ) -> Estimate:
-        return weighted_mean(_scores(predictions), weights, level)
+    def weighted_state(self, classes: int) -> WeightedMean:
+        return WeightedMean(_scores)
+
+    def estimate_weighted(self, state: WeightedMean, level: float | None = None) -> Estimate:
+        return weighted_mean(state.totals, level)
 
     def estimate(self, state: MeanState, level: float | None = None) -> Estimate:
         return interval_of_mean(state, level)

@@ -5,15 +5,13 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from recalib.metrics.base import Better, Estimate, StreamingMetric, Unit
 from recalib.metrics.binning import BinState
 from recalib.metrics.calibration_gaps import Gaps, mean_squared_gap
 from recalib.metrics.intervals import interval_of_mean_squared_gap
 from recalib.metrics.mean_metrics import wilson
-from recalib.metrics.predictions import Predictions
-from recalib.metrics.weighted import gaps_of_confidence, weighted_fraction
+from recalib.metrics.weighted import WeightedBins, weighted_fraction
 
 __all__ = ["BrierReliability", "BrierResolution", "BrierUncertainty", "within_bins"]
 
@@ -29,6 +27,9 @@ class _Term(StreamingMetric[BinState]):
 
     def state(self, classes: int) -> BinState:
         return BinState(self.bins)
+
+    def weighted_state(self, classes: int) -> WeightedBins:
+        return WeightedBins(self.bins)
 
 
 class BrierReliability(_Term):
@@ -46,10 +47,8 @@ class BrierReliability(_Term):
     summary: ClassVar[str] = "part of the top label's Brier score due to miscalibration"
     unit: ClassVar[Unit] = "score"
 
-    def measure_weighted(
-        self, predictions: Predictions, weights: NDArray[np.float64], level: float | None = None
-    ) -> Estimate:
-        return mean_squared_gap(gaps_of_confidence(predictions, weights, self.bins), level)
+    def estimate_weighted(self, state: WeightedBins, level: float | None = None) -> Estimate:
+        return mean_squared_gap(state.to_gaps(), level)
 
     def estimate(self, state: BinState, level: float | None = None) -> Estimate:
         value = float(np.sum(state.weights * state.gaps**2))
@@ -70,10 +69,8 @@ class BrierResolution(_Term):
     unit: ClassVar[Unit] = "score"
     better: ClassVar[Better | None] = "higher"
 
-    def measure_weighted(
-        self, predictions: Predictions, weights: NDArray[np.float64], level: float | None = None
-    ) -> Estimate:
-        return _resolution(gaps_of_confidence(predictions, weights, self.bins), level)
+    def estimate_weighted(self, state: WeightedBins, level: float | None = None) -> Estimate:
+        return _resolution(state.to_gaps(), level)
 
     def estimate(self, state: BinState, level: float | None = None) -> Estimate:
         return _resolution(state.to_gaps(), level)
@@ -92,10 +89,8 @@ class BrierUncertainty(_Term):
     unit: ClassVar[Unit] = "score"
     better: ClassVar[Better | None] = None
 
-    def measure_weighted(
-        self, predictions: Predictions, weights: NDArray[np.float64], level: float | None = None
-    ) -> Estimate:
-        return _uncertainty(weighted_fraction(predictions.correct, weights, level))
+    def estimate_weighted(self, state: WeightedBins, level: float | None = None) -> Estimate:
+        return _uncertainty(weighted_fraction(state.correct_mean(), level))
 
     def estimate(self, state: BinState, level: float | None = None) -> Estimate:
         rows, right = int(state.count.sum()), float(state.correct.sum())

@@ -12,7 +12,7 @@ from recalib.metrics.base import Estimate, State, StreamingMetric, Unit
 from recalib.metrics.binning import bin_indices
 from recalib.metrics.calibration_gaps import Gaps, mean_gap, root_mean_squared_gap
 from recalib.metrics.predictions import Predictions, row_chunks
-from recalib.metrics.weighted import gaps_of_classes
+from recalib.metrics.weighted import WeightedClasses
 
 __all__ = ["ClasswiseError", "ClasswiseState", "MarginalError"]
 
@@ -125,10 +125,11 @@ class ClasswiseError(StreamingMetric[ClasswiseState]):
     def state(self, classes: int) -> ClasswiseState:
         return ClasswiseState(classes, self.bins)
 
-    def measure_weighted(
-        self, predictions: Predictions, weights: NDArray[np.float64], level: float | None = None
-    ) -> Estimate:
-        return mean_gap(gaps_of_classes(predictions, weights, self.bins), level)
+    def weighted_state(self, classes: int) -> WeightedClasses:
+        return WeightedClasses(classes, self.bins)
+
+    def estimate_weighted(self, state: WeightedClasses, level: float | None = None) -> Estimate:
+        return mean_gap(state.to_gaps(), level)
 
     def estimate(self, state: ClasswiseState, level: float | None = None) -> Estimate:
         return mean_gap(state.to_gaps(), level)
@@ -154,10 +155,11 @@ class MarginalError(StreamingMetric[ClasswiseState]):
     def state(self, classes: int) -> ClasswiseState:
         return ClasswiseState(classes, self.bins)
 
-    def measure_weighted(
-        self, predictions: Predictions, weights: NDArray[np.float64], level: float | None = None
-    ) -> Estimate:
-        return root_mean_squared_gap(gaps_of_classes(predictions, weights, self.bins), level)
+    def weighted_state(self, classes: int) -> WeightedClasses:
+        return WeightedClasses(classes, self.bins)
+
+    def estimate_weighted(self, state: WeightedClasses, level: float | None = None) -> Estimate:
+        return root_mean_squared_gap(state.to_gaps(), level)
 
     def estimate(self, state: ClasswiseState, level: float | None = None) -> Estimate:
         return root_mean_squared_gap(state.to_gaps(), level)

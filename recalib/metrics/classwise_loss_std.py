@@ -7,10 +7,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.metrics.base import Estimate, State, StreamingMetric, Unit
+from recalib.metrics.base import Estimate, State, StreamingMetric, Unit, WeightedState
 from recalib.metrics.predictions import Predictions
 
-__all__ = ["ClassLossState", "ClasswiseLossDeviation"]
+__all__ = ["ClassLossState", "ClasswiseLossDeviation", "WeightedClassLosses"]
 
 
 class ClassLossState(State):
@@ -26,6 +26,22 @@ class ClassLossState(State):
         labels, classes = predictions.labels, len(self.count)
         self.count += np.bincount(labels, minlength=classes)
         self.loss += np.bincount(labels, -predictions.label_log_probabilities, classes)
+
+
+class WeightedClassLosses(WeightedState):
+    """Weight and weighted sum of NLL for each label; arrays of (K,)."""
+
+    sums: ClassVar[tuple[str, ...]] = ("weight", "loss")
+
+    def __init__(self, classes: int) -> None:
+        self.weight = np.zeros(classes)
+        self.loss = np.zeros(classes)
+
+    def add_weighted(self, predictions: Predictions, weights: NDArray[np.float64]) -> None:
+        labels, classes = predictions.labels, len(self.weight)
+        self.weight += np.bincount(labels, weights, classes)
+        losses = -weights * predictions.label_log_probabilities
+        self.loss += np.bincount(labels, losses, classes)
 
 
 class ClasswiseLossDeviation(StreamingMetric[ClassLossState]):
@@ -51,13 +67,11 @@ class ClasswiseLossDeviation(StreamingMetric[ClassLossState]):
     def state(self, classes: int) -> ClassLossState:
         return ClassLossState(classes)
 
-    def measure_weighted(
-        self, predictions: Predictions, weights: NDArray[np.float64], level: float | None = None
-    ) -> Estimate:
-        totals = np.bincount(predictions.labels, weights, predictions.classes)
-        weighted = -weights * predictions.label_log_probabilities
-        losses = np.bincount(predictions.labels, weighted, predictions.classes).astype(np.float64)
-        return _deviation(losses, totals)
+    def weighted_state(self, classes: int) -> WeightedClassLosses:
+        return WeightedClassLosses(classes)
+
+    def estimate_weighted(self, state: WeightedClassLosses, level: float | None = None) -> Estimate:
+        return _deviation(state.loss, state.weight)
 
     def estimate(self, state: ClassLossState, level: float | None = None) -> Estimate:
         return _deviation(state.loss, state.count)

@@ -12,7 +12,7 @@ from recalib.arrays import SMALLEST_PROBABILITY
 from recalib.metrics.base import Better, Estimate, StreamingMetric, Unit
 from recalib.metrics.mean_metrics import MeanState, interval_of_mean, wilson
 from recalib.metrics.predictions import Predictions, row_chunks
-from recalib.metrics.weighted import weighted_fraction, weighted_mean
+from recalib.metrics.weighted import WeightedMean, weighted_fraction, weighted_mean
 
 __all__ = ["S99", "MeanConfidence", "MeanEntropy", "S99Accuracy"]
 
@@ -37,10 +37,11 @@ class MeanConfidence(StreamingMetric[MeanState]):
     def state(self, classes: int) -> MeanState:
         return MeanState(attrgetter("confidences"))
 
-    def measure_weighted(
-        self, predictions: Predictions, weights: NDArray[np.float64], level: float | None = None
-    ) -> Estimate:
-        return _within_1(weighted_mean(predictions.confidences, weights, level))
+    def weighted_state(self, classes: int) -> WeightedMean:
+        return WeightedMean(attrgetter("confidences"))
+
+    def estimate_weighted(self, state: WeightedMean, level: float | None = None) -> Estimate:
+        return _within_1(weighted_mean(state.totals, level))
 
     def estimate(self, state: MeanState, level: float | None = None) -> Estimate:
         return _within_1(interval_of_mean(state, level))
@@ -64,10 +65,11 @@ class MeanEntropy(StreamingMetric[MeanState]):
     def state(self, classes: int) -> MeanState:
         return MeanState(_entropies)
 
-    def measure_weighted(
-        self, predictions: Predictions, weights: NDArray[np.float64], level: float | None = None
-    ) -> Estimate:
-        return weighted_mean(_entropies(predictions), weights, level)
+    def weighted_state(self, classes: int) -> WeightedMean:
+        return WeightedMean(_entropies)
+
+    def estimate_weighted(self, state: WeightedMean, level: float | None = None) -> Estimate:
+        return weighted_mean(state.totals, level)
 
     def estimate(self, state: MeanState, level: float | None = None) -> Estimate:
         return interval_of_mean(state, level)
@@ -92,10 +94,11 @@ class S99(StreamingMetric[MeanState]):
     def state(self, classes: int) -> MeanState:
         return MeanState(_is_s99)
 
-    def measure_weighted(
-        self, predictions: Predictions, weights: NDArray[np.float64], level: float | None = None
-    ) -> Estimate:
-        return weighted_fraction(_is_s99(predictions), weights, level)
+    def weighted_state(self, classes: int) -> WeightedMean:
+        return WeightedMean(_is_s99)
+
+    def estimate_weighted(self, state: WeightedMean, level: float | None = None) -> Estimate:
+        return weighted_fraction(state.totals, level)
 
     def estimate(self, state: MeanState, level: float | None = None) -> Estimate:
         return _fraction(state, level)
@@ -119,13 +122,13 @@ class S99Accuracy(StreamingMetric[MeanState]):
     def state(self, classes: int) -> MeanState:
         return MeanState(_correct_of_s99)
 
-    def measure_weighted(
-        self, predictions: Predictions, weights: NDArray[np.float64], level: float | None = None
-    ) -> Estimate:
-        at = _is_s99(predictions)
-        if not at.any():
+    def weighted_state(self, classes: int) -> WeightedMean:
+        return WeightedMean(attrgetter("correct"), among=_is_s99)
+
+    def estimate_weighted(self, state: WeightedMean, level: float | None = None) -> Estimate:
+        if state.rows == 0:
             return _none_above(level)
-        return weighted_fraction(predictions.correct[at], weights[at], level)
+        return weighted_fraction(state.totals, level)
 
     def estimate(self, state: MeanState, level: float | None = None) -> Estimate:
         if state.count == 0:

@@ -4,16 +4,34 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recalib.arrays import Floats
-from recalib.metrics.fine_histogram import FineHistogram, cell_edges
+from recalib.metrics.fine_histogram import cell_edges
 
 __all__ = ["ConfidenceGroups"]
 
 Vector = NDArray[np.float64]
+
+
+class _Cells(Protocol):
+    """Sums in the cells of a fine histogram: a `FineHistogram`, or `WeightedCells`."""
+
+    @property
+    def filled(self) -> NDArray[np.bool_]: ...
+    @property
+    def count(self) -> NDArray[np.int64] | Vector: ...
+    @property
+    def confidence(self) -> Vector: ...
+    @property
+    def correct(self) -> Vector: ...
+    @property
+    def confidence_squared(self) -> Vector: ...
+    @property
+    def confidence_correct(self) -> Vector: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +68,7 @@ class ConfidenceGroups:
         values, group = np.unique(confidences, return_inverse=True)
         counts = np.bincount(group, weights).astype(np.float64, copy=False)
         hits = np.bincount(group, weights * correct).astype(np.float64, copy=False)
-        if (weights == np.rint(weights)).all():
+        if (weights == np.rint(weights)).all() and weights.sum() < 2**53:
             return cls._of_ties(values, np.rint(counts).astype(np.int64), hits)
         return cls._of_ties(values, counts, hits)
 
@@ -62,7 +80,7 @@ class ConfidenceGroups:
         return cls(counts, counts * p, hits, counts * p**2, hits * p, np.zeros(len(p)))
 
     @classmethod
-    def from_histogram(cls, state: FineHistogram) -> ConfidenceGroups:
+    def from_histogram(cls, state: _Cells) -> ConfidenceGroups:
         """Return the cells of `state` that hold rows."""
         at = state.filled
         sums = (

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import numpy as np
-from numpy.typing import NDArray
-
 from recalib.metrics.base import Estimate, StreamingMetric, Unit
 from recalib.metrics.binning import BinState
 from recalib.metrics.calibration_gaps import largest_gap, mean_gap, root_mean_squared_gap
-from recalib.metrics.predictions import Predictions
-from recalib.metrics.weighted import gaps_of_confidence
+from recalib.metrics.weighted import WeightedBins
 
 __all__ = ["ExpectedCalibrationError", "L2CalibrationError", "MaximumCalibrationError"]
 
@@ -34,10 +30,11 @@ class ExpectedCalibrationError(StreamingMetric[BinState]):
     def state(self, classes: int) -> BinState:
         return BinState(self.bins)
 
-    def measure_weighted(
-        self, predictions: Predictions, weights: NDArray[np.float64], level: float | None = None
-    ) -> Estimate:
-        return mean_gap(gaps_of_confidence(predictions, weights, self.bins), level)
+    def weighted_state(self, classes: int) -> WeightedBins:
+        return WeightedBins(self.bins)
+
+    def estimate_weighted(self, state: WeightedBins, level: float | None = None) -> Estimate:
+        return mean_gap(state.to_gaps(), level)
 
     def estimate(self, state: BinState, level: float | None = None) -> Estimate:
         return mean_gap(state.to_gaps(), level)
@@ -61,10 +58,11 @@ class L2CalibrationError(StreamingMetric[BinState]):
     def state(self, classes: int) -> BinState:
         return BinState(self.bins)
 
-    def measure_weighted(
-        self, predictions: Predictions, weights: NDArray[np.float64], level: float | None = None
-    ) -> Estimate:
-        return root_mean_squared_gap(gaps_of_confidence(predictions, weights, self.bins), level)
+    def weighted_state(self, classes: int) -> WeightedBins:
+        return WeightedBins(self.bins)
+
+    def estimate_weighted(self, state: WeightedBins, level: float | None = None) -> Estimate:
+        return root_mean_squared_gap(state.to_gaps(), level)
 
     def estimate(self, state: BinState, level: float | None = None) -> Estimate:
         return root_mean_squared_gap(state.to_gaps(), level)
@@ -88,10 +86,11 @@ class MaximumCalibrationError(StreamingMetric[BinState]):
     def state(self, classes: int) -> BinState:
         return BinState(self.bins)
 
-    def measure_weighted(
-        self, predictions: Predictions, weights: NDArray[np.float64], level: float | None = None
-    ) -> Estimate:
-        return largest_gap(gaps_of_confidence(predictions, weights, self.bins), level)
+    def weighted_state(self, classes: int) -> WeightedBins:
+        return WeightedBins(self.bins)
+
+    def estimate_weighted(self, state: WeightedBins, level: float | None = None) -> Estimate:
+        return largest_gap(state.to_gaps(), level)
 
     def estimate(self, state: BinState, level: float | None = None) -> Estimate:
         return largest_gap(state.to_gaps(), level)

@@ -14,11 +14,12 @@ from recalib.metrics.calibration_gaps import Gaps
 from recalib.metrics.intervals import interval_of_convex_error
 from recalib.metrics.noise_floor import noise_floor
 from recalib.metrics.predictions import Predictions
-from recalib.metrics.weighted import gaps_of_confidence
+from recalib.metrics.weighted import WeightedBins
 
 __all__ = ["LabelBinnedError"]
 
 Values = NDArray[np.float64]
+_Bins = BinState | WeightedBins
 
 #: The smallest number of fine bins in a stream's state.
 _FINE_BINS = 4096
@@ -61,8 +62,16 @@ class LabelBinnedError(StreamingMetric[BinState]):
     def measure_weighted(
         self, predictions: Predictions, weights: Values, level: float | None = None
     ) -> Estimate:
-        gaps = gaps_of_confidence(predictions, weights, self.bins)
-        return self._measure(predictions, weights, gaps, level)
+        state = WeightedBins(self.bins)
+        state.add_weighted(predictions, weights)
+        return self._measure(predictions, weights, state.to_gaps(), level)
+
+    def weighted_state(self, classes: int) -> WeightedBins:
+        return WeightedBins(self.bins * self._parts)
+
+    def estimate_weighted(self, state: WeightedBins, level: float | None = None) -> Estimate:
+        bins = self._merged(state)
+        return _estimate(self._rows(state, bins), bins.to_gaps(), level)
 
     def _measure(
         self, predictions: Predictions, weights: Values, gaps: Gaps, level: float | None
@@ -76,7 +85,7 @@ class LabelBinnedError(StreamingMetric[BinState]):
         bins = self._merged(state)
         return _estimate(self._rows(state, bins), bins.to_gaps(), level)
 
-    def error_bound(self, state: BinState) -> float:
+    def error_bound(self, state: BinState | WeightedBins) -> float:
         """Only fine bins that hold the accuracy a of their bin matter.
 
         For the n rows of a fine bin with the mean p̄, Σ|a − p_i| exceeds n|a − p̄| by at most
@@ -84,19 +93,21 @@ class LabelBinnedError(StreamingMetric[BinState]):
         dtype of the confidences.
         """
         accuracies = np.repeat(self._rows(state, self._merged(state)).accuracies, self._parts)
-        n = np.maximum(state.count, 1)
+        n = np.where(state.count > 0, state.count, 1)
         spread = np.maximum(state.confidence_squared - state.confidence**2 / n, 0)
         distance = np.abs(bin_indices(accuracies, state.bins) - np.arange(state.bins))
         return float(np.sqrt(n * spread)[distance <= 1].sum() / state.count.sum())
 
-    def _merged(self, state: BinState) -> BinState:
+    def _merged(self, state: _Bins) -> _Bins:
         """Return the sums in the M bins."""
+        if isinstance(state, WeightedBins):
+            return state.merged(np.arange(state.bins) // self._parts, self.bins)
         bins = BinState(self.bins)
         for name in state.sums:
             setattr(bins, name, getattr(state, name).reshape(self.bins, -1).sum(axis=1))
         return bins
 
-    def _rows(self, state: BinState, bins: BinState) -> _Rows:
+    def _rows(self, state: _Bins, bins: _Bins) -> _Rows:
         """Return the fine bins that hold rows, at their mean confidences."""
         at = np.flatnonzero(state.count)
         n = state.count[at].astype(np.float64)

@@ -15,7 +15,7 @@ from recalib.metrics.confidence_groups import ConfidenceGroups
 from recalib.metrics.confidence_order import bin_of_row, bin_start
 from recalib.metrics.fine_histogram import FineHistogram
 from recalib.metrics.predictions import Predictions
-from recalib.metrics.weighted import gaps_of_bins
+from recalib.metrics.weighted import WeightedBins, WeightedCells
 
 __all__ = ["EqualMassBins", "EqualMassError", "EqualMassL2Error"]
 
@@ -149,13 +149,23 @@ class EqualMassError(StreamingMetric[FineHistogram]):
         bins, gaps = _weighted(predictions, weights, self.bins)
         return mean_gap(gaps, level, bins.mean(1))
 
+    def weighted_state(self, classes: int) -> WeightedCells:
+        return WeightedCells()
+
+    def estimate_weighted(self, state: WeightedCells, level: float | None = None) -> Estimate:
+        bins = _bins_of_cells(state, self.bins)
+        where = np.zeros(state.bins, np.intp)
+        where[state.filled] = bins.bin_of_group
+        gaps = state.merged(where, len(bins.sizes)).to_gaps()
+        return mean_gap(gaps, level, bins.mean(1))
+
     def estimate(self, state: FineHistogram, level: float | None = None) -> Estimate:
         return self._estimate(_bins_of_cells(state, self.bins), level)
 
     def _estimate(self, bins: EqualMassBins, level: float | None) -> Estimate:
         return mean_gap(bins.to_gaps(), level, bins.mean(1))
 
-    def error_bound(self, state: FineHistogram) -> float:
+    def error_bound(self, state: FineHistogram | WeightedCells) -> float:
         return _bins_of_cells(state, self.bins).error(1)
 
 
@@ -186,13 +196,23 @@ class EqualMassL2Error(StreamingMetric[FineHistogram]):
         bins, gaps = _weighted(predictions, weights, self.bins)
         return root_mean_squared_gap(gaps, level, bins.mean(2))
 
+    def weighted_state(self, classes: int) -> WeightedCells:
+        return WeightedCells()
+
+    def estimate_weighted(self, state: WeightedCells, level: float | None = None) -> Estimate:
+        bins = _bins_of_cells(state, self.bins)
+        where = np.zeros(state.bins, np.intp)
+        where[state.filled] = bins.bin_of_group
+        gaps = state.merged(where, len(bins.sizes)).to_gaps()
+        return root_mean_squared_gap(gaps, level, bins.mean(2))
+
     def estimate(self, state: FineHistogram, level: float | None = None) -> Estimate:
         return self._estimate(_bins_of_cells(state, self.bins), level)
 
     def _estimate(self, bins: EqualMassBins, level: float | None) -> Estimate:
         return root_mean_squared_gap(bins.to_gaps(), level, bins.mean(2))
 
-    def error_bound(self, state: FineHistogram) -> float:
+    def error_bound(self, state: FineHistogram | WeightedCells) -> float:
         return _bins_of_cells(state, self.bins).error(2)
 
 
@@ -200,11 +220,15 @@ def _weighted(predictions: Predictions, weights: Vector, bins: int) -> tuple[Equ
     """Return bins of equal weight, and their gaps for intervals and floors, as `to_gaps` does."""
     p, correct = predictions.confidences, predictions.correct
     groups = ConfidenceGroups.from_weights(p, correct, weights)
-    # Weights that are not whole are cut into bins of exactly equal weight.
-    is_whole = groups.counts.dtype.kind == "i"
-    cut = EqualMassBins(groups, bins if is_whole else min(bins, len(weights)))
+    cut = _cut(groups, bins, len(weights))
     where = cut.bin_of_group[np.unique(p, return_inverse=True)[1]]
-    return cut, gaps_of_bins(where, p, correct, weights, len(cut.sizes))
+    return cut, WeightedBins.of_rows(where, predictions, weights, len(cut.sizes)).to_gaps()
+
+
+def _cut(groups: ConfidenceGroups, bins: int, rows: int) -> EqualMassBins:
+    """Return bins of equal weight; weights that are not whole are cut exactly."""
+    is_whole = groups.counts.dtype.kind == "i"
+    return EqualMassBins(groups, bins if is_whole else min(bins, rows))
 
 
 def _bins_of(predictions: Predictions, bins: int) -> EqualMassBins:
@@ -212,5 +236,6 @@ def _bins_of(predictions: Predictions, bins: int) -> EqualMassBins:
     return EqualMassBins(groups, bins)
 
 
-def _bins_of_cells(state: FineHistogram, bins: int) -> EqualMassBins:
-    return EqualMassBins(ConfidenceGroups.from_histogram(state), bins)
+def _bins_of_cells(state: FineHistogram | WeightedCells, bins: int) -> EqualMassBins:
+    groups = ConfidenceGroups.from_histogram(state)
+    return _cut(groups, bins, state.rows if isinstance(state, WeightedCells) else bins)

@@ -9,13 +9,21 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from recalib.array_bytes import state_from_bytes, state_to_bytes
-from recalib.arrays import check_labels, check_logits, check_probabilities, check_weights
+from recalib.arrays import (
+    check_labels,
+    check_logits,
+    check_probabilities,
+    check_row_weights,
+    check_weights,
+)
 from recalib.errors import CorruptError, InputError
 from recalib.files import Input
 from recalib.inputs import as_array
 from recalib.metrics import METRICS, Estimate, Metric, Predictions, State, StreamingMetric
+from recalib.metrics.base import WeightedState
 from recalib.metrics.evaluation import Evaluation
 from recalib.metrics.mean_metrics import MeanState
+from recalib.metrics.weighted import WeightedMean
 from recalib.options import unknown_name
 
 __all__ = ["StreamingEvaluation", "default_metrics", "evaluate", "measure_all"]
@@ -24,6 +32,9 @@ _MAX_BINS = 10_000
 
 #: What the bytes of a `StreamingEvaluation` are, and the version of its sums.
 _KIND, _VERSION = "evaluation", 2
+
+#: Weights of streams: the squares of smaller and larger ones leave the range of float64.
+_MIN_WEIGHT, _MAX_WEIGHT = 1e-100, 1e100
 
 
 def evaluate(
@@ -110,18 +121,24 @@ class StreamingEvaluation:
     ----------
     classes: K.
     bins: the number of bins M of binned metrics.
+    weighted: whether rows have sample weights, as in `evaluate`; the metrics are then those with a
+        weighted form.
     """
 
-    def __init__(self, classes: int, bins: int = 15) -> None:
+    def __init__(self, classes: int, bins: int = 15, *, weighted: bool = False) -> None:
         self.classes = classes
         self.bins = bins
+        self.weighted = weighted
         metrics = _select(None, bins)
+        if weighted:
+            metrics = _with_weighted_form(metrics, named=False)
         self._metrics: dict[str, StreamingMetric[State]] = {
             name: metric for name, metric in metrics.items() if isinstance(metric, StreamingMetric)
         }
-        self._states = {
-            metric.state_kind: metric.state(classes) for metric in self._metrics.values()
-        }
+        self._states: dict[str, State] = {}
+        for metric in self._metrics.values():
+            create = metric.weighted_state if weighted else metric.state
+            self._states.setdefault(metric.state_kind, create(classes))
 
     def add(
         self,
@@ -129,15 +146,30 @@ class StreamingEvaluation:
         *,
         logits: ArrayLike | None = None,
         probabilities: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
     ) -> None:
         """Add a batch: labels (n,) and exactly one of logits and probabilities (n, K).
 
-        A rejected batch raises `InputError` and changes nothing.
+        A stream with weights also takes `sample_weight` (n,), 1 by default; they are 0, or from
+        1e-100 to 1e100. A rejected batch raises `InputError` and changes nothing.
         """
-        self.add_predictions(_predictions(labels, logits, probabilities, self.classes))
+        predictions = _predictions(labels, logits, probabilities, self.classes)
+        if sample_weight is None:
+            self.add_predictions(predictions)
+            return
+        if not self.weighted:
+            raise InputError(
+                "sample_weight", found="weights", accepted="none: this stream is not weighted"
+            )
+        weights = _stream_weights(sample_weight, len(predictions))
+        rows = np.flatnonzero(weights > 0)
+        if len(rows):
+            predictions, weights = predictions.take(rows), weights[rows]
+            for state in self._states.values():
+                cast(WeightedState, state).add_weighted(predictions, weights)
 
     def add_predictions(self, predictions: Predictions) -> None:
-        """Add a batch that is checked and has K classes."""
+        """Add a batch that is checked and has K classes; its rows have the weight 1."""
         for state in self._states.values():
             state.add(predictions)
 
@@ -178,6 +210,8 @@ class StreamingEvaluation:
         """
         from recalib.batches import read_parts, single_value
 
+        if self.weighted:
+            raise InputError("sample_weight", found="a weighted stream", accepted="one without")
         part = StreamingEvaluation(self.classes, self.bins)
         is_stream = isinstance(data, Iterator)
         first = None
@@ -197,23 +231,35 @@ class StreamingEvaluation:
 
         Raises
         ------
-        ValueError: the classes or the bins differ.
+        ValueError: the classes or the bins differ, or some have weights.
         """
-        merged = StreamingEvaluation(self.classes, self.bins)
+        merged = StreamingEvaluation(self.classes, self.bins, weighted=self.weighted)
         for other in (self, *others):
-            if (other.classes, other.bins) != (self.classes, self.bins):
-                raise ValueError("evaluations of different classes or bins cannot be merged")
+            if other._shape != self._shape:
+                raise ValueError(
+                    "evaluations of different classes or bins, or with and without weights, "
+                    "cannot be merged"
+                )
             merged._states = {
                 kind: state.merge(other._states[kind]) for kind, state in merged._states.items()
             }
         return merged
 
     def finish(self, level: float | None = None) -> Evaluation[Estimate]:
-        """Return the metrics of all rows so far, at least one."""
+        """Return the metrics of all rows so far, at least one.
+
+        Raises
+        ------
+        InputError: all weights are 0.
+        """
         _check_level(level)
+        if self.weighted and self.rows == 0:
+            raise InputError("sample_weight", found="zeros only", accepted="a positive weight")
         return Evaluation(
             {
-                name: metric.estimate(self._states[metric.state_kind], level)
+                name: (metric.estimate_weighted if self.weighted else metric.estimate)(
+                    self._states[metric.state_kind], level
+                )
                 for name, metric in self._metrics.items()
             }
         )
@@ -250,7 +296,8 @@ class StreamingEvaluation:
         """
         arrays = state_from_bytes(_KIND, _VERSION, data)
         try:
-            evaluation = cls(*arrays.pop("shape").tolist())
+            classes, bins, *weighted = arrays.pop("shape").tolist()
+            evaluation = cls(classes, bins, weighted=weighted == [1])
             for kind, state in evaluation._states.items():
                 for name in state.sums:
                     array, empty = arrays.pop(f"{kind}.{name}"), np.asarray(getattr(state, name))
@@ -281,12 +328,14 @@ class StreamingEvaluation:
 
     @property
     def rows(self) -> int:
-        """The number of rows so far."""
-        return cast(MeanState, self._states["accuracy"]).count
+        """The number of rows so far; in a stream with weights, of those with a positive one."""
+        state = self._states["accuracy"]
+        return state.rows if isinstance(state, WeightedMean) else cast(MeanState, state).count
 
     @property
-    def _shape(self) -> tuple[int, int]:
-        return self.classes, self.bins
+    def _shape(self) -> tuple[int, ...]:
+        """K and M, and 1 with weights."""
+        return (self.classes, self.bins, 1) if self.weighted else (self.classes, self.bins)
 
 
 def _measure(
@@ -320,18 +369,10 @@ def _select(names: Iterable[str] | None, bins: int) -> dict[str, Metric]:
 
 def _with_weighted_form(metrics: dict[str, Metric], named: bool) -> dict[str, Metric]:
     """Return the metrics with a weighted form; raise an error for another if they were `named`."""
-    weighted = {
-        name: metric
-        for name, metric in metrics.items()
-        if type(metric).measure_weighted is not Metric.measure_weighted
-    }
+    weighted = {name: metric for name, metric in metrics.items() if metric.has_weighted_form()}
     without = [name for name in metrics if name not in weighted]
     if named and without:
-        names = [
-            name
-            for name, metric in METRICS.items()
-            if metric.measure_weighted is not Metric.measure_weighted
-        ]
+        names = [name for name, metric in METRICS.items() if metric.has_weighted_form()]
         raise InputError(
             "metrics",
             found=f"{without[0]}, which has no weighted form, with sample_weight",
@@ -345,6 +386,20 @@ def _weights(sample_weight: ArrayLike, rows: int) -> NDArray[np.float64]:
     weights = as_array(sample_weight, "sample_weight")
     check_weights(weights, rows=rows, field="sample_weight")
     return weights.astype(np.float64)
+
+
+def _stream_weights(sample_weight: ArrayLike, rows: int) -> NDArray[np.float64]:
+    """Return checked weights (n,) of a batch, which may all be 0."""
+    weights = check_row_weights(as_array(sample_weight, "sample_weight"), rows, "sample_weight")
+    invalid = (weights > 0) & ((weights < _MIN_WEIGHT) | (weights > _MAX_WEIGHT))
+    if invalid.any():
+        row = int(np.argmax(invalid))
+        raise InputError(
+            f"sample_weight[{row}]",
+            found=f"{weights[row]:g}",
+            accepted=f"0, or {_MIN_WEIGHT:g} to {_MAX_WEIGHT:g}",
+        )
+    return weights
 
 
 def _check_level(level: float | None) -> None:

@@ -16,6 +16,7 @@ from recalib.metrics.fine_histogram import FineHistogram
 from recalib.metrics.ks_noise import noise_of_columns
 from recalib.metrics.noise_floor import noise_floor
 from recalib.metrics.predictions import Predictions
+from recalib.metrics.weighted import WeightedCells
 
 __all__ = ["ClasswiseKsError", "KsError"]
 
@@ -78,7 +79,16 @@ class KsError(StreamingMetric[FineHistogram]):
             Estimate(value) if level is None else _estimate(value, _Noise.of_cells(groups), level)
         )
 
-    def error_bound(self, state: FineHistogram) -> float:
+    def weighted_state(self, classes: int) -> WeightedCells:
+        return WeightedCells()
+
+    def estimate_weighted(self, state: WeightedCells, level: float | None = None) -> Estimate:
+        value = float(np.abs(_curve(ConfidenceGroups.from_histogram(state))).max())
+        if level is None:
+            return Estimate(value)
+        return _estimate(value, _Noise.of_weighted_cells(state), level)
+
+    def error_bound(self, state: FineHistogram | WeightedCells) -> float:
         """The curve is exact between cells. In a cell it is highest if its hits come first."""
         groups = ConfidenceGroups.from_histogram(state)
         curve = _curve(groups)
@@ -181,6 +191,14 @@ class _Noise:
         rows, counts = groups.counts.astype(np.int64), groups.counts.astype(np.float64)
         residual = groups.squared_residual * float(groups.ends[-1])
         return cls(rows, counts, counts, groups.confidence, groups.calibrated_squares, residual)
+
+    @classmethod
+    def of_weighted_cells(cls, state: WeightedCells) -> _Noise:
+        """Return the sums of the weighted rows of cells."""
+        wrong, right = state.totals[:, :, state.filled].swapaxes(0, 1)
+        n, w, wp, _, v, vp, vpp = wrong + right
+        residual = float((right[4] - 2 * right[5] + vpp).sum())
+        return cls(n.astype(np.int64), w, v, wp, np.maximum(vp - vpp, 0), max(residual, 0.0))
 
     @property
     def standard_error(self) -> float:

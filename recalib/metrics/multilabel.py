@@ -20,7 +20,7 @@ from recalib.label_arrays import label_log_odds
 from recalib.metrics import METRICS, Estimate, Metric, Predictions
 from recalib.metrics.binning import bin_indices
 from recalib.metrics.evaluate import measure_all
-from recalib.metrics.weighted import weighted_fraction, weighted_mean
+from recalib.metrics.weighted import WeightedMean, weighted_fraction, weighted_mean
 from recalib.options import unknown_name
 
 __all__ = [
@@ -226,10 +226,11 @@ def _average(
     if name not in predictions.row_means:
         return Estimate(value, mean("low"), mean("high"), mean("floor"), mean("floor_high"))
     rows = predictions.row_means[name]
+    totals = WeightedMean.totals_of(rows, weights)
     if METRICS[name].unit == "fraction":
-        interval = weighted_fraction(rows, weights, level, parts=len(estimates))
+        interval = weighted_fraction(totals, level, parts=len(estimates))
     else:
-        interval = weighted_mean(rows, weights, level)
+        interval = weighted_mean(totals, level)
     if interval.low is None or interval.high is None:
         return Estimate(value)
     # The value is summed in another order, which changes the last digits.

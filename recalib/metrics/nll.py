@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import numpy as np
-from numpy.typing import NDArray
-
 from recalib.arrays import Floats
 from recalib.metrics.base import Estimate, StreamingMetric, Unit
 from recalib.metrics.mean_metrics import MeanState, interval_of_mean
 from recalib.metrics.predictions import Predictions
-from recalib.metrics.weighted import weighted_mean
+from recalib.metrics.weighted import WeightedMean, weighted_mean
 
 __all__ = ["NegativeLogLikelihood"]
 
@@ -33,10 +30,11 @@ class NegativeLogLikelihood(StreamingMetric[MeanState]):
     def state(self, classes: int) -> MeanState:
         return MeanState(_losses)
 
-    def measure_weighted(
-        self, predictions: Predictions, weights: NDArray[np.float64], level: float | None = None
-    ) -> Estimate:
-        return weighted_mean(_losses(predictions), weights, level)
+    def weighted_state(self, classes: int) -> WeightedMean:
+        return WeightedMean(_losses)
+
+    def estimate_weighted(self, state: WeightedMean, level: float | None = None) -> Estimate:
+        return weighted_mean(state.totals, level)
 
     def estimate(self, state: MeanState, level: float | None = None) -> Estimate:
         return interval_of_mean(state, level)

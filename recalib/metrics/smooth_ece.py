@@ -14,6 +14,7 @@ from recalib.metrics.confidence_groups import ConfidenceGroups
 from recalib.metrics.fine_histogram import FineHistogram
 from recalib.metrics.noise_floor import drawn_gaps
 from recalib.metrics.predictions import Predictions
+from recalib.metrics.weighted import WeightedCells
 
 __all__ = ["SmoothError", "smoothed"]
 
@@ -71,7 +72,13 @@ class SmoothError(StreamingMetric[FineHistogram]):
     def estimate(self, state: FineHistogram, level: float | None = None) -> Estimate:
         return _estimate(_Points.of_cells(ConfidenceGroups.from_histogram(state)), level)
 
-    def error_bound(self, state: FineHistogram) -> float:
+    def weighted_state(self, classes: int) -> WeightedCells:
+        return WeightedCells()
+
+    def estimate_weighted(self, state: WeightedCells, level: float | None = None) -> Estimate:
+        return _estimate(_Points.of_weighted_cells(state), level)
+
+    def error_bound(self, state: FineHistogram | WeightedCells) -> float:
         """See `_distance_of_points`; the numerical errors of both values are added."""
         groups = ConfidenceGroups.from_histogram(state)
         bandwidth = max(_value(_Points.of_cells(groups)), _NARROWEST)
@@ -111,6 +118,16 @@ class _Points:
             parts.append((p, n, n, n * (hit - p), n * (hit - p) ** 2))
         return cls(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
 
+    @classmethod
+    def of_weighted_cells(cls, state: WeightedCells) -> _Points:
+        """Return the points of cells with weighted rows."""
+        parts = []
+        for hit in (1, 0):
+            _, w, wp, _, v, vp, vpp = state.totals[:, hit, state.totals[0, hit] > 0]
+            squares = np.maximum(hit * (v - 2 * vp) + vpp, 0)
+            parts.append((wp / w, w, v, w * hit - wp, squares))
+        return cls(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+
     @property
     def shares(self) -> NDArray[np.float64]:
         """Σw(y − p) of each point, divided by Σw of all."""
@@ -143,7 +160,9 @@ def _distance_of_points(groups: ConfidenceGroups, bandwidth: float) -> float:
     spread, limits, norms = groups.confidence_squared, [], []
     for hit, count, sums in _right_and_wrong(groups):
         spread = spread - np.divide(sums**2, count, out=np.zeros(len(count)), where=count > 0)
-        limits.append(np.where(count > 1, count / 4 * groups.widths**2, 0.0))
+        # A single row has no spread; weights do not tell how many rows there are.
+        several = (count > 1) | (groups.counts.dtype.kind == "f")
+        limits.append(np.where(several, count / 4 * groups.widths**2, 0.0))
         residual = np.minimum(np.abs(hit - groups.means) + groups.widths, 1.0)
         norms.append(residual * curvature + 2 * slope / bandwidth)
     # As much as possible has the larger norm.

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from recalib.metrics.base import Better, Estimate, StreamingMetric, Unit
 from recalib.metrics.mean_metrics import MeanState, wilson
 from recalib.metrics.predictions import Predictions, row_chunks
-from recalib.metrics.weighted import weighted_fraction
+from recalib.metrics.weighted import WeightedMean, weighted_fraction
 
 __all__ = ["Top5Accuracy"]
 
@@ -35,10 +35,11 @@ class Top5Accuracy(StreamingMetric[MeanState]):
     def state(self, classes: int) -> MeanState:
         return MeanState(_in_top_5)
 
-    def measure_weighted(
-        self, predictions: Predictions, weights: NDArray[np.float64], level: float | None = None
-    ) -> Estimate:
-        return weighted_fraction(_in_top_5(predictions), weights, level)
+    def weighted_state(self, classes: int) -> WeightedMean:
+        return WeightedMean(_in_top_5)
+
+    def estimate_weighted(self, state: WeightedMean, level: float | None = None) -> Estimate:
+        return weighted_fraction(state.totals, level)
 
     def estimate(self, state: MeanState, level: float | None = None) -> Estimate:
         if level is None:

@@ -10,15 +10,11 @@ from numpy.typing import NDArray
 
 import recalib
 from recalib.errors import InputError
-from recalib.metrics import METRICS, Metric
+from recalib.metrics import METRICS
 from recalib.metrics.evaluate import evaluate
 from tests.metrics.strategies import Case, bins, coarse
 
-WEIGHTED = [
-    name
-    for name, metric in METRICS.items()
-    if metric.measure_weighted is not Metric.measure_weighted
-]
+WEIGHTED = [name for name, metric in METRICS.items() if metric.has_weighted_form()]
 
 
 @settings(max_examples=30)
