@@ -220,8 +220,8 @@ MUTATIONS = [
     *_file(
         "recalib/metrics/weighted.py",
         "tests/metrics/test_weights.py",
-        ("residuals @ residuals / weights.sum() ** 2", "residuals @ residuals / weights.sum()"),
-        ("w * correct, v * r,", "w * correct, w * r,"),
+        ("mean**2 * v, 0.0) / w**2", "mean**2 * v, 0.0) / w"),
+        ("residual = right[4] - vp", "residual = right[1] - vp"),
     ),
     *_file(
         "recalib/metrics/classwise_loss_std.py",
