@@ -108,7 +108,8 @@ class LargeDataset:
         for part in self._map(partial(_sample, dataset.input), tasks):
             sample.add(part.values, part.labels, rows=int(part.counts.sum()), step=part.step)
             all_counts += part.counts
-        data = LabelledData(*sample.rows())
+        logits, labels, _ = sample.rows()
+        data = LabelledData(logits, labels)
         return DatasetRows(dataset, data, row_digests(data.logits), all_counts)
 
     def contains(self, digests: Digests) -> NDArray[np.bool_]:
@@ -144,16 +145,17 @@ def _sample(kind: Input, task: tuple[float, Fragment]) -> _Sample:
     with fragment.open(kind) as file:
         sample = RowSample(max_sample_rows(file.classes, share))
         counts = np.zeros(file.classes, np.int64)
-        for values, labels in labelled_chunks(file):
+        for values, labels, _ in labelled_chunks(file):
             sample.add(values, labels, rows=len(labels))
             counts += np.bincount(labels, minlength=file.classes)
-    return _Sample(*sample.candidates(), sample.step, counts)
+    values, labels, _ = sample.candidates()
+    return _Sample(values, labels, sample.step, counts)
 
 
 def _contains(kind: Input, digests: Digests, fragment: Fragment) -> NDArray[np.bool_]:
     contained = np.zeros(len(digests), bool)
     with fragment.open(kind) as file:
-        for values, _ in labelled_chunks(file):
+        for values, _, _ in labelled_chunks(file):
             contained |= np.isin(digests, row_digests(values))
     return contained
 

@@ -33,7 +33,7 @@ __all__ = [
     "Task",
     "TestData",
     "ValidationData",
-    "WeightsFile",
+    "Weights",
     "check_output_path",
     "cluster_name",
     "only_file",
@@ -142,9 +142,14 @@ PreserveAccuracy = Annotated[
         help="Recommend only maps that never change the predicted class.",
     ),
 ]
-WeightsFile = Annotated[
-    Path | None,
-    typer.Option("--weights", help="Sample weights: an .npy file with one number per row."),
+Weights = Annotated[
+    str | None,
+    typer.Option(
+        "--weights",
+        metavar="SOURCE",
+        help="Sample weights: an .npy file with one number per row. For several files of data a "
+        "folder, a glob or a URL of as many .npy files, which have the same names.",
+    ),
 ]
 ModelName = Annotated[str, typer.Argument(help="The model's name.", show_default=False)]
 ServerUrl = Annotated[
@@ -212,7 +217,7 @@ def check_output_path(field: str, path: Path, *sources: Path) -> None:
         )
 
 
-def read_weights(path: Path | None) -> Any:
+def read_weights(path: str | None) -> Any:
     """Return the array of an .npy file of sample weights, or None without a path."""
     import numpy as np
 

@@ -14,7 +14,7 @@ from recalib.cli.arguments import (
     JsonOutput,
     LabelledData,
     Task,
-    WeightsFile,
+    Weights,
     check_output_path,
     cluster_name,
     only_file,
@@ -52,7 +52,7 @@ def evaluate(
         ),
     ] = None,
     task: Task = "multiclass",
-    weights: WeightsFile = None,
+    weights: Weights = None,
     input: CalibratorInput = None,
     cluster: Cluster = None,
     json_output: JsonOutput = False,
@@ -71,11 +71,9 @@ def evaluate(
     if fitted is not None and fitted.is_multilabel != (task == "multilabel"):
         raise InputError("task", found=task, accepted=f"{fitted.card.task}, as the calibrator's")
     needs_rows = task if task == "multilabel" else None
-    path = only_file(
-        data, cluster, diagram=diagram, picture=picture, weights=weights, task=needs_rows
-    )
+    path = only_file(data, cluster, diagram=diagram, picture=picture, task=needs_rows)
     if path is None:
-        _evaluate_files(data, fitted, bins, intervals, input, cluster, json_output)
+        _evaluate_files(data, fitted, weights, bins, intervals, input, cluster, json_output)
         return
     if diagram is not None and weights is not None:
         raise InputError("weights", found="--diagram too", accepted="one of the two")
@@ -118,6 +116,7 @@ def evaluate(
 def _evaluate_files(
     data: list[str],
     fitted: Calibrator | None,
+    weights: str | None,
     bins: int,
     intervals: bool,
     input: Literal["logits", "probabilities"] | None,
@@ -133,6 +132,7 @@ def _evaluate_files(
             calibrator=fitted,
             input=input,
             bins=bins,
+            sample_weight=weights,
             cluster=cluster_name(cluster),
             progress=lambda done, total: update(f"{done} of {total} parts"),
         )
@@ -146,7 +146,7 @@ def _evaluate_files(
 def _evaluate_labels(
     data: Path,
     fitted: Calibrator | None,
-    weights: Path | None,
+    weights: str | None,
     bins: int,
     intervals: bool,
     diagram: Path | None,

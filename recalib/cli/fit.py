@@ -14,7 +14,7 @@ from recalib.cli.arguments import (
     LabelledData,
     OutputFile,
     Task,
-    WeightsFile,
+    Weights,
     check_output_path,
     cluster_name,
     only_file,
@@ -40,7 +40,7 @@ def fit(
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="An option of the map or objective; repeatable."),
     ] = None,
-    weights: WeightsFile = None,
+    weights: Weights = None,
     start: Annotated[
         Path | None,
         typer.Option(help="Start from this parameter file, a fit of the same map and options."),
@@ -75,14 +75,14 @@ def fit(
     from recalib.scale import fit as fit_files
 
     needs_rows = task if task == "multilabel" else None
-    path = only_file(data, cluster, weights=weights, device=device, task=needs_rows)
+    path = only_file(data, cluster, device=device, task=needs_rows)
     check_output_path("output", output, *([] if path is None else [path]))
     options = _parse_options(option or [])
     is_multilabel = task == "multilabel"
     # Report a typo before a large file is read.
     check_request_device(resolve_fit(map, objective, options, task), device)
+    sample_weights = None if path is None else read_weights(weights)
     start_calibrator = load(start) if start is not None else None
-    sample_weights = read_weights(weights)
     with progress("fit", quiet=json_output) as update:
 
         def report(stage: str, iteration: int, value: float) -> None:
@@ -97,6 +97,7 @@ def fit(
                 input=input,
                 measure=metrics,
                 start=start_calibrator,
+                sample_weight=weights,
                 cluster=cluster_name(cluster),
                 progress=report,
                 **options,

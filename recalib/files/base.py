@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import errno
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, BinaryIO, ClassVar, Literal, Self
 
@@ -55,6 +55,8 @@ class Chunk:
     #: (n,) of int64; (n, K) of booleans in multilabel data.
     labels: NDArray[Any] | None
     first_row: int
+    #: (n,), if the file's rows have sample weights.
+    weights: NDArray[np.float64] | None = None
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -109,6 +111,8 @@ class DataFile(ABC):
     media_types: ClassVar[tuple[str, ...]]
     #: Suffixes of file names, in lower case.
     suffixes: ClassVar[tuple[str, ...]]
+    #: Returns the weights of some rows, from the first of them and their number; set by the caller.
+    row_weights: Callable[[int, int], NDArray[np.float64]] | None = None
 
     def __init__(
         self,
@@ -137,6 +141,16 @@ class DataFile(ABC):
     def rows(self) -> int | None:
         """N, or None for formats whose header does not contain it (CSV, Arrow)."""
         return self._layout.rows
+
+    @property
+    def first_row(self) -> int:
+        """The index in the file of the first row that is read."""
+        return 0
+
+    @property
+    def rows_of_file(self) -> int | None:
+        """The number of all rows of the file, where `rows` is that of the rows that are read."""
+        return self.rows
 
     @property
     def classes(self) -> int:
@@ -171,6 +185,9 @@ class DataFile(ABC):
                     stop = start + step
                     part = None if labels is None else labels[start:stop]
                     chunk = self._check(logits[start:stop], part, row)
+                    if self.row_weights is not None:
+                        weights = self.row_weights(row, len(chunk.logits))
+                        chunk = replace(chunk, weights=weights)
                     row += len(chunk.logits)
                     yield chunk
         self._check_end(row)

@@ -86,6 +86,15 @@ class ParquetFile(DataFile):
             has_labels=self._columns.names.labels is not None,
         )
 
+    @property
+    def first_row(self) -> int:
+        metadata = self._file.metadata
+        return sum(metadata.row_group(index).num_rows for index in range(self._row_groups.start))
+
+    @property
+    def rows_of_file(self) -> int:
+        return int(self._file.metadata.num_rows)
+
     def _read(self, step: int) -> Iterator[tuple[Numbers, Numbers | None]]:
         row = 0
         batches = self._file.iter_batches(

@@ -124,10 +124,11 @@ def fit_temperature(
 
 def fit_temperature_by_sums(
     sums: Callable[[float], NDArray[np.float64]],
-    rows: int,
+    weight: float,
     scale: float,
     sample_logits: Floats,
     sample_labels: Integers,
+    sample_weights: Weights | None = None,
 ) -> TemperatureFit:
     """Return the temperature as `fit_temperature` does, for rows that are only summed.
 
@@ -136,16 +137,17 @@ def fit_temperature_by_sums(
     Parameters
     ----------
     sums: returns `moment_sums` of all rows, in float64, for β in units of 1/scale.
-    rows: N.
+    weight: Σw, which is N for equal weights.
     scale: the mean distance of a row's largest logit from its mean; positive.
-    sample_logits, sample_labels: some of the rows, (n, K) and (n,).
+    sample_logits, sample_labels, sample_weights: some of the rows, (n, K), (n,) and (n,), with
+        weights of mean 1, or None.
     """
 
     def at(beta: float) -> _Moments:
-        value, slope, curvature = (float(total) for total in sums(beta) / rows)
+        value, slope, curvature = (float(total) for total in sums(beta) / weight)
         return _Moments(value, slope, curvature)
 
-    sample = _moments_of(sample_logits, sample_labels, None, scale)
+    sample = _moments_of(sample_logits, sample_labels, sample_weights, scale)
     start, there, steps = _minimise(sample, 1.0, 1e-2)
     bend = _bend(sample, start, there)
     tolerance = _BENT_TOLERANCE if bend else _TOLERANCE

@@ -41,7 +41,7 @@ class OddsSums:
 
     #: (G,), ascending: the cell of each group; None if groups have equal log-odds.
     cells: _Vector | None
-    #: (G,) each: the mean log-odds, rows and hits.
+    #: (G,) each: the mean log-odds, and the weighted numbers of rows and hits.
     odds: _Vector
     rows: _Vector
     hits: _Vector
@@ -49,11 +49,19 @@ class OddsSums:
 
     @classmethod
     def of_rows(
-        cls, odds: _Vector, hits: NDArray[np.bool_], resolution: Resolution | None = None
+        cls,
+        odds: _Vector,
+        hits: NDArray[np.bool_],
+        resolution: Resolution | None = None,
+        *,
+        weights: _Vector | None = None,
     ) -> OddsSums:
-        """Return the sums of rows (N,); the resolution is `OF_TOP_LABEL` by default."""
-        rows, hit = np.ones(len(odds)), hits.astype(np.float64)
-        return _sum_equal(odds, rows, hit, resolution or OF_TOP_LABEL)
+        """Return the sums of rows (N,), which count as `weights` (N,) say, by default 1.
+
+        The resolution is `OF_TOP_LABEL` by default.
+        """
+        rows = np.ones(len(odds)) if weights is None else weights
+        return _sum_equal(odds, rows, rows * hits, resolution or OF_TOP_LABEL)
 
     def merge(self, other: OddsSums) -> OddsSums:
         """Return the sums of the rows of both."""
@@ -73,10 +81,11 @@ class OddsSums:
         return self.cells is None
 
     def groups(self) -> Groups:
-        """Return the groups for a solver."""
+        """Return the groups for a solver; groups without weight are left out."""
         starts = group_starts(self.odds)
         rows, hits = (np.add.reduceat(values, starts) for values in (self.rows, self.hits))
-        return Groups(self.odds[starts], rows, hits)
+        used = rows > 0
+        return Groups(self.odds[starts][used], rows[used], hits[used])
 
     def start_of_cell(self, threshold: float) -> float:
         """Return the least log-odds of the first cell with a mean at or above a threshold.
@@ -110,7 +119,8 @@ def _sum_cells(odds: _Vector, rows: _Vector, hits: _Vector, resolution: Resoluti
     count, hit, total = _sums_by(group, rows, hits, rows * odds)
     # The mean of a cell may be rounded out of it, and merged sums would leave the cell.
     high = np.nextafter((cells + 1) * width, -np.inf)
-    return OddsSums(cells, np.clip(total / count, cells * width, high), count, hit, resolution)
+    mean = np.divide(total, count, out=cells * width, where=count > 0)
+    return OddsSums(cells, np.clip(mean, cells * width, high), count, hit, resolution)
 
 
 def _sums_by(group: NDArray[np.intp], *values: _Vector) -> list[_Vector]:

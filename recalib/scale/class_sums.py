@@ -62,23 +62,27 @@ def _odds(kind: Input, temperature: float, classes: Indices, fragment: Fragment)
     totals = [none] * len(classes)
     odds: list[Numbers] = []
     labels: list[Indices] = []
+    weights: list[Numbers] = []
 
     def merge() -> None:
         of_classes, y = np.concatenate(odds, axis=1), np.concatenate(labels)
+        rows = np.concatenate(weights) if weights else None
         for i, k in enumerate(classes):
-            part = OddsSums.of_rows(of_classes[i], y == k, OF_CLASSES)
+            part = OddsSums.of_rows(of_classes[i], y == k, OF_CLASSES, weights=rows)
             totals[i] = totals[i].merge(part)
-        odds.clear()
-        labels.clear()
+        for waiting_rows in (odds, labels, weights):
+            waiting_rows.clear()
 
     waiting = 0
     with fragment.open(kind) as file:
         step = max(1, _BLOCK // file.classes)
-        for z, y in iter_chunks(file, kind):
+        for z, y, w in iter_chunks(file, kind):
             for start in range(0, len(y), step):
                 block = slice(start, start + step)
                 odds.append(class_odds(z[block], temperature, classes))
                 labels.append(y[block])
+                if w is not None:
+                    weights.append(w[block])
                 waiting += odds[-1].size
                 if waiting >= _MERGED_ODDS:
                     merge()
@@ -95,12 +99,15 @@ def _losses(
     total = np.zeros((len(classes), 13))
     with fragment.open(kind) as file:
         step = max(1, _BLOCK // file.classes)
-        for z, y in iter_chunks(file, kind):
+        for z, y, w in iter_chunks(file, kind):
             for start in range(0, len(y), step):
                 block = slice(start, start + step)
                 inputs = beta_inputs(class_odds(z[block], temperature, classes))
                 hits = (y[block] == classes[:, None]).astype(np.float64)
-                losses = curve_losses(inputs, np.ones_like(hits), hits, curves)
+                counts = np.ones_like(hits)
+                if w is not None:
+                    counts, hits = counts * w[block], hits * w[block]
+                losses = curve_losses(inputs, counts, hits, curves)
                 flat = losses.bend.reshape(-1, 9)
                 total += np.concatenate([losses.value[:, None], losses.slope, flat], axis=1)
     return total

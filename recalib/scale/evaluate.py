@@ -6,6 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any, cast
 
+import numpy as np
+from numpy.typing import NDArray
+
 from recalib.arrays import Floats, Integers
 from recalib.calibrator import Calibrator
 from recalib.errors import InputError
@@ -13,6 +16,7 @@ from recalib.executors import Cluster, open_workers
 from recalib.files import DataFile, Input
 from recalib.fragments import Fragment, Source, list_fragments, no_rows, none_if_empty
 from recalib.metrics.evaluate import StreamingEvaluation
+from recalib.scale.sample_weights import list_weights, with_weights
 
 __all__ = ["evaluate", "evaluate_all", "labelled_chunks"]
 
@@ -26,6 +30,7 @@ def evaluate(
     calibrator: Calibrator | None = None,
     input: Input | None = None,
     bins: int = 15,
+    sample_weight: Source | None = None,
     format: str | None = None,
     cluster: Cluster = None,
     progress: Progress = lambda done, total: None,
@@ -41,13 +46,16 @@ def evaluate(
     calibrator: calibrate the rows first.
     input: what the files hold; by default what the calibrator was fitted on, or logits.
     bins: the number of bins M of binned metrics.
+    sample_weight: `.npy` files with a number for each row: one for each file of the source, with
+        the same names before the suffix; a file, a folder, a glob, a URL or several. The metrics
+        are then those with a weighted form.
     cluster: as in `recalib.executors`; None: this process.
     progress: called after each fragment.
 
     Raises
     ------
     InputError: a file cannot be read, has no labels or invalid values, or another number of classes
-        than the first; the message names the fragment.
+        than the first; the message names the fragment. Weights are missing, invalid or zeros only.
     UnavailableError: the cluster cannot be reached, or its workers end.
 
     Examples
@@ -61,6 +69,7 @@ def evaluate(
         [calibrator],
         input=kind,
         bins=bins,
+        sample_weight=sample_weight,
         format=format,
         cluster=cluster,
         progress=progress,
@@ -73,6 +82,7 @@ def evaluate_all(
     *,
     input: Input,
     bins: int = 15,
+    sample_weight: Source | None = None,
     format: str | None = None,
     cluster: Cluster = None,
     progress: Progress = lambda done, total: None,
@@ -83,7 +93,7 @@ def evaluate_all(
     """
     if any(calibrator is not None and calibrator.is_multilabel for calibrator in calibrators):
         raise InputError("task", found="multilabel", accepted="multiclass, in several files")
-    fragments = list_fragments(source, format=format)
+    fragments = with_weights(list_fragments(source, format=format), list_weights(sample_weight))
     work = partial(none_if_empty, partial(_evaluate_fragment, input, bins, tuple(calibrators)))
     totals: list[StreamingEvaluation] | None = None
     with open_workers(cluster) as workers:
@@ -104,6 +114,8 @@ def evaluate_all(
             totals = [a.merge(b) for a, b in zip(totals, part, strict=True)]
     if totals is None:
         raise no_rows(fragments)
+    if totals[0].rows == 0:
+        raise InputError("weights", found="zeros only", accepted="at least one positive weight")
     return totals
 
 
@@ -111,18 +123,23 @@ def _evaluate_fragment(
     kind: Input, bins: int, calibrators: Sequence[Calibrator | None], fragment: Fragment
 ) -> list[StreamingEvaluation]:
     with fragment.open(kind) as file:
-        evaluations = [StreamingEvaluation(file.classes, bins) for _ in calibrators]
-        for scores, labels in labelled_chunks(file):
+        weighted = file.row_weights is not None
+        evaluations = [
+            StreamingEvaluation(file.classes, bins, weighted=weighted) for _ in calibrators
+        ]
+        for scores, labels, weights in labelled_chunks(file):
             for calibrator, evaluation in zip(calibrators, evaluations, strict=True):
                 values: dict[str, Any] = {kind: scores}
                 if calibrator is not None:
                     values = {"probabilities": calibrator.predict(scores, input=kind)}
-                evaluation.add(labels, **values)
+                evaluation.add(labels, **values, sample_weight=weights)
     return evaluations
 
 
-def labelled_chunks(file: DataFile) -> Iterator[tuple[Floats, Integers]]:
-    """Yield the numbers (n, K) and the labels (n,) of an open file.
+def labelled_chunks(
+    file: DataFile, max_bytes: int = 8 << 20
+) -> Iterator[tuple[Floats, Integers, NDArray[np.float64] | None]]:
+    """Yield the numbers (n, K), the labels (n,) and the weights (n,), or None, of an open file.
 
     Raises
     ------
@@ -130,5 +147,5 @@ def labelled_chunks(file: DataFile) -> Iterator[tuple[Floats, Integers]]:
     """
     if not file.has_labels:
         raise InputError("labels", found="none", accepted="a file with labels")
-    for chunk in file.chunks():
-        yield chunk.logits, cast(Integers, chunk.labels)
+    for chunk in file.chunks(max_bytes):
+        yield chunk.logits, cast(Integers, chunk.labels), chunk.weights

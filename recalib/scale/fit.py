@@ -29,6 +29,7 @@ from recalib.fitting.validation_error import error_of_sums
 from recalib.fragments import Source, check_unchanged, list_fragments, source_name
 from recalib.options import options_of
 from recalib.scale.rows import FragmentRows, Survey
+from recalib.scale.sample_weights import check_weights_unchanged, list_weights, with_weights
 from recalib.scale.solvers import check_summable, solve_over_fragments
 
 __all__ = ["fit", "fits_in_parts"]
@@ -51,6 +52,7 @@ def fit(
     input: Input | None = None,
     measure: bool = False,
     start: Calibrator | None = None,
+    sample_weight: Source | None = None,
     format: str | None = None,
     cluster: Cluster = None,
     progress: Progress = lambda stage, iteration, value: None,
@@ -71,6 +73,9 @@ def fit(
         computes them.
     start: an earlier fit of the same map with the same options, used as the start in place of the
         sample's fit; a search for a single temperature starts from the sample.
+    sample_weight: `.npy` files with a number of at least 0 for each row: one for each file of the
+        source, with the same names before the suffix; a file, a folder, a glob, a URL or several.
+        They have any scale; equal by default.
     cluster: as in `recalib.executors`; None: this process.
     progress: called with the stage's name, the iteration and the objective's value.
     options: the map's options.
@@ -79,7 +84,7 @@ def fit(
     ------
     InputError: an objective that takes one file; a start of another map, of other options or
         classes, or with `auto`; a file cannot be read, changes during the fit, has no labels or
-        invalid values; the message names the fragment.
+        invalid values; the message names the fragment. Weights are missing, invalid or zeros only.
     UnavailableError: the cluster cannot be reached, or its workers end.
 
     Examples
@@ -90,7 +95,8 @@ def fit(
     check_summable(request.objective)
     check_start(start, request)
     kind: Input = input or "logits"
-    fragments = list_fragments(source, format=format)
+    weight_files = list_weights(sample_weight)
+    fragments = with_weights(list_fragments(source, format=format), weight_files)
     started = time.perf_counter()
     with open_workers(cluster) as workers:
         rows = FragmentRows(workers, fragments, kind)
@@ -98,12 +104,18 @@ def fit(
         if isinstance(request, Candidate):
             candidate, choice = request, None
         else:
-            sample = survey.logits, survey.labels
-            candidate, choice = request.choose(*sample, None, None, progress)
+            sample = survey.logits, survey.labels, survey.weights
+            candidate, choice = request.choose(*sample, None, progress)
         the_map, the_objective = candidate.map, candidate.objective
         warm = None if start is None else start_parameters(start, the_map, survey.classes)
         problem = Problem(
-            the_map, the_objective, survey.logits, survey.labels, start=warm, progress=progress
+            the_map,
+            the_objective,
+            survey.logits,
+            survey.labels,
+            survey.weights,
+            start=warm,
+            progress=progress,
         )
         is_small = survey.rows == len(survey.labels)
         solution = solve(problem) if is_small else solve_over_fragments(rows, survey, problem)
@@ -133,6 +145,7 @@ def fit(
         calibrator = _describe(Calibrator(solution.parameters, card), rows, survey, measure)
     # Passes over different rows have no common optimum.
     check_unchanged(source, fragments)
+    check_weights_unchanged(sample_weight, weight_files)
     return calibrator
 
 

@@ -129,7 +129,7 @@ def _pass(
     # Sums by several threads would depend on their number.
     with one_torch_thread(), fragment.open(kind) as file:
         step = rows_per_chunk(file.classes)
-        for logits, labels in iter_chunks(file, kind):
+        for logits, labels, w in iter_chunks(file, kind):
             for start in range(0, len(labels), step):
                 z = as_tensor(logits[start : start + step]).to(ops.dtype)
                 y = as_tensor(labels[start : start + step])
@@ -138,6 +138,8 @@ def _pass(
                 complete = _complete(ops, stage, parameters, point)
                 log_p = map.log_probabilities(ops, z, complete)
                 weights = torch.ones(len(y), dtype=ops.dtype)
+                if w is not None:
+                    weights = as_tensor(w[start : start + step]).to(ops.dtype)
                 sums = torch.stack(objective.sums(ops, log_p, y, weights))
                 if slopes is None:
                     total = total + sums.numpy()

@@ -74,10 +74,10 @@ def _objectives(
     total: Numbers | float = 0.0
     with fragment.open(kind) as file:
         step = max(1, _BLOCK // file.classes)
-        for logits, labels in iter_chunks(file, kind):
+        for logits, labels, w in iter_chunks(file, kind):
             for start in range(0, len(labels), step):
                 z, y = logits[start : start + step].astype(np.float64), labels[start : start + step]
-                weights = np.ones(len(y))
+                weights = np.ones(len(y)) if w is None else w[start : start + step]
                 of_trials = [
                     np.stack(objective.sums(ops, map.log_probabilities(ops, z, trial), y, weights))
                     for trial in trials
@@ -93,10 +93,11 @@ def _binned(
     total: Numbers | float = 0.0
     with fragment.open(kind) as file:
         step = max(1, _BLOCK // file.classes)
-        for logits, labels in iter_chunks(file, kind):
+        for logits, labels, w in iter_chunks(file, kind):
             for start in range(0, len(labels), step):
                 z, y = logits[start : start + step], labels[start : start + step]
-                correct, weights = ops.is_top_label(z, y), np.ones(len(y))
+                correct = ops.is_top_label(z, y)
+                weights = np.ones(len(y)) if w is None else w[start : start + step]
                 confidences = confidences_of(gaps_below_top(z, size))
                 of_points = [
                     np.stack(objective.sums_of_confidences(ops, confidences(t), correct, weights))
@@ -108,21 +109,22 @@ def _binned(
 
 def _odds(kind: Input, temperature: float, fragment: Fragment) -> OddsSums:
     total = OddsSums.of_rows(np.empty(0), np.empty(0, bool))
-    odds, hits, count = [], [], 0
+    blocks: list[tuple[Numbers, NDArray[np.bool_], Numbers]] = []
+    count = 0
+
+    def merged() -> OddsSums:
+        odds, hits, weights = (np.concatenate(arrays) for arrays in zip(*blocks, strict=True))
+        return total.merge(OddsSums.of_rows(odds, hits, weights=weights))
+
     with fragment.open(kind) as file:
         step = max(1, _BLOCK // file.classes)
-        for logits, labels in iter_chunks(file, kind):
+        for logits, labels, w in iter_chunks(file, kind):
             for start in range(0, len(labels), step):
                 block = slice(start, start + step)
-                top, of_block, _ = top_odds(logits[block], temperature)
-                odds.append(of_block)
-                hits.append(top == labels[block])
+                top, odds, _ = top_odds(logits[block], temperature)
+                weights = np.ones(len(odds)) if w is None else w[block]
+                blocks.append((odds, top == labels[block], weights))
                 count += len(top)
                 if count >= _MERGED_ROWS:
-                    total = total.merge(
-                        OddsSums.of_rows(np.concatenate(odds), np.concatenate(hits))
-                    )
-                    odds, hits, count = [], [], 0
-    if odds:
-        total = total.merge(OddsSums.of_rows(np.concatenate(odds), np.concatenate(hits)))
-    return total
+                    total, blocks, count = merged(), [], 0
+    return merged() if blocks else total

@@ -52,7 +52,7 @@ def _pair_fragment(kind: Input, pair: Pair, task: tuple[int, Fragment]) -> Strea
     seed, fragment = task
     with fragment.open(kind) as file:
         total = StreamingChanges(file.classes, seed)
-        for values, labels in labelled_chunks(file):
+        for values, labels, _ in labelled_chunks(file):
             data = LabelledData(values, labels)
             total.add(*(_predictions(calibrator, data, kind) for calibrator in pair))
     return total

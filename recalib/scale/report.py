@@ -174,7 +174,7 @@ def _read(
     content = hashlib.sha256()
     with fragment.open(kind) as file:
         counts = np.zeros(file.classes, np.int64)
-        for logits, labels in labelled_chunks(file):
+        for logits, labels, _ in labelled_chunks(file):
             counts += np.bincount(labels, minlength=file.classes)
             correct += int((logits.argmax(axis=1) == labels).sum())
             part = row_digests(logits)

@@ -10,9 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from recalib.arrays import Floats, Integers
 from recalib.fragments import Fragment
+
+Weights = NDArray[np.float64] | None
 
 __all__ = ["RowSample", "max_sample_rows", "sample_shares"]
 
@@ -48,6 +51,7 @@ class _Part:
     step: int
     logits: Floats
     labels: Integers
+    weights: Weights
 
 
 class RowSample:
@@ -66,19 +70,29 @@ class RowSample:
         self._rows = self._size = 0
         self._parts: list[_Part] = []
 
-    def add(self, logits: Floats, labels: Integers, *, rows: int, step: int = 1) -> None:
+    def add(
+        self,
+        logits: Floats,
+        labels: Integers,
+        weights: Weights = None,
+        *,
+        rows: int,
+        step: int = 1,
+    ) -> None:
         """Add the next rows of the stream.
 
         Parameters
         ----------
-        logits, labels: (n, K) and (n,): every `step`-th row, from the first.
+        logits, labels, weights: (n, K), (n,) and (n,): every `step`-th row, from the first. Either
+            all parts of the stream have weights or none.
         rows: the number of rows that these stand for.
         """
         # Each multiple of the step belongs to the part in whose rows it is.
         first = -(-self._rows // step) * step
         self._rows += rows
         count = max(0, -(-(self._rows - first) // step))
-        part = _Part(first, step, logits[:count], labels[:count])
+        weights = None if weights is None else weights[:count]
+        part = _Part(first, step, logits[:count], labels[:count], weights)
         if step > self.step:
             self._thin(step)
         part = self._thinned(part)
@@ -87,18 +101,20 @@ class RowSample:
         while self._size > 2 * self._max_rows:
             self._thin(2 * self.step)
 
-    def candidates(self) -> tuple[Floats, Integers]:
-        """Return every `step`-th row."""
+    def candidates(self) -> tuple[Floats, Integers, Weights]:
+        """Return every `step`-th row, with its weight or None."""
         logits = np.concatenate([part.logits for part in self._parts])
-        return logits, np.concatenate([part.labels for part in self._parts])
+        labels = np.concatenate([part.labels for part in self._parts])
+        weights = [part.weights for part in self._parts if part.weights is not None]
+        return logits, labels, np.concatenate(weights) if weights else None
 
-    def rows(self) -> tuple[Floats, Integers]:
+    def rows(self) -> tuple[Floats, Integers, Weights]:
         """Return the sample: `max_rows` of these rows, evenly spaced, or all if they are fewer."""
-        logits, labels = self.candidates()
+        logits, labels, weights = self.candidates()
         if len(labels) <= self._max_rows:
-            return logits, labels
+            return logits, labels, weights
         index = np.arange(self._max_rows) * len(labels) // self._max_rows
-        return logits[index], labels[index]
+        return logits[index], labels[index], None if weights is None else weights[index]
 
     def _thin(self, step: int) -> None:
         self.step = step
@@ -117,4 +133,5 @@ class RowSample:
             self.step,
             part.logits[start::ratio].copy(),
             part.labels[start::ratio].copy(),
+            None if part.weights is None else part.weights[start::ratio].copy(),
         )

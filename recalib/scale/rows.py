@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, TypeVar, cast
 
@@ -22,7 +22,9 @@ from recalib.fitting.newton import ends_and_spreads, moment_sums
 from recalib.fragments import Fragment, no_rows, none_if_empty
 from recalib.maps import Map
 from recalib.metrics.evaluate import StreamingEvaluation
+from recalib.scale.evaluate import labelled_chunks
 from recalib.scale.row_sample import RowSample, max_sample_rows, sample_shares
+from recalib.scale.sample_weights import WeightedFragment
 
 __all__ = ["Description", "FragmentRows", "LinearMeans", "Survey", "iter_chunks"]
 
@@ -41,8 +43,11 @@ class Survey:
     """What the first pass finds: counts, the scale of the logits, and a sample of the rows."""
 
     rows: int
-    #: (K,): rows with each label.
+    #: Σw; after `FragmentRows.survey` N, because weights then have mean 1.
+    weight: float
+    #: (K,): rows with each label, and those with a positive weight.
     counts: Integers
+    counts_with_weight: Integers
     #: Σ over rows of max z − mean z, without masked classes.
     spread: float
     #: The largest |z| of a class that is not masked, and the rounding error of the dtype.
@@ -53,6 +58,8 @@ class Survey:
     #: Evenly spaced rows, (n, K) and (n,), and the distance between them.
     logits: Floats
     labels: Integers
+    #: (n,), with mean 1 after `FragmentRows.survey`; None for equal weights.
+    weights: Numbers | None = None
     step: int = 1
 
     @property
@@ -67,18 +74,19 @@ class Survey:
         return scale if scale > self.epsilon * self.largest else 0.0
 
     @classmethod
-    def of(cls, parts: Sequence[Survey], logits: Floats, labels: Integers, step: int) -> Survey:
-        """Return the survey of the rows of all parts, with their sample."""
+    def of(cls, parts: Sequence[Survey], sample: RowSample) -> Survey:
+        """Return the survey of the rows of all parts, with their sample as it is."""
         return cls(
             sum(part.rows for part in parts),
+            float(np.sum([part.weight for part in parts])),
             np.sum([part.counts for part in parts], axis=0),
+            np.sum([part.counts_with_weight for part in parts], axis=0),
             float(np.sum([part.spread for part in parts])),
             max(part.largest for part in parts),
             max(part.epsilon for part in parts),
             all(part.resembles_probabilities for part in parts),
-            logits,
-            labels,
-            step,
+            *sample.candidates(),
+            sample.step,
         )
 
 
@@ -137,12 +145,23 @@ class FragmentRows:
                 )
             if len(parts) == 1:
                 sample = RowSample(max_sample_rows(part.classes))
-            sample.add(part.logits, part.labels, rows=part.rows, step=part.step)
+            sample.add(part.logits, part.labels, part.weights, rows=part.rows, step=part.step)
             part.logits, part.labels = part.logits[:0].copy(), part.labels[:0].copy()
+            part.weights = None
         if not parts:
             raise no_rows(self.fragments)
+        survey = Survey.of(parts, sample)
+        survey.logits, survey.labels, survey.weights = sample.rows()
+        if survey.weights is not None:
+            # Solvers take weights of mean 1.
+            factor = _factor(survey.weight, survey.rows)
+            fragments = [replace(cast(WeightedFragment, f), factor=factor) for f in fragments]
+            total = float(survey.weights.sum())
+            size = len(survey.weights)
+            survey.weights = survey.weights * (size / total) if total else None
+            survey.weight = float(survey.rows)
         self.fragments = fragments
-        return Survey.of(parts, *sample.rows(), sample.step)
+        return survey
 
     def moments(self, scale: float, beta: float) -> Numbers:
         """Return `moment_sums` of all rows, for β in units of 1/scale."""
@@ -207,13 +226,21 @@ class LinearMeans:
         return self._sum(theta, "curvature") / self._count
 
 
-def iter_chunks(file: DataFile, kind: Input) -> Iterator[tuple[Floats, Integers]]:
-    """Yield logits and labels."""
-    if not file.has_labels:
-        raise InputError("labels", found="none", accepted="a file with labels")
-    for chunk in file.chunks(_CHUNK_BYTES):
-        logits = chunk.logits if kind == "logits" else log_probabilities(chunk.logits)
-        yield logits, cast(Integers, chunk.labels)
+def _factor(weight: float, rows: int) -> float:
+    """Return what weights with the sum `weight` are multiplied by, so that their mean is 1."""
+    if weight == 0:
+        raise InputError("weights", found="zeros only", accepted="at least one positive weight")
+    factor = rows / weight
+    if not 0 < factor < np.inf:
+        accepted = "numbers whose sum float64 holds"
+        raise InputError("weights", found=f"the sum {weight:g}", accepted=accepted)
+    return factor
+
+
+def iter_chunks(file: DataFile, kind: Input) -> Iterator[tuple[Floats, Integers, Numbers | None]]:
+    """Yield logits, labels and weights."""
+    for values, labels, weights in labelled_chunks(file, _CHUNK_BYTES):
+        yield (values if kind == "logits" else log_probabilities(values)), labels, weights
 
 
 def _survey(kind: Input, task: tuple[float, Fragment]) -> Survey:
@@ -221,12 +248,16 @@ def _survey(kind: Input, task: tuple[float, Fragment]) -> Survey:
     with fragment.open(kind) as file:
         sample = RowSample(max_sample_rows(file.classes, share))
         parts: list[Survey] = []
-        for z, y in iter_chunks(file, kind):
-            sample.add(z, y, rows=len(z))
+        for z, y, w in iter_chunks(file, kind):
+            sample.add(z, y, w, rows=len(z))
+            counts = np.bincount(y, minlength=file.classes)
+            used = counts if w is None else np.bincount(y[w > 0], minlength=file.classes)
             lowest, tops, spread = ends_and_spreads(z)
             part = Survey(
                 rows=len(z),
-                counts=np.bincount(y, minlength=file.classes),
+                weight=float(len(z)) if w is None else float(w.sum()),
+                counts=counts,
+                counts_with_weight=used,
                 spread=float(spread.sum(dtype=np.float64)),
                 largest=max(abs(lowest), abs(float(tops.max()))),
                 epsilon=float(np.finfo(z.dtype).eps),
@@ -235,14 +266,14 @@ def _survey(kind: Input, task: tuple[float, Fragment]) -> Survey:
                 labels=y[:0].copy(),
             )
             parts.append(part)
-    return Survey.of(parts, *sample.candidates(), sample.step)
+    return Survey.of(parts, sample)
 
 
 def _moments(kind: Input, scale: float, beta: float, fragment: Fragment) -> Numbers:
     with fragment.open(kind) as file:
         sums = [
-            moment_sums(z, y, None, scale, beta, masks=not np.isfinite(z).all())
-            for z, y in iter_chunks(file, kind)
+            moment_sums(z, y, w, scale, beta, masks=not np.isfinite(z).all())
+            for z, y, w in iter_chunks(file, kind)
         ]
     return np.asarray(np.sum(sums, axis=0))
 
@@ -259,9 +290,9 @@ def _linear(
     form = LINEAR_MAPS[map.name]
     total: Numbers | None = None
     with fragment.open(kind) as file:
-        for z, y in iter_chunks(file, kind):
+        for z, y, w in iter_chunks(file, kind):
             x, masked = form.rows(map, z, temperature)
-            around = LinearNll(form.design, x, masked, y).around(theta)
+            around = LinearNll(form.design, x, masked, y, w).around(theta)
             if what == "curvature":
                 mean = around.curvature()
             elif direction is None:
@@ -283,13 +314,14 @@ def _describe(
 ) -> Description:
     sums = CalibrationSums.empty(edges)
     names = ("before", "after") if measure else ()
-    metrics = {name: StreamingEvaluation(calibrator.card.classes) for name in names}
+    weighted, classes = isinstance(fragment, WeightedFragment), calibrator.card.classes
+    metrics = {name: StreamingEvaluation(classes, weighted=weighted) for name in names}
     with fragment.open(kind) as file:
-        for z, y in iter_chunks(file, kind):
+        for z, y, w in iter_chunks(file, kind):
             p: Any = calibrator.predict_float64(z)
             confidences = np.minimum(p.max(axis=1), 1.0)  # rounding may exceed 1
             sums.add_labels(confidences, p.argmax(axis=1) == y)
             if measure:
-                metrics["before"].add(y, logits=z)
-                metrics["after"].add(y, probabilities=p)
+                metrics["before"].add(y, logits=z, sample_weight=w)
+                metrics["after"].add(y, probabilities=p, sample_weight=w)
     return Description(sums, metrics)

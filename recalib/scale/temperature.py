@@ -60,32 +60,37 @@ def fit_temperature(
         return rows.sum(partial(_moments, rows.kind, acceptance, scale, beta))
 
     if survey.scale == 0:
-        nll = float(sums(1.0, 0.0)[0]) / survey.rows
+        nll = float(sums(1.0, 0.0)[0]) / survey.weight
         warning = "all logits of each row are equal: no temperature has any effect"
         return TemperatureFit(1.0, nll, 0, True, "", (warning,))
     of_scale = partial(sums, survey.scale)
     return fit_temperature_by_sums(
-        of_scale, survey.rows, survey.scale, survey.logits, survey.labels
+        of_scale, survey.weight, survey.scale, survey.logits, survey.labels, survey.weights
     )
 
 
 def accepted_survey(rows: FragmentRows, survey: Survey, acceptance: Acceptance) -> Survey:
-    """Return the survey of accepted rows, whose counts of labels are those of all rows.
+    """Return the survey of accepted rows with weight; its counts of labels are those of all rows.
 
     A sample without accepted rows is kept: it gives only the start.
     """
     parts = np.stack([*rows.map(partial(_extent, rows.kind, acceptance))])
-    count, spread = parts[:, :2].sum(axis=0).tolist()
+    count, weight, spread = parts[:, :3].sum(axis=0).tolist()
     sample = acceptance.of(survey.logits)
+    if survey.weights is not None:
+        sample &= survey.weights > 0
     if not sample.any():
-        sample = ~sample
+        sample = np.ones_like(sample)
+    weights = None if survey.weights is None else survey.weights[sample]
     return replace(
         survey,
         rows=int(count),
+        weight=weight,
         spread=spread,
-        largest=float(parts[:, 2].max()),
+        largest=float(parts[:, 3].max()),
         logits=survey.logits[sample],
         labels=survey.labels[sample],
+        weights=None if weights is None else weights / weights.mean(),
     )
 
 
@@ -95,22 +100,26 @@ def _moments(
     """Return `moment_sums` of the accepted rows."""
     sums = np.zeros(3)
     with fragment.open(kind) as file:
-        for z, y in iter_chunks(file, kind):
+        for z, y, w in iter_chunks(file, kind):
             accepted = acceptance.of(z)
-            z, y = z[accepted], y[accepted]
-            sums += moment_sums(z, y, None, scale, beta, masks=not np.isfinite(z).all())
+            z, y, w = z[accepted], y[accepted], None if w is None else w[accepted]
+            sums += moment_sums(z, y, w, scale, beta, masks=not np.isfinite(z).all())
     return sums
 
 
 def _extent(kind: Input, acceptance: Acceptance, fragment: Fragment) -> Numbers:
-    """Return the number of accepted rows, Σ of max z − mean z, and the largest |z|."""
-    count, spread, largest = 0, 0.0, 0.0
+    """Return N and Σw of accepted rows with weight, Σ of max z − mean z, and the largest |z|."""
+    count, weight, spread, largest = 0, 0.0, 0.0, 0.0
     with fragment.open(kind) as file:
-        for z, _ in iter_chunks(file, kind):
-            accepted = z[acceptance.of(z)]
+        for z, _, w in iter_chunks(file, kind):
+            at = acceptance.of(z)
+            if w is not None:
+                at &= w > 0
+            accepted = z[at]
             if len(accepted):
                 lowest, tops, spreads = ends_and_spreads(accepted)
                 count += len(accepted)
+                weight += len(accepted) if w is None else float(w[at].sum())
                 spread += float(spreads.sum(dtype=np.float64))
                 largest = max(largest, abs(lowest), abs(float(tops.max())))
-    return np.array([count, spread, largest])
+    return np.array([count, weight, spread, largest])

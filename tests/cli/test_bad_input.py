@@ -148,7 +148,7 @@ COMMANDS = [
     ("fit folder.npz -o y.calib", "data", "nothing at folder.npz"),
     ("fit folder -o y.calib", "data", "nothing at folder"),
     ("fit val.npz no.npz -o y.calib", "data", "no.npz: No such file or directory"),
-    ("fit val.npz val.npz -o y.calib --weights w.npy", "weights", "with several files"),
+    ("fit val.npz val.npz -o y.calib --weights w.npy", "weights", "w.npy: No such file"),
     ("evaluate val.npz --cluster local", "cluster", "'local'"),
     ("fit val.npz/x.npz -o y.calib", "data", "Not a directory"),
     ("fit val.npz -o no/y.calib", "output", "no/y.calib (no folder no)"),

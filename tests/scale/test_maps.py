@@ -293,9 +293,9 @@ def test_log_odds_of_a_fragment_are_summed_in_parts(
     lengths: list[int] = []
     of_rows = OddsSums.of_rows
 
-    def record(odds: Any, hits: Any) -> OddsSums:
+    def record(odds: Any, hits: Any, weights: Any = None) -> OddsSums:
         lengths.append(len(odds))
-        return of_rows(odds, hits)
+        return of_rows(odds, hits, weights=weights)
 
     monkeypatch.setattr(OddsSums, "of_rows", record)
     monkeypatch.setattr(objective_sums, "_BLOCK", 50 * _CLASSES)

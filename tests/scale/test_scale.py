@@ -321,7 +321,7 @@ def test_commands_take_folders_globs_and_lists(
     assert result["nll"] == pytest.approx(expected["nll"].value)
     answer = cli("apply", "t.calib", folder, "-o", "out", "--cluster", "threads:2", "--json").json
     assert answer == {"output": "out", "rows": _ROWS, "classes": 4, "parts": 5, "resumed": 0}
-    for options in (["--diagram", "x.png"], ["--picture", "risk"], ["--weights", "w.npy"]):
+    for options in (["--diagram", "x.png"], ["--picture", "risk"]):
         done = cli("evaluate", folder, *options)
         assert done.status == 2
         assert "with several files or a cluster; accepted: one file" in done.err
