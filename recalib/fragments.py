@@ -43,6 +43,7 @@ __all__ = [
     "open_stream",
     "source_name",
     "source_names",
+    "version_of",
 ]
 
 T = TypeVar("T")
@@ -207,7 +208,7 @@ def check_unchanged(source: Source, fragments: Sequence[Fragment]) -> None:
     """
     if fragments_of(source):
         return
-    versions = {file.location: _version(file) for file in _files_of(source)}
+    versions = {file.location: version_of(file) for file in _files_of(source)}
     for fragment in fragments:
         if versions.get(fragment.location) != fragment.version:
             raise InputError(
@@ -226,7 +227,8 @@ def _files_of(source: Source, suffixes: Collection[str] = tuple(SUFFIXES)) -> It
             yield from list_files(os.fspath(item), suffixes)
 
 
-def _version(file: File) -> str:
+def version_of(file: File) -> str:
+    """Return the size and the version of a file, by which changes are noticed."""
     return f"{file.size} {file.version}".strip()
 
 
@@ -234,11 +236,10 @@ def divide_files(
     files: Iterable[File], *, format: str | None = None, max_bytes: int = MAX_FRAGMENT_BYTES
 ) -> Iterator[Fragment]:
     """Yield the fragments of files; see `list_fragments`."""
-    for location, size, version in files:
-        fragment = Fragment(
-            location, format_of(format, location), version=f"{size} {version}".strip(), size=size
-        )
-        yield from _divide(fragment, size, max_bytes)
+    for file in files:
+        kind = format_of(format, file.location)
+        fragment = Fragment(file.location, kind, version=version_of(file), size=file.size)
+        yield from _divide(fragment, file.size, max_bytes)
 
 
 def source_name(source: Source) -> str:

@@ -122,6 +122,10 @@ class Log:
     ) -> None:
         self._files.close()
 
+    def check_unchanged(self) -> None:
+        """Raise `InputError` if a file has changed since it was opened first."""
+        self._files.check_unchanged()
+
     def watch(self, classes: Sequence[int]) -> None:
         """Return `Rows.class_rows` of these class indices from `slices` from now on."""
         self._watched = classes

@@ -13,10 +13,12 @@ from recalib.files.parquet import open_table
 from recalib.fragments import (
     Fragment,
     Source,
+    file_of,
     fragments_of,
     is_single_file,
     list_sources,
     open_stream,
+    version_of,
 )
 
 __all__ = ["LogFiles", "LogSource"]
@@ -47,7 +49,8 @@ class LogFiles:
 
     Raises
     ------
-    InputError: a file cannot be read, or its schema is not valid or differs.
+    InputError: a file cannot be read, or its schema is not valid or differs; also later, if a file
+        has changed when it is opened again.
     UnsupportedError: the name of a single file does not end in .parquet or .pq.
     """
 
@@ -62,6 +65,8 @@ class LogFiles:
         self._stack = ExitStack()
         self._open_index: int | None = None
         self._table: Any = None
+        #: Size and version of each file when it was opened first, by index.
+        self._versions: dict[int, str] = {}
         self.groups: list[_Group] = []
         try:
             self._read_footers(check)
@@ -107,6 +112,14 @@ class LogFiles:
                 batch.validate(full=True)
                 yield batch
 
+    def check_unchanged(self) -> None:
+        """Raise `InputError` if a file has another size or version than when it was opened first.
+
+        A file system that has neither times nor ETags shows changes of the size alone.
+        """
+        for index in range(len(self._files)):
+            self._check_version(index)
+
     @contextmanager
     def named_errors(self, group: int) -> Iterator[None]:
         """Put the name of the file before the field of an `InputError`, if there are several."""
@@ -143,6 +156,7 @@ class LogFiles:
         if index != self._open_index:
             self.close()
             file = self._files[index]
+            self._check_version(index)  # before, so that no change is missed
             if isinstance(file, Fragment):
                 stream = self._stack.enter_context(open_stream(file.location))
             else:
@@ -151,6 +165,17 @@ class LogFiles:
             self._table = open_table(stream, self._columns)
             self._open_index = index
         return self._table
+
+    def _check_version(self, index: int) -> None:
+        file = self._files[index]
+        version = _version(file)
+        if self._versions.setdefault(index, version) != version:
+            name = file.location if isinstance(file, Fragment) else file
+            raise InputError(
+                "log",
+                found=f"{name}, which has changed while it was read",
+                accepted="files that stay as they are",
+            )
 
     def _named(self, index: int) -> Any:
         file = self._files[index]
@@ -169,6 +194,16 @@ def _files(source: Any) -> list[Any]:
         single = source if isinstance(source, str | Path) else source[0]
         return [Path(single)]
     return [Fragment(file.location, "parquet") for file in list_sources(source, _SUFFIXES)]
+
+
+def _version(file: Fragment | Path | BinaryIO) -> str:
+    """Return the size and the version of a file; empty if it is open or cannot be found."""
+    if not isinstance(file, Fragment | Path):
+        return ""
+    try:
+        return version_of(file_of(file.location if isinstance(file, Fragment) else str(file)))
+    except (InputError, ValueError):
+        return ""  # opening it raises the error
 
 
 def _open_path(path: Path) -> BinaryIO:

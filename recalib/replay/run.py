@@ -248,6 +248,7 @@ def replay(
             progress("segments")
             levels = {"alpha": settings.alpha, "tolerance": settings.tolerance}
             search = search_segments(log, survey, splits, horizon, **levels)
+        log.check_unchanged()
     return Replay(
         rows=survey.rows,
         labelled=survey.labelled,

@@ -77,6 +77,23 @@ def test_errors_of_workers_name_the_file(parts: Path) -> None:
         replay(parts, cluster="threads:2")
 
 
+@pytest.mark.parametrize("cluster", [None, "threads:2"])
+@pytest.mark.parametrize("step", ["reading", "cohort 2 of", "shares of classes"])
+def test_file_that_is_replaced_during_a_replay_is_named(
+    parts: Path, cluster: str | None, step: str
+) -> None:
+    """The first pass, on a cluster, and the later ones, here, would read different rows."""
+    columns = log(700, swap=False) | {"segment": ["north"] * 700}
+
+    def replace(text: str) -> None:
+        if text.startswith(step):
+            write(parts / "new", columns)
+            (parts / "new").rename(parts / "1.parquet")
+
+    with pytest.raises(InputError, match=r"log: found .*/1\.parquet, which has changed while"):
+        replay(parts, cluster=cluster, progress=replace)
+
+
 def test_cluster_needs_files_that_workers_open(parts: Path) -> None:
     with (
         (parts / "0.parquet").open("rb") as stream,
