@@ -23,6 +23,7 @@ from importlib import import_module
 from itertools import islice
 from multiprocessing import get_context
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 from recalib.blas_threads import one_blas_thread
 from recalib.errors import InputError, UnavailableError
@@ -145,6 +146,8 @@ def open_workers(cluster: Cluster = None) -> Iterator[Workers]:
         with ThreadPoolExecutor(1) as executor:
             yield Workers(executor, 1)
         return
+    if cluster.startswith(("tcp:", "tls:", "ray://")) and not _has_port(cluster):
+        raise InputError("cluster", found=repr(cluster)[:100], accepted=_ACCEPTED)
     if cluster.startswith(("tcp:", "tls:")):
         with _dask(cluster) as workers:
             yield workers
@@ -170,6 +173,15 @@ def open_workers(cluster: Cluster = None) -> Iterator[Workers]:
     else:
         with _dask(count) as workers:
             yield workers
+
+
+def _has_port(url: str) -> bool:
+    """Return whether a URL has a host and a port."""
+    try:
+        parts = urlsplit(url)
+        return bool(parts.hostname and parts.port)
+    except ValueError:  # the port is no number, or too large
+        return False
 
 
 @contextlib.contextmanager

@@ -104,8 +104,12 @@ def test_few_items_are_taken_ahead() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "local", "local:0", "local:x", "threads:99999", "ssh:2", "ray:2", "ray:local:x"]
-)
+    "text",
+    [
+        "", "local", "local:0", "local:x", "threads:99999", "ssh:2", "ray:2", "ray:local:x",
+        "tcp://", "tcp://host", "tcp://host:x", "tls://:8786", "tcp:host:99999", "ray://head",
+    ],
+)  # fmt: skip
 def test_unknown_cluster_is_rejected(text: str) -> None:
     with pytest.raises(InputError, match="cluster: found"), open_workers(text):
         pass

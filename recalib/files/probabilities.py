@@ -53,7 +53,8 @@ def write_probabilities(
 def _write_parquet(sink: _Sink, pieces: Iterable[NDArray[Any]], dtype: np.dtype[Any]) -> None:
     schema = pa.schema([(_NAME, pa.list_(pa.from_numpy_dtype(dtype)))])
     # Nearly all values differ, so a dictionary of them would only take space.
-    with pq.ParquetWriter(sink, schema, use_dictionary=False) as writer:
+    options = {"use_dictionary": False, "write_page_checksum": True}
+    with pq.ParquetWriter(sink, schema, **options) as writer:
         for piece in pieces:
             rows, classes = piece.shape
             offsets = np.arange(rows + 1, dtype=np.int32) * classes

@@ -171,7 +171,7 @@ def _apply_fragment(
             columns.append(pa.field("labels", pa.int64()))
         schema = pa.schema(columns)
         # Probabilities rarely repeat; to try a dictionary takes longer than the map.
-        options = {"use_dictionary": False, "write_statistics": False}
+        options = {"use_dictionary": False, "write_statistics": False, "write_page_checksum": True}
         with pq.ParquetWriter(stream, schema, **options) as writer:
             # Chunks of a file have equal sizes, so each is one row group.
             for chunk in file.chunks(_GROUP_BYTES):

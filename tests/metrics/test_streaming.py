@@ -109,6 +109,17 @@ def test_streamed_values_of_typical_rows_are_close(name: str, kind: str) -> None
         assert result.floor_high == pytest.approx(exact.floor_high, rel=0.1)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("labels", ["calibrated", "overconfident"])
+def test_sweep_of_a_million_rows_is_far_closer_than_its_bound(labels: str) -> None:
+    """The bound is that of the worst order of the rows in each cell."""
+    rows = predictions("uniform", labels, 10**6, 0, np.float64)
+    metric, state = streamed("ece_sweep", rows)
+    difference = abs(metric.estimate(state).value - metric.measure(rows).value)
+    assert difference < 1e-3
+    assert difference < metric.error_bound(state) < 0.06
+
+
 @pytest.mark.parametrize("name", ["ks_error", "aurc", "e_aurc"])
 @pytest.mark.parametrize("right_first", [True, False])
 def test_the_worst_order_in_a_cell_reaches_the_bound(name: str, right_first: bool) -> None:
