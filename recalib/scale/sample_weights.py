@@ -132,7 +132,9 @@ def with_weights(fragments: Sequence[Fragment], weights: list[File] | None) -> l
     locations = [*dict.fromkeys(fragment.location for fragment in fragments)]
     if len(files) != len(locations):
         accepted = f"{len(locations)}, one .npy file for each file of the data"
-        raise InputError(_FIELD, found=f"{len(files)} files", accepted=accepted)
+        raise InputError(
+            _FIELD, found=f"{len(files)} file{'s' * (len(files) != 1)}", accepted=accepted
+        )
     for location, file in zip(locations, files, strict=True):
         name, stem = (PurePosixPath(path).stem for path in (location, file))
         if len(files) > 1 and stem != name:

@@ -212,9 +212,9 @@ def test_wrong_weights_are_named(sources: Sources) -> None:
         return str(caught.value)
 
     first, second, *_ = _names(sources.weight_files)
-    assert error(
-        first
-    ) == "weights: found 1 files; accepted: 4, one .npy file for each file of " + ("the data")
+    assert error(first) == "weights: found 1 file; accepted: 4, one .npy file for each file of " + (
+        "the data"
+    )
     assert "weights: found nothing at" in error(sources.weight_files / "nowhere*")
     assert "accepted: 0.npy" in error([*reversed(_names(sources.weight_files))])
     np.save(first, np.ones(499))

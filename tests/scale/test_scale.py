@@ -327,6 +327,18 @@ def test_commands_take_folders_globs_and_lists(
         assert "with several files or a cluster; accepted: one file" in done.err
 
 
+def test_part_that_is_damaged_in_the_middle_is_named(folder: Path, tmp_path: Path) -> None:
+    """Parts have checksums of pages, which readers verify."""
+    output = tmp_path / "out"
+    recalib.scale.apply(recalib.scale.fit(folder), folder, output)
+    part = output / "part-00000.parquet"
+    content = bytearray(part.read_bytes())
+    content[1_000:1_010] = bytes(byte ^ 1 for byte in content[1_000:1_010])
+    part.write_bytes(content)
+    with pytest.raises(InputError, match=r"part-00000\.parquet: data: found .*checksum"):
+        recalib.scale.evaluate(output, input="probabilities")
+
+
 @pytest.mark.slow
 def test_url_of_a_bucket(
     bucket: str, data: tuple[Any, Any], folder: Path, monkeypatch: pytest.MonkeyPatch
