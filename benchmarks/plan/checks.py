@@ -54,7 +54,7 @@ def check_pool(folder: Path, cost: RowCost) -> None:
     fragments = sorted((folder / "all").iterdir())
     rows = ROWS // FILES
     for workers in (1, 2):
-        expected, _ = elapsed([Pass(0.0, rows * cost.seconds, 0.0)], FILES, 1, workers, 1.25e9)
+        expected, _ = elapsed(Pass(0.0, rows * cost.seconds, 0.0), FILES, 1, workers, 1.25e9)
         seconds = []
         for files in (fragments[:workers], fragments):
             began = time.perf_counter()
