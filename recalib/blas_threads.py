@@ -6,6 +6,7 @@ import contextlib
 import threading
 from collections.abc import Iterator
 from functools import cache
+from importlib import import_module
 from typing import Any
 
 from threadpoolctl import OpenBLASController, ThreadpoolController
@@ -81,5 +82,9 @@ def _release_control() -> None:
 
 @cache
 def _threads() -> ThreadpoolController:
-    """Return the controller of BLAS threads; creating it takes 30 ms."""
+    """Return the controller of BLAS threads; creating it takes 30 ms.
+
+    It knows the libraries that are loaded: those of NumPy and SciPy, which differ.
+    """
+    import_module("scipy.special")
     return ThreadpoolController()
