@@ -56,17 +56,20 @@ async def poisson(
     """Send requests as a Poisson process, in an open loop.
 
     Return the seconds from the time at which each was due to its answer with status 200, and the
-    number of other answers.
+    number of other answers and of closed connections.
     """
     due = np.cumsum(np.random.default_rng(3).exponential(1 / rate, int(rate * seconds)))
     free: list[Connection] = []
     latencies = []
 
     async def send(at: float) -> None:
-        connection = free.pop() if free else await Connection.open(url)
-        if await connection.post(path, body) == 200:
-            latencies.append(time.perf_counter() - began - at)
-        free.append(connection)
+        try:
+            connection = free.pop() if free else await Connection.open(url)
+            if await connection.post(path, body) == 200:
+                latencies.append(time.perf_counter() - began - at)
+            free.append(connection)
+        except (ConnectionError, asyncio.IncompleteReadError):
+            return  # the server closed the connection, to shed load
 
     began, sending = time.perf_counter(), []
     for at in due.tolist():
