@@ -13,6 +13,7 @@ import pytest
 import recalib
 import recalib.scale
 from recalib.errors import InputError
+from recalib.fitting.fit import fit
 from recalib.fitting.linear_form import LINEAR_MAPS
 from recalib.metrics.evaluate import evaluate
 from recalib.scale import row_sample
@@ -83,7 +84,7 @@ def _fit(sources: Sources, map: str, objective: str, cluster: str | None, **opti
 
 def _check(sources: Sources, map: str, objective: str = "nll", **options: Any) -> None:
     """Compare a fit on several files to one on arrays, and to one by three threads."""
-    reference = recalib.fit(
+    reference = fit(
         sources.logits, sources.labels, map, objective, sample_weight=sources.weights, **options
     )
     fitted, by_threads = (
@@ -160,7 +161,7 @@ def test_class_without_weight_is_absent(sources_without_a_class: Sources, map: s
 
 def test_auto_and_small_data_weigh_rows(sources: Sources, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(row_sample, "_SAMPLE_ROWS", _ROWS)
-    reference = recalib.fit(sources.logits, sources.labels, "auto", sample_weight=sources.weights)
+    reference = fit(sources.logits, sources.labels, "auto", sample_weight=sources.weights)
     fitted = _fit(sources, "auto", "nll", None)
     assert fitted.card.map == reference.card.map
     assert fitted.predict(sources.logits) == pytest.approx(
@@ -189,9 +190,7 @@ def test_weighted_metrics_are_those_of_all_rows(
 
 
 def test_card_has_the_weighted_metrics(sources: Sources) -> None:
-    reference = recalib.fit(
-        sources.logits, sources.labels, sample_weight=sources.weights, measure=True
-    )
+    reference = fit(sources.logits, sources.labels, sample_weight=sources.weights, measure=True)
     metrics = _fit(sources, "temperature", "nll", None, measure=True).card.metrics
     for stage in ("before", "after"):
         for name in ("nll", "ece"):  # the tests measure few metrics in cards
@@ -249,7 +248,7 @@ def test_weights_that_change_during_a_fit_are_named(sources: Sources) -> None:
 def test_commands_take_weights_of_several_files(cli: Cli, sources: Sources) -> None:
     weights = ["--weights", str(sources.weight_files)]
     assert cli("fit", sources.data, *weights, "-o", "t.calib").status == 0
-    reference = recalib.fit(sources.logits, sources.labels, sample_weight=sources.weights)
+    reference = fit(sources.logits, sources.labels, sample_weight=sources.weights)
     fitted = recalib.load(cli.folder / "t.calib")
     assert fitted.parameters["temperature"] == pytest.approx(
         reference.parameters["temperature"], rel=1e-8
