@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
 
 __all__ = ["drawn_gaps", "noise_floor"]
@@ -15,11 +16,13 @@ Vector = NDArray[np.float64]
 #: The number of draws over all bins, and the limits on the draws of each bin. The errors of many
 #: bins average, so fewer draws are enough.
 _TOTAL_DRAWS = 200_000
-_MIN_DRAWS, _MAX_DRAWS = 100, 2000
+_MIN_DRAWS, _MAX_DRAWS = 100, 500
 #: Numbers drawn at a time, which bounds memory if each of a million rows is a bin.
 _CHUNK = 2**20
-#: Metrics of the same bins share draws, of up to so many numbers (3 MB) and for so many bins.
-_SHARED, _KINDS = 400_000, 4
+#: Metrics of the same bins share draws, of up to so many numbers (6 MB) and for so many bins.
+_SHARED, _KINDS = 800_000, 4
+#: From this variance of the successes on, their quantiles come from a normal variable.
+_NORMAL = 20.0
 
 
 def noise_floor(
@@ -32,8 +35,9 @@ def noise_floor(
 
     Labels are drawn from the confidences: the successes in a bin of n rows and mean confidence p̄
     are binomial with n and p̄. This is exact if all confidences are equal; otherwise the draws are
-    scaled about their mean to the exact variance Σp(1 − p). The draws are the same in every call.
-    The standard error of the mean is 1% over 15 bins and 2% over one.
+    scaled about their mean to the exact variance Σp(1 − p). The draws are the same in every call,
+    and stratified in each bin, see `drawn_gaps`. The standard error of the mean is below 1% over 15
+    bins, and of the percentile 3%.
 
     Parameters
     ----------
@@ -67,11 +71,21 @@ def _shared_gaps(
 def drawn_gaps(
     counts: NDArray[np.int64], confidences: Vector, variances: Vector, draws: int
 ) -> Iterator[NDArray[np.float64]]:
-    """Yield chunks of gaps (S, B) of a perfectly calibrated model, see `noise_floor`."""
+    """Yield chunks of gaps (S, B) of a perfectly calibrated model, see `noise_floor`.
+
+    The draws of a bin are quantiles of its binomial variable at S equidistant probabilities, in
+    random order (McKay, Beckman and Conover, Technometrics 21, 1979). Each bin then has nearly its
+    exact distribution. For more than a million numbers they are independent.
+    """
     share = np.clip(confidences, 0.0, 1.0)
     binomial = share * (1 - share) / counts
     stretch = np.sqrt(np.divide(variances, binomial, out=np.zeros_like(share), where=binomial > 0))
     rng = np.random.default_rng(0)
+    if draws * len(counts) <= _CHUNK:
+        gaps = _quantiles(counts, share, draws, rng) / counts[:, None] - share[:, None]
+        gaps *= stretch[:, None]
+        yield np.take_along_axis(gaps, _orders(_at_least(len(counts)), draws)[: len(gaps)], 1).T
+        return
     step = max(1, _CHUNK // len(counts))
     # A bin of one row needs a uniform draw, several times as fast as a binomial one.
     single, several = np.flatnonzero(counts == 1), np.flatnonzero(counts > 1)
@@ -84,3 +98,51 @@ def drawn_gaps(
         gaps -= share
         gaps *= stretch
         yield gaps
+
+
+def _quantiles(
+    counts: NDArray[np.int64], share: Vector, draws: int, rng: np.random.Generator
+) -> NDArray[np.float64]:
+    """Return ascending quantiles (B, S) of the successes in n rows, at (s + u)/S with random u."""
+    quantiles = np.empty((len(counts), draws))
+    normal = counts * share * (1 - share) >= _NORMAL
+    n, p = counts[normal, None], share[normal, None]
+    deviation = np.sqrt(n * p * (1 - p))
+    z = scipy.special.ndtri((np.arange(draws) + 0.5) / draws)
+    # With the skewness of Cornish and Fisher (1938).
+    quantiles[normal] = n * p + deviation * z + (1 - 2 * p) * (z**2 - 1) / 6
+    quantiles[~normal] = _exact_quantiles(counts[~normal], share[~normal], draws, rng)
+    return quantiles
+
+
+def _exact_quantiles(
+    counts: NDArray[np.int64], share: Vector, draws: int, rng: np.random.Generator
+) -> NDArray[np.int64]:
+    """Return `_quantiles` of binomial variables with a variance below `_NORMAL`."""
+    # The rarer result has a mean below 2 · _NORMAL, and its probabilities do not underflow.
+    is_rare = share <= 0.5
+    n, p = counts[:, None], np.where(is_rare, share, 1 - share)[:, None]
+    # Twelve standard deviations and twelve more: a larger number has a probability below 1e-12.
+    largest = min(int(2 * _NORMAL + 12 * np.sqrt(_NORMAL)) + 12, int(counts.max(initial=0)))
+    k = np.arange(largest)
+    ratios = np.maximum(n - k, 0) * p / ((k + 1) * (1 - p))
+    chances = np.cumprod(np.concatenate([(1 - p) ** n, ratios], axis=1), axis=1)
+    # The number of probabilities (s + u)/S that are at most P(X ≤ k).
+    below = np.cumsum(chances, axis=1) * draws - rng.random((len(counts), 1))
+    ends = np.clip(np.ceil(below), 0, draws).astype(np.int64)
+    ends[:, -1] = draws
+    times = np.diff(ends, axis=1, prepend=0).ravel()
+    rare = np.repeat(np.tile(np.arange(largest + 1), len(counts)), times).reshape(-1, draws)
+    return np.where(is_rare[:, None], rare, counts[:, None] - rare)
+
+
+def _at_least(bins: int) -> int:
+    """Return the power of two from `bins` on, so that few sizes of `_orders` are cached."""
+    return 1 << (bins - 1).bit_length()
+
+
+@lru_cache(_KINDS)
+def _orders(bins: int, draws: int) -> NDArray[np.int64]:
+    """Return a random order of S draws for each bin, (B, S)."""
+    order = np.tile(np.arange(draws), (bins, 1))
+    return np.random.default_rng(1).permuted(order, axis=1)
