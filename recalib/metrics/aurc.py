@@ -130,14 +130,14 @@ class _Curve:
     @classmethod
     def from_predictions(cls, predictions: Predictions, sample_weights: Vector) -> _Curve:
         """Return the curve of predictions with sample weights (N,)."""
-        values, group = np.unique(-predictions.confidences, return_inverse=True)
-        parts = 2 * group + ~predictions.correct
+        values, group, counts = predictions.ties
+        parts = 2 * (len(values) - 1 - group) + ~predictions.correct
 
         def split(terms: Vector) -> Vector:
             sums = np.bincount(parts, terms, 2 * len(values)).astype(np.float64, copy=False)
             return sums.reshape(-1, 2).T
 
-        return cls(np.bincount(group), split(sample_weights), split(sample_weights**2))
+        return cls(counts[::-1], split(sample_weights), split(sample_weights**2))
 
     @classmethod
     def from_histogram(cls, state: FineHistogram) -> _Curve:

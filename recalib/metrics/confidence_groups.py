@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from recalib.arrays import Floats
 from recalib.metrics.fine_histogram import cell_edges
+from recalib.metrics.predictions import Ties
 
 __all__ = ["ConfidenceGroups"]
 
@@ -54,18 +55,18 @@ class ConfidenceGroups:
     widths: Vector
 
     @classmethod
-    def from_rows(cls, confidences: Floats, correct: NDArray[np.bool_]) -> ConfidenceGroups:
-        """Return groups of tied rows from their confidences (N,) and correctness (N,)."""
-        values, group, counts = np.unique(confidences, return_inverse=True, return_counts=True)
+    def from_rows(cls, ties: Ties, correct: NDArray[np.bool_]) -> ConfidenceGroups:
+        """Return groups of tied rows from their ties and correctness (N,)."""
+        values, group, counts = ties
         hits = np.bincount(group, correct, len(values)).astype(np.float64, copy=False)
         return cls._of_ties(values, counts.astype(np.int64), hits)
 
     @classmethod
     def from_weights(
-        cls, confidences: Floats, correct: NDArray[np.bool_], weights: Vector
+        cls, ties: Ties, correct: NDArray[np.bool_], weights: Vector
     ) -> ConfidenceGroups:
         """Return groups of tied rows with weights (N,); whole weights count repeated rows."""
-        values, group = np.unique(confidences, return_inverse=True)
+        values, group, _ = ties
         counts = np.bincount(group, weights).astype(np.float64, copy=False)
         hits = np.bincount(group, weights * correct).astype(np.float64, copy=False)
         if (weights == np.rint(weights)).all() and weights.sum() < 2**53:

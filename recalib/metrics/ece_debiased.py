@@ -161,4 +161,4 @@ def _crossing(difference: Callable[[float], float], otherwise: float) -> float:
     """Return the root in [0, 1] of a monotone function; `otherwise` if it has none."""
     if difference(0.0) * difference(1.0) >= 0:
         return otherwise
-    return float(scipy.optimize.brentq(difference, 0.0, 1.0, xtol=1e-14))
+    return float(scipy.optimize.brentq(difference, 0.0, 1.0, xtol=1e-14, rtol=1e-10))

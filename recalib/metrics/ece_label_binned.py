@@ -138,7 +138,7 @@ def _estimate(rows: _Rows, gaps: Gaps, level: float | None) -> Estimate:
     if level is None:
         return Estimate(value)
     low, high = interval_of_convex_error(value, gaps.weights, gaps.variances, level)
-    order = np.lexsort((rows.confidences, rows.bins))
+    order = np.argsort(rows.confidences)  # bins ascend with the confidence
     members = np.split(order, np.flatnonzero(np.diff(rows.bins[order])) + 1)
 
     def error(sample: Values) -> Values:

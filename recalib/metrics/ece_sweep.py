@@ -59,7 +59,7 @@ class SweepError(StreamingMetric[FineHistogram]):
         return FineHistogram()
 
     def measure(self, predictions: Predictions, level: float | None = None) -> Estimate:
-        groups = ConfidenceGroups.from_rows(predictions.confidences, predictions.correct)
+        groups = ConfidenceGroups.from_rows(predictions.ties, predictions.correct)
         return _estimate(groups, level)
 
     def estimate(self, state: FineHistogram, level: float | None = None) -> Estimate:

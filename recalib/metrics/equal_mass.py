@@ -218,10 +218,9 @@ class EqualMassL2Error(StreamingMetric[FineHistogram]):
 
 def _weighted(predictions: Predictions, weights: Vector, bins: int) -> tuple[EqualMassBins, Gaps]:
     """Return bins of equal weight, and their gaps for intervals and floors, as `to_gaps` does."""
-    p, correct = predictions.confidences, predictions.correct
-    groups = ConfidenceGroups.from_weights(p, correct, weights)
+    groups = ConfidenceGroups.from_weights(predictions.ties, predictions.correct, weights)
     cut = _cut(groups, bins, len(weights))
-    where = cut.bin_of_group[np.unique(p, return_inverse=True)[1]]
+    where = cut.bin_of_group[predictions.ties[1]]
     return cut, WeightedBins.of_rows(where, predictions, weights, len(cut.sizes)).to_gaps()
 
 
@@ -232,7 +231,7 @@ def _cut(groups: ConfidenceGroups, bins: int, rows: int) -> EqualMassBins:
 
 
 def _bins_of(predictions: Predictions, bins: int) -> EqualMassBins:
-    groups = ConfidenceGroups.from_rows(predictions.confidences, predictions.correct)
+    groups = ConfidenceGroups.from_rows(predictions.ties, predictions.correct)
     return EqualMassBins(groups, bins)
 
 

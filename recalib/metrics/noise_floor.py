@@ -54,7 +54,9 @@ def noise_floor(
     else:
         samples = drawn_gaps(counts, confidences, variances, draws)
     errors = np.concatenate([statistic(gaps) for gaps in samples])
-    return float(errors.mean()), float(np.quantile(errors, 0.95))
+    # By hand: `np.quantile` takes ten times as long for so few numbers.
+    high = np.interp(0.95 * (len(errors) - 1), np.arange(len(errors)), np.sort(errors))
+    return float(errors.mean()), float(high)
 
 
 @lru_cache(_KINDS)
@@ -145,4 +147,4 @@ def _at_least(bins: int) -> int:
 def _orders(bins: int, draws: int) -> NDArray[np.int64]:
     """Return a random order of S draws for each bin, (B, S)."""
     order = np.tile(np.arange(draws), (bins, 1))
-    return np.random.default_rng(1).permuted(order, axis=1)
+    return np.random.default_rng(0).permuted(order, axis=1)

@@ -16,7 +16,11 @@ from numpy.typing import NDArray
 
 from recalib.arrays import Floats, Integers, log_probabilities
 
-__all__ = ["Predictions", "row_chunks"]
+__all__ = ["Predictions", "Ties", "row_chunks", "ties_of"]
+
+#: Different confidences (G,), the place of each row among them (N,), and their rows (G,).
+Ties = tuple[Floats, NDArray[np.intp], NDArray[np.intp]]
+
 
 #: Elements of one chunk of rows. A softmax makes several passes, which take a third of the time if
 #: their data is in the processor's cache.
@@ -106,6 +110,16 @@ class Predictions:
         """(N,), true if the predicted class is the label."""
         correct: NDArray[np.bool_] = self.predicted == self.labels
         return correct
+
+    @cached_property
+    def ties(self) -> Ties:
+        """The rows with equal confidences."""
+        return ties_of(self.confidences)
+
+
+def ties_of(confidences: Floats) -> Ties:
+    """Return the ascending different values of (N,), the place of each row, and their rows."""
+    return np.unique(confidences, return_inverse=True, return_counts=True)
 
 
 def row_chunks(shape: tuple[int, ...]) -> Iterator[slice]:

@@ -14,12 +14,14 @@ from recalib.metrics import METRICS
 from recalib.metrics.confidence_groups import ConfidenceGroups
 from recalib.metrics.ece_sweep import _max_bins, _possible_bins
 from recalib.metrics.fine_histogram import FineHistogram
+from recalib.metrics.predictions import ties_of
 from tests.draws import few_or_many
 from tests.metrics.rows import measure, rows
 
 
 def most_bins(right: list[float]) -> int:
-    return _max_bins(ConfidenceGroups.from_rows(np.arange(len(right)), np.array(right, bool)))
+    ties = ties_of(np.arange(len(right)) / len(right))
+    return _max_bins(ConfidenceGroups.from_rows(ties, np.array(right, bool)))
 
 
 @pytest.mark.parametrize(
@@ -69,7 +71,7 @@ def test_possible_numbers_of_bins_hold_for_any_order_in_the_cells() -> None:
         least, end = _possible_bins(ConfidenceGroups.from_histogram(state))
         for _ in range(10):
             order = np.lexsort((rng.random(40), cell))
-            bins = _max_bins(ConfidenceGroups.from_rows(p, correct[order]))
+            bins = _max_bins(ConfidenceGroups.from_rows(ties_of(p), correct[order]))
             assert least <= bins < end
 
 

@@ -12,6 +12,7 @@ import recalib.metrics.equal_mass as module
 from recalib.metrics.confidence_groups import ConfidenceGroups
 from recalib.metrics.equal_mass import EqualMassBins
 from recalib.metrics.fine_histogram import CELLS, FineHistogram, cell_edges, cell_indices
+from recalib.metrics.predictions import ties_of
 
 Rows = tuple[NDArray[np.float64], NDArray[np.bool_]]
 
@@ -45,7 +46,7 @@ def streamed(rows: Rows, parts: int = 1) -> FineHistogram:
 
 
 def bins_of_rows(rows: Rows, bins: int) -> EqualMassBins:
-    return EqualMassBins(ConfidenceGroups.from_rows(*rows), bins)
+    return EqualMassBins(ConfidenceGroups.from_rows(ties_of(rows[0]), rows[1]), bins)
 
 
 def bins_of_cells(state: FineHistogram, bins: int) -> EqualMassBins:
