@@ -43,7 +43,7 @@ from recalib.metrics import (
     smooth_ece,
 )
 from recalib.metrics.binning import bin_indices
-from recalib.metrics.confidence_order import sort_by_confidence
+from recalib.metrics.confidence_groups import ConfidenceGroups
 from recalib.metrics.ece_sweep import _max_bins
 from recalib.metrics.kernels import best_bandwidth
 
@@ -98,8 +98,7 @@ def _largest(population: TopLabel, rows: Predictions) -> float:
 
 def _swept(population: TopLabel, rows: Predictions) -> float:
     """Return the error with the number of bins that these rows choose."""
-    right = sort_by_confidence(rows)[1]
-    bins = _max_bins(right, np.concatenate([[0.0], np.cumsum(right)]))
+    bins = _max_bins(ConfidenceGroups.from_rows(rows.ties, rows.correct))
     return float(np.sqrt(population.columns[0].by_mass(bins, 2)))
 
 

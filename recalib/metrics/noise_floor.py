@@ -16,13 +16,16 @@ Vector = NDArray[np.float64]
 #: The number of draws over all bins, and the limits on the draws of each bin. The errors of many
 #: bins average, so fewer draws are enough.
 _TOTAL_DRAWS = 200_000
-_MIN_DRAWS, _MAX_DRAWS = 100, 500
+_MIN_DRAWS, _MAX_DRAWS = 100, 1000
 #: Numbers drawn at a time, which bounds memory if each of a million rows is a bin.
 _CHUNK = 2**20
-#: Metrics of the same bins share draws, of up to so many numbers (6 MB) and for so many bins.
-_SHARED, _KINDS = 800_000, 4
+#: Metrics of the same bins share draws, of up to so many numbers (6 MB), for so many sets
+#: of bins.
+_SHARED, _KINDS = 800_000, 8
 #: From this variance of the successes on, their quantiles come from a normal variable.
 _NORMAL = 20.0
+#: Bins whose exact quantiles are computed together.
+_PART = 256
 
 
 def noise_floor(
@@ -84,7 +87,10 @@ def drawn_gaps(
     stretch = np.sqrt(np.divide(variances, binomial, out=np.zeros_like(share), where=binomial > 0))
     rng = np.random.default_rng(0)
     if draws * len(counts) <= _CHUNK:
-        gaps = _quantiles(counts, share, draws, rng) / counts[:, None] - share[:, None]
+        gaps = (
+            _quantiles(counts, share, draws, rng.random(len(counts))) / counts[:, None]
+            - share[:, None]
+        )
         gaps *= stretch[:, None]
         yield np.take_along_axis(gaps, _orders(_at_least(len(counts)), draws)[: len(gaps)], 1).T
         return
@@ -103,9 +109,9 @@ def drawn_gaps(
 
 
 def _quantiles(
-    counts: NDArray[np.int64], share: Vector, draws: int, rng: np.random.Generator
+    counts: NDArray[np.int64], share: Vector, draws: int, shifts: Vector
 ) -> NDArray[np.float64]:
-    """Return ascending quantiles (B, S) of the successes in n rows, at (s + u)/S with random u."""
+    """Return ascending quantiles (B, S) of the successes in n rows, at (s + u)/S; u is a shift."""
     quantiles = np.empty((len(counts), draws))
     normal = counts * share * (1 - share) >= _NORMAL
     n, p = counts[normal, None], share[normal, None]
@@ -113,24 +119,29 @@ def _quantiles(
     z = scipy.special.ndtri((np.arange(draws) + 0.5) / draws)
     # With the skewness of Cornish and Fisher (1938).
     quantiles[normal] = n * p + deviation * z + (1 - 2 * p) * (z**2 - 1) / 6
-    quantiles[~normal] = _exact_quantiles(counts[~normal], share[~normal], draws, rng)
+    # By ascending mean, so that the bins of a part need about as many probabilities.
+    few = np.flatnonzero(~normal)
+    few = few[np.argsort((counts * np.minimum(share, 1 - share))[few])]
+    for start in range(0, len(few), _PART):
+        part = few[start : start + _PART]
+        quantiles[part] = _exact_quantiles(counts[part], share[part], draws, shifts[part])
     return quantiles
 
 
 def _exact_quantiles(
-    counts: NDArray[np.int64], share: Vector, draws: int, rng: np.random.Generator
+    counts: NDArray[np.int64], share: Vector, draws: int, shifts: Vector
 ) -> NDArray[np.int64]:
     """Return `_quantiles` of binomial variables with a variance below `_NORMAL`."""
     # The rarer result has a mean below 2 · _NORMAL, and its probabilities do not underflow.
     is_rare = share <= 0.5
     n, p = counts[:, None], np.where(is_rare, share, 1 - share)[:, None]
-    # Twelve standard deviations and twelve more: a larger number has a probability below 1e-12.
-    largest = min(int(2 * _NORMAL + 12 * np.sqrt(_NORMAL)) + 12, int(counts.max(initial=0)))
+    # Six standard deviations and six more: a larger number has a probability below 1e-9.
+    largest = int(np.minimum(n * p + 6 * np.sqrt(n * p) + 6, n).max())
     k = np.arange(largest)
     ratios = np.maximum(n - k, 0) * p / ((k + 1) * (1 - p))
     chances = np.cumprod(np.concatenate([(1 - p) ** n, ratios], axis=1), axis=1)
     # The number of probabilities (s + u)/S that are at most P(X ≤ k).
-    below = np.cumsum(chances, axis=1) * draws - rng.random((len(counts), 1))
+    below = np.cumsum(chances, axis=1) * draws - shifts[:, None]
     ends = np.clip(np.ceil(below), 0, draws).astype(np.int64)
     ends[:, -1] = draws
     times = np.diff(ends, axis=1, prepend=0).ravel()
@@ -147,4 +158,4 @@ def _at_least(bins: int) -> int:
 def _orders(bins: int, draws: int) -> NDArray[np.int64]:
     """Return a random order of S draws for each bin, (B, S)."""
     order = np.tile(np.arange(draws), (bins, 1))
-    return np.random.default_rng(0).permuted(order, axis=1)
+    return np.random.default_rng(2).permuted(order, axis=1)
