@@ -61,8 +61,8 @@ __all__ = [
 
 #: The largest number of reached bounds in a card.
 _MAX_TEXTS = 10
-#: Up to this size NumPy computes confidences in float64; a session of onnxruntime, which is faster
-#: for larger ones, takes 90 ms to create.
+#: Up to this size NumPy computes confidences and metrics in float64. Larger ones have float32
+#: probabilities, as they are served; a session of onnxruntime takes 90 ms to create.
 _MAX_EXACT_SIZE = 1_000_000
 
 
@@ -398,7 +398,9 @@ def _measure_stages(
     logits: Floats, after: Predictions, sample_weight: ArrayLike | None
 ) -> dict[str, dict[str, MetricValue]]:
     """Return the metrics of checked logits and of the predictions after the map."""
-    stages = {"before": Predictions.from_logits(logits, after.labels), "after": after}
+    is_rounded = after.probabilities.dtype == np.float32
+    before = Predictions.from_logits(logits, after.labels, is_rounded=is_rounded)
+    stages = {"before": before, "after": after}
     return {
         stage: metric_values(
             measure_all(default_metrics(), predictions, sample_weight, 0.95, named=False)
@@ -427,7 +429,9 @@ def _described(
     metrics: dict[str, dict[str, MetricValue]] = {}
     error = None
     if measure:
-        after = Predictions.from_probabilities(calibrator.predict_float64(logits), labels)
+        is_exact = logits.size <= _MAX_EXACT_SIZE
+        p = calibrator.predict_float64(logits) if is_exact else calibrator.predict_rounded(logits)
+        after = Predictions.from_probabilities(p, labels)
         confidences = after.confidences.astype(np.float64)
         error = calibration_error(confidences, after.correct)
         metrics = _measure_stages(logits, after, sample_weight)

@@ -63,8 +63,10 @@ class ClasswiseState(State):
         columns, values = [], []
         for rows in row_chunks(probabilities.shape):
             p = probabilities[rows]
-            totals += p.sum(axis=0, dtype=np.float64)
-            squares += np.square(p, dtype=np.float64).sum(axis=0)
+            # Products with ones take half of the time of sums over the first axis.
+            ones, wide = np.ones(len(p)), p.astype(np.float64)
+            totals += ones @ wide
+            squares += ones @ np.multiply(wide, wide, out=wide)
             # Flat: `np.nonzero` of a 2-D array is ten times slower.
             row, column = np.divmod(np.flatnonzero(p > p.dtype.type(1 / self.bins)), classes)
             columns.append(column)

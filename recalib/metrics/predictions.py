@@ -48,20 +48,23 @@ class Predictions:
     scores: Floats
 
     @classmethod
-    def from_logits(cls, logits: Floats, labels: Integers) -> Predictions:
+    def from_logits(
+        cls, logits: Floats, labels: Integers, *, is_rounded: bool = False
+    ) -> Predictions:
         """Return predictions of checked logits (N, K) with labels (N,).
 
-        The softmax has the logits' dtype, float32 for float16. log p(y) comes from log-softmax, so
-        it is finite if p(y) underflows to 0.
+        The softmax has the logits' dtype, float32 for float16 and if it `is_rounded`. log p(y)
+        comes from log-softmax, so it is finite if p(y) underflows to 0.
         """
-        dtype = np.promote_types(logits.dtype, np.float32)
+        exact = np.promote_types(logits.dtype, np.float32)
+        dtype = np.dtype(np.float32) if is_rounded else exact
         probabilities: Floats = np.empty(logits.shape, dtype)
         logs, predicted = np.empty(len(logits)), np.empty(len(logits), np.int64)
         for rows in row_chunks(logits.shape):
             predicted[rows] = logits[rows].argmax(axis=1)
             top = _at(logits[rows], predicted[rows])[:, None]
             with np.errstate(over="ignore"):  # an overflowing difference is −inf, as it should be
-                shifted = np.subtract(logits[rows], top, dtype=dtype)
+                shifted = np.subtract(logits[rows], top, dtype=exact).astype(dtype, copy=False)
                 margins = np.subtract(_at(logits[rows], labels[rows]), top[:, 0], dtype=np.float64)
             powers = np.exp(shifted, out=probabilities[rows])
             total = powers.sum(axis=1, dtype=np.float64)

@@ -56,12 +56,19 @@ def _in_top_5(predictions: Predictions) -> NDArray[np.bool_]:
     for rows in row_chunks(predictions.scores.shape):
         scores, labels = predictions.scores[rows], predictions.labels[rows]
         label_scores = scores[np.arange(len(scores)), labels][:, None]
-        # For most rows the count of scores at least as large as the label's is enough.
-        # Sums of bytes take a quarter of the time of `count_nonzero`.
-        at_least = (scores >= label_scores).view(np.uint8).sum(axis=1, dtype=np.uint32)
-        unclear = np.flatnonzero(at_least > _TOP)
-        scores, labels, label_scores = scores[unclear], labels[unclear], label_scores[unclear]
+        # For most rows the count of the scores above the label's, or at least as large, is enough.
+        in_top_5[rows] = _counts(scores > label_scores) < _TOP
+        ranked = np.flatnonzero(in_top_5[rows])
+        scores, labels, label_scores = scores[ranked], labels[ranked], label_scores[ranked]
+        tied = _counts(scores >= label_scores) > _TOP
+        scores, labels, label_scores = scores[tied], labels[tied], label_scores[tied]
         before = scores > label_scores
         before |= (scores == label_scores) & (np.arange(predictions.classes) < labels[:, None])
-        in_top_5[rows][unclear] = np.count_nonzero(before, axis=1) < _TOP
+        in_top_5[rows][ranked[tied]] = _counts(before) < _TOP
     return in_top_5
+
+
+def _counts(is_before: NDArray[np.bool_]) -> NDArray[np.uint32]:
+    """Return the number of true values in each row; four times as fast as `count_nonzero`."""
+    counts: NDArray[np.uint32] = is_before.view(np.uint8).sum(axis=1, dtype=np.uint32)
+    return counts
