@@ -8,6 +8,7 @@ count.
     python -m benchmarks.calls [MAP ...]
 
 MAP is `temperature`, `isotonic`, `vector`, `structured_matrix` or `dirichlet`; by default all.
+`measured` stands for temperature scaling with `measure=True`, over the same call without it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -25,7 +27,7 @@ from sklearn.frozen import FrozenEstimator
 import recalib
 from benchmarks.fitting import against, rows_like
 from benchmarks.peers import Fit, Fitted, FixedLogits, Labels, Rows, peers_of
-from benchmarks.timing import Goal
+from benchmarks.timing import Goal, interleaved
 from recalib.blas_threads import one_blas_thread
 from recalib.ops import NumpyOps
 
@@ -40,13 +42,13 @@ _OPTIONS: dict[str, dict[str, Any]] = {
 
 
 def run(*maps: str) -> Iterator[Goal]:
-    """Measure some maps, or all: temperature, isotonic regression and maps of many parameters."""
+    """Measure some maps, or all, and calls with metrics."""
     import torch
 
     torch.set_num_threads(1)
     with one_blas_thread():
-        for name in maps or ("temperature", "isotonic", *_OPTIONS):
-            yield from _goals(name)
+        for name in maps or ("temperature", "isotonic", *_OPTIONS, "measured"):
+            yield from _measured() if name == "measured" else _goals(name)
 
 
 def _goals(name: str) -> Iterator[Goal]:
@@ -68,6 +70,22 @@ def _goals(name: str) -> Iterator[Goal]:
         wide = rows_like(5_000, 100, per_class=True)
         ours = _ours(name, **_OPTIONS[name])
         yield from against(name, ours, peers_of(name), wide, 3, 5, clock=clock)
+
+
+def _measured() -> Iterator[Goal]:
+    """Compare a call that measures with one that only fits: what the command line always does."""
+    for rows, classes, times, limit in ((5_000, 10, 9, 5), (25_000, 1_000, 3, 2)):
+        data = rows_like(rows, classes)
+        calls = {
+            "fit": partial(recalib.fit, *data),
+            "measured": partial(recalib.fit, *data, measure=True),
+        }
+        interleaved(calls, 1)  # the first run loads modules
+        seconds = interleaved(calls, times, time.process_time)
+        fit, measured = (min(seconds[name]) for name in calls)
+        title = f"temperature, {rows:,}x{classes}: time with measure=True over that without"
+        detail = f"; {measured * 1e3:.0f} ms against {fit * 1e3:.1f}"
+        yield Goal(title, measured / fit, limit, True, detail)
 
 
 def _ours(name: str, **options: Any) -> Fit:
