@@ -9,6 +9,7 @@ Statistics 39, 2011). Arrays are (B,), of the non-empty bins.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -75,12 +76,12 @@ def interval_of_mean_gap(
     shares = _variance_of_shares(weights, gaps, variances) / rows
     largest_noise = scipy.special.ndtri((1 + (1 - tail) ** (1 / len(gaps))) / 2)
     least = np.maximum(sizes - largest_noise, 0.0)
-    excess = _quantile(_Noise(scales, least, shares), 1 - tail)
+    noise = _Noise(scales, shares)
+    excess = _quantile(noise.at(least), 1 - tail)
     total = float(scales.sum())
 
     def probability(x: float) -> float:
-        noise = _Noise(scales, np.full_like(scales, x), shares)
-        return noise.at_most(t - x * total)
+        return noise.at_equal(x).at_most(t - x * total)
 
     target = tail * probability(0.0)
     # The root is rarely four standard deviations above t.
@@ -296,7 +297,7 @@ def interval_of_convex_error(
     """
     tail = (1 - level) / 2
     scales = np.sort(weights * np.sqrt(variances))[::-1, None]
-    excess = _quantile(_Noise(scales, np.zeros_like(scales), 0.0), 1 - tail)
+    excess = _quantile(_Noise(scales, 0.0).at_equal(0.0), 1 - tail)
     deficit = -float(scipy.special.ndtri(tail)) * float(np.sqrt(np.sum(scales**2)))
     return max(value - excess, 0.0), min(value + deficit, 1.0)
 
@@ -322,30 +323,50 @@ def interval_of_largest_gap(
 class _Noise:
     """The distribution of Σ c(|x + z| − x): simulated for the largest c, normal for the others."""
 
-    def __init__(self, scales: Matrix, x: Matrix, extra_variance: float) -> None:
-        """Take descending scales c and distances x, (G, copies); a row of them shares one z.
+    def __init__(self, scales: Matrix, extra_variance: float) -> None:
+        """Take descending scales c (G, copies); a row of them shares one z.
 
         `extra_variance` is the variance of an independent normal term.
         """
-        z = _normal_draws()[:, : len(scales), None]
-        c, distance = scales[:_SIMULATED_BINS], x[:_SIMULATED_BINS]
-        self.drawn = np.einsum("sgk,gk->s", np.abs(distance + z) - distance, c)
-        mean, variance = _folded(x[_SIMULATED_BINS:])
-        c = scales[_SIMULATED_BINS:]
-        self.mean = float(np.sum(c * (mean - x[_SIMULATED_BINS:])))
-        rest = float(np.sum(np.sum(c * np.sqrt(variance), axis=1) ** 2)) + extra_variance
+        self.scales, self.rest = scales[:_SIMULATED_BINS], scales[_SIMULATED_BINS:]
+        self.z = _normal_draws()[:, : len(scales)]
         # A small extra variance makes the probability a smooth function.
-        self.deviation = float(np.sqrt(rest + 1e-3 * np.sum(scales**2)))
+        self.extra = extra_variance + 1e-3 * float(np.sum(scales**2))
+        self.total = float(self.scales.sum()), float(self.rest.sum())
+        self.sums = self.scales.sum(axis=1), float(np.sum(self.rest.sum(axis=1) ** 2))
+
+    def at(self, x: Matrix) -> _Ends:
+        """Return the distribution at distances x, (G, copies)."""
+        distance, rest = x[:_SIMULATED_BINS], x[_SIMULATED_BINS:]
+        drawn = np.einsum("sgk,gk->s", np.abs(distance + self.z[:, :, None]), self.scales)
+        drawn -= np.sum(distance * self.scales)
+        mean, variance = _folded(rest)
+        spread = float(np.sum(np.sum(self.rest * np.sqrt(variance), axis=1) ** 2)) + self.extra
+        return _Ends(drawn + float(np.sum(self.rest * (mean - rest))), float(np.sqrt(spread)))
+
+    def at_equal(self, x: float) -> _Ends:
+        """Return the same if all distances are x."""
+        drawn = np.abs(x + self.z) @ self.sums[0]
+        mean, variance = _folded(np.array(x))
+        shift = float(mean - x) * self.total[1] - x * self.total[0]
+        return _Ends(drawn + shift, float(np.sqrt(variance * self.sums[1] + self.extra)))
+
+
+@dataclass(frozen=True, eq=False)
+class _Ends:
+    """A mixture of normal variables with these means and one deviation."""
+
+    means: Vector
+    deviation: float
 
     def at_most(self, value: float) -> float:
         """Return the probability of at most `value`."""
-        return float(scipy.special.ndtr((value - self.mean - self.drawn) / self.deviation).mean())
+        return float(scipy.special.ndtr((value - self.means) / self.deviation).mean())
 
 
-def _quantile(noise: _Noise, probability: float) -> float:
-    ends = noise.drawn + noise.mean
+def _quantile(noise: _Ends, probability: float) -> float:
     reach = 10 * noise.deviation
-    low, high = float(ends.min() - reach), float(ends.max() + reach)
+    low, high = float(noise.means.min() - reach), float(noise.means.max() + reach)
     precision = 1e-3 * noise.deviation
     return float(
         scipy.optimize.brentq(lambda q: noise.at_most(q) - probability, low, high, xtol=precision)
