@@ -80,7 +80,7 @@ class Labels(Queries):
 
         Parameters
         ----------
-        label_sets: bits of all labels of multilabel rows, by digest: of all rows or none.
+        label_sets: bits of all labels of multilabel rows, by digest; of other rows none are stored.
         """
         first: dict[bytes, tuple[Prediction, int]] = {}
         for prediction, label in labelled:
@@ -229,7 +229,7 @@ class Labels(Queries):
                 prediction.predicted,
                 label,
                 prediction.segment,
-                *((label_sets[prediction.digest],) if label_sets else ()),
+                *((label_sets.get(prediction.digest),) if label_sets else ()),
             )
             for prediction, label in labelled
         ]

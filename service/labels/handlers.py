@@ -12,6 +12,7 @@ from recalib.prediction_ids import Prediction, Refusal, read_ids
 from recalib.registry import Model, Registry
 from service.labels.schemas import LateLabel, Outcome, RowLabel, Status
 from service.metrics import LABELS
+from service.serving.logit_sampling import is_captured
 
 __all__ = [
     "STATUSES",
@@ -191,16 +192,18 @@ def label_sets(
     labels: Sequence[RowLabel],
     results: Sequence[tuple[Prediction, int] | Outcome],
 ) -> dict[bytes, bytes]:
-    """Return the bits of all labels of the valid rows of a multilabel model, by digest.
+    """Return the bits of all labels of the captured rows of a multilabel model, by digest.
 
-    The first ones of a repeated row count. Empty unless logits are captured: only refits use them.
+    The first ones of a repeated row count. Only refits use them, and only with the logits.
     """
-    if not (model.is_multilabel and model.monitoring.capture > 0):
+    if not model.is_multilabel:
         return {}
     class_of = _class_reader(model)
     sets: dict[bytes, bytes] = {}
     for label, result in zip(labels, results, strict=True):
         if isinstance(result, Outcome) or not isinstance(label, list):
+            continue
+        if not is_captured(result[0].digest, model.monitoring.capture):
             continue
         present = np.zeros(model.classes, bool)
         present[[int(class_of(name)) for name in label]] = True

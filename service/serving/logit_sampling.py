@@ -19,7 +19,7 @@ from recalib.arrays import Floats
 from recalib.lazy_import import LazyModule
 from recalib.registry import Capture, Registry
 
-__all__ = ["Captures", "write_captures"]
+__all__ = ["Captures", "is_captured", "write_captures"]
 
 pa = LazyModule("pyarrow")
 pq = LazyModule("pyarrow.parquet")
@@ -45,13 +45,20 @@ class _Sample:
     started_at: float = field(default_factory=time.time)
 
 
+def is_captured(digest: bytes, share: float) -> bool:
+    """Return whether the prediction with this digest is in a random share of all.
+
+    The digest decides, so that labels know it too. Its first half draws a label of multilabel rows.
+    """
+    return int.from_bytes(digest[_DIGEST_BYTES // 2 :], "little") < share * 2.0**64
+
+
 class Captures:
     """Captured logits of this process, by model id. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._samples: dict[int, _Sample] = {}
-        self._random = np.random.default_rng()
 
     def keep(self, model: int, share: float, ids: Sequence[str | None], logits: Floats) -> None:
         """Capture a random share of the rows that have ids.
@@ -60,12 +67,17 @@ class Captures:
         ----------
         logits: valid inputs of the map, (N, K).
         """
-        chosen = [row for row in self._draw(len(ids), share) if ids[row] is not None]
+        digests = {
+            row: base64.urlsafe_b64decode(id)[-_DIGEST_BYTES:]
+            for row, id in enumerate(ids)
+            if id is not None
+        }
+        chosen = [row for row, digest in digests.items() if is_captured(digest, share)]
         if not chosen:
             return
-        digests = [base64.urlsafe_b64decode(str(ids[row]))[-_DIGEST_BYTES:] for row in chosen]
         now = time.time()
-        self._keep(model, digests, logits[chosen], now - _TIME_TOLERANCE_SECONDS, now)
+        kept = [digests[row] for row in chosen]
+        self._keep(model, kept, logits[chosen], now - _TIME_TOLERANCE_SECONDS, now)
 
     def keep_observed(
         self,
@@ -76,15 +88,11 @@ class Captures:
         times: Sequence[float],
     ) -> None:
         """Capture a random share of observed rows, predicted at `times`."""
-        chosen = self._draw(len(digests), share)
+        chosen = [row for row, digest in enumerate(digests) if is_captured(digest, share)]
         if chosen:
             made_times = [times[row] for row in chosen]
             chosen_digests = [digests[row] for row in chosen]
             self._keep(model, chosen_digests, logits[chosen], min(made_times), max(made_times))
-
-    def _draw(self, rows: int, share: float) -> list[int]:
-        sampled: list[int] = np.flatnonzero(self._random.random(rows) < share).tolist()
-        return sampled
 
     def _keep(
         self, model: int, digests: list[bytes], logits: Floats, first_at: float, last_at: float

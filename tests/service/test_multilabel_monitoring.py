@@ -348,6 +348,21 @@ def test_captured_rows_have_all_their_labels(service: Service, champion: Calibra
     assert {row.tobytes(): set(np.flatnonzero(has)) for row, has in rows} == expected
 
 
+def test_only_captured_rows_keep_all_their_labels(service: Service, champion: Calibrator) -> None:
+    """The digest of a row decides both; the share is within six standard deviations."""
+    configure(service, capture=0.5)
+    observed = body(200)
+    assert set(statuses(service, observed)) == {"accepted"}
+    write_logits(service)
+    model = model_of(service)
+    sample = read_labelled_sample(service.registry, model, 1, 0, 1e11)
+    assert len(sample) == sample.sampled
+    assert abs(len(sample) - 100) < 6 * math.sqrt(50)
+    with service.registry.reading() as tx:
+        assert len(tx.labels.by_digest(model, 1, 0, 1e11, 1e11)) == len(sample)
+        assert len(tx.labels.between(model, 1, 0, 1e11)) == 200
+
+
 def test_stale_version_is_refitted_to_all_labels_and_replaced(
     service: Service, champion: Calibrator
 ) -> None:
