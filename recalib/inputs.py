@@ -140,6 +140,21 @@ def column_names(values: Any) -> tuple[str, ...] | None:
     return tuple(names)
 
 
+def _are_texts(values: NDArray[Any], field: str) -> bool:
+    """Return whether Python objects (N,) are texts; a missing value among them is an error."""
+    texts = [isinstance(value, str) for value in values]
+    if any(texts) and not all(texts):
+        row = texts.index(False)
+        raise InputError(
+            f"{field}[{row}]", found=repr(values[row]), accepted="a text, as in other rows"
+        )
+    missing = [value is None for value in values]
+    if any(missing):
+        accepted = "a class; leave out rows without a label"
+        raise InputError(f"{field}[{missing.index(True)}]", found="None", accepted=accepted)
+    return all(texts) and len(texts) > 0
+
+
 def class_indices(
     labels: ArrayLike,
     classes: int,
@@ -166,6 +181,8 @@ def class_indices(
     >>> class_indices(["dog", "cat", "dog"], 2, None)
     (array([1, 0, 1]), ('cat', 'dog'))
     """
+    if isinstance(labels, list | tuple) and any(isinstance(label, str) for label in labels):
+        labels = np.array(labels, dtype=object)  # else NaN among texts becomes a text
     values = as_array(labels, field)
     known = None if names is None else tuple(names)
     if values.ndim == 2 and values.shape[1] > 1:
@@ -177,9 +194,9 @@ def class_indices(
         )
     if values.dtype.kind == "b" and classes == 2:
         return values.astype(np.int64), known
-    is_text = values.dtype.kind in "UST" or (
-        values.dtype.kind == "O" and values.size > 0 and isinstance(values.flat[0], str)
-    )
+    is_text = values.dtype.kind in "UST"
+    if values.dtype.kind == "O" and values.ndim == 1:
+        is_text = _are_texts(values, field)
     if not is_text or values.ndim != 1:
         return values, known
     texts = values.astype(str)

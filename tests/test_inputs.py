@@ -59,6 +59,22 @@ def test_texts_follow_class_labels_and_columns_before_their_order() -> None:
     assert recalib.fit(columns, LABELS).card.labels is None
 
 
+@pytest.mark.parametrize("missing", [None, float("nan")])
+def test_missing_label_among_texts_is_no_class(missing: object) -> None:
+    """Of lists, series and arrays; with two texts and the missing value for three classes."""
+    import pandas
+
+    labels = ["cat", "dog", missing, "cat"]
+    for container in (labels, tuple(labels), pandas.Series(labels), np.array(labels, object)):
+        with pytest.raises(InputError, match=r"labels\[2\]: found .*; accepted: a text"):
+            recalib.fit(LOGITS[:4], container)
+
+
+def test_missing_class_number_is_named() -> None:
+    with pytest.raises(InputError, match=r"labels\[1\]: found None; accepted: a class"):
+        recalib.fit(LOGITS[:3], [0, None, 1])
+
+
 def test_unclear_texts_are_rejected() -> None:
     with pytest.raises(InputError, match="2 different texts for 3 classes; accepted: with texts"):
         recalib.fit(LOGITS[:2], ["cat", "dog"])

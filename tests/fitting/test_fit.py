@@ -186,6 +186,9 @@ def test_unknown_name_suggests_the_nearest() -> None:
             fit([[0.0, 1.0]], [1], name)
     with pytest.raises(InputError, match="did you mean vector, which is Platt scaling for scores"):
         fit([[0.0, 1.0]], [1], "Platt")
+    for name in ("weights", "sample_weight"):
+        with pytest.raises(InputError, match=rf"^{name}\[0\]: found -1"):
+            fit([[0.0, 1.0]], [1], **{name: [-1.0]})
     with pytest.raises(InputError, match=r"did you mean bins\? Names: "):
         fit([[0.0, 1.0]], [1], "histogram_binning", bin=3)
 
