@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import getpass
 import importlib.util
+import logging
 import os
 import signal
 import sys
@@ -19,6 +20,7 @@ from pydantic import ValidationError
 import recalib
 from recalib.errors import InputError
 from recalib.settings import Settings
+from recalib.settings.effective import unknown_variables
 from recalib.settings.toml_file import origin_of
 from recalib.violations import accepted_values
 
@@ -35,7 +37,10 @@ __all__ = [
     "load_settings",
     "open_registry",
     "stop_on_signal",
+    "warn_of_unknown_variables",
 ]
+
+_log = logging.getLogger(__name__)
 
 HomeOption = Annotated[
     Path | None, typer.Option(help="Folder of the database and the data. [RECALIB_HOME]")
@@ -86,6 +91,12 @@ def load_settings(**options: Any) -> Settings:
         raise InputError(
             source, found=repr(first.get("input")), accepted=accepted_values(first)
         ) from None
+
+
+def warn_of_unknown_variables() -> None:
+    """Log a warning for each variable with the prefix of the settings that is not a setting."""
+    for sentence in unknown_variables():
+        _log.warning(sentence, extra={"action": "unknown_setting"})
 
 
 @contextlib.contextmanager
