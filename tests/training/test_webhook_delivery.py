@@ -15,6 +15,7 @@ import pytest
 from sqlalchemy import text
 from standardwebhooks import Webhook as Verifier
 
+from recalib.errors import UnavailableError
 from recalib.registry import Registry, Webhook
 from recalib.webhooks import AllowedTargets, encode_secret
 from tests.end_to_end.programs import until
@@ -267,3 +268,20 @@ def test_receiver_that_was_away_misses_nothing(
             second.close()
     # One lease at a time: no event is sent twice while no worker dies.
     assert sorted(second.events()) == list(range(2, last + 1))
+
+
+def test_outage_of_the_registry_logs_one_line(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(webhook_delivery, "_OUTAGE_SECONDS", 0.001)
+    stop, sender = threading.Event(), WebhookSender(registry, _LOOPBACK, 3)
+    failures = [UnavailableError("away")] * 3
+
+    def claim() -> None:
+        if failures:
+            raise failures.pop()
+        stop.set()
+
+    monkeypatch.setattr(sender, "claim", claim)
+    asyncio.run(sender.run(stop, 0.001))
+    assert caplog.messages == ["Webhooks wait: away"]
