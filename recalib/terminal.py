@@ -138,7 +138,7 @@ def candidates_table(choice: AutoChoice) -> Table:
     for candidate in choice.candidates:
         mark = "*" if candidate.chosen else ""
         scores = (
-            [f"{candidate.nll.value:.4f}", _signed(candidate.nll_difference)]
+            [f"{candidate.nll.value:.4f}", _format_change(candidate.nll_difference)]
             if candidate.nll
             else ["", ""]
         )
@@ -146,7 +146,7 @@ def candidates_table(choice: AutoChoice) -> Table:
     return table
 
 
-def _signed(metric: MetricValue | None) -> str:
+def _format_change(metric: MetricValue | None) -> str:
     if metric is None or metric.low is None or metric.high is None:
         return ""
     return f"{metric.value:+.4f} [{metric.low:+.4f}, {metric.high:+.4f}]"

@@ -14,7 +14,7 @@ import msgspec
 
 from recalib.calibrator import Calibrator
 from recalib.card import Card, DataSummary
-from recalib.decoding import converted
+from recalib.decoding import convert
 from recalib.errors import ConflictError, RecalibError, UnavailableError
 from recalib.fitting.fit import candidate_of, fit
 from recalib.fitting.multilabel import fit_multilabel
@@ -77,7 +77,7 @@ def run_refit(context: JobContext) -> None:
         if champion is None:
             raise ConflictError(f"model {model.name!r} has no champion to refit")
         row = tx.monitors.find(model, champion.version)
-        card = converted(tx.calibrators.get(model, champion.version).card, Card)
+        card = convert(tx.calibrators.get(model, champion.version).card, Card)
         undecided = tx.candidates.undecided(model)
         is_stale = row is not None and row.status["state"] == "stale"
         refused = refused_maps(tx, model, champion.version, card) if is_stale else None

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from recalib.card import AutoChoice, Card
-from recalib.decoding import converted
+from recalib.decoding import convert
 from recalib.drift import ScoreTest
 from recalib.fitting.auto import Auto, choose
 from recalib.fitting.cross_validation import Candidate
@@ -48,7 +48,7 @@ def refused_maps(tx: Transaction, model: Model, version: int, card: Card) -> dic
         if candidate.version in deleted:
             continue
         if candidate.verdict == "dropped" and _is_no_better(candidate.state, candidate.alpha):
-            map = converted(tx.calibrators.get(model, candidate.version).card, Card).map
+            map = convert(tx.calibrators.get(model, candidate.version).card, Card).map
             refused[map] = f"candidate {candidate.version} was no better than version {version}"
     return refused
 
@@ -104,7 +104,7 @@ def choose_label_map(card: Card, refused: Mapping[str, str]) -> Candidate:
     own = candidate_of(card)
     names = (name for name in (card.map, *_LABEL_MAPS) if name not in refused)
     name = next((name for name in names if name != "identity"), card.map)
-    return own if name == card.map else LabelCandidate.configured(name, "nll", {})
+    return own if name == card.map else LabelCandidate.from_options(name, "nll", {})
 
 
 def _is_no_better(state: dict[str, Any], alpha: float) -> bool:

@@ -25,7 +25,7 @@ from recalib.client.clients import Client
 from recalib.client.errors import MissingError, RefusedError
 from recalib.client.retry import encode_json
 from recalib.client.sampling import SampleShare
-from recalib.decoding import converted
+from recalib.decoding import convert
 from recalib.errors import InputError, RecalibError
 
 __all__ = ["Aggregated", "Aggregator"]
@@ -130,7 +130,7 @@ class Aggregator:
             calibrator = aliases[calibrator]
         self.model, self.version = model, calibrator
         self._client = client
-        card = converted(client.get_calibrator(model, calibrator).card, Card)
+        card = convert(client.get_calibrator(model, calibrator).card, Card)
         self._edges, self._classes = np.array([0.0, *reference_edges(card)]), card.classes
         self._share = SampleShare(width, period_seconds)
         self._max_labels = max_labels

@@ -208,7 +208,7 @@ def fit(
     )
     calibrator = Calibrator(solution.parameters, card)
     with one_blas_thread():
-        return _described(calibrator, z, y, sample_weight, measure, solution.confidences)
+        return _describe(calibrator, z, y, sample_weight, measure, solution.confidences)
 
 
 @dataclass(frozen=True)
@@ -248,7 +248,7 @@ def resolve_fit(
     InputError: an unknown map, objective or option, or an incompatible pair.
     """
     if task == "multilabel":
-        return LabelCandidate.configured(map, objective, options)
+        return LabelCandidate.from_options(map, objective, options)
     if map != AUTO:
         return Candidate(*configure_pair(map, objective, options))
     the_objective, map_options = _objective_of(objective, options)
@@ -283,7 +283,7 @@ def candidate_of(card: Card) -> Candidate:
     """Return the map and the objective of a card, with their options."""
     options = card.objective_options | card.options
     if card.task == "multilabel":
-        return LabelCandidate.configured(card.map, card.objective, options)
+        return LabelCandidate.from_options(card.map, card.objective, options)
     return Candidate(*configure_pair(card.map, card.objective, options))
 
 
@@ -415,7 +415,7 @@ def metric_values(evaluation: Evaluation[Estimate]) -> dict[str, MetricValue]:
     }
 
 
-def _described(
+def _describe(
     calibrator: Calibrator,
     logits: Floats,
     labels: Integers,

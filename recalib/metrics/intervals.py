@@ -325,7 +325,7 @@ class _Noise:
         z = _normal_draws()[:, : len(scales), None]
         c, distance = scales[:_SIMULATED_BINS], x[:_SIMULATED_BINS]
         self.drawn = np.einsum("sgk,gk->s", np.abs(distance + z) - distance, c)
-        mean, variance = _folded(x[_SIMULATED_BINS:])
+        mean, variance = _folded_normal_moments(x[_SIMULATED_BINS:])
         c = scales[_SIMULATED_BINS:]
         self.mean = float(np.sum(c * (mean - x[_SIMULATED_BINS:])))
         rest = float(np.sum(np.sum(c * np.sqrt(variance), axis=1) ** 2)) + extra_variance
@@ -377,7 +377,7 @@ def _variance_of_shares(weights: Vector, gaps: Vector, variances: Vector) -> flo
     return max(squares - float(np.sum(weights * np.abs(gaps))) ** 2, 0.0)
 
 
-def _folded(x: Matrix) -> tuple[Matrix, Matrix]:
+def _folded_normal_moments(x: Matrix) -> tuple[Matrix, Matrix]:
     """Return mean and variance of |x + z|."""
     mean = np.sqrt(2 / np.pi) * np.exp(-(x**2) / 2) + x * (1 - 2 * scipy.special.ndtr(-x))
     return mean, np.maximum(1 + x**2 - mean**2, 0)

@@ -16,7 +16,7 @@ from recalib.metrics.noise_floor import drawn_gaps
 from recalib.metrics.predictions import Predictions
 from recalib.metrics.weighted import WeightedCells
 
-__all__ = ["SmoothError", "smoothed"]
+__all__ = ["SmoothError", "smooth_residuals"]
 
 #: The smallest and largest number of grid cells; the latter resolves bandwidths to `_NARROWEST`.
 _MIN_CELLS, _MAX_CELLS = 2**12, 2**20
@@ -186,7 +186,7 @@ def _estimate(points: _Points, level: float | None) -> Estimate:
     return Estimate(value) if level is None else _with_noise(value, points, level)
 
 
-def smoothed(
+def smooth_residuals(
     spectrum: NDArray[np.float64], bandwidth: float | NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """Return 1/N Σ_i K_σ(t, p_i) r_i at t = m/G, (..., G + 1), from the residuals' `spectrum`.
@@ -244,11 +244,11 @@ def _with_noise(value: float, points: _Points, level: float) -> Estimate:
     bandwidth = max(value, _NOISE_NARROWEST / cells)
     scales = np.sqrt(sums(points.squared_residuals)) / total
     normal = np.random.default_rng(0).standard_normal((_NOISE_DRAWS, len(at)))
-    multiplied = _integral_of_absolute(smoothed(spectra(normal * scales), bandwidth))
+    multiplied = _integral_of_absolute(smooth_residuals(spectra(normal * scales), bandwidth))
     samples = drawn_gaps(n, confidences, variances, _NOISE_DRAWS)
     calibrated = [spectra(gaps * totals / total) for gaps in samples]
     norms = np.concatenate(
-        [_integral_of_absolute(smoothed(spectrum, bandwidth)) for spectrum in calibrated]
+        [_integral_of_absolute(smooth_residuals(spectrum, bandwidth)) for spectrum in calibrated]
     )
     rows = float(total**2 / squares.sum())
     accuracy = float((points.residuals.sum() + points.weights @ p) / total)
@@ -294,7 +294,7 @@ def _fixed_point(spectrum: NDArray[np.float64]) -> float:
     narrowest = _RESOLUTION / (len(spectrum) - 1)
 
     def excess(bandwidth: float) -> float:
-        return float(_integral_of_absolute(smoothed(spectrum, bandwidth))) - bandwidth
+        return float(_integral_of_absolute(smooth_residuals(spectrum, bandwidth))) - bandwidth
 
     lowest = excess(narrowest)
     if lowest <= 0:
@@ -315,7 +315,7 @@ def _fixed_points(spectra: NDArray[np.float64], start: float) -> NDArray[np.floa
     low, high = np.full_like(x, lowest), np.zeros_like(x)
     slope, step, before = np.full_like(x, -1.0), np.zeros_like(x), np.zeros_like(x)
     for _ in range(_NOISE_STEPS):
-        sizes = _integral_of_absolute(smoothed(spectra, np.exp(x)[:, None]))
+        sizes = _integral_of_absolute(smooth_residuals(spectra, np.exp(x)[:, None]))
         excess = np.log(np.maximum(sizes, np.finfo(np.float64).tiny)) - x
         low = np.maximum(low, np.where(excess > 0, x, x + excess))
         high = np.minimum(high, np.where(excess > 0, x + excess, x))

@@ -96,14 +96,14 @@ class Rows:
         class_rows = [part.class_rows for part in parts if part.class_rows is not None]
         predicted = [part.predicted for part in parts if part.predicted is not None]
 
-        def joined(columns: list[Values]) -> Values:
+        def join(columns: list[Values]) -> Values:
             return np.concatenate([np.zeros(0), *columns])
 
         return Rows(
-            joined([part.time for part in parts]),
-            joined([part.confidence for part in parts]),
-            joined([part.correct for part in parts]),
-            joined([part.delay for part in parts]),
+            join([part.time for part in parts]),
+            join([part.confidence for part in parts]),
+            join([part.correct for part in parts]),
+            join([part.delay for part in parts]),
             np.concatenate(segments) if segments else None,
             ClassRows.concatenate(class_rows) if class_rows else None,
             np.concatenate(predicted) if predicted else None,

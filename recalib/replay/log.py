@@ -181,7 +181,7 @@ class Log:
         while number < len(counts):
             cohorts = int(np.searchsorted(np.cumsum(counts[number:]), self._max_rows, side="right"))
             upto = number + max(cohorts, 1)
-            rows = self._between(survey, cohort, len(counts), number, upto)
+            rows = self._rows_between(survey, cohort, len(counts), number, upto)
             where = cohort_of(rows.time, survey.start, cohort, len(counts))
             order = np.lexsort((rows.time, where))
             rows, where = rows.select(order), where[order]
@@ -223,7 +223,9 @@ class Log:
             for batch in self._raw(group, names):
                 yield batch, rows_of(batch, 0, self.classes, multilabel=self.multilabel)
 
-    def _between(self, survey: Survey, cohort: float, cohorts: int, first: int, upto: int) -> Rows:
+    def _rows_between(
+        self, survey: Survey, cohort: float, cohorts: int, first: int, upto: int
+    ) -> Rows:
         parts = []
         for group, ends in enumerate(survey.groups):
             inside = cohort_of(np.array(ends), survey.start, cohort, cohorts)
