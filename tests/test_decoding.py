@@ -17,7 +17,7 @@ _MANY_THREADS = """
 import sys, threading
 from types import ModuleType
 
-from recalib.decoding import converted, decoder_of
+from recalib.decoding import convert, decoder_of
 
 source = "from __future__ import annotations\\nimport msgspec\\n"
 source += "from dataclasses import dataclass\\n"
@@ -51,9 +51,9 @@ print("read")
     "read",
     [
         pytest.param("decoder_of(module.A7).decode(text)", marks=pytest.mark.slow),
-        pytest.param("converted(plain, module.A7)", marks=pytest.mark.slow),
-        pytest.param("converted(plain, module.Plain)", marks=pytest.mark.slow),
-        "decoder_of(module.A7).decode(text), converted(plain, module.Plain)",
+        pytest.param("convert(plain, module.A7)", marks=pytest.mark.slow),
+        pytest.param("convert(plain, module.Plain)", marks=pytest.mark.slow),
+        "decoder_of(module.A7).decode(text), convert(plain, module.Plain)",
     ],
 )
 def test_threads_can_decode_a_new_type_concurrently(read: str) -> None:
