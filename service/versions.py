@@ -1,4 +1,4 @@
-"""Versions that a request names, resolved once: a job uses them whatever changes later."""
+"""Versions that a request names, resolved once, so that a job is independent of later changes."""
 
 from __future__ import annotations
 

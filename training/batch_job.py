@@ -206,7 +206,7 @@ class _Attempt:
     def _probabilities(self, first_row: int) -> Iterator[NDArray[Any]]:
         """Yield the probabilities (n, K) of each chunk from `first_row` on.
 
-        Parts end where chunks end, so an attempt calibrates the same chunks as the one before.
+        Parts end where chunks end, so each attempt calibrates the same chunks.
         """
         for chunk in self._file.chunks(_CHUNK_BYTES):
             self._step(0.0, chunk.first_row, "calibrating")

@@ -1,4 +1,4 @@
-"""The checks of `recalib doctor`. Each one returns a result, and none changes anything."""
+"""The checks of `recalib doctor`. Each check returns a result and changes nothing."""
 
 from __future__ import annotations
 

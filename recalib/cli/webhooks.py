@@ -149,7 +149,7 @@ def redeliver(
     server: ServerUrl,
     json_output: JsonOutput = False,
 ) -> None:
-    """Send an event again, whatever became of it."""
+    """Send an event again, also if it was delivered."""
     from recalib.client import Client
 
     with Client(server) as client:

@@ -423,7 +423,7 @@ def _describe(
     measure: bool,
     confidences: NDArray[np.float64] | None,
 ) -> Calibrator:
-    """Return the calibrator with its confidences, and metrics if asked for, in its card."""
+    """Return the calibrator with its confidences, and metrics on request, in its card."""
     metrics: dict[str, dict[str, MetricValue]] = {}
     error = None
     if measure:

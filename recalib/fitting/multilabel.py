@@ -266,7 +266,7 @@ def _describe(
     sample_weight: ArrayLike | None,
     measure: bool,
 ) -> Calibrator:
-    """Return the calibrator with its objective, and metrics if asked for, in its card.
+    """Return the calibrator with its objective, and metrics on request, in its card.
 
     Metrics are means over labels, without intervals. There is no histogram of confidences, since a
     row has no confidence: `recalib.drift` monitors predictions of one class.

@@ -114,7 +114,7 @@ def evaluate_labels(
     labels of accuracy, NLL or Brier score is a mean over rows, with Student's interval, and
     Wilson's for accuracy. The interval of a mean calibration error goes from the mean of the lower
     ends to the mean of the upper ends: the error of a mean is at most the mean of the errors, so it
-    is wide enough whatever the dependence. The floor of a mean is the mean of the floors.
+    is wide enough for any dependence. The floor of a mean is the mean of the floors.
 
     Parameters
     ----------

@@ -95,7 +95,7 @@ class Description:
     """Sums over calibrated rows, for the card."""
 
     confidences: CalibrationSums
-    #: The metrics before and after the map, if they were asked for.
+    #: The metrics before and after the map, if they were requested.
     metrics: dict[str, StreamingEvaluation]
 
     def merge(self, other: Description) -> Description:

@@ -156,7 +156,7 @@ def _gradient(rows: FragmentRows, survey: Survey, problem: Problem, start: Param
 
 
 def _add_before(before: Solution, solution: Solution, *, bounds: bool) -> None:
-    """Add the steps and the warnings of the fit that gave the start, and its bounds if asked."""
+    """Add the steps and the warnings of the fit that gave the start, and its bounds on request."""
     solution.iterations += before.iterations
     solution.converged &= before.converged
     solution.warnings[:0] = before.warnings

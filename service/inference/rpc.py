@@ -101,7 +101,7 @@ class Inference:
 
 
 def _decode(request: pb.ModelInferRequest) -> Batch:
-    if len(request.inputs) != 1:  # raw contents of several tensors are not told apart
+    if len(request.inputs) != 1:  # raw contents of several tensors cannot be distinguished
         names = ", ".join(tensor.name for tensor in request.inputs) or "none"
         raise InputError("inputs", found=names[:80], accepted="one")
     check_outputs([(output.name, output.parameters) for output in request.outputs])

@@ -155,7 +155,7 @@ def list_deliveries(
 
 
 def redeliver(tx: Transaction, id: str, event_id: int, key: str | None) -> Webhook:
-    """Send an event to a webhook again, whatever became of it; return the webhook.
+    """Send an event to a webhook again, also a delivered one; return the webhook.
 
     A disabled webhook gets it when it is enabled.
 

@@ -159,7 +159,7 @@ def test_failed_job_is_retried_until_no_attempts_are_left(registry: Registry) ->
 
 
 def test_retry_is_delayed(registry: Registry) -> None:
-    """Not before the time that the failure asked for."""
+    """A failed job does not run before the time of its retry."""
     lease = a_lease(registry)
     with registry.transaction() as tx:
         tx.jobs.fail(lease, "away", retry_after_seconds=3600)

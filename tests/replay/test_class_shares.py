@@ -114,7 +114,7 @@ def test_short_log_has_no_class_shares(tmp_path: Path):
 
 
 def test_confidence_is_the_largest_probability(tmp_path: Path):
-    """With or without the column, in any order of rows; without probabilities nothing is said."""
+    """With or without the column, in any order of rows; without probabilities there are no shares."""
     columns = log(_NOW, rows=8_000)
     largest = np.stack(columns["probabilities"].to_pylist()).max(axis=1)
     full_result = replay(write(tmp_path / "b.parquet", {**columns, "confidence": largest}))

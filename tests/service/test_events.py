@@ -86,7 +86,7 @@ def test_events_have_pages_orders_and_filters(filled: Service, rpc: Rpc) -> None
 
 @pytest.mark.both_databases
 def test_consumer_is_told_of_events_that_are_no_longer_held(filled: Service, rpc: Rpc) -> None:
-    """In pages by a field, in a stream by an event, whatever the filter."""
+    """In pages by a field, in a stream by an event, for any filter."""
     with filled.registry.transaction() as tx:
         tx.connection.execute(text("UPDATE events SET at = 1 WHERE id <= 4"))
         tx.events.purge(60.0)

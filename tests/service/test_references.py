@@ -370,7 +370,7 @@ def test_uploads_do_not_wait_for_references() -> None:
 
 
 def test_calls_beyond_the_limit_are_refused_at_once() -> None:
-    """A few references wait; others are asked to return."""
+    """A few references wait; others get 503."""
     reader = ReaderProcess(max_calls=2)
 
     async def run() -> None:

@@ -38,7 +38,7 @@ def status(code: int, body: bytes = b"", **headers: str) -> _Answer:
 
 
 class Receiver:
-    """An HTTP server on loopback that answers as it is told, then with 200."""
+    """An HTTP server on loopback that gives the answers of a list, then 204."""
 
     def __init__(self, port: int = 0) -> None:
         self.answers: list[_Answer] = []
@@ -90,7 +90,7 @@ def record(registry: Registry, *types: str) -> None:
 
 
 def deliver(registry: Registry, allowed: AllowedTargets = _LOOPBACK, attempts: int = 3) -> bool:
-    """Deliver what is due now, whatever the pauses; return whether there was something."""
+    """Deliver all events without their pauses; return whether there were any."""
     with registry.transaction() as tx:
         tx.connection.execute(text("UPDATE webhooks SET retry_at = NULL"))
         tx.connection.execute(text("UPDATE webhook_deliveries SET next_attempt_at = 1"))

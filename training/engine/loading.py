@@ -1,4 +1,4 @@
-"""Loading of batches, in worker processes or in this one.
+"""Loading of batches, in worker processes or in this process.
 
 A batch is a function of its rows and its seed alone, so the number of workers does not change it.
 """

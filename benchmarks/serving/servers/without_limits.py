@@ -1,6 +1,6 @@
 """Recalib without the limits of its HTTP server: what they cost is the difference.
 
-The application is that of `recalib serve`, on uvicorn's protocol in place of the one that limits
+The application is that of `recalib serve`, on uvicorn's protocol in place of the protocol with limits
 heads, times and connections, and without the checks of browsers and of the size of bodies.
 """
 
