@@ -147,7 +147,7 @@ class Population(ABC):
 
     @abstractmethod
     def draw(self, rows: int, rng: np.random.Generator) -> Predictions:
-        """Return so many rows."""
+        """Return this number of rows."""
 
 
 class TopLabel(Population):

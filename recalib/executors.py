@@ -76,7 +76,7 @@ class Workers:
         self.count = count
 
     def batch(self, items: int) -> int:
-        """Return how many of so many items each task has: few tasks, but several for a worker."""
+        """Return the number of items of each task: few tasks, but several for each worker."""
         return max(1, min(_MAX_BATCH, items // (_BATCHES_PER_WORKER * self.count)))
 
     def map(self, function: Callable[[T], R], items: Iterable[T], *, batch: int = 1) -> Iterator[R]:

@@ -77,7 +77,7 @@ class RayExecutor(Executor):
 
 @contextlib.contextmanager
 def open_ray(target: str | int, *, retries: int) -> Iterator[RayExecutor]:
-    """Connect to a cluster (`ray://host:port`), or start one of so many processes here.
+    """Connect to a cluster (`ray://host:port`), or start a cluster of that many processes here.
 
     A process has one connection to Ray: an open one is used, and stays open.
 

@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 #: the server still handles the request, and a key without permission may get it.
 _REFUSALS = (InputError, MissingError)
 _BUCKET_SECONDS = 60
-#: Sums that wait for the server; those of ten segments take two hours to be so many.
+#: Sums that wait for the server; ten segments fill this in two hours.
 _MAX_BUCKETS = 1000
 #: Buckets of a request, at most what the server accepts.
 _MAX_SENT = 200

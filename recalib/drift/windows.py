@@ -105,7 +105,7 @@ def summarise_window(
     silent_traffic: the sums of further traffic without useful labels, such as that of silent
         segments; only for the weighting `traffic`.
     silent_classes: traffic of predicted classes without useful labels. It is among that of the
-        bins, which do not tell classes apart: the lower ends decrease by its share, the upper ends
+        bins, which do not distinguish classes: the lower ends decrease by its share, the upper ends
         increase by its largest possible error. Only for the weighting `traffic`.
     selection_ratio: the largest ratio of the labelling rates of right and wrong predictions, and of
         wrong and right ones, in a bin. Above 1 it gives `selection_low` and `selection_high`; only

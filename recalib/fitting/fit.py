@@ -94,7 +94,7 @@ def fit(
         `probabilities`, their logarithms are used, clipped at 1e-38. Arrays, tensors on any device
         and data frames are accepted.
         Dense predictions are (N, K, ...), such as (N, K, H, W): each pixel is a row. The fit copies
-        the pixels that count once, and takes memory as for so many rows.
+        the pixels that count once, and takes the memory of a fit with that number of rows.
     labels: (N,), integers in [0, K), truth values for two classes, or names of classes. Names are
         those of `class_labels`, of the columns, or K different texts in sorted order. For dense
         predictions (N, ...), such as (N, H, W).

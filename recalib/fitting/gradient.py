@@ -321,7 +321,7 @@ def masked_gap(largest: float) -> float:
 
 
 def rows_per_chunk(classes: int) -> int:
-    """Return the rows of a chunk of which torch holds the operations in memory."""
+    """Return the rows of a chunk whose operations torch holds in memory."""
     return max(1, _CHUNK // classes)
 
 

@@ -23,7 +23,7 @@ __all__ = ["ClasswiseKsError", "KsError"]
 Values = NDArray[np.float64]
 
 _SIDES: tuple[Literal["left", "right"], ...] = ("left", "right")
-#: Runs of rows by confidence whose labels are drawn together for the floor. With so many points
+#: Runs of rows by confidence whose labels are drawn together for the floor. With this many points
 #: the supremum of a Brownian motion is 2% too small.
 _RUNS = 1024
 

@@ -18,7 +18,7 @@ _TOTAL_DRAWS = 200_000
 _MIN_DRAWS, _MAX_DRAWS = 100, 2000
 #: Numbers drawn at a time, which bounds memory if each of a million rows is a bin.
 _CHUNK = 2**20
-#: Metrics of the same bins share draws, of up to so many numbers (3 MB) and for so many bins.
+#: Metrics of the same bins share draws, up to this many numbers (3 MB) and bins.
 _SHARED, _KINDS = 400_000, 4
 
 

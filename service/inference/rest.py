@@ -72,7 +72,7 @@ _DOCUMENTED = {
             "name": "input",
             "in": "query",
             "required": False,
-            "description": "What the values are, unless `parameters.input` of the request says it.",
+            "description": "Kind of the values, unless the request has `parameters.input`.",
             "schema": {"enum": ["logits", "probabilities"], "default": "logits"},
         },
     ],

@@ -122,7 +122,7 @@ def drips(connection: socket.socket, over: threading.Event) -> None:
 class Flaky:
     """Performs one act per request, in order; repeats the last act.
 
-    `received` are the requests so far, in order; they came on so many `connections`.
+    `received` are the requests so far, in order; `connections` is the number of their connections.
     """
 
     def __init__(self) -> None:

@@ -23,7 +23,7 @@ __all__ = ["Scenes"]
 _VOID = 255
 #: Places of all scenes; a request may name any number.
 _MAX_PIXELS = 2**27
-#: One in so many training images is for validation scenes.
+#: One of this number of training images is for validation scenes.
 _VALIDATION = 10
 
 

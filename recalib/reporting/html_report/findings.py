@@ -157,7 +157,7 @@ def _about_remaining_errors(evidence: Evidence) -> Iterator[str]:
     if ece.floor_high is not None and ece.value > ece.floor_high:
         yield (
             f"{subject}, an ECE of {ece.value:.2%} is left, more than the "
-            f"{ece.floor_high:.2%} that chance alone would show in so many rows one time in "
+            f"{ece.floor_high:.2%} that chance alone shows in this number of rows one time in "
             "twenty: some miscalibration remains."
         )
     if classwise.low is not None and classwise.high is not None and classwise.low > 0:
