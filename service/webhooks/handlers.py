@@ -146,7 +146,7 @@ def delete_webhook(tx: Transaction, id: str, key: str | None) -> Webhook:
 def list_deliveries(
     tx: Transaction, id: str, state: DeliveryState | None, limit: int, cursor: str | None
 ) -> DeliveryPage:
-    """Return a page of a webhook's deliveries, those of the newest events first."""
+    """Return a page of a webhook's deliveries, newest events first."""
     webhook = _visible(tx, id)
     before = decode_number(cursor)
     rows = tx.webhooks.deliveries(webhook.id, state, before, limit + 1)
