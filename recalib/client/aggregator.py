@@ -11,7 +11,6 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 from uuid import uuid4
 
@@ -154,12 +153,7 @@ class Aggregator:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @property
