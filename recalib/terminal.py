@@ -172,7 +172,7 @@ def _number(name: str, value: float) -> str:
 
 
 @contextlib.contextmanager
-def progress(what: str, *, quiet: bool) -> Iterator[Callable[[str], None]]:
+def progress(stage: str, *, quiet: bool) -> Iterator[Callable[[str], None]]:
     """Show a progress bar on a terminal; yield a function that sets the current activity."""
     columns = (
         SpinnerColumn(),
@@ -183,5 +183,5 @@ def progress(what: str, *, quiet: bool) -> Iterator[Callable[[str], None]]:
     with Progress(
         *columns, console=_err, transient=True, disable=quiet or not _err.is_terminal
     ) as bar:
-        task = bar.add_task(what, total=None)
-        yield lambda text: bar.update(task, description=f"{what}: {text}")
+        task = bar.add_task(stage, total=None)
+        yield lambda text: bar.update(task, description=f"{stage}: {text}")

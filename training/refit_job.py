@@ -63,10 +63,10 @@ def refit_is_due(tx: Transaction, model: Model, state: str, now: float) -> str |
     wait = max(monitoring.maturity_seconds, monitoring.cohort_seconds)
     if state == "stale" and monitoring.refit == "on_stale" and now - last >= wait:
         return "the calibrator is stale"
-    every = monitoring.refit_every_seconds
+    interval = monitoring.refit_every_seconds
     start = candidate.began_at if candidate is not None else model.created_at
-    is_due = every is not None and now - max(last, start) >= every
-    return f"every {every:g} seconds" if is_due else None
+    is_due = interval is not None and now - max(last, start) >= interval
+    return f"every {interval:g} seconds" if is_due else None
 
 
 def run_refit(context: JobContext) -> None:

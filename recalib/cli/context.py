@@ -60,12 +60,12 @@ def check_package(name: str) -> None:
     if spec is None or spec.origin is None:
         return  # not installed; the import says so
     found = Path(spec.origin).parent
-    own = Path(recalib.__file__).parent.parent / name
-    if found.resolve() != own.resolve():
+    installed = Path(recalib.__file__).parent.parent / name
+    if found.resolve() != installed.resolve():
         raise InputError(
             f"the package {name!r}",
             found=str(found),
-            accepted=f"{own}; start the program `recalib`, not `python -m` in that folder "
+            accepted=f"{installed}; start the program `recalib`, not `python -m` in that folder "
             "(under torchrun: `torchrun --no-python recalib train`), and check PYTHONPATH",
         )
 

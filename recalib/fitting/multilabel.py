@@ -91,10 +91,12 @@ class LabelCandidate(Candidate):
         )
         bounds = [f"label {k}: {note}" for k, note in notes.items() if "bound" in note]
         names = ", ".join(str(k) for k in rare[:5]) + (", ..." if len(rare) > 5 else "")
-        kept = "are the same in all rows and keep their probability"
+        consequence = "are the same in all rows and keep their probability"
         if previous is not None:
-            kept = f"have fewer than {_LEAST_EACH} rows of a value and keep their earlier curve"
-        messages = [f"{len(rare)} of {labels.shape[1]} labels {kept}: {names}"]
+            consequence = (
+                f"have fewer than {_LEAST_EACH} rows of a value and keep their earlier curve"
+            )
+        messages = [f"{len(rare)} of {labels.shape[1]} labels {consequence}: {names}"]
         return Solution(
             parameters,
             objective=math.nan,
@@ -199,8 +201,8 @@ def _fit_each(
 
 def _temperature(map: LabelMap, z: _Vector, y: NDArray[np.bool_], weights: _Vector) -> _Curve:
     # With the logits 0 and z, the softmax of two classes is σ(z).
-    both = np.stack([np.zeros_like(z), z], axis=1)
-    single = fit_temperature(both, y.astype(np.int64), weights)
+    logit_pairs = np.stack([np.zeros_like(z), z], axis=1)
+    single = fit_temperature(logit_pairs, y.astype(np.int64), weights)
     note = f"temperature at its {single.bound} bound {single.temperature:.6g}"
     return {"temperature": single.temperature}, note if single.bound else ""
 

@@ -83,10 +83,10 @@ class LabelPredictions:
         """
         y = self.labels[:, k].astype(np.int64)
         odds, p = self.log_odds[:, k], self.probabilities[:, k]
-        both = np.stack([1 - p, p], axis=1)
+        pairs = np.stack([1 - p, p], axis=1)
         logs = scipy.special.log_expit(np.where(y, 1.0, -1.0) * odds.astype(np.float64))
         predicted = (odds > 0).astype(np.int64) if metric in _TOP_LABEL else np.ones_like(y)
-        return Predictions(both, y, predicted, logs, both)
+        return Predictions(pairs, y, predicted, logs, pairs)
 
 
 @dataclass(frozen=True)

@@ -294,11 +294,11 @@ def _labels(batch: Any, matrix: Floats, correct: Values, first_row: int) -> NDAr
     _refuse(_LABEL, differs, values, first_row, "null where `correct` is null, and only there")
     labels = np.where(labelled, values, -1).astype(np.int64)
     rows = np.arange(len(labels))
-    own = matrix[rows, np.maximum(labels, 0)]
+    of_label = matrix[rows, np.maximum(labels, 0)]
     others = matrix.copy()
     others[rows, np.maximum(labels, 0)] = -1
     other = others.max(axis=1)
-    disagrees = np.where(correct == 1, own < other - TOLERANCE, other < own - TOLERANCE)
+    disagrees = np.where(correct == 1, of_label < other - TOLERANCE, other < of_label - TOLERANCE)
     accepted = "the class with the largest probability where `correct` is true, and only there"
     _refuse(_LABEL, labelled & disagrees, values, first_row, accepted)
     return labels

@@ -185,11 +185,11 @@ class Log:
             number = upto
 
     def probabilities(
-        self, survey: Survey, start: float, end: float, every: int
+        self, survey: Survey, start: float, end: float, stride: int
     ) -> tuple[Floats, Rows]:
         """Return probabilities (P, K) and rows of predictions from `start` until before `end`.
 
-        They are in the order of the file; only every `every`-th row is returned.
+        They are in the order of the file; only every `stride`-th row is returned.
         """
         matrices: list[Floats] = []
         parts: list[Rows] = []
@@ -200,7 +200,7 @@ class Log:
             for batch in self._raw(group, self._names):
                 time = times_of(batch)
                 inside = np.flatnonzero((time >= start) & (time < end))
-                sampled = inside[-passed % every :: every]
+                sampled = inside[-passed % stride :: stride]
                 passed += len(inside)
                 if len(sampled):
                     sample = batch.take(pa.array(sampled))

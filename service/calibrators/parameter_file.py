@@ -82,12 +82,12 @@ def _with_claims(card: Card, labels: tuple[str, ...] | None) -> Card:
         raise _file_error(f"a card with created_at {card.created_at[:80]!r}", "ISO 8601") from None
     if card.data.rows < 1:
         raise _file_error(f"a card with data.rows {card.data.rows}", "at least 1")
-    own = msgspec.structs.replace(card, labels=None)
-    if len(own.to_json()) > _MAX_CARD_BYTES:
-        found = f"a card of {len(own.to_json())} bytes"
+    unlabelled = msgspec.structs.replace(card, labels=None)
+    if len(unlabelled.to_json()) > _MAX_CARD_BYTES:
+        found = f"a card of {len(unlabelled.to_json())} bytes"
         raise _file_error(found, f"at most {_MAX_CARD_BYTES}, besides the names of classes")
     return msgspec.structs.replace(
-        own,
+        unlabelled,
         options=options,
         objective_options=objective_options,
         labels=labels,

@@ -79,11 +79,11 @@ def _check(folder: Path, data: tuple[Any, Any], map: str, objective: str, **opti
         for cluster in (None, "threads:3")
     )
     assert fitted.predict(data[0]) == pytest.approx(reference.predict(data[0]), abs=1e-6)
-    one, other = fitted.card.fit, reference.card.fit
-    assert one.objective == pytest.approx(other.objective, rel=1e-8)
-    assert (one.converged, one.bounds_reached) == (other.converged, other.bounds_reached)
-    assert one.settled == pytest.approx(other.settled, rel=1e-6)
-    assert [*one.warnings] == [*other.warnings]
+    single, other = fitted.card.fit, reference.card.fit
+    assert single.objective == pytest.approx(other.objective, rel=1e-8)
+    assert (single.converged, single.bounds_reached) == (other.converged, other.bounds_reached)
+    assert single.settled == pytest.approx(other.settled, rel=1e-6)
+    assert [*single.warnings] == [*other.warnings]
     assert all(
         np.array_equal(value, by_threads.parameters[name])
         for name, value in fitted.parameters.items()

@@ -221,8 +221,8 @@ def _epoch(
         counters.step = number + 1
         clock.tick(rate)
         # The last step has no checkpoint here: `train` saves after the metrics of the epoch.
-        every = recipe.checkpoint_steps
-        if every and counters.step % every == 0 and counters.step < len(steps):
+        interval = recipe.checkpoint_steps
+        if interval and counters.step % interval == 0 and counters.step < len(steps):
             run.save(checkpoints)
 
 
