@@ -16,13 +16,13 @@ from recalib.registry import Registry
 from recalib.settings import Settings
 from service.app import create_app
 from tests.service.conftest import Service
-from tests.service.stubs import OWN, Rpc
+from tests.service.stubs import SERVICES, Rpc
 
 pytestmark = pytest.mark.sqlite_only
 
 
 def message(rpc: str, **fields: Any) -> Any:
-    return OWN["Events"].methods_by_name[rpc].input_type._concrete_class(**fields)
+    return SERVICES["Events"].methods_by_name[rpc].input_type._concrete_class(**fields)
 
 
 def record(registry: Registry, *events: tuple[str, str | None]) -> None:
