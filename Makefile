@@ -18,7 +18,7 @@ $(STAMP): pyproject.toml constraints.txt
 
 .PHONY: help
 help: ## List the commands.
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 18
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 20
 
 .PHONY: install
 install: $(STAMP) ## Install everything into .venv.
@@ -176,7 +176,7 @@ bench-training: $(STAMP) ## Train with every loss and tabulate calibration (an h
 	@$(BIN)/python -m benchmarks.training
 
 .PHONY: papers
-papers: $(STAMP) ## Train small networks for tables of papers 000, 002 and 004, five seeds; goes on where it stopped.
+papers: $(STAMP) ## Train small networks for tables of papers 000, 002 and 004, five seeds; resumes.
 	@$(BIN)/python -m benchmarks.training --model mlp --size 32 --rows 10000 --epochs 15 --batch 128 \
 		--width 256 --shifted 0 --seeds 1 2 3 4 5 --output benchmarks/training/cifar10-features
 	@$(BIN)/python -m benchmarks.training.selective_risk --output benchmarks/training/selective_risk.md

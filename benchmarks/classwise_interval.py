@@ -32,7 +32,7 @@ __all__ = ["Line", "main", "measure"]
 
 _LEVEL = 0.95
 _CLASSES, _ROWS = (2, 3, 10, 100), (200, 1_000, 5_000, 10_000)
-#: A third of the draws for so many probabilities.
+#: A third of the draws from this number of probabilities.
 _MANY = 600_000
 #: The plug-in error takes more time than all else.
 _PLUG_IN_DRAWS = 40

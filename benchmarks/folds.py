@@ -151,7 +151,7 @@ def biases(
         rng = np.random.default_rng([run, rows])
         z, y = population.sample(rng, rows)
         test, log_q = population.draw(rng, _TEST_ROWS)
-        full = candidate.fitted(z, y).parameters
+        full = candidate.fit(z, y).parameters
         truths[run] = _excess(candidate, full, test, log_q)
         for count in _RANDOM:
             fits = _fits(candidate, z, y, _random(rng, y, count))
@@ -171,7 +171,7 @@ def biases(
 def _fits(candidate: Candidate, z: Values, y: Labels, folds: NDArray[np.int64]) -> _Fits:
     """Return the rows of each fold, and the parameters of the fit to the others."""
     rows = [folds == fold for fold in range(folds.max() + 1)]
-    return [(out, candidate.fitted(z[~out], y[~out]).parameters) for out in rows]
+    return [(out, candidate.fit(z[~out], y[~out]).parameters) for out in rows]
 
 
 def _estimate(candidate: Candidate, z: Values, y: Labels, fits: _Fits) -> float:

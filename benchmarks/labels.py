@@ -126,8 +126,10 @@ class Bench:
         process = process or psutil.Process()
         before, database_before = sum(process.cpu_times()[:2]), self.database.spent()
         act()
-        own = sum(process.cpu_times()[:2]) - before
-        return own / count * 1e6, (self.database.spent() - database_before) / count * 1e6
+        process_seconds = sum(process.cpu_times()[:2]) - before
+        return process_seconds / count * 1e6, (
+            self.database.spent() - database_before
+        ) / count * 1e6
 
 
 def request_costs(bench: Bench, size: int, count: int) -> dict[str, float]:

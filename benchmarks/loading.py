@@ -18,7 +18,7 @@ from PIL import Image
 
 from benchmarks.timing import interleaved
 from training.data import AUGMENTATIONS, Split, augmentation
-from training.data.encoded import Encoded, ImageRows
+from training.data.encoded import EncodedImages, ImageRows
 from training.data.pixels import Pixels
 from training.engine.loading import BatchLoader, Share
 
@@ -69,7 +69,7 @@ def measure_workers(
 ) -> Iterator[tuple[int, float]]:
     """Yield numbers of workers, and the milliseconds of a batch; starting them is not counted."""
     rng = np.random.default_rng(0)
-    images = Encoded(_Jpegs(4 * _BATCH), size=128)
+    images = EncodedImages(_Jpegs(4 * _BATCH), size=128)
     split = Split.with_all_rows(images, rng.integers(0, 10, len(images)))
     fabric = Fabric(accelerator="cpu", devices=1)
     shares = [Share(rng.permutation(len(images))[:_BATCH], seed) for seed in range(batches)]

@@ -72,8 +72,8 @@ def _classwise() -> Iterator[Goal]:
         bins = np.clip(np.ceil(p * _BINS).astype(np.intp) - 1, 0, _BINS - 1)
         cells = (bins + np.arange(classes) * _BINS).ravel()
         confidence = np.bincount(cells, p.ravel(), classes * _BINS)
-        own = bins[np.arange(rows), labels] + labels * _BINS
-        occurred = np.bincount(own, minlength=classes * _BINS)
+        label_bins = bins[np.arange(rows), labels] + labels * _BINS
+        occurred = np.bincount(label_bins, minlength=classes * _BINS)
         values["plain"] = float(np.abs(occurred - confidence).sum() / (rows * classes))
 
     best = _best({"ours": ours, "plain": plain}, 5)

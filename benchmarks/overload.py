@@ -1,8 +1,9 @@
 """`python -m benchmarks.overload`: goodput and latency above a server's capacity.
 
 A real server of one process. The capacity is what eight connections get that each wait for their
-answer. Then requests of 8 rows and 100 classes are sent at a rate, whatever the server answers (an
-open loop), up to five times the capacity. A connection has at most one request at a time, and a
+answer. Then requests of 8 rows and 100 classes are sent at a rate that does not depend on the
+answers (an open loop), up to five times the capacity. A connection has at most one request at a
+time, and a
 request for which no connection is free opens one, up to the number that the server accepts from one
 address. Meanwhile `/livez` is requested ten times a second.
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from recalib.metrics import Predictions
 from recalib.metrics.binning import bin_indices
 from recalib.metrics.kernels import kernel_means
-from recalib.metrics.smooth_ece import smoothed
+from recalib.metrics.smooth_ece import smooth_residuals
 
 __all__ = ["BINS", "CLASSES", "LAWS", "LOGITS", "TRUTHS", "Classes", "Population", "TopLabel"]
 
@@ -147,7 +147,7 @@ class Population(ABC):
 
     @abstractmethod
     def draw(self, rows: int, rng: np.random.Generator) -> Predictions:
-        """Return so many rows."""
+        """Return this number of rows."""
 
 
 class TopLabel(Population):
@@ -197,7 +197,7 @@ class TopLabel(Population):
         spectrum = scipy.fft.dct(masses, type=1)
 
         def excess(bandwidth: float) -> float:
-            return float(np.mean(np.abs(smoothed(spectrum, bandwidth)))) - bandwidth
+            return float(np.mean(np.abs(smooth_residuals(spectrum, bandwidth)))) - bandwidth
 
         narrow = 2 / _CELLS
         if excess(narrow) <= 0:

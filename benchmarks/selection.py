@@ -76,7 +76,7 @@ def _compare(experiment: Experiment, preserve_accuracy: bool) -> float:
 
 
 def _nll(candidate: Candidate, rows: Rows, test: Rows) -> NDArray[np.float64]:
-    parameters = candidate.fitted(rows.logits, rows.labels).parameters
+    parameters = candidate.fit(rows.logits, rows.labels).parameters
     ops = NumpyOps()
     log_p = candidate.map.log_probabilities(ops, test.logits, parameters)
     return np.minimum(-ops.pick(log_p, test.labels), 750.0)

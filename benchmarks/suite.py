@@ -141,8 +141,8 @@ def _synthetic(rng: Generator, kind: str, rows: int, classes: int) -> Draw:
         wrong = rng.random(total) < 0.1
         labels = np.where(wrong, rng.integers(0, classes, total), labels)
     order = np.arange(total)
-    every = Rows(logits, labels)
-    return every.subset(order[:rows]), every.subset(order[rows:])
+    rows_of_all = Rows(logits, labels)
+    return rows_of_all.subset(order[:rows]), rows_of_all.subset(order[rows:])
 
 
 def _drawer_of(data: str, model: str) -> Callable[[Generator], Draw]:

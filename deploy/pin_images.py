@@ -25,7 +25,7 @@ def main() -> None:
     """Pin every image and torch."""
     for name in ("Dockerfile", "docker-compose.yml"):
         path = ROOT / name
-        path.write_text(_IMAGE.sub(lambda match: match[1] + _pinned(match[2]), path.read_text()))
+        path.write_text(_IMAGE.sub(lambda match: match[1] + _pin(match[2]), path.read_text()))
     torch = ROOT / "deploy" / "requirements" / "worker-cpu.txt"
     _run(
         *("uv", "pip", "compile", "--quiet", "--no-header", "--no-annotate", "--no-deps"),
@@ -34,7 +34,7 @@ def main() -> None:
     )
 
 
-def _pinned(image: str) -> str:
+def _pin(image: str) -> str:
     """Return the image with the digest of its tag."""
     output = _run(
         "docker", "buildx", "imagetools", "inspect", "--format", "{{.Manifest.Digest}}", image

@@ -31,7 +31,7 @@ __all__ = [
 Floats = NDArray[np.floating[Any]]
 Integers = NDArray[np.int64]
 
-#: Python is faster than NumPy up to so many numbers: a NumPy call takes microseconds.
+#: Up to this many numbers, Python is faster than NumPy: a NumPy call takes microseconds.
 _MAX_PLAIN_COUNT = 64
 _FLOATS = (np.float16, np.float32, np.float64)
 #: How far a row of probabilities may be from summing to one: float16 rounds 1,000 classes to

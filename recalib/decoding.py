@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-__all__ = ["converted", "decoder_of"]
+__all__ = ["convert", "decoder_of"]
 
 T = TypeVar("T")
 
@@ -26,7 +26,7 @@ def decoder_of(kind: type[T]) -> msgspec.json.Decoder[T]:
         return _decoder(kind)  # type: ignore[arg-type]
 
 
-def converted(value: Any, kind: type[T]) -> T:
+def convert(value: Any, kind: type[T]) -> T:
     """Convert plain values to `kind`; raise `msgspec.ValidationError` if they do not match."""
     decoder_of(kind)
     return msgspec.convert(value, kind)

@@ -38,7 +38,7 @@ _METRICS = ("accuracy", "nll", "ece")
 
 
 #: Metrics by name, ``before`` and ``after``.
-_Judged: TypeAlias = dict[str, dict[str, Estimate]]
+_Comparison: TypeAlias = dict[str, dict[str, Estimate]]
 
 
 @dataclass(frozen=True)
@@ -70,10 +70,10 @@ def run(*, keep: bool, json_output: bool, examples: Path | None = None) -> None:
             judged = {}
             for name, (held_out, test_split) in example_sets.items():
                 calibrated, _ = _calibrate_through(url, name, held_out, test_split, at)
-                judged[name] = _judged(test_split, calibrated, _METRICS)
+                judged[name] = _measure(test_split, calibrated, _METRICS)
         at("drawing")
         picture = _draw(folder, test, answer)
-    metrics = _judged(test, answer)
+    metrics = _measure(test, answer)
     if json_output:
         server = {"url": url} | ({"pid": process.pid} if keep else {})
         document = {"metrics": _plain(metrics), "diagram": str(picture), "fit": fit, **server}
@@ -94,9 +94,9 @@ def run(*, keep: bool, json_output: bool, examples: Path | None = None) -> None:
         _print_next_steps(url, process.pid, test)
 
 
-def _judged(
+def _measure(
     test: Split, answer: NDArray[np.float32], metrics: Sequence[str] | None = None
-) -> _Judged:
+) -> _Comparison:
     """Return metrics before and after calibration; all metrics by default."""
     return {
         "before": evaluate(test.labels, logits=test.logits, metrics=metrics, level=0.95),
@@ -104,11 +104,11 @@ def _judged(
     }
 
 
-def _plain(judged: _Judged) -> dict[str, Any]:
+def _plain(judged: _Comparison) -> dict[str, Any]:
     return {stage: {k: asdict(v) for k, v in metrics.items()} for stage, metrics in judged.items()}
 
 
-def _table(judged: _Judged, title: str) -> Table:
+def _table(judged: _Comparison, title: str) -> Table:
     columns = {
         stage: {name: metrics[name] for name in _METRICS} for stage, metrics in judged.items()
     }

@@ -76,7 +76,7 @@ class Workers:
         self.count = count
 
     def batch(self, items: int) -> int:
-        """Return how many of so many items each task has: few tasks, but several for a worker."""
+        """Return the number of items of each task: few tasks, but several for each worker."""
         return max(1, min(_MAX_BATCH, items // (_BATCHES_PER_WORKER * self.count)))
 
     def map(self, function: Callable[[T], R], items: Iterable[T], *, batch: int = 1) -> Iterator[R]:
@@ -103,11 +103,11 @@ class Workers:
                     task = list(islice(rest, batch))
                     if not task:
                         break
-                    with _translated():
+                    with _translate_errors():
                         pending.append(self.executor.submit(of_batch, task))
                 if not pending:
                     return
-                with _translated():
+                with _translate_errors():
                     results = pending.popleft().result()
                 yield from results
         finally:
@@ -237,7 +237,7 @@ def _dask(target: str | int) -> Iterator[Workers]:
 
 
 @contextlib.contextmanager
-def _translated() -> Iterator[None]:
+def _translate_errors() -> Iterator[None]:
     """Translate the errors of executors whose processes ended."""
     try:
         yield

@@ -371,7 +371,7 @@ def none_if_empty(work: Callable[[T], R], task: T) -> R | None:
 
 
 def no_rows(fragments: Sequence[Fragment]) -> EmptyError:
-    """Return the error of a source of which no fragment has rows."""
+    """Return the error of a source without any row."""
     more = f" and {len(fragments) - 1} more" if len(fragments) > 1 else ""
     found = f"no rows in {fragments[0].name}{more}"
     return EmptyError("data", found=found, accepted="at least one row")

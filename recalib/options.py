@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from recalib.decoding import converted
+from recalib.decoding import convert
 from recalib.errors import InputError
 
 __all__ = ["check_option", "configure", "options_of", "unknown_name"]
@@ -55,7 +55,7 @@ def configure(
             accepted = _nearest(option, known) + accepted
             raise InputError(f"options.{option}", found="an unknown option", accepted=accepted)
     try:
-        values = converted(dict(options), member)
+        values = convert(dict(options), member)
     except msgspec.ValidationError as error:
         raise InputError("options", found=str(error), accepted=f"options of {name}") from None
     # Include defaults, so that a card names all options even if a later version changes a default.

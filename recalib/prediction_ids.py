@@ -158,9 +158,9 @@ def _summarise_few(logits: list[list[float]], probabilities: list[list[float]]) 
     for values, row in zip(logits, probabilities, strict=True):
         confidence = max(row)
         best = row.index(confidence)
-        own = values[best]
-        overflows = max(values) - own > _MAX_EXPONENT  # exp would overflow
-        raw.append(0.0 if overflows else 1 / sum([exp(value - own) for value in values]))
+        value_of_best = values[best]
+        overflows = max(values) - value_of_best > _MAX_EXPONENT  # exp would overflow
+        raw.append(0.0 if overflows else 1 / sum([exp(value - value_of_best) for value in values]))
         confidences.append(confidence)
         predicted.append(best)
     return Predictions(raw, confidences, predicted)

@@ -55,7 +55,7 @@ class RayExecutor(Executor):
             if error is None:
                 future.set_result(answer.result())
             else:
-                future.set_exception(self._translated(error))
+                future.set_exception(self._translate(error))
 
         def cancel(done: Future[R]) -> None:
             if done.cancelled():
@@ -65,7 +65,7 @@ class RayExecutor(Executor):
         reference.future().add_done_callback(finish)
         return future
 
-    def _translated(self, error: BaseException) -> BaseException:
+    def _translate(self, error: BaseException) -> BaseException:
         """Return the error of the task itself, or `UnavailableError` if its workers ended."""
         exceptions = self._ray.exceptions
         if isinstance(error, exceptions.RayTaskError) and isinstance(error.cause, Exception):
@@ -77,7 +77,7 @@ class RayExecutor(Executor):
 
 @contextlib.contextmanager
 def open_ray(target: str | int, *, retries: int) -> Iterator[RayExecutor]:
-    """Connect to a cluster (`ray://host:port`), or start one of so many processes here.
+    """Connect to a cluster (`ray://host:port`), or start a cluster of that many processes here.
 
     A process has one connection to Ray: an open one is used, and stays open.
 

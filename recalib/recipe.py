@@ -356,9 +356,11 @@ class Recipe(_Part):
             raise ValueError("interleaved training should come with a secondary loss")
         if self.accumulate > self.batch_size:
             raise ValueError("`accumulate` should be at most `batch_size`")
-        whole = sorted(WHOLE_BATCH & {self.loss.primary, self.loss.secondary})
-        if self.accumulate > 1 and whole:
-            raise ValueError(f"`accumulate` should be 1: {whole[0]} is a loss of the whole batch")
+        batch_losses = sorted(WHOLE_BATCH & {self.loss.primary, self.loss.secondary})
+        if self.accumulate > 1 and batch_losses:
+            raise ValueError(
+                f"`accumulate` should be 1: {batch_losses[0]} is a loss of the whole batch"
+            )
         if self.compile == "max-autotune" and self.deterministic:
             raise ValueError(
                 "`deterministic` should be false: max-autotune chooses kernels by their time"

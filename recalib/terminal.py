@@ -138,7 +138,7 @@ def candidates_table(choice: AutoChoice) -> Table:
     for candidate in choice.candidates:
         mark = "*" if candidate.chosen else ""
         scores = (
-            [f"{candidate.nll.value:.4f}", _signed(candidate.nll_difference)]
+            [f"{candidate.nll.value:.4f}", _format_change(candidate.nll_difference)]
             if candidate.nll
             else ["", ""]
         )
@@ -146,7 +146,7 @@ def candidates_table(choice: AutoChoice) -> Table:
     return table
 
 
-def _signed(metric: MetricValue | None) -> str:
+def _format_change(metric: MetricValue | None) -> str:
     if metric is None or metric.low is None or metric.high is None:
         return ""
     return f"{metric.value:+.4f} [{metric.low:+.4f}, {metric.high:+.4f}]"
@@ -172,7 +172,7 @@ def _number(name: str, value: float) -> str:
 
 
 @contextlib.contextmanager
-def progress(what: str, *, quiet: bool) -> Iterator[Callable[[str], None]]:
+def progress(stage: str, *, quiet: bool) -> Iterator[Callable[[str], None]]:
     """Show a progress bar on a terminal; yield a function that sets the current activity."""
     columns = (
         SpinnerColumn(),
@@ -183,5 +183,5 @@ def progress(what: str, *, quiet: bool) -> Iterator[Callable[[str], None]]:
     with Progress(
         *columns, console=_err, transient=True, disable=quiet or not _err.is_terminal
     ) as bar:
-        task = bar.add_task(what, total=None)
-        yield lambda text: bar.update(task, description=f"{what}: {text}")
+        task = bar.add_task(stage, total=None)
+        yield lambda text: bar.update(task, description=f"{stage}: {text}")

@@ -127,14 +127,14 @@ class CalibratedPipeline:
         if not isinstance(answer, list):
             return self._each(answer, top_k)
         if answer and isinstance(answer[0], dict):
-            return self._calibrated([answer], top_k)[0]
-        return self._calibrated(answer, top_k) if answer else []
+            return self._calibrate([answer], top_k)[0]
+        return self._calibrate(answer, top_k) if answer else []
 
     def _each(self, answers: Iterable[Any], top_k: int | None) -> Iterator[Any]:
         for answer in answers:
-            yield self._calibrated([answer], top_k)[0]
+            yield self._calibrate([answer], top_k)[0]
 
-    def _calibrated(
+    def _calibrate(
         self, answers: list[list[dict[str, Any]]], top_k: int | None
     ) -> list[list[dict[str, Any]]]:
         scores = [{entry["label"]: entry["score"] for entry in answer} for answer in answers]

@@ -8,11 +8,12 @@ from pydantic import BaseModel
 
 from recalib.registry import Transaction
 from service.access.authenticator import current_principal
+from service.access.visible_jobs import job_of_model
 from service.idempotency import run_once
 from service.schemas.deletion import Deletion
 from service.times import iso
 
-__all__ = ["delete_once"]
+__all__ = ["delete_job", "delete_once"]
 
 
 class _DeletionRequest(BaseModel):
@@ -50,3 +51,35 @@ def delete_once(
         return Deletion(deleted_at=iso(now), erased_after=iso(now + deleted_seconds))
 
     return run_once(tx, key, scope, _DeletionRequest(force=force), 200, Deletion, act)
+
+
+def delete_job(
+    tx: Transaction,
+    model: str,
+    kind: str,
+    id: str,
+    *,
+    name: str,
+    force: bool,
+    key: str | None,
+    deleted_seconds: float,
+) -> Deletion:
+    """Delete a job of a model with its result, such as a batch or an evaluation.
+
+    Parameters
+    ----------
+    kind: the kind of job.
+    name: what the job is for its user: `batch` or `evaluation`.
+
+    Raises
+    ------
+    NotFoundError: no such model or job of this kind.
+    ConflictError: it has not ended, and `force` is not set.
+    ForbiddenError: `force`, without the scope `admin`.
+    """
+
+    def delete(actor: str) -> None:
+        tx.deletions.run(job_of_model(tx, model, kind, id), actor, kind=name, force=force)
+
+    scope = f"delete_{name} {model} {id}"
+    return delete_once(tx, scope, delete, force=force, key=key, deleted_seconds=deleted_seconds)

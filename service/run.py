@@ -16,7 +16,6 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 
 import uvicorn
 from uvicorn.config import STARTUP_FAILURE
@@ -60,12 +59,7 @@ class EmbeddedWorkers:
             self._threads.append(thread)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._stopping.set()
         for thread in self._threads:
             thread.join()

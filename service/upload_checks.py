@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from recalib.decoding import converted
+from recalib.decoding import convert
 from recalib.errors import InputError
 from recalib.files import DataFile, Input, Task, open_data
 from recalib.replay import LogSummary, ModelLog, ModelLogOptions
@@ -54,5 +54,5 @@ def survey_log(url: str, options: dict[str, Any]) -> LogSummary:
     ------
     InputError: the log is not valid for the model, see `ModelLog`.
     """
-    with ModelLog(open_url(url), converted(options, ModelLogOptions)) as log:
+    with ModelLog(open_url(url), convert(options, ModelLogOptions)) as log:
         return log.survey()

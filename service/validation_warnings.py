@@ -7,7 +7,7 @@ from contextlib import suppress
 import msgspec
 
 from recalib.card import Card
-from recalib.decoding import converted
+from recalib.decoding import convert
 from recalib.fitting.validation_error import validation_warnings
 from recalib.registry import Model, Transaction
 
@@ -22,7 +22,7 @@ def warnings_of(tx: Transaction, model: Model, version: int | None) -> list[str]
     if version is not None:
         # A card that cannot be read must not prevent a promotion or new settings.
         with suppress(msgspec.ValidationError):
-            card = converted(tx.calibrators.get(model, version).card, Card)
+            card = convert(tx.calibrators.get(model, version).card, Card)
     monitoring = model.monitoring
     return validation_warnings(
         card,

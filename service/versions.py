@@ -1,4 +1,4 @@
-"""Versions that a request names, resolved once: a job uses them whatever changes later."""
+"""Versions that a request names, resolved once, so that a job is independent of later changes."""
 
 from __future__ import annotations
 
@@ -27,8 +27,10 @@ def resolve_version(
     calibrator = Calibrator.from_bytes(tx.calibrators.parameters(model, number))
     if not calibrator.accepts(input):
         found = f"version {number} on {input}"
-        own = calibrator.card.input
-        accepted = f"versions that take {input}; its map, {calibrator.card.map}, takes {own} only"
+        map_input = calibrator.card.input
+        accepted = (
+            f"versions that take {input}; its map, {calibrator.card.map}, takes {map_input} only"
+        )
         raise InputError(field, found=found, accepted=accepted)
     return number
 

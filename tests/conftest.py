@@ -128,11 +128,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.fixture(autouse=True)
 def short_cards(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cards of calibrators have two metrics, unless a test uses `whole_cards`.
+    """Cards of calibrators have two metrics, unless a test uses `full_cards`.
 
     All of them, with intervals, are nine tenths of a small fit's time; tests/metrics tests them.
     """
-    if "whole_cards" not in request.fixturenames:
+    if "full_cards" not in request.fixturenames:
         fitting = importlib.import_module("recalib.fitting.fit")
         metrics = {name: default_metrics()[name] for name in ("nll", "ece")}
         monkeypatch.setattr(fitting, "default_metrics", lambda: metrics)
@@ -152,7 +152,7 @@ def all_folds() -> None:
 
 
 @pytest.fixture
-def whole_cards() -> None:
+def full_cards() -> None:
     """Cards with all metrics."""
 
 

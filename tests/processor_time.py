@@ -143,7 +143,7 @@ def _print_table(rows: list[list[Any]], depth: int, top: int) -> None:
     for name, group in sorted(groups.items(), key=lambda pair: -sum(row[1] for row in pair[1])):
         cpu, wall = sum(row[1] for row in group), sum(row[2] for row in group)
         print(f"{cpu:8.1f} {wall:8.1f} {len(group):6}  {name}")
-    print("\nThe dearest:")
+    print("\nThe most expensive:")
     for nodeid, cpu, wall in sorted(rows, key=lambda row: -row[1])[:top]:
         print(f"{cpu:8.1f} {wall:8.1f}  {nodeid}")
 

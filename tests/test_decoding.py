@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from recalib.card import Card
-from recalib.decoding import converted, decoder_of
+from recalib.decoding import convert, decoder_of
 from recalib.recipe import Recipe
 
 #: The first decoding of a type takes many steps; another thread may run between any of them.
@@ -17,7 +17,7 @@ _MANY_THREADS = """
 import sys, threading
 from types import ModuleType
 
-from recalib.decoding import converted, decoder_of
+from recalib.decoding import convert, decoder_of
 
 source = "from __future__ import annotations\\nimport msgspec\\n"
 source += "from dataclasses import dataclass\\n"
@@ -51,9 +51,9 @@ print("read")
     "read",
     [
         pytest.param("decoder_of(module.A7).decode(text)", marks=pytest.mark.slow),
-        pytest.param("converted(plain, module.A7)", marks=pytest.mark.slow),
-        pytest.param("converted(plain, module.Plain)", marks=pytest.mark.slow),
-        "decoder_of(module.A7).decode(text), converted(plain, module.Plain)",
+        pytest.param("convert(plain, module.A7)", marks=pytest.mark.slow),
+        pytest.param("convert(plain, module.Plain)", marks=pytest.mark.slow),
+        "decoder_of(module.A7).decode(text), convert(plain, module.Plain)",
     ],
 )
 def test_threads_can_decode_a_new_type_concurrently(read: str) -> None:
@@ -70,8 +70,8 @@ def test_threads_can_decode_a_new_type_concurrently(read: str) -> None:
 def test_fields_are_decoded() -> None:
     assert decoder_of(list[int]).decode(b"[1, 2]") == [1, 2]
     assert decoder_of(Card) is decoder_of(Card)
-    assert converted({"a": 1}, dict[str, int]) == {"a": 1}
+    assert convert({"a": 1}, dict[str, int]) == {"a": 1}
     with pytest.raises(msgspec.ValidationError, match="Recipe"):
-        converted([], Recipe)
+        convert([], Recipe)
     with pytest.raises(msgspec.DecodeError):
         decoder_of(Card).decode(b"{")

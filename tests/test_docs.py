@@ -79,7 +79,7 @@ def test_metrics_that_are_measured_by_name_only_are_named() -> None:
     paragraph = next(
         text
         for text in _METRICS_DOCUMENT.read_text().split("\n\n")
-        if "only when asked for" in text
+        if "only if they are named" in text
     )
     on_request = [name for name, metric in METRICS.items() if metric.on_request]
     assert re.findall(r"`(\w+)`", paragraph) == on_request

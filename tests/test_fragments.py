@@ -97,8 +97,8 @@ def test_large_parquet_file_is_divided_at_row_groups(folder: Path) -> None:
         assert part.rows
         row = sum(len(chunk.logits) for chunk in first.chunks())
         chunk = next(part.chunks())
-    with list_fragments(path)[0].open() as whole:
-        expected = next(whole.chunks()).logits[row : row + len(chunk.logits)]
+    with list_fragments(path)[0].open() as single:
+        expected = next(single.chunks()).logits[row : row + len(chunk.logits)]
     assert np.array_equal(chunk.logits, expected)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalib.calibrator import Calibrator
-from recalib.decoding import converted
+from recalib.decoding import convert
 from recalib.errors import InputError
 from recalib.files import MEDIA_TYPES, DataFile, Input, open_data
 from recalib.files.probabilities import ProbabilityFormat, write_probabilities
@@ -75,7 +75,7 @@ def _run(context: JobContext, pause: Pause, policy: ClusterPolicy) -> None:
     leaves its parts; the result is the same, bit for bit, wherever it ended.
     """
     try:
-        request = converted(context.payload, BatchRequest)
+        request = convert(context.payload, BatchRequest)
     except msgspec.ValidationError as error:
         accepted = "the fields of a batch"
         raise InputError("payload", found=str(error), accepted=accepted) from None
@@ -206,7 +206,7 @@ class _Attempt:
     def _probabilities(self, first_row: int) -> Iterator[NDArray[Any]]:
         """Yield the probabilities (n, K) of each chunk from `first_row` on.
 
-        Parts end where chunks end, so an attempt calibrates the same chunks as the one before.
+        Parts end where chunks end, so each attempt calibrates the same chunks.
         """
         for chunk in self._file.chunks(_CHUNK_BYTES):
             self._step(0.0, chunk.first_row, "calibrating")

@@ -183,12 +183,12 @@ def _plan(
 ) -> _Plan | str:
     """Return how to compare with a champion, or why it is impossible."""
     name, total = f"version {champion.expected.version}", len(rows.labels)
-    own, digests = None, champion.digests
+    champion_rows, digests = None, champion.digests
     if digests is None:
-        own = _own_rows(context, model, champion, rows, policy)
-        if own is None:
+        champion_rows = _own_rows(context, model, champion, rows, policy)
+        if champion_rows is None:
             return _plan_without_digests(name, calibrator, rows)
-        digests, seen = own.rows.digests, own.contained
+        digests, seen = champion_rows.rows.digests, champion_rows.contained
     else:
         seen = np.isin(rows.digests, digests)
     unseen = total - int(np.count_nonzero(seen))
@@ -201,10 +201,13 @@ def _plan(
     if np.isin(digests, rows.digests).all():
         refit = Refit(candidate, rows.logits[seen], rows.labels[seen], np.flatnonzero(seen))
     else:
-        own = _own_rows(context, model, champion, rows, policy) if own is None else own
-        if own is not None:
-            positions = _positions(own.rows.digests, rows.digests)
-            refit = Refit(candidate, own.rows.logits, own.rows.labels, positions)
+        if champion_rows is None:
+            champion_rows = _own_rows(context, model, champion, rows, policy)
+        if champion_rows is not None:
+            positions = _positions(champion_rows.rows.digests, rows.digests)
+            refit = Refit(
+                candidate, champion_rows.rows.logits, champion_rows.rows.labels, positions
+            )
     if refit is not None:
         remark = f"; {name} was fitted on {total - unseen:,} of the {total:,} rows"
         return _Plan(refit, None, f"{remark}, so both are fitted without the rows of each fold")
@@ -245,8 +248,8 @@ def _own_rows(
         if policy.is_large(model, dataset):
             with open_large(context, model, dataset, policy) as large:
                 return _OwnRows(large.sample(), large.contains(rows.digests))
-        own = read_rows(context.registry, model, dataset)
-        return _OwnRows(own, np.isin(rows.digests, own.digests))
+        champion_rows = read_rows(context.registry, model, dataset)
+        return _OwnRows(champion_rows, np.isin(rows.digests, champion_rows.digests))
     except (CorruptError, NotFoundError, TooLargeError) as error:
         fields = {"action": "champion_rows_unreadable", "model": model.name}
         log.warning("The data of the champion cannot be read: %s", error, extra=fields)
@@ -259,8 +262,8 @@ def rows_of_champion(
     """Return which rows (N,) the champion was fitted on; None if that is not known."""
     if champion.digests is not None:
         return np.isin(rows.digests, champion.digests)
-    own = _own_rows(context, model, champion, rows, policy)
-    return None if own is None else own.contained
+    champion_rows = _own_rows(context, model, champion, rows, policy)
+    return None if champion_rows is None else champion_rows.contained
 
 
 def _positions(digests: Digests, of_rows: Digests) -> NDArray[np.intp]:

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from recalib.calibrator import Calibrator
-from recalib.decoding import converted
+from recalib.decoding import convert
 from recalib.errors import InputError
 from recalib.files import Input
 from recalib.fitting.row_digests import decode_digests
@@ -57,7 +57,7 @@ def run_evaluation(context: JobContext, policy: ClusterPolicy = IN_MEMORY) -> No
 
     # 1. The request, and the rows in memory.
     try:
-        request = converted(context.payload, EvaluationRequest)
+        request = convert(context.payload, EvaluationRequest)
     except msgspec.ValidationError as error:
         accepted = "the fields of an evaluation"
         raise InputError("payload", found=str(error), accepted=accepted) from None

@@ -8,7 +8,7 @@ import msgspec
 
 from recalib.calibrator import Calibrator
 from recalib.card import DataSummary
-from recalib.decoding import converted
+from recalib.decoding import convert
 from recalib.errors import InputError
 from recalib.fitting.fit import fit
 from recalib.scale.fit import fits_in_parts
@@ -94,6 +94,6 @@ def run_fit(context: JobContext, policy: ClusterPolicy = IN_MEMORY) -> None:
 
 def _request(payload: dict[str, Any]) -> FitRequest:
     try:
-        return converted(payload, FitRequest)
+        return convert(payload, FitRequest)
     except msgspec.ValidationError as error:
         raise InputError("payload", found=str(error), accepted="the fields of a fit") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import socket
 import threading
@@ -10,7 +11,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType
 
-from recalib.errors import UnavailableError
+from recalib.errors import InputError, UnavailableError
 from recalib.observability import telemetry
 from recalib.registry import Registry
 from recalib.registry.job_kinds import BATCH, EVALUATE, FIT, MONITOR, PUBLISH, REFIT, REPLAY, TRAIN
@@ -29,6 +30,8 @@ from training.webhook_delivery import deliveries
 from training.worker import JobHandler, Worker, stop_on_signals, watch_parent
 
 __all__ = ["HANDLERS", "handlers", "run"]
+
+_log = logging.getLogger(__name__)
 
 #: Handlers of the kinds of job that need no settings.
 HANDLERS: dict[str, JobHandler] = {
@@ -81,12 +84,13 @@ def _policy(settings: Settings) -> ClusterPolicy:
 
 def run(settings: Settings, *, embedded: bool) -> None:
     """Run jobs until SIGTERM or SIGINT; an embedded worker stops with its parent instead."""
+    registry = Registry(settings.resolved_database_url, settings.resolved_blob_url)
+    _check_database_file(registry)
     telemetry.configure(settings, "recalib-worker")
     stop = threading.Event()
     stop_on_signals(stop, embedded=embedded)
     if embedded:
         watch_parent(stop)
-    registry = Registry(settings.resolved_database_url, settings.resolved_blob_url)
     _refuse_newer_schema(registry)
     name = f"{socket.gethostname()}-{os.getpid()}"
     seconds = {"lease_seconds": settings.lease_seconds, "poll_seconds": settings.poll_seconds}
@@ -115,6 +119,26 @@ def run(settings: Settings, *, embedded: bool) -> None:
     finally:
         registry.close()
         telemetry.shutdown()
+
+
+def _check_database_file(registry: Registry) -> None:
+    """Raise `InputError` without the folder of an SQLite database; log that a file is missing."""
+    path = registry.missing_database_file
+    if path is None:
+        return
+    if not path.parent.is_dir():
+        raise InputError(
+            "the database",
+            found=f"{path}, in a folder that does not exist",
+            accepted="the home or the database URL of a server; `recalib serve` or `recalib "
+            "prepare` creates them",
+        )
+    _log.warning(
+        "There is no %s yet. The worker waits until `recalib serve` or `recalib prepare` creates "
+        "the database.",
+        path,
+        extra={"action": "database_missing"},
+    )
 
 
 def _refuse_newer_schema(registry: Registry) -> None:

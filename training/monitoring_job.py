@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from recalib.card import Card
-from recalib.decoding import converted
+from recalib.decoding import convert
 from recalib.drift import CalibrationSums, ClassTraffic, Cohort, Status
 from recalib.errors import ConflictError, RecalibError, UnavailableError
 from recalib.registry import (
@@ -154,7 +154,7 @@ def _step(registry: Registry, model: Model) -> int | None:
             return None
         snapshot = _take_snapshot(tx, model, champion)
         cohorts = list(snapshot.cohorts(tx))
-        served = snapshot.served(tx)
+        served = snapshot.served_counts(tx)
     before, assessor = snapshot.row, snapshot.assessor
     totals = (
         CalibrationSums.from_dict(before.totals)
@@ -270,7 +270,7 @@ class _Snapshot:
             read += sum(len(np.asarray(part.correct)) for part in cohort.parts.values())
             through = end
 
-    def served(self, tx: Transaction) -> Any:
+    def served_counts(self, tx: Transaction) -> Any:
         """Return counts (B,) of recent predictions by bin, or None if there are none."""
         monitoring = self.model.monitoring
         since = self.now - max(monitoring.cohort_seconds, monitoring.maturity_seconds)
@@ -329,7 +329,7 @@ class _Snapshot:
 
 
 def _take_snapshot(tx: Transaction, model: Model, champion: Alias) -> _Snapshot:
-    card = converted(tx.calibrators.get(model, champion.version).card, Card)
+    card = convert(tx.calibrators.get(model, champion.version).card, Card)
     now, monitoring = tx.clock(), model.monitoring
     options = fixed_options(monitoring)
     row = tx.monitors.find(model, champion.version, with_state=True)

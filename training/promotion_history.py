@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from recalib.card import Card
-from recalib.decoding import converted
+from recalib.decoding import convert
 from recalib.fitting.promotion import MAX_POOLED, Gain
 from recalib.fitting.row_digests import Digests, decode_digests
 from recalib.registry import Model, Transaction
@@ -42,7 +42,7 @@ def earlier_gains(
     """
     gains: list[Gain] = []
     for row in tx.calibrators.newest(model, since, _MAX_VERSIONS):
-        earlier = converted(row.card, Card)
+        earlier = convert(row.card, Card)
         selection = earlier.selection
         if (
             selection is None

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from recalib.calibrator import Calibrator
 from recalib.card import Selection
-from recalib.decoding import converted
+from recalib.decoding import convert
 from recalib.drift.reference_histogram import reference_histogram
 from recalib.errors import InputError
 from recalib.fitting.cross_validation import compare_as_fitted
@@ -60,7 +60,7 @@ def run_publish(context: JobContext, policy: ClusterPolicy = IN_MEMORY) -> None:
     """
     # 1. The request.
     try:
-        request = converted(context.payload, PublishRequest)
+        request = convert(context.payload, PublishRequest)
     except msgspec.ValidationError as error:
         accepted = "the fields of a publication"
         raise InputError("payload", found=str(error), accepted=accepted) from None

@@ -14,7 +14,7 @@ import msgspec
 
 from recalib.calibrator import Calibrator
 from recalib.card import Card, DataSummary
-from recalib.decoding import converted
+from recalib.decoding import convert
 from recalib.errors import ConflictError, RecalibError, UnavailableError
 from recalib.fitting.fit import candidate_of, fit
 from recalib.fitting.multilabel import fit_multilabel
@@ -63,10 +63,10 @@ def refit_is_due(tx: Transaction, model: Model, state: str, now: float) -> str |
     wait = max(monitoring.maturity_seconds, monitoring.cohort_seconds)
     if state == "stale" and monitoring.refit == "on_stale" and now - last >= wait:
         return "the calibrator is stale"
-    every = monitoring.refit_every_seconds
+    interval = monitoring.refit_every_seconds
     start = candidate.began_at if candidate is not None else model.created_at
-    is_due = every is not None and now - max(last, start) >= every
-    return f"every {every:g} seconds" if is_due else None
+    is_due = interval is not None and now - max(last, start) >= interval
+    return f"every {interval:g} seconds" if is_due else None
 
 
 def run_refit(context: JobContext) -> None:
@@ -77,7 +77,7 @@ def run_refit(context: JobContext) -> None:
         if champion is None:
             raise ConflictError(f"model {model.name!r} has no champion to refit")
         row = tx.monitors.find(model, champion.version)
-        card = converted(tx.calibrators.get(model, champion.version).card, Card)
+        card = convert(tx.calibrators.get(model, champion.version).card, Card)
         undecided = tx.candidates.undecided(model)
         is_stale = row is not None and row.status["state"] == "stale"
         refused = refused_maps(tx, model, champion.version, card) if is_stale else None

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from recalib.card import AutoChoice, Card
-from recalib.decoding import converted
+from recalib.decoding import convert
 from recalib.drift import ScoreTest
 from recalib.fitting.auto import Auto, choose
 from recalib.fitting.cross_validation import Candidate
@@ -48,7 +48,7 @@ def refused_maps(tx: Transaction, model: Model, version: int, card: Card) -> dic
         if candidate.version in deleted:
             continue
         if candidate.verdict == "dropped" and _is_no_better(candidate.state, candidate.alpha):
-            map = converted(tx.calibrators.get(model, candidate.version).card, Card).map
+            map = convert(tx.calibrators.get(model, candidate.version).card, Card).map
             refused[map] = f"candidate {candidate.version} was no better than version {version}"
     return refused
 
@@ -61,12 +61,12 @@ def choose_map(
     The candidates are those of `auto` with the champion's objective, and the champion's own map.
     Maps that may change predictions compete only if the champion's may, too.
     """
-    own = candidate_of(card)
-    preserve = own.map.preserves_accuracy
+    champion = candidate_of(card)
+    preserve = champion.map.preserves_accuracy
     candidates = {
-        candidate.map.name: candidate for candidate in Auto(preserve).candidates(own.objective)
+        candidate.map.name: candidate for candidate in Auto(preserve).candidates(champion.objective)
     }
-    candidates[own.map.name] = own
+    candidates[champion.map.name] = champion
     logits, labels = check_data(rows.logits, rows.labels, "logits")
     winner, choice = choose(
         list(candidates.values()), logits, labels, preserve_accuracy=preserve, progress=progress
@@ -101,10 +101,10 @@ def choose_label_map(card: Card, refused: Mapping[str, str]) -> Candidate:
     It is the champion's own map unless that is refused or `identity`, which has no fit; then the
     first of `_LABEL_MAPS` that is not refused, or the champion's own map if all are.
     """
-    own = candidate_of(card)
+    champion = candidate_of(card)
     names = (name for name in (card.map, *_LABEL_MAPS) if name not in refused)
     name = next((name for name in names if name != "identity"), card.map)
-    return own if name == card.map else LabelCandidate.configured(name, "nll", {})
+    return champion if name == card.map else LabelCandidate.from_options(name, "nll", {})
 
 
 def _is_no_better(state: dict[str, Any], alpha: float) -> bool:

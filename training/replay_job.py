@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from recalib.card import Card
-from recalib.decoding import converted
+from recalib.decoding import convert
 from recalib.drift import CalibrationSums
 from recalib.errors import ConflictError, InputError
 from recalib.registry import Assessment, CohortRow, MonitorRow, Registry, Transaction
@@ -65,7 +65,7 @@ def replay_handler(
 def _run(context: JobContext, pause: Pause) -> None:
     """Add all matured cohorts of a log to the monitor of a version."""
     try:
-        request = converted(context.payload, ReplayRequest)
+        request = convert(context.payload, ReplayRequest)
     except msgspec.ValidationError as error:
         accepted = "the fields of a replay"
         raise InputError("payload", found=str(error), accepted=accepted) from None
@@ -107,7 +107,7 @@ class _Attempt:
         self._request = request
         with registry.reading() as tx:
             self._model = tx.models.get(request.model)
-            card = converted(tx.calibrators.get(self._model, request.version).card, Card)
+            card = convert(tx.calibrators.get(self._model, request.version).card, Card)
             row = tx.monitors.find(self._model, request.version)
             number = tx.monitors.next_number(self._model) if row is None else row.number
             self._keep_from = tx.clock() - KEEP_SECONDS

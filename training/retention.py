@@ -55,7 +55,9 @@ def _old_datasets(tx: Transaction, model: Model) -> list[str]:
 
 def _old_versions(tx: Transaction, model: Model) -> list[int]:
     seconds = _settings(tx, model).version_seconds
-    return [] if seconds is None else tx.calibrators.unpromoted(model, tx.clock() - seconds)
+    return (
+        [] if seconds is None else tx.calibrators.unpromoted_versions(model, tx.clock() - seconds)
+    )
 
 
 @contextmanager

@@ -82,14 +82,16 @@ class WebhookSender:
     async def run(self, stop: threading.Event, poll_seconds: float) -> None:
         """Deliver until `stop` is set."""
         tasks: set[asyncio.Task[None]] = set()
+        is_away = False
         while not stop.is_set():
-            lease, pause = None, _OUTAGE_SECONDS
-            with _logged_failures():
+            # One warning for each outage.
+            level, lease, is_away = logging.DEBUG if is_away else logging.WARNING, None, True
+            with _logged_failures(level):
                 if len(tasks) < _MAX_CONCURRENT:
                     lease = await asyncio.to_thread(self.claim)
-                pause = poll_seconds
+                is_away = False
             if lease is None:
-                await asyncio.to_thread(stop.wait, pause)
+                await asyncio.to_thread(stop.wait, _OUTAGE_SECONDS if is_away else poll_seconds)
                 continue
             task = asyncio.create_task(self._deliver_logged(lease, stop))
             tasks.add(task)
@@ -248,13 +250,18 @@ async def _read(response: httpx2.Response) -> _Answer:
 
 
 @contextlib.contextmanager
-def _logged_failures() -> Iterator[None]:
-    """Log an error of the block; what was not recorded is sent again."""
+def _logged_failures(level: int = logging.WARNING) -> Iterator[None]:
+    """Log an error of the block; what was not recorded is sent again.
+
+    Parameters
+    ----------
+    level: of the line that says that the registry is away.
+    """
     try:
         yield
     except FencedError as error:
         _log.info("%s", error, extra={"action": "webhook_lost"})
     except UnavailableError as error:
-        _log.warning("Webhooks wait: %s", error, extra={"action": "webhooks_wait"})
+        _log.log(level, "Webhooks wait: %s", error, extra={"action": "webhooks_wait"})
     except Exception:  # other webhooks must still be served
         _log.exception("A webhook failed.", extra={"action": "webhook_broken"})

@@ -70,7 +70,9 @@ class Worker:
                 failures += 1
                 if failures == 1:
                     _log.warning("Waiting: %s", error, extra=self._fields("database_away"))
-                stop.wait(min(self._poll_seconds * 2**failures, _MAX_OUTAGE_WAIT_SECONDS))
+                # The limit of the exponent keeps the product a finite float in long outages.
+                wait = self._poll_seconds * 2.0 ** min(failures, 100)
+                stop.wait(min(wait, _MAX_OUTAGE_WAIT_SECONDS))
                 continue
             if failures:
                 _log.info("The database is back.", extra=self._fields("database_back"))

@@ -117,7 +117,7 @@ def verdict(rows: Sequence[Row], *, everywhere: bool = True) -> Verdict:
     kinds = [kind for kind in NULLS if everywhere or not kind.startswith("tolerated")]
     detectors = dict.fromkeys(row.detector for row in rows)
     holding = [name for name in detectors if all(by[name, kind].holds for kind in kinds)]
-    own = OURS if everywhere else EXACT
+    subject = OURS if everywhere else EXACT
     against = [name for name in holding if name not in (OURS, EXACT)]
     rivals: dict[str, str | None] = {}
     no_slower = quicker = 0
@@ -125,10 +125,10 @@ def verdict(rows: Sequence[Row], *, everywhere: bool = True) -> Verdict:
         delays = {name: _delay(by[name, kind]) for name in against}
         best = min(delays, key=delays.__getitem__, default=None)
         rivals[kind] = best
-        ours, theirs = _delay(by[own, kind]), np.inf if best is None else delays[best]
+        ours, theirs = _delay(by[subject, kind]), np.inf if best is None else delays[best]
         no_slower += bool(ours <= theirs)
         quicker += bool(ours < theirs)
-    return Verdict(own, holding, rivals, no_slower, quicker)
+    return Verdict(subject, holding, rivals, no_slower, quicker)
 
 
 def _delay(row: Row) -> float:

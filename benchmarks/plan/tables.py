@@ -48,8 +48,8 @@ def _hours(cost: RowCost, rows: int, machines: int) -> tuple[float, dict[str, fl
     row_bytes = cost.bytes_read / passes
     fragments = max(machines * _CORES, math.ceil(rows * row_bytes / _FRAGMENT_BYTES))
     share = rows / fragments
-    one = Pass(share * row_bytes, share * cost.seconds / passes, 0.0)
-    seconds, busy = elapsed(one, fragments, machines, _CORES, _BYTES_PER_SECOND)
+    single = Pass(share * row_bytes, share * cost.seconds / passes, 0.0)
+    seconds, busy = elapsed(single, fragments, machines, _CORES, _BYTES_PER_SECOND)
     return passes * seconds / 3600, busy
 
 

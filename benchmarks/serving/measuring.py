@@ -121,12 +121,14 @@ def measure(
     with contextlib.ExitStack() as stack:
         servers = {}
         for name in names:
-            own = folder / name.replace(" ", "-")
-            own.mkdir()
+            trial_folder = folder / name.replace(" ", "-")
+            trial_folder.mkdir()
             if name.startswith(OURS):
-                shutil.copytree(home, own / "home")
+                shutil.copytree(home, trial_folder / "home")
             try:
-                started = _started(name, CONTESTANTS[name], own, workers, environment, temperatures)
+                started = _started(
+                    name, CONTESTANTS[name], trial_folder, workers, environment, temperatures
+                )
                 servers[name] = stack.enter_context(started)
             except (RuntimeError, OSError, subprocess.CalledProcessError) as error:
                 if name == OURS:
@@ -265,6 +267,6 @@ def _trial(server: _Server, case: str, seconds: int, connections: int) -> Trial:
     )
 
 
-def median(trials: Sequence[Trial], what: str) -> float:
+def median(trials: Sequence[Trial], field: str) -> float:
     """Return the median of a field of the trials over rounds."""
-    return statistics.median(getattr(trial, what) for trial in trials)
+    return statistics.median(getattr(trial, field) for trial in trials)

@@ -114,10 +114,10 @@ def free_port() -> int:
         return port
 
 
-def until(ready: Callable[[], bool], tree: Tree, what: str) -> None:
+def until(ready: Callable[[], bool], tree: Tree, name: str) -> None:
     """Wait until a condition holds; on timeout, raise with the end of the log."""
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while not ready():
         if not tree.processes() or time.monotonic() > deadline:
-            raise RuntimeError(f"{what} did not come up:\n{tree.log.read_text()[-3000:]}")
+            raise RuntimeError(f"{name} did not come up:\n{tree.log.read_text()[-3000:]}")
         time.sleep(0.1)

@@ -51,8 +51,8 @@ def _cost_of_limits(trials: dict[str, list[Trial]]) -> Goal:
     ratio = over(trials[OURS], trials[NO_LIMITS], "cpu_microseconds")
     base = median(trials[NO_LIMITS], "cpu_microseconds")
     differences = [
-        own.cpu_microseconds - other.cpu_microseconds
-        for own, other in zip(trials[OURS], trials[NO_LIMITS], strict=True)
+        first.cpu_microseconds - other.cpu_microseconds
+        for first, other in zip(trials[OURS], trials[NO_LIMITS], strict=True)
     ]
     interval = ""
     if len(differences) > 1:
@@ -86,11 +86,11 @@ def _goal(
     )
 
 
-def over(ours: list[Trial], theirs: list[Trial], what: str) -> float:
+def over(ours: list[Trial], theirs: list[Trial], field: str) -> float:
     """Return the median ratio over rounds; the load of the machine is similar within a round."""
     return statistics.median(
-        getattr(own, what) / max(getattr(other, what), 1e-9)
-        for own, other in zip(ours, theirs, strict=True)
+        getattr(first, field) / max(getattr(other, field), 1e-9)
+        for first, other in zip(ours, theirs, strict=True)
     )
 
 

@@ -33,7 +33,7 @@ _HERE = Path(__file__).parent
 
 
 def main() -> None:
-    """Run what is asked for."""
+    """Run the selected trainings."""
     arguments = parser().parse_args()
     folder = folder_with("cifar10-train.parquet")
     if arguments.device != "cuda":

@@ -25,7 +25,7 @@ from recalib.files import write_atomically
 from training.data import Split, Splits
 from training.data.arrays import Array
 from training.data.corruption import corrupted
-from training.data.pixels import Stored
+from training.data.pixels import StoredImages
 
 __all__ = ["COMPONENTS", "Extractor", "Features", "feature_splits"]
 
@@ -141,6 +141,6 @@ def feature_splits(splits: Splits, cache: Path) -> Splits:
 
 def _images(split: Split) -> Tensor:
     """Return images (N, 3, H, W) in [0, 1]."""
-    assert isinstance(split.inputs, Stored)
+    assert isinstance(split.inputs, StoredImages)
     pixels = torch.from_numpy(split.inputs.pixels(split.rows))
     return pixels.permute(0, 3, 1, 2).float() / 255

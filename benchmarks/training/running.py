@@ -28,7 +28,7 @@ from training.data import DataSpec, Split, Splits, load
 from training.data.corruption import CORRUPTIONS, SEVERITIES, corrupted
 from training.engine.evaluate import predict
 from training.engine.fabric import launch_fabric
-from training.engine.loop import Unwatched, train
+from training.engine.loop import NullWatcher, train
 from training.models import build
 
 __all__ = ["Budget", "Finished", "finish", "prepare", "recipe_for"]
@@ -180,7 +180,7 @@ def _trained(
         subset = replace(subset, validation=validation)
     arrays: dict[str, NDArray[Any]] = {}
     try:
-        trained = train(recipe, subset, _Nowhere(), Unwatched(), initial_weights, fabric)
+        trained = train(recipe, subset, _Nowhere(), NullWatcher(), initial_weights, fabric)
     except InputError as error:
         story["diverged"] = str(error)
     else:

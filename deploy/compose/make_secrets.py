@@ -87,7 +87,7 @@ def _certificates(host: str) -> tuple[str, str, str]:
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, host)])
     now = datetime.now(UTC)
 
-    def signed(
+    def sign_certificate(
         name: x509.Name, public: ec.EllipticCurvePublicKey, *extensions: x509.ExtensionType
     ) -> str:
         builder = (
@@ -109,13 +109,13 @@ def _certificates(host: str) -> tuple[str, str, str]:
         certificate = builder.sign(authority_key, hashes.SHA256())
         return certificate.public_bytes(serialization.Encoding.PEM).decode()
 
-    authority = signed(
+    authority = sign_certificate(
         issuer,
         authority_key.public_key(),
         x509.BasicConstraints(ca=True, path_length=0),
         _key_usage(signs_certificates=True),
     )
-    certificate = signed(
+    certificate = sign_certificate(
         subject,
         key.public_key(),
         x509.BasicConstraints(ca=False, path_length=None),

@@ -150,7 +150,7 @@ def _label_predictions(
 def _evaluation(
     estimates: Mapping[str, Estimate], intervals: bool, floors: bool | None
 ) -> Evaluation[Any]:
-    """Return numbers, or estimates with what was asked for."""
+    """Return numbers, or estimates with the selected intervals and floors."""
     if not (intervals or floors):
         return Evaluation({name: estimate.value for name, estimate in estimates.items()})
     omitted: dict[str, Any] = {} if intervals else {"low": None, "high": None}

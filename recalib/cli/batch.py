@@ -32,7 +32,7 @@ def batch(
     """Calibrate a file of any size on a server, by a job.
 
     The name of the output ends in .parquet or .npz; it has `probabilities` in the order of the
-    rows. The job goes on if this command ends, and resumes if its worker ends.
+    rows. The job continues if this command ends, and resumes if its worker ends.
     """
     from recalib.client import Client
     from recalib.files.probabilities import PROBABILITY_FORMATS

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import getpass
 import importlib.util
+import logging
 import os
 import signal
 import sys
@@ -19,6 +20,7 @@ from pydantic import ValidationError
 import recalib
 from recalib.errors import InputError
 from recalib.settings import Settings
+from recalib.settings.effective import unknown_variables
 from recalib.settings.toml_file import origin_of
 from recalib.violations import accepted_values
 
@@ -35,7 +37,10 @@ __all__ = [
     "load_settings",
     "open_registry",
     "stop_on_signal",
+    "warn_of_unknown_variables",
 ]
+
+_log = logging.getLogger(__name__)
 
 HomeOption = Annotated[
     Path | None, typer.Option(help="Folder of the database and the data. [RECALIB_HOME]")
@@ -55,12 +60,12 @@ def check_package(name: str) -> None:
     if spec is None or spec.origin is None:
         return  # not installed; the import says so
     found = Path(spec.origin).parent
-    own = Path(recalib.__file__).parent.parent / name
-    if found.resolve() != own.resolve():
+    installed = Path(recalib.__file__).parent.parent / name
+    if found.resolve() != installed.resolve():
         raise InputError(
             f"the package {name!r}",
             found=str(found),
-            accepted=f"{own}; start the program `recalib`, not `python -m` in that folder "
+            accepted=f"{installed}; start the program `recalib`, not `python -m` in that folder "
             "(under torchrun: `torchrun --no-python recalib train`), and check PYTHONPATH",
         )
 
@@ -86,6 +91,12 @@ def load_settings(**options: Any) -> Settings:
         raise InputError(
             source, found=repr(first.get("input")), accepted=accepted_values(first)
         ) from None
+
+
+def warn_of_unknown_variables() -> None:
+    """Log a warning for each variable with the prefix of the settings that is not a setting."""
+    for sentence in unknown_variables():
+        _log.warning(sentence, extra={"action": "unknown_setting"})
 
 
 @contextlib.contextmanager

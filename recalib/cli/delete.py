@@ -47,7 +47,7 @@ def delete(
     ] = False,
     json_output: JsonOutput = False,
 ) -> None:
-    """Delete a model on a server, or one thing in it.
+    """Delete a model on a server, or a resource of the model.
 
     It is hidden at once, and its content is erased after the server's retention period.
     """

@@ -1,4 +1,4 @@
-"""The checks of `recalib doctor`. Each one returns a result, and none changes anything."""
+"""The checks of `recalib doctor`. Each check returns a result and changes nothing."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from recalib.cli.network import check_tls, is_loopback
 from recalib.errors import RecalibError
 from recalib.registry import Registry, migrate
 from recalib.settings import Settings
-from recalib.settings.effective import effective_settings, misspelt_variables, redact
+from recalib.settings.effective import effective_settings, redact, unknown_variables
 
 __all__ = ["CheckResult", "run_checks"]
 
@@ -93,15 +93,15 @@ def _run(name: str, check: Callable[[], CheckResult]) -> CheckResult:
 
 
 def _check_settings(settings: Settings, from_command_line: Set[str]) -> CheckResult:
-    """List the settings that differ from their defaults, and variables that look misspelt."""
+    """List the settings that differ from their defaults, and variables that are not settings."""
     changed = ", ".join(
         f"{setting['name']} {setting['value']} ({setting['from']})"
         for setting in effective_settings(settings, from_command_line)
         if setting["value"] != setting["default"]
     )
     detail = changed or "all are the defaults"
-    if misspelt := misspelt_variables():
-        return CheckResult("settings", "warning", f"{' '.join(misspelt)} {detail}")
+    if unknown := unknown_variables():
+        return CheckResult("settings", "warning", f"{'; '.join(unknown)}; {detail}")
     return CheckResult("settings", "ok", detail)
 
 

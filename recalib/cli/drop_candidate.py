@@ -33,4 +33,4 @@ def drop_candidate(
         print_json(msgspec.to_builtins(candidate))
     else:
         verdict = f"candidate {candidate.version} of {model} is {candidate.verdict}"
-        say(f"{verdict}; the champion goes on")
+        say(f"{verdict}; the champion still serves")

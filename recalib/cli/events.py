@@ -26,7 +26,7 @@ def events(
         list[str] | None,
         typer.Option(help="A type, such as job.failed, or its first word; repeatable."),
     ] = None,
-    after: Annotated[int | None, typer.Option(help="Events after the one with this id.")] = None,
+    after: Annotated[int | None, typer.Option(help="Events with a larger id.")] = None,
     limit: Annotated[
         int, typer.Option(help="Number of events, the newest; ignored with --follow.", min=1)
     ] = 100,

@@ -128,7 +128,7 @@ def limit(
     if json_output:
         typer.echo(json.dumps(_to_json(key)))
     else:
-        say(f"the key {name}: {'; '.join(_describe_limits(key)) or 'limits as servers say'}")
+        say(f"the key {name}: {'; '.join(_describe_limits(key)) or 'limits of the server'}")
 
 
 @app.command("list")

@@ -42,7 +42,7 @@ def publish(
     """
     from recalib.card import Card
     from recalib.client import Client
-    from recalib.decoding import converted
+    from recalib.decoding import convert
 
     with Client(server) as client, progress("publish", quiet=json_output) as update:
         queued_job = client.publish(
@@ -50,7 +50,7 @@ def publish(
         )
         job = client.wait(queued_job, progress=lambda _, text: update(text))
         result = job.result or {}
-        card = converted(client.get_calibrator(model, result["version"]).card, Card)
+        card = convert(client.get_calibrator(model, result["version"]).card, Card)
     if json_output:
         print_json({**result, "job": job.id, "card": card.to_dict()})
         return

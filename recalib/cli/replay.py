@@ -240,7 +240,7 @@ def _maturity(result: Replay) -> str:
 
 
 def _class_evidence(evidence: ClassEvidence) -> str:
-    """Return the class-wise evidence, with the class of which it has most."""
+    """Return the class-wise evidence, with the class that has the most."""
     text = (
         f"{evidence.watched:,} classes on up to {evidence.labels:,} labels each: log E"
         f" {evidence.log_evidence:.2f} of {evidence.threshold:.2f}"

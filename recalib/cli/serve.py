@@ -19,6 +19,7 @@ from recalib.cli.context import (
     exit_on_sigterm,
     load_settings,
     open_registry,
+    warn_of_unknown_variables,
 )
 from recalib.cli.network import check_tls, is_loopback, listen, reserve_grpc_port
 from recalib.errors import InputError
@@ -120,6 +121,7 @@ def _serve(settings: Settings, json_output: bool) -> None:
         ports["grpc_port"] = reserved.getsockname()[1]
     settings = settings.model_copy(update=ports)
     logs.configure(settings)
+    warn_of_unknown_variables()
     telemetry.check(settings)
     if settings.dataset_roots:
         from recalib.references import DatasetRoots  # it imports NumPy

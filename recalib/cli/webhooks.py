@@ -34,7 +34,7 @@ def create(
     ] = "recalib",
     json_output: JsonOutput = False,
 ) -> None:
-    """Send later events to a URL, and print the secret that signs them, once."""
+    """Send future events to a URL; the secret that signs them is printed once."""
     from recalib.client import Client
 
     with Client(server) as client:
@@ -48,7 +48,7 @@ def create(
 
 @app.command("list")
 def list_(server: ServerUrl, json_output: JsonOutput = False) -> None:
-    """List webhooks, and why those that are disabled are."""
+    """List webhooks, with the reason if one is disabled."""
     from recalib.client import Client
 
     with Client(server) as client:
@@ -129,7 +129,7 @@ def deliveries(
     limit: Annotated[int, typer.Option(help="Number of deliveries, the newest.", min=1)] = 100,
     json_output: JsonOutput = False,
 ) -> None:
-    """List what the webhook was sent, those of the newest events first."""
+    """List the deliveries of the webhook, newest events first."""
     from recalib.client import Client
 
     with Client(server) as client:
@@ -149,7 +149,7 @@ def redeliver(
     server: ServerUrl,
     json_output: JsonOutput = False,
 ) -> None:
-    """Send an event again, whatever became of it."""
+    """Send an event again, also if it was delivered."""
     from recalib.client import Client
 
     with Client(server) as client:

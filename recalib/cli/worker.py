@@ -12,6 +12,7 @@ from recalib.cli.context import (
     check_package,
     exit_on_sigterm,
     load_settings,
+    warn_of_unknown_variables,
 )
 from recalib.observability import logs, telemetry
 
@@ -28,6 +29,8 @@ def worker(
     with exit_on_sigterm():
         settings = load_settings(home=home, database_url=database_url)
         logs.configure(settings)
+        if not embedded:  # the server has warned
+            warn_of_unknown_variables()
         telemetry.check(settings)
         check_package("training")
         from training.main import run

@@ -11,7 +11,6 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Any, NamedTuple, Self
 from uuid import uuid4
 
@@ -25,7 +24,7 @@ from recalib.client.clients import Client
 from recalib.client.errors import MissingError, RefusedError
 from recalib.client.retry import encode_json
 from recalib.client.sampling import SampleShare
-from recalib.decoding import converted
+from recalib.decoding import convert
 from recalib.errors import InputError, RecalibError
 
 __all__ = ["Aggregated", "Aggregator"]
@@ -36,7 +35,7 @@ log = logging.getLogger(__name__)
 #: the server still handles the request, and a key without permission may get it.
 _REFUSALS = (InputError, MissingError)
 _BUCKET_SECONDS = 60
-#: Sums that wait for the server; those of ten segments take two hours to be so many.
+#: Sums that wait for the server; ten segments fill this in two hours.
 _MAX_BUCKETS = 1000
 #: Buckets of a request, at most what the server accepts.
 _MAX_SENT = 200
@@ -130,7 +129,7 @@ class Aggregator:
             calibrator = aliases[calibrator]
         self.model, self.version = model, calibrator
         self._client = client
-        card = converted(client.get_calibrator(model, calibrator).card, Card)
+        card = convert(client.get_calibrator(model, calibrator).card, Card)
         self._edges, self._classes = np.array([0.0, *reference_edges(card)]), card.classes
         self._share = SampleShare(width, period_seconds)
         self._max_labels = max_labels
@@ -154,12 +153,7 @@ class Aggregator:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @property

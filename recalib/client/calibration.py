@@ -224,7 +224,7 @@ def _read_probabilities(
     array = read(response, "probabilities")
     if array.shape != shape or array.dtype.kind != "f":
         found = f"{array.dtype} {array.shape}"
-        raise MalformedAnswerError(response, f"is {found} where numbers {shape} were asked for")
+        raise MalformedAnswerError(response, f"is {found} where numbers {shape} are expected")
     return array
 
 
@@ -232,7 +232,7 @@ def _read_ids(response: Response, rows: int) -> list[str | None]:
     array = _read_npz_member(response, "prediction_ids")
     if array.shape != (rows,) or array.dtype.kind != "S":
         found = f"{array.dtype} {array.shape}"
-        raise MalformedAnswerError(response, f"has ids {found} where text ({rows},) was asked for")
+        raise MalformedAnswerError(response, f"has ids {found} where text ({rows},) is expected")
     return [value.decode("latin-1") or None for value in array.tolist()]
 
 

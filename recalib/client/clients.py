@@ -7,7 +7,7 @@ import ssl
 import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from functools import cache
-from types import ModuleType, TracebackType
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlsplit
 
@@ -185,12 +185,7 @@ class Client(Operations, SyncDriver):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _request(self, request: Request) -> Response:
@@ -255,12 +250,7 @@ class AsyncClient(Operations, AsyncDriver):
     async def __aenter__(self) -> Self:
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.aclose()
 
     async def _request(self, request: Request) -> Response:

@@ -53,7 +53,7 @@ def events(
     """Iterate over events as they happen, without end.
 
     After an interruption, it connects again and misses no event that the server still has. An event
-    of the type `gap`, whatever `types`, tells that the server no longer has all of them. It raises
+    of the type `gap`, for any `types`, reports that the server no longer has all of them. It raises
     an error if the first connection fails after all retries, or if the server refuses it.
 
     Parameters

@@ -65,7 +65,7 @@ def wait(
     except ServiceError:  # such as an unknown job
         raise
     except BaseException as error:
-        error.add_note(f"Job {job_id} goes on; cancel it by client.cancel_job({job_id!r}).")
+        error.add_note(f"Job {job_id} still runs; cancel it by client.cancel_job({job_id!r}).")
         raise
     if finished_job.state != "succeeded":
         raise JobFailedError(finished_job)

@@ -162,7 +162,7 @@ class AuditEntry(msgspec.Struct, frozen=True):
 class Event(msgspec.Struct, frozen=True):
     """A change: `type` is a thing and a verb, such as `job.failed`; `data` has the details.
 
-    Later events have larger ids. The type `gap` tells that the server no longer holds all events
+    Later events have larger ids. The type `gap` reports that the server no longer holds all events
     after the id `data["after"]`, only those from `data["first"]`.
     """
 
@@ -174,7 +174,7 @@ class Event(msgspec.Struct, frozen=True):
 
 
 class Webhook(msgspec.Struct, frozen=True):
-    """A receiver of events; `reason` tells why it is disabled.
+    """A receiver of events; `reason` is why it is disabled.
 
     `secret` signs messages; only `create_webhook` and `rotate_webhook_secret` return it. Previous
     secrets sign them too, the last of them until `previous_secrets_until`.
@@ -405,7 +405,7 @@ class Candidate(msgspec.Struct, frozen=True):
 class MonitoringEntry(msgspec.Struct, frozen=True):
     """The state of a version after the cohort of predictions from `start` to `end`.
 
-    `replayed` tells whether they come from a log of the past.
+    `replayed` is whether they come from a log of the past.
     """
 
     version: int
@@ -423,7 +423,7 @@ class Monitoring(msgspec.Struct, frozen=True):
     """The monitoring state of a model's champion, `version`.
 
     `state` is fresh, unverified, suspect or stale. `reason` explains it in one sentence, `evidence`
-    in numbers. `onset` is the estimated start of the drift. `may_be_selection` tells whether the
+    in numbers. `onset` is the estimated start of the drift. `may_be_selection` is whether the
     evidence may come from the selection of labels.
     """
 
@@ -489,5 +489,5 @@ class Page(msgspec.Struct, Generic[T], frozen=True):
 
     items: list[T]
     next_cursor: str | None
-    #: Of events: tells that earlier ones are no longer held.
+    #: Of events: set if earlier events are no longer held.
     gap: T | None = None

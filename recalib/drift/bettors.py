@@ -104,13 +104,13 @@ class MixtureBettor(Bettor):
         np.exp(after, out=after)
         before = np.concatenate([np.ones((1, after.shape[1])), after[:-1]])
         # Odds that begin at row m grow by before[n] / before[m] until row n.
-        begun = _cumsum(1 / before)
-        begun *= self.rate * table.weights
-        begun += self._odds
-        odds = before * begun
+        onset_odds = _cumsum(1 / before)
+        onset_odds *= self.rate * table.weights
+        onset_odds += self._odds
+        odds = before * onset_odds
         total = 1 + odds @ np.ones(odds.shape[1])
         means = np.einsum("nj,nj->n", odds, table.deviations[cells]) / total
-        self._odds = after[-1] * begun[-1]
+        self._odds = after[-1] * onset_odds[-1]
         return _clip(confidences + means)
 
     def start_block(self) -> None:
@@ -243,7 +243,7 @@ def _clip(q: Values) -> Values:
     return np.minimum(np.maximum(q, _EDGE), 1 - _EDGE)
 
 
-def _check_shape(name: str, stored: Values, own: Values) -> None:
-    if stored.shape != own.shape:
-        accepted = f"{own.shape}: the state of the same bettor"
+def _check_shape(name: str, stored: Values, current: Values) -> None:
+    if stored.shape != current.shape:
+        accepted = f"{current.shape}: the state of the same bettor"
         raise InputError(f"state.{name}", found=f"shape {stored.shape}", accepted=accepted)

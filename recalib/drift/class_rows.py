@@ -83,7 +83,7 @@ class ClassRows:
         times: ArrayLike,
         classes: Sequence[int],
     ) -> ClassRows:
-        """Return the rows of predictions of which only the top label is known.
+        """Return the rows of predictions with only a known top label.
 
         A row counts for the class that was predicted, if it is watched.
 

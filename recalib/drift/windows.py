@@ -105,7 +105,7 @@ def summarise_window(
     silent_traffic: the sums of further traffic without useful labels, such as that of silent
         segments; only for the weighting `traffic`.
     silent_classes: traffic of predicted classes without useful labels. It is among that of the
-        bins, which do not tell classes apart: the lower ends decrease by its share, the upper ends
+        bins, which do not distinguish classes: the lower ends decrease by its share, the upper ends
         increase by its largest possible error. Only for the weighting `traffic`.
     selection_ratio: the largest ratio of the labelling rates of right and wrong predictions, and of
         wrong and right ones, in a bin. Above 1 it gives `selection_low` and `selection_high`; only
@@ -137,14 +137,16 @@ def summarise_window(
         return Window(weighting, level, labelled, traffic, 0, silent_share, **means, **_EMPTY)
     groups = group_bins(sums.labelled[~silent])
 
-    def grouped(values: NDArray[Any]) -> NDArray[Any]:
+    def sum_groups(values: NDArray[Any]) -> NDArray[Any]:
         return np.add.reduceat(values[~silent], groups)
 
-    p2, py = grouped(sums.confidence_squared), grouped(sums.confidence_correct)
-    p, y = grouped(sums.confidence), grouped(sums.correct)
-    gaps = Gaps.from_sums(grouped(sums.labelled), p, y, squares=(p2, py))
+    p2, py = sum_groups(sums.confidence_squared), sum_groups(sums.confidence_correct)
+    p, y = sum_groups(sums.confidence), sum_groups(sums.correct)
+    gaps = Gaps.from_sums(sum_groups(sums.labelled), p, y, squares=(p2, py))
     residuals = y - 2 * py + p2
-    weights, rows = (gaps.weights, n) if weighting == "labelled" else (grouped(seen) / rows, rows)
+    weights, rows = (
+        (gaps.weights, n) if weighting == "labelled" else (sum_groups(seen) / rows, rows)
+    )
     fields: dict[str, Any] = {
         "selection_low": None,
         "selection_high": None,
@@ -152,13 +154,16 @@ def summarise_window(
         **_ce_fields(gaps, residuals, weights, rows, level),
     }
     if selection_ratio > 1:
-        known, total = grouped(sums.traffic_confidence_count), grouped(sums.traffic_confidence)
-        confidences = _mean_confidences(gaps, grouped(seen), known, total)
+        known, total = (
+            sum_groups(sums.traffic_confidence_count),
+            sum_groups(sums.traffic_confidence),
+        )
+        confidences = _mean_confidences(gaps, sum_groups(seen), known, total)
         low, high = selection_interval(
             gaps,
             confidences,
             weights,
-            gaps.counts / grouped(seen),
+            gaps.counts / sum_groups(seen),
             ratio=selection_ratio,
             level=level,
             rows=rows,

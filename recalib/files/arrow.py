@@ -1,8 +1,8 @@
 """`.arrow`, `.arrows`, `.feather`: Arrow's stream and file formats, with the columns of Parquet.
 
 An Arrow file is a stream between two magic strings, with an index at the end. Reading all rows in
-order does not need the index, so both formats are read as streams. The first bytes tell them apart,
-not the suffix.
+order does not need the index, so both formats are read as streams. The first bytes distinguish
+them, not the suffix.
 """
 
 from __future__ import annotations

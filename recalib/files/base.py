@@ -11,7 +11,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from types import TracebackType
 from typing import Any, BinaryIO, ClassVar, Literal, Self
 
 import numpy as np
@@ -200,12 +199,7 @@ class DataFile(ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _check(self, values: Numbers, labels: Numbers | None, row: int) -> Chunk:

@@ -28,7 +28,7 @@ _NUMBER_BYTES, _LIST_BYTES = 32, 64
 _MAX_PARSED_BYTES = 128 << 20
 #: Shorter documents are not checked for their parsed size.
 _SHORT_BYTES = 1 << 20
-#: Python is faster than NumPy up to so many numbers; float32 holds numbers below this.
+#: Up to this many numbers, Python is faster than NumPy; float32 holds numbers below this.
 _MAX_PLAIN_COUNT, _MAX_PLAIN_VALUE = 64, 3e38
 
 

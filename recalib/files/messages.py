@@ -106,7 +106,7 @@ class Messages:
             batch = message.table(2)
             if kind == _DICTIONARY:
                 batch = batch.table(1)
-            unpacked = self._decompressed(batch, body) if batch.has(3) else length
+            unpacked = self._decompressed_bytes(batch, body) if batch.has(3) else length
             _check_size(unpacked)
             if kind == _DICTIONARY:
                 self._dictionaries += unpacked
@@ -116,7 +116,7 @@ class Messages:
         self.position = body + length
         return kind
 
-    def _decompressed(self, batch: _Table, body: int) -> int:
+    def _decompressed_bytes(self, batch: _Table, body: int) -> int:
         """Sum the sizes that the buffers of a compressed batch state; −1 means "not compressed"."""
         total = 0
         for offset, length in batch.pairs(2):
@@ -142,7 +142,7 @@ def _check_schema(schema: _Table, size: int) -> None:
         available -= _pairs_cost(field, 6, available)
         pending += field.tables(5, max(0, available) // _FIELD)
     if available < 0 or len(pending) * _FIELD > available:
-        raise _repeated()
+        raise _repetition_error()
 
 
 def _type_cost(field: _Table) -> int:
@@ -159,7 +159,7 @@ def _pairs_cost(owner: _Table, slot: int, available: int) -> int:
     return sum(_PAIR + pair.length(0) + pair.length(1) for pair in pairs)
 
 
-def _repeated() -> TooLargeError:
+def _repetition_error() -> TooLargeError:
     return TooLargeError(
         "data",
         found="a schema that refers to more fields than it contains",
@@ -197,7 +197,7 @@ class _Table:
         start = self._target(slot)
         count = _at("<I", self._data, start)
         if count > max_count:
-            raise _repeated()
+            raise _repetition_error()
         offsets = range(start + 4, start + 4 + 4 * count, 4)
         return [_Table(self._data, offset + _at("<I", self._data, offset)) for offset in offsets]
 

@@ -152,7 +152,7 @@ def read_exactly(stream: Readable, size: int, field: str) -> bytes:
         chunks.append(chunk)
         missing -= len(chunk)
     if missing:
-        raise _truncated(field)
+        raise _truncation_error(field)
     return b"".join(chunks)
 
 
@@ -162,7 +162,7 @@ def _fill(stream: Readable, array: Numbers, field: str) -> None:
     while position < len(target):
         chunk = stream.read(min(CHUNK_BYTES, len(target) - position))
         if not chunk:
-            raise _truncated(field)
+            raise _truncation_error(field)
         target[position : position + len(chunk)] = chunk
         position += len(chunk)
 
@@ -182,5 +182,5 @@ def _check_order(array: RawArray, field: str) -> None:
         )
 
 
-def _truncated(field: str) -> InputError:
+def _truncation_error(field: str) -> InputError:
     return InputError(field, found="a file that ends too early", accepted="a complete file")

@@ -60,7 +60,7 @@ def check_row_groups(
                 continue
             start, end = _byte_range(chunk)
             if not 0 < start <= end <= size or chunk.num_values < group.num_rows:
-                raise _damaged("a column chunk outside the file, or with too few values")
+                raise _damage_error("a column chunk outside the file, or with too few values")
             ranges.extend((start, end))
             decoded += chunk.num_values * value_size
             encoded += max(chunk.total_uncompressed_size, end - start)
@@ -70,7 +70,7 @@ def check_row_groups(
         check_unpacked_size(total_decoded, size)
     _check_overlap(ranges)
     if rows != metadata.num_rows:
-        raise _damaged(f"{rows} rows in row groups where the file has {metadata.num_rows}")
+        raise _damage_error(f"{rows} rows in row groups where the file has {metadata.num_rows}")
 
 
 def _byte_range(chunk: Any) -> tuple[int, int]:
@@ -85,7 +85,7 @@ def _check_overlap(ranges: array[int]) -> None:
     pairs = np.frombuffer(ranges, np.int64).reshape(-1, 2)
     starts, ends = pairs[np.argsort(pairs[:, 0], kind="stable")].T
     if (starts[1:] < ends[:-1]).any():
-        raise _damaged("column chunks that overlap")
+        raise _damage_error("column chunks that overlap")
 
 
 def _check_group_size(size: int, limit: int) -> None:
@@ -98,5 +98,5 @@ def _check_group_size(size: int, limit: int) -> None:
         )
 
 
-def _damaged(found: str) -> InputError:
+def _damage_error(found: str) -> InputError:
     return InputError("data", found=found, accepted="a complete, undamaged parquet file")

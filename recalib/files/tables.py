@@ -100,7 +100,7 @@ class Columns:
         _check_nulls(
             values,
             lambda i: f"{field}[{first_row + i // classes}][{i % classes}]",
-            self._accepted(field),
+            self._accepted_values(field),
         )
         flat: Numbers = values.to_numpy(zero_copy_only=False)
         return flat.reshape(len(lists), -1)
@@ -108,12 +108,12 @@ class Columns:
     def _numbers(self, column: Any, field: str, first_row: int, k: int | None = None) -> Numbers:
         where = "" if k is None else f"[{k}]"
         _check_nulls(
-            column, lambda row: f"{field}[{first_row + row}]{where}", self._accepted(field)
+            column, lambda row: f"{field}[{first_row + row}]{where}", self._accepted_values(field)
         )
         values: Numbers = column.to_numpy(zero_copy_only=False)
         return values
 
-    def _accepted(self, field: str) -> str:
+    def _accepted_values(self, field: str) -> str:
         """Return what a number of a field is."""
         is_multilabel = self._task == "multilabel"
         if field == "labels":

@@ -157,7 +157,7 @@ def choose(
     w = sample.weights
     identity, temperature = (_reference(name, candidates) for name in ("identity", "temperature"))
     contenders = list(dict.fromkeys([identity, temperature, *candidates]))
-    undecided = _undecided(temperature, z, y, w)
+    undecided = _reason_undetermined(temperature, z, y, w)
     objections = {
         candidate: undecided for candidate in contenders if undecided and candidate != identity
     }
@@ -225,13 +225,13 @@ def _reference(name: str, candidates: Sequence[Candidate]) -> Candidate:
     return next(iter([*by_nll, *of_map]), Candidate(MAPS[name](), NegativeLogLikelihood()))
 
 
-def _undecided(
+def _reason_undetermined(
     temperature: Candidate, logits: Floats, labels: Integers, weights: Weights | None
 ) -> str | None:
     """Return why these rows do not determine a temperature, or None."""
     if len(labels) < _MIN_CROSS_VALIDATED:
         return f"fewer than {_MIN_CROSS_VALIDATED} rows: {len(labels)}"
-    bounds = temperature.fitted(logits, labels, weights).bounds
+    bounds = temperature.fit(logits, labels, weights).bounds
     lowest = [bound for bound in bounds if "lower bound" in bound]
     return f"these rows determine no temperature ({lowest[0]})" if lowest else None
 

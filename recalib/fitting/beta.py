@@ -188,6 +188,6 @@ def minimise_curves(
 
 def _newton_steps(slope: _Vector, bend: _Vector, free: NDArray[np.bool_]) -> _Vector:
     """Return Newton steps (C, P) of the free weights; the others stay."""
-    both = free[:, :, None] & free[:, None, :]
-    matrix = np.where(both, bend, np.eye(slope.shape[1]))
+    free_pairs = free[:, :, None] & free[:, None, :]
+    matrix = np.where(free_pairs, bend, np.eye(slope.shape[1]))
     return np.asarray(np.linalg.solve(matrix, np.where(free, -slope, 0.0)[:, :, None])[:, :, 0])

@@ -86,9 +86,9 @@ class LinearChunkSums:
 
     def value_and_gradient(self, theta: Numbers) -> tuple[float, Numbers]:
         def of_chunk(chunk: _Chunk) -> torch.Tensor:
-            own = chunk.labels[:, None]
-            loss = -(chunk.logs.gather(1, own)[:, 0] @ chunk.weights)
-            g = chunk.p.scatter_add_(1, own, -torch.ones_like(chunk.p[:, :1]))
+            label_column = chunk.labels[:, None]
+            loss = -(chunk.logs.gather(1, label_column)[:, 0] @ chunk.weights)
+            g = chunk.p.scatter_add_(1, label_column, -torch.ones_like(chunk.p[:, :1]))
             gradient = _gather(self._design, chunk.x, g * chunk.weights[:, None])
             return torch.cat([gradient.reshape(-1), loss[None]])
 

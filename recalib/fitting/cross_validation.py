@@ -73,7 +73,7 @@ class Candidate:
         """Return the number of fitted numbers for K = `classes`."""
         return sum(math.prod(array.shape) for array in self.map.parameters(classes).values())
 
-    def fitted(
+    def fit(
         self,
         logits: Floats,
         labels: NDArray[Any],
@@ -186,13 +186,13 @@ def compare_by_cross_validation(
 
     ours = held_out(candidate, logits, labels, folds, on_fold=on_fold)
     if isinstance(reference, Calibrator):
-        theirs = _scored(reference.map, reference.parameters, logits[compared], labels[compared])
+        theirs = _score(reference.map, reference.parameters, logits[compared], labels[compared])
     else:
         theirs = held_out(
             reference, logits, labels, folds, on_fold=lambda fold: on_fold(count + fold)
         )
     names = candidate.name, name
-    return _decided(names, count, ours, theirs, labels[compared], earlier=earlier, growth=growth)
+    return _decide(names, count, ours, theirs, labels[compared], earlier=earlier, growth=growth)
 
 
 def compare_as_fitted(
@@ -208,17 +208,17 @@ def compare_as_fitted(
     logits: (N, K), checked; N ≥ 2.
     labels: (N,), checked.
     """
-    ours = _scored(calibrator.map, calibrator.parameters, logits, labels)
+    ours = _score(calibrator.map, calibrator.parameters, logits, labels)
     if reference is None:
         identity = LabelIdentity() if labels.ndim == 2 else Identity()
-        theirs = _scored(identity, {}, logits, labels)
+        theirs = _score(identity, {}, logits, labels)
     else:
-        theirs = _scored(reference.map, reference.parameters, logits, labels)
+        theirs = _score(reference.map, reference.parameters, logits, labels)
     names = calibrator.card.map, "identity" if reference is None else reference.card.map
-    return _decided(names, 0, ours, theirs, labels, sample="rows that it was not fitted on")
+    return _decide(names, 0, ours, theirs, labels, sample="rows that it was not fitted on")
 
 
-def _decided(
+def _decide(
     names: tuple[str, str],
     folds: int,
     ours: HeldOutScores,
@@ -299,17 +299,17 @@ def held_out(
     for fold in range(count):
         out, training = folds == fold, own_folds != fold
         training_weights = None if weights is None else weights[training]
-        fold_progress = _titled(progress, f"{candidate.name}, fold {fold + 1} of {count}")
-        fit = refit.candidate.fitted(
+        fold_progress = _with_title(progress, f"{candidate.name}, fold {fold + 1} of {count}")
+        fit = refit.candidate.fit(
             refit.logits[training], refit.labels[training], training_weights, fold_progress
         )
-        scores.set(out, _scored(refit.candidate.map, fit.parameters, logits[out], labels[out]))
+        scores.set(out, _score(refit.candidate.map, fit.parameters, logits[out], labels[out]))
         if on_fold is not None:
             on_fold(fold + 1)
     return scores.subset(folds >= 0)
 
 
-def _titled(progress: Progress | None, title: str) -> Progress | None:
+def _with_title(progress: Progress | None, title: str) -> Progress | None:
     """Return `progress` with `title` added to the stages."""
     if progress is None:
         return None
@@ -364,9 +364,7 @@ def incomparable(scores: HeldOutScores, labels: NDArray[Any]) -> str | None:
     return None
 
 
-def _scored(
-    map: Map, parameters: Parameters, logits: Floats, labels: NDArray[Any]
-) -> HeldOutScores:
+def _score(map: Map, parameters: Parameters, logits: Floats, labels: NDArray[Any]) -> HeldOutScores:
     """Return the scores of rows (N, K), computed in blocks."""
     ops = NumpyOps()
     constants = map.constants(ops, parameters)

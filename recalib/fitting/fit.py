@@ -94,7 +94,7 @@ def fit(
         `probabilities`, their logarithms are used, clipped at 1e-38. Arrays, tensors on any device
         and data frames are accepted.
         Dense predictions are (N, K, ...), such as (N, K, H, W): each pixel is a row. The fit copies
-        the pixels that count once, and takes memory as for so many rows.
+        the pixels that count once, and takes the memory of a fit with that number of rows.
     labels: (N,), integers in [0, K), truth values for two classes, or names of classes. Names are
         those of `class_labels`, of the columns, or K different texts in sorted order. For dense
         predictions (N, ...), such as (N, H, W).
@@ -208,7 +208,7 @@ def fit(
     )
     calibrator = Calibrator(solution.parameters, card)
     with one_blas_thread():
-        return _described(calibrator, z, y, sample_weight, measure, solution.confidences)
+        return _describe(calibrator, z, y, sample_weight, measure, solution.confidences)
 
 
 @dataclass(frozen=True)
@@ -248,7 +248,7 @@ def resolve_fit(
     InputError: an unknown map, objective or option, or an incompatible pair.
     """
     if task == "multilabel":
-        return LabelCandidate.configured(map, objective, options)
+        return LabelCandidate.from_options(map, objective, options)
     if map != AUTO:
         return Candidate(*configure_pair(map, objective, options))
     the_objective, map_options = _objective_of(objective, options)
@@ -283,7 +283,7 @@ def candidate_of(card: Card) -> Candidate:
     """Return the map and the objective of a card, with their options."""
     options = card.objective_options | card.options
     if card.task == "multilabel":
-        return LabelCandidate.configured(card.map, card.objective, options)
+        return LabelCandidate.from_options(card.map, card.objective, options)
     return Candidate(*configure_pair(card.map, card.objective, options))
 
 
@@ -417,7 +417,7 @@ def metric_values(evaluation: Evaluation[Estimate]) -> dict[str, MetricValue]:
     }
 
 
-def _described(
+def _describe(
     calibrator: Calibrator,
     logits: Floats,
     labels: Integers,
@@ -425,7 +425,7 @@ def _described(
     measure: bool,
     confidences: NDArray[np.float64] | None,
 ) -> Calibrator:
-    """Return the calibrator with its confidences, and metrics if asked for, in its card."""
+    """Return the calibrator with its confidences, and metrics on request, in its card."""
     metrics: dict[str, dict[str, MetricValue]] = {}
     error = None
     if measure:

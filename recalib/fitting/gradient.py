@@ -93,7 +93,7 @@ def fit_by_gradient(problem: Problem, start: Mapping[str, NDArray[np.float64]]) 
 
     terms = [term_of(rows) for rows in slices]
     if type(objective).settled_by_sums is not Objective.settled_by_sums:
-        objective = _settled(problem, terms, *chunk(slices[0]))
+        objective = _settle(problem, terms, *chunk(slices[0]))
     changed = options_of(objective).items() - options_of(problem.objective).items()
     solution.settled = dict(changed)
     passes = [(terms, map.least_gain)]
@@ -175,7 +175,7 @@ def _threads_for(numbers: int) -> AbstractContextManager[None]:
     return one_torch_thread() if numbers < _WORTH_THREADS else nullcontext()
 
 
-def _settled(
+def _settle(
     problem: Problem, terms: Sequence[_Term], z: torch.Tensor, y: torch.Tensor, w: torch.Tensor
 ) -> Objective:
     """Return the objective after a first step from temperature 1."""
@@ -256,10 +256,10 @@ class Stage:
         solution.objective = float(result.fun)
         for move, (a, b) in zip(self._moves, pairwise(self._ends), strict=True):
             solution.bounds.extend(move.bounds_reached(result.x[a:b]))
-        return _converged(result)
+        return _is_converged(result)
 
 
-def _converged(result: Any) -> bool:
+def _is_converged(result: Any) -> bool:
     """Return whether L-BFGS-B stopped on the gradient, or on rounding at the minimum."""
     return bool(result.success) or float(np.abs(result.jac).max()) < 1e-5
 
@@ -321,7 +321,7 @@ def masked_gap(largest: float) -> float:
 
 
 def rows_per_chunk(classes: int) -> int:
-    """Return the rows of a chunk of which torch holds the operations in memory."""
+    """Return the rows of a chunk whose operations torch holds in memory."""
     return max(1, _CHUNK // classes)
 
 

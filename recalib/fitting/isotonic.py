@@ -53,19 +53,19 @@ class Blocks:
     share: _Vector
     rows: _Vector
 
-    def merged(self, i: int) -> Blocks:
+    def merge(self, i: int) -> Blocks:
         """Return the blocks with block i + 1 pooled into block i."""
         first, second = self.rows[i], self.rows[i + 1]
         total = first + second
 
         # Slices take a tenth of the time of `np.delete`, which counts for hundreds of merges.
-        def pooled(values: _Vector, value: float) -> _Vector:
+        def pool(values: _Vector, value: float) -> _Vector:
             return np.concatenate([values[:i], [value], values[i + 2 :]])
 
         def mean(values: _Vector) -> _Vector:
-            return pooled(values, (values[i] * first + values[i + 1] * second) / total)
+            return pool(values, (values[i] * first + values[i + 1] * second) / total)
 
-        return Blocks(mean(self.odds), mean(self.share), pooled(self.rows, total))
+        return Blocks(mean(self.odds), mean(self.share), pool(self.rows, total))
 
 
 def fit_isotonic(problem: Problem) -> Solution:
@@ -119,10 +119,10 @@ def merge_blocks(blocks: Blocks, max_blocks: int) -> Blocks:
         gaps, rises = odds[1:] - odds[:-1], values[1:] - values[:-1]
         excess = np.maximum(rises / (gaps * _MAX_SLOPE), STEP / gaps)
         if (excess > 1).any():
-            blocks = blocks.merged(int(np.argmax(excess)))
+            blocks = blocks.merge(int(np.argmax(excess)))
         elif len(blocks.odds) > max_blocks:
             a, b = blocks.rows[1:], blocks.rows[:-1]
-            blocks = blocks.merged(int(np.argmin(a * b / (a + b) * np.diff(blocks.share) ** 2)))
+            blocks = blocks.merge(int(np.argmin(a * b / (a + b) * np.diff(blocks.share) ** 2)))
         else:
             break
     return blocks

@@ -289,12 +289,12 @@ class LinearNll:
     def total(self, of_chunk: Callable[[slice], Numbers]) -> Numbers:
         """Return the sum of a function over all chunks of rows."""
         if self.x.size < _SHARED:
-            return _added(of_chunk, self._chunks)
+            return _sum_chunks(of_chunk, self._chunks)
         threads = min(os.cpu_count() or 1, len(self._chunks))
         shares = [self._chunks[i::threads] for i in range(threads)]
         with ThreadPoolExecutor(threads) as pool:  # NumPy lets go of the interpreter
-            sums = list(pool.map(lambda share: _added(of_chunk, share), shares))
-        return _added(sums.__getitem__, range(threads))
+            sums = list(pool.map(lambda share: _sum_chunks(of_chunk, share), shares))
+        return _sum_chunks(sums.__getitem__, range(threads))
 
 
 class _Around:
@@ -408,7 +408,7 @@ def _with_common(blocks: Solve, common: slice, ridge: Numbers) -> Solve:
     return solve
 
 
-def _added(of_chunk: Callable[[Any], Numbers], chunks: Any) -> Numbers:
+def _sum_chunks(of_chunk: Callable[[Any], Numbers], chunks: Any) -> Numbers:
     total: Numbers | None = None
     for chunk in chunks:
         part = of_chunk(chunk)

@@ -110,7 +110,8 @@ def accuracy_threshold(groups: Groups, accuracy: float, sureness: float) -> floa
         if first == len(rows):
             continue
         accepted, wrong = rows[first], max(float(errors[first]), 0.0)
-        # P(at most so many errors | an error rate of 1 − accuracy): the binomial, for any weights.
+        # P(at most this number of errors | an error rate of 1 − accuracy): the binomial, for any
+        # weights.
         luck = (
             scipy.special.betaincc(wrong + 1, accepted - wrong, 1 - accuracy)
             if accepted > wrong

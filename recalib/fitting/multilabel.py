@@ -57,7 +57,7 @@ class LabelCandidate(Candidate):
     map: LabelMap
 
     @classmethod
-    def configured(cls, map: str, objective: str, options: Mapping[str, Any]) -> LabelCandidate:
+    def from_options(cls, map: str, objective: str, options: Mapping[str, Any]) -> LabelCandidate:
         """Return the candidate for the given names and options.
 
         Raises
@@ -72,7 +72,7 @@ class LabelCandidate(Candidate):
         label_map = configure(LABEL_MAPS, map, dict(options), field="map")
         return cls(label_map, OBJECTIVES[objective]())
 
-    def fitted(
+    def fit(
         self,
         logits: Floats,
         labels: NDArray[Any],
@@ -91,10 +91,12 @@ class LabelCandidate(Candidate):
         )
         bounds = [f"label {k}: {note}" for k, note in notes.items() if "bound" in note]
         names = ", ".join(str(k) for k in rare[:5]) + (", ..." if len(rare) > 5 else "")
-        kept = "are the same in all rows and keep their probability"
+        consequence = "are the same in all rows and keep their probability"
         if previous is not None:
-            kept = f"have fewer than {_LEAST_EACH} rows of a value and keep their earlier curve"
-        messages = [f"{len(rare)} of {labels.shape[1]} labels {kept}: {names}"]
+            consequence = (
+                f"have fewer than {_LEAST_EACH} rows of a value and keep their earlier curve"
+            )
+        messages = [f"{len(rare)} of {labels.shape[1]} labels {consequence}: {names}"]
         return Solution(
             parameters,
             objective=math.nan,
@@ -125,7 +127,7 @@ def fit_multilabel(
     or no row has keeps its probability. With a `previous` calibrator of the same labels, a label
     with fewer than ten rows of a value keeps its curve there.
     """
-    candidate = LabelCandidate.configured(map, objective, options)
+    candidate = LabelCandidate.from_options(map, objective, options)
     kind = input or "logits"
     scores = check_label_scores(as_array(logits, kind), input=kind)
     y = check_label_matrix(as_array(labels, "labels"), shape=scores.shape)
@@ -138,7 +140,7 @@ def fit_multilabel(
             'input="probabilities", otherwise input="logits"'
         )
     started = time.perf_counter()
-    solution = candidate.fitted(z, y, weights, progress, previous)
+    solution = candidate.fit(z, y, weights, progress, previous)
     seconds = time.perf_counter() - started
     card = Card(
         task="multilabel",
@@ -160,7 +162,7 @@ def fit_multilabel(
             warnings=(*messages, *solution.warnings),
         ),
     )
-    return _described(Calibrator(solution.parameters, card), z, y, sample_weight, measure)
+    return _describe(Calibrator(solution.parameters, card), z, y, sample_weight, measure)
 
 
 def _fit_each(
@@ -183,7 +185,9 @@ def _fit_each(
         present = np.count_nonzero(used)
         if min(present, len(used) - present) < least:
             rare.append(k)
-            curve = _unchanged(map, z) if previous is None else _earlier(map, z, previous, k)
+            curve = (
+                _identity_parameters(map, z) if previous is None else _earlier(map, z, previous, k)
+            )
         else:
             curve, note = _CURVES[map.name](map, z, y, weights)
             if note:
@@ -197,8 +201,8 @@ def _fit_each(
 
 def _temperature(map: LabelMap, z: _Vector, y: NDArray[np.bool_], weights: _Vector) -> _Curve:
     # With the logits 0 and z, the softmax of two classes is σ(z).
-    both = np.stack([np.zeros_like(z), z], axis=1)
-    single = fit_temperature(both, y.astype(np.int64), weights)
+    logit_pairs = np.stack([np.zeros_like(z), z], axis=1)
+    single = fit_temperature(logit_pairs, y.astype(np.int64), weights)
     note = f"temperature at its {single.bound} bound {single.temperature:.6g}"
     return {"temperature": single.temperature}, note if single.bound else ""
 
@@ -232,7 +236,7 @@ _CURVES: dict[str, Callable[[LabelMap, _Vector, NDArray[np.bool_], _Vector], _Cu
 }
 
 
-def _unchanged(map: LabelMap, z: Floats) -> dict[str, Any]:
+def _identity_parameters(map: LabelMap, z: Floats) -> dict[str, Any]:
     """Return the parameters with which a label keeps its probability."""
     parameters = map.parameters(1)
     if "knots" in parameters:
@@ -257,14 +261,14 @@ def _earlier(map: LabelMap, z: _Vector, previous: Calibrator, k: int) -> dict[st
     return curve
 
 
-def _described(
+def _describe(
     calibrator: Calibrator,
     log_odds: Floats,
     labels: NDArray[np.bool_],
     sample_weight: ArrayLike | None,
     measure: bool,
 ) -> Calibrator:
-    """Return the calibrator with its objective, and metrics if asked for, in its card.
+    """Return the calibrator with its objective, and metrics on request, in its card.
 
     Metrics are means over labels, without intervals. There is no histogram of confidences, since a
     row has no confidence: `recalib.drift` monitors predictions of one class.

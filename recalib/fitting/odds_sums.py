@@ -75,11 +75,6 @@ class OddsSums:
         rows, hits = np.concatenate([a.rows, b.rows]), np.concatenate([a.hits, b.hits])
         return combine(odds, rows, hits, self.resolution)
 
-    @property
-    def is_exact(self) -> bool:
-        """Whether rows of different log-odds are in different groups."""
-        return self.cells is None
-
     def groups(self) -> Groups:
         """Return the groups for a solver; groups without weight are left out."""
         starts = group_starts(self.odds)

@@ -45,7 +45,7 @@ _BASINS, _LEVELS = 3, 3
 _MAX_VALUES = 2_000_000
 
 
-class _OfConfidence(Protocol):
+class _ConfidenceObjective(Protocol):
     """An objective of top predictions only."""
 
     def loss_of_confidences(
@@ -142,7 +142,7 @@ def search_grid_near(nll: TemperatureFit, objective: EceGrid, values_at: _Values
 
 def _value_of_temperature(problem: Problem) -> _Function:
     """Return the objective as a function of one temperature."""
-    objective = cast("_OfConfidence", problem.objective)
+    objective = cast("_ConfidenceObjective", problem.objective)
     ops = NumpyOps()
     gaps, correct = (
         gaps_below_top(problem.logits, problem.logits.size),

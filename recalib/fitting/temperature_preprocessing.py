@@ -187,8 +187,8 @@ def _odds_of_logs(logs: _Vector, is_top: NDArray[np.bool_], top_odds: _Vector) -
 
 def absence_warnings(absent: int, classes: int) -> list[str]:
     """Return the warning of a map whose curves of absent classes are not fitted."""
-    kept = "theirs stay as temperature scaling has them"
-    return [f"{absent} of {classes} classes have no label: {kept}"] if absent else []
+    consequence = "theirs stay as temperature scaling has them"
+    return [f"{absent} of {classes} classes have no label: {consequence}"] if absent else []
 
 
 def group_by_odds(odds: _Vector, hits: NDArray[np.bool_], weights: _Vector) -> Groups:

@@ -124,7 +124,7 @@ def _ranking(confidence: Tensor, history: Tensor) -> Tensor:
 
 
 def _resize_history(module: Crl, state: dict[str, Tensor], prefix: str, *_: object) -> None:
-    """Resize the history to the length of the one in a checkpoint."""
+    """Resize the history to its length in a checkpoint."""
     saved = state.get(f"{prefix}history")
     if saved is not None and not module.samples:
         module.history = module.history.new_zeros(saved.shape)

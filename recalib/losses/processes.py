@@ -49,6 +49,6 @@ class _Gather(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         rank = distributed.get_rank()
-        own = torch.split(gradient, ctx.lengths)[rank]
+        local = torch.split(gradient, ctx.lengths)[rank]
         # Every process has the same gradient of all rows: the sum is a multiple.
-        return own * len(ctx.lengths), None
+        return local * len(ctx.lengths), None

@@ -129,7 +129,7 @@ class Map(ABC):
 
         A class masked by −inf gets exactly 0.
         """
-        scores, masked = self._guarded(ops, logits, parameters)
+        scores, masked = self._transform_unmasked(ops, logits, parameters)
         if self.returns == "logits":
             return ops.softmax(scores)
         if masked is None:
@@ -140,7 +140,7 @@ class Map(ABC):
     def log_probabilities(self, ops: Ops, logits: Array, parameters: Mapping[str, Array]) -> Array:
         """Return log p (N, K); a masked class gets −inf."""
         if self.returns == "logits":
-            scores, _ = self._guarded(ops, logits, parameters)
+            scores, _ = self._transform_unmasked(ops, logits, parameters)
             return ops.log_softmax(scores)
         return ops.log(self.probabilities(ops, logits, parameters))
 
@@ -154,7 +154,7 @@ class Map(ABC):
         for name, parameter in expected.items():
             parameter.check(name, parameters[name])
 
-    def _guarded(
+    def _transform_unmasked(
         self, ops: Ops, logits: Array, parameters: Mapping[str, Array]
     ) -> tuple[Array, Array | None]:
         """Transform, replacing masked logits before and restoring the mask after if needed."""

@@ -27,7 +27,7 @@ def next_power_of_two(count: int) -> int:
 
 
 def pad_table(table: NDArray[np.float64], length: int, step: float = 0.0) -> NDArray[np.float64]:
-    """Return `table` padded to `length`: each added number is `step` above the one before."""
+    """Return `table` padded to `length`: each added number is `step` above its predecessor."""
     padding = table[-1] + step * np.arange(1, length - len(table) + 1)
     return np.concatenate([table, padding])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Annotated, Protocol
+from typing import Annotated
 
 import msgspec
 import numpy as np
@@ -14,7 +14,6 @@ from recalib.errors import InputError
 from recalib.ops.base import Array, Ops
 
 __all__ = [
-    "HasRidges",
     "Ridge",
     "Strength",
     "check_matrix_classes",
@@ -41,14 +40,6 @@ class Ridge:
     strength: NDArray[np.float64]
     centre: NDArray[np.float64]
     tied: float = 0.0
-
-
-class HasRidges(Protocol):
-    """A map whose penalty is a sum of ridges, which Newton solvers handle exactly."""
-
-    def ridges(self, classes: int, rows: int) -> Mapping[str, Ridge]:
-        """Return the ridge of each parameter that has one, for K = `classes` and N = `rows`."""
-        ...
 
 
 def ridge_penalty(ridges: Mapping[str, Ridge], ops: Ops, parameters: Mapping[str, Array]) -> Array:

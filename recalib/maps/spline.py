@@ -66,13 +66,15 @@ class Spline(Map):
 
     def transform(self, ops: Ops, logits: Array, parameters: Mapping[str, Array]) -> Array:
         parts = split_top_label(ops, logits / parameters["temperature"])
-        return top_label_logits(ops, parts, self._corrected(ops, parts, parameters))
+        return top_label_logits(ops, parts, self._corrected_odds(ops, parts, parameters))
 
     def probabilities(self, ops: Ops, logits: Array, parameters: Mapping[str, Array]) -> Array:
         parts = split_top_label(ops, logits / parameters["temperature"])
-        return top_label_probabilities(ops, parts, self._corrected(ops, parts, parameters))
+        return top_label_probabilities(ops, parts, self._corrected_odds(ops, parts, parameters))
 
-    def _corrected(self, ops: Ops, parts: TopLabelSplit, parameters: Mapping[str, Array]) -> Array:
+    def _corrected_odds(
+        self, ops: Ops, parts: TopLabelSplit, parameters: Mapping[str, Array]
+    ) -> Array:
         """Return G(s), (N, 1)."""
         position = locate(ops, parts.odds, parameters["knots"], next_power_of_two(self.pieces))
         y0, y1 = self._ends(ops, parameters["values"], position.cell)

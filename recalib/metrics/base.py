@@ -117,7 +117,7 @@ class Metric(ABC):
     ) -> Estimate:
         """Return the metric of rows with `weights` (N,), which are positive.
 
-        The value is that of rows repeated as often as whole weights say. The interval and the floor
+        A row with a whole weight w counts like w equal rows. The interval and the floor
         are those of N sampled rows whose weights are known: rows are not counted as repeated. See
         `recalib.metrics.weighted`.
         """

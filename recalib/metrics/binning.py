@@ -117,7 +117,3 @@ class BinState(State):
         """Return the gaps of the non-empty bins with their variances."""
         squares = self.confidence_squared, self.confidence_correct
         return Gaps.from_sums(self.count, self.confidence, self.correct, squares=squares)
-
-    def gap_variances(self) -> NDArray[np.float64]:
-        """Return the variance of each gap, never 0; see `Gaps.from_sums`."""
-        return self.to_gaps().variances

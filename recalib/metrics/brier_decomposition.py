@@ -13,7 +13,7 @@ from recalib.metrics.intervals import interval_of_mean_squared_gap
 from recalib.metrics.mean_metrics import wilson
 from recalib.metrics.weighted import WeightedBins, weighted_fraction
 
-__all__ = ["BrierReliability", "BrierResolution", "BrierUncertainty", "within_bins"]
+__all__ = ["BrierReliability", "BrierResolution", "BrierUncertainty"]
 
 
 class _Term(StreamingMetric[BinState]):
@@ -131,18 +131,3 @@ def _interval_of_resolution(
     variances = bins.variances * (1 - 2 * shares) + shares**2 @ bins.variances
     low, high = interval_of_mean_squared_gap(shares, distances, variances, level, rows=bins.rows)
     return min(low, value), max(min(high, 0.25), value)
-
-
-def within_bins(state: BinState) -> float:
-    """Return the within-bin terms, 1/N Σ_b Σ_i∈b (p_i − p̄_b)² − 2(p_i − p̄_b)(y_i − ȳ_b).
-
-    With them the terms add up to mean (p − y)² exactly; 0 if each bin holds one confidence.
-
-    Source: Stephenson, Coelho and Jolliffe, Two extra components in the Brier score
-    decomposition, Wea. Forecasting 2008.
-    """
-    at = state.filled
-    n, p, y = state.count[at], state.confidence[at], state.correct[at]
-    squares = state.confidence_squared[at] - p**2 / n
-    products = state.confidence_correct[at] - p * y / n
-    return float(np.sum(squares - 2 * products) / state.count.sum())

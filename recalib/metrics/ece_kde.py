@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from recalib.arrays import Integers
 from recalib.metrics.base import Estimate, Metric, Unit
-from recalib.metrics.kernel_noise import Smoothed, estimate_with_noise
+from recalib.metrics.kernel_noise import KernelEstimates, estimate_with_noise
 from recalib.metrics.kernels import best_bandwidth, smooth
 from recalib.metrics.predictions import Predictions
 
@@ -90,17 +90,17 @@ class CanonicalKernelError(Metric):
         outcomes[np.arange(len(p)), predictions.labels] = 1
         bandwidth = best_bandwidth(p)
         classes = np.arange(predictions.classes)
-        part = Smoothed(p, bandwidth, classes, p, *smooth(p, outcomes, bandwidth))
+        part = KernelEstimates(p, bandwidth, classes, p, *smooth(p, outcomes, bandwidth))
         value = float(np.abs(part.gaps).sum(axis=1).mean())
         if level is None:
             return Estimate(value)
         return estimate_with_noise(value, [part], predictions.labels, p, level)
 
 
-def _of_event(p: Values, labels: Integers, event: int) -> Smoothed:
+def _of_event(p: Values, labels: Integers, event: int) -> KernelEstimates:
     """Return the smoothed frequency of the class `event` near each of its probabilities (N,)."""
     pairs = np.stack([p, 1 - p], axis=1)
     bandwidth = best_bandwidth(pairs)
     occurred = (labels == event)[:, None].astype(np.float64)
     means, weight = smooth(pairs, occurred, bandwidth)
-    return Smoothed(pairs, bandwidth, np.array([event]), p[:, None], means, weight)
+    return KernelEstimates(pairs, bandwidth, np.array([event]), p[:, None], means, weight)

@@ -70,7 +70,7 @@ class LabelBinnedError(StreamingMetric[BinState]):
         return WeightedBins(self.bins * self._parts)
 
     def estimate_weighted(self, state: WeightedBins, level: float | None = None) -> Estimate:
-        bins = self._merged(state)
+        bins = self._merge_bins(state)
         return _estimate(self._rows(state, bins), bins.to_gaps(), level)
 
     def _measure(
@@ -82,7 +82,7 @@ class LabelBinnedError(StreamingMetric[BinState]):
         return _estimate(_Rows(where, p.astype(np.float64), weights, hits), gaps, level)
 
     def estimate(self, state: BinState, level: float | None = None) -> Estimate:
-        bins = self._merged(state)
+        bins = self._merge_bins(state)
         return _estimate(self._rows(state, bins), bins.to_gaps(), level)
 
     def error_bound(self, state: BinState | WeightedBins) -> float:
@@ -92,13 +92,13 @@ class LabelBinnedError(StreamingMetric[BinState]):
         Σ|p_i − p̄| ≤ √(n Σ(p_i − p̄)²). The neighbours count too, since edges are rounded to the
         dtype of the confidences.
         """
-        accuracies = np.repeat(self._rows(state, self._merged(state)).accuracies, self._parts)
+        accuracies = np.repeat(self._rows(state, self._merge_bins(state)).accuracies, self._parts)
         n = np.where(state.count > 0, state.count, 1)
         spread = np.maximum(state.confidence_squared - state.confidence**2 / n, 0)
         distance = np.abs(bin_indices(accuracies, state.bins) - np.arange(state.bins))
         return float(np.sqrt(n * spread)[distance <= 1].sum() / state.count.sum())
 
-    def _merged(self, state: _Bins) -> _Bins:
+    def _merge_bins(self, state: _Bins) -> _Bins:
         """Return the sums in the M bins."""
         if isinstance(state, WeightedBins):
             return state.merged(np.arange(state.bins) // self._parts, self.bins)

@@ -146,7 +146,7 @@ class EqualMassError(StreamingMetric[FineHistogram]):
     def measure_weighted(
         self, predictions: Predictions, weights: Vector, level: float | None = None
     ) -> Estimate:
-        bins, gaps = _weighted(predictions, weights, self.bins)
+        bins, gaps = _weighted_bins(predictions, weights, self.bins)
         return mean_gap(gaps, level, bins.mean(1))
 
     def weighted_state(self, classes: int) -> WeightedCells:
@@ -193,7 +193,7 @@ class EqualMassL2Error(StreamingMetric[FineHistogram]):
     def measure_weighted(
         self, predictions: Predictions, weights: Vector, level: float | None = None
     ) -> Estimate:
-        bins, gaps = _weighted(predictions, weights, self.bins)
+        bins, gaps = _weighted_bins(predictions, weights, self.bins)
         return root_mean_squared_gap(gaps, level, bins.mean(2))
 
     def weighted_state(self, classes: int) -> WeightedCells:
@@ -216,7 +216,9 @@ class EqualMassL2Error(StreamingMetric[FineHistogram]):
         return _bins_of_cells(state, self.bins).error(2)
 
 
-def _weighted(predictions: Predictions, weights: Vector, bins: int) -> tuple[EqualMassBins, Gaps]:
+def _weighted_bins(
+    predictions: Predictions, weights: Vector, bins: int
+) -> tuple[EqualMassBins, Gaps]:
     """Return bins of equal weight, and their gaps for intervals and floors, as `to_gaps` does."""
     groups = ConfidenceGroups.from_weights(predictions.ties, predictions.correct, weights)
     cut = _cut(groups, bins, len(weights))

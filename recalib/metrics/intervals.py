@@ -340,14 +340,14 @@ class _Noise:
         distance, rest = x[:_SIMULATED_BINS], x[_SIMULATED_BINS:]
         drawn = np.einsum("sgk,gk->s", np.abs(distance + self.z[:, :, None]), self.scales)
         drawn -= np.sum(distance * self.scales)
-        mean, variance = _folded(rest)
+        mean, variance = _folded_normal_moments(rest)
         spread = float(np.sum(np.sum(self.rest * np.sqrt(variance), axis=1) ** 2)) + self.extra
         return _Ends(drawn + float(np.sum(self.rest * (mean - rest))), float(np.sqrt(spread)))
 
     def at_equal(self, x: float) -> _Ends:
         """Return the same if all distances are x."""
         drawn = np.abs(x + self.z) @ self.sums[0]
-        mean, variance = _folded(np.array(x))
+        mean, variance = _folded_normal_moments(np.array(x))
         shift = float(mean - x) * self.total[1] - x * self.total[0]
         return _Ends(drawn + shift, float(np.sqrt(variance * self.sums[1] + self.extra)))
 
@@ -408,7 +408,7 @@ def _variance_of_shares(weights: Vector, gaps: Vector, variances: Vector) -> flo
     return max(squares - float(np.sum(weights * np.abs(gaps))) ** 2, 0.0)
 
 
-def _folded(x: Matrix) -> tuple[Matrix, Matrix]:
+def _folded_normal_moments(x: Matrix) -> tuple[Matrix, Matrix]:
     """Return mean and variance of |x + z|."""
     mean = np.sqrt(2 / np.pi) * np.exp(-(x**2) / 2) + x * (1 - 2 * scipy.special.ndtr(-x))
     return mean, np.maximum(1 + x**2 - mean**2, 0)

@@ -18,7 +18,7 @@ from recalib.arrays import Integers
 from recalib.metrics.base import Estimate
 from recalib.metrics.kernels import kernel_weights, spread_rows
 
-__all__ = ["Smoothed", "estimate_with_noise"]
+__all__ = ["KernelEstimates", "estimate_with_noise"]
 
 Values = NDArray[np.float64]
 
@@ -28,7 +28,7 @@ _PLACES = 128
 
 
 @dataclass(frozen=True, eq=False)
-class Smoothed:
+class KernelEstimates:
     """Kernel estimates of outcome frequencies at each row."""
 
     #: (N, C), the points that the kernels compare.
@@ -65,7 +65,7 @@ class _Noise:
         #: N times the variance of the mean gap if outcomes were independent.
         self.variance = 0.0
 
-    def add(self, smoothed: Smoothed) -> None:
+    def add(self, smoothed: KernelEstimates) -> None:
         """Add |ℓ + n| − ℓ and the calibrated |gap|, averaged over J rows and summed over D."""
         residuals = (self._labels[:, None] == smoothed.outcomes) - smoothed.means
         sizes = np.sqrt(residuals**2 + self._correction)
@@ -93,7 +93,7 @@ class _Noise:
 
 def estimate_with_noise(
     value: float,
-    parts: list[Smoothed],
+    parts: list[KernelEstimates],
     labels: Integers,
     probabilities: Values,
     level: float,
@@ -159,7 +159,7 @@ def _drawn_labels(probabilities: Values, rng: np.random.Generator) -> NDArray[np
     return labels
 
 
-def _lone_row(labels: NDArray[np.int32], parts: list[Smoothed], share: float) -> Values:
+def _lone_row(labels: NDArray[np.int32], parts: list[KernelEstimates], share: float) -> Values:
     """Return the error of a single row for each of its labels (S,)."""
     total = np.zeros(len(labels))
     for smoothed in parts:

@@ -25,8 +25,8 @@ Values = NDArray[np.float64]
 _SIDES: tuple[Literal["left", "right"], ...] = ("left", "right")
 #: Runs of rows by confidence whose labels are drawn together for the floor.
 _RUNS = 128
-#: The supremum of a Brownian motion at discrete times is smaller by so many standard deviations of
-#: a step, −ζ(1/2)/√(2π) (Chernoff, Sankhyā A 27, 1965).
+#: The supremum of a Brownian motion at discrete times is smaller by this many standard deviations
+#: of a step, −ζ(1/2)/√(2π) (Chernoff, Sankhyā A 27, 1965).
 _OVERSHOOT = 0.5826
 
 

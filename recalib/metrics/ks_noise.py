@@ -45,7 +45,9 @@ def noise_of_columns(probabilities: Floats, labels: Integers) -> tuple[Values, f
     copies = min(classes, 2)
     error = float(np.sqrt(min(copies * squares.sum(), 1.0) / rows)) / classes
     sample = np.linspace(0, rows - 1, min(rows, _ROWS)).astype(np.intp)
-    excess = _multiplied(probabilities[sample], labels[sample], extra) * np.sqrt(len(sample) / rows)
+    excess = _multiplier_draws(probabilities[sample], labels[sample], extra) * np.sqrt(
+        len(sample) / rows
+    )
     return excess, error, _floors(probabilities)
 
 
@@ -66,7 +68,7 @@ def _squares(probabilities: Floats, labels: Integers) -> tuple[Values, Values]:
     return squares / rows, (squares - observed) / rows
 
 
-def _multiplied(probabilities: Floats, labels: Integers, extra: Values) -> Values:
+def _multiplier_draws(probabilities: Floats, labels: Integers, extra: Values) -> Values:
     """Return draws (S,) of the mean over classes of max_t |1/N Σ ε_i r_ik 1[p_ik ≤ t]|."""
     rows, classes = probabilities.shape
     normal = np.random.default_rng(0).standard_normal((rows, _DRAWS))
@@ -89,7 +91,7 @@ def _floors(probabilities: Floats) -> Values:
     A draw therefore takes one sort of N events for any K.
     """
     rows, classes = probabilities.shape
-    below, at, places = _expected(probabilities)
+    below, at, places = _expected_sums(probabilities)
     totals = probabilities.sum(axis=0, dtype=np.float64)
     cumulative = np.cumsum(probabilities, axis=1, dtype=np.float64)
     rng = np.random.default_rng(0)
@@ -111,7 +113,7 @@ def _floors(probabilities: Floats) -> Values:
     return errors
 
 
-def _expected(probabilities: Floats) -> tuple[Values, Values, NDArray[np.int64]]:
+def _expected_sums(probabilities: Floats) -> tuple[Values, Values, NDArray[np.int64]]:
     """Return for each p_ik the column's sum below it, the sum up to it, and its place; (N, K).
 
     Equal probabilities of a column share a place; the places of a class are above those of the

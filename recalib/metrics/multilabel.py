@@ -83,10 +83,10 @@ class LabelPredictions:
         """
         y = self.labels[:, k].astype(np.int64)
         odds, p = self.log_odds[:, k], self.probabilities[:, k]
-        both = np.stack([1 - p, p], axis=1)
+        pairs = np.stack([1 - p, p], axis=1)
         logs = scipy.special.log_expit(np.where(y, 1.0, -1.0) * odds.astype(np.float64))
         predicted = (odds > 0).astype(np.int64) if metric in _TOP_LABEL else np.ones_like(y)
-        return Predictions(both, y, predicted, logs, both)
+        return Predictions(pairs, y, predicted, logs, pairs)
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def evaluate_labels(
     labels of accuracy, NLL or Brier score is a mean over rows, with Student's interval, and
     Wilson's for accuracy. The interval of a mean calibration error goes from the mean of the lower
     ends to the mean of the upper ends: the error of a mean is at most the mean of the errors, so it
-    is wide enough whatever the dependence. The floor of a mean is the mean of the floors.
+    is wide enough for any dependence. The floor of a mean is the mean of the floors.
 
     Parameters
     ----------

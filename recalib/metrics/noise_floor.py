@@ -19,8 +19,7 @@ _TOTAL_DRAWS = 200_000
 _MIN_DRAWS, _MAX_DRAWS = 100, 500
 #: Numbers drawn at a time, which bounds memory if each of a million rows is a bin.
 _CHUNK = 2**20
-#: Metrics of the same bins share draws, of up to so many numbers (6 MB), for so many sets
-#: of bins.
+#: Metrics of the same bins share draws, up to this many numbers (6 MB) and sets of bins.
 _SHARED, _KINDS = 800_000, 8
 #: From this variance of the successes on, their quantiles come from a normal variable.
 _NORMAL = 20.0

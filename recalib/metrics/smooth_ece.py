@@ -16,7 +16,7 @@ from recalib.metrics.noise_floor import drawn_gaps
 from recalib.metrics.predictions import Predictions
 from recalib.metrics.weighted import WeightedCells
 
-__all__ = ["SmoothError", "smoothed"]
+__all__ = ["SmoothError", "smooth_residuals"]
 
 Values = NDArray[np.float32] | NDArray[np.float64]
 
@@ -192,7 +192,7 @@ def _estimate(points: _Points, level: float | None) -> Estimate:
     return Estimate(value) if level is None else _with_noise(value, points, level)
 
 
-def smoothed(spectrum: Values, bandwidth: float | NDArray[np.float64]) -> Values:
+def smooth_residuals(spectrum: Values, bandwidth: float | NDArray[np.float64]) -> Values:
     """Return 1/N Σ_i K_σ(t, p_i) r_i at t = m/G, (..., G + 1), from the residuals' `spectrum`.
 
     The reflected kernel is a Gaussian on a circle: it multiplies cosine k by exp(−(kπσ)²/2).
@@ -251,11 +251,11 @@ def _with_noise(value: float, points: _Points, level: float) -> Estimate:
     bandwidth = max(value, _NOISE_NARROWEST / cells)
     scales = np.sqrt(sums(points.squared_residuals)) / total
     normal = np.random.default_rng(0).standard_normal((_NOISE_DRAWS, len(at)), np.float32)
-    multiplied = _integral_of_absolute(smoothed(spectra(normal * scales), bandwidth))
+    multiplied = _integral_of_absolute(smooth_residuals(spectra(normal * scales), bandwidth))
     samples = drawn_gaps(n, confidences, variances, _NOISE_DRAWS)
     calibrated = [spectra(gaps * totals / total) for gaps in samples]
     norms = np.concatenate(
-        [_integral_of_absolute(smoothed(spectrum, bandwidth)) for spectrum in calibrated]
+        [_integral_of_absolute(smooth_residuals(spectrum, bandwidth)) for spectrum in calibrated]
     )
     rows = float(total**2 / squares.sum())
     accuracy = float((points.residuals.sum() + points.weights @ p) / total)
@@ -282,7 +282,7 @@ def _expected_floor(points: _Points) -> float:
     narrowest = _NOISE_NARROWEST / _NOISE_CELLS[1]
 
     def excess(bandwidth: float) -> float:
-        density = np.maximum(smoothed(spectrum, bandwidth / np.sqrt(2)), 0.0)
+        density = np.maximum(smooth_residuals(spectrum, bandwidth / np.sqrt(2)), 0.0)
         norm = np.sqrt(density / (np.pi**1.5 * bandwidth)).mean()
         return float(norm) - bandwidth
 
@@ -331,7 +331,7 @@ def _fixed_point(
     narrowest = resolution / (len(spectrum) - 1)
 
     def excess(bandwidth: float) -> float:
-        return float(_integral_of_absolute(smoothed(spectrum, bandwidth))) - bandwidth
+        return float(_integral_of_absolute(smooth_residuals(spectrum, bandwidth))) - bandwidth
 
     low, high = narrowest, 1.0
     if guess is not None and narrowest < guess < 1:
@@ -357,7 +357,7 @@ def _fixed_points(spectra: Values, start: float) -> NDArray[np.float64]:
     low, high = np.full_like(x, lowest), np.zeros_like(x)
     slope, step, before = np.full_like(x, -1.0), np.zeros_like(x), np.zeros_like(x)
     for _ in range(_NOISE_STEPS):
-        sizes = _integral_of_absolute(smoothed(spectra, np.exp(x)[:, None]))
+        sizes = _integral_of_absolute(smooth_residuals(spectra, np.exp(x)[:, None]))
         excess = np.log(np.maximum(sizes, np.finfo(np.float64).tiny)) - x
         low = np.maximum(low, np.where(excess > 0, x, x + excess))
         high = np.minimum(high, np.where(excess > 0, x + excess, x))

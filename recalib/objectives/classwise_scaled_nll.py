@@ -101,7 +101,7 @@ class ClasswiseScaledNll(Objective):
         """Return w of each class from the mean losses of classes (eq. 5)."""
         alpha = _ALPHA if self.alpha is None else self.alpha
         beta = _BETA if self.beta is None else self.beta
-        return beta / (1 + ops.exp(-self._normalised(losses) / alpha)) - beta / 2
+        return beta / (1 + ops.exp(-self._normalise(losses) / alpha)) - beta / 2
 
     def settled_by_sums(
         self, ops: FittingOps, before: tuple[Array, ...], after: tuple[Array, ...]
@@ -110,7 +110,7 @@ class ClasswiseScaledNll(Objective):
         alpha, beta = self._shape(first, second, len(before[0]))
         return replace(self, alpha=alpha, beta=beta)
 
-    def _normalised(self, losses: Array) -> Array:
+    def _normalise(self, losses: Array) -> Array:
         if len(losses) < 2:
             return losses * 0.0
         mean = losses.mean()
@@ -127,7 +127,7 @@ class ClasswiseScaledNll(Objective):
         self, before: NDArray[np.float64], after: NDArray[np.float64], classes: int
     ) -> tuple[float, float]:
         """Return the α and β that minimise eq. 6 as printed; a given one stays fixed."""
-        normalised, mean = self._normalised(after), after.mean()
+        normalised, mean = self._normalise(after), after.mean()
 
         def spread(shape: NDArray[np.float64]) -> float:
             scale = shape[1] / (1 + np.exp(-normalised / shape[0])) - shape[1] / 2

@@ -17,7 +17,7 @@ from recalib.errors import InputError, UnsupportedError
 from recalib.files import Input
 from recalib.ops.onnx_ops import OPSET
 
-__all__ = ["Appended", "append"]
+__all__ = ["AppendedModel", "append"]
 
 #: The oldest supported opset: Softmax over one axis was added in it.
 _OLDEST_OPSET = 13
@@ -29,7 +29,7 @@ _CARD = "recalib.card"
 
 
 @dataclass(frozen=True)
-class Appended:
+class AppendedModel:
     """The model with the appended calibrator."""
 
     model: ModelProto
@@ -49,7 +49,7 @@ def append(
     input: Input,
     keep: bool,
     external: bool,
-) -> Appended:
+) -> AppendedModel:
     """Return a copy of `model` with the calibrator appended to output `source`.
 
     Parameters
@@ -87,7 +87,7 @@ def append(
     if not keep:
         graph.output.remove(output)
     fused.metadata_props.extend(part.metadata_props)
-    return Appended(fused, name, entrance, half)
+    return AppendedModel(fused, name, entrance, half)
 
 
 def _of_accepted_opset(model: ModelProto, external: bool) -> ModelProto:
@@ -197,14 +197,14 @@ def _result(name: str, output: ValueInfoProto, classes: int) -> ValueInfoProto:
 def _rename(graph: GraphProto, prefix: str, names: Mapping[str, str]) -> None:
     """Put `prefix` before every name in a graph without subgraphs, except for those in `names`."""
 
-    def renamed(name: str) -> str:
+    def rename(name: str) -> str:
         return names.get(name, f"{prefix}{name}")
 
     for node in graph.node:
-        node.input[:] = [renamed(name) for name in node.input]
-        node.output[:] = [renamed(name) for name in node.output]
+        node.input[:] = [rename(name) for name in node.input]
+        node.output[:] = [rename(name) for name in node.output]
     for tensor in graph.initializer:
-        tensor.name = renamed(tensor.name)
+        tensor.name = rename(tensor.name)
 
 
 def _prefix(names_in_use: set[str]) -> str:

@@ -15,17 +15,17 @@ from onnx.external_data_helper import uses_external_data
 from recalib.calibrator import Calibrator
 from recalib.errors import InputError, TooLargeError
 from recalib.files import Input, write_atomically
-from recalib.onnx_fusion.append import Appended, append
+from recalib.onnx_fusion.append import AppendedModel, append
 from recalib.onnx_fusion.proof import Proof, Runtime, prove
 
-__all__ = ["Fused", "choose_source", "fuse", "load_model"]
+__all__ = ["FusionResult", "choose_source", "fuse", "load_model"]
 
 #: Largest protobuf message in bytes; larger models keep their weights in separate files.
 _LARGEST = 2**31 - 1
 
 
 @dataclass(frozen=True)
-class Fused:
+class FusionResult:
     """The result: name of the new output, size of the file, and the verification."""
 
     probabilities: str
@@ -42,7 +42,7 @@ def fuse(
     input: Input = "logits",
     keep: bool = True,
     shapes: Mapping[str, Sequence[int]] | None = None,
-) -> Fused:
+) -> FusionResult:
     """Write `model` with `calibrator` appended to `output`.
 
     The file returns the outputs of the model and `probabilities`, float32 [N, K]. It is written
@@ -76,8 +76,8 @@ def fuse(
     # First the checks that do not run the model.
     chosen = choose_source(original, source)
     fused = append(original, calibrator, chosen, input=input, keep=keep, external=external)
-    data = _serialised(fused.model)
-    tapped = _serialised(_tapped(fused)) if fused.half else data
+    data = _serialise(fused.model)
+    tapped = _serialise(_with_calibrator_input(fused)) if fused.half else data
     proof = prove(
         Runtime(path.read_bytes(), path.parent),
         Runtime(tapped, path.parent),
@@ -88,7 +88,7 @@ def fuse(
         shapes=shapes or {},
     )
     write_atomically(target, data)
-    return Fused(fused.probabilities, len(data), proof)
+    return FusionResult(fused.probabilities, len(data), proof)
 
 
 def load_model(path: Path) -> ModelProto:
@@ -136,7 +136,7 @@ def choose_source(model: ModelProto, name: str | None) -> str:
     return name
 
 
-def _tapped(fused: Appended) -> ModelProto:
+def _with_calibrator_input(fused: AppendedModel) -> ModelProto:
     """Return the model with the input of the appended nodes as an additional output."""
     model = ModelProto()
     model.CopyFrom(fused.model)
@@ -144,7 +144,7 @@ def _tapped(fused: Appended) -> ModelProto:
     return model
 
 
-def _serialised(model: ModelProto) -> bytes:
+def _serialise(model: ModelProto) -> bytes:
     try:
         data: bytes = model.SerializeToString()
     except Exception as error:  # protobuf raises several types for a message over 2 GiB

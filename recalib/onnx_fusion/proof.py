@@ -14,7 +14,7 @@ from recalib.arrays import Floats
 from recalib.calibrator import Calibrator
 from recalib.errors import InputError
 from recalib.files import Input
-from recalib.onnx_fusion.append import Appended
+from recalib.onnx_fusion.append import AppendedModel
 from recalib.ops import NumpyOps
 
 __all__ = ["Proof", "Runtime", "prove"]
@@ -85,7 +85,7 @@ class Runtime:
                 data, options, providers=["CPUExecutionProvider"]
             )
         except Exception as error:  # its errors share no other base
-            raise _refused("load", error) from None
+            raise _model_error("load", error) from None
 
     @property
     def inputs(self) -> list[Any]:
@@ -98,7 +98,7 @@ class Runtime:
         try:
             (value,) = self._session.run([output], dict(feed))
         except Exception as error:  # its errors share no other base
-            raise _refused("run", error) from None
+            raise _model_error("run", error) from None
         return np.asarray(value)
 
 
@@ -108,7 +108,7 @@ def prove(
     calibrator: Calibrator,
     *,
     source: str,
-    fused: Appended,
+    fused: AppendedModel,
     input: Input,
     shapes: Mapping[str, Sequence[int]],
 ) -> Proof:
@@ -136,10 +136,10 @@ def prove(
         usable = _usable(raw)
         if not usable.any():
             continue
-        unrounded = _unrounded(raw, runtime, fused, feed) if fused.half else raw
+        unrounded = _unrounded_input(raw, runtime, fused, feed) if fused.half else raw
         logits = calibrator.to_logits(unrounded[usable], input)
         actual = runtime.run(fused.probabilities, feed)[usable]
-        expected, allowed = _expected(calibrator, logits)
+        expected, allowed = _expected_probabilities(calibrator, logits)
         error = np.abs(actual - expected)
         rows += len(expected)
         difference = max(difference, float(error.max()))
@@ -219,8 +219,8 @@ def _check(raw: NDArray[Any], source: str, classes: int) -> None:
         )
 
 
-def _unrounded(
-    raw: NDArray[Any], runtime: Runtime, fused: Appended, feed: Mapping[str, NDArray[Any]]
+def _unrounded_input(
+    raw: NDArray[Any], runtime: Runtime, fused: AppendedModel, feed: Mapping[str, NDArray[Any]]
 ) -> NDArray[Any]:
     """Return the unrounded input of the calibrator's nodes; `InputError` if it is not `raw`."""
     unrounded = runtime.run(fused.entrance, feed)
@@ -238,7 +238,7 @@ def _usable(raw: NDArray[Any]) -> NDArray[np.bool_]:
     return usable
 
 
-def _expected(
+def _expected_probabilities(
     calibrator: Calibrator, logits: Floats
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the reference probabilities and the bound of the difference from them."""
@@ -256,7 +256,7 @@ def _like_probabilities(raw: NDArray[Any]) -> bool:
     return bool((raw >= 0).all() and (np.abs(sums - 1) < _SUM_TOLERANCE).all())
 
 
-def _refused(verb: str, error: Exception) -> InputError:
+def _model_error(verb: str, error: Exception) -> InputError:
     message = " ".join(str(error).split())
     return InputError(
         "model",

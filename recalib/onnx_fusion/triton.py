@@ -74,7 +74,7 @@ def write_repository(
     model: an ONNX file of a classifier with an output [N, K].
     source, input: the output to calibrate and its kind, as in `recalib.onnx_fusion.fuse`.
     max_batch_size: 0: shapes include the axis of the batch. Above 0, Triton joins the requests that
-        wait to batches of up to so many rows, and the first axis of every tensor must be free.
+        wait to batches of up to that many rows, and the first axis of every tensor must be free.
 
     Raises
     ------

@@ -108,7 +108,7 @@ class ApiKeys(Queries):
         InputError: a limit is not valid, or the key is revoked.
         NotFoundError: there is no key of that name.
         """
-        before = self._named(name, locked=True)
+        before = self._get_by_name(name, locked=True)
         if before.revoked_at is not None:
             raise InputError("name", found=f"{name}, which is revoked", accepted="another key")
         limits = limits.checked() if reset else limits.checked().over(before.limits)
@@ -127,12 +127,12 @@ class ApiKeys(Queries):
             .where(_TABLE.c.name == name, _TABLE.c.revoked_at.is_(None))
             .values(revoked_at=now())
         )
-        key = self._named(name)
+        key = self._get_by_name(name)
         if revoked.rowcount:
             Audit(self._connection).record(actor, "revoke_key", None, name)
         return key
 
-    def _named(self, name: str, *, locked: bool = False) -> ApiKey:
+    def _get_by_name(self, name: str, *, locked: bool = False) -> ApiKey:
         statement = select(_TABLE).where(_TABLE.c.name == name)
         row = self._connection.execute(
             statement.with_for_update() if locked else statement

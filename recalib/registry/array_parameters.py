@@ -31,7 +31,7 @@ from sqlalchemy.types import NullType
 if TYPE_CHECKING:
     import psycopg
 
-__all__ = ["ArrayParameter", "register", "unnested"]
+__all__ = ["ArrayParameter", "register", "unnest"]
 
 #: Object identifiers of PostgreSQL's types, and the big-endian numbers that they are sent as.
 _NUMBERS = {BigInteger: (20, ">i8"), Integer: (23, ">i4"), Double: (701, ">f8")}
@@ -47,7 +47,7 @@ class ArrayParameter(NamedTuple):
     content: bytes
 
 
-def unnested(
+def unnest(
     table: Table, columns: Mapping[str, Sequence[Any]]
 ) -> tuple[Select[Any], dict[str, ArrayParameter]]:
     """Return a SELECT of rows, and its parameters.

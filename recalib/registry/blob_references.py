@@ -23,7 +23,7 @@ class BlobReferences(Queries):
     """
 
     def lock(self, digest: str) -> None:
-        """Let other transactions with this digest wait until the end of this one."""
+        """Make other transactions with this digest wait until this transaction ends."""
         if self._connection.dialect.name == "postgresql":
             key = int(digest, 16) & (1 << _LOCK_BITS) - 1
             self._connection.execute(select(func.pg_advisory_xact_lock(key)))

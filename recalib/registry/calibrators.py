@@ -184,7 +184,7 @@ class Calibrators(Queries):
             )
         )
 
-    def unpromoted(self, model: Model, before: float) -> list[int]:
+    def unpromoted_versions(self, model: Model, before: float) -> list[int]:
         """Return the versions from before a time that no alias has ever pointed at."""
         changes = tables.alias_changes
         was_promoted = exists().where(

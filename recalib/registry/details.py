@@ -26,7 +26,7 @@ def upsert(
 
 
 def has_tag(connection: Connection, column: Column[Any], tag: str) -> ColumnElement[bool]:
-    """Return the condition that a column with a list of tags has this one."""
+    """Return the condition that a column with a list of tags contains the tag."""
     is_sqlite = connection.dialect.name == "sqlite"
     elements = func.json_each if is_sqlite else func.json_array_elements_text
     rows = elements(column).table_valued("value")

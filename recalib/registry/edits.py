@@ -1,4 +1,4 @@
-"""Changes of what a person says about a model, a data set or a version."""
+"""Edits of descriptions, tags, names and retention of models, data sets and versions."""
 
 from __future__ import annotations
 

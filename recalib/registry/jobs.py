@@ -103,7 +103,7 @@ class Jobs(Queries):
         try:
             self._insert(statement, conflict=f"an unfinished job has the key {unique!r}")
         except ConflictError:
-            existing = self._unfinished(unique)
+            existing = self._find_unfinished(unique)
             # None: the job finished between the insert and this query; insert again.
             if existing is None:
                 self._insert(statement, conflict=f"an unfinished job has the key {unique!r}")
@@ -182,7 +182,7 @@ class Jobs(Queries):
 
     def is_waiting(self, unique: str) -> bool:
         """Return whether there is an unfinished job with this unique key."""
-        return self._unfinished(unique) is not None
+        return self._find_unfinished(unique) is not None
 
     def prune(self, kind: str, keep: int) -> int:
         """Delete finished jobs of a periodic kind, except the newest `keep`; return their number.
@@ -308,7 +308,7 @@ class Jobs(Queries):
             select(_TABLE.c.cancel_requested).where(_is_held(lease)).with_for_update()
         )
         if requested is None:
-            raise _fenced(lease)
+            raise _fenced_error(lease)
         return bool(requested)
 
     def heartbeat(
@@ -369,7 +369,7 @@ class Jobs(Queries):
             .returning(_TABLE.c.cancel_requested)
         )
         if requested is None:
-            raise _fenced(lease)
+            raise _fenced_error(lease)
         return bool(requested)
 
     def _end_expired_jobs(self) -> None:
@@ -404,7 +404,7 @@ class Jobs(Queries):
             data["error"] = error
         Events(self._connection).record(f"job.{verb}", job.model, data)
 
-    def _unfinished(self, unique: str | None) -> Job | None:
+    def _find_unfinished(self, unique: str | None) -> Job | None:
         return self._find(_TABLE.c.unique_key == unique, _UNFINISHED)
 
     def _find(self, *conditions: ColumnElement[bool]) -> Job | None:
@@ -454,7 +454,7 @@ def _is_held(lease: Lease) -> ColumnElement[bool]:
     )
 
 
-def _fenced(lease: Lease) -> FencedError:
+def _fenced_error(lease: Lease) -> FencedError:
     return FencedError(f"job {lease.job.id} is no longer held under fence {lease.fence}")
 
 

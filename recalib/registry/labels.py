@@ -19,7 +19,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from recalib.prediction_ids import Prediction
 from recalib.registry import tables
-from recalib.registry.array_parameters import unnested
+from recalib.registry.array_parameters import unnest
 from recalib.registry.base import Queries
 from recalib.registry.clock import now, read_clock
 from recalib.registry.records import LabelledPrediction, Model
@@ -108,7 +108,7 @@ class Labels(Queries):
         columns = [column for column in _TABLE.c if column.name != "model_id"]
         rows = self._connection.execute(
             select(*columns)
-            .where(*_between(model, version, start, end))
+            .where(*_in_interval(model, version, start, end))
             .order_by(_TABLE.c.predicted_at, _TABLE.c.digest)
         )
         return [LabelledPrediction(**row._mapping) for row in rows]
@@ -119,7 +119,7 @@ class Labels(Queries):
         columns = [_TABLE.c[name] for name in names]
         rows = self._connection.execute(
             select(*columns)
-            .where(*_between(model, version, start, end))
+            .where(*_in_interval(model, version, start, end))
             .order_by(_TABLE.c.predicted_at, _TABLE.c.digest),
             # A row of Python objects takes ten times the memory of its numbers.
             execution_options={"yield_per": _PART},
@@ -141,7 +141,7 @@ class Labels(Queries):
             select(
                 _TABLE.c.digest, _TABLE.c.predicted_at, label.label("known"), _TABLE.c.predicted
             ).where(
-                *_between(model, version, start, end),
+                *_in_interval(model, version, start, end),
                 _TABLE.c.labelled_at - _TABLE.c.predicted_at <= maturity_seconds,
                 label.is_not(None),
             )
@@ -152,7 +152,7 @@ class Labels(Queries):
         """Return the time of the first labelled prediction from `since` on, or None."""
         predicted_at: float | None = self._connection.scalar(
             select(_TABLE.c.predicted_at)
-            .where(*_between(model, version, since, _NEVER))
+            .where(*_in_interval(model, version, since, _NEVER))
             .order_by(_TABLE.c.predicted_at)
             .limit(1)
         )
@@ -242,7 +242,7 @@ class Labels(Queries):
         return {bytes(digest): label for digest, label in upserted}
 
 
-def _between(model: Model, version: int, start: float, end: float) -> list[ColumnElement[bool]]:
+def _in_interval(model: Model, version: int, start: float, end: float) -> list[ColumnElement[bool]]:
     return [
         _TABLE.c.model_id == model.id,
         _TABLE.c.version == version,
@@ -261,7 +261,7 @@ def _execute_upsert(
         values = [dict(zip(names, row, strict=True)) for row in rows]
         return ((row.digest, row.label) for row in connection.execute(upsert, values))
     columns = dict(zip(names, zip(*rows, strict=True), strict=True))
-    arrays, parameters = unnested(_TABLE, columns)
+    arrays, parameters = unnest(_TABLE, columns)
     selected = arrays.add_columns(*unchanged.values())
     insert = postgresql.insert(_TABLE).from_select([*names, *unchanged], selected)
     upserted = _mark_disputed(insert).cte()

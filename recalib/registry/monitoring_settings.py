@@ -67,8 +67,10 @@ class MonitoringConfig:
             _check(name, getattr(self, name), 1 <= getattr(self, name) < 1e10, "1 to 1e10 seconds")
         for name in ("least_labels", "window_labels"):
             _check(name, getattr(self, name), 2 <= getattr(self, name) <= 10**7, "2 to 1e7")
-        every = self.refit_every_seconds
-        _check("refit_every_seconds", every, every is None or 60 <= every < 1e10, "60 to 1e10")
+        interval = self.refit_every_seconds
+        _check(
+            "refit_every_seconds", interval, interval is None or 60 <= interval < 1e10, "60 to 1e10"
+        )
         _check("capture", self.capture, 0 <= self.capture <= 1, "a share, 0 to 1")
         _check("refit", self.refit, self.refit in ("on_stale", "manual"), "on_stale, manual")
         promote = self.promote

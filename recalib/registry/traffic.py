@@ -10,7 +10,7 @@ from sqlalchemy import Column, ColumnElement, Table, delete, select
 from sqlalchemy.dialects import postgresql, sqlite
 
 from recalib.registry import tables
-from recalib.registry.array_parameters import unnested
+from recalib.registry.array_parameters import unnest
 from recalib.registry.base import Queries
 from recalib.registry.records import Model
 
@@ -93,7 +93,7 @@ class _Counts(Queries, Generic[_Row]):
             self._connection.execute(self._add_on_conflict(sqlite.insert(self._table)), values)
             return
         columns = dict(zip(self._row._fields, zip(*rows, strict=True), strict=True))
-        arrays, parameters = unnested(self._table, columns)
+        arrays, parameters = unnest(self._table, columns)
         statement = postgresql.insert(self._table).from_select(list(columns), arrays)
         self._connection.execute(self._add_on_conflict(statement), parameters)
 

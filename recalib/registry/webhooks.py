@@ -324,7 +324,7 @@ class Webhooks(Queries):
             types=webhook.types or None,
         )
         position = page[-1].id if len(page) == _MAX_EVENTS else last
-        # A receiver is not told about the past as if it were now.
+        # A receiver would take past events for present ones.
         current = [event for event in page if not event.data.get("replayed")]
         if current:
             values = {"webhook_id": webhook.id, "state": "pending", "attempts": 0, "error": ""}

@@ -121,8 +121,8 @@ def _chance_distance(first: Values, rows: int) -> float:
 
 
 def _read(log: Log, survey: Survey, period: Period) -> tuple[Values, Rows]:
-    every = max(1, math.ceil(period.rows * (log.classes or 1) / _MAX_VALUES))
-    probabilities, rows = log.probabilities(survey, period.start, period.end, every)
+    stride = max(1, math.ceil(period.rows * (log.classes or 1) / _MAX_VALUES))
+    probabilities, rows = log.probabilities(survey, period.start, period.end, stride)
     return probabilities.astype(np.float64), rows
 
 

@@ -96,14 +96,14 @@ class Rows:
         class_rows = [part.class_rows for part in parts if part.class_rows is not None]
         predicted = [part.predicted for part in parts if part.predicted is not None]
 
-        def joined(columns: list[Values]) -> Values:
+        def join(columns: list[Values]) -> Values:
             return np.concatenate([np.zeros(0), *columns])
 
         return Rows(
-            joined([part.time for part in parts]),
-            joined([part.confidence for part in parts]),
-            joined([part.correct for part in parts]),
-            joined([part.delay for part in parts]),
+            join([part.time for part in parts]),
+            join([part.confidence for part in parts]),
+            join([part.correct for part in parts]),
+            join([part.delay for part in parts]),
             np.concatenate(segments) if segments else None,
             ClassRows.concatenate(class_rows) if class_rows else None,
             np.concatenate(predicted) if predicted else None,
@@ -294,11 +294,11 @@ def _labels(batch: Any, matrix: Floats, correct: Values, first_row: int) -> NDAr
     _refuse(_LABEL, differs, values, first_row, "null where `correct` is null, and only there")
     labels = np.where(labelled, values, -1).astype(np.int64)
     rows = np.arange(len(labels))
-    own = matrix[rows, np.maximum(labels, 0)]
+    of_label = matrix[rows, np.maximum(labels, 0)]
     others = matrix.copy()
     others[rows, np.maximum(labels, 0)] = -1
     other = others.max(axis=1)
-    disagrees = np.where(correct == 1, own < other - TOLERANCE, other < own - TOLERANCE)
+    disagrees = np.where(correct == 1, of_label < other - TOLERANCE, other < of_label - TOLERANCE)
     accepted = "the class with the largest probability where `correct` is true, and only there"
     _refuse(_LABEL, labelled & disagrees, values, first_row, accepted)
     return labels

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -114,12 +113,7 @@ class Log:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._files.close()
 
     def check_unchanged(self) -> None:
@@ -181,7 +175,7 @@ class Log:
         while number < len(counts):
             cohorts = int(np.searchsorted(np.cumsum(counts[number:]), self._max_rows, side="right"))
             upto = number + max(cohorts, 1)
-            rows = self._between(survey, cohort, len(counts), number, upto)
+            rows = self._rows_between(survey, cohort, len(counts), number, upto)
             where = cohort_of(rows.time, survey.start, cohort, len(counts))
             order = np.lexsort((rows.time, where))
             rows, where = rows.select(order), where[order]
@@ -191,11 +185,11 @@ class Log:
             number = upto
 
     def probabilities(
-        self, survey: Survey, start: float, end: float, every: int
+        self, survey: Survey, start: float, end: float, stride: int
     ) -> tuple[Floats, Rows]:
         """Return probabilities (P, K) and rows of predictions from `start` until before `end`.
 
-        They are in the order of the file; only every `every`-th row is returned.
+        They are in the order of the file; only every `stride`-th row is returned.
         """
         matrices: list[Floats] = []
         parts: list[Rows] = []
@@ -206,7 +200,7 @@ class Log:
             for batch in self._raw(group, self._names):
                 time = times_of(batch)
                 inside = np.flatnonzero((time >= start) & (time < end))
-                sampled = inside[-passed % every :: every]
+                sampled = inside[-passed % stride :: stride]
                 passed += len(inside)
                 if len(sampled):
                     sample = batch.take(pa.array(sampled))
@@ -223,7 +217,9 @@ class Log:
             for batch in self._raw(group, names):
                 yield batch, rows_of(batch, 0, self.classes, multilabel=self.multilabel)
 
-    def _between(self, survey: Survey, cohort: float, cohorts: int, first: int, upto: int) -> Rows:
+    def _rows_between(
+        self, survey: Survey, cohort: float, cohorts: int, first: int, upto: int
+    ) -> Rows:
         parts = []
         for group, ends in enumerate(survey.groups):
             inside = cohort_of(np.array(ends), survey.start, cohort, cohorts)

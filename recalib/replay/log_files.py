@@ -123,14 +123,14 @@ class LogFiles:
     @contextmanager
     def named_errors(self, group: int) -> Iterator[None]:
         """Put the name of the file before the field of an `InputError`, if there are several."""
-        with self._named(self.groups[group].file):
+        with self._named_errors(self.groups[group].file):
             yield
 
     def _read_footers(self, check: Callable[[Any], list[str]]) -> None:
         row = 0
         first_types = None
         for index in range(len(self._files)):
-            with self._named(index), translate_errors("parquet"):
+            with self._named_errors(index), translate_errors("parquet"):
                 table = self._open(index)
                 if table.metadata.num_rows == 0 and len(self._files) > 1:
                     continue
@@ -177,7 +177,7 @@ class LogFiles:
                 accepted="files that stay as they are",
             )
 
-    def _named(self, index: int) -> Any:
+    def _named_errors(self, index: int) -> Any:
         file = self._files[index]
         return file.named_errors() if isinstance(file, Fragment) else nullcontext()
 

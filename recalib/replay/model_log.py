@@ -7,7 +7,6 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import BinaryIO, NamedTuple, Self
 
 import numpy as np
@@ -99,13 +98,8 @@ class ModelLog:
         self._log.__enter__()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._log.__exit__(kind, error, trace)
+    def __exit__(self, *error: object) -> None:
+        self._log.__exit__(*error)
 
     def survey(self, step: Callable[[int], object] = lambda rows: None) -> LogSummary:
         """Check every row, and return what the log holds.

@@ -151,7 +151,7 @@ def _prepare(folder: str, manifest: dict[str, Any]) -> set[str]:
     if differing:
         raise ConflictError(
             f"{folder} has parts of another run (its {', '.join(differing)} differ): name a new "
-            "folder, or remove this one"
+            "folder, or remove this folder"
         )
     for name in entries:
         if name.startswith(".part-") and name.endswith(".tmp"):  # of a run that was killed

@@ -41,8 +41,8 @@ def class_odds_sums(
     """
     step = max(1, _MAX_GROUPS // min(count, OF_CLASSES.max_exact))
     for start in range(0, classes, step):
-        some = np.arange(start, min(start + step, classes))
-        parts = rows.map(partial(_odds, rows.kind, temperature, some))
+        indices = np.arange(start, min(start + step, classes))
+        parts = rows.map(partial(_odds, rows.kind, temperature, indices))
         total = next(parts)
         for part in parts:
             total = [a.merge(b) for a, b in zip(total, part, strict=True)]
@@ -58,8 +58,8 @@ def beta_losses(
 
 
 def _odds(kind: Input, temperature: float, classes: Indices, fragment: Fragment) -> list[OddsSums]:
-    none = OddsSums.of_rows(np.empty(0), np.empty(0, bool), OF_CLASSES)
-    totals = [none] * len(classes)
+    no_rows = OddsSums.of_rows(np.empty(0), np.empty(0, bool), OF_CLASSES)
+    totals = [no_rows] * len(classes)
     odds: list[Numbers] = []
     labels: list[Indices] = []
     weights: list[Numbers] = []

@@ -104,8 +104,8 @@ def _beta(rows: FragmentRows, survey: Survey, problem: Problem, single: Temperat
     of_sample = np.stack([sample[name] for name in ("low", "high", "bias")], axis=1)
     curves[enough] = of_sample[enough]
 
-    def losses_at(some: NDArray[np.intp], trial: Numbers) -> Any:
-        return beta_losses(rows, single.temperature, present[some], trial)
+    def losses_at(indices: NDArray[np.intp], trial: Numbers) -> Any:
+        return beta_losses(rows, single.temperature, present[indices], trial)
 
     curves[present], converged = minimise_curves(losses_at, curves[present], BETA)
     parameters, bounds = beta_parameters(curves)

@@ -43,7 +43,7 @@ def fit_by_gradient(
     sums = _Sums(rows, survey.rows, gap, map, problem.objective)
     solution = Solution(dict(start), float("nan"))
     if type(problem.objective).settled_by_sums is not Objective.settled_by_sums:
-        sums.objective = _settled(sums, survey.classes)
+        sums.objective = _settle(sums, survey.classes)
         changed = options_of(sums.objective).items() - options_of(problem.objective).items()
         solution.settled = dict(changed)
     for names in map.stages(survey.classes):
@@ -53,7 +53,7 @@ def fit_by_gradient(
     return solution
 
 
-def _settled(sums: _Sums, classes: int) -> Objective:
+def _settle(sums: _Sums, classes: int) -> Objective:
     """Return the objective after a first step from temperature 1."""
     start = sums.map.start(classes, 1.0)
     stage = Stage(Solution(dict(start), float("nan")), sums.map.parameters(classes))

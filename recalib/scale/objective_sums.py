@@ -49,7 +49,7 @@ def binned_errors(
     rows: FragmentRows, count: int, size: int, objective: TopLabelObjective, points: Numbers
 ) -> Numbers:
     """Return the objective at log temperatures (n,), in one pass; `size` is N K."""
-    sums = rows.sum(partial(_binned, rows.kind, size, objective, np.exp(points)))
+    sums = rows.sum(partial(_bin_fragment, rows.kind, size, objective, np.exp(points)))
     return _of_sums(objective, sums, count)
 
 
@@ -86,7 +86,7 @@ def _objectives(
     return cast(Numbers, total)
 
 
-def _binned(
+def _bin_fragment(
     kind: Input, size: int, objective: TopLabelObjective, temperatures: Numbers, fragment: Fragment
 ) -> Numbers:
     ops = NumpyOps()

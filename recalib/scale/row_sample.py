@@ -95,7 +95,7 @@ class RowSample:
         part = _Part(first, step, logits[:count], labels[:count], weights)
         if step > self.step:
             self._thin(step)
-        part = self._thinned(part)
+        part = self._thin_part(part)
         self._parts.append(part)
         self._size += len(part.labels)
         while self._size > 2 * self._max_rows:
@@ -118,12 +118,12 @@ class RowSample:
 
     def _thin(self, step: int) -> None:
         self.step = step
-        thinned = [self._thinned(part) for part in self._parts]
+        thinned = [self._thin_part(part) for part in self._parts]
         # Fragments of a few rows may have none of them; the first part has the row 0.
         self._parts = [part for part in thinned if len(part.labels)]
         self._size = sum(len(part.labels) for part in self._parts)
 
-    def _thinned(self, part: _Part) -> _Part:
+    def _thin_part(self, part: _Part) -> _Part:
         """Return the rows that stand for multiples of the sample's step."""
         ratio = self.step // part.step
         start = -(part.first // part.step) % ratio

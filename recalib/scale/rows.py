@@ -32,7 +32,7 @@ R = TypeVar("R")
 Numbers = NDArray[np.float64]
 
 #: A function of the rows around parameters θ; the names are those of `LinearSums`.
-_What = Literal["value_and_gradient", "product", "curvature"]
+_Term = Literal["value_and_gradient", "product", "curvature"]
 
 #: Bytes of logits that are summed at a time.
 _CHUNK_BYTES = 16 << 20
@@ -95,7 +95,7 @@ class Description:
     """Sums over calibrated rows, for the card."""
 
     confidences: CalibrationSums
-    #: The metrics before and after the map, if they were asked for.
+    #: The metrics before and after the map, if they were requested.
     metrics: dict[str, StreamingEvaluation]
 
     def merge(self, other: Description) -> Description:
@@ -172,11 +172,11 @@ class FragmentRows:
         map: Map,
         temperature: float,
         theta: Numbers,
-        what: _What,
+        term: _Term,
         direction: Numbers | None = None,
     ) -> Numbers:
         """Return the sum over rows of a function around θ, flat; see `LinearMeans`."""
-        return self.sum(partial(_linear, self.kind, map, temperature, theta, what, direction))
+        return self.sum(partial(_linear, self.kind, map, temperature, theta, term, direction))
 
     def describe(
         self, calibrator: Calibrator, edges: tuple[float, ...], *, measure: bool
@@ -283,7 +283,7 @@ def _linear(
     map: Map,
     temperature: float,
     theta: Numbers,
-    what: _What,
+    term: _Term,
     direction: Numbers | None,
     fragment: Fragment,
 ) -> Numbers:
@@ -293,7 +293,7 @@ def _linear(
         for z, y, w in iter_chunks(file, kind):
             x, masked = form.rows(map, z, temperature)
             around = LinearNll(form.design, x, masked, y, w).around(theta)
-            if what == "curvature":
+            if term == "curvature":
                 mean = around.curvature()
             elif direction is None:
                 mean = np.append(around.gradient.reshape(-1), around.value)

@@ -81,7 +81,7 @@ def _solve(
         solution = _ensemble(rows, survey, problem, single)
     elif objective.smooth:
         start = map.start(survey.classes, single.temperature)
-        start |= _moved(problem, survey.classes)
+        start |= _moved_parameters(problem, survey.classes)
         solution = _gradient(rows, survey, problem, start)
         _add_before(temperature_solution(single), solution, bounds=False)
     else:
@@ -141,7 +141,7 @@ def _descend(rows: FragmentRows, survey: Survey, problem: Problem, start: Parame
     return search(problem, start, values_at, max_trials=_MAX_TRIALS)
 
 
-def _moved(problem: Problem, classes: int) -> Parameters:
+def _moved_parameters(problem: Problem, classes: int) -> Parameters:
     """Return the start's parameters that a stage moves; the others are fitted to these rows."""
     start = problem.start or {}
     stages = problem.map.stages(classes)
@@ -156,7 +156,7 @@ def _gradient(rows: FragmentRows, survey: Survey, problem: Problem, start: Param
 
 
 def _add_before(before: Solution, solution: Solution, *, bounds: bool) -> None:
-    """Add the steps and the warnings of the fit that gave the start, and its bounds if asked."""
+    """Add the steps and the warnings of the fit that gave the start, and its bounds on request."""
     solution.iterations += before.iterations
     solution.converged &= before.converged
     solution.warnings[:0] = before.warnings
@@ -177,7 +177,7 @@ def _linear(
     stages = map.stages(classes)
     count = sum(start[name].size for stage in stages for name in stage)
     if problem.start is not None:
-        start |= _moved(problem, classes)
+        start |= _moved_parameters(problem, classes)
     elif len(survey.labels) >= _ROWS_PER_PARAMETER * count:
         sample = solve(problem).parameters
         start |= {name: sample[name] for stage in stages for name in stage}

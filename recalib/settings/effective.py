@@ -11,7 +11,7 @@ from typing import Any
 from recalib.settings.settings import Settings
 from recalib.settings.toml_file import nearest, origin_of
 
-__all__ = ["effective_settings", "misspelt_variables", "redact"]
+__all__ = ["effective_settings", "redact", "unknown_variables"]
 
 #: The user information of a URL, between `://` and `@`: a user and a password, or a key and its
 #: secret.
@@ -19,6 +19,8 @@ _USER_INFO = re.compile(r"(?<=://)[^/@?#]*:[^/?#]*(?=@)|(?<=://):?[^/@?#]+(?=@)"
 #: Passwords in the query of a URL.
 _PASSWORD = re.compile(r"(?i)(?<=[?&])((?:ssl)?password|secret|token|key)=[^&#]*")
 _PREFIX = "RECALIB_"
+#: Read by the client and by commands with `--server`; not a setting of a server.
+_CLIENT_VARIABLE = "RECALIB_API_KEY"
 
 
 def redact(text: str) -> str:
@@ -44,23 +46,21 @@ def effective_settings(settings: Settings, from_command_line: Set[str]) -> list[
     ]
 
 
-def misspelt_variables() -> list[str]:
-    """Return a sentence for each environment variable that looks like a misspelt setting."""
-    known = {f"{_PREFIX}{name.upper()}" for name in Settings.model_fields}
-    known |= {f"{name}_FILE" for name in known}
+def unknown_variables() -> list[str]:
+    """Return a sentence for each environment variable with the prefix that is not a setting."""
+    names = [name.upper() for name in Settings.model_fields]
+    names += [f"{name}_FILE" for name in names]
     sentences = []
     for variable in sorted(os.environ):
-        name = variable.upper()
-        if name.startswith(_PREFIX) and name not in known:
-            intended = nearest(name, sorted(known))
-            if intended is not None and _is_similar(name, intended):
-                sentences.append(f"{variable} is not a setting: did you mean {intended}?")
+        if not variable.upper().startswith(_PREFIX) or variable.upper() == _CLIENT_VARIABLE:
+            continue
+        # Without the prefix, which would make all names similar.
+        name = variable.upper().removeprefix(_PREFIX)
+        if name not in names:
+            match = nearest(name, names)
+            hint = "see docs/settings.md" if match is None else f"did you mean {_PREFIX}{match}?"
+            sentences.append(f"{variable} is not a setting: {hint}")
     return sentences
-
-
-def _is_similar(name: str, known: str) -> bool:
-    # The common prefix would make all names similar.
-    return nearest(name.removeprefix(_PREFIX), [known.removeprefix(_PREFIX)]) is not None
 
 
 def _to_json(value: Any) -> Any:

@@ -60,7 +60,7 @@ def origin_of(name: str) -> str:
 
 def nearest(name: str, known: Collection[str]) -> str | None:
     """Return the most similar known name, or None."""
-    return next(iter(difflib.get_close_matches(name, known, 1, 0.75)), None)
+    return next(iter(difflib.get_close_matches(name, known, 1, 0.6)), None)
 
 
 def _suggestion(name: str, known: Collection[str]) -> str:

@@ -71,8 +71,9 @@ class Scorer:
 def make_scorer(metrics: str | Sequence[str], *, bins: int = 15) -> Scorer:
     """Return metrics as `scoring` of `cross_validate`, `GridSearchCV` and similar functions.
 
-    Errors, and other metrics of which less is better, are negated, because scikit-learn maximises
-    scores. The classes of the columns are those of the classifier, so a fold need not have all.
+    Errors, and other metrics that are better when lower, are negated, because scikit-learn
+    maximises scores. The classes of the columns are those of the classifier, so a fold need not
+    have all.
 
     Parameters
     ----------

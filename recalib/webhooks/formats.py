@@ -49,7 +49,7 @@ def _slack(event: Event) -> dict[str, Any]:
 def _alertmanager(event: Event) -> dict[str, Any]:
     state, at = event.data.get("state"), _time(event)
     status = "firing" if state in ("suspect", "stale") else "resolved"
-    # Not the state or the version: a resolved alert must have the labels of the one that fired.
+    # Not the state or the version: a resolved alert must have the labels of the fired alert.
     labels = {"alertname": "CalibrationState", "model": event.model or ""}
     annotations = {
         "summary": event_text(event.type, event.model, event.data),

@@ -55,7 +55,7 @@ class AllowedTargets:
         """Raise `InputError` unless an address that `host` resolves to may be reached."""
         if host.lower() in self._names or any(address in network for network in self._networks):
             return
-        inner = _embedded(address)
+        inner = _embedded_ipv4(address)
         if inner is not None:
             self.check(host, inner)
         elif not _is_public(address):
@@ -122,7 +122,7 @@ def _is_public(address: _Address) -> bool:
     return address.is_global and not is_special
 
 
-def _embedded(address: _Address) -> ipaddress.IPv4Address | None:
+def _embedded_ipv4(address: _Address) -> ipaddress.IPv4Address | None:
     """Return the IPv4 address that an IPv6 address leads to, or None."""
     if isinstance(address, ipaddress.IPv4Address):
         return None

@@ -17,7 +17,7 @@ from recalib.registry.job_kinds import BATCH
 from service.access.authenticator import current_principal
 from service.access.visible_jobs import job_of_model
 from service.batches.schemas import Batch, BatchCreate, BatchPage
-from service.deletion import delete_once
+from service.deletion import delete_job
 from service.idempotency import run_once
 from service.pagination import decode_number, next_cursor
 from service.reader_process import reader_process
@@ -139,21 +139,10 @@ async def upload_batch(
 def delete_batch(
     tx: Transaction, model: str, id: str, *, force: bool, key: str | None, deleted_seconds: float
 ) -> Deletion:
-    """Delete a batch with its file.
-
-    Raises
-    ------
-    NotFoundError: no such model or batch.
-    ConflictError: it has not ended, and `force` is not set.
-    ForbiddenError: `force`, without the scope `admin`.
-    """
-
-    def delete(actor: str) -> None:
-        job = job_of_model(tx, model, BATCH, id)
-        tx.deletions.run(job, actor, kind="batch", force=force)
-
-    scope = f"delete_batch {model} {id}"
-    return delete_once(tx, scope, delete, force=force, key=key, deleted_seconds=deleted_seconds)
+    """Delete a batch with its file; errors are those of `delete_job`."""
+    return delete_job(
+        tx, model, BATCH, id, name="batch", force=force, key=key, deleted_seconds=deleted_seconds
+    )
 
 
 def list_batches(tx: Transaction, model: str, limit: int, cursor: str | None) -> BatchPage:

@@ -45,8 +45,8 @@ _BODY = {
     "requestBody": {
         "required": True,
         "description": "The name of a data set as JSON; or a file with the rows, whose labels are "
-        "not needed. The parameters of the query are those of an upload. Larger files than those "
-        "of JSON have another format.",
+        "not needed. The parameters of the query are those of an upload. JSON has a size limit: "
+        "use another format for larger files.",
         "content": {_JSON: {"schema": {"anyOf": [BatchCreate.model_json_schema(), _ROWS]}}}
         | dict.fromkeys(_UPLOADS, _FILE),
     }

@@ -35,14 +35,14 @@ class Batch(BaseModel):
     dataset: str | None = Field(description="null for uploaded rows.")
     input: Input
     format: ProbabilityFormat
-    rows: int = Field(description="N.")
+    rows: int = Field(description="Number of rows N.")
     state: JobState
     progress: Progress | None
     error: str | None
     digest: str | None = Field(
         description="SHA-256 of the result, in hex; null until the job has succeeded."
     )
-    size_bytes: int | None = Field(description="Of the result.")
+    size_bytes: int | None = Field(description="Size of the result.")
     created_at: str
     finished_at: str | None
 
@@ -70,7 +70,7 @@ class Batch(BaseModel):
 
 
 class BatchPage(BaseModel):
-    """Some batches, newest first."""
+    """A page of batches, newest first."""
 
     items: list[Batch]
     next_cursor: str | None

@@ -56,36 +56,38 @@ def check_parameter_file(
     try:
         calibrator = Calibrator.from_bytes(content)
     except CorruptError as error:
-        raise _refused(str(error)[:300]) from None
+        raise _file_error(str(error)[:300]) from None
     card = calibrator.card
     if card.task != task:
-        raise _refused(f"a {card.task} calibrator", f"one of task {task}, as the model has")
+        raise _file_error(f"a {card.task} calibrator", f"one of task {task}, as the model has")
     if card.classes != classes:
-        raise _refused(f"a card of {card.classes} classes", f"{classes}, as the model has")
+        raise _file_error(f"a card of {card.classes} classes", f"{classes}, as the model has")
     if card.labels is not None and labels is not None and card.labels != labels:
-        raise _refused("a card with other names of classes", "those of the model, in its order")
-    claimed = Calibrator(calibrator.parameters, _claimed(card, labels))
+        raise _file_error("a card with other names of classes", "those of the model, in its order")
+    claimed = Calibrator(calibrator.parameters, _with_claims(card, labels))
     _probe(claimed)
     return claimed
 
 
-def _claimed(card: Card, labels: tuple[str, ...] | None) -> Card:
+def _with_claims(card: Card, labels: tuple[str, ...] | None) -> Card:
     """Return the card with what the server has not measured as claims."""
     try:
         options, objective_options = _options(card)
         datetime.fromisoformat(card.created_at)
     except InputError as error:
-        raise _refused(f"a card with {error.field} {error.found}"[:300], error.accepted) from None
+        raise _file_error(
+            f"a card with {error.field} {error.found}"[:300], error.accepted
+        ) from None
     except ValueError:
-        raise _refused(f"a card with created_at {card.created_at[:80]!r}", "ISO 8601") from None
+        raise _file_error(f"a card with created_at {card.created_at[:80]!r}", "ISO 8601") from None
     if card.data.rows < 1:
-        raise _refused(f"a card with data.rows {card.data.rows}", "at least 1")
-    own = msgspec.structs.replace(card, labels=None)
-    if len(own.to_json()) > _MAX_CARD_BYTES:
-        found = f"a card of {len(own.to_json())} bytes"
-        raise _refused(found, f"at most {_MAX_CARD_BYTES}, besides the names of classes")
+        raise _file_error(f"a card with data.rows {card.data.rows}", "at least 1")
+    unlabelled = msgspec.structs.replace(card, labels=None)
+    if len(unlabelled.to_json()) > _MAX_CARD_BYTES:
+        found = f"a card of {len(unlabelled.to_json())} bytes"
+        raise _file_error(found, f"at most {_MAX_CARD_BYTES}, besides the names of classes")
     return msgspec.structs.replace(
-        own,
+        unlabelled,
         options=options,
         objective_options=objective_options,
         labels=labels,
@@ -122,8 +124,8 @@ def _probe(calibrator: Calibrator) -> None:
         error = 0.0 if calibrator.is_multilabel else np.abs(sums - 1).max()
         is_legal = probabilities.min() >= 0 and probabilities.max() <= 1 + _TOLERANCE
         if not (is_legal and error <= _TOLERANCE):  # comparisons with NaN are false
-            raise _refused(f"parameters of {calibrator.card.map} that overflow")
+            raise _file_error(f"parameters of {calibrator.card.map} that overflow")
 
 
-def _refused(found: str, accepted: str = _ACCEPTED) -> InputError:
+def _file_error(found: str, accepted: str = _ACCEPTED) -> InputError:
     return InputError("parameters", found=found, accepted=accepted)

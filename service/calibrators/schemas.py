@@ -78,7 +78,7 @@ class Calibrator(BaseModel):
     job: str
     created_at: str
     card: dict[str, Any] = Field(description="Description of the calibrator and its fit.")
-    description: str = Field("", description="Of a person.")
+    description: str = Field("", description="Description by a person.")
     tags: list[str] = []
 
     @classmethod

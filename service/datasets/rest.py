@@ -203,13 +203,13 @@ async def _split_reference(
     async for piece in pieces:
         head += piece
         if len(head) > _MAX_REFERENCE_BYTES:
-            return None, _joined(bytes(head), pieces)
+            return None, _join(bytes(head), pieces)
     try:
         members = msgspec.json.decode(head, type=dict[str, msgspec.Raw])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         members = {}  # the reader of data names the error
     if "uri" not in members:
-        return None, _joined(bytes(head), pieces)
+        return None, _join(bytes(head), pieces)
     body = decode_json(bytes(head))
     try:
         return DatasetReference.model_validate(body), pieces
@@ -218,7 +218,7 @@ async def _split_reference(
         raise RequestValidationError(violations, body=body) from None
 
 
-async def _joined(head: bytes, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def _join(head: bytes, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     yield head
     async for piece in pieces:
         yield piece

@@ -51,8 +51,8 @@ class Dataset(BaseModel):
 
     name: str
     model: str
-    rows: int = Field(description="N.")
-    classes: int = Field(description="K.")
+    rows: int = Field(description="Number of rows N.")
+    classes: int = Field(description="Number of classes K.")
     digest: str = Field(
         description="SHA-256 of the uploaded bytes, in hex; of a data set by reference, of its "
         "manifest: locations, sizes, versions and contents of the files."
@@ -67,7 +67,7 @@ class Dataset(BaseModel):
     created_at: str
     description: str = ""
     tags: list[str] = []
-    uri: str | None = Field(None, description="Of a data set by reference.")
+    uri: str | None = Field(None, description="URI of a data set by reference; otherwise null.")
 
     @classmethod
     def of(cls, row: registry.Dataset) -> Dataset:
@@ -90,7 +90,7 @@ class Dataset(BaseModel):
 
 
 class DatasetPage(BaseModel):
-    """Some data sets, ordered by name."""
+    """A page of data sets, ordered by name."""
 
     items: list[Dataset]
     next_cursor: str | None

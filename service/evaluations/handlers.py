@@ -11,7 +11,7 @@ from recalib.registry import Model, Registry, Transaction
 from recalib.registry.job_kinds import EVALUATE
 from service.access.authenticator import current_principal
 from service.access.visible_jobs import job_of_model
-from service.deletion import delete_once
+from service.deletion import delete_job
 from service.evaluations.schemas import (
     MAX_VERSIONS,
     Evaluation,
@@ -63,21 +63,17 @@ def create_evaluation(
 def delete_evaluation(
     tx: Transaction, model: str, id: str, *, force: bool, key: str | None, deleted_seconds: float
 ) -> Deletion:
-    """Delete an evaluation with its page.
-
-    Raises
-    ------
-    NotFoundError: no such model or evaluation.
-    ConflictError: it has not ended, and `force` is not set.
-    ForbiddenError: `force`, without the scope `admin`.
-    """
-
-    def delete(actor: str) -> None:
-        job = job_of_model(tx, model, EVALUATE, id)
-        tx.deletions.run(job, actor, kind="evaluation", force=force)
-
-    scope = f"delete_evaluation {model} {id}"
-    return delete_once(tx, scope, delete, force=force, key=key, deleted_seconds=deleted_seconds)
+    """Delete an evaluation with its page; errors are those of `delete_job`."""
+    return delete_job(
+        tx,
+        model,
+        EVALUATE,
+        id,
+        name="evaluation",
+        force=force,
+        key=key,
+        deleted_seconds=deleted_seconds,
+    )
 
 
 def list_evaluations(tx: Transaction, model: str, limit: int, cursor: str | None) -> EvaluationPage:

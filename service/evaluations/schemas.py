@@ -84,7 +84,7 @@ class VersionResult(BaseModel):
     )
     labels: list[LabelResult] = Field(
         [],
-        description="Of a multilabel model: one for each label, in their order. Empty in lists.",
+        description="Metrics of each label of a multilabel model, in their order. Empty in lists.",
     )
 
 
@@ -94,7 +94,7 @@ class EvaluationPicture(BaseModel):
     title: str
     caption: str
     versions: list[str]
-    specification: dict[str, Any] = Field(description="Vega-Lite.")
+    specification: dict[str, Any] = Field(description="Vega-Lite specification.")
 
 
 class Evaluation(BaseModel):
@@ -144,7 +144,7 @@ class Evaluation(BaseModel):
 
 
 class EvaluationPage(BaseModel):
-    """Some evaluations, newest first."""
+    """A page of evaluations, newest first."""
 
     items: list[Evaluation]
     next_cursor: str | None

@@ -127,7 +127,8 @@ def stream_events(
         ),
     ] = None,
     last_event_id: Annotated[
-        str | None, Header(description="As `after`, and before it: browsers send it.")
+        str | None,
+        Header(description="The same as `after`, and used in its place: browsers send it."),
     ] = None,
 ) -> StreamingResponse:
     """Send events as they happen, until the client or the server stops."""

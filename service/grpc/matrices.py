@@ -66,7 +66,7 @@ def extend(values: Any, array: Floats) -> None:
         values.extend(array[at : at + _PIECE].tolist())
 
 
-def _check_size(field: str, found: int, expected: int, what: str) -> None:
+def _check_size(field: str, found: int, expected: int, unit: str) -> None:
     if found != expected:
         accepted = f"{expected}, as rows, classes and datatype say"
-        raise InputError(field, found=f"{found} {what}", accepted=accepted)
+        raise InputError(field, found=f"{found} {unit}", accepted=accepted)

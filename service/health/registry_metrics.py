@@ -21,7 +21,7 @@ from recalib.registry.backup_rotation import SCHEDULED_BACKUP
 from recalib.registry.job_kinds import FIT, MONITOR, REFIT, TRAIN
 from service.state import State
 
-__all__ = ["Stored", "families", "read", "stored"]
+__all__ = ["RegistrySnapshot", "families", "read", "take_snapshot"]
 
 #: A scrape has ten seconds and returns the other metrics even if the registry hangs.
 _PATIENCE_SECONDS = 2.0
@@ -75,7 +75,7 @@ _COUNTERS = {
 }
 
 
-class Stored(NamedTuple):
+class RegistrySnapshot(NamedTuple):
     """A snapshot of the registry."""
 
     jobs: dict[tuple[str, JobState], int]
@@ -86,10 +86,10 @@ class Stored(NamedTuple):
     backup_at: float | None
 
 
-def stored(state: State) -> Stored | None:
+def take_snapshot(state: State) -> RegistrySnapshot | None:
     """Return a snapshot, or None if the registry does not answer in time; scrapes share a call."""
     try:
-        snapshot: Stored = state.single_flight.submit(
+        snapshot: RegistrySnapshot = state.single_flight.submit(
             "metrics", partial(read, state.registry)
         ).result(_PATIENCE_SECONDS)
     except (RecalibError, TimeoutError):
@@ -97,10 +97,10 @@ def stored(state: State) -> Stored | None:
     return snapshot
 
 
-def read(registry: Registry) -> Stored:
+def read(registry: Registry) -> RegistrySnapshot:
     """Return a snapshot; raise `UnavailableError` if the registry cannot be reached."""
     with registry.reading() as tx:
-        return Stored(
+        return RegistrySnapshot(
             tx.jobs.counts(),
             tx.monitors.champions(),
             tx.monitors.champions_without_monitor(),
@@ -108,26 +108,26 @@ def read(registry: Registry) -> Stored:
         )
 
 
-def families(stored: Stored | None) -> Iterable[Any]:
+def families(snapshot: RegistrySnapshot | None) -> Iterable[Any]:
     """Yield metric families; without a snapshot, only `recalib_registry_up`."""
     up = GaugeMetricFamily("recalib_registry_up", "Whether the registry answers.")
-    up.add_metric([], int(stored is not None))
+    up.add_metric([], int(snapshot is not None))
     yield up
-    if stored is None:
+    if snapshot is None:
         return
     jobs = GaugeMetricFamily("recalib_jobs", "Jobs by state.", labels=["kind", "state"])
-    for (kind, state), count in {**_NONE_FAILED, **stored.jobs}.items():
+    for (kind, state), count in {**_NONE_FAILED, **snapshot.jobs}.items():
         jobs.add_metric([kind, state], count)
     yield jobs
     backup = GaugeMetricFamily(
         "recalib_backup_timestamp_seconds", "When the last scheduled backup was complete."
     )
-    _add(backup, [], stored.backup_at)
+    _add(backup, [], snapshot.backup_at)
     yield backup
-    yield from _champion_families(stored)
+    yield from _champion_families(snapshot)
 
 
-def _champion_families(stored: Stored) -> Iterable[Any]:
+def _champion_families(snapshot: RegistrySnapshot) -> Iterable[Any]:
     owner = ["model", "calibrator"]
     states = GaugeMetricFamily(
         "recalib_calibration_state", "1 for the state that it is in.", labels=[*owner, "state"]
@@ -172,9 +172,9 @@ def _champion_families(stored: Stored) -> Iterable[Any]:
         name: GaugeMetricFamily(*described, labels=[*owner, "class"])
         for name, described in _CLASS_GAUGES.items()
     }
-    for model, version, serves_since in stored.unwatched:
+    for model, version, serves_since in snapshot.unwatched:
         assessed.add_metric([model, str(version)], serves_since)
-    for model, monitoring, row in stored.champions:
+    for model, monitoring, row in snapshot.champions:
         labels = [model, str(row.version)]
         for state in STATES:
             states.add_metric([*labels, state], int(row.status["state"] == state))

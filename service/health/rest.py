@@ -7,7 +7,7 @@ from fastapi.responses import PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import BaseModel
 
-from service.health.registry_metrics import families, stored
+from service.health.registry_metrics import families, take_snapshot
 from service.http.routing import Router
 from service.metrics import exposition
 from service.readiness import Ready, readiness
@@ -45,5 +45,5 @@ def readyz(state: StateDependency, response: Response) -> Ready:
 @router.get("/metrics", response_class=PlainTextResponse, operation_id="metrics")
 def metrics(state: StateDependency) -> Response:
     """Return metrics in Prometheus' text format."""
-    content = exposition(families(stored(state)))
+    content = exposition(families(take_snapshot(state)))
     return Response(content, media_type=CONTENT_TYPE_LATEST)

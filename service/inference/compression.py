@@ -7,7 +7,7 @@ import zlib
 
 from recalib.errors import InputError, TooLargeError, UnsupportedError
 
-__all__ = ["compressed", "decompressed", "encoding_for"]
+__all__ = ["compress", "decompress", "encoding_for"]
 
 #: `wbits` of zlib: 31 for gzip, 15 for the zlib format, which HTTP calls deflate.
 _WINDOWS = {"gzip": 31, "deflate": 15}
@@ -15,7 +15,7 @@ _WINDOWS = {"gzip": 31, "deflate": 15}
 _LEVEL = 1
 
 
-def decompressed(body: bytes, encoding: str, limit: int) -> bytes:
+def decompress(body: bytes, encoding: str, limit: int) -> bytes:
     """Return the decompressed body, of at most `limit` bytes.
 
     Raises
@@ -54,7 +54,7 @@ def encoding_for(accept: str) -> str | None:
     return name if name in _WINDOWS else None
 
 
-def compressed(body: bytes, encoding: str) -> bytes:
+def compress(body: bytes, encoding: str) -> bytes:
     """Return the body in `encoding`, a result of `encoding_for`."""
     if encoding == "gzip":
         return gzip.compress(body, _LEVEL, mtime=0)

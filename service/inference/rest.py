@@ -72,7 +72,7 @@ _DOCUMENTED = {
             "name": "input",
             "in": "query",
             "required": False,
-            "description": "What the values are, unless `parameters.input` of the request says it.",
+            "description": "Kind of the values, unless the request has `parameters.input`.",
             "schema": {"enum": ["logits", "probabilities"], "default": "logits"},
         },
     ],
@@ -200,7 +200,7 @@ async def _infer(model: str, selector: str, state: State, request: Request) -> R
         nonlocal parsed
         settings, length = state.settings, headers.get(_JSON_LENGTH)
         limit = settings.max_json_bytes if length is None else settings.max_body_bytes
-        plain = compression.decompressed(body, encoding, min(limit, settings.max_body_bytes))
+        plain = compression.decompress(body, encoding, min(limit, settings.max_body_bytes))
         text = None if length is None else length.decode("latin-1")
         parsed = tensors.parse(plain, text, settings.max_json_bytes, default_input)
         ids = 1.0 if tensors.IDS in parsed.outputs else 0.0
@@ -231,6 +231,6 @@ def _encode(parsed: tensors.ParsedRequest, result: CalibrationResult, accept: st
         headers, media_type = [(_JSON_LENGTH, b"%d" % length)], _BYTES
     encoding = compression.encoding_for(accept)
     if encoding is not None:
-        content = compression.compressed(content, encoding)
+        content = compression.compress(content, encoding)
         headers.append((b"content-encoding", encoding.encode()))
     return BytesResponse(media_type.encode(), content, headers)

@@ -38,7 +38,7 @@ __all__ = ["WIRE_NAME", "Inference"]
 WIRE_NAME = "inference.GRPCInferenceService"
 
 #: Fields of typed contents by datatype.
-_TYPED = {"FP32": ("fp32_contents", np.float32), "FP64": ("fp64_contents", np.float64)}
+_FIELDS = {"FP32": ("fp32_contents", np.float32), "FP64": ("fp64_contents", np.float64)}
 
 
 class Inference:
@@ -64,7 +64,7 @@ class Inference:
     ) -> pb.ModelReadyResponse:
         """Return whether a model or version is ready; an unknown one is not."""
         try:
-            await self._loaded(request.name, request.version)
+            await self._load(request.name, request.version)
         except (ConflictError, NotFoundError, UnavailableError):
             return pb.ModelReadyResponse(ready=False)
         return pb.ModelReadyResponse(ready=True)
@@ -79,7 +79,7 @@ class Inference:
         self, request: pb.ModelMetadataRequest, context: Context
     ) -> pb.ModelMetadataResponse:
         """Return the inputs and outputs of a model's calibrator."""
-        loaded = await self._loaded(request.name, request.version)
+        loaded = await self._load(request.name, request.version)
         metadata = await to_thread.run_sync(
             partial(model_metadata, self._state, loaded, single_version=bool(request.version))
         )
@@ -89,11 +89,11 @@ class Inference:
         self, request: pb.ModelInferRequest, context: Context
     ) -> pb.ModelInferResponse:
         """Calibrate logits."""
-        loaded = await self._loaded(request.model_name, request.model_version)
+        loaded = await self._load(request.model_name, request.model_version)
         decode, encode = partial(_decode, request), partial(_encode, request)
         return await calibrate_batch(self._state, loaded, request.ByteSize(), decode, encode)
 
-    async def _loaded(self, model: str, version: str) -> LoadedCalibrator:
+    async def _load(self, model: str, version: str) -> LoadedCalibrator:
         """Return the calibrator of a version, or of the champion if `version` is empty."""
         if version and not re.fullmatch(r"[1-9][0-9]*", version):
             raise InputError("model_version", found=repr(version)[:80], accepted="1, 2, ...")
@@ -101,7 +101,7 @@ class Inference:
 
 
 def _decode(request: pb.ModelInferRequest) -> Batch:
-    if len(request.inputs) != 1:  # raw contents of several tensors are not told apart
+    if len(request.inputs) != 1:  # raw contents of several tensors cannot be distinguished
         names = ", ".join(tensor.name for tensor in request.inputs) or "none"
         raise InputError("inputs", found=names[:80], accepted="one")
     check_outputs([(output.name, output.parameters) for output in request.outputs])
@@ -169,7 +169,7 @@ def _values(request: pb.ModelInferRequest) -> Floats:
     dtype = dtype_of(tensor.datatype)
     rows, classes = shape_of(tensor.shape)
     if not request.raw_input_contents:
-        return _typed(tensor, rows, classes)
+        return _read_contents(tensor, rows, classes)
     if tensor.contents.ByteSize():  # may be present and empty: MLServer's client sends it so
         raise InputError(
             "inputs[0].contents", found="contents and raw_input_contents", accepted="one of them"
@@ -183,11 +183,13 @@ def _values(request: pb.ModelInferRequest) -> Floats:
     return from_bytes(raw[0], tensor.datatype).reshape(rows, classes)
 
 
-def _typed(tensor: pb.ModelInferRequest.InferInputTensor, rows: int, classes: int) -> Floats:
-    if tensor.datatype not in _TYPED:
-        accepted = f"{', '.join(_TYPED)} in contents; {tensor.datatype} in raw_input_contents"
+def _read_contents(
+    tensor: pb.ModelInferRequest.InferInputTensor, rows: int, classes: int
+) -> Floats:
+    if tensor.datatype not in _FIELDS:
+        accepted = f"{', '.join(_FIELDS)} in contents; {tensor.datatype} in raw_input_contents"
         raise InputError("inputs[0].datatype", found=tensor.datatype, accepted=accepted)
-    name, dtype = _TYPED[tensor.datatype]
+    name, dtype = _FIELDS[tensor.datatype]
     values = getattr(tensor.contents, name)
     if len(values) != rows * classes:
         accepted = f"{rows * classes}, as the shape [{rows}, {classes}] says"

@@ -68,7 +68,7 @@ class InferRequest(msgspec.Struct):
 
 
 class _LargeTensor(msgspec.Struct):
-    """An `InputTensor` of which nothing is parsed yet."""
+    """An `InputTensor` before its values are parsed."""
 
     name: msgspec.Raw
     shape: msgspec.Raw
@@ -78,7 +78,7 @@ class _LargeTensor(msgspec.Struct):
 
 
 class _LargeRequest(msgspec.Struct):
-    """An `InferRequest` of which nothing is parsed yet, with exactly one tensor."""
+    """An `InferRequest` before its values are parsed, with exactly one tensor."""
 
     inputs: tuple[_LargeTensor]
     id: msgspec.Raw = msgspec.Raw(b"null")
@@ -87,7 +87,7 @@ class _LargeRequest(msgspec.Struct):
 
 
 class _LargeResponse(msgspec.Struct):
-    """A response of another model of which nothing is parsed yet, with exactly one output."""
+    """A response of another model before its values are parsed, with exactly one output."""
 
     outputs: tuple[_LargeTensor]
     id: msgspec.Raw = msgspec.Raw(b"null")
@@ -243,7 +243,7 @@ def _decode(text: bytes) -> InferRequest:
 def _decode_large(
     text: bytes, accepted: str
 ) -> tuple[_LargeRequest | _LargeResponse, _LargeTensor]:
-    """Return a request or a response of which nothing is parsed yet, and its tensor."""
+    """Return a request or a response before its values are parsed, and its tensor."""
     try:
         request: _LargeRequest = decode(_large_decoder, text, accepted)
         return request, request.inputs[0]

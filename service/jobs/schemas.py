@@ -10,7 +10,7 @@ __all__ = ["JobPage"]
 
 
 class JobPage(BaseModel):
-    """Some jobs, newest first."""
+    """A page of jobs, newest first."""
 
     items: list[Job]
     next_cursor: str | None

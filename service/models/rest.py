@@ -54,7 +54,7 @@ def list_models(
     limit: Limit = 100,
     cursor: Cursor = None,
 ) -> ModelPage:
-    """List the classifiers that have all of a part of a name, a tag and a state, by name."""
+    """List the classifiers that match all given parameters, ordered by name."""
     with state.registry.reading() as tx:
         return handlers.list_models(tx, limit, cursor, name=name, tag=tag, state=model_state)
 

@@ -35,13 +35,13 @@ class ModelCreate(BaseModel):
         ]
     ) = Field(description="The number of classes, or their labels in the order of the logits.")
     monitoring: MonitoringSettings = Field(
-        MonitoringSettings(), description="What is watched; it can be changed later."
+        MonitoringSettings(), description="Monitoring settings; they can be changed later."
     )
     task: Task = Field(
         "multiclass",
         description="`multilabel`: a row has any number of the K labels, each with its own "
-        "probability, and the labels of data sets are (N, K). Such a model has no prediction ids; "
-        "observations monitor it.",
+        "probability, and the labels of data sets are (N, K). Responses have prediction ids on "
+        "request only.",
     )
 
 
@@ -57,7 +57,7 @@ class ModelUpdate(DetailsUpdate):
 
 
 class ModelPage(BaseModel):
-    """Some models, ordered by name."""
+    """A page of models, ordered by name."""
 
     items: list[Model]
     next_cursor: str | None

@@ -57,7 +57,7 @@ def list_monitoring_history(
     model: str,
     state: StateDependency,
     version: Annotated[
-        int | None, Query(ge=1, le=MAX_VERSION, description="Of this version alone.")
+        int | None, Query(ge=1, le=MAX_VERSION, description="Only entries of this version.")
     ] = None,
     limit: Limit = 100,
     cursor: Cursor = None,

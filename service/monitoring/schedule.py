@@ -26,13 +26,13 @@ _LOOK_SECONDS = 5.0
 
 async def keep_watching(state: State) -> None:
     """Enqueue monitoring jobs for as long as the process runs."""
-    every, shards = state.settings.monitor_seconds, state.settings.monitor_shards
+    seconds, shards = state.settings.monitor_seconds, state.settings.monitor_shards
     single_flight: SingleFlight[bool] = SingleFlight(1)
     while True:
         # Sleep first: a server that has just started has nothing to assess.
-        await asyncio.sleep(min(_LOOK_SECONDS, every))
+        await asyncio.sleep(min(_LOOK_SECONDS, seconds))
         try:
-            ask = partial(ask_to_watch, state.registry, every, shards)
+            ask = partial(ask_to_watch, state.registry, seconds, shards)
             await asyncio.wrap_future(single_flight.submit("ask", ask))
         except RecalibError as error:  # retried at the next iteration
             fields = {"action": "monitor_not_asked"}

@@ -17,14 +17,14 @@ class RetentionSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     dataset_seconds: _Seconds | None = Field(
-        None, description="Of a data set that no unfinished job uses, since its upload."
+        None, description="Age since its upload of a data set that no unfinished job uses."
     )
     version_seconds: _Seconds | None = Field(
         None,
-        description="Of a version that no alias has ever pointed at, since its publication.",
+        description="Age since its publication of a version that no alias has pointed at.",
     )
     label_seconds: _Seconds | None = Field(
         None,
-        description="Of a label, since its prediction; at least `maturity_seconds` and "
+        description="Age of a label since its prediction; at least `maturity_seconds` and "
         "`cohort_seconds` of monitoring. Null: as long as prediction ids are valid.",
     )

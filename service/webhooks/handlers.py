@@ -146,7 +146,7 @@ def delete_webhook(tx: Transaction, id: str, key: str | None) -> Webhook:
 def list_deliveries(
     tx: Transaction, id: str, state: DeliveryState | None, limit: int, cursor: str | None
 ) -> DeliveryPage:
-    """Return a page of a webhook's deliveries, those of the newest events first."""
+    """Return a page of a webhook's deliveries, newest events first."""
     webhook = _visible(tx, id)
     before = decode_number(cursor)
     rows = tx.webhooks.deliveries(webhook.id, state, before, limit + 1)
@@ -155,7 +155,7 @@ def list_deliveries(
 
 
 def redeliver(tx: Transaction, id: str, event_id: int, key: str | None) -> Webhook:
-    """Send an event to a webhook again, whatever became of it; return the webhook.
+    """Send an event to a webhook again, also a delivered one; return the webhook.
 
     A disabled webhook gets it when it is enabled.
 

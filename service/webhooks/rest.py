@@ -52,7 +52,7 @@ def list_webhooks(
 
 @router.get("/{webhook_id}", responses=problems(404), operation_id="get_webhook")
 def get_webhook(webhook_id: str, state: StateDependency) -> Webhook:
-    """Return a webhook: whether it is enabled, and why not."""
+    """Return a webhook, with the reason if it is disabled."""
     with state.registry.reading() as tx:
         return handlers.get_webhook(tx, webhook_id)
 
@@ -111,7 +111,7 @@ def list_deliveries(
     limit: Limit = 100,
     cursor: Cursor = None,
 ) -> DeliveryPage:
-    """List what a webhook was sent, those of the newest events first."""
+    """List the deliveries of a webhook, newest events first."""
     with state.registry.reading() as tx:
         return handlers.list_deliveries(tx, webhook_id, delivery_state, limit, cursor)
 

@@ -26,7 +26,7 @@ class WebhookCreate(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    url: Text = Field(max_length=2_000, description="Of http or https, with a public address.")
+    url: Text = Field(max_length=2_000, description="An http or https URL with a public address.")
     model: Text | None = Field(
         None, description="Events of this model only; by default of all, and of no model."
     )
@@ -52,7 +52,7 @@ class WebhookChange(BaseModel):
 
 
 class SecretRotation(BaseModel):
-    """A request for a new secret."""
+    """A request to replace the secret."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -117,7 +117,7 @@ class Delivery(BaseModel):
     """An event that a webhook gets."""
 
     event_id: int
-    type: str | None = Field(description="Of the event; null if the event was deleted.")
+    type: str | None = Field(description="Type of the event; null if the event was deleted.")
     state: DeliveryState = Field(
         description="`pending`: it is sent at `next_attempt_at`; `delivered`: the receiver has "
         "accepted it; `dead`: the last attempt has failed."
@@ -147,7 +147,7 @@ class Delivery(BaseModel):
 
 
 class DeliveryPage(BaseModel):
-    """A page of deliveries, those of the newest events first."""
+    """A page of deliveries, newest events first."""
 
     items: list[Delivery]
     next_cursor: str | None

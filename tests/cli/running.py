@@ -17,14 +17,14 @@ from recalib.cli import main
 from tests.files.examples import write_npz
 from tests.fitting.conftest import draw
 
-__all__ = ["LABELS", "LOGITS", "Cli", "Done"]
+__all__ = ["LABELS", "LOGITS", "Cli", "CommandResult"]
 
 #: 300 rows of 4 classes, overconfident by a temperature of 2.
 LOGITS, LABELS = draw(300, 4, 2.0)
 
 
 @dataclass(frozen=True)
-class Done:
+class CommandResult:
     """Exit status and output of a command."""
 
     status: int
@@ -48,14 +48,14 @@ class Cli:
         self._capsys = capsys
         self.write("val.npz", write_npz(LOGITS, LABELS))
 
-    def __call__(self, *arguments: object) -> Done:
+    def __call__(self, *arguments: object) -> CommandResult:
         """Run `recalib ARGUMENTS`."""
         self._capsys.readouterr()
         with pytest.raises(SystemExit) as excinfo:
             main([str(argument) for argument in arguments])
         captured = self._capsys.readouterr()
         assert isinstance(excinfo.value.code, int)
-        return Done(excinfo.value.code, captured.out, captured.err)
+        return CommandResult(excinfo.value.code, captured.out, captured.err)
 
     def write(self, name: str, content: bytes) -> None:
         """Put a file into the folder."""

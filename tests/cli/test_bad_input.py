@@ -7,12 +7,12 @@ import pickle
 import numpy as np
 import pytest
 
-from tests.cli.running import LABELS, LOGITS, Cli, Done
+from tests.cli.running import LABELS, LOGITS, Cli, CommandResult
 from tests.files.bad_files import BAD, npz, npz_bomb
 from tests.files.examples import write_json, write_npy, write_npz
 
 
-def check(result: Done, field: str, found: str) -> None:
+def check(result: CommandResult, field: str, found: str) -> None:
     """One line that names the field, what was found and what is accepted."""
     assert result.status == 2, result
     assert result.out == ""

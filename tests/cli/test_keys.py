@@ -114,7 +114,7 @@ def test_change_limits(cli: Cli, database_url: str) -> None:
     assert {name for name, value in only["limits"].items() if value is not None} == {
         "rows_per_second"
     }
-    assert cli("keys", "limit", "web", "--reset", *at).out == "the key web: limits as servers say\n"
+    assert cli("keys", "limit", "web", "--reset", *at).out == "the key web: limits of the server\n"
     registry = Registry(database_url, "memory://")
     with registry.reading() as tx:
         messages = [entry.detail for entry in tx.audit.page(None, 9, action="limit_key")]

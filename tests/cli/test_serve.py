@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from recalib.cli.context import warn_of_unknown_variables
 from recalib.cli.serve import require_authentication
 from recalib.errors import InputError
 from recalib.registry import Registry
 from recalib.settings import Settings
 from tests.cli.running import Cli
 from tests.end_to_end.programs import Programs
+from training.main import run as run_worker
 
 
 def test_taken_port_is_rejected(cli: Cli) -> None:
@@ -31,6 +33,24 @@ def test_invalid_setting_is_rejected(cli: Cli, monkeypatch: pytest.MonkeyPatch, 
     result = cli("serve")
     assert (result.status, result.out, result.err.count("\n")) == (2, "", 1)
     assert result.err.startswith(f"error: {name}: found 'soon'; accepted: ")
+
+
+def test_variables_that_are_not_settings_are_logged(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("RECALIB_BLOBS", "elsewhere")
+    monkeypatch.setenv("RECALIB_PORT", "1")
+    warn_of_unknown_variables()
+    assert "RECALIB_BLOBS is not a setting: did you mean RECALIB_BLOB_URL?" in caplog.messages
+    assert "RECALIB_PORT" not in caplog.text
+
+
+def test_worker_without_the_folder_of_the_database_is_rejected(tmp_path: Path) -> None:
+    """The error names the file, and nothing is created."""
+    home = tmp_path / "missing"
+    with pytest.raises(InputError, match=r"missing/recalib\.db, in a folder that does not exist"):
+        run_worker(Settings(home=home), embedded=False)
+    assert not home.exists()
 
 
 @pytest.mark.slow

@@ -6,7 +6,6 @@ import contextlib
 import functools
 import inspect
 from collections.abc import AsyncIterator, Iterator
-from types import TracebackType
 from typing import Any
 
 import pytest
@@ -43,12 +42,7 @@ class Either:
     def __enter__(self) -> Either:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self.kind == "blocking":
             self._client.close()
             return

@@ -8,7 +8,6 @@ import struct
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, TypeAlias
 
 __all__ = [
@@ -122,7 +121,7 @@ def drips(connection: socket.socket, over: threading.Event) -> None:
 class Flaky:
     """Performs one act per request, in order; repeats the last act.
 
-    `received` are the requests so far, in order; they came on so many `connections`.
+    `received` are the requests so far, in order; `connections` is the number of their connections.
     """
 
     def __init__(self) -> None:
@@ -142,12 +141,7 @@ class Flaky:
         self._threads[0].start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._over.set()
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()

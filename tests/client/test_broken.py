@@ -193,7 +193,7 @@ def test_probabilities_of_wrong_shape_are_rejected(
     client_of: Clients, flaky: Flaky, array: Any
 ) -> None:
     flaky.will(says(200, npy(array)))
-    with pytest.raises(MalformedAnswerError, match=r"numbers \(2, 3\) were asked for"):
+    with pytest.raises(MalformedAnswerError, match=r"numbers \(2, 3\) are expected"):
         client_of(flaky.url).calibrate("m", np.zeros((2, 3)))
 
 

@@ -66,11 +66,11 @@ def test_from_data_to_probabilities(client: Either, name: str, tmp_path: Path) -
 
     job = client.fit(name, "val", map="vector", promote=True)
     assert (job.kind, job.model, job.finished) == ("fit", name, False)
-    heard: list[tuple[float, str]] = []
-    result = client.wait(job, progress=lambda fraction, text: heard.append((fraction, text)))
+    messages: list[tuple[float, str]] = []
+    result = client.wait(job, progress=lambda fraction, text: messages.append((fraction, text)))
     assert (result.state, result.error) == ("succeeded", None)
     assert result.result["version"] == 1
-    assert heard[-1] == (1, "succeeded")
+    assert messages[-1] == (1, "succeeded")
     assert result.started_at < result.finished_at
     assert client.get_calibrator(name).card["map"] == "vector"
 

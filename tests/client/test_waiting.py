@@ -22,7 +22,7 @@ from tests.client.flaky import Act, Flaky, resets, says
 Clients = Callable[..., Either]
 
 #: Message when the client stops waiting for a job.
-NOTE = "Job j goes on; cancel it by client.cancel_job('j')."
+NOTE = "Job j still runs; cancel it by client.cancel_job('j')."
 
 
 def job(state: str, fraction: float | None = None, **more: Any) -> Act:

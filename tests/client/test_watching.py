@@ -115,7 +115,7 @@ def test_drop_candidate_with_a_reason(cli: Cli, flaky: Flaky) -> None:
     flaky.will(says(200, dropped), says(200, dropped), problem(409, "It serves."))
     there = ("drop-candidate", "m", 4, "--server", flaky.url)
     result = cli(*there, "--reason", "it is odd")
-    assert result.out == "candidate 4 of m is dropped; the champion goes on\n"
+    assert result.out == "candidate 4 of m is dropped; the champion still serves\n"
     sent = flaky.received[-1]
     assert sent.method == "DELETE"
     assert sent.path.startswith("/v1/models/m/monitoring/candidates/4?reason=it")

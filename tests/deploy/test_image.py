@@ -21,7 +21,7 @@ from tests.supply.image_requirements import FOLDER, read_requirements
 from tests.supply.requirements import pins
 
 _PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
-_FOUND = _PROJECT["tool"]["setuptools"]["packages"]["find"]
+_PACKAGES = _PROJECT["tool"]["setuptools"]["packages"]["find"]
 
 
 def test_hadolint_finds_nothing() -> None:

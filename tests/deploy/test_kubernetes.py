@@ -161,6 +161,12 @@ def test_every_pod_meets_the_restricted_profile(name: str) -> None:
     assert f"base/ServiceAccount/{pod['serviceAccountName']}" in RESOURCES
 
 
+@pytest.mark.parametrize("name", PODS)
+def test_pods_get_no_variables_of_services(name: str) -> None:
+    """Kubernetes would set RECALIB_PORT=tcp://... for the Service `recalib`."""
+    assert PODS[name]["spec"]["enableServiceLinks"] is False
+
+
 @pytest.mark.parametrize("name", CONTAINERS)
 def test_every_container_has_a_read_only_root_and_limits(name: str) -> None:
     pod, container = CONTAINERS[name]

@@ -79,7 +79,7 @@ def test_worst_gap_uses_known_confidences() -> None:
 
 
 def test_interval_includes_silent_traffic() -> None:
-    """Whatever the accuracy of the silent bins is, the error of all traffic is inside."""
+    """For any accuracy of the silent bins, the interval contains the error of all traffic."""
     sums = sums_of([1000] * 5, [400, 400, 400, 0, 0])
     window = summarise_window(sums, weighting="traffic")
     assert window.silent == 0.4

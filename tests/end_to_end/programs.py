@@ -228,9 +228,9 @@ class Server:
         path = f"/v1/models/{model}/datasets/validation"
         return self.ask("PUT", path, content=npz(logits, labels), headers=NPZ)
 
-    def ask_fit(self, model: str = "digits", **wanted: Any) -> str:
+    def ask_fit(self, model: str = "digits", **options: Any) -> str:
         """Ask for a fit on `validation`; returns the job's id."""
-        body = {"dataset": "validation", **wanted}
+        body = {"dataset": "validation", **options}
         job: str = self.ask("POST", f"/v1/models/{model}/calibrators", json=body)["id"]
         return job
 

@@ -15,7 +15,7 @@ from recalib.client import Client
 from tests.cli.conftest import cli
 from tests.cli.running import Cli
 from tests.end_to_end.programs import Programs
-from tests.service.stubs import OWN, Stub
+from tests.service.stubs import SERVICES, Stub
 
 __all__ = ["cli"]
 
@@ -58,8 +58,8 @@ def test_rest_and_grpc_speak_tls(programs: Programs, certificates: Certificates)
             httpx2.get(server.url + "/livez", timeout=30)  # signed by an unknown authority
         credentials = grpc.ssl_channel_credentials(certificates.root.read_bytes())
         with grpc.secure_channel(server.grpc_url, credentials) as channel:
-            stub = Stub(channel, OWN["Models"])
-            method = OWN["Models"].methods_by_name["GetModel"]
+            stub = Stub(channel, SERVICES["Models"])
+            method = SERVICES["Models"].methods_by_name["GetModel"]
             request = GetMessageClass(method.input_type)(model="digits")
             assert stub.get_model(request).classes == 3
 

@@ -94,8 +94,8 @@ def test_held_out_nll_is_never_above_one_temperature(learning_rate: float) -> No
         p = fitted(torch.from_numpy(rows)).numpy()
     assert nll(single, truth) <= card.nll_single
     np.testing.assert_allclose(p, single, rtol=1e-5)
-    whole = recalib.fit(logits, labels).parameters["temperature"]
-    assert card.temperature == pytest.approx(whole.item())
+    complete = recalib.fit(logits, labels).parameters["temperature"]
+    assert card.temperature == pytest.approx(complete.item())
 
 
 @pytest.mark.slow

@@ -97,9 +97,9 @@ def test_rejected_rows_are_uniform_and_others_are_tempered() -> None:
 
 
 def test_unreachable_bounds_are_reported() -> None:
-    nobody = Groups(np.zeros(1), np.ones(1), np.zeros(1))
-    assert miscoverage_threshold(nobody, 0.1, 0.95) == -REJECT_ALL
-    assert accuracy_threshold(nobody, 0.9, 0.95) == REJECT_ALL
+    no_rows = Groups(np.zeros(1), np.ones(1), np.zeros(1))
+    assert miscoverage_threshold(no_rows, 0.1, 0.95) == -REJECT_ALL
+    assert accuracy_threshold(no_rows, 0.9, 0.95) == REJECT_ALL
     logits, labels = draw(10, 4, 2.0)
     for name, text in (("meta_miscoverage", "too few"), ("meta_accuracy", "all are refused")):
         assert any(text in warning for warning in fit(logits, labels, name).card.fit.warnings)

@@ -90,7 +90,7 @@ def check_degenerate_data(name: str, objective: str, kind: str) -> None:
         assert (probabilities[np.arange(len(logits)), logits.argmax(axis=1)] == top).all(), kind
 
 
-@pytest.mark.usefixtures("whole_cards")
+@pytest.mark.usefixtures("full_cards")
 @pytest.mark.parametrize(
     "kind",
     [
@@ -115,7 +115,7 @@ def test_degenerate_data_has_a_complete_card(kind: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("whole_cards")
+@pytest.mark.usefixtures("full_cards")
 def test_memory_bound_holds_for_a_complete_card() -> None:
     """The memory bound of the next test includes the card's metrics."""
     test_many_classes_and_few_rows("temperature", {"measure": True})

@@ -51,9 +51,9 @@ def test_cross_validated_error_is_preferred() -> None:
         candidate("histogram_binning"), candidate("identity"), logits, labels
     )
     assert selection.calibration_error is not None
-    whole = msgspec.structs.replace(card, selection=selection)
+    complete = msgspec.structs.replace(card, selection=selection)
     assert validation_error(card) == card.calibration_error
-    assert validation_error(whole) == selection.calibration_error
+    assert validation_error(complete) == selection.calibration_error
 
 
 def test_error_above_the_tolerance_is_named_with_advice() -> None:

@@ -248,7 +248,7 @@ def _message(kind: Any, content: bytes) -> Any:
 
 def _unpacked(encoding: str) -> Callable[[bytes], object]:
     def parse(body: bytes) -> object:
-        plain = compression.decompressed(body, encoding, _MAX_BODY_BYTES)
+        plain = compression.decompress(body, encoding, _MAX_BODY_BYTES)
         assert len(plain) <= _MAX_BODY_BYTES
         return plain
 

@@ -77,7 +77,7 @@ def _stores(flaky: Flaky, *duplicates: str) -> Any:
 
 
 def _ingest(flaky: Flaky, kafka: Kafka, messages: int) -> Progress:
-    """Ingest until so many messages are done."""
+    """Ingest until this number of messages is done."""
     stopped = False
 
     def report(progress: Progress) -> None:

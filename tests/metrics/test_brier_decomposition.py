@@ -9,7 +9,6 @@ from scipy.stats import binomtest
 from sklearn.metrics import brier_score_loss
 
 from recalib.metrics import METRICS, BinState, Predictions
-from recalib.metrics.brier_decomposition import within_bins
 from tests.metrics.rows import measure, rows
 from tests.metrics.strategies import Case, bins, coarse
 
@@ -22,6 +21,21 @@ def parts(predictions: Predictions, bins: int) -> tuple[float, float, float, flo
         METRICS[name](bins).estimate(state).value for name in names
     )
     return reliability, resolution, uncertainty, within_bins(state)
+
+
+def within_bins(state: BinState) -> float:
+    """Return the within-bin terms, 1/N Σ_b Σ_i∈b (p_i − p̄_b)² − 2(p_i − p̄_b)(y_i − ȳ_b).
+
+    With them the terms add up to mean (p − y)² exactly; 0 if each bin holds one confidence.
+
+    Source: Stephenson, Coelho and Jolliffe, Two extra components in the Brier score
+    decomposition, Wea. Forecasting 2008.
+    """
+    at = state.filled
+    n, p, y = state.count[at], state.confidence[at], state.correct[at]
+    squares = state.confidence_squared[at] - p**2 / n
+    products = state.confidence_correct[at] - p * y / n
+    return float(np.sum(squares - 2 * products) / state.count.sum())
 
 
 @given(coarse(), bins)

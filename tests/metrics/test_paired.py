@@ -137,7 +137,7 @@ def test_rows_that_do_not_match_are_rejected() -> None:
     _, other = pair(100, 2.0, seed=1)
     with pytest.raises(InputError, match="after: found other labels"):
         changes(before, other)
-    one = before.take(np.array([3]))
+    single = before.take(np.array([3]))
     nothing: dict[str, Estimate] = {}
     with pytest.raises(InputError, match="at least two rows"):
-        paired_changes(one, one, nothing, nothing)
+        paired_changes(single, single, nothing, nothing)

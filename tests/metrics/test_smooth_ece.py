@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import recalib.metrics.smooth_ece as module
-from recalib.metrics.smooth_ece import _integral_of_absolute, _spectrum, smoothed
+from recalib.metrics.smooth_ece import _integral_of_absolute, _spectrum, smooth_residuals
 from tests.draws import few_or_many
 from tests.metrics.rows import measure
 
@@ -64,7 +64,7 @@ def test_smoothing_matches_published_code(bandwidth: float, published: float) ->
     p = 0.5 + 0.5 * (np.arange(300) + 0.5) / 300
     y = np.arange(300) % 4 > 0
     spectrum = _spectrum(p, (y - p) / 300, 2**14)
-    result = _integral_of_absolute(smoothed(spectrum, bandwidth))
+    result = _integral_of_absolute(smooth_residuals(spectrum, bandwidth))
     assert result == pytest.approx(published, rel=1e-3)
 
 
@@ -73,7 +73,7 @@ def test_smoothing_decreases_the_error_down_to_the_mean_gap(seed: int, rows: int
     p, y = drawn(seed, rows)
     spectrum = _spectrum(p, (y - p) / rows, 2**13)
     widths = [0.01, 0.03, 0.1, 0.3, 1, 3]
-    errors = [_integral_of_absolute(smoothed(spectrum, width)) for width in widths]
+    errors = [_integral_of_absolute(smooth_residuals(spectrum, width)) for width in widths]
     assert np.all(np.diff(errors) <= 1e-6)
     assert errors[-1] == pytest.approx(abs(np.mean(y - p)), abs=1e-6)
 
@@ -182,7 +182,7 @@ def test_fixed_points_match_brent(start: float) -> None:
     narrowest = 2 / cells
 
     def excess(spectrum: Values, s: float) -> float:
-        return float(_integral_of_absolute(smoothed(spectrum, s))) - s
+        return float(_integral_of_absolute(smooth_residuals(spectrum, s))) - s
 
     for spectrum, value in zip(spectra, result, strict=True):
         if excess(spectrum, narrowest) <= 0:

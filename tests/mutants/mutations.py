@@ -172,7 +172,7 @@ MUTATIONS = [
     *_file(
         "recalib/metrics/brier_decomposition.py",
         "tests/metrics/test_brier_decomposition.py",
-        ("squares - 2 * products", "squares - products"),
+        ("state.weights * state.gaps**2", "state.gaps**2"),
     ),
     *_file(
         "recalib/metrics/aurc.py",

@@ -136,7 +136,7 @@ def test_output_can_be_replaced(tmp_path: Path) -> None:
 
 
 def test_declared_softmax_is_used(tmp_path: Path) -> None:
-    """Said to be probabilities, it is undone; not said, there is a warning, and no guess."""
+    """A declared softmax is undone; otherwise there is a warning, and no guess."""
     softmax = helper.make_node("Softmax", ["scores"], ["p"], axis=1)
     output = [typed("p", TensorProto.FLOAT, ["N", CLASSES])]
     # So steep that some probabilities underflow to 0, whose logarithm is clipped.

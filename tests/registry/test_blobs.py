@@ -93,7 +93,7 @@ def test_equal_blobs_are_stored_once(store: BlobStore) -> None:
 
 
 def test_truncated_blob_is_detected_and_replaced(store: BlobStore) -> None:
-    """`verify` tells; uploading the bytes again repairs."""
+    """`verify` reports it; uploading the bytes again repairs the blob."""
     _keep(store)
     store.filesystem.pipe_file(store.path(_DIGEST), _DATA[:3])
     with pytest.raises(CorruptError, match=_DIGEST):

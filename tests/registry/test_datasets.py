@@ -1,4 +1,4 @@
-"""Datasets: what was said about them comes back, names are taken once a model."""
+"""Data sets: their fields are returned, and a name is unique in a model."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_unknown_dataset_is_not_found(registry: Registry) -> None:
 
 
 def test_input_must_be_logits_or_probabilities(registry: Registry) -> None:
-    """What the numbers are is said, never guessed."""
+    """The caller states what the numbers are; it is never guessed."""
     model = a_model(registry)
     with registry.transaction() as tx, pytest.raises(InputError, match="input"):
         tx.datasets.create(model, "d", *_SIZES, "scores", {})  # type: ignore[arg-type]

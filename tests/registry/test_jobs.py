@@ -159,7 +159,7 @@ def test_failed_job_is_retried_until_no_attempts_are_left(registry: Registry) ->
 
 
 def test_retry_is_delayed(registry: Registry) -> None:
-    """Not before the time that the failure asked for."""
+    """A failed job does not run before the time of its retry."""
     lease = a_lease(registry)
     with registry.transaction() as tx:
         tx.jobs.fail(lease, "away", retry_after_seconds=3600)
@@ -207,7 +207,7 @@ def test_queued_job_is_cancelled_immediately(registry: Registry) -> None:
 
 
 def test_cancelling_a_running_job_requests_a_stop(registry: Registry) -> None:
-    """Its next heartbeat hears it; the worker says when it has stopped."""
+    """Its next heartbeat reports it; the worker acknowledges the stop."""
     lease = a_lease(registry)
     with registry.transaction() as tx:
         job = tx.jobs.cancel(lease.job.id)

@@ -1,4 +1,4 @@
-"""Probabilities in a log: their largest is the confidence, and they tell how classes have moved."""
+"""Probabilities in a log: their largest is the confidence, and they show how classes have moved."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_rescaling_does_not_help_with_other_drift(tmp_path: Path):
 
 @pytest.mark.parametrize("window", [2_000, 500])
 def test_estimated_shares_of_many_classes_vary_by_chance(tmp_path: Path, window: int):
-    """Fifty classes of which nothing has changed: what is found is about what chance makes."""
+    """Fifty classes without a change: the moved share is about what chance moves."""
     rng = np.random.default_rng(1)
     odds = 3 * rng.normal(size=(8_000, 50))
     p = np.exp(odds) / np.exp(odds).sum(axis=1, keepdims=True)
@@ -114,7 +114,7 @@ def test_short_log_has_no_class_shares(tmp_path: Path):
 
 
 def test_confidence_is_the_largest_probability(tmp_path: Path):
-    """With or without the column, in any order of rows; without probabilities nothing is said."""
+    """With or without the column, in any order of rows; no probabilities, no shares."""
     columns = log(_NOW, rows=8_000)
     largest = np.stack(columns["probabilities"].to_pylist()).max(axis=1)
     full_result = replay(write(tmp_path / "b.parquet", {**columns, "confidence": largest}))

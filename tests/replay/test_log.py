@@ -201,7 +201,7 @@ def test_file_with_false_sizes_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(InputError, match="Exceeded size limit"):
         Log(tmp_path / "a.parquet")
     # Two kilobytes of runs, which are half a megabyte of numbers.
-    columns = {name: pa.array([value] * 20_000) for name, value in _ONE.items()}
+    columns = {name: pa.array([value] * 20_000) for name, value in _ROW.items()}
     path = write(tmp_path / "b.parquet", columns)
     Log(path).__exit__(None, None, None)
     monkeypatch.setattr(parquet, "MAX_GROUP_BYTES", 1 << 18)
@@ -209,14 +209,14 @@ def test_file_with_false_sizes_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
         Log(path)
 
 
-_ONE = {"time": 1.0, "confidence": 0.5, "correct": True}
+_ROW = {"time": 1.0, "confidence": 0.5, "correct": True}
 
 
 @pytest.mark.slow
 def test_log_in_several_files_is_that_of_one(tmp_path: Path) -> None:
     """Files in any order; errors name the file and count its rows."""
     columns = log(3_000)
-    whole = write(tmp_path / "one.parquet", columns)
+    single = write(tmp_path / "one.parquet", columns)
     folder = tmp_path / "parts" / "day=1"
     folder.mkdir(parents=True)
     for number, (start, end) in enumerate(((2_000, 3_000), (0, 700), (700, 2_000))):
@@ -225,7 +225,7 @@ def test_log_in_several_files_is_that_of_one(tmp_path: Path) -> None:
     (folder / "notes.csv").write_text("no log")
     (folder / "run.json").write_text("{}")
     options = ReplayOptions(cohort=86_400.0)
-    assert replay(tmp_path / "parts", options).to_dict() == replay(whole, options).to_dict()
+    assert replay(tmp_path / "parts", options).to_dict() == replay(single, options).to_dict()
     part = {name: values[:5] for name, values in columns.items()}
     part["confidence"] = np.where(np.arange(5) == 3, 2.0, part["confidence"])
     write(folder / "3.parquet", part)
@@ -239,10 +239,10 @@ def test_log_in_several_files_is_that_of_one(tmp_path: Path) -> None:
 def test_files_without_rows_are_left_out(tmp_path: Path) -> None:
     folder = tmp_path / "parts"
     folder.mkdir()
-    whole = write(folder / "b.parquet", log(500))
+    single = write(folder / "b.parquet", log(500))
     nulls = {name: pa.nulls(0) for name in ("time", "confidence", "correct")}
     write(folder / "a.parquet", nulls)
-    assert replay(folder).to_dict() == replay(whole).to_dict()
-    write(whole, nulls)
+    assert replay(folder).to_dict() == replay(single).to_dict()
+    write(single, nulls)
     with pytest.raises(InputError, match="log: found no rows in any file"):
         replay(folder)

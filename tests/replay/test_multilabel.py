@@ -88,14 +88,14 @@ def test_labels_that_are_too_sure_are_stale(tmp_path: Path, classes: tuple[str, 
 def test_calibrated_labels_are_fresh_in_any_number_of_files(tmp_path: Path) -> None:
     columns = log(drift=False)
     options = ReplayOptions(task="multilabel", classes=("all",))
-    one = replay(write(tmp_path / "a.parquet", columns), options)
-    assert (one.state, one.rows) == ("fresh", _ROWS)
-    assert 0.78 * _ROWS < one.labelled < 0.82 * _ROWS
+    single = replay(write(tmp_path / "a.parquet", columns), options)
+    assert (single.state, single.rows) == ("fresh", _ROWS)
+    assert 0.78 * _ROWS < single.labelled < 0.82 * _ROWS
     (tmp_path / "parts").mkdir()
     for part in range(3):
         rows = slice(4_000 * part, 4_000 * part + 4_000)
         write(tmp_path / f"parts/{part}.parquet", {k: v[rows] for k, v in columns.items()})
-    assert replay(tmp_path / "parts", options, cluster="threads:2").to_dict() == one.to_dict()
+    assert replay(tmp_path / "parts", options, cluster="threads:2").to_dict() == single.to_dict()
 
 
 def test_arrays_give_the_states_of_the_file(tmp_path: Path) -> None:

@@ -106,9 +106,9 @@ def test_absent_class_is_named(absent_from: str) -> None:
 
 
 def test_five_of_many_absent_classes_are_named() -> None:
-    text = module._named(np.arange(9), lambda k: f"class {k}")
+    text = module._join_names(np.arange(9), lambda k: f"class {k}")
     assert text == "class 0, class 1, class 2, class 3, class 4 and 4 more"
-    assert module._named(np.arange(2), lambda k: f"class {k}") == "class 0, class 1"
+    assert module._join_names(np.arange(2), lambda k: f"class {k}") == "class 0, class 1"
 
 
 def test_label_shift_names_a_class_and_its_shares() -> None:
@@ -128,16 +128,16 @@ def test_label_shift_test_matches_pearson() -> None:
         first = rng.multinomial(800, np.ones(5) / 5)
         second = rng.multinomial(600, shares / shares.sum())
         expected = scipy.stats.chi2_contingency(np.stack([first, second]), correction=False).pvalue
-        assert module._shifted(first, second) == (expected < 1e-3)
+        assert module._is_shifted(first, second) == (expected < 1e-3)
 
 
 def test_rare_classes_are_merged() -> None:
     """A thousand classes of a row or two each are no shift, however they differ."""
     rng = np.random.default_rng(0)
     first, second = (rng.multinomial(1000, np.ones(1000) / 1000) for _ in range(2))
-    assert not module._shifted(first, second)
+    assert not module._is_shifted(first, second)
     nothing = np.zeros(3, np.int64)
-    assert not module._shifted(nothing + 1, nothing + 1)
+    assert not module._is_shifted(nothing + 1, nothing + 1)
 
 
 def test_different_accuracies_are_reported() -> None:

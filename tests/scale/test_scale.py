@@ -69,17 +69,17 @@ def test_auto_selects_a_map_on_the_sample_and_fits_it_to_all_rows(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(row_sample, "_SAMPLE_ROWS", 500)
-    one, three = (
+    single, three = (
         recalib.scale.fit(folder, "auto", preserve_accuracy=False, cluster=cluster)
         for cluster in (None, "threads:3")
     )
-    choice = one.card.choice
+    choice = single.card.choice
     assert choice is not None
-    assert (choice.rows, one.card.data.rows) == (500, _ROWS)
-    assert one.card.map == choice.map != "temperature"  # the classes differ
+    assert (choice.rows, single.card.data.rows) == (500, _ROWS)
+    assert single.card.map == choice.map != "temperature"  # the classes differ
     expected = recalib.scale.fit(folder, choice.map).parameters
     for name, value in expected.items():
-        assert np.array_equal(one.parameters[name], value)
+        assert np.array_equal(single.parameters[name], value)
         assert np.array_equal(three.parameters[name], value)
 
 
@@ -150,11 +150,11 @@ def test_fit_does_not_depend_on_the_number_of_workers(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(row_sample, "_SAMPLE_ROWS", 500)
-    one, three = (
+    single, three = (
         recalib.scale.fit(folder, "vector", cluster=cluster).parameters
         for cluster in (None, "threads:3")
     )
-    assert all(np.array_equal(one[name], three[name]) for name in one)
+    assert all(np.array_equal(single[name], three[name]) for name in single)
 
 
 def test_masked_classes_and_equal_logits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ from service.inference.rpc import WIRE_NAME
 __all__ = ["Rpc", "Stub", "refused", "violations"]
 
 PATIENCE_SECONDS = 120
-OWN = recalib_pb2.DESCRIPTOR.services_by_name
+SERVICES = recalib_pb2.DESCRIPTOR.services_by_name
 V2 = inference_pb2.DESCRIPTOR.services_by_name["GRPCInferenceService"]
 REFLECTION = reflection_pb2.DESCRIPTOR.services_by_name["ServerReflection"]
 HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"]
@@ -65,19 +65,19 @@ class Rpc:
         self.channel = grpc.insecure_channel(
             address, options=[("grpc.max_receive_message_length", -1)]
         )
-        self.audit = Stub(self.channel, OWN["Audit"])
-        self.models = Stub(self.channel, OWN["Models"])
-        self.monitoring = Stub(self.channel, OWN["Monitoring"])
-        self.datasets = Stub(self.channel, OWN["Datasets"])
-        self.calibrators = Stub(self.channel, OWN["Calibrators"])
-        self.batches = Stub(self.channel, OWN["Batches"])
-        self.evaluations = Stub(self.channel, OWN["Evaluations"])
-        self.training_runs = Stub(self.channel, OWN["TrainingRuns"])
-        self.calibration = Stub(self.channel, OWN["Calibration"])
-        self.labels = Stub(self.channel, OWN["Labels"])
-        self.jobs = Stub(self.channel, OWN["Jobs"])
-        self.events = Stub(self.channel, OWN["Events"])
-        self.webhooks = Stub(self.channel, OWN["Webhooks"])
+        self.audit = Stub(self.channel, SERVICES["Audit"])
+        self.models = Stub(self.channel, SERVICES["Models"])
+        self.monitoring = Stub(self.channel, SERVICES["Monitoring"])
+        self.datasets = Stub(self.channel, SERVICES["Datasets"])
+        self.calibrators = Stub(self.channel, SERVICES["Calibrators"])
+        self.batches = Stub(self.channel, SERVICES["Batches"])
+        self.evaluations = Stub(self.channel, SERVICES["Evaluations"])
+        self.training_runs = Stub(self.channel, SERVICES["TrainingRuns"])
+        self.calibration = Stub(self.channel, SERVICES["Calibration"])
+        self.labels = Stub(self.channel, SERVICES["Labels"])
+        self.jobs = Stub(self.channel, SERVICES["Jobs"])
+        self.events = Stub(self.channel, SERVICES["Events"])
+        self.webhooks = Stub(self.channel, SERVICES["Webhooks"])
         self.v2 = Stub(self.channel, V2, WIRE_NAME)
         self.health = Stub(self.channel, HEALTH)
         self.reflection = Stub(self.channel, REFLECTION)

@@ -26,7 +26,7 @@ from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
 from service.grpc.rpc import method_name
 from tests.service.documented import answers, operations
 from tests.service.issuers import AUDIENCE, Issuer, encoded, issuer, signing_keys
-from tests.service.stubs import HEALTH, OWN, REFLECTION, V2, Rpc, refused
+from tests.service.stubs import HEALTH, REFLECTION, SERVICES, V2, Rpc, refused
 
 pytestmark = pytest.mark.sqlite_only
 
@@ -39,7 +39,7 @@ ROUTES = sorted(
     for verb, operation in of_path.items()
 )
 GUARDED = [route for route in ROUTES if RULES[route[0]] != "open"]
-SERVICES = {**OWN, "v2": V2, "health": HEALTH, "reflection": REFLECTION}
+SERVICES = {**SERVICES, "v2": V2, "health": HEALTH, "reflection": REFLECTION}
 METHODS = sorted(
     (method_name(method.name), service, method.name)
     for service, descriptor in SERVICES.items()
@@ -408,7 +408,7 @@ def test_another_tenants_job_is_not_found(guarded: Guarded, rpc: Rpc) -> None:
 
 
 def test_each_stream_message_is_authorised(guarded: Guarded, rpc: Rpc) -> None:
-    kind = GetMessageClass(OWN["Calibration"].methods_by_name["CalibrateStream"].input_type)
+    kind = GetMessageClass(SERVICES["Calibration"].methods_by_name["CalibrateStream"].input_type)
     pieces = [kind(model="mine"), kind(model="theirs")]
     metadata = [("authorization", f"Bearer {guarded.keys['bound']}")]
     error = refused(

@@ -16,7 +16,7 @@ from recalib.registry import Registry
 from recalib.settings import Settings
 from service.app import create_app
 from tests.service.issuers import AUDIENCE, Issuer, issuer, signing_keys
-from tests.service.stubs import OWN, Rpc, refused
+from tests.service.stubs import SERVICES, Rpc, refused
 
 __all__ = ["issuer", "signing_keys"]
 
@@ -64,7 +64,7 @@ def _some_time_goes_by(client: Any) -> None:
     keys._tried_at = keys._fetched_at = time.monotonic() - 60
 
 
-_LIST = OWN["Models"].methods_by_name["ListModels"].input_type._concrete_class
+_LIST = SERVICES["Models"].methods_by_name["ListModels"].input_type._concrete_class
 
 
 def test_new_signing_key_is_accepted_after_the_next_fetch(

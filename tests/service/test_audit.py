@@ -19,7 +19,7 @@ from service.labels.housekeeping import purge
 from tests.fitting.conftest import draw
 from tests.service.conftest import Service, npz
 from tests.service.issuers import AUDIENCE, Issuer, issuer, signing_keys
-from tests.service.stubs import OWN, Rpc
+from tests.service.stubs import SERVICES, Rpc
 
 pytestmark = pytest.mark.sqlite_only
 
@@ -206,7 +206,7 @@ def test_grpc_and_rest_return_the_same_entries(
 ) -> None:
     with registry.transaction() as tx:
         tx.audit.record("root", "set_alias", "digits", "champion", "version 1 to 2: better")
-    request = OWN["Audit"].methods_by_name["ListAudit"].input_type._concrete_class
+    request = SERVICES["Audit"].methods_by_name["ListAudit"].input_type._concrete_class
     metadata = [("authorization", f"Bearer {keys['root']}")]
     with Rpc(f"127.0.0.1:{client.app.state.grpc_port}") as rpc:
         page = rpc.audit.list_audit(request(limit=1), metadata=metadata)

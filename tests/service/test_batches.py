@@ -52,7 +52,7 @@ def probabilities(service: Service, job: Any) -> NDArray[Any]:
 
 
 def test_batch_of_a_data_set_equals_calibrate(ready: Service) -> None:
-    """Of the champion when the request arrives, whatever is promoted later."""
+    """A later promotion does not change the version: it is the champion of the request's time."""
     job = ready.client.post(BATCHES, json={"dataset": "validation", "format": "npz"})
     queued = ready.client.get(f"{BATCHES}/{job.json()['id']}").json()
     described = [queued[name] for name in ("state", "version", "dataset", "rows", "digest")]

@@ -16,13 +16,13 @@ from recalib.registry import Registry
 from recalib.settings import Settings
 from service.app import create_app
 from tests.service.conftest import Service
-from tests.service.stubs import OWN, Rpc
+from tests.service.stubs import SERVICES, Rpc
 
 pytestmark = pytest.mark.sqlite_only
 
 
 def message(rpc: str, **fields: Any) -> Any:
-    return OWN["Events"].methods_by_name[rpc].input_type._concrete_class(**fields)
+    return SERVICES["Events"].methods_by_name[rpc].input_type._concrete_class(**fields)
 
 
 def record(registry: Registry, *events: tuple[str, str | None]) -> None:
@@ -86,7 +86,7 @@ def test_events_have_pages_orders_and_filters(filled: Service, rpc: Rpc) -> None
 
 @pytest.mark.both_databases
 def test_consumer_is_told_of_events_that_are_no_longer_held(filled: Service, rpc: Rpc) -> None:
-    """In pages by a field, in a stream by an event, whatever the filter."""
+    """In pages by a field, in a stream by an event, for any filter."""
     with filled.registry.transaction() as tx:
         tx.connection.execute(text("UPDATE events SET at = 1 WHERE id <= 4"))
         tx.events.purge(60.0)

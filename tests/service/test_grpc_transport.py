@@ -28,7 +28,7 @@ from service.health.rpc import Health
 from service.inference.rpc import WIRE_NAME
 from tests.end_to_end.programs import PATIENCE_SECONDS
 from tests.service.conftest import Service, npz
-from tests.service.stubs import OWN, Rpc, refused, violations
+from tests.service.stubs import SERVICES, Rpc, refused, violations
 from tests.service.test_grpc_workflow import array, matrix, pieces, question
 from tests.service.test_transport import sample
 
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.sqlite_only
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
-SERVICES = ["", WIRE_NAME, *(item.full_name for item in OWN.values())]
+SERVICES = ["", WIRE_NAME, *(item.full_name for item in SERVICES.values())]
 
 
 def test_every_error_has_a_status() -> None:

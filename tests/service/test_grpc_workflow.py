@@ -22,7 +22,7 @@ from service.grpc.rpc import method_name
 from tests.fitting.conftest import draw
 from tests.service.conftest import Service, npz
 from tests.service.documented import operations
-from tests.service.stubs import OWN, Rpc, refused, violations
+from tests.service.stubs import SERVICES, Rpc, refused, violations
 
 pytestmark = pytest.mark.sqlite_only
 
@@ -462,7 +462,7 @@ def test_late_labels_are_accepted(ready: Service, rpc: Rpc, data) -> None:
 
 def test_every_operation_of_rest_is_an_rpc(service: Service) -> None:
     """The only additional RPC is the stream."""
-    rpcs = {method_name(method.name) for service in OWN.values() for method in service.methods}
+    rpcs = {method_name(method.name) for service in SERVICES.values() for method in service.methods}
     rest = {
         operation["operationId"]
         for path, verbs in service.client.app.openapi()["paths"].items()

@@ -11,7 +11,7 @@ from service.access.permissions import MUTATING
 from service.app import create_app
 from tests.service.conftest import Service
 from tests.service.documented import operations
-from tests.service.stubs import OWN, Rpc, refused
+from tests.service.stubs import SERVICES, Rpc, refused
 
 KEY = {"Idempotency-Key": "k"}
 #: An upload is identified by its bytes: a repeated upload succeeds without effect.
@@ -46,7 +46,7 @@ def test_repeated_promotion_does_not_undo_a_rollback(ready: Service, rpc: Rpc) -
     assert (again.status_code, again.json()) == (200, promoted.json())
     assert serving() == 1
     # A key is shared by REST and gRPC.
-    request = OWN["Calibrators"].methods_by_name["SetAlias"].input_type._concrete_class
+    request = SERVICES["Calibrators"].methods_by_name["SetAlias"].input_type._concrete_class
     point = request(model="digits", alias="champion", version=2)
     metadata = [("idempotency-key", "k")]
     assert rpc.calibrators.set_alias(point, metadata=metadata).version == 2
@@ -78,7 +78,7 @@ def test_repeated_refit_cancellation_and_settings_happen_once(ready: Service, rp
     assert ready.client.delete(f"/v1/jobs/{second['id']}", headers=KEY).status_code == 409
     kinds = {"create_refit": ("Monitoring", "CreateRefit"), "cancel_job": ("Jobs", "CancelJob")}
     requests: dict[str, Any] = {
-        name: OWN[service].methods_by_name[method].input_type._concrete_class
+        name: SERVICES[service].methods_by_name[method].input_type._concrete_class
         for name, (service, method) in kinds.items()
     }
     metadata = [("idempotency-key", "k")]

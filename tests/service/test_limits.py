@@ -39,7 +39,7 @@ from service.access.shared_usage import (
 from service.app import create_app
 from tests.fitting.conftest import draw
 from tests.service.conftest import Service, npz
-from tests.service.stubs import OWN, V2, Rpc, refused
+from tests.service.stubs import SERVICES, V2, Rpc, refused
 
 
 class Clock:
@@ -378,7 +378,7 @@ def test_grpc_has_the_same_limits(limited: Limited) -> None:
     port = limited.client.app.state.grpc_port
 
     def request(key: str, rows: int = 1) -> Any:
-        kind = OWN["Calibration"].methods_by_name["Calibrate"].input_type._concrete_class
+        kind = SERVICES["Calibration"].methods_by_name["Calibrate"].input_type._concrete_class
         message = kind(model="m")
         message.matrix.rows, message.matrix.classes = rows, 4
         message.matrix.values.extend([0.1] * 4 * rows)

@@ -345,7 +345,7 @@ def test_promotion_clears_the_negative_cache(
 
 @contextmanager
 def hanging(registry: Registry, monkeypatch: pytest.MonkeyPatch, model: str = "") -> Iterator[Any]:
-    """Make the registry hang for all models or for one; yield the models it was asked for."""
+    """Make the registry hang for all models or for one; yield the models that were read."""
     over, queries = threading.Event(), []
     reading = Registry.reading
 

@@ -19,7 +19,7 @@ from tests.service.test_grpc_workflow import matrix
 
 pytestmark = pytest.mark.sqlite_only
 
-WANTED = {
+SETTINGS = {
     "alpha": 0.01,
     "segments": ["eu", "us"],
     "classes": ["2", "0"],
@@ -42,12 +42,12 @@ def test_settings_are_declared_and_changed(service: Service) -> None:
     service.model()
     usual = service.client.get("/v1/models/digits").json()["monitoring"]
     assert usual == MonitoringConfig().to_dict()
-    answer = declare(service, **WANTED)
+    answer = declare(service, **SETTINGS)
     assert answer.status_code == 200
-    assert answer.json()["monitoring"] == usual | WANTED
-    assert service.client.get("/v1/models/digits").json()["monitoring"] == usual | WANTED
-    body = {"name": "born", "classes": 3, "monitoring": WANTED}
-    assert service.client.post("/v1/models", json=body).json()["monitoring"] == usual | WANTED
+    assert answer.json()["monitoring"] == usual | SETTINGS
+    assert service.client.get("/v1/models/digits").json()["monitoring"] == usual | SETTINGS
+    body = {"name": "born", "classes": 3, "monitoring": SETTINGS}
+    assert service.client.post("/v1/models", json=body).json()["monitoring"] == usual | SETTINGS
 
 
 def test_settings_over_grpc(service: Service, rpc: Rpc) -> None:
@@ -65,7 +65,7 @@ def test_settings_over_grpc(service: Service, rpc: Rpc) -> None:
     assert (created.monitoring.alpha, created.monitoring.refit) == (0.01, pb.REFIT_MANUAL)
     assert created.monitoring.objective == MonitoringConfig().objective
     usual = MonitoringConfig().to_dict()
-    assert service.client.get("/v1/models/digits").json()["monitoring"] == usual | WANTED
+    assert service.client.get("/v1/models/digits").json()["monitoring"] == usual | SETTINGS
     message.segments.append("asia")
     message.promote = pb.PROMOTE_CANDIDATE_MANUAL
     message.selection_ratio = 1.5

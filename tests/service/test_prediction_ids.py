@@ -128,7 +128,7 @@ def test_default_share_is_a_server_setting(ready: Service, settings: Settings) -
 def test_probabilities_are_returned_without_a_signing_key(
     ready: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The registry fails before the first id; it is asked only once."""
+    """The registry fails before the first id; the server reads it only once."""
     assert ask(ready, ids=0).status_code == 200
     queries = []
 

@@ -204,11 +204,11 @@ def test_jobs_read_the_files(ready: Service, refer: Any, data: Any) -> None:
         versions.append(
             ready.client.get(f"/v1/models/digits/calibrators/{job['result']['version']}")
         )
-    same, whole = (version.json() for version in versions)
-    assert whole["dataset"] == "whole"
+    same, complete = (version.json() for version in versions)
+    assert complete["dataset"] == "whole"
     for stage, metrics in same["card"]["metrics"].items():
-        assert whole["card"]["metrics"][stage] == metrics
-    assert whole["card"]["selection"]["better"] == same["card"]["selection"]["better"]
+        assert complete["card"]["metrics"][stage] == metrics
+    assert complete["card"]["selection"]["better"] == same["card"]["selection"]["better"]
     # Digests recognise the rows of the champion.
     body = {"dataset": "whole", "versions": [1, 2, 3]}
     job = _job(ready, ready.client.post("/v1/models/digits/evaluations", json=body))
@@ -370,7 +370,7 @@ def test_uploads_do_not_wait_for_references() -> None:
 
 
 def test_calls_beyond_the_limit_are_refused_at_once() -> None:
-    """A few references wait; others are asked to return."""
+    """A few references wait; others get 503."""
     reader = ReaderProcess(max_calls=2)
 
     async def run() -> None:

@@ -22,7 +22,7 @@ _ROUTES = ("/v1/models", "/v1/models/{model}", "/v1/models/{model}/calibrate", "
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 
 
-class Kept(logging.Handler):
+class RecordList(logging.Handler):
     """Stores the fields of every log line."""
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class Kept(logging.Handler):
 @pytest.fixture
 def accesses() -> Iterator[list[dict[str, object]]]:
     """The lines of the enabled access log."""
-    records, level = Kept(), ACCESS.level
+    records, level = RecordList(), ACCESS.level
     ACCESS.addHandler(records)
     ACCESS.setLevel(logging.INFO)
     yield records.lines

@@ -17,7 +17,7 @@ from service.webhooks.handlers import create_webhook
 from service.webhooks.schemas import WebhookCreate
 from tests.registry.interleaving import Interleaved
 from tests.service.conftest import Service
-from tests.service.stubs import OWN, Rpc
+from tests.service.stubs import SERVICES, Rpc
 
 pytestmark = pytest.mark.sqlite_only
 
@@ -25,7 +25,7 @@ _URL = "https://hooks.example.com/services/T0/secret-path"
 
 
 def message(rpc: str, **fields: Any) -> Any:
-    return OWN["Webhooks"].methods_by_name[rpc].input_type._concrete_class(**fields)
+    return SERVICES["Webhooks"].methods_by_name[rpc].input_type._concrete_class(**fields)
 
 
 def created(service: Service, **fields: Any) -> dict[str, Any]:

@@ -82,7 +82,7 @@ def test_invalid_value_error_uses_the_name_in_the_file(file: Path) -> None:
 def test_doctor_shows_every_setting_and_no_secret(
     file: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each setting has its source; probably misspelt variables are reported."""
+    """Each setting has its source; variables that are not settings are reported."""
     file.write_text("port = 9000")
     monkeypatch.setenv("RECALIB_BLOB_URL", "s3://id:hush-hush@bucket/x")
     url = "postgresql://u:hush-hush@127.0.0.1:1/x?sslpassword=hush-hush"
@@ -100,12 +100,15 @@ def test_doctor_shows_every_setting_and_no_secret(
     assert f"port = 9000  (port in {file})" in people.out
     assert "hush" not in people.out + str(settings)
     monkeypatch.delenv("RECALIB_BLOB_URL")
+    monkeypatch.setenv("RECALIB_BLOBS", "x")
     monkeypatch.setenv("RECALIB_DATABSE_URL", "x")
+    monkeypatch.setenv("RECALIB_XYZ", "x")
     monkeypatch.setenv("RECALIB_API_KEY", "x")  # the client's
     result = cli("doctor", "--database-url", url)
     assert result.out.startswith(
-        "warning  settings: RECALIB_DATABSE_URL is not a setting: "
-        "did you mean RECALIB_DATABASE_URL? "
+        "warning  settings: RECALIB_BLOBS is not a setting: did you mean RECALIB_BLOB_URL?; "
+        "RECALIB_DATABSE_URL is not a setting: did you mean RECALIB_DATABASE_URL?; "
+        "RECALIB_XYZ is not a setting: see docs/settings.md; "
     )
     assert "hush" not in result.out
     odd = cli("doctor", "--database-url", "postgresql://u:a@b:hush-hush@127.0.0.1:1/x")

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from sqlalchemy import update
 
 from recalib.card import Card
-from recalib.decoding import converted
+from recalib.decoding import convert
 from recalib.drift import spend_alpha
 from recalib.drift.calibration_sums import bin_indices
 from recalib.prediction_ids import Prediction
@@ -155,7 +155,7 @@ def history_of(registry: Registry, model: Model) -> list[Assessment]:
 def local_replay(registry: Registry, columns: dict[str, Any], **options: Any) -> Replay:
     """Return what `recalib replay` says about a log with the settings of the model."""
     with registry.reading() as tx:
-        card = converted(tx.calibrators.get(tx.models.get("resnet"), 1).card, Card)
+        card = convert(tx.calibrators.get(tx.models.get("resnet"), 1).card, Card)
     settings = ReplayOptions(
         alpha=spend_alpha(_MONITORING.alpha, 1),
         objective=_MONITORING.objective,

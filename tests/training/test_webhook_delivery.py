@@ -15,6 +15,7 @@ import pytest
 from sqlalchemy import text
 from standardwebhooks import Webhook as Verifier
 
+from recalib.errors import UnavailableError
 from recalib.registry import Registry, Webhook
 from recalib.webhooks import AllowedTargets, encode_secret
 from tests.end_to_end.programs import until
@@ -37,7 +38,7 @@ def status(code: int, body: bytes = b"", **headers: str) -> _Answer:
 
 
 class Receiver:
-    """An HTTP server on loopback that answers as it is told, then with 200."""
+    """An HTTP server on loopback that gives the answers of a list, then 204."""
 
     def __init__(self, port: int = 0) -> None:
         self.answers: list[_Answer] = []
@@ -89,7 +90,7 @@ def record(registry: Registry, *types: str) -> None:
 
 
 def deliver(registry: Registry, allowed: AllowedTargets = _LOOPBACK, attempts: int = 3) -> bool:
-    """Deliver what is due now, whatever the pauses; return whether there was something."""
+    """Deliver all events without their pauses; return whether there were any."""
     with registry.transaction() as tx:
         tx.connection.execute(text("UPDATE webhooks SET retry_at = NULL"))
         tx.connection.execute(text("UPDATE webhook_deliveries SET next_attempt_at = 1"))
@@ -267,3 +268,20 @@ def test_receiver_that_was_away_misses_nothing(
             second.close()
     # One lease at a time: no event is sent twice while no worker dies.
     assert sorted(second.events()) == list(range(2, last + 1))
+
+
+def test_outage_of_the_registry_logs_one_line(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(webhook_delivery, "_OUTAGE_SECONDS", 0.001)
+    stop, sender = threading.Event(), WebhookSender(registry, _LOOPBACK, 3)
+    failures = [UnavailableError("away")] * 3
+
+    def claim() -> None:
+        if failures:
+            raise failures.pop()
+        stop.set()
+
+    monkeypatch.setattr(sender, "claim", claim)
+    asyncio.run(sender.run(stop, 0.001))
+    assert caplog.messages == ["Webhooks wait: away"]

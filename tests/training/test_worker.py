@@ -323,6 +323,16 @@ def test_worker_waits_for_an_unavailable_database(
     assert "job_finished" in actions
 
 
+def test_worker_survives_any_number_of_failures(flaky: _Flaky) -> None:
+    """An outage of hours, with a failure every 15 seconds."""
+    stop = threading.Event()
+    with flaky.transaction() as tx:
+        tx.jobs.enqueue(KIND, {})
+    flaky.away = 1_200
+    _worker(flaky, _then(stop.set), poll_seconds=0.0).run(stop)
+    assert flaky.away == 0
+
+
 def test_publish_retries_while_the_database_is_unavailable(
     flaky: _Flaky, monkeypatch: pytest.MonkeyPatch
 ) -> None:

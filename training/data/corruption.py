@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from scipy import ndimage
 
 from recalib.errors import InputError
-from training.data.pixels import Pixels, Stored
+from training.data.pixels import Pixels, StoredImages
 from training.data.split import Split
 
 __all__ = ["CORRUPTIONS", "SEVERITIES", "corrupt", "corrupted"]
@@ -179,7 +179,7 @@ def corrupted(split: Split, name: str, severity: int, seed: int = 0) -> Split:
     ------
     InputError: as `corrupt`, or a split without images.
     """
-    if not isinstance(split.inputs, Stored):
+    if not isinstance(split.inputs, StoredImages):
         found = type(split.inputs).__name__
         raise InputError("split", found=found, accepted="images")
     pixels = corrupt(split.inputs.pixels(split.rows), name, severity, seed)

@@ -175,11 +175,11 @@ class Items(Inputs):
         return len(self._dataset)
 
     def batch(self, rows: NDArray[np.int64]) -> Batch:
-        return self._collated(rows.tolist(), rows.tolist())
+        return self._collate(rows.tolist(), rows.tolist())
 
     def training_batch(self, rows: NDArray[np.int64], generator: Generator) -> Batch:
         seeds = torch.randint(_MAX_SEED, (len(rows),), generator=generator)
-        return self._collated(rows.tolist(), seeds.tolist())
+        return self._collate(rows.tolist(), seeds.tolist())
 
     def keys(self) -> NDArray[np.bytes_]:
         if self._keys is None:
@@ -187,7 +187,7 @@ class Items(Inputs):
             self._keys = keys_of(_content(batch) for batch in batches)
         return self._keys
 
-    def _collated(self, rows: list[int], seeds: list[int]) -> Batch:
+    def _collate(self, rows: list[int], seeds: list[int]) -> Batch:
         inputs = self._dataset.items(rows, seeds)
         try:
             batch = default_collate(inputs)

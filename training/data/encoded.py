@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalib.errors import InputError
-from training.data.pixels import Pixels, Scale, Stored
+from training.data.pixels import Pixels, Scale, StoredImages
 from training.data.split import keys_of
 
-__all__ = ["Encoded", "ImageRows", "decode"]
+__all__ = ["EncodedImages", "ImageRows", "decode"]
 
 #: Formats that Pillow decodes by itself. Others start programs, as EPS does, or are rare.
 _FORMATS = ("JPEG", "PNG", "WEBP", "AVIF", "GIF", "BMP", "TIFF", "PPM", "JPEG2000")
@@ -50,7 +50,7 @@ class ImageRows(ABC):
         """Return the name of the row for errors."""
 
 
-class Encoded(Stored):
+class EncodedImages(StoredImages):
     """Encoded images, decoded on access.
 
     Parameters
@@ -67,7 +67,7 @@ class Encoded(Stored):
         scale: Scale | None = None,
     ) -> None:
         self._images, self._size = images, size
-        height, width = shape or self._decoded(0).shape[:2]
+        height, width = shape or self._decode_row(0).shape[:2]
         super().__init__((height, width, 3), scale)
         self._keys: NDArray[np.bytes_] | None = None
 
@@ -77,7 +77,7 @@ class Encoded(Stored):
     def pixels(self, rows: NDArray[np.int64]) -> NDArray[np.uint8]:
         pixels = np.empty((len(rows), self.height, self.width, 3), dtype=np.uint8)
         for place, row in enumerate(rows.tolist()):
-            image = self._decoded(row)
+            image = self._decode_row(row)
             if image.shape != pixels.shape[1:]:
                 raise InputError(
                     self._images.describe(row),
@@ -97,12 +97,12 @@ class Encoded(Stored):
         for first in range(0, len(self), _CHUNK):
             self.pixels(np.arange(first, min(first + _CHUNK, len(self))))
 
-    def scaled(self, scale: Scale) -> Encoded:
-        copy = Encoded(self._images, self._size, (self.height, self.width), scale)
+    def scaled(self, scale: Scale) -> EncodedImages:
+        copy = EncodedImages(self._images, self._size, (self.height, self.width), scale)
         copy._keys = self._keys
         return copy
 
-    def decoded(self) -> Pixels:
+    def decode_all(self) -> Pixels:
         """Return all images in memory."""
         return Pixels(self.pixels(np.arange(len(self))), self.scale, self.keys())
 
@@ -112,7 +112,7 @@ class Encoded(Stored):
             self._keys = keys_of(_content(image) for image in images)
         return self._keys
 
-    def _decoded(self, row: int) -> NDArray[np.uint8]:
+    def _decode_row(self, row: int) -> NDArray[np.uint8]:
         field = self._images.describe(row)
         try:
             image = self._images.read(row)

@@ -9,7 +9,7 @@ from recalib.errors import InputError
 from recalib.options import check_option
 from training.data.base import Files, Parts, Source
 from training.data.classes import Rows, check_classes, parts_of
-from training.data.encoded import Encoded, ImageRows
+from training.data.encoded import EncodedImages, ImageRows
 from training.data.image_folders import FolderImages, ShardImages
 from training.data.pixels import Normalisation, Scale, scale_of
 from training.data.tables import TableImages
@@ -94,9 +94,9 @@ def image_rows(
     shape: tuple[int, int] | None = None
     scale: Scale | None = None
     for name, encoded in images.items():
-        inputs = Encoded(encoded, size, shape)
+        inputs = EncodedImages(encoded, size, shape)
         shape = (inputs.height, inputs.width)
-        stored = inputs.decoded() if inputs.decoded_bytes <= memory else inputs
+        stored = inputs.decode_all() if inputs.decoded_bytes <= memory else inputs
         is_measured = scale is None and normalise == "standardise"
         if stored is inputs and not is_measured:
             inputs.check()

@@ -86,7 +86,7 @@ def load(spec: DataSpec, folder: Path = Path(), *, confined: bool = False) -> Sp
     source = configure(SOURCES, spec.source, spec.options, field="data.source")
     parts = source.read(Files(folder, confined))
     train, test = _held_out(spec, "test", parts.train, parts.test, _TEST_STREAM)
-    train = _thinned(spec, train, parts.classes)
+    train = _thin_classes(spec, train, parts.classes)
     train, validation = _held_out(spec, "validation", train, parts.validation)
     if spec.rows is not None:
         train = _fewer(train, spec.rows, spec.seed)
@@ -106,7 +106,7 @@ def load(spec: DataSpec, folder: Path = Path(), *, confined: bool = False) -> Sp
     )
 
 
-def _thinned(spec: DataSpec, train: Split, classes: int) -> Split:
+def _thin_classes(spec: DataSpec, train: Split, classes: int) -> Split:
     """Return the rows of the long tail; all rows without one."""
     if spec.long_tail is None:
         return train
@@ -138,7 +138,7 @@ def _held_out(
             raise InputError(
                 "data.stratified", found="a label for every place", accepted="stratified = false"
             )
-        rows = _stratified(train.labels, count, seed)
+        rows = _draw_stratified(train.labels, count, seed)
     else:
         rows = np.random.default_rng(seed).permutation(len(train))[:count]
     held_out = np.zeros(len(train), dtype=bool)
@@ -157,7 +157,9 @@ def _count(field: str, size: float, rows: int) -> int:
     return round(count)
 
 
-def _stratified(labels: NDArray[np.int64], count: int, seed: Sequence[int]) -> NDArray[np.int64]:
+def _draw_stratified(
+    labels: NDArray[np.int64], count: int, seed: Sequence[int]
+) -> NDArray[np.int64]:
     """Return `count` rows in proportion to the classes, rounded by largest remainders."""
     classes, sizes = np.unique(labels, return_counts=True)
     exact = sizes * count / len(labels)

@@ -13,7 +13,7 @@ from torch import Tensor
 from recalib.errors import InputError
 from training.data.split import Inputs, copy_to, keys_of, rows_of, tensor_of
 
-__all__ = ["Normalisation", "Pixels", "Scale", "Stored", "scale_of"]
+__all__ = ["Normalisation", "Pixels", "Scale", "StoredImages", "scale_of"]
 
 #: `standardise`: each channel minus its mean over the training images, divided by its standard
 #: deviation; `imagenet`: the same with ImageNet's numbers, as pretrained networks expect; `unit`:
@@ -45,7 +45,7 @@ class Scale(NamedTuple):
 _IMAGENET = Scale((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 
-class Stored(Inputs):
+class StoredImages(Inputs):
     """Images of one size, available as bytes."""
 
     def __init__(self, shape: tuple[int, int, int], scale: Scale | None = None) -> None:
@@ -57,7 +57,7 @@ class Stored(Inputs):
         """Return these images' bytes, (N, H, W, C)."""
 
     @abstractmethod
-    def scaled(self, scale: Scale) -> Stored:
+    def scaled(self, scale: Scale) -> StoredImages:
         """Return the same images with this scale."""
 
     def batch(self, rows: NDArray[np.int64]) -> Tensor:
@@ -83,7 +83,7 @@ class Stored(Inputs):
         return Scale(tuple(mean.tolist()), tuple(deviation.tolist()))
 
 
-class Pixels(Stored):
+class Pixels(StoredImages):
     """Images as bytes in memory, (N, H, W, C); on a GPU, batches are made there."""
 
     def __init__(
@@ -125,7 +125,7 @@ class Pixels(Stored):
         return self._keys
 
 
-def scale_of(normalise: Normalisation, train: Stored) -> Scale:
+def scale_of(normalise: Normalisation, train: StoredImages) -> Scale:
     """Return the scale of the option `normalise` for these training images.
 
     Raises

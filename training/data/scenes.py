@@ -23,7 +23,7 @@ __all__ = ["Scenes"]
 _VOID = 255
 #: Places of all scenes; a request may name any number.
 _MAX_PIXELS = 2**27
-#: One in so many training images is for validation scenes.
+#: One of this number of training images is for validation scenes.
 _VALIDATION = 10
 
 
@@ -129,7 +129,7 @@ class Scenes(Source):
             label = int(rng.integers(len(by_class)))
             row = int(rng.choice(by_class[label]))
             texture = decode(table.read(row), table.describe(row))
-            down, right = (_mirrored(rng, length, size) for length in texture.shape[:2])
+            down, right = (_mirrored_positions(rng, length, size) for length in texture.shape[:2])
             members = regions == region
             image[members] = texture[down[:, None], right[None, :]][members]
             classes[members] = label
@@ -138,7 +138,7 @@ class Scenes(Source):
         return image, classes
 
 
-def _mirrored(rng: np.random.Generator, length: int, size: int) -> NDArray[np.intp]:
+def _mirrored_positions(rng: np.random.Generator, length: int, size: int) -> NDArray[np.intp]:
     """Return `size` positions in an axis that is mirrored at its ends, from a random start."""
     positions = (rng.integers(2 * length) + np.arange(size)) % (2 * length)
     return np.where(positions < length, positions, 2 * length - 1 - positions)

@@ -46,7 +46,7 @@ class TableImages(ImageRows):
     def read(self, row: int) -> object:
         file, place = self._place(row)
         scalar = self._columns[file][place]
-        return _nested(scalar) if hasattr(scalar, "values") else scalar.as_py()
+        return _to_array(scalar) if hasattr(scalar, "values") else scalar.as_py()
 
     def describe(self, row: int) -> str:
         file, place = self._place(row)
@@ -65,7 +65,7 @@ def _bytes(column: pyarrow.ChunkedArray) -> pyarrow.ChunkedArray:
     return column
 
 
-def _nested(scalar: Any) -> object:
+def _to_array(scalar: Any) -> object:
     """Return nested lists of equal lengths as an array."""
     values = scalar.values
     if values is None:

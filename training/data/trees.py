@@ -142,7 +142,7 @@ def parse(text: object, where: str) -> list[Node]:
         elif not open_:
             raise _refusal(where, text)
         elif sign == ")":
-            nodes.append(_closed(*open_.pop(), nodes, where, text))
+            nodes.append(_close_node(*open_.pop(), nodes, where, text))
             if open_:
                 open_[-1][1].append(len(nodes) - 1)
         else:
@@ -152,7 +152,7 @@ def parse(text: object, where: str) -> list[Node]:
     return nodes
 
 
-def _closed(
+def _close_node(
     label: int, children: list[int | str], nodes: Sequence[Node], where: str, text: str
 ) -> Node:
     match children:

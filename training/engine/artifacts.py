@@ -17,7 +17,7 @@ from torch import Tensor
 
 import recalib
 from recalib.card import DataSummary
-from recalib.decoding import converted
+from recalib.decoding import convert
 from recalib.errors import InputError, UnavailableError
 from recalib.files import LabelledData, digest, write_atomically
 from recalib.fitting.fit import fit, resolve_fit
@@ -30,10 +30,10 @@ from training.engine.checkpoints import Checkpoints
 from training.engine.evaluate import Prediction, measure
 from training.engine.fabric import launch_fabric
 from training.engine.loading import StartMethod
-from training.engine.loop import Position, Trained, Watcher, train
+from training.engine.loop import Position, TrainingResult, Watcher, train
 from training.engine.weights import read_weights, weights_bytes
 
-__all__ = ["FILES", "Loaded", "load_all", "run_recipe", "write_lines"]
+__all__ = ["FILES", "LoadedData", "load_all", "run_recipe", "write_lines"]
 
 #: The files that a finished run may leave in its folder.
 FILES = (
@@ -45,14 +45,14 @@ _COMPARED = (("temperature", "nll"), ("temperature", "sb_ece"), ("structured_vec
 
 
 @dataclass(frozen=True)
-class Loaded:
+class LoadedData:
     """The data of a recipe, and its initial weights."""
 
     splits: Splits
     weights: dict[str, Tensor] | None
 
 
-def load_all(recipe: Recipe, folder: Path, *, confined: bool) -> Loaded:
+def load_all(recipe: Recipe, folder: Path, *, confined: bool) -> LoadedData:
     """Return data and weights; relative paths start at `folder`.
 
     Parameters
@@ -64,7 +64,7 @@ def load_all(recipe: Recipe, folder: Path, *, confined: bool) -> Loaded:
     InputError: unreadable data, an invalid weights file, or a path outside `folder`.
     """
     try:
-        spec = converted(recipe.data, DataSpec)
+        spec = convert(recipe.data, DataSpec)
     except msgspec.ValidationError as error:
         raise InputError("data", found=str(error), accepted="the fields of a data set") from None
     try:
@@ -75,8 +75,8 @@ def load_all(recipe: Recipe, folder: Path, *, confined: bool) -> Loaded:
         field = f"data.{error.field}"
         raise InputError(field, found=error.found, accepted=error.accepted) from None
     if recipe.model.weights is None:
-        return Loaded(splits, None)
-    return Loaded(splits, read_weights(_weights_path(folder, recipe.model.weights, confined)))
+        return LoadedData(splits, None)
+    return LoadedData(splits, read_weights(_weights_path(folder, recipe.model.weights, confined)))
 
 
 def _weights_path(folder: Path, name: str, confined: bool) -> Path:
@@ -88,7 +88,7 @@ def _weights_path(folder: Path, name: str, confined: bool) -> Path:
 
 def run_recipe(
     recipe: Recipe,
-    loaded: Loaded,
+    loaded: LoadedData,
     output: Path,
     checkpoints: Checkpoints,
     watcher: Watcher,
@@ -130,7 +130,7 @@ def run_recipe(
 
 
 def _deliver(
-    recipe: Recipe, splits: Splits, trained: Trained, output: Path, device: str
+    recipe: Recipe, splits: Splits, trained: TrainingResult, output: Path, device: str
 ) -> dict[str, Any]:
     _write(output / "recipe.json", recipe.model_dump_json(indent=2))
     # Only training can produce these again, so they are written before calibrator and pages.

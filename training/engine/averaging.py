@@ -53,9 +53,9 @@ class WeightAverage:
     def _swap(self) -> None:
         with torch.no_grad():
             for average, weight in self._pairs():
-                own = weight.clone()
+                current = weight.clone()
                 weight.copy_(average)
-                average.copy_(own)
+                average.copy_(current)
 
     def _pairs(self) -> list[tuple[Tensor, Tensor]]:
         """Return each average with its tensor of the network."""

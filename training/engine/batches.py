@@ -38,12 +38,12 @@ def epoch_steps(
     rows, then the secondary loss on the held-out rows.
     """
     if not interleaved:
-        return _split(recipe, _shuffled(np.arange(rows), recipe.seed, epoch, 0), "both", parts)
+        return _split(recipe, _shuffle(np.arange(rows), recipe.seed, epoch, 0), "both", parts)
     held_out_rows = held_out(recipe, rows)
     other_rows = np.setdiff1d(np.arange(rows), held_out_rows)
-    first = _split(recipe, _shuffled(other_rows, recipe.seed, epoch, 0), "primary", parts)
+    first = _split(recipe, _shuffle(other_rows, recipe.seed, epoch, 0), "primary", parts)
     return first + _split(
-        recipe, _shuffled(held_out_rows, recipe.seed, epoch, 1), "secondary", parts
+        recipe, _shuffle(held_out_rows, recipe.seed, epoch, 1), "secondary", parts
     )
 
 
@@ -64,7 +64,7 @@ def seed_of(*numbers: int) -> int:
     return int(np.random.SeedSequence(numbers).generate_state(1, np.uint64)[0] >> 1)
 
 
-def _shuffled(rows: NDArray[np.int64], seed: int, epoch: int, half: int) -> NDArray[np.int64]:
+def _shuffle(rows: NDArray[np.int64], seed: int, epoch: int, half: int) -> NDArray[np.int64]:
     return np.random.default_rng([seed, _ORDER, epoch, half]).permutation(rows)
 
 

@@ -46,5 +46,5 @@ class FolderCheckpoints:
             write_atomically(self.path, data)
         except InputError as error:
             raise UnavailableError(
-                f"no checkpoint could be kept: {error.found}; the one before still stands"
+                f"no checkpoint could be kept: {error.found}; the previous checkpoint remains"
             ) from error

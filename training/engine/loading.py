@@ -1,4 +1,4 @@
-"""Loading of batches, in worker processes or in this one.
+"""Loading of batches, in worker processes or in this process.
 
 A batch is a function of its rows and its seed alone, so the number of workers does not change it.
 """
@@ -134,7 +134,7 @@ class BatchLoader:
                 pin_memory=fabric.device.type == "cuda",
                 # The loader draws a seed, by default from the generator of the network.
                 generator=torch.Generator(),
-                collate_fn=_unchanged,
+                collate_fn=_identity,
                 persistent_workers=True,
             )
 
@@ -239,5 +239,5 @@ def _reset_signals(_number: int) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def _unchanged(batch: Any) -> Any:
+def _identity(batch: Any) -> Any:
     return batch

@@ -28,7 +28,7 @@ from training.engine.optimizer import clip_gradients, learning_rate, set_rate
 from training.engine.run_state import Run, begin
 from training.engine.weights import LoadedWeights
 
-__all__ = ["Position", "Trained", "Unwatched", "Watcher", "train"]
+__all__ = ["NullWatcher", "Position", "TrainingResult", "Watcher", "train"]
 
 #: Identifiers of the random streams; `batches` and `run_state` use the smaller numbers.
 _AUGMENTATION, _NETWORK, _MEASURED, _MIXING = 4, 5, 6, 7
@@ -79,7 +79,7 @@ class Watcher(Protocol):
         """Called after each epoch with the records of all finished epochs."""
 
 
-class Unwatched:
+class NullWatcher:
     """A watcher that does nothing."""
 
     def check(self) -> None:
@@ -93,7 +93,7 @@ class Unwatched:
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainingResult:
     """The result of a run."""
 
     weights: dict[str, Tensor]
@@ -115,7 +115,7 @@ def train(
     initial_weights: dict[str, Tensor] | None = None,
     fabric: Fabric | None = None,
     start_method: StartMethod = "fork",
-) -> Trained:
+) -> TrainingResult:
     """Train by the recipe, from the newest checkpoint where one exists.
 
     A run that is interrupted at any moment and resumed with the same number of processes and
@@ -148,7 +148,7 @@ def train(
             _epoch(run, loader, checkpoints, watcher, clock)
             _agree_on_buffers(run)
             with run.averaged():
-                record = _measured(run, loader, time.monotonic() - started)
+                record = _measure_epoch(run, loader, time.monotonic() - started)
             # 3. A calibration loss learns nothing from memorised rows: restart with held-out rows.
             if _has_memorised(run, record):
                 history = [*run.counters.history, record]
@@ -162,11 +162,11 @@ def train(
         # 4. The selected weights, and their predictions for the validation and test rows.
         weights = run.weights()
         run.model.load_state_dict(weights)
-        return Trained(
+        return TrainingResult(
             weights,
             run.counters.history,
-            _predicted(run, loader, "validation", with_logits=True),
-            _predicted(run, loader, "test", with_logits=True),
+            _predict(run, loader, "validation", with_logits=True),
+            _predict(run, loader, "test", with_logits=True),
             run.counters.interleaved,
             run.counters.best_epoch,
             run.loaded_weights,
@@ -221,8 +221,8 @@ def _epoch(
         counters.step = number + 1
         clock.tick(rate)
         # The last step has no checkpoint here: `train` saves after the metrics of the epoch.
-        every = recipe.checkpoint_steps
-        if every and counters.step % every == 0 and counters.step < len(steps):
+        interval = recipe.checkpoint_steps
+        if interval and counters.step % interval == 0 and counters.step < len(steps):
             run.save(checkpoints)
 
 
@@ -282,7 +282,7 @@ def _loss(
     return loss
 
 
-def _measured(run: Run, loader: BatchLoader, seconds: float) -> dict[str, Any]:
+def _measure_epoch(run: Run, loader: BatchLoader, seconds: float) -> dict[str, Any]:
     """Return the record of a finished epoch."""
     recipe, counters, splits = run.recipe, run.counters, run.splits
     rows = _measured_rows(recipe, len(splits.train))
@@ -291,14 +291,14 @@ def _measured(run: Run, loader: BatchLoader, seconds: float) -> dict[str, Any]:
         "interleaved": counters.interleaved,
         "loss": run.read_loss(),
         "seconds": round(seconds, 3),
-        "train": _predicted(run, loader, "train", rows=rows).measures,
-        "validation": _predicted(run, loader, "validation").measures,
-        "test": _predicted(run, loader, "test").measures,
+        "train": _predict(run, loader, "train", rows=rows).measures,
+        "validation": _predict(run, loader, "validation").measures,
+        "test": _predict(run, loader, "test").measures,
     }
     return record | weight_norms(run.model)
 
 
-def _predicted(run: Run, loader: BatchLoader, name: str, **options: Any) -> Prediction:
+def _predict(run: Run, loader: BatchLoader, name: str, **options: Any) -> Prediction:
     return predict_split(run.recipe, loader, run.network, run.splits, name, **options)
 
 
@@ -364,7 +364,7 @@ class _Clock:
         """Start or resume an epoch of `steps` steps."""
         if run is not self._run:  # the first run, or a restarted run
             self._run = run
-            self._started, self._first = time.monotonic(), _completed(run, steps)
+            self._started, self._first = time.monotonic(), _completed_steps(run, steps)
         self._steps = steps
 
     def tick(self, rate: float) -> None:
@@ -374,7 +374,7 @@ class _Clock:
             return
         self._next = now + _EVERY_SECONDS
         run, total_steps = self._run, self._run.recipe.epochs * self._steps
-        steps_done = _completed(run, self._steps)
+        steps_done = _completed_steps(run, self._steps)
         # The mean since the start, because metrics between epochs take time too.
         pace = (now - self._started) / max(steps_done - self._first, 1)
         self._watcher.at(
@@ -389,6 +389,6 @@ class _Clock:
         )
 
 
-def _completed(run: Run, steps: int) -> int:
+def _completed_steps(run: Run, steps: int) -> int:
     """Return the number of finished steps of a run with `steps` steps in an epoch."""
     return run.counters.epoch * steps + run.counters.step

@@ -181,7 +181,7 @@ def begin(
     if recipe.channels_last:
         _check_images(splits)
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    network = fabric.setup_module(_compiled(recipe, model))
+    network = fabric.setup_module(_compile(recipe, model))
     objective.to(fabric.device)
     optimiser = optimiser_for(recipe.optimiser, trained_parameters(model))
     fabric.setup_optimizers(optimiser)
@@ -306,7 +306,7 @@ def _check_images(splits: Splits) -> None:
         )
 
 
-def _compiled(recipe: Recipe, model: nn.Module) -> nn.Module:
+def _compile(recipe: Recipe, model: nn.Module) -> nn.Module:
     """Return the network as the recipe compiles it; its parameters are those of `model`."""
     if recipe.compile == "none":
         return model

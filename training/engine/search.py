@@ -9,7 +9,7 @@ from itertools import product
 from pathlib import Path
 
 from recalib.recipe import Range, Recipe, Tune
-from training.engine.artifacts import Loaded
+from training.engine.artifacts import LoadedData
 from training.engine.trial_runs import Runner
 from training.engine.trials import Candidate, Trial, TrialRecord, best_of
 
@@ -38,7 +38,7 @@ class Search(ABC):
 
     recipe: Recipe
     part: Tune
-    loaded: Loaded
+    loaded: LoadedData
     output: Path
 
     @property

@@ -25,7 +25,7 @@ from typing import Any, Protocol
 import torch
 
 from recalib.errors import UnavailableError
-from training.engine.artifacts import Loaded
+from training.engine.artifacts import LoadedData
 from training.engine.checkpoints import FolderCheckpoints
 from training.engine.divergence import DivergedError
 from training.engine.loop import Position, Watcher, train
@@ -37,7 +37,7 @@ __all__ = ["Load", "Runner", "open_runner"]
 _POLL_SECONDS = 0.2
 
 #: Returns data and weights, the same in every process.
-Load = Callable[[], Loaded]
+Load = Callable[[], LoadedData]
 
 
 class Runner(Protocol):
@@ -51,7 +51,7 @@ class Runner(Protocol):
 @contextmanager
 def open_runner(
     load: Load,
-    loaded: Loaded,
+    loaded: LoadedData,
     record: TrialRecord,
     watcher: Watcher,
     *,
@@ -87,7 +87,7 @@ def open_runner(
 
 @dataclass
 class _InThisProcess:
-    loaded: Loaded
+    loaded: LoadedData
     record: TrialRecord
     progress: _Progress
     error: str
@@ -107,7 +107,7 @@ class _InThisProcess:
 
 @dataclass
 class _InProcesses:
-    loaded: Loaded
+    loaded: LoadedData
     record: TrialRecord
     progress: _Progress
     error: str
@@ -175,14 +175,14 @@ def _result(future: Future[Trial]) -> Trial:
 
 
 def _train(
-    candidate: Candidate, run: str, loaded: Loaded, folder: Path, watcher: Watcher, error: str
+    candidate: Candidate, run: str, loaded: LoadedData, folder: Path, watcher: Watcher, error: str
 ) -> Trial:
     """Train a candidate, from its newest checkpoint where one exists."""
     checkpoints = FolderCheckpoints(folder)
     try:
         trained = train(candidate.recipe, loaded.splits, checkpoints, watcher, loaded.weights)
     except DivergedError as divergence:
-        return candidate.diverged(run, divergence)
+        return candidate.diverged_trial(run, divergence)
     return candidate.trial(run, trained, error)
 
 
@@ -230,7 +230,7 @@ class _TrialWatcher:
 class _Process:
     """The state of a process that runs trials; also the watcher of its current trial."""
 
-    def __init__(self, loaded: Loaded, stop: Any, messages: Any) -> None:
+    def __init__(self, loaded: LoadedData, stop: Any, messages: Any) -> None:
         self.loaded, self.number = loaded, 0
         self._stop, self._messages = stop, messages
 

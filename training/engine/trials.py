@@ -12,9 +12,9 @@ import msgspec
 
 from recalib.decoding import decoder_of
 from recalib.recipe import Recipe, Tune
-from training.engine.artifacts import Loaded, write_lines
+from training.engine.artifacts import LoadedData, write_lines
 from training.engine.divergence import DivergedError
-from training.engine.loop import Trained
+from training.engine.loop import TrainingResult
 
 __all__ = ["Candidate", "Trial", "TrialRecord", "best_of"]
 
@@ -56,19 +56,19 @@ class Candidate:
                 document["loss"]["secondary_options"][option] = value
         return cls(number, values, Recipe.of(document))
 
-    def run(self, loaded: Loaded) -> str:
+    def run(self, loaded: LoadedData) -> str:
         """Return the digest of recipe and data: equal runs have equal results."""
         exclude = {"name", "calibrate", "report", "checkpoint_steps"}
         text = self.recipe.model_dump_json(exclude=exclude) + loaded.splits.digest
         return hashlib.sha256(text.encode()).hexdigest()
 
-    def trial(self, run: str, trained: Trained, error: str) -> Trial:
+    def trial(self, run: str, trained: TrainingResult, error: str) -> Trial:
         """Return the trial of a finished run."""
         metrics = trained.validation.measures
         results = (metrics["accuracy"], metrics[error], metrics["nll"])
         return Trial(self.number, dict(self.values), *results, run)
 
-    def diverged(self, run: str, divergence: DivergedError) -> Trial:
+    def diverged_trial(self, run: str, divergence: DivergedError) -> Trial:
         """Return the trial of a run that diverged."""
         return Trial(self.number, dict(self.values), None, None, None, run, str(divergence.found))
 

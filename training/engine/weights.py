@@ -30,7 +30,7 @@ _PICKLED = (".pth", ".pt", ".bin")
 _ACCEPTED = "a safetensors file, or one of torch.save with tensors only (.pth, .pt, .bin)"
 _PREFIXES = re.compile(r"^((module|_orig_mod)\.)+")
 #: Maximum number of tensors that a message lists; the rest are counted.
-_LISTED = 8
+_MAX_NAMES = 8
 
 
 def weights_bytes(weights: dict[str, Tensor], architecture: str) -> bytes:
@@ -47,7 +47,9 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     `DataParallel` and `torch.compile` are removed from the names.
     """
     try:
-        tensors = _saved(path) if path.suffix in _PICKLED else safetensors.torch.load_file(path)
+        tensors = (
+            _load_state(path) if path.suffix in _PICKLED else safetensors.torch.load_file(path)
+        )
     except OSError as error:
         found = f"{path} ({error.strerror or 'unreadable'})"
         raise InputError(_FIELD, found=found, accepted=_ACCEPTED) from None
@@ -61,7 +63,7 @@ def read_weights(path: Path) -> dict[str, Tensor]:
     return {_PREFIXES.sub("", name): tensor for name, tensor in tensors.items()}
 
 
-def _saved(path: Path) -> dict[str, Tensor]:
+def _load_state(path: Path) -> dict[str, Tensor]:
     content = torch.load(path, map_location="cpu", weights_only=True)
     for key in ("state_dict", "model"):
         if isinstance(content, Mapping) and isinstance(content.get(key), Mapping):
@@ -89,7 +91,7 @@ class LoadedWeights:
         count = self.loaded + len(self.not_loaded)
         text = f"{self.loaded} of the network's {count} tensors are loaded"
         for label, names in (("not loaded", self.not_loaded), ("unused", self.unused)):
-            text += f"; {label}: {_listed(names)}" if names else ""
+            text += f"; {label}: {_join_names(names)}" if names else ""
         return text
 
 
@@ -119,7 +121,7 @@ def load_weights(
         if name in expected and _alike(expected[name], tensor)
     }
     if wrong and not (partial and fitting):
-        raise InputError(_FIELD, found=_listed(wrong), accepted=_describe(network))
+        raise InputError(_FIELD, found=_join_names(wrong), accepted=_describe(network))
     for name, tensor in fitting.items():
         if tensor.is_floating_point() and not bool(tensor.isfinite().all()):
             raise InputError(_FIELD, found=f"{name} is not finite", accepted="finite numbers")
@@ -140,9 +142,9 @@ def freeze_all_but_head(network: nn.Module) -> None:
     last.train()
 
 
-def _listed(names: Sequence[str]) -> str:
-    rest = f"; and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
-    return "; ".join(names[:_LISTED]) + rest
+def _join_names(names: Sequence[str]) -> str:
+    rest = f"; and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
+    return "; ".join(names[:_MAX_NAMES]) + rest
 
 
 def _differences(expected: dict[str, Tensor], tensors: dict[str, Tensor]) -> list[str]:

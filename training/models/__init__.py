@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 from torch import nn
 
-from recalib.decoding import converted
+from recalib.decoding import convert
 from recalib.errors import InputError
 from training.models.base import Make
 from training.models.densenet import DenseNet, DenseNetBottleneck
@@ -80,7 +80,7 @@ def build(
     InputError: an unknown name; fewer than 2 classes; an option that is unknown, missing, or of the
         wrong type or size.
     """
-    return _prepared(name, classes, facts, options)()
+    return _prepare(name, classes, facts, options)()
 
 
 def check_model(
@@ -91,7 +91,7 @@ def check_model(
     No memory is allocated for the weights. A package's network that needs the values of its tensors
     during construction is not checked: its installation is the operator's responsibility.
     """
-    make = _prepared(name, classes, facts, options)
+    make = _prepare(name, classes, facts, options)
     try:
         check_size(make, max_weights)
     except InputError:
@@ -101,7 +101,7 @@ def check_model(
             raise
 
 
-def _prepared(
+def _prepare(
     name: str, classes: int, facts: Mapping[str, int] | None, options: Mapping[str, Any]
 ) -> Callable[[], nn.Module]:
     """Check the options, and return a function that makes the network."""
@@ -120,10 +120,10 @@ def _prepared(
         options
     )
     checked = {
-        option: _converted(option, value, types[option]) if option in types else value
+        option: _convert(option, value, types[option]) if option in types else value
         for option, value in values.items()
     }
-    for option in _needed(make):
+    for option in _required_options(make):
         if option not in checked:
             raise InputError(f"options.{option}", found="nothing", accepted=f"{name} needs it")
     return partial(make, classes, **checked)
@@ -184,7 +184,7 @@ def _options(make: Make) -> dict[str, Any]:
     return {option: types.get(option, Any) for option in _parameters(make) if option not in fixed}
 
 
-def _needed(make: Make) -> list[str]:
+def _required_options(make: Make) -> list[str]:
     return [
         option
         for option, parameter in _parameters(make).items()
@@ -205,9 +205,9 @@ def _parameters(make: Make) -> dict[str, inspect.Parameter]:
     return parameters
 
 
-def _converted(option: str, value: Any, type_: Any) -> Any:
+def _convert(option: str, value: Any, type_: Any) -> Any:
     try:
-        value = converted(value, type_)
+        value = convert(value, type_)
     except msgspec.ValidationError as error:
         raise InputError(f"options.{option}", found=repr(value), accepted=str(error)) from None
     except TypeError:  # a type of a foreign package that msgspec does not know

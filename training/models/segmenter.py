@@ -35,8 +35,8 @@ class Segmenter(nn.Module):
         fine = self.down1(images)
         middle = self.down2(functional.max_pool2d(fine, 2, ceil_mode=True))
         x = self.bottom(functional.max_pool2d(middle, 2, ceil_mode=True))
-        x = self.up2(torch.cat([_resized(x, middle), middle], dim=1))
-        x = self.up1(torch.cat([_resized(x, fine), fine], dim=1))
+        x = self.up2(torch.cat([_resize_like(x, middle), middle], dim=1))
+        x = self.up1(torch.cat([_resize_like(x, fine), fine], dim=1))
         logits: Tensor = self.head(x)
         return logits
 
@@ -52,5 +52,5 @@ def _convolutions(inner: int, outer: int) -> nn.Module:
     )
 
 
-def _resized(x: Tensor, like: Tensor) -> Tensor:
+def _resize_like(x: Tensor, like: Tensor) -> Tensor:
     return functional.interpolate(x, size=like.shape[2:])

@@ -36,9 +36,9 @@ def check_size(make: Callable[[], nn.Module], max_weights: int) -> None:
         if parameter is not None:
             weights, tensors = weights + parameter.numel(), tensors + 1
         if weights > max_weights:
-            raise _refused(f"more than {max_weights} weights", max_weights)
+            raise _size_error(f"more than {max_weights} weights", max_weights)
         if tensors > _MAX_TENSORS:
-            raise _refused(f"more than {_MAX_TENSORS} tensors of weights", max_weights)
+            raise _size_error(f"more than {_MAX_TENSORS} tensors of weights", max_weights)
 
     hook = register_module_parameter_registration_hook(count)
     try:
@@ -46,7 +46,7 @@ def check_size(make: Callable[[], nn.Module], max_weights: int) -> None:
             make()
     except (RuntimeError, OverflowError, TypeError) as error:
         if is_about_size(error):
-            raise _refused("more weights than can be counted", max_weights) from error
+            raise _size_error("more weights than can be counted", max_weights) from error
         raise
     finally:
         hook.remove()
@@ -62,5 +62,5 @@ def is_about_size(error: BaseException) -> bool:
     return isinstance(error, MemoryError) or any(sign in message for sign in signs)
 
 
-def _refused(size: str, max_weights: int) -> InputError:
+def _size_error(size: str, max_weights: int) -> InputError:
     return InputError("options", found=size, accepted=f"a network of at most {max_weights} weights")

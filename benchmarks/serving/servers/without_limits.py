@@ -1,7 +1,7 @@
 """Recalib without the limits of its HTTP server: what they cost is the difference.
 
-The application is that of `recalib serve`, on uvicorn's protocol in place of the one that limits
-heads, times and connections, and without the checks of browsers and of the size of bodies.
+The application is that of `recalib serve`, on uvicorn's protocol, without limits of heads,
+times and connections, and without the checks of browsers and of the size of bodies.
 """
 
 from __future__ import annotations

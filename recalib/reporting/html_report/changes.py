@@ -78,15 +78,15 @@ def sentence(name: str, change: Change) -> str:
 
 def change_text(name: str, change: Change) -> str:
     """Return the change with its sign, of a fraction in percentage points (pp)."""
-    return _signed(name, change.value) + (" pp" if is_percentage(name) else "")
+    return _format_signed(name, change.value) + (" pp" if is_percentage(name) else "")
 
 
 def interval_text(name: str, change: Change) -> str:
     """Return the interval of a change, with signs."""
-    return f"{_signed(name, change.low)} to {_signed(name, change.high)}"
+    return f"{_format_signed(name, change.low)} to {_format_signed(name, change.high)}"
 
 
-def _signed(name: str, value: float) -> str:
+def _format_signed(name: str, value: float) -> str:
     text = _size(name, abs(value))
     if not float(text):
         return text

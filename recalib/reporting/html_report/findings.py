@@ -26,7 +26,7 @@ _FEW_ROWS = 500
 #: Smallest expected count of a cell in the χ² test, by the usual rule; smaller cells are merged.
 _FEWEST_EXPECTED = 5
 #: Largest number of classes that a sentence names.
-_NAMED = 5
+_MAX_NAMES = 5
 
 
 @dataclass(frozen=True)
@@ -120,9 +120,9 @@ def _about_classes(evidence: Evidence) -> Iterator[str]:
         if 0 < len(absent) < classes:
             yield (
                 f"{len(absent):,} of {classes:,} classes never occur in the {name} labels: "
-                f"{_named(absent, evidence.name_of)}. Results of these classes rest on no row."
+                f"{_join_names(absent, evidence.name_of)}. Results of these classes rest on no row."
             )
-    if _shifted(*counts):
+    if _is_shifted(*counts):
         shares = [count / count.sum() for count in counts]
         index = int(np.argmax(np.abs(shares[0] - shares[1])))
         yield (
@@ -157,7 +157,7 @@ def _about_remaining_errors(evidence: Evidence) -> Iterator[str]:
     if ece.floor_high is not None and ece.value > ece.floor_high:
         yield (
             f"{subject}, an ECE of {ece.value:.2%} is left, more than the "
-            f"{ece.floor_high:.2%} that chance alone would show in so many rows one time in "
+            f"{ece.floor_high:.2%} that chance alone shows in this number of rows one time in "
             "twenty: some miscalibration remains."
         )
     if classwise.low is not None and classwise.high is not None and classwise.low > 0:
@@ -191,7 +191,7 @@ def _differ(first: RowCounts, second: RowCounts) -> bool:
     return bool(2 * scipy.special.ndtr(-z) < _MAX_P_VALUE)
 
 
-def _shifted(first: NDArray[np.int64], second: NDArray[np.int64]) -> bool:
+def _is_shifted(first: NDArray[np.int64], second: NDArray[np.int64]) -> bool:
     """Return whether counts (K,) have different shares: Pearson's χ² test of homogeneity.
 
     Classes too rare for the test are merged, starting with the rarest.
@@ -211,7 +211,7 @@ def _shifted(first: NDArray[np.int64], second: NDArray[np.int64]) -> bool:
     return bool(scipy.special.chdtrc(table.shape[1] - 1, statistic) < _MAX_P_VALUE)
 
 
-def _named(classes: NDArray[np.intp], name_of: Callable[[int], str]) -> str:
-    names = [name_of(int(k)) for k in classes[:_NAMED]]
+def _join_names(classes: NDArray[np.intp], name_of: Callable[[int], str]) -> str:
+    names = [name_of(int(k)) for k in classes[:_MAX_NAMES]]
     more = len(classes) - len(names)
     return ", ".join(names) + (f" and {more:,} more" if more else "")

@@ -146,7 +146,7 @@ def _choose(
     scores = {}
     for name in names:
         progress(f"comparing {name}")
-        candidate = LabelCandidate.configured(name, "nll", {})
+        candidate = LabelCandidate.from_options(name, "nll", {})
         scores[name] = held_out(candidate, log_odds, labels, folds)
     losses = {name: score.nll / labels.shape[1] for name, score in scores.items()}
     best = min(names, key=lambda name: cast(float, losses[name].mean()))

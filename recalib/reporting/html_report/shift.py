@@ -37,10 +37,10 @@ def measure_shift(
     level: float,
 ) -> list[UnderShift]:
     """Return accuracy, mean confidence, NLL and ECE of each set, with intervals of `level`."""
-    return [_measured(name, data, calibrator, input, level) for name, data in sets.items()]
+    return [_measure(name, data, calibrator, input, level) for name, data in sets.items()]
 
 
-def _measured(
+def _measure(
     name: str,
     data: LabelledData,
     calibrator: Calibrator,

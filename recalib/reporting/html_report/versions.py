@@ -82,7 +82,7 @@ class VersionsReport:
 
 
 @dataclass(frozen=True, eq=False)
-class _Measured:
+class _VersionPredictions:
     """A version with its predictions."""
 
     result: VersionResult
@@ -170,9 +170,9 @@ def _measure_all(
     class_names: Sequence[str] | None,
     results: Mapping[str, VersionResult],
     progress: Callable[[str], None],
-) -> Iterator[tuple[str, list[_Measured]]]:
+) -> Iterator[tuple[str, list[_VersionPredictions]]]:
     """Yield the first version, then each other one with the first before it."""
-    first: _Measured | None = None
+    first: _VersionPredictions | None = None
     for name, scores in versions.items():
         progress(f"measuring {name}")
         if labels.ndim == 2:
@@ -188,15 +188,15 @@ def _measure(
     kind: Input,
     values: Floats,
     labels: Any,
-    first: _Measured | None,
+    first: _VersionPredictions | None,
     result: VersionResult | None,
-) -> _Measured:
+) -> _VersionPredictions:
     if kind == "logits":
         predictions = Predictions.from_logits(values, labels)
     else:
         predictions = Predictions.from_probabilities(values, labels)
     if result is not None:
-        return _Measured(result, predictions)
+        return _VersionPredictions(result, predictions)
     metrics = evaluate(labels, **{kind: values}, level=_LEVEL)  # type: ignore[arg-type]
     changes = {}
     if first is not None and len(labels) > 1:
@@ -204,7 +204,7 @@ def _measure(
         changes = paired_changes(
             reference, predictions, first.result.metrics, metrics, level=_LEVEL
         )
-    return _Measured(VersionResult(name, dict(metrics), changes), predictions)
+    return _VersionPredictions(VersionResult(name, dict(metrics), changes), predictions)
 
 
 def _measure_labels(
@@ -212,17 +212,19 @@ def _measure_labels(
     kind: Input,
     values: Floats,
     labels: Any,
-    first: _Measured | None,
+    first: _VersionPredictions | None,
     names: Sequence[str] | None,
-) -> _Measured:
+) -> _VersionPredictions:
     predictions = LabelPredictions.from_scores(values, labels, input=kind)
     reference = None
     if first is not None:
         reference = first.result, cast(LabelPredictions, first.predictions)
-    return _Measured(measure_labels(name, predictions, names, reference, _LEVEL), predictions)
+    return _VersionPredictions(
+        measure_labels(name, predictions, names, reference, _LEVEL), predictions
+    )
 
 
-def _section(measured: list[_Measured], class_names: Sequence[str] | None) -> _Section:
+def _section(measured: list[_VersionPredictions], class_names: Sequence[str] | None) -> _Section:
     """Return the part of the page on one version, or on the first and another."""
     before, after = measured[0].result, measured[-1].result
     series: dict[str, Any] = {item.result.name: item.predictions for item in measured}

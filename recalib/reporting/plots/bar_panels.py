@@ -71,14 +71,14 @@ def accuracy_bars(
     gap = f"gap to mean {over}"
     fill = alt.Color("what:N", title=None, scale=alt.Scale(domain=[what, gap], range=[colour, GAP]))
 
-    def labelled(label: str) -> alt.Chart:
+    def with_label(label: str) -> alt.Chart:
         chart: alt.Chart = bars.transform_calculate(what=f"'{label}'").encode(color=fill)
         return chart
 
     return alt.layer(
-        labelled(what).mark_rect(stroke="white").encode(y2=alt.datum(0)),
+        with_label(what).mark_rect(stroke="white").encode(y2=alt.datum(0)),
         # If accuracy is larger, the gap overlaps the bar: opacity keeps both visible.
-        labelled(gap).mark_rect(stroke="white", opacity=0.85).encode(y2="confidence"),
+        with_label(gap).mark_rect(stroke="white", opacity=0.85).encode(y2="confidence"),
         bars.mark_rule(stroke=INK, strokeWidth=2.5),
         base.mark_rule(stroke=INK, strokeWidth=1.5).encode(
             x="middle:Q",

@@ -12,6 +12,7 @@ from recalib.reporting.plots.style import (
     FIFTHS,
     INK,
     SIDE,
+    apply_style,
     check_bins,
     check_series,
     facts,
@@ -19,7 +20,6 @@ from recalib.reporting.plots.style import (
     percent,
     series_colours,
     state_of,
-    styled,
     tint,
     title,
 )
@@ -60,7 +60,7 @@ def confidence_histogram(series: Mapping[str, Predictions], *, bins: int = 15) -
     histogram: alt.HConcatChart = alt.hconcat(*panels, spacing=24).resolve_scale(
         color="independent", strokeDash="shared"
     )
-    return styled(histogram, legend_columns=2)
+    return apply_style(histogram, legend_columns=2)
 
 
 def _rows(state: BinState) -> list[dict[str, Any]]:

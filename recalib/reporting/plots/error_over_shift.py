@@ -11,7 +11,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from recalib.errors import InputError
-from recalib.reporting.plots.style import LEVEL, PALETTE, colours, inline, percent, styled, title
+from recalib.reporting.plots.style import (
+    LEVEL,
+    PALETTE,
+    apply_style,
+    colours,
+    inline,
+    percent,
+    title,
+)
 
 if TYPE_CHECKING:
     import altair as alt
@@ -65,7 +73,7 @@ def error_over_shift(
     """
     import altair as alt
 
-    checked = _checked([ShiftRow(*row) for row in rows])
+    checked = _check_rows([ShiftRow(*row) for row in rows])
     methods = list(dict.fromkeys(row.method for row in checked))
     severities = sorted({row.severity for row in checked})
     if names is not None and len(names) != len(severities):
@@ -97,7 +105,7 @@ def error_over_shift(
             y=y, shape=colours(methods, "shape")
         ),
     ).properties(width=width, height=_HEIGHT, title=title("Calibration under shift", facts, width))
-    return styled(chart, legend_columns=4)
+    return apply_style(chart, legend_columns=4)
 
 
 def _row_count_text(n: int | Sequence[int]) -> str:
@@ -134,7 +142,7 @@ def _mark(row: ShiftRow, number: int, methods: int, step: float) -> dict[str, An
     }
 
 
-def _checked(rows: list[ShiftRow]) -> list[ShiftRow]:
+def _check_rows(rows: list[ShiftRow]) -> list[ShiftRow]:
     if not rows:
         raise InputError("rows", found="none", accepted="at least one row")
     for number, row in enumerate(rows):

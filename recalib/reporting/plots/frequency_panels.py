@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from recalib.errors import InputError
 from recalib.metrics import BinState
 from recalib.reporting.plots.bar_panels import accuracy_bars, bin_rows
-from recalib.reporting.plots.style import BLUE, inline, styled, title
+from recalib.reporting.plots.style import BLUE, apply_style, inline, title
 
 if TYPE_CHECKING:
     import altair as alt
@@ -48,4 +48,4 @@ def frequency_grid(
         spacing=24,
         title=title(heading, facts, max(width, 300)),
     ).resolve_scale(color="shared", strokeDash="shared")
-    return styled(diagram, legend_columns=2)
+    return apply_style(diagram, legend_columns=2)

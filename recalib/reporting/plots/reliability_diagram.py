@@ -11,13 +11,13 @@ from recalib.reporting.plots.curve_panels import accuracy_curve
 from recalib.reporting.plots.smooth_curve import FINE_BINS, smooth_curve
 from recalib.reporting.plots.style import (
     LEVEL,
+    apply_style,
     check_bins,
     check_series,
     facts,
     inline,
     series_colours,
     state_of,
-    styled,
     title,
 )
 
@@ -61,7 +61,7 @@ def reliability_diagram(
     diagram: alt.HConcatChart = alt.hconcat(*panels, spacing=24).resolve_scale(
         color="independent", strokeDash="shared"
     )
-    return styled(diagram, legend_columns=2)
+    return apply_style(diagram, legend_columns=2)
 
 
 def _panel(

@@ -12,13 +12,13 @@ from recalib.reporting.plots.smooth_curve import FINE_BINS, smooth_curve
 from recalib.reporting.plots.style import (
     FIFTHS,
     LEVEL,
+    apply_style,
     check_series,
     colours,
     facts,
     inline,
     percent,
     state_of,
-    styled,
     title,
 )
 
@@ -66,7 +66,7 @@ def reliability_overlay(
         spacing=8,
         title=heading,
     )
-    return styled(overlay, legend_columns=3)
+    return apply_style(overlay, legend_columns=3)
 
 
 def _curves(

@@ -16,11 +16,11 @@ from recalib.reporting.plots.style import (
     FIFTHS,
     LEVEL,
     PALETTE,
+    apply_style,
     check_series,
     colours,
     inline,
     percent,
-    styled,
     title,
 )
 
@@ -76,7 +76,7 @@ def risk_coverage(
     chart: alt.LayerChart | alt.FacetChart = alt.layer(
         _bands(curves, labels, max_risk), _oracles(best, labels), _lines(curves, labels)
     ).properties(width=width, height=_HEIGHT, title=heading)
-    return styled(chart, legend_columns=2)
+    return apply_style(chart, legend_columns=2)
 
 
 def _errors_by_confidence(predictions: Predictions) -> NDArray[np.float64]:

@@ -49,7 +49,7 @@ def save(chart: ChartType, path: str | os.PathLike[str]) -> None:
     InputError: the suffix is unknown, or the file cannot be written.
     """
     check_suffix(path)
-    write_atomically(Path(path), _rendered(chart, Path(path).suffix.lower()))
+    write_atomically(Path(path), _render(chart, Path(path).suffix.lower()))
 
 
 def to_svg(specification: dict[str, Any]) -> str:
@@ -66,7 +66,7 @@ def _version() -> str:
     return str(alt.SCHEMA_VERSION.rpartition(".")[0])
 
 
-def _rendered(chart: ChartType, suffix: str) -> bytes:
+def _render(chart: ChartType, suffix: str) -> bytes:
     import vl_convert
 
     specification, version = chart.to_json(indent=None), _version()

@@ -26,6 +26,7 @@ __all__ = [
     "REFERENCE",
     "SHAPES",
     "SIDE",
+    "apply_style",
     "check_bins",
     "check_series",
     "colours",
@@ -35,7 +36,6 @@ __all__ = [
     "percent",
     "series_colours",
     "state_of",
-    "styled",
     "tint",
     "title",
 ]
@@ -81,7 +81,7 @@ _MOST_BINS = 100
 Chart = TypeVar("Chart", bound="ChartType")
 
 
-def styled(chart: Chart, legend_columns: int) -> Chart:
+def apply_style(chart: Chart, legend_columns: int) -> Chart:
     """Return the plot with fonts, sizes and the legend below."""
     import altair as alt
 

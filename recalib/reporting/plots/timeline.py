@@ -7,7 +7,16 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from recalib.errors import InputError
-from recalib.reporting.plots.style import BLUE, GREY, INK, REFERENCE, inline, percent, styled, title
+from recalib.reporting.plots.style import (
+    BLUE,
+    GREY,
+    INK,
+    REFERENCE,
+    apply_style,
+    inline,
+    percent,
+    title,
+)
 
 if TYPE_CHECKING:
     import altair as alt
@@ -108,7 +117,7 @@ def timeline(
         title=title(heading, subtitle, _WIDTH)
     )
     shared: alt.VConcatChart = chart.resolve_scale(x="shared")
-    return styled(shared, legend_columns=4)
+    return apply_style(shared, legend_columns=4)
 
 
 def _level(value: float) -> alt.Chart:

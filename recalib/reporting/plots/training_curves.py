@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from recalib.errors import InputError
-from recalib.reporting.plots.style import colours, inline, percent, styled, title
+from recalib.reporting.plots.style import apply_style, colours, inline, percent, title
 
 if TYPE_CHECKING:
     import altair as alt
@@ -62,7 +62,7 @@ def training_curves(
     # Each panel has its own legend, because the lines differ.
     figure = alt.vconcat(*rows).resolve_scale(color="independent", strokeDash="independent")
     epochs = [f"{len(records)} epochs"]
-    chart: alt.VConcatChart = styled(
+    chart: alt.VConcatChart = apply_style(
         figure.properties(title=title(name, epochs, 3 * _WIDTH)), legend_columns=3
     )
     return chart

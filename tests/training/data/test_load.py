@@ -43,7 +43,7 @@ def _arrays(folder: Path, name: str, rows: int = 40, seed: int = 0, **arrays: An
     np.savez(folder / name, **contents)
 
 
-def _both(folder: Path) -> None:
+def _write_files(folder: Path) -> None:
     _arrays(folder, "train.npz")
     _arrays(folder, "test.npz", seed=1)
 
@@ -132,7 +132,7 @@ def test_damaged_image_is_refused(tmp_path: Path, what: str) -> None:
 
 
 def test_arrays(tmp_path: Path) -> None:
-    _both(tmp_path)
+    _write_files(tmp_path)
     _arrays(tmp_path, "validation.npz", 10, seed=2)
     options = {**_ARRAYS, "validation": "validation.npz"}
     splits = load(DataSpec("arrays", options), tmp_path)
@@ -171,7 +171,7 @@ def test_text(tmp_path: Path) -> None:
 
 def test_digest(tmp_path: Path) -> None:
     """The same description gives the same digest, and any other row, label or order another."""
-    _both(tmp_path)
+    _write_files(tmp_path)
     spec = DataSpec("arrays", _ARRAYS, validation=8)
     digest = load(spec, tmp_path).digest
     assert load(spec, tmp_path).digest == digest
@@ -208,7 +208,7 @@ def test_validation_rows(tmp_path: Path, validation: float) -> None:
 
 def test_fewer_rows(tmp_path: Path) -> None:
     """`rows` leaves out training rows and touches no others."""
-    _both(tmp_path)
+    _write_files(tmp_path)
     full = load(DataSpec("arrays", _ARRAYS, validation=8), tmp_path)
     fewer = load(DataSpec("arrays", _ARRAYS, validation=8, rows=5), tmp_path)
     assert len(fewer.train) == 5
@@ -243,7 +243,7 @@ def test_long_tail_leaves_test_rows_unchanged(tmp_path: Path) -> None:
 
 def test_repeated_rows(tmp_path: Path) -> None:
     """Test rows that are also training rows are counted; overlapping splits are refused."""
-    _both(tmp_path)
+    _write_files(tmp_path)
     with np.load(tmp_path / "train.npz") as file:
         train = file["inputs"]
     with np.load(tmp_path / "test.npz") as file:
@@ -311,7 +311,7 @@ def _no_zip(folder: Path) -> None:
     ],
 )
 def test_damaged_arrays(tmp_path: Path, damage: Any, field: str) -> None:
-    _both(tmp_path)
+    _write_files(tmp_path)
     damage(tmp_path)
     with pytest.raises(InputError) as excinfo:
         load(DataSpec("arrays", _ARRAYS, validation=8), tmp_path)
@@ -341,7 +341,7 @@ def test_damaged_arrays(tmp_path: Path, damage: Any, field: str) -> None:
 def test_invalid_specifications_are_refused(
     tmp_path: Path, changes: dict[str, Any], field: str
 ) -> None:
-    _both(tmp_path)
+    _write_files(tmp_path)
     spec = {"source": "arrays", "options": _ARRAYS, "validation": 8} | changes
     with pytest.raises(InputError) as excinfo:
         load(DataSpec(**spec), tmp_path)
@@ -353,7 +353,7 @@ def test_files_outside_are_refused_where_confined(tmp_path: Path, name: str) -> 
     """Paths with .., links and absolute paths out of the folder are refused."""
     inside = tmp_path / "data"
     inside.mkdir()
-    _both(inside)
+    _write_files(inside)
     _arrays(tmp_path, "outside.npz")
     (inside / "link.npz").symlink_to(tmp_path / "outside.npz")
     options = {**_ARRAYS, "train": name.format(folder=tmp_path)}

@@ -98,13 +98,13 @@ def test_predictions_of_batches_are_those_of_all_pixels(fabric: Fabric) -> None:
 
 def test_samples_do_not_depend_on_batches(fabric: Fabric) -> None:
     config = recipe(dense={"logit_pixels": 40})
-    one, other = (
+    single, other = (
         predicted(c, fabric, splits(), with_logits=True)
         for c in (config, config.model_copy(update={"batch_size": 2}))
     )
-    assert one.logits.shape == (40, 3)
-    np.testing.assert_array_equal(one.labels, other.labels)
-    np.testing.assert_allclose(one.logits, other.logits, rtol=1e-5, atol=1e-6)
+    assert single.logits.shape == (40, 3)
+    np.testing.assert_array_equal(single.labels, other.labels)
+    np.testing.assert_allclose(single.logits, other.logits, rtol=1e-5, atol=1e-6)
 
 
 def test_samples_are_uniform_and_bounded() -> None:
@@ -317,10 +317,10 @@ def test_two_processes_give_the_result_of_one(tmp_path: Path) -> None:
             check=True,
             timeout=300,
         )
-    one, other = (json.loads((tmp_path / n / "result.json").read_text()) for n in ("one", "two"))
-    assert one["test"] == pytest.approx(other["test"], rel=1e-4)
-    assert one["dense"]["test"]["images"]["count"] == 7
-    assert [c["pixels"] for c in one["dense"]["test"]["classes"]] == [
+    single, other = (json.loads((tmp_path / n / "result.json").read_text()) for n in ("one", "two"))
+    assert single["test"] == pytest.approx(other["test"], rel=1e-4)
+    assert single["dense"]["test"]["images"]["count"] == 7
+    assert [c["pixels"] for c in single["dense"]["test"]["classes"]] == [
         c["pixels"] for c in other["dense"]["test"]["classes"]
     ]
     with np.load(tmp_path / "one/test.npz") as first, np.load(tmp_path / "two/test.npz") as second:

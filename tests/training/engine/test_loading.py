@@ -154,7 +154,7 @@ def test_workers_end_after_their_process_is_killed() -> None:
 
 
 def children() -> set[int]:
-    """Return the processes that load batches for this one."""
+    """Return the processes that load batches for this process."""
     return {process.pid for process in multiprocessing.active_children() if process.pid}
 
 

@@ -17,7 +17,7 @@ from recalib.recipe import Recipe
 from tests.training.engine.tiny import Memory, Onlooker, recipe, splits
 from training.data import Splits
 from training.engine.batches import epoch_steps, held_out
-from training.engine.loop import Trained, train
+from training.engine.loop import TrainingResult, train
 from training.models import MODELS
 
 
@@ -45,7 +45,7 @@ class Enough(BaseException):
     """Interrupts a run."""
 
 
-def run(config: Recipe, data: Splits | None = None) -> Trained:
+def run(config: Recipe, data: Splits | None = None) -> TrainingResult:
     return train(config, data or splits(), Memory(), Onlooker())
 
 
@@ -139,7 +139,7 @@ RECIPES: dict[str, dict[str, Any]] = {
 }
 
 
-def interrupted(config: Recipe, data: Splits, every: int) -> Trained:
+def interrupted(config: Recipe, data: Splits, every: int) -> TrainingResult:
     """Train with an interruption every `every` steps."""
     memory, steps, ends = Memory(), 0, 0
 

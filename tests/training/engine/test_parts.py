@@ -137,15 +137,15 @@ def test_full_disk_keeps_the_previous_checkpoint(tmp_path: Path) -> None:
     """The kernel refuses the write; nothing else is left behind."""
     checkpoints = FolderCheckpoints(tmp_path)
     assert checkpoints.load() is None
-    checkpoints.save(b"the one before")
+    checkpoints.save(b"the previous checkpoint")
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, hard))
     try:
-        with pytest.raises(UnavailableError, match="the one before still stands"):
+        with pytest.raises(UnavailableError, match="the previous checkpoint remains"):
             checkpoints.save(b"x" * 100_000)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-    assert checkpoints.load() == b"the one before"
+    assert checkpoints.load() == b"the previous checkpoint"
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint.safetensors"]
 
 

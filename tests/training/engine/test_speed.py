@@ -22,7 +22,7 @@ from training.engine import loop
 from training.engine.averaging import WeightAverage
 from training.engine.batches import Step
 from training.engine.kernels import choose_kernels, float32_kernels
-from training.engine.loop import Trained, train
+from training.engine.loop import TrainingResult, train
 from training.engine.objective import TrainingObjective
 from training.engine.optimizer import optimiser_for
 from training.engine.run_state import begin
@@ -97,11 +97,11 @@ def images(rows: int = 40) -> Splits:
     return Splits(*parts, classes=3, facts={"channels": 3})
 
 
-def run(config: Recipe, data: Splits) -> Trained:
+def run(config: Recipe, data: Splits) -> TrainingResult:
     return train(config, data, Memory(), Onlooker())
 
 
-def assert_close(first: Trained, second: Trained) -> None:
+def assert_close(first: TrainingResult, second: TrainingResult) -> None:
     assert first.weights.keys() == second.weights.keys()
     for name, weight in first.weights.items():
         torch.testing.assert_close(second.weights[name], weight, rtol=1e-4, atol=1e-5)

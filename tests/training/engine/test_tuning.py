@@ -202,7 +202,7 @@ def test_processes_find_what_one_process_finds(tmp_path: Path) -> None:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        one = tune(config, load, tmp_path / "one", Onlooker())
+        single = tune(config, load, tmp_path / "one", Onlooker())
         stop = iter([False] * 2 + [True])
 
         def interrupt() -> None:
@@ -214,9 +214,9 @@ def test_processes_find_what_one_process_finds(tmp_path: Path) -> None:
         several = tune(config, load, tmp_path / "several", Onlooker(), jobs=2)
     finally:
         torch.set_num_threads(threads)
-    assert several["trials"] == one["trials"]
-    assert len(one["trials"]) == 8
-    assert several["test"] == one["test"]
+    assert several["trials"] == single["trials"]
+    assert len(single["trials"]) == 8
+    assert several["test"] == single["test"]
     weights = [
         (tmp_path / name / "weights.safetensors").read_bytes() for name in ("one", "several")
     ]

@@ -17,7 +17,7 @@ from training.engine.artifacts import load_all, run_recipe
 from training.engine.checkpoints import FolderCheckpoints
 from training.engine.weights import read_weights
 
-_MINE = """
+_USER_CODE = """
 import numpy as np
 
 
@@ -42,7 +42,7 @@ class Rows:
 
 
 def data(folder: Path, **train: Any) -> dict[str, Any]:
-    (folder / "mine.py").write_text(_MINE)
+    (folder / "mine.py").write_text(_USER_CODE)
     options = {"factory": f"{folder}/mine.py:Rows", "train": train}
     return {"source": "dataset", "options": options, "validation": 5, "test": 5}
 

@@ -13,7 +13,7 @@ from recalib.errors import InputError
 from recalib.recipe import Recipe
 from tests.files.bad_files import BAD_OFFSETS
 from tests.training.engine.tiny import Memory, Onlooker, recipe, splits
-from training.engine.loop import Trained, train
+from training.engine.loop import TrainingResult, train
 from training.engine.weights import load_weights, read_weights, weights_bytes
 from training.models import build
 
@@ -128,7 +128,7 @@ class Normed(nn.Module):
         return logits
 
 
-def trained(monkeypatch: pytest.MonkeyPatch, config: Recipe, weights: Any = None) -> Trained:
+def trained(monkeypatch: pytest.MonkeyPatch, config: Recipe, weights: Any = None) -> TrainingResult:
     from training.models import MODELS
 
     monkeypatch.setitem(MODELS, "normed", Normed)

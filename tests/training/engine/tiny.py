@@ -10,7 +10,7 @@ import numpy as np
 from recalib.recipe import Recipe
 from training.data import Split, Splits
 from training.data.arrays import Array
-from training.engine.artifacts import Loaded
+from training.engine.artifacts import LoadedData
 from training.engine.loop import Position
 
 __all__ = ["Memory", "Onlooker", "load", "recipe", "splits"]
@@ -28,9 +28,9 @@ def splits(train: int = 120, noise: float = 1.0, seed: int = 0) -> Splits:
     return Splits(*parts, classes=3, facts={"features": 2})
 
 
-def load(seed: int = 0) -> Loaded:
+def load(seed: int = 0) -> LoadedData:
     """Return these splits, without weights; a process can import it."""
-    return Loaded(splits(seed=seed), None)
+    return LoadedData(splits(seed=seed), None)
 
 
 def recipe(**more: Any) -> Recipe:
