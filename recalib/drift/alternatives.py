@@ -25,7 +25,7 @@ _CELLS = 256
 #: of these numbers. If the top class has m equally probable rivals, a temperature T changes its
 #: log-odds z to z/T − (1 − 1/T) ln m. With less than one rival, slope and intercept counteract.
 _SLOPES = (0.5, 0.6, 0.7, 0.8, 0.9, 1.15, 1.4)
-_RIVALS = {0.25: 0.3, 1.0: 1.0, 4.0: 1.0}
+_RIVALS = {0.25: 0.3, 1.0: 1.0, 2.0: 1.0, 5.0: 1.0}
 #: Intercepts of log-odds: a class that becomes rarer or more frequent.
 _INTERCEPTS = (-1.0, -0.5, -0.25, -0.12, 0.12, 0.25, 0.5, 1.0)
 #: Shares of labels that are replaced by wrong ones.
