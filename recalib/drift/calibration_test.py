@@ -14,7 +14,7 @@ from recalib.drift.validation import check_rows
 from recalib.errors import InputError
 from recalib.options import check_option
 
-__all__ = ["CalibrationTest"]
+__all__ = ["STATE_VERSION", "CalibrationTest"]
 
 Values = NDArray[np.float64]
 
@@ -23,9 +23,9 @@ _BLOCK = 128
 #: Onsets this close in log evidence (nats) count as ties. The latest is used: a refit on labels
 #: from before the drift does more harm than a refit on fewer labels.
 _TIE_NATS = 1.0
-#: The version of the stored state, and log of the shares of the six experts of version 1.
-_VERSION = 2
-_VERSION_1_SHARES = np.log([0.225, 0.225, 0.05] * 2)
+#: The version of the stored state, and the log shares of the bettors of earlier versions.
+STATE_VERSION = 3
+_EARLIER_SHARES = {1: np.log([0.225, 0.225, 0.05] * 2), 2: np.log([0.9, 0.1])}
 
 
 @dataclass(eq=False)
@@ -118,7 +118,7 @@ class CalibrationTest:
     def suspicion(self) -> float:
         """The logarithm of the CUSUM, a mean over bettors; 0 if all are at their lowest value."""
         since = self._won - np.minimum(self._won, self._lowest)
-        return float(np.logaddexp.reduce(since + self._shares))
+        return max(0.0, float(np.logaddexp.reduce(since + self._shares)))
 
     def update(self, confidences: Values, correct: Values) -> None:
         """Process rows in the order of their predictions; the size of a call makes no difference.
@@ -154,7 +154,7 @@ class CalibrationTest:
     def state(self) -> dict[str, Any]:
         """Return the state as JSON, without the options."""
         return {
-            "version": _VERSION,
+            "version": STATE_VERSION,
             "labels": self.labels,
             "blocks": self.blocks,
             "rejected_at": self.rejected_at,
@@ -169,28 +169,28 @@ class CalibrationTest:
     def restore(self, state: dict[str, Any]) -> None:
         """Restore what `state` returned; the options and bettors must be the same.
 
-        A state of version 1 had six experts. Its evidence and its suspicion continue exactly, with
-        the bettors of this version, which start anew: a supermartingale may change its bets at any
-        time, so the error rate stays α.
+        A state of an earlier version has other bettors. Its evidence and its suspicion continue
+        exactly, with the bettors of this version, which start anew: a supermartingale may change
+        its bets at any time, so the error rate stays α.
 
         Raises
         ------
         InputError: the state is of another version or of other bettors.
         """
         version = state.get("version", 1)
-        if version not in (1, _VERSION):
-            raise InputError("state.version", found=str(version), accepted=f"1 to {_VERSION}")
-        if version == _VERSION:
+        if version != STATE_VERSION and version not in _EARLIER_SHARES:
+            raise InputError("state.version", found=str(version), accepted=f"1 to {STATE_VERSION}")
+        if version == STATE_VERSION:
             self._restore_bettors(state)
         self.labels, self.blocks = int(state["labels"]), int(state["blocks"])
         self.rejected_at = state["rejected_at"]
         staked, won, lowest = (_from_json(state[name]) for name in ("staked", "won", "lowest"))
         lowest_at = np.array(state["lowest_at"], np.int64)
-        if version == 1:
-            leader = np.argmax(won - lowest)
+        if version in _EARLIER_SHARES:
+            leader, shares = np.argmax(won - lowest), _EARLIER_SHARES[version]
             ours = np.zeros(len(self.bettors))
-            staked = ours + np.logaddexp.reduce(staked + _VERSION_1_SHARES)
-            won = ours + np.logaddexp.reduce(won - lowest + _VERSION_1_SHARES)
+            staked = ours + np.logaddexp.reduce(staked + shares)
+            won = ours + np.logaddexp.reduce(won - np.minimum(won, lowest) + shares)
             lowest, lowest_at = ours, np.full(len(ours), lowest_at[leader])
         self._staked, self._won, self._lowest, self._lowest_at = staked, won, lowest, lowest_at
         self._next_block = int(state.get("next_block", self.labels))

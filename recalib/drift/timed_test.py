@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.drift.calibration_test import CalibrationTest
+from recalib.drift.calibration_test import STATE_VERSION, CalibrationTest
 
 __all__ = ["TimedTest"]
 
@@ -64,9 +64,9 @@ class TimedTest:
         """Restore what `state` returned; the options must be the same."""
         self.test.restore(state["test"])
         self._onsets = list(state["onsets"])
-        if self._onsets and len(self._onsets) != len(self.test.onsets):
-            # The state of an earlier version: all bettors continue from the onset of its leader.
-            saved = state["test"]
+        saved = state["test"]
+        if self._onsets and saved.get("version", 1) != STATE_VERSION:
+            # All bettors continue from the onset of the leader of the earlier version.
             leader = int(np.argmax(np.subtract(saved["won"], saved["lowest"])))
             self._onsets = [self._onsets[leader]] * len(self.test.onsets)
         self.rejected_time = state["rejected_time"]

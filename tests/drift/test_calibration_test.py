@@ -9,13 +9,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.special
 import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from recalib.drift import Bettor, CalibrationTest, default_bettors
-from recalib.drift.bettors import BinnedBettor, MixtureBettor, _alternatives, _cells
+from recalib.drift.alternatives import alternatives, cell_indices
+from recalib.drift.bettors import BinnedBettor, MixtureBettor
 from recalib.drift.calibration_test import _reserve
 from recalib.drift.timed_test import TimedTest
 from recalib.errors import InputError
@@ -129,16 +131,18 @@ def predict_in_blocks(bettor: Bettor, p: Values, y: Values) -> Values:
     return np.concatenate(q)
 
 
-def test_mixture_bettor_equals_a_slow_implementation():
+@pytest.mark.parametrize("least_rows", [5_000, 20])
+def test_mixture_bettor_equals_a_slow_implementation(monkeypatch, least_rows):
     """The Shiryaev-Roberts sum, row by row and alternative by alternative."""
+    monkeypatch.setattr(MixtureBettor, "least_rows", least_rows)
     rng = np.random.default_rng(1)
     p = confidences(rng, 60)
     y = outcomes(rng, drifted(p, "overconfident"))
-    table = _alternatives()
-    odds = table.weights.copy()
+    table = alternatives()
+    odds = 0.1 * table.weights
     expected = []
-    for cell, confidence, correct in zip(_cells(p), p, y, strict=True):
-        odds = odds + table.weights / 300
+    for row, (cell, confidence, correct) in enumerate(zip(cell_indices(p), p, y, strict=True)):
+        odds = odds + table.onsets[cell] / max(row, least_rows)
         expected.append(confidence + odds @ table.deviations[cell] / (1 + odds.sum()))
         odds = odds * np.exp(table.log_ratios[int(correct), cell])
     bettor = MixtureBettor()
@@ -308,13 +312,21 @@ def test_a_state_of_other_bettors_is_rejected(bettors):
 
 def test_a_state_of_a_later_version_is_rejected():
     with pytest.raises(InputError, match="version"):
-        CalibrationTest().restore({**CalibrationTest().state(), "version": 3})
+        CalibrationTest().restore({**CalibrationTest().state(), "version": 4})
 
 
+def earlier_state(version: int, name: str) -> dict[str, Any]:
+    """Return a state that was written before the bettors changed, and what it showed."""
+    path = Path(__file__).with_name(f"states_of_version_{version}.json")
+    saved: dict[str, Any] = json.loads(path.read_text())[name]
+    return saved
+
+
+@pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize("name", ["calibrated", "drift"])
-def test_a_state_of_version_1_continues_with_its_evidence(name):
-    """States that were written before the bettors changed, in the middle of a block."""
-    saved = json.loads(Path(__file__).with_name("states_of_version_1.json").read_text())[name]
+def test_a_state_of_an_earlier_version_continues_with_its_evidence(version, name):
+    """Also in the middle of a block."""
+    saved = earlier_state(version, name)
     test = CalibrationTest()
     test.restore(saved["state"])
     for field in ("labels", "log_evidence", "suspicion", "rejected_at", "onset"):
@@ -329,18 +341,38 @@ def test_a_state_of_version_1_continues_with_its_evidence(name):
     assert again.log_evidence == test.log_evidence
 
 
-def test_onset_time_of_version_1_continues():
-    """Six experts become two bettors, which have the onset of the leader."""
-    path = Path(__file__).with_name("states_of_version_1.json")
-    saved = json.loads(path.read_text())["drift"]["state"]
-    leader = int(np.argmax(np.subtract(saved["won"], saved["lowest"])))
+@pytest.mark.parametrize("version", [1, 2])
+def test_onset_time_of_an_earlier_version_continues(version):
+    """All bettors have the onset of the earlier leader."""
+    saved = earlier_state(version, "drift")["state"]
+    since = np.subtract(saved["won"], saved["lowest"])
+    onsets = [10.0 * bettor for bettor in range(len(since))]
     test = TimedTest(0.05, 0.02)
-    onsets = [10.0 * expert for expert in range(6)]
     test.restore({"test": saved, "onsets": onsets, "rejected_time": None})
-    assert test.onset == onsets[leader]
+    assert test.onset == onsets[int(np.argmax(since))]
     p = np.full(200, 0.8)
     test.add(90, 100, p, np.zeros(200), np.full(200, 95.0))
     assert test.rejected_time == 95
+
+
+@pytest.mark.parametrize("start", np.linspace(0.03, 0.87, 8))
+@pytest.mark.parametrize("shift", [-0.12, 0.12])
+def test_an_alternative_resembles_a_local_drift_at_every_confidence(start, shift):
+    """One of them has at least 70% of the divergence, wherever the tenth of confidences begins."""
+    c = np.linspace(start, start + 0.1, 50)
+    truth = np.clip(c + shift, 1e-6, 1 - 1e-6)
+    logs = alternatives().log_ratios[:, cell_indices(c)]
+    gains = truth @ logs[1] + (1 - truth) @ logs[0]
+    divergence = scipy.special.rel_entr(truth, c) + scipy.special.rel_entr(1 - truth, 1 - c)
+    assert gains.max() > 0.7 * divergence.sum()
+
+
+def test_weights_of_alternatives_sum_to_1():
+    table = alternatives()
+    assert table.weights.sum() == pytest.approx(1)
+    np.testing.assert_allclose(table.onsets.sum(axis=1), 1)
+    assert table.weights.min() > 0
+    assert table.onsets.min() >= 0
 
 
 def test_the_size_of_updates_makes_no_difference():

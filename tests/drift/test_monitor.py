@@ -102,7 +102,7 @@ def test_drift_makes_a_calibrator_suspect_then_stale():
     rng = np.random.default_rng(2)
     monitor = Monitor(EDGES, REFERENCE)
     before = add_hours(monitor, range(20), lambda: draw_cohort(rng, 200))
-    after = add_hours(monitor, range(20, 60), lambda: draw_cohort(rng, 200, lambda p: p - 0.06))
+    after = add_hours(monitor, range(20, 60), lambda: draw_cohort(rng, 200, lambda p: p - 0.05))
     states = [status.state for status in after]
     assert before[-1].state == "fresh"
     first = states.index("stale")
