@@ -84,9 +84,9 @@ def markdown(runs: Runs, arguments: Sequence[str]) -> str:
         "# Product of primary and secondary losses (paper 000): small",
         f"`{command}`",
         "ℓ2 ECE of 15 bins of equal mass, in percent, on test rows: the mean over seeds, with its "
-        "standard error. κ, T, β and the weight decay λ are tuned with the first seed on validation "
-        "rows, to which the temperature is fitted too. TS fits it by NLL, TS-SB-ECE by SB-ECE. The "
-        "paper trains WRN-28-10 for 200 epochs on all images.",
+        "standard error. κ, T, β and the weight decay λ are tuned with the first seed on "
+        "validation rows, to which the temperature is fitted too. TS fits it by NLL, TS-SB-ECE by "
+        "SB-ECE. The paper trains WRN-28-10 for 200 epochs on all images.",
     ]
     runs = _learnable(runs)
     for data in dict.fromkeys(cell.data for cell in runs):
@@ -196,7 +196,9 @@ def counts(runs: Runs) -> str:
         _mean(stories, _ERROR, "TS-SB-ECE") < _mean(stories, _ERROR, "TS")
         for stories in product.values()
     )
-    return f"The mean ECE after TS-SB-ECE is below that after TS in {below} of {len(product)} cells."
+    return (
+        f"The mean ECE after TS-SB-ECE is below that after TS in {below} of {len(product)} cells."
+    )
 
 
 def _effects(runs: Runs) -> str:
