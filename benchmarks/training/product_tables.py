@@ -69,12 +69,27 @@ Runs: TypeAlias = Mapping[Cell, Sequence[Story]]
 def write(path: Path, runs: Runs, arguments: Sequence[str]) -> None:
     """Write `path`.md and `path`.json."""
     document = [
-        {**vars(cell), "runs": [{**story, "history": story["history"][-1:]} for story in stories]}
+        {**vars(cell), "runs": [_summary(story) for story in stories]}
         for cell, stories in _learnable(runs).items()
     ]
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path.with_suffix(".json"), json.dumps(document, indent=1).encode())
     write_atomically(path.with_suffix(".md"), markdown(runs, arguments).encode())
+
+
+def _summary(story: Story) -> dict[str, Any]:
+    """Return what the tables show of a run; the run's file has all of it."""
+    tests = {
+        name: {metric: results["test"][metric] for metric in ("accuracy", "ece", _ERROR)}
+        for name, results in story["measured"].items()
+        if name != "validation"
+    }
+    train = story["history"][-1]["train"]
+    return {
+        "seed": story["seed"], "options": story["options"], "test": tests,
+        "validation": story["measured"]["validation"], "training_ece": train["ece"],
+        "processor_seconds": story["processor_seconds"],
+    }  # fmt: skip
 
 
 def markdown(runs: Runs, arguments: Sequence[str]) -> str:
