@@ -68,7 +68,7 @@ def test_product_selects_on_validation_rows_and_resumes(
     product.main(arguments.split())
     assert json.loads((tmp_path / "t.json").read_text()) == document
     text = (tmp_path / "t.md").read_text()
-    assert "| 000, table 2 | NLL + MMCE below NLL, ECE | 2 |" in text
+    assert "| 000, figure 1 | NLL + MMCE below NLL, ECE | 2 |" in text
 
 
 def test_tables_of_the_product() -> None:
@@ -108,3 +108,13 @@ def test_tables_of_the_product() -> None:
     # (0.11 − 0.07) / s with s² = 2 · 0.0002 / 2.
     assert any(line.startswith(f"| MMCE | 1 | {0.04 / 0.0002**0.5:+.1f} |") for line in lines)
     assert "| MSE" not in text
+    # The paper has MMCE above focal loss alone; on other data sets only the general claim.
+    texts = []
+    for name in ("CIFAR-10", "digits"):
+        pair = {cell(name, "focal", ""): [], cell(name, "focal", "MMCE"): []}
+        texts.append([claim.text for claim in product_tables.claims(pair)])
+    assert texts[0][:2] == [
+        "focal below focal + MMCE, ECE", "focal after TS below focal + MMCE after TS, ECE",
+    ]  # fmt: skip
+    assert texts[1][0] == "focal + MMCE below focal, ECE"
+    assert texts[0][2] == texts[1][2] == "focal after TS-SB-ECE below focal after TS, ECE"
