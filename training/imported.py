@@ -31,7 +31,8 @@ def import_function(name: str, field: str) -> Callable[..., Any]:
         module = _from_file(Path(place)) if is_file else importlib.import_module(place)
         function: Callable[..., Any] = attrgetter(attribute)(module)
     except Exception as error:  # the user's module may raise any
-        accepted = "package.module:function, or file.py:function"
+        accepted = "package.module:function of an installed package or of one in PYTHONPATH, or "
+        accepted += "file.py:function"
         raise InputError(field, found=f"{name}: {error}", accepted=accepted) from error
     if not callable(function):
         found = f"{name}, a {type(function).__name__}"

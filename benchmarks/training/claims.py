@@ -223,9 +223,14 @@ def cohens_d(before: Sequence[float], after: Sequence[float]) -> float:
     """Return by how many standard deviations a mean falls: positive if `after` is lower.
 
     d = (mean(before) − mean(after)) / s, where s² is the pooled variance of the runs. Each side has
-    at least two runs. Source: Cohen 1988; paper 000, figure 1, which does not say how it pools.
+    at least two runs. Without any variance d is infinite, or 0 for equal means.
+
+    Source: Cohen 1988; paper 000, figure 1, which does not say how it pools.
     """
     sides = [np.asarray(side, float) for side in (before, after)]
     squares = sum(float(((side - side.mean()) ** 2).sum()) for side in sides)
     pooled = math.sqrt(squares / (len(before) + len(after) - 2))
-    return float(sides[0].mean() - sides[1].mean()) / pooled
+    gap = float(sides[0].mean() - sides[1].mean())
+    if pooled == 0:
+        return math.copysign(math.inf, gap) if gap else 0.0
+    return gap / pooled

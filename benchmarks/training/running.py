@@ -131,6 +131,7 @@ def finish(
     *,
     again: bool = False,
     initial_weights: dict[str, Tensor] | None = None,
+    run: Callable[[], Finished] | None = None,
 ) -> Finished:
     """Return a run's results: from its file, or from training, which then leaves the file.
 
@@ -141,24 +142,27 @@ def finish(
     shifted: as in `Budget`.
     again: whether `measured` is called for the arrays of a run that has a file too.
     initial_weights: as in `training.engine.loop.train`; `recipe.model.weights` is their name.
+    run: trains in another way; `recipe.name` tells such a run apart.
     """
     name = "".join(character if character.isalnum() else "_" for character in objective)
     path = cache / f"{name}-{recipe.seed}-{_digest(recipe, splits, shifted)}.npz"
-    if not path.is_file():
-        run = _trained(recipe, splits, objective, shifted, initial_weights)
-    else:
+    if path.is_file():
         with np.load(path) as file:
             arrays = {name: file[name] for name in file.files if name != "story"}
-            run = Finished(json.loads(str(file["story"])), arrays)
+            finished = Finished(json.loads(str(file["story"])), arrays)
         if not again:
-            return run
-    if run.arrays:
-        run.story["measured"] = measured(run.arrays)
+            return finished
+    elif run is not None:
+        finished = run()
+    else:
+        finished = _trained(recipe, splits, objective, shifted, initial_weights)
+    if finished.arrays:
+        finished.story["measured"] = measured(finished.arrays)
     buffer = io.BytesIO()
-    np.savez(buffer, story=json.dumps(run.story), **run.arrays)
+    np.savez(buffer, story=json.dumps(finished.story), **finished.arrays)
     cache.mkdir(parents=True, exist_ok=True)
     write_atomically(path, buffer.getvalue())
-    return run
+    return finished
 
 
 def _trained(

@@ -63,6 +63,15 @@ def test_good_model_has_no_findings() -> None:
     assert findings(evidence(*good())) == []
 
 
+def test_error_that_is_shown_as_zero_is_no_finding() -> None:
+    """Probabilities of nearly 1 for rows that are right have a tiny error, above a tiny floor."""
+    part = evidence(*good())
+    for ece, count in ((0.00004, 0), (0.0006, 1)):
+        small = replace(part.metrics_after["ece"], value=ece, floor_high=ece / 2)
+        texts = findings(replace(part, metrics_after={**part.metrics_after, "ece": small}))
+        assert sum("miscalibration remains" in text for text in texts) == count
+
+
 @pytest.mark.slow
 def test_false_alarms_are_rare() -> None:
     """Files of one kind: the three tests at 0.1% each, and the floor at 5%."""

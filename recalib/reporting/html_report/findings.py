@@ -25,6 +25,8 @@ _MAX_P_VALUE = 1e-3
 _FEW_ROWS = 500
 #: Smallest expected count of a cell in the χ² test, by the usual rule; smaller cells are merged.
 _FEWEST_EXPECTED = 5
+#: Smallest calibration error that is not shown as 0.00%: probabilities of 1 leave less.
+_SHOWN = 0.00005
 #: Largest number of classes that a sentence names.
 _MAX_NAMES = 5
 
@@ -154,7 +156,7 @@ def _about_remaining_errors(evidence: Evidence) -> Iterator[str]:
     identity = evidence.comparison.recommended.card.map == "identity"
     subject = "As it is" if identity else "With the recommended calibrator"
     ece, classwise = (evidence.metrics_after[name] for name in ("ece", "classwise_ce"))
-    if ece.floor_high is not None and ece.value > ece.floor_high:
+    if ece.floor_high is not None and ece.value > max(ece.floor_high, _SHOWN):
         yield (
             f"{subject}, an ECE of {ece.value:.2%} is left, more than the "
             f"{ece.floor_high:.2%} that chance alone shows in this number of rows one time in "

@@ -85,7 +85,7 @@ def test_factory_in_a_module() -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("absent.module:make", "No module named 'absent'"),
+        ("absent.module:make", "No module named 'absent'; accepted: .* in PYTHONPATH"),
         ("absent.py:make", "no file absent.py"),
         ("json:absent", "no attribute 'absent'"),
         ("FILE:without_classes", "a parameter classes or num_classes or num_labels"),

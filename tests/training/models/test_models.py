@@ -112,7 +112,7 @@ def test_text_does_not_depend_on_padding() -> None:
 
 
 def test_tree_against_recursion() -> None:
-    """The tree network, height by height, is the recursion over children that its source states."""
+    """The tree network, depth by depth, is the recursion over children that its source states."""
     model = _built("tree_lstm").double().eval()
 
     def node(tree: Tensor, place: int) -> tuple[Tensor, Tensor]:
@@ -140,6 +140,12 @@ def test_tree_against_recursion() -> None:
         [head(model)(node(tree, root)[1]) for tree, root in zip(batch, (4, 6, 0), strict=True)]
     )
     torch.testing.assert_close(model(batch), expected, rtol=1e-12, atol=1e-12)
+    nodes = torch.zeros(batch.shape[:2], dtype=torch.bool)
+    nodes[[0, 0, 1, 2], [1, 2, 5, 0]] = True
+    expected = torch.stack(
+        [head(model)(node(batch[tree], place)[1]) for tree, place in nodes.nonzero().tolist()]
+    )
+    torch.testing.assert_close(model(batch, nodes), expected, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize(
