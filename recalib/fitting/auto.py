@@ -43,6 +43,9 @@ _COMPETING = (
 #: Another map must be better than temperature scaling by this many standard errors. With one
 #: standard error `identity` was chosen too often, see `python -m benchmarks.selection`.
 _ERRORS = 2.0
+#: It must also be better by this many nats. A map that contains temperature scaling can be better
+#: by the rounding of its solver in every row.
+_LEAST_GAIN = 1e-5
 #: Fewer rows are not cross-validated.
 _MIN_CROSS_VALIDATED = 5
 #: With fewer rows no map is preferred to temperature scaling: samples of 20 rows that preferred
@@ -70,7 +73,7 @@ class Auto:
     - its best temperature is on the lower bound: separable rows determine no temperature, and the
       first new error would have an unbounded loss. Then `identity` is selected.
     - there are at least 100 rows, and another map is better by more than two standard errors of
-      the paired difference, and not worse by more than one in Brier score.
+      the paired difference and by 1e-5 nats, and not worse by more than one in Brier score.
 
     Of the maps that pass and are within one standard error of the best, the one with the fewest
     fitted numbers is selected. With fewer than five rows `identity` is selected. At most 2,000,000
@@ -272,6 +275,8 @@ def _no_better(
                 f"not better than {temperature.name} by {_ERRORS:g} standard errors: "
                 f"{_lower(gain, error)}"
             )
+        elif gain <= _LEAST_GAIN:
+            reasons[candidate] = f"better than {temperature.name} by {gain:.2g} nats only"
         elif loss > of_brier:
             reasons[candidate] = f"Brier score higher by {loss:.3g} ± {of_brier:.2g}"
     return reasons

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,12 @@ from recalib.card import AutoChoice, CandidateResult, Card
 from recalib.errors import InputError
 from recalib.fitting import fit
 from recalib.fitting.auto import choose
-from recalib.fitting.cross_validation import Candidate, random_folds
+from recalib.fitting.cross_validation import (
+    Candidate,
+    HeldOutScores,
+    held_out,
+    random_folds,
+)
 from recalib.fitting.fit import configure_pair, resolve_fit
 from tests.fitting.conftest import draw
 
@@ -123,6 +129,22 @@ def test_simplest_of_equal_candidates_is_chosen() -> None:
     _, choice = choose(pair, *off_by_class(2000, 4), preserve_accuracy=False)
     assert choice.map == "vector"
     assert by_map(choice)["matrix"].verdict == "vector is better, or as good and simpler"
+
+
+def test_gain_of_rounding_is_no_gain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A map that contains temperature scaling can be better by rounding, in each row."""
+    temperature, vector = (
+        Candidate(*configure_pair(name, "nll", {})) for name in ("temperature", "vector")
+    )
+
+    def rounded(candidate: Candidate, *arguments: Any, **options: Any) -> HeldOutScores:
+        scores = held_out(temperature, *arguments, **options)
+        return replace(scores, nll=scores.nll - 1e-7) if candidate == vector else scores
+
+    monkeypatch.setattr("recalib.fitting.auto.held_out", rounded)
+    _, choice = choose([temperature, vector], *draw(500, 3, 2.0), preserve_accuracy=False)
+    assert choice.map == "temperature"
+    assert by_map(choice)["vector"].verdict == "better than temperature by 1e-07 nats only"
 
 
 def test_separable_rows_determine_no_temperature() -> None:
