@@ -153,10 +153,7 @@ class EqualMassError(StreamingMetric[FineHistogram]):
         return WeightedCells()
 
     def estimate_weighted(self, state: WeightedCells, level: float | None = None) -> Estimate:
-        bins = _bins_of_cells(state, self.bins)
-        where = np.zeros(state.bins, np.intp)
-        where[state.filled] = bins.bin_of_group
-        gaps = state.merged(where, len(bins.sizes)).to_gaps()
+        bins, gaps = _weighted_bins_of_cells(state, self.bins)
         return mean_gap(gaps, level, bins.mean(1))
 
     def estimate(self, state: FineHistogram, level: float | None = None) -> Estimate:
@@ -200,10 +197,7 @@ class EqualMassL2Error(StreamingMetric[FineHistogram]):
         return WeightedCells()
 
     def estimate_weighted(self, state: WeightedCells, level: float | None = None) -> Estimate:
-        bins = _bins_of_cells(state, self.bins)
-        where = np.zeros(state.bins, np.intp)
-        where[state.filled] = bins.bin_of_group
-        gaps = state.merged(where, len(bins.sizes)).to_gaps()
+        bins, gaps = _weighted_bins_of_cells(state, self.bins)
         return root_mean_squared_gap(gaps, level, bins.mean(2))
 
     def estimate(self, state: FineHistogram, level: float | None = None) -> Estimate:
@@ -214,6 +208,14 @@ class EqualMassL2Error(StreamingMetric[FineHistogram]):
 
     def error_bound(self, state: FineHistogram | WeightedCells) -> float:
         return _bins_of_cells(state, self.bins).error(2)
+
+
+def _weighted_bins_of_cells(state: WeightedCells, count: int) -> tuple[EqualMassBins, Gaps]:
+    """Return at most `count` bins of the rows of cells, and their weighted gaps."""
+    bins = _bins_of_cells(state, count)
+    where = np.zeros(state.bins, np.intp)
+    where[state.filled] = bins.bin_of_group
+    return bins, state.merged(where, len(bins.sizes)).to_gaps()
 
 
 def _weighted_bins(
