@@ -40,7 +40,7 @@ from recalib.files import write_atomically
 from recalib.metrics.evaluate import evaluate
 from recalib.recipe import Interleave, LossPart, ModelPart, Optimiser, Recipe, Tune
 from training.data import DataSpec, Splits, load
-from training.engine.artifacts import Loaded
+from training.engine.artifacts import LoadedData
 from training.engine.search import SequentialSearch
 from training.engine.trials import Candidate, Trial, TrialRecord
 
@@ -161,7 +161,7 @@ class _Runner:
     """Trains the candidates of a cell, unless their files exist."""
 
     cell: Cell
-    loaded: Loaded
+    loaded: LoadedData
     cache: Path
 
     def run(self, candidates: Iterable[Candidate]) -> Iterator[Trial]:
@@ -200,14 +200,14 @@ def main(options: list[str] | None = None) -> None:
     finished: dict[Cell, list[dict[str, Any]]] = {}
     for name in arguments.data:
         data, cache = DATA[name], arguments.cache / name
-        loaded = Loaded(*data.load(folder, cache))
+        loaded = LoadedData(*data.load(folder, cache))
         for cell in cells(data):
             finished[cell] = _train(cell, data, loaded, cache, arguments.seeds)
             write(arguments.output, finished, sys.argv[1:])
 
 
 def _train(
-    cell: Cell, data: Data, loaded: Loaded, cache: Path, seeds: list[int]
+    cell: Cell, data: Data, loaded: LoadedData, cache: Path, seeds: list[int]
 ) -> list[dict[str, Any]]:
     """Tune a cell with the first seed, train it with all seeds, and return the stories."""
     runner = _Runner(cell, loaded, cache)

@@ -209,7 +209,7 @@ MUTATIONS = [
     *_file(
         "recalib/metrics/top5_accuracy.py",
         "tests/metrics/test_edges.py",
-        ("scores > label_scores", "scores >= label_scores"),
+        ("before = scores > label_scores", "before = scores >= label_scores"),
     ),
     *_file(
         "recalib/metrics/mean_metrics.py",
@@ -342,7 +342,7 @@ MUTATIONS = [
     *_file(
         "recalib/drift/bettors.py",
         "tests/drift/test_calibration_test.py",
-        ("self.rate * table.weights", "self.rate"),
+        ("table.onsets[cells] * rates[:, None]", "table.onsets[cells]"),
         ("[np.ones((1, after.shape[1])), after[:-1]]", "[after[:1], after[:-1]]"),
         ("(None, confidences * (1 - confidences)", "(None, confidences"),
         ("min(1.0, self.max_odds", "max(1.0, self.max_odds"),
