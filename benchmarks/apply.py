@@ -25,6 +25,7 @@ import recalib
 from benchmarks.timing import Goal, interleaved
 from recalib.calibrator import Calibrator
 from recalib.card import Card, DataSummary, FitSummary
+from recalib.fitting import fit
 from recalib.maps import MAPS, Map
 from recalib.maps.histogram_binning import HistogramBinning
 from recalib.maps.isotonic import Isotonic
@@ -167,7 +168,7 @@ def _calibrator(the_map: Map) -> Calibrator:
 
 def _one_row() -> Goal:
     logits = some_logits(500, 10, dtype=np.float32)
-    calibrator = recalib.fit(logits, np.random.default_rng(0).integers(0, 10, 500))
+    calibrator = fit(logits, np.random.default_rng(0).integers(0, 10, 500))
     act = _runner(calibrator.to_onnx(), logits[:1])
 
     def thousand() -> None:

@@ -24,9 +24,9 @@ import numpy as np
 import psutil
 from numpy.typing import NDArray
 
-import recalib
 from benchmarks.databases import Database, postgresql, sqlite
 from benchmarks.traffic import day
+from recalib.fitting import fit
 from recalib.prediction_ids import Prediction
 from recalib.registry import Model, Registry
 from recalib.registry.backup import backup
@@ -110,9 +110,9 @@ def _of_fits() -> dict[str, float]:
     figures = {}
     for name, rows, classes in _FITS:
         logits, labels = _sample(rows, classes)
-        recalib.fit(logits[:500], labels[:500], map=name)  # imports happen at first use
+        fit(logits[:500], labels[:500], map=name)  # imports happen at first use
         started = time.process_time()
-        fitted = recalib.fit(logits, labels, map=name)
+        fitted = fit(logits, labels, map=name)
         figures[f"fit_{name}_{rows}x{classes}_seconds"] = time.process_time() - started
         size = len(fitted.to_bytes()) + len(json.dumps(fitted.card.to_dict()))
         figures[f"calibrator_{name}_{classes}_bytes"] = float(size)
@@ -188,7 +188,7 @@ def _label(client: httpx2.Client, ids: list[str]) -> None:
 
 def publish(registry: Registry, classes: int, name: str, count: int) -> None:
     """Publish champions of `count` models; their names are numbered if there are several."""
-    fitted = recalib.fit(*_sample(500, classes))
+    fitted = fit(*_sample(500, classes))
     card, content = fitted.card.to_dict(), fitted.to_bytes()
     for number in range(count):
         with registry.transaction() as tx:

@@ -21,9 +21,9 @@ import httpx2
 import numpy as np
 import psutil
 
-import recalib
 from benchmarks.databases import postgresql, sqlite
 from benchmarks.timing import Goal
+from recalib.fitting import fit
 from recalib.registry import Registry
 
 __all__ = ["run"]
@@ -72,7 +72,7 @@ def _register(url: str, home: Path) -> None:
     registry.migrate()
     rng = np.random.default_rng(0)
     logits, labels = rng.normal(size=(500, _CLASSES)) * 3, rng.integers(0, _CLASSES, 500)
-    fitted = recalib.fit(logits, labels)
+    fitted = fit(logits, labels)
     card, content = fitted.card.to_dict(), fitted.to_bytes()
     with registry.transaction() as tx:
         for i in range(_MODELS):

@@ -21,11 +21,11 @@ from typing import Any
 import torch
 from numpy.typing import NDArray
 
-import recalib
 from benchmarks.data import folder_with
 from benchmarks.training.running import Budget, finish, prepare, recipe_for
 from benchmarks.training.table import cell
 from recalib.files import write_atomically
+from recalib.fitting import fit
 from recalib.metrics.evaluate import evaluate
 from training.data import Splits
 
@@ -46,7 +46,7 @@ def measure(arrays: Mapping[str, NDArray[Any]]) -> dict[str, dict[str, float]]:
     pairs = [("identity", "nll"), *((map_, objective) for map_ in MAPS for objective in OBJECTIVES)]
     metrics = {}
     for map_, objective in pairs:
-        fitted = recalib.fit(
+        fitted = fit(
             arrays["validation_logits"], arrays["validation_labels"], map=map_, objective=objective
         )
         estimates = evaluate(

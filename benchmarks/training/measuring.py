@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-import recalib
+from recalib.fitting import fit
 from recalib.metrics.evaluate import evaluate
 
 __all__ = ["MAPS", "METRICS", "measure"]
@@ -38,7 +38,7 @@ def measure(
     """
     results = {}
     for name, options in maps.items():
-        fitted = recalib.fit(arrays["validation_logits"], arrays["validation_labels"], **options)
+        fitted = fit(arrays["validation_logits"], arrays["validation_labels"], **options)
         test = evaluate(
             arrays["test_labels"],
             probabilities=fitted.predict(arrays["test_logits"]),
