@@ -16,6 +16,7 @@ _EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::recalib.errors.RecalibWarning")  # of a network of four epochs
 def test_maps_are_compared_on_the_images_of_a_run(real_data: Path, tmp_path: Path) -> None:
     """The recipe with few scenes: temperatures improve the likelihood, and two keep the mIoU."""
     recipe = read_recipe(_EXAMPLES / "scenes.toml")
