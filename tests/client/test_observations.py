@@ -25,8 +25,10 @@ def test_each_observation_gets_its_own_outcome(client: Either, name: str) -> Non
     rows = 2 * MAX_LABELS + 1
     logits, labels = LOGITS[:rows].copy(), LABELS[:rows].copy()
     times = time.time() - np.arange(rows)
+    # Of another model: a server remembers for a moment that a model has no champion.
+    client.create_model(f"{name}-new", 4)
     with pytest.raises(ContradictionError, match="champion"):
-        client.add_observations(name, logits, labels, times)
+        client.add_observations(f"{name}-new", logits, labels, times)
     client.wait(client.fit(name, "val", promote=True), progress=False)
     assert client.add_observations(name, logits, labels, times).counts == {"accepted": rows}
     logits[1, (labels[1] + 1) % 4] = -np.inf
