@@ -58,9 +58,6 @@ drift, read by Recalib and by other detectors.
   windows, whose χ² is only approximately the law of the statistic.
 - In order of arrival with errors reported first, and with errors labelled more often, calibrated
   streams look miscalibrated to every detector.
-- This run is of the bettors before the present ones; the next section has the present delays.
-- This run shared the machine with other programs, which made the last goal miss: the processor time
-  of a label was 2.1 to 2.2 microseconds in three calls of `others.microseconds_per_label()` later.
 """,
         "benchmarks.monitoring",
     ),
