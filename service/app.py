@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import functools
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -106,9 +106,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
                 yield {LIMITS: connection_limits}
                 state.event_feed.close()
         finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
+            await _cancel(tasks)
             # Let calls on threads end: a connection that is in use is not closed below.
             for component in (state.single_flight, state.calibrators, state.ids):
                 await to_thread.run_sync(component.wait, _SETTLE_SECONDS)
@@ -237,6 +235,15 @@ async def _rpc_server(state: State) -> AsyncIterator[int | None]:
         await server.stop()
 
 
+async def _cancel(tasks: Iterable[asyncio.Task[None]]) -> None:
+    """Cancel tasks until they end: `asyncio.wait_for` of Python 3.11 can lose a cancellation."""
+    pending = set(tasks)
+    while pending:
+        for task in pending:
+            task.cancel()
+        _, pending = await asyncio.wait(pending, timeout=_SETTLE_SECONDS)
+
+
 async def _load_keys(state: State) -> None:
     """Read the keys of registry and issuer at startup, with a time limit."""
     issuer_keys = asyncio.ensure_future(state.access.refresh_issuer_keys(only_if_due=True))
@@ -312,8 +319,7 @@ async def _refresh_aliases(state: State) -> None:
             except Exception:  # the loop must continue, or later promotions are missed
                 log.exception("Promotions not looked for.", extra={"action": "refresh_failed"})
     finally:
-        listener.cancel()
-        await asyncio.wait([listener])
+        await _cancel([listener])
 
 
 async def _listen(state: State, changed: asyncio.Event) -> None:
