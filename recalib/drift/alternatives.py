@@ -134,5 +134,5 @@ def cell_indices(confidences: Values) -> NDArray[np.intp]:
 
 
 def clip(q: Values) -> Values:
-    """Return probabilities clipped inside (0, 1); `np.clip` takes longer for small arrays."""
+    """Return probabilities clipped inside (0, 1)."""
     return np.minimum(np.maximum(q, EDGE), 1 - EDGE)
