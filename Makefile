@@ -27,6 +27,10 @@ install: $(STAMP) ## Install everything into .venv.
 demo: $(STAMP) ## Run the whole loop on real input; KEEP=1 leaves the server running.
 	@$(BIN)/recalib demo --examples examples $(if $(KEEP),--keep)
 
+.PHONY: pictures
+pictures: $(STAMP) ## Draw the pictures of the documentation again.
+	@$(BIN)/python examples/pictures.py
+
 # Clients of other projects, each with only the packages that it imports, for the tests.
 CLIENTS := triton kserve mlserver mlflow transformers vision ray gcs
 CLIENT_STAMPS := $(CLIENTS:%=.venv-clients/%/.installed)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     )
     from recalib.api.comparison import compare, report
     from recalib.api.fit import fit
-    from recalib.api.monitoring import monitor
+    from recalib.api.monitoring import monitor, timeline
     from recalib.calibrator import Calibrator
     from recalib.metrics.evaluate import StreamingEvaluation
     from recalib.onnx_fusion.fuse import fuse
@@ -42,6 +42,7 @@ __all__ = [
     "reliability_diagram",
     "report",
     "risk_coverage",
+    "timeline",
 ]
 
 __version__ = version("recalib")
@@ -60,10 +61,42 @@ _MODULES = {
     "reliability_diagram": "recalib.api",
     "report": "recalib.api.comparison",
     "risk_coverage": "recalib.api",
+    "timeline": "recalib.api.monitoring",
 }
+
+#: The documented modules. `recalib.sklearn.CalibratedClassifier` needs no import of its own.
+_SUBMODULES = frozenset(
+    {
+        "client",
+        "drift",
+        "lightning",
+        "llm",
+        "losses",
+        "maps",
+        "metrics",
+        "mlflow",
+        "objectives",
+        "scale",
+        "sklearn",
+        "torch",
+        "torchmetrics",
+        "transformers",
+    }
+)
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULES:
-        raise AttributeError(f"module 'recalib' has no attribute {name!r}")
-    return getattr(import_module(_MODULES[name]), name)
+    if name in _MODULES:
+        return getattr(import_module(_MODULES[name]), name)
+    if name in _SUBMODULES:
+        try:
+            return import_module(f"recalib.{name}")
+        except ModuleNotFoundError as error:
+            # `hasattr` and `inspect.getmembers` expect this class where a package is not installed.
+            raise AttributeError(f"recalib.{name} cannot be imported: {error}") from error
+    raise AttributeError(f"module 'recalib' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """Return the public names, so that notebooks complete names that are not loaded yet."""
+    return sorted({*__all__, *_SUBMODULES})

@@ -242,6 +242,9 @@ def test_monitor_is_the_replay_of_the_log(tmp_path: Path) -> None:
     assert result.to_dict() == expected.to_dict()
     assert len(repr(result)) < 100
     assert expected.events[-1].status.reason in result._repr_html_().replace("&#x27;", "'")
+    picture = recalib.timeline(result, title="a log").specification
+    assert picture["title"]["text"] == "a log"
+    assert f"ECE below {ReplayOptions().objective:.1%}" in str(picture["title"]["subtitle"])
     frame = pl.DataFrame({"p": columns["confidence"], "right": correct, "at": label_time})
     dates = pd.to_datetime(columns["time"], unit="s", utc=True).to_series()
     by_date = recalib.monitor(

@@ -75,6 +75,18 @@ def test_import_and_help_load_nothing_heavy() -> None:
     assert loaded_by(run) == set()
 
 
+def test_notebooks_complete_names_that_are_not_loaded_yet() -> None:
+    """`dir` has every public name; a documented module needs no import of its own."""
+    code = "import recalib, training\n"
+    code += "assert {*recalib.__all__, 'sklearn', 'llm'} <= set(dir(recalib)), dir(recalib)\n"
+    code += "assert set(training.__all__) <= set(dir(training))\n"
+    code += "assert 'scipy' not in __import__('sys').modules\n"
+    code += "recalib.sklearn.CalibratedClassifier, recalib.losses.LOSSES, recalib.scale.report\n"
+    # mlflow has an environment of its own.
+    code += "assert not hasattr(recalib, 'mlflow') and not hasattr(recalib, 'fitt')"
+    loaded_by(code)
+
+
 #: Entry points: nothing is imported from them.
 _ENTRY_POINTS = {"recalib.cli.__main__"}
 #: Its package is in an environment of its own: see `tests/clients/test_mlflow.py`.

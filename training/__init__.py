@@ -13,3 +13,7 @@ def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'training' has no attribute {name!r}")
     return getattr(import_module("training.loader_training"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

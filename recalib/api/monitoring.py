@@ -1,10 +1,10 @@
-"""The public function `monitor`: a log in arrays to the states of the monitor."""
+"""The public functions `monitor`, a log in arrays to the states of the monitor, and `timeline`."""
 
 from __future__ import annotations
 
 import io
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,7 +15,10 @@ from recalib.inputs import as_array
 from recalib.lazy_import import LazyModule
 from recalib.replay import Replay, ReplayOptions, replay
 
-__all__ = ["monitor"]
+if TYPE_CHECKING:
+    from recalib.reporting.plots import Picture
+
+__all__ = ["monitor", "timeline"]
 
 pa = LazyModule("pyarrow")
 pq = LazyModule("pyarrow.parquet")
@@ -104,6 +107,30 @@ def monitor(
     log.seek(0)
     card = None if calibrator is None else calibrator.card
     return replay(log, ReplayOptions(**options, task=task, find_segments=tuple(extra)), card=card)
+
+
+def timeline(result: Replay, *, title: str = "monitoring") -> Picture:
+    """Return a picture of the monitor's states over prediction time.
+
+    Three panels: ECE of the last labels with its 95% interval and the objective, the evidence of
+    the test (log E) with its threshold, and the state. Needs `recalib[pictures]`.
+
+    Parameters
+    ----------
+    result: of `monitor` or `recalib.replay.replay`.
+    title: the heading of the picture.
+
+    Raises
+    ------
+    InputError: no cohort has matured.
+
+    Examples
+    --------
+    >>> recalib.timeline(recalib.monitor(confidence, correct, time))  # doctest: +SKIP
+    """
+    from recalib.reporting import plots
+
+    return plots.Picture(plots.timeline(result.windows, objective=result.objective, heading=title))
 
 
 def _column(values: Any, name: str) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,6 +17,7 @@ from recalib.cli.arguments import (
 )
 from recalib.cli.replay_into import check_options, replay_into
 from recalib.terminal import narrow_table, print_json, progress, say, warn
+from recalib.time_text import time_text
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 __all__ = ["replay"]
 
-#: Times from 2001 on are shown as dates; smaller ones are numbers of another clock.
-_MIN_DATE_SECONDS = 1e9
 #: Classes that are listed when the class shares have changed: those that changed most.
 _MAX_CLASSES = 3
 _MIN_WINDOW_LABELS = 300
@@ -173,7 +171,7 @@ def replay(
         workers = cluster if is_single_file(log) else cluster_name(cluster)
         result = replay_log(log, options, update, card, workers)
         if picture is not None:
-            _draw(picture, result, options.objective, name)
+            _draw(picture, result, name)
     if json_output:
         print_json(result.to_dict())
         return
@@ -196,10 +194,10 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
-def _draw(path: Path, result: Replay, objective: float, name: str) -> None:
-    from recalib.reporting import plots
+def _draw(path: Path, result: Replay, name: str) -> None:
+    from recalib.api.monitoring import timeline
 
-    plots.save(plots.timeline(result.windows, objective=objective, heading=name), path)
+    timeline(result, title=name).save(path)
 
 
 def _warnings(result: Replay) -> list[str]:
@@ -225,7 +223,7 @@ def _warnings(result: Replay) -> list[str]:
 def _timeline(result: Replay, heading: str) -> Table:
     table = narrow_table(heading, "prediction time", "state", "why")
     for event in result.events:
-        table.add_row(_format_time(event.time), event.status.state, event.status.reason)
+        table.add_row(time_text(event.time), event.status.state, event.status.reason)
     return table
 
 
@@ -306,15 +304,6 @@ def _describe_worst(worst: SegmentGap, search: SegmentSearch) -> str:
 
 def _shorten(text: str) -> str:
     return text if len(text) <= _MAX_VALUE else f"{text[:_MAX_VALUE]}..."
-
-
-def _format_time(time: float) -> str:
-    if time < _MIN_DATE_SECONDS:
-        return f"{time:,.0f}"
-    try:
-        return datetime.fromtimestamp(time, UTC).strftime("%Y-%m-%d %H:%M")
-    except (ValueError, OverflowError, OSError):  # after the year 9999
-        return f"{time:,.0f}"
 
 
 def _format_duration(seconds: float) -> str:

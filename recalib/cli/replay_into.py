@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 import typer
 
 from recalib.errors import InputError
 from recalib.terminal import narrow_table, print_json, progress, say
+from recalib.time_text import time_text
 
 __all__ = ["check_options", "replay_into"]
 
@@ -67,16 +67,12 @@ def replay_into(
     title = f"{model}, version {result['version']}: replayed events"
     table = narrow_table(title, "when", "state", "why")
     for event in result["events"]:
-        table.add_row(_format_time(event["time"]), event["state"], event["reason"])
+        table.add_row(time_text(event["time"]), event["state"], event["reason"])
     say(table)
     say(
-        f"{result['cohorts']:,} cohorts of predictions until {_format_time(result['through'])},"
+        f"{result['cohorts']:,} cohorts of predictions until {time_text(result['through'])},"
         f" {result['history']:,} of them in the history: {result['rows']:,} predictions,"
         f" {result['labelled']:,} labels; {result['late']:,} labels came too late, and"
         f" {result['immature']:,} predictions are too young, and are not used"
     )
     say(f"now {result['state']}; recalib monitoring {model} --server {server} --history 20")
-
-
-def _format_time(seconds: float) -> str:
-    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M}"

@@ -95,3 +95,7 @@ def __getattr__(name: str) -> Any:
     if name in ("Loss", "Regulariser"):
         return getattr(importlib.import_module("recalib.losses.base"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -35,6 +35,7 @@ from recalib.replay.segment_search import SegmentSearch, search_segments
 from recalib.replay.splits import split_of
 from recalib.replay.survey import Survey
 from recalib.replay.survey_files import survey_on_workers
+from recalib.time_text import time_text
 from recalib.watched_classes import class_indices
 
 __all__ = ["Replay", "ReplayOptions", "replay"]
@@ -119,6 +120,8 @@ class Replay:
     maturity: float
     maturity_from: Literal["delays", "given"]
     cohort: float
+    #: The largest acceptable ECE, of the options.
+    objective: float
     #: Number of reference rows, and their source: the calibration set or the first predictions.
     reference: int
     reference_from: Literal["calibrator", "log"]
@@ -139,10 +142,11 @@ class Replay:
 
     def _repr_html_(self) -> str:
         rows = [
-            (f"{event.time:,.0f}", event.status.state, event.status.reason) for event in self.events
+            (time_text(event.time), event.status.state, event.status.reason)
+            for event in self.events
         ]
         caption = f"{self.rows:,} predictions, {self.labelled:,} labels: now {self.state}"
-        return html_table(caption, ("prediction time, seconds", "state", "why"), rows)
+        return html_table(caption, ("prediction time", "state", "why"), rows)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result as JSON."""
@@ -257,6 +261,7 @@ def replay(
         maturity=horizon,
         maturity_from="delays" if settings.maturity is None else "given",
         cohort=cohort,
+        objective=settings.objective,
         reference=int(reference.sum()),
         reference_from="log" if card is None else "calibrator",
         classes=reader.classes,

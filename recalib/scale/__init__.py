@@ -32,3 +32,7 @@ def __getattr__(name: str) -> Any:
     # The import has set the attribute to the module of the same name.
     globals()["report"] = report
     return report
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
