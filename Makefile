@@ -28,8 +28,9 @@ demo: $(STAMP) ## Run the whole loop on real input; KEEP=1 leaves the server run
 	@$(BIN)/recalib demo --examples examples $(if $(KEEP),--keep)
 
 .PHONY: pictures
-pictures: $(STAMP) ## Draw the pictures of the documentation again.
-	@$(BIN)/python examples/pictures.py
+pictures: $(STAMP) ## Run examples/quickstart.ipynb again, and take the pictures of the documentation from it.
+	@$(BIN)/uv run --quiet --python $(BIN)/python --no-project --with 'nbclient>=0.11,ipykernel>=7.4' \
+		--with-editable '.[pictures]' python examples/pictures.py
 
 # Clients of other projects, each with only the packages that it imports, for the tests.
 CLIENTS := triton kserve mlserver mlflow transformers vision ray gcs
