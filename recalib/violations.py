@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,6 +21,14 @@ def accepted_values(violation: Mapping[str, Any]) -> str:
 
     >>> accepted_values({"type": "greater_than", "msg": "Input should be greater than 0"})
     'greater than 0'
+    >>> message = "Input should be a valid integer, unable to parse string as an integer"
+    >>> accepted_values({"type": "int_parsing", "msg": message})
+    'a valid integer'
     """
     text = _BY_KIND.get(violation["type"]) or str(violation["msg"])
-    return text.removeprefix("Input should be ").removeprefix("Value error, ")
+    text = text.removeprefix("Value error, ")
+    if text.startswith("Input should be a valid "):
+        # What follows the comma repeats what was found.
+        text = text.partition(", ")[0]
+    text = re.sub(r"^\w+ should (be|have|match) ", "", text)
+    return text.partition(" after validation")[0]

@@ -250,7 +250,7 @@ def _check_monitoring(registry: Registry) -> CheckResult:
     if not ages:
         return CheckResult("monitoring", "ok", "no model has a champion to monitor")
     model, age = max(ages.items(), key=lambda item: item[1])
-    detail = f"{len(ages)} champions, {model} not assessed for {age:.0f} s"
+    detail = f"champions: {len(ages)}; {model} not assessed for {age:.0f} s"
     if age > _MAX_ASSESSMENT_AGE_SECONDS:
         return CheckResult("monitoring", "warning", f"{detail}: is a worker up, or busy?")
     return CheckResult("monitoring", "ok", detail)

@@ -118,7 +118,7 @@ def test_unassessed_champions_are_reported(doctor: Any, registry: Registry) -> N
     assert doctor()[1]["monitoring"] == ("ok", "no model has a champion to monitor")
     model = a_champion(registry)
     state, detail = doctor()[1]["monitoring"]
-    assert (state, detail.partition(" not")[0]) == ("ok", "1 champions, resnet")
+    assert (state, detail.partition(" not")[0]) == ("ok", "champions: 1; resnet")
     with registry.transaction() as tx:  # and no assessment was ever recorded
         tx.connection.execute(text("UPDATE alias_changes SET changed_at = changed_at - 3600"))
     assert doctor()[1]["monitoring"][0] == "warning"
