@@ -5,7 +5,7 @@ Legend: N rows, K classes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Sized
 from numbers import Integral
 from typing import Any
 
@@ -155,8 +155,8 @@ def _sorted_names(texts: NDArray[np.str_], dtype: Any, classes: int, field: str)
     """Return the names of classes from labels or their categories, which have no other order."""
     categories = getattr(dtype, "categories", None)
     found = np.unique(texts).tolist()
-    if hasattr(categories, "__len__") and len(categories) == classes:
-        named = [str(name) for name in categories]
+    if isinstance(categories, Sized) and len(categories) == classes:
+        named = [str(name) for name in np.asarray(categories)]
         if named != sorted(named):
             raise InputError(
                 field,
