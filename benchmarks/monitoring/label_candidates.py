@@ -33,7 +33,7 @@ class Comparison(NamedTuple):
 
     promoted: bool
     labelled_rows: int
-    #: Mean gain in Brier score, times K: that of the changed label, less the errors of the fit.
+    #: Mean gain in Brier score, summed over labels: that of label 0, less the errors of the fit.
     gain: float
 
 
@@ -75,7 +75,7 @@ def main() -> None:
             gain = np.mean([result.gain for result in results])
             print(
                 f"K = {labels}, factor {factor:g}: {interval(promoted, runs)}, {rows:,.0f} rows in "
-                f"the median, gain of the label {gain:.3f}",
+                f"the median, summed gain {gain:.3f}",
                 flush=True,
             )
             met &= factor > 1 or promoted <= _ALPHA * runs

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from recalib.errors import InputError
+from recalib.errors import ColumnsError, InputError
 
 __all__ = [
     "CalibratorFile",
@@ -252,7 +252,7 @@ def read_file(
 
     try:
         return files.read(path, columns=split_names(columns), **options)
-    except files.ColumnsError as error:
+    except ColumnsError as error:
         if class_names is not None and set(class_names) <= set(error.columns):
             return files.read(path, columns=class_names, **options)
         accepted = (

@@ -17,7 +17,6 @@ from recalib.errors import InputError, UnsupportedError
 from recalib.files.arrow import ArrowFile
 from recalib.files.atomic_write import digest, write_atomically, write_npz
 from recalib.files.base import Chunk, Data, DataFile, Input, LabelledData, Task
-from recalib.files.column_names import ColumnsError
 from recalib.files.csv import CsvFile
 from recalib.files.json import JsonFile
 from recalib.files.npy import NpyFile
@@ -31,7 +30,6 @@ __all__ = [
     "MEDIA_TYPES",
     "SUFFIXES",
     "Chunk",
-    "ColumnsError",
     "Data",
     "DataFile",
     "Input",

@@ -16,10 +16,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from recalib.errors import InputError
+from recalib.errors import ColumnsError, InputError
 from recalib.files.base import Input
 
-__all__ = ["ColumnsError", "Names", "array_names", "column_names"]
+__all__ = ["Names", "array_names", "column_names"]
 
 _STEMS: dict[Input, str] = {"logits": "logit", "probabilities": "prob"}
 _OPPOSITE: dict[Input, Input] = {"logits": "probabilities", "probabilities": "logits"}
@@ -34,12 +34,6 @@ class Names:
     values: str | None
     columns: tuple[str, ...]
     labels: str | None
-
-
-class ColumnsError(InputError):
-    """A table has no columns that are known to be scores; `columns` are all but the labels."""
-
-    columns: tuple[str, ...] = ()
 
 
 def array_names(names: Sequence[str], declared: Input) -> Names:
