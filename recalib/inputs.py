@@ -106,16 +106,21 @@ def as_scores(values: Any, field: str) -> NDArray[Any]:
 
 def _check_numbers(objects: NDArray[Any], names: tuple[str, ...] | None, field: str) -> None:
     """Raise `InputError` for an object that is no number."""
-    for position, value in np.ndenumerate(objects):
-        if isinstance(value, bool) or not isinstance(value, Real | Decimal):
-            is_named = names is not None and len(position) == 2
-            place = (
-                f"{field}[{position[0]}]"
-                if is_named
-                else field + "".join(f"[{index}]" for index in position)
-            )
-            column = f" in column {names[position[1]]!r}" if names is not None and is_named else ""
-            raise InputError(place, found=f"{value!r:.60}{column}", accepted="a number")
+    # By type, because a table has millions of values.
+    wrong = [kind for kind in set(map(type, objects.flat)) if not _is_number(kind)]
+    if not wrong:
+        return
+    position = next(at for at, value in np.ndenumerate(objects) if type(value) in wrong)
+    found = f"{objects[position]!r:.60}"
+    if names is not None and len(position) == 2:
+        found += f" in column {names[position[1]]!r}"
+        position = position[:1]
+    place = field + "".join(f"[{index}]" for index in position)
+    raise InputError(place, found=found, accepted="a number")
+
+
+def _is_number(kind: type) -> bool:
+    return issubclass(kind, Real | Decimal) and not issubclass(kind, bool)
 
 
 def score_matrix(values: ArrayLike, input: str, field: str) -> NDArray[Any]:
