@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from recalib.errors import InputError
 
 __all__ = [
+    "RESEMBLANCE_HINT",
     "SMALLEST_PROBABILITY",
     "Floats",
     "Integers",
@@ -25,7 +26,7 @@ __all__ = [
     "check_row_weights",
     "check_weights",
     "log_probabilities",
-    "resemble_probabilities",
+    "probability_resemblance",
 ]
 
 Floats = NDArray[np.floating[Any]]
@@ -40,6 +41,12 @@ _SUM_TOLERANCE = 1e-2
 #: Smaller probabilities are clipped to this before the logarithm: the float32 softmax of a
 #: confident network underflows to 0, which means "below 1e-38", not "impossible".
 SMALLEST_PROBABILITY = 1e-38
+#: As many log-odds are hardly ever all between 0 and 1.
+_LEAST_SCORES = 10
+#: What to write for logits that look like probabilities.
+RESEMBLANCE_HINT = (
+    'if these are probabilities, write input="probabilities", otherwise input="logits"'
+)
 
 
 def check_logits(
@@ -116,12 +123,16 @@ def check_probabilities(
     return probabilities
 
 
-def resemble_probabilities(logits: Floats) -> bool:
-    """Return whether checked logits are non-negative with rows that sum to 1, but not one-hot."""
+def probability_resemblance(logits: Floats) -> str:
+    """Return why checked logits look like probabilities, "" if they do not or are one-hot."""
+    if logits.shape[1] == 2 and not logits[:, 0].any():  # scores of class 1
+        p = logits[:, 1]
+        alike = len(p) >= _LEAST_SCORES and p.min() >= 0 and p.max() <= 1 and (p % 1).any()
+        return "all scores are between 0 and 1" if alike else ""
     for rows in (logits[:1], logits):  # the first row of logits is enough in practice
         if rows.min() < 0 or np.abs(rows.sum(axis=1, dtype=np.float64) - 1).max() > _SUM_TOLERANCE:
-            return False
-    return bool((logits % 1).any())
+            return ""
+    return "every row is non-negative and sums to 1" if (logits % 1).any() else ""
 
 
 def log_probabilities(probabilities: Floats) -> Floats:

@@ -80,16 +80,22 @@ def read_parts(
         return
     if _is_column(data):
         table = pa.table({declared: data if _is_arrow(data) else data.to_arrow()})
+        class_columns = None
     else:
-        table = _table(data, declared, lambda names: _select(names, declared, column, class_names))
+        table, class_columns = _table(
+            data, declared, lambda names: _select(names, declared, column, class_names)
+        )
     if not table.num_rows:
         kind = table.schema.field(0).type
         is_unknown = pa.types.is_null(kind)  # pandas knows no type of lists without rows
-        yield np.zeros((0, 0), None if is_unknown else Columns(table.schema, declared).dtype), None
+        dtype = None
+        if not is_unknown:
+            dtype = Columns(table.schema, declared, class_columns=class_columns).dtype
+        yield np.zeros((0, 0), dtype), None
         return
     for batch in table.to_batches(max_chunksize=_MAX_ROWS):
         if batch.num_rows:
-            yield Columns(table.schema, declared).arrays(batch, 0)
+            yield Columns(table.schema, declared, class_columns=class_columns).arrays(batch, 0)
 
 
 def add_lists(data: Any, name: str, parts: Iterable[Matrix]) -> Any:
@@ -153,14 +159,19 @@ def _select(
     return Names(None, columns, labels)
 
 
-def _table(data: Any, declared: Input, select: Callable[[Sequence[str]], Names]) -> Any:
-    """Return the selected columns as an Arrow table, with the names that files have."""
+def _table(
+    data: Any, declared: Input, select: Callable[[Sequence[str]], Names]
+) -> tuple[Any, tuple[str, ...] | None]:
+    """Return the selected columns as an Arrow table, and the names of one column a class.
+
+    A column of lists and that of labels have the names that files have; others keep theirs.
+    """
     is_frame = hasattr(data, "columns") and hasattr(data, "dtypes")
     if not (is_frame or _is_arrow(data, "Table") or _is_arrow(data, "RecordBatch")):
         raise InputError("data", found=type(data).__name__, accepted=_ACCEPTED)
     columns = {str(name): name for name in (data.columns if is_frame else data.schema.names)}
     names = select(list(columns))
-    renamed = {name: f"{declared}_{k}" for k, name in enumerate(names.columns)}
+    renamed = {name: name for name in names.columns}
     renamed |= {} if names.values is None else {names.values: declared}
     renamed |= {} if names.labels is None else {names.labels: "labels"}
     part = data[[columns[name] for name in renamed]] if is_frame else data.select(list(renamed))
@@ -169,7 +180,7 @@ def _table(data: Any, declared: Input, select: Callable[[Sequence[str]], Names])
         part = pa.Table.from_pandas(part, preserve_index=False) if is_pandas else part.to_arrow()
     elif _is_arrow(part, "RecordBatch"):
         part = pa.Table.from_batches([part])
-    return part.rename_columns(list(renamed.values()))
+    return part.rename_columns(list(renamed.values())), names.columns or None
 
 
 def _is_arrow(data: Any, name: str = "") -> bool:

@@ -16,18 +16,20 @@ from numpy.typing import ArrayLike, NDArray
 
 from recalib.array_bytes import array_digest, read_arrays
 from recalib.arrays import (
+    RESEMBLANCE_HINT,
     Floats,
     check_logits,
     check_probabilities,
     log_probabilities,
-    resemble_probabilities,
+    probability_resemblance,
 )
 from recalib.card import Card
+from recalib.class_names import check_column_order, class_indices, like
 from recalib.errors import CorruptError, InputError, RecalibWarning
 from recalib.files import write_atomically
 from recalib.html_table import html_table
-from recalib.inputs import as_array, class_indices, counted_rows, like, score_matrix
-from recalib.label_arrays import check_label_scores, label_log_odds
+from recalib.inputs import as_array, as_scores, column_names, counted_rows, score_matrix
+from recalib.label_arrays import check_label_scores, label_log_odds, label_resemblance
 from recalib.maps import MAPS, Map, Parameters
 from recalib.maps.labels import LABEL_MAPS
 from recalib.ops import NumpyOps
@@ -156,14 +158,12 @@ class Calibrator:
         if getattr(values, "ndim", 2) > 2 and not self.is_multilabel:
             return self._predict_dense(as_array(values, field=kind), input)
         has_scores = not self.is_multilabel and self.card.classes == 2
-        convert = partial(score_matrix, input=kind) if has_scores else as_array
+        check_column_order(column_names(values), self.card.labels, kind)
+        convert = partial(score_matrix, input=kind) if has_scores else as_scores
         logits = self.to_logits(convert(values, field=kind), kind)
-        resemblance = self._resemblance(logits) if input is None and kind == "logits" else ""
-        if resemblance:
-            message = (
-                f"values: {resemblance}, but the calibrator takes logits; "
-                'if these are probabilities, write input="probabilities", otherwise input="logits"'
-            )
+        reason = label_resemblance if self.is_multilabel else probability_resemblance
+        if input is None and kind == "logits" and (why := reason(logits)):
+            message = f"values: {why}, but the calibrator takes logits; {RESEMBLANCE_HINT}"
             warnings.warn(message, RecalibWarning, stacklevel=2)
         is_wide = logits.dtype == np.float64
         probabilities = self.predict_float64(logits) if is_wide else self.predict_float32(logits)
@@ -436,14 +436,6 @@ class Calibrator:
             raise InputError(
                 "calibrator", found=f"{path} ({error.strerror})", accepted="a .calib file"
             ) from None
-
-    def _resemblance(self, logits: Floats) -> str:
-        """Return why logits look like probabilities, or "" if they do not."""
-        if self.is_multilabel:
-            alike = logits.min() >= 0 and logits.max() <= 1 and (logits % 1).any()
-            return "all are between 0 and 1" if alike else ""
-        alike = resemble_probabilities(logits)
-        return "every row is non-negative and sums to 1" if alike else ""
 
     def _check_input(self, input: str) -> None:
         if input not in ("logits", "probabilities"):

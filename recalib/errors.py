@@ -6,6 +6,7 @@ The tree::
     ├── InputError              the input is invalid
     │   ├── EmptyError          the input has no rows
     │   ├── TooLargeError       the input exceeds a limit
+    │   ├── ColumnsError        a table without columns that are known to be scores
     │   ├── UnsupportedError    the format or content type cannot be read
     │   └── NotAcceptableError  the client accepts none of the response formats
     ├── NotFoundError           a name that does not exist
@@ -27,6 +28,7 @@ from __future__ import annotations
 from typing import Any
 
 __all__ = [
+    "ColumnsError",
     "ConflictError",
     "CorruptError",
     "EmptyError",
@@ -81,6 +83,12 @@ class EmptyError(InputError):
 
 class TooLargeError(InputError):
     """The input exceeds a limit, which `accepted` states."""
+
+
+class ColumnsError(InputError):
+    """A table has no columns that are known to be scores; `columns` are all but the labels."""
+
+    columns: tuple[str, ...] = ()
 
 
 class UnsupportedError(InputError):

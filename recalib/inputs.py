@@ -1,45 +1,50 @@
-"""What users pass: tensors, data frames, scores of two classes, and labels with names.
+"""What users pass as scores and weights: sequences, tensors, data frames, scores of two classes.
 
-The functions here convert these to the arrays that `recalib.arrays` checks. Servers and files do
-not use them: there, only numbers of shape (N, K) are valid.
+The functions here convert these to the arrays that `recalib.arrays` checks; `recalib.class_names`
+converts labels. Servers and files do not use them: there, only numbers of shape (N, K) are valid.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
+from numbers import Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from recalib.arrays import Floats
 from recalib.errors import InputError
 
 __all__ = [
     "CountedRows",
     "as_array",
-    "class_indices",
+    "as_scores",
     "column_names",
     "counted_rows",
-    "like",
     "score_matrix",
 ]
+
+#: Names of columns that are labels, in files too, and so no scores.
+_LABEL_COLUMNS = ("labels", "label")
 
 
 def as_array(values: Any, field: str) -> NDArray[Any]:
     """Return `values` as a NumPy array: sequences, data frames, and tensors on any device.
 
-    Tensors may require gradients; bfloat16, which NumPy does not have, becomes float32.
+    Tensors may require gradients and be sparse; bfloat16 and others that NumPy does not have become
+    float32.
 
     Raises
     ------
-    InputError: rows of different lengths.
+    InputError: rows of different lengths, masked values, or a tensor without values.
     """
+    if isinstance(values, np.ma.MaskedArray) and values.mask.any():
+        raise InputError(field, found="masked values", accepted="an array without masked values")
     if hasattr(values, "detach"):  # torch, without an import
-        values = values.detach().cpu()
-        if str(values.dtype) == "torch.bfloat16":
-            values = values.float()
+        return _tensor_array(values, field)
+    if isinstance(values, list | tuple) and any(hasattr(value, "detach") for value in values[:1]):
+        values = [as_array(value, field) for value in values]
     try:
         return np.asarray(values)
     except ValueError:
@@ -47,20 +52,93 @@ def as_array(values: Any, field: str) -> NDArray[Any]:
         raise InputError(field, found="rows of different lengths", accepted=accepted) from None
 
 
+def _tensor_array(tensor: Any, field: str) -> NDArray[Any]:
+    if tensor.is_meta:
+        raise InputError(field, found="a tensor on the device meta", accepted="one with values")
+    if str(tensor.layout) != "torch.strided":
+        tensor = tensor.to_dense()
+    tensor = tensor.detach().cpu()
+    try:
+        return np.asarray(tensor)
+    except TypeError:  # a dtype that NumPy does not have
+        return np.asarray(tensor.float())
+
+
+def column_names(values: Any) -> tuple[str, ...] | None:
+    """Return the names of a data frame's columns, None if they are missing or not all texts."""
+    names = getattr(values, "column_names", None)  # Arrow, whose `columns` are arrays
+    if names is None:
+        names = getattr(values, "columns", None)
+    if names is None or not all(isinstance(name, str) for name in names):
+        return None
+    return tuple(names)
+
+
+def as_scores(values: Any, field: str) -> NDArray[Any]:
+    """Return `values` as an array of numbers, from columns or objects that hold numbers.
+
+    Objects are numbers, among them those of nullable columns, or lists of K numbers.
+
+    Raises
+    ------
+    InputError: as `as_array`; also an object that is no number, which is named with its column, or
+        a column of labels.
+
+    Examples
+    --------
+    >>> as_scores(np.array([[1, 2.5]], dtype=object), "logits")
+    array([[1. , 2.5]])
+    """
+    names = column_names(values)
+    for name in _LABEL_COLUMNS:
+        if names is not None and name in names:
+            accepted = "columns of scores only: leave out the labels"
+            raise InputError(field, found=f"a column {name!r}", accepted=accepted)
+    array = as_array(values, field)
+    if array.dtype != object:
+        return array
+    if array.ndim == 1 and len(array) and all(hasattr(row, "__len__") for row in array):
+        array = as_array(list(array), field)  # a column of lists
+    if array.dtype == object and array.ndim > 0:
+        _check_numbers(array, names, field)
+    return array.astype(np.float64) if array.ndim > 0 else array
+
+
+def _check_numbers(objects: NDArray[Any], names: tuple[str, ...] | None, field: str) -> None:
+    """Raise `InputError` for an object that is no number."""
+    # By type, because a table has millions of values.
+    wrong = [kind for kind in set(map(type, objects.flat)) if not _is_number(kind)]
+    if not wrong:
+        return
+    position = next(at for at, value in np.ndenumerate(objects) if type(value) in wrong)
+    found = f"{objects[position]!r:.60}"
+    if names is not None and len(position) == 2:
+        found += f" in column {names[position[1]]!r}"
+        position = position[:1]
+    place = field + "".join(f"[{index}]" for index in position)
+    raise InputError(place, found=found, accepted="a number")
+
+
+def _is_number(kind: type) -> bool:
+    return issubclass(kind, Real | Decimal) and not issubclass(kind, bool)
+
+
 def score_matrix(values: ArrayLike, input: str, field: str) -> NDArray[Any]:
     """Return `values` as an array; scores of two classes (N,) become two columns.
 
     Parameters
     ----------
-    values: (N, K), or (N,): the log-odds of class 1 (`decision_function`) if `input` is `logits`,
-        its probability if `input` is `probabilities`.
+    values: (N, K), or (N,) or (N, 1): the log-odds of class 1 (`decision_function`) if `input` is
+        `logits`, its probability if `input` is `probabilities`.
 
     Examples
     --------
     >>> score_matrix([0.2, 0.9], "probabilities", "probabilities").round(1).tolist()
     [[0.8, 0.2], [0.1, 0.9]]
     """
-    scores = as_array(values, field)
+    scores = as_scores(values, field)
+    if scores.ndim == 2 and scores.shape[1] == 1:
+        scores = scores[:, 0]
     if scores.ndim != 1 or scores.dtype.kind not in "iuf":
         return scores
     scores = scores.astype(np.promote_types(scores.dtype, np.float16), copy=False)
@@ -81,8 +159,10 @@ class CountedRows:
 
     def of_rows(self, values: ArrayLike | None, field: str) -> Any:
         """Return `values` of the rows that count, (n,), of those of all rows, (N, ...)."""
-        if values is None or self.positions is None:
-            return values
+        if values is None:
+            return None
+        if self.positions is None:
+            return as_array(values, field)
         return _of_shape(values, self.shape, field).reshape(-1)[self.positions]
 
     def groups(self, groups: ArrayLike | None) -> Any:
@@ -130,106 +210,3 @@ def _of_shape(values: ArrayLike, shape: tuple[int, ...], field: str) -> NDArray[
     if array.shape != shape:
         raise InputError(field, found=f"shape {array.shape}", accepted=f"shape {shape}")
     return array
-
-
-def column_names(values: Any) -> tuple[str, ...] | None:
-    """Return the names of a data frame's columns, None if they are missing or not all texts."""
-    names = getattr(values, "columns", None)
-    if names is None or not all(isinstance(name, str) for name in names):
-        return None
-    return tuple(names)
-
-
-def _are_texts(values: NDArray[Any], field: str) -> bool:
-    """Return whether Python objects (N,) are texts; a missing value among them is an error."""
-    texts = [isinstance(value, str) for value in values]
-    if any(texts) and not all(texts):
-        row = texts.index(False)
-        raise InputError(
-            f"{field}[{row}]", found=repr(values[row]), accepted="a text, as in other rows"
-        )
-    missing = [value is None for value in values]
-    if any(missing):
-        accepted = "a class; leave out rows without a label"
-        raise InputError(f"{field}[{missing.index(True)}]", found="None", accepted=accepted)
-    return all(texts) and len(texts) > 0
-
-
-def class_indices(
-    labels: ArrayLike,
-    classes: int,
-    names: Sequence[str] | None,
-    columns: Sequence[str] | None = None,
-    field: str = "labels",
-) -> tuple[NDArray[Any], tuple[str, ...] | None]:
-    """Return labels as class numbers, and the names of the classes if they are known.
-
-    Parameters
-    ----------
-    labels: (N,): class numbers, texts, categories, or truth values for two classes.
-    classes: K.
-    names: of the classes, in the order of the columns.
-    columns: names that are those of the classes if the labels are among them. Without both, K
-        different texts are taken in sorted order, as scikit-learn does.
-
-    Raises
-    ------
-    InputError: a text that is not a name of a class, unknown names that are not K, or a matrix.
-
-    Examples
-    --------
-    >>> class_indices(["dog", "cat", "dog"], 2, None)
-    (array([1, 0, 1]), ('cat', 'dog'))
-    """
-    if isinstance(labels, list | tuple) and any(isinstance(label, str) for label in labels):
-        labels = np.array(labels, dtype=object)  # else NaN among texts becomes a text
-    values = as_array(labels, field)
-    known = None if names is None else tuple(names)
-    if values.ndim == 2 and values.shape[1] > 1:
-        raise InputError(
-            field,
-            found=f"shape {values.shape}",
-            accepted="(N,), a class for each row: of one-hot rows, their argmax; for independent "
-            'labels, task="multilabel"',
-        )
-    if values.dtype.kind == "b" and classes == 2:
-        return values.astype(np.int64), known
-    is_text = values.dtype.kind in "UST"
-    if values.dtype.kind == "O" and values.ndim == 1:
-        is_text = _are_texts(values, field)
-    if not is_text or values.ndim != 1:
-        return values, known
-    texts = values.astype(str)
-    if known is None and columns is not None and set(texts) & set(columns):
-        known = tuple(columns)
-    if known is None:
-        found = tuple(np.unique(texts).tolist())
-        if len(found) != classes:
-            raise InputError(
-                field,
-                found=f"{len(found)} different texts for {classes} classes",
-                accepted="with texts, class_labels: the names of all classes, in the order of the "
-                "columns",
-            )
-        known = found
-    index = {name: k for k, name in enumerate(known)}
-    for row, text in enumerate(texts):
-        if text not in index:
-            accepted = ", ".join(known[:10]) + (", ..." if len(known) > 10 else "")
-            raise InputError(f"{field}[{row}]", found=repr(str(text)), accepted=accepted)
-    return np.array([index[text] for text in texts], np.int64), known
-
-
-def like(values: Any, probabilities: Floats, names: Sequence[str] | None) -> Any:
-    """Return probabilities as a data frame if `values` are one, with its index; else unchanged.
-
-    Parameters
-    ----------
-    names: of the classes; by default those of the columns of `values`.
-    """
-    columns = names or column_names(values)
-    if columns is None or not hasattr(values, "columns") or len(columns) != probabilities.shape[1]:
-        return probabilities
-    if hasattr(values, "index"):  # pandas
-        return type(values)(probabilities, index=values.index, columns=list(columns))
-    return type(values)(probabilities, schema=list(columns))  # polars

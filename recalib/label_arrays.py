@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from recalib.arrays import SMALLEST_PROBABILITY, Floats, check_logits
 from recalib.errors import InputError
 
-__all__ = ["check_label_matrix", "check_label_scores", "label_log_odds"]
+__all__ = ["check_label_matrix", "check_label_scores", "label_log_odds", "label_resemblance"]
 
 
 def check_label_scores(
@@ -75,6 +75,12 @@ def check_label_matrix(
         place = f"{field}[{first_row + row}][{column}]"
         raise InputError(place, found=found, accepted="0 or 1")
     return labels.astype(bool)
+
+
+def label_resemblance(log_odds: Floats) -> str:
+    """Return why checked log-odds look like probabilities, "" if they do not."""
+    alike = log_odds.min() >= 0 and log_odds.max() <= 1 and (log_odds % 1).any()
+    return "all are between 0 and 1" if alike else ""
 
 
 def label_log_odds(probabilities: Floats) -> Floats:

@@ -229,6 +229,8 @@ def verbalised_confidences(texts: Iterable[str], *, limit: float = 0.005) -> NDA
     >>> verbalised_confidences(["I am 80% sure", "Confidence: 0.6", "9 out of 10"])
     array([0.8, 0.6, 0.9])
     """
+    if isinstance(texts, str):
+        raise InputError("texts", found=f"one text, {texts!r:.60}", accepted="a list of texts")
     return np.array(
         [_stated_probability(text, f"texts[{row}]", limit) for row, text in enumerate(texts)],
         np.float64,

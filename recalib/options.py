@@ -62,14 +62,15 @@ def configure(
     return member(**{option: getattr(values, option) for option in known})
 
 
-def unknown_name(field: str, name: str, names: Iterable[str]) -> InputError:
+def unknown_name(field: str, name: object, names: Iterable[str]) -> InputError:
     """Return the error for a name that is not among `names`; it suggests the nearest.
 
     >>> str(unknown_name("map", "temprature", ["temperature", "vector"]))
     "map: found 'temprature'; accepted: did you mean temperature? Names: temperature, vector"
     """
     known = list(names)
-    return InputError(field, found=repr(name), accepted=_nearest(name, known) + ", ".join(known))
+    hint = _nearest(name, known) if isinstance(name, str) else ""
+    return InputError(field, found=f"{name!r:.60}", accepted=hint + ", ".join(known))
 
 
 def _nearest(name: str, names: list[str]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -21,12 +22,17 @@ __all__ = [
     "comparison_table",
     "is_percentage",
     "metrics_table",
+    "name_options",
     "narrow_table",
     "print_json",
     "progress",
     "say",
     "warn",
 ]
+
+
+#: An argument of a function, such as task="multilabel".
+_ARGUMENT = re.compile(r'\b([a-z_]+)="([a-z_]+)"')
 
 
 class _Console(Console):
@@ -59,9 +65,18 @@ def say(text: Any) -> None:
     _out.print(text, soft_wrap=True)
 
 
+def name_options(text: str) -> str:
+    """Return a message of the library with options of the command line in place of arguments.
+
+    >>> name_options('if these are probabilities, write input="probabilities"')
+    'if these are probabilities, write --input probabilities'
+    """
+    return _ARGUMENT.sub(lambda match: f"--{match[1].replace('_', '-')} {match[2]}", text)
+
+
 def warn(text: str) -> None:
     """Print a warning to standard error."""
-    _err.print(f"warning: {text}", style="yellow", soft_wrap=True)
+    _err.print(f"warning: {name_options(text)}", style="yellow", soft_wrap=True)
 
 
 def narrow_table(title: str, *columns: str) -> Table:

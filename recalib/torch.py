@@ -97,6 +97,8 @@ class CalibratorModule(torch.nn.Module):
     def _apply_map(
         self, formula: Callable[..., torch.Tensor], values: torch.Tensor
     ) -> torch.Tensor:
+        if not isinstance(values, torch.Tensor):
+            raise InputError("values", found=type(values).__name__, accepted="a tensor")
         if not values.is_floating_point():
             raise InputError("values", found=f"dtype {values.dtype}", accepted="floating point")
         if values.ndim == 0 or values.shape[-1] != self.classes:

@@ -8,6 +8,7 @@ Legend: N rows, K classes.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable
 from typing import Any, Literal
 
@@ -15,8 +16,14 @@ import numpy as np
 import torch
 import torchmetrics
 
-from recalib.arrays import check_labels, check_logits, check_probabilities
-from recalib.errors import InputError
+from recalib.arrays import (
+    RESEMBLANCE_HINT,
+    check_labels,
+    check_logits,
+    check_probabilities,
+    probability_resemblance,
+)
+from recalib.errors import InputError, RecalibWarning
 from recalib.inputs import as_array, score_matrix
 from recalib.metrics import METRICS, Predictions, State, StreamingMetric
 from recalib.options import unknown_name
@@ -44,7 +51,8 @@ class CalibrationMetric(torchmetrics.Metric):
     name: of a streaming metric, see docs/metrics.md.
     classes: K.
     bins: the number of bins of binned metrics.
-    input: what `update` gets.
+    input: what `update` gets; by default logits, with a `RecalibWarning` if they look like
+        probabilities.
     options: of `torchmetrics.Metric`, such as `dist_sync_on_step`.
 
     Raises
@@ -67,7 +75,7 @@ class CalibrationMetric(torchmetrics.Metric):
         *,
         classes: int,
         bins: int = 15,
-        input: _Input = "logits",
+        input: _Input | None = None,
         **options: Any,
     ) -> None:
         super().__init__(**options)
@@ -75,10 +83,11 @@ class CalibrationMetric(torchmetrics.Metric):
             raise unknown_name("metrics", name, METRICS)
         if name not in _STREAMING:
             raise InputError("metrics", found=name, accepted=f"one of {', '.join(_STREAMING)}")
-        if input not in ("logits", "probabilities"):
+        if input not in ("logits", "probabilities", None):
             raise InputError("input", found=repr(input), accepted="logits or probabilities")
         self.classes = classes
-        self.input = input
+        self.input = input or "logits"
+        self._is_declared = input is not None
         self._metric = _STREAMING[name](bins)
         # Metrics with equal state names may share a state in a `MetricCollection`.
         self._key = f"sums_of_{self._metric.state_kind}"
@@ -101,6 +110,9 @@ class CalibrationMetric(torchmetrics.Metric):
         labels = as_array(target, "target")
         if self.input == "logits":
             z = check_logits(scores, classes=self.classes, field="preds")
+            if not self._is_declared and (resemblance := probability_resemblance(z)):
+                message = f"preds: {resemblance}; {RESEMBLANCE_HINT}"
+                warnings.warn(message, RecalibWarning, stacklevel=2)
             predictions = Predictions.from_logits(z, check_labels(labels, logits=z, field="target"))
         else:
             p = check_probabilities(scores, classes=self.classes, field="preds")
@@ -132,7 +144,7 @@ def calibration_metrics(
     metrics: Iterable[str] | None = None,
     *,
     bins: int = 15,
-    input: _Input = "logits",
+    input: _Input | None = None,
     **options: Any,
 ) -> torchmetrics.MetricCollection:
     """Return several metrics by name, which share their states where they can.

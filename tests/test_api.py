@@ -142,7 +142,7 @@ def test_report_of_independent_labels_is_a_page(tmp_path: Path) -> None:
         ({"shift": {"noise": None}}, "shift"),
         ({"preserve_accuracy": False}, "preserve_accuracy"),
         ({"maps": ["vector"]}, "maps"),
-        ({"class_labels": ("red",)}, "class_labels: found 1 names"),
+        ({"class_labels": ("red",)}, "class_labels: found red"),
         ({"test_logits": np.zeros((20, 2))}, "test_logits: found 2 classes"),
         ({"test_labels": np.full((20, 3), 2)}, r"test_labels\[0\]\[0\]: found 2"),
         ({"task": "labels"}, "task"),

@@ -235,3 +235,15 @@ def test_copies_share_one_session_in_a_process(calibrator: Calibrator, expected:
     check_probabilities(copies[0].predict(LOGITS), expected)
     other = pickle.loads(pickle.dumps(recalib.fit(LOGITS, LABELS)))
     assert other.session is not sessions[0]
+
+
+def test_text_is_named_with_its_column() -> None:
+    """With the name that the frame has."""
+    names = ["ant", "bee", "cat"]
+    labels = np.arange(60) % 3
+    logits = 2 * np.eye(3)[labels] + np.random.default_rng(0).normal(size=(60, 3))
+    calibrator = recalib.fit(logits, labels, class_labels=names)
+    frame = pd.DataFrame(logits, columns=names)
+    assert calibrator.map_batches(frame).shape == (60, 4)
+    with pytest.raises(InputError, match=r"^cat: found a column of type .*string"):
+        calibrator.map_batches(frame.assign(cat="x"))

@@ -210,3 +210,8 @@ def test_rows_of_a_question_stay_together() -> None:
     ):
         with pytest.raises(InputError, match=message):
             split_questions(questions, fraction)
+
+
+def test_single_text_is_not_read_letter_by_letter() -> None:
+    with pytest.raises(InputError, match="texts: found one text, '95%'; accepted: a list of texts"):
+        recalib.llm.verbalised_confidences("95%")

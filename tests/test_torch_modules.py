@@ -248,3 +248,9 @@ def test_gpu_agrees_with_the_cpu(the_map: Map) -> None:
     expected = module(logits)
     assert isinstance(module, CalibratorModule)
     torch.testing.assert_close(module.to("cuda")(logits.to("cuda")).cpu(), expected)
+
+
+def test_module_takes_tensors_only() -> None:
+    module = recalib.fit(*draw(50, 3, 2.0)).to_torch()
+    with pytest.raises(InputError, match="values: found ndarray; accepted: a tensor"):
+        module(np.zeros((2, 3)))

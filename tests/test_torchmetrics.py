@@ -12,7 +12,7 @@ import torch
 import torchmetrics
 
 import recalib
-from recalib.errors import InputError
+from recalib.errors import InputError, RecalibWarning
 from recalib.metrics import METRICS
 from recalib.metrics.evaluate import StreamingEvaluation
 from recalib.torchmetrics import CalibrationMetric, calibration_metrics
@@ -131,3 +131,10 @@ def test_two_processes_compute_the_metrics_of_all_rows(tmp_path: Path) -> None:
     for rank in (0, 1):
         values = pickle.loads((tmp_path / f"{rank}.pickle").read_bytes())
         assert values == pytest.approx(streamed(), rel=1e-12)
+
+
+def test_probabilities_without_input_cause_a_warning() -> None:
+    p = torch.tensor([[0.25, 0.75], [0.5, 0.5]])
+    with pytest.warns(RecalibWarning, match="preds: .* write input=.probabilities., otherwise"):
+        CalibrationMetric("nll", classes=2).update(p, torch.tensor([0, 1]))
+    CalibrationMetric("nll", classes=2, input="logits").update(p, torch.tensor([0, 1]))

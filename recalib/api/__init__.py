@@ -12,10 +12,10 @@ from numpy.typing import ArrayLike
 
 from recalib.arrays import check_labels, check_logits, check_probabilities
 from recalib.calibrator import Calibrator
+from recalib.class_names import check_label_rows, class_indices
 from recalib.errors import InputError
 from recalib.files import Input
-from recalib.inputs import as_array, class_indices, column_names, counted_rows, score_matrix
-from recalib.label_arrays import check_label_matrix, check_label_scores
+from recalib.inputs import column_names, counted_rows, score_matrix
 from recalib.metrics import Estimate, Predictions
 from recalib.metrics.evaluate import evaluate as _evaluate
 from recalib.metrics.evaluation import Evaluation
@@ -138,12 +138,7 @@ def _label_predictions(
     labels: ArrayLike, scores: Any, kind: Input, names: tuple[str, ...] | None
 ) -> tuple[LabelPredictions, tuple[str, ...] | None]:
     """Return checked predictions of independent labels, and the names of the labels, if any."""
-    matrix = check_label_scores(as_array(scores, kind), input=kind)
-    y = check_label_matrix(as_array(labels, "labels"), shape=matrix.shape)
-    known = names or column_names(scores)
-    if known and len(known) != matrix.shape[1]:
-        accepted = f"{matrix.shape[1]}, one for each label"
-        raise InputError("class_labels", found=f"{len(known)} names", accepted=accepted)
+    matrix, y, known = check_label_rows(labels, scores, kind, names)
     return LabelPredictions.from_scores(matrix, y, input=kind), known
 
 

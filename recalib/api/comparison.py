@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import hashlib
+import warnings
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from recalib.errors import InputError
+from recalib.arrays import RESEMBLANCE_HINT, probability_resemblance
+from recalib.class_names import check_label_rows, class_indices
+from recalib.errors import InputError, RecalibWarning
 from recalib.files import LabelledData, Task
 from recalib.fitting.comparison import Comparison, compatible_pairs
 from recalib.fitting.comparison import compare as _compare
 from recalib.fitting.fit import check_data
-from recalib.inputs import as_array, class_indices, column_names, score_matrix
-from recalib.label_arrays import check_label_matrix, check_label_scores
+from recalib.inputs import column_names, score_matrix
+from recalib.label_arrays import label_resemblance
 
 if TYPE_CHECKING:
     from recalib.reporting.html_report import LabelReport, Report, Source
@@ -31,9 +34,9 @@ def compare(
     test_logits: Any = None,
     test_labels: ArrayLike | None = None,
     *,
-    maps: Iterable[str] | None = None,
-    objectives: Iterable[str] = ("nll",),
-    input: Kind = "logits",
+    maps: str | Iterable[str] | None = None,
+    objectives: str | Iterable[str] = ("nll",),
+    input: Kind | None = None,
     class_labels: tuple[str, ...] | None = None,
     preserve_accuracy: bool = True,
     level: float | None = 0.95,
@@ -49,9 +52,10 @@ def compare(
     labels: (N,), as in `recalib.fit`: rows for fits and for cross-validation.
     test_logits, test_labels: rows for metrics, (M, K) and (M,), in the same classes. They have no
         influence on the recommendation. Without them there are no metrics.
-    maps: names in `recalib.maps.MAPS`, by default all that fit the objectives.
+    maps: names in `recalib.maps.MAPS`, or one name; by default all that fit the objectives.
     objectives: names in `recalib.objectives.OBJECTIVES`.
-    input: whether the scores are logits or probabilities.
+    input: whether the scores are logits or probabilities. By default they are logits, with a
+        warning if they look like probabilities.
     class_labels: names of the classes, if the labels are names.
     preserve_accuracy: whether to recommend only maps that never change predictions.
     level: confidence of the metrics' intervals; None for none.
@@ -65,15 +69,17 @@ def compare(
     >>> comparison = recalib.compare(logits, labels, maps=["vector"])  # doctest: +SKIP
     >>> comparison.recommended.predict(new_logits)  # doctest: +SKIP
     """
-    pairs, _ = compatible_pairs(maps, objectives)
-    validation, class_labels = _labelled_data(logits, labels, input, class_labels)
+    pairs, _ = compatible_pairs(_names(maps), _names(objectives))
+    kind: Kind = input or "logits"
+    validation, class_labels = _labelled_data(logits, labels, kind, class_labels)
+    _warn(probability_resemblance(validation.logits) if input is None else "")
     test = None
     if (test_logits is None) != (test_labels is None):
         accepted = "both test_logits and test_labels, or neither"
         raise InputError("test_logits, test_labels", found="one of the two", accepted=accepted)
     if test_logits is not None and test_labels is not None:
-        test = _test_data("test_logits", test_logits, test_labels, input, class_labels, validation)
-    options = {"input": input, "preserve_accuracy": preserve_accuracy, "level": level}
+        test = _test_data("test_", test_logits, test_labels, kind, class_labels, validation)
+    options = {"input": kind, "preserve_accuracy": preserve_accuracy, "level": level}
     return _compare(validation, test, pairs, **options)  # type: ignore[arg-type]
 
 
@@ -83,9 +89,9 @@ def report(
     test_logits: Any,
     test_labels: ArrayLike,
     *,
-    maps: Iterable[str] | None = None,
-    objectives: Iterable[str] = ("nll",),
-    input: Kind = "logits",
+    maps: str | Iterable[str] | None = None,
+    objectives: str | Iterable[str] = ("nll",),
+    input: Kind | None = None,
     class_labels: tuple[str, ...] | None = None,
     preserve_accuracy: bool = True,
     shift: Mapping[str, tuple[Any, ArrayLike]] | None = None,
@@ -117,30 +123,34 @@ def report(
     """
     from recalib.reporting.html_report import create_label_report, create_report
 
+    kind: Kind = input or "logits"
     if task not in ("multiclass", "multilabel"):
         raise InputError("task", found=repr(task), accepted="multiclass or multilabel")
     if task == "multilabel":
         _check_label_options(objectives, shift, preserve_accuracy)
-        rows, names = _label_data(logits, labels, input, class_labels)
+        rows, names = _label_data(logits, labels, kind, class_labels)
+        _warn(label_resemblance(rows.logits) if input is None else "")
         fields = "test_logits", "test_labels"
         test_rows, _ = _label_data(
-            test_logits, test_labels, input, names, rows.logits.shape[1], fields
+            test_logits, test_labels, kind, names, rows.logits.shape[1], fields
         )
         sources = _source("array", rows), _source("array", test_rows)
-        chosen = None if maps is None else list(maps)
-        return create_label_report(*sources, chosen, input=input, class_labels=names, title=title)
-    pairs, _ = compatible_pairs(maps, objectives)
-    validation, names = _labelled_data(logits, labels, input, class_labels)
-    test = _test_data("test_logits", test_logits, test_labels, input, names, validation)
+        return create_label_report(
+            *sources, _names(maps), input=kind, class_labels=names, title=title
+        )
+    pairs, _ = compatible_pairs(_names(maps), _names(objectives))
+    validation, names = _labelled_data(logits, labels, kind, class_labels)
+    _warn(probability_resemblance(validation.logits) if input is None else "")
+    test = _test_data("test_", test_logits, test_labels, kind, names, validation)
     shifted = {
-        name: _source(name, _test_data(f"shift {name}", *rows, input, names, validation))
+        name: _source(name, _test_data(f"shift {name}: ", *rows, kind, names, validation))
         for name, rows in (shift or {}).items()
     }
     return create_report(
         _source("array", validation),
         _source("array", test),
         pairs,
-        input=input,
+        input=kind,
         preserve_accuracy=preserve_accuracy,
         class_names=names,
         shifted=shifted,
@@ -148,11 +158,23 @@ def report(
     )
 
 
+def _names(names: str | Iterable[str] | None) -> list[str] | None:
+    if names is None:
+        return None
+    return [names] if isinstance(names, str) else list(names)
+
+
+def _warn(resemblance: str) -> None:
+    """Warn, in the caller of the public function, of logits that look like probabilities."""
+    if resemblance:
+        warnings.warn(f"logits: {resemblance}; {RESEMBLANCE_HINT}", RecalibWarning, stacklevel=3)
+
+
 def _check_label_options(
-    objectives: Iterable[str], shift: Mapping[str, Any] | None, preserve_accuracy: bool
+    objectives: str | Iterable[str], shift: Mapping[str, Any] | None, preserve_accuracy: bool
 ) -> None:
     """Raise `InputError` for an argument that multilabel rows do not have."""
-    if tuple(objectives) != ("nll",):
+    if _names(objectives) != ["nll"]:
         raise InputError("objectives", found=f"{objectives}", accepted="nll for task multilabel")
     if shift:
         raise InputError("shift", found=", ".join(shift), accepted="none for task multilabel")
@@ -170,13 +192,7 @@ def _label_data(
     fields: tuple[str, str] = ("logits", "labels"),
 ) -> tuple[LabelledData, tuple[str, ...] | None]:
     """Return checked rows of independent labels, and the names of the labels if they are known."""
-    array = as_array(scores, fields[0])
-    matrix = check_label_scores(array, input=input, classes=classes, field=fields[0])
-    y = check_label_matrix(as_array(labels, fields[1]), shape=matrix.shape, field=fields[1])
-    known = names or column_names(scores)
-    if known and len(known) != matrix.shape[1]:
-        accepted = f"{matrix.shape[1]}, one for each label"
-        raise InputError("class_labels", found=f"{len(known)} names", accepted=accepted)
+    matrix, y, known = check_label_rows(labels, scores, input, names, classes, fields)
     return LabelledData(matrix, y), known
 
 
@@ -189,19 +205,24 @@ def _source(name: str, data: LabelledData) -> Source:
 
 
 def _test_data(
-    field: str,
+    prefix: str,
     scores: Any,
     labels: ArrayLike,
     input: Kind,
     names: tuple[str, ...] | None,
     validation: LabelledData,
 ) -> LabelledData:
-    """Return checked rows in the classes of the rows for fits."""
+    """Return checked rows in the classes of the rows for fits; errors name them by the prefix."""
     matrix, classes = score_matrix(scores, input, input), validation.logits.shape[1]
     if matrix.ndim == 2 and matrix.shape[1] != classes:
         accepted = f"{classes}, as in the rows for fits"
-        raise InputError(field, found=f"{matrix.shape[1]} classes", accepted=accepted)
-    return _labelled_data(scores, labels, input, names)[0]
+        raise InputError(f"{prefix}logits", found=f"{matrix.shape[1]} classes", accepted=accepted)
+    try:
+        return _labelled_data(scores, labels, input, names)[0]
+    except InputError as error:
+        raise type(error)(
+            prefix + error.field, found=error.found, accepted=error.accepted
+        ) from None
 
 
 def _labelled_data(

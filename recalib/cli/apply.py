@@ -12,11 +12,13 @@ from recalib.cli.arguments import (
     CalibratorFile,
     CalibratorInput,
     Cluster,
+    Columns,
     JsonOutput,
     LogitsData,
     check_output_path,
     cluster_name,
     only_file,
+    read_file,
 )
 from recalib.errors import InputError
 from recalib.terminal import print_json, progress, say
@@ -37,6 +39,7 @@ def apply(
         ),
     ],
     input: CalibratorInput = None,
+    columns: Columns = None,
     cluster: Cluster = None,
     json_output: JsonOutput = False,
 ) -> None:
@@ -49,7 +52,7 @@ def apply(
     from recalib.api import load
     from recalib.scale import apply as apply_to_files
 
-    path = only_file(data, cluster)
+    path = only_file(data, cluster, columns=columns)
     if path is None:
         fitted = load(calibrator)
         with progress("apply", quiet=json_output) as update:
@@ -77,7 +80,9 @@ def apply(
     fitted = load(calibrator)
     with progress("apply", quiet=json_output):
         kind = input or fitted.card.input
-        rows = files.read(path, input=kind, task=fitted.card.task, labels="optional")
+        rows = read_file(
+            path, columns, fitted.card.labels, input=kind, task=fitted.card.task, labels="optional"
+        )
         probabilities = fitted.predict(rows.logits, input=input)
         files.write_npz(target, probabilities=probabilities)
     n, k = probabilities.shape

@@ -9,12 +9,13 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from recalib.errors import InputError
+from recalib.errors import ColumnsError, InputError
 
 __all__ = [
     "CalibratorFile",
     "CalibratorInput",
     "Cluster",
+    "Columns",
     "InputKind",
     "JsonOutput",
     "LabelledData",
@@ -37,8 +38,10 @@ __all__ = [
     "check_output_path",
     "cluster_name",
     "only_file",
+    "read_file",
     "read_weights",
     "short_name",
+    "split_names",
 ]
 
 LabelledData = Annotated[
@@ -151,6 +154,16 @@ Weights = Annotated[
         "folder, a glob or a URL of as many .npy files, which have the same names.",
     ),
 ]
+Columns = Annotated[
+    str | None,
+    typer.Option(
+        "--columns",
+        metavar="NAME,NAME,...",
+        help="The columns of scores of a .csv, .parquet or .arrow file that have the names of the "
+        "classes, in order; labels may then be these names. Default: one column of lists, or "
+        "numbered columns.",
+    ),
+]
 ModelName = Annotated[str, typer.Argument(help="The model's name.", show_default=False)]
 ServerUrl = Annotated[
     str,
@@ -215,6 +228,43 @@ def check_output_path(field: str, path: Path, *sources: Path) -> None:
             found=f"{path}, which is read",
             accepted="a file that the command does not read",
         )
+
+
+def read_file(
+    path: Path,
+    columns: str | None,
+    class_names: Sequence[str] | None = None,
+    **options: Any,
+) -> Any:
+    """Return the rows of a file, as `recalib.files.read` with the same `options`.
+
+    Parameters
+    ----------
+    columns: names of the columns of scores, separated by commas; None for the rules of files.
+    class_names: the columns to read if these rules find none.
+
+    Raises
+    ------
+    InputError: as `recalib.files.read`; without columns that are known to be scores, the message
+        says which option names them.
+    """
+    from recalib import files
+
+    try:
+        return files.read(path, columns=split_names(columns), **options)
+    except ColumnsError as error:
+        if class_names is not None and set(class_names) <= set(error.columns):
+            return files.read(path, columns=class_names, **options)
+        accepted = (
+            f"{error.accepted}, or --columns NAME,NAME,... with the columns of scores, in the "
+            "order of the classes"
+        )
+        raise InputError(error.field, found=error.found, accepted=accepted) from None
+
+
+def split_names(text: str | None) -> tuple[str, ...] | None:
+    """Return the names of a comma-separated list, None if it is missing or empty."""
+    return tuple(name.strip() for name in (text or "").split(",") if name.strip()) or None
 
 
 def read_weights(path: str | None) -> Any:

@@ -9,6 +9,7 @@ import msgspec
 from recalib.card import CandidateResult
 from recalib.cli.arguments import (
     Cluster,
+    Columns,
     InputKind,
     JsonOutput,
     MapNames,
@@ -43,6 +44,7 @@ def compare(
     input: InputKind = "logits",
     add_validation: MoreValidationData = None,
     add_test: MoreTestData = None,
+    columns: Columns = None,
     cluster: Cluster = None,
     json_output: JsonOutput = False,
 ) -> None:
@@ -59,10 +61,10 @@ def compare(
     pairs = compatible_pairs(maps, objectives)
     validation_data, test_data = [validation, *(add_validation or [])], [test, *(add_test or [])]
     with progress("compare", quiet=json_output) as update:
-        paths = local_paths([validation_data, test_data], cluster)
+        paths = local_paths([validation_data, test_data], cluster, columns)
         if paths is not None:
             comparison = compare_rows(
-                *read_validation_and_test(paths, input),
+                *read_validation_and_test(paths, input, columns=columns),
                 pairs,
                 input=input,
                 preserve_accuracy=preserve_accuracy,

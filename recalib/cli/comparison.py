@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from recalib.cli.arguments import read_file, split_names
 from recalib.errors import InputError
 from recalib.terminal import warn
 
@@ -15,27 +16,37 @@ if TYPE_CHECKING:
 __all__ = [
     "compatible_pairs",
     "local_paths",
-    "parse_names",
     "read_labelled",
     "read_validation_and_test",
 ]
 
 
-def local_paths(sources: Sequence[Sequence[str]], cluster: str | None) -> list[Path] | None:
-    """Return the path of each source if all are single local files and read here; else None."""
+def local_paths(
+    sources: Sequence[Sequence[str]], cluster: str | None, columns: str | None = None
+) -> list[Path] | None:
+    """Return the path of each source if all are single local files and read here; else None.
+
+    Raises
+    ------
+    InputError: other sources, with `columns`.
+    """
     from recalib.fragments import is_single_file
 
     if cluster is None and all(is_single_file(source) for source in sources):
         return [Path(source[0]) for source in sources]
+    if columns is not None:
+        found = f"{columns}, with several files or a cluster"
+        raise InputError("columns", found=found, accepted="single files")
     return None
 
 
 def read_validation_and_test(
-    paths: Sequence[Path], input: Any, task: Any = "multiclass"
+    paths: Sequence[Path], input: Any, task: Any = "multiclass", columns: str | None = None
 ) -> tuple[LabelledData, LabelledData]:
     """Return the rows of both files; an error names the file."""
-    validation_rows = read_labelled("validation", paths[0], input, task=task)
-    return validation_rows, read_labelled("test", paths[1], input, validation_rows, task=task)
+    validation_rows = read_labelled("validation", paths[0], input, task=task, columns=columns)
+    test_rows = read_labelled("test", paths[1], input, validation_rows, task=task, columns=columns)
+    return validation_rows, test_rows
 
 
 def read_labelled(
@@ -45,6 +56,7 @@ def read_labelled(
     validation: LabelledData | None = None,
     *,
     task: Any = "multiclass",
+    columns: str | None = None,
 ) -> LabelledData:
     """Return the rows of a labelled file.
 
@@ -53,11 +65,10 @@ def read_labelled(
     name: what the file is, for errors.
     validation: rows that must have the same number of classes.
     task: `multilabel` for labels (N, K).
+    columns: as in `read_file`.
     """
-    from recalib import files
-
     try:
-        rows = files.read(path, input=input, task=task)
+        rows: LabelledData = read_file(path, columns, input=input, task=task)
     except InputError as error:
         field = f"{name}: {error.field}"
         raise type(error)(field, found=error.found, accepted=error.accepted) from error
@@ -79,14 +90,9 @@ def compatible_pairs(maps: str, objectives: str) -> list[tuple[str, str]]:
     """
     from recalib.fitting.comparison import compatible_pairs as find_pairs
 
-    map_names, objective_names = parse_names(maps), parse_names(objectives)
+    map_names, objective_names = split_names(maps), split_names(objectives)
     pairs, errors = find_pairs(map_names, None if objectives == "all" else objective_names)
     if maps and objectives:
         for error in errors:
             warn(f"left out: {error}")
     return pairs
-
-
-def parse_names(text: str) -> list[str] | None:
-    """Return the names of a comma-separated list, None if it is empty."""
-    return [name.strip() for name in text.split(",") if name.strip()] or None

@@ -11,6 +11,7 @@ import typer
 from recalib.cli.arguments import (
     CalibratorInput,
     Cluster,
+    Columns,
     JsonOutput,
     LabelledData,
     Task,
@@ -18,7 +19,9 @@ from recalib.cli.arguments import (
     check_output_path,
     cluster_name,
     only_file,
+    read_file,
     read_weights,
+    split_names,
 )
 from recalib.errors import InputError
 from recalib.terminal import metrics_table, print_json, progress, say
@@ -54,6 +57,7 @@ def evaluate(
     task: Task = "multiclass",
     weights: Weights = None,
     input: CalibratorInput = None,
+    columns: Columns = None,
     cluster: Cluster = None,
     json_output: JsonOutput = False,
 ) -> None:
@@ -62,7 +66,6 @@ def evaluate(
     Several files are measured in bounded memory; metrics that need sorted rows are then computed
     from a fine histogram.
     """
-    from recalib import files
     from recalib.api import load
     from recalib.arrays import check_weights
     from recalib.metrics.evaluate import evaluate as compute_metrics
@@ -71,7 +74,9 @@ def evaluate(
     if fitted is not None and fitted.is_multilabel != (task == "multilabel"):
         raise InputError("task", found=task, accepted=f"{fitted.card.task}, as the calibrator's")
     needs_rows = task if task == "multilabel" else None
-    path = only_file(data, cluster, diagram=diagram, picture=picture, task=needs_rows)
+    path = only_file(
+        data, cluster, diagram=diagram, picture=picture, task=needs_rows, columns=columns
+    )
     if path is None:
         _evaluate_files(data, fitted, weights, bins, intervals, input, cluster, json_output)
         return
@@ -89,11 +94,14 @@ def evaluate(
         if picture != "risk":  # the risk-coverage curve has no bins
             check_bins(bins)
     if task == "multilabel":
-        _evaluate_labels(path, fitted, weights, bins, intervals, diagram, input, json_output)
+        _evaluate_labels(
+            path, fitted, weights, bins, intervals, diagram, input, columns, json_output
+        )
         return
     with progress("evaluate", quiet=json_output):
         kind = input or (fitted.card.input if fitted is not None else "logits")
-        rows = files.read(path, input=kind)
+        names = None if fitted is None else fitted.card.labels
+        rows = read_file(path, columns, names, input=kind)
         values: dict[str, Any] = {kind: rows.logits}
         if fitted is not None:
             values = {"probabilities": fitted.predict(rows.logits, input=input)}
@@ -151,23 +159,25 @@ def _evaluate_labels(
     intervals: bool,
     diagram: Path | None,
     input: Literal["logits", "probabilities"] | None,
+    columns: str | None,
     json_output: bool,
 ) -> None:
     """Print the metrics of multilabel data: means over labels, and in JSON also of each label.
 
     Also draw the labels with the largest error to the file `diagram`.
     """
-    from recalib import files
     from recalib.api import classwise_diagram
     from recalib.api import evaluate as evaluate_arrays
 
     with progress("evaluate", quiet=json_output):
         kind = input or (fitted.card.input if fitted is not None else "logits")
-        rows = files.read(data, input=kind, task="multilabel")
+        names = None if fitted is None else fitted.card.labels
+        rows = read_file(data, columns, names, input=kind, task="multilabel")
+        if columns is not None:
+            names = split_names(columns)
         values: dict[str, Any] = {kind: rows.logits}
         if fitted is not None:
             values = {"probabilities": fitted.predict(rows.logits, input=input)}
-        names = fitted.card.labels if fitted is not None else None
         result = evaluate_arrays(
             rows.labels,
             **values,

@@ -10,6 +10,7 @@ import typer
 
 from recalib.cli.arguments import (
     Cluster,
+    Columns,
     JsonOutput,
     LabelledData,
     OutputFile,
@@ -18,7 +19,9 @@ from recalib.cli.arguments import (
     check_output_path,
     cluster_name,
     only_file,
+    read_file,
     read_weights,
+    split_names,
 )
 from recalib.errors import InputError
 from recalib.terminal import candidates_table, metrics_table, print_json, progress, say, warn
@@ -50,6 +53,7 @@ def fit(
         Literal["logits", "probabilities"] | None,
         typer.Option(help="Logits by default, with a warning if they look like probabilities."),
     ] = None,
+    columns: Columns = None,
     device: Annotated[
         str | None,
         typer.Option(
@@ -75,7 +79,7 @@ def fit(
     from recalib.scale import fit as fit_files
 
     needs_rows = task if task == "multilabel" else None
-    path = only_file(data, cluster, device=device, task=needs_rows)
+    path = only_file(data, cluster, device=device, task=needs_rows, columns=columns)
     check_output_path("output", output, *([] if path is None else [path]))
     options = _parse_options(option or [])
     is_multilabel = task == "multilabel"
@@ -103,7 +107,7 @@ def fit(
                 **options,
             )
         else:
-            rows = files.read(path, input=input or "logits", task=task)
+            rows = read_file(path, columns, input=input or "logits", task=task)
             summary = DataSummary(rows=len(rows.logits), digest=files.digest(path), name=path.name)
             calibrator = fit_calibrator(
                 rows.logits,
@@ -116,6 +120,7 @@ def fit(
                 start=start_calibrator,
                 device=device,
                 measure=metrics,
+                class_labels=split_names(columns),
                 data=summary,
                 progress=report,
                 **options,

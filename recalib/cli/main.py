@@ -51,7 +51,7 @@ from recalib.cli.webhooks import app as webhooks_app
 from recalib.cli.worker import worker
 from recalib.errors import RecalibError, RecalibWarning
 from recalib.sanitize import sanitize_text
-from recalib.terminal import warn
+from recalib.terminal import name_options, warn
 
 __all__ = ["app", "main", "root_command"]
 
@@ -164,7 +164,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     except TyperException as error:
         status = _fail(f"error: {error.format_message()}", error.exit_code, debug)
     except RecalibError as error:
-        status = _fail(f"error: {error}", _BAD_INPUT_STATUS, debug)
+        status = _fail(f"error: {name_options(str(error))}", _BAD_INPUT_STATUS, debug)
     except (KeyboardInterrupt, typer.Abort):
         status = _fail("interrupted", _INTERRUPTED_STATUS, debug)
     except OSError as error:  # such as a full disk behind standard output

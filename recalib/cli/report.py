@@ -11,6 +11,7 @@ import typer
 
 from recalib.cli.arguments import (
     Cluster,
+    Columns,
     InputKind,
     JsonOutput,
     MapNames,
@@ -24,11 +25,11 @@ from recalib.cli.arguments import (
     ValidationData,
     check_output_path,
     cluster_name,
+    split_names,
 )
 from recalib.cli.comparison import (
     compatible_pairs,
     local_paths,
-    parse_names,
     read_labelled,
     read_validation_and_test,
 )
@@ -65,6 +66,7 @@ def report(
     input: InputKind = "logits",
     add_validation: MoreValidationData = None,
     add_test: MoreTestData = None,
+    columns: Columns = None,
     cluster: Cluster = None,
     json_output: JsonOutput = False,
 ) -> None:
@@ -85,19 +87,19 @@ def report(
     check_output_path("output", output, *(Path(item) for source in sources for item in source))
     if task == "multilabel":
         _check_label_options(shifted, objectives, preserve_accuracy)
-        paths = local_paths(sources, cluster)
+        paths = local_paths(sources, cluster, columns)
         if paths is None:
             accepted = "multiclass for other sources than two files"
             raise InputError("task", found=task, accepted=accepted)
-        _report_on_labels(paths, parse_names(maps), input, title, output, json_output)
+        _report_on_labels(paths, split_names(maps), input, columns, title, output, json_output)
         return
     pairs = compatible_pairs(maps, objectives)
     with progress("report", quiet=json_output) as update:
         update("reading")
-        paths = local_paths(sources, cluster)
+        paths = local_paths(sources, cluster, columns)
         if paths is not None:
             result = _report_on_rows(
-                paths, list(shifted), pairs, input, preserve_accuracy, title, update
+                paths, list(shifted), pairs, input, columns, preserve_accuracy, title, update
             )
         else:
             result = report_on_files(
@@ -151,8 +153,9 @@ def _check_label_options(shifted: dict[str, str], objectives: str, preserve_accu
 
 def _report_on_labels(
     paths: list[Path],
-    maps: list[str] | None,
+    maps: tuple[str, ...] | None,
     input: Literal["logits", "probabilities"],
+    columns: str | None,
     title: str,
     output: Path,
     json_output: bool,
@@ -163,13 +166,19 @@ def _report_on_labels(
 
     with progress("report", quiet=json_output) as update:
         update("reading")
-        rows = read_validation_and_test(paths, input, "multilabel")
+        rows = read_validation_and_test(paths, input, "multilabel", columns)
         validation, test = (
             Source(path.name, files.digest(path), data)
             for path, data in zip(paths, rows, strict=True)
         )
         result = create_label_report(
-            validation, test, maps, input=input, title=title, progress=update
+            validation,
+            test,
+            maps,
+            input=input,
+            class_labels=split_names(columns),
+            title=title,
+            progress=update,
         )
         result.save(output)
     if json_output:
@@ -201,6 +210,7 @@ def _report_on_rows(
     shifted: list[str],
     pairs: list[tuple[str, str]],
     input: Literal["logits", "probabilities"],
+    columns: str | None,
     preserve_accuracy: bool,
     title: str,
     update: Callable[[str], None],
@@ -209,9 +219,9 @@ def _report_on_rows(
     from recalib import files
     from recalib.reporting.html_report import Source, create_report
 
-    rows = [*read_validation_and_test(paths, input)]
+    rows = [*read_validation_and_test(paths, input, columns=columns)]
     for name, path in zip(shifted, paths[2:], strict=True):
-        rows.append(read_labelled(f"shift {name}", path, input, rows[0]))
+        rows.append(read_labelled(f"shift {name}", path, input, rows[0], columns=columns))
     sources = [
         Source(path.name, files.digest(path), data) for path, data in zip(paths, rows, strict=True)
     ]
@@ -221,6 +231,7 @@ def _report_on_rows(
         pairs,
         input=input,
         preserve_accuracy=preserve_accuracy,
+        class_names=split_names(columns),
         shifted=dict(zip(shifted, sources[2:], strict=True)),
         title=title,
         progress=update,

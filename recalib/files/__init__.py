@@ -9,6 +9,7 @@ A new format is one module with a `DataFile`, and a line in `FORMATS`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO, Literal, overload
 
@@ -69,6 +70,7 @@ def open_data(
     format: str | None = None,
     input: Input = "logits",
     task: Task = "multiclass",
+    columns: Sequence[str] | None = None,
 ) -> DataFile:
     """Open validation data for reading in chunks; use it as a context manager.
 
@@ -78,6 +80,8 @@ def open_data(
     format: a key of `FORMATS`; by default it follows from the suffix of the path.
     input: what the numbers are; never guessed from the values.
     task: `multilabel` for labels (N, K) of zeros and ones.
+    columns: names of the columns of a table, one a class, in the order of the classes; labels may
+        then be these names. By default as in `recalib.files.column_names`.
 
     Raises
     ------
@@ -87,12 +91,12 @@ def open_data(
     if input not in ("logits", "probabilities"):
         raise InputError("input", found=repr(input), accepted="logits or probabilities")
     if not isinstance(source, str | Path):
-        return FORMATS[_format(format, "")](source, input, task=task)
+        return _reader(format, "", columns)(source, input, task=task, columns=columns)
     path = Path(source)
-    reader = FORMATS[_format(format, path.suffix)]
+    reader = _reader(format, path.suffix, columns)
     stream = _open(path)
     try:
-        return reader(stream, input, task=task, owned=True)
+        return reader(stream, input, task=task, columns=columns, owned=True)
     except BaseException:
         stream.close()
         raise
@@ -105,6 +109,7 @@ def read(
     format: str | None = None,
     input: Input = "logits",
     task: Task = "multiclass",
+    columns: Sequence[str] | None = None,
     labels: Literal["required"] = "required",
 ) -> LabelledData: ...
 
@@ -116,6 +121,7 @@ def read(
     format: str | None = None,
     input: Input = "logits",
     task: Task = "multiclass",
+    columns: Sequence[str] | None = None,
     labels: Literal["optional"],
 ) -> Data: ...
 
@@ -126,6 +132,7 @@ def read(
     format: str | None = None,
     input: Input = "logits",
     task: Task = "multiclass",
+    columns: Sequence[str] | None = None,
     labels: Literal["required", "optional"] = "required",
 ) -> Data:
     """Read all validation data: logits (N, K) in the file's dtype, and labels or None.
@@ -137,7 +144,7 @@ def read(
     InputError: as `open_data`; or the values are not valid; or required labels are missing.
     TooLargeError: the data does not fit into memory.
     """
-    with open_data(source, format=format, input=input, task=task) as file:
+    with open_data(source, format=format, input=input, task=task, columns=columns) as file:
         if labels == "optional":
             return read_all(file)
         if file.has_labels:
@@ -149,6 +156,15 @@ def read(
             found=f"a {file.name} file without labels",
             accepted="a file with both (npy holds one array only; npz holds two)",
         )
+
+
+def _reader(format: str | None, suffix: str, columns: Sequence[str] | None) -> type[DataFile]:
+    reader = FORMATS[_format(format, suffix)]
+    if columns is not None and not reader.is_table:
+        tables = ", ".join(name for name, kind in FORMATS.items() if kind.is_table)
+        found = f"{', '.join(columns)[:60]} of a {reader.name} file"
+        raise InputError("columns", found=found, accepted=f"none, or a table: {tables}")
+    return reader
 
 
 def _format(name: str | None, suffix: str) -> str:

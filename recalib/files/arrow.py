@@ -29,6 +29,7 @@ _FEATHER_1 = b"FEA1"
 class ArrowFile(DataFile):
     """An Arrow IPC stream or file, one record batch in memory at a time."""
 
+    is_table: ClassVar[bool] = True
     name: ClassVar[str] = "arrow"
     media_types: ClassVar[tuple[str, ...]] = (
         "application/vnd.apache.arrow.stream",
@@ -39,7 +40,9 @@ class ArrowFile(DataFile):
     def _open(self) -> Layout:
         self._size = size_of(self._stream)
         self._start = _find_start(self._stream, self._size)
-        self._columns = Columns(self._reader()[0].schema, self._declared, self._task)
+        self._columns = Columns(
+            self._reader()[0].schema, self._declared, self._task, self._class_columns
+        )
         if self._columns.classes is None:
             self._find_classes()
         return Layout(

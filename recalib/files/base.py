@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import errno
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, BinaryIO, ClassVar, Literal, Self
@@ -99,6 +99,7 @@ class DataFile(ABC):
     stream: a seekable binary file; `close` closes it only if `owned`.
     declared: the array to read.
     task: `multilabel` for labels (N, K).
+    columns: names of one column a class, for formats of tables.
 
     Raises
     ------
@@ -110,6 +111,8 @@ class DataFile(ABC):
     media_types: ClassVar[tuple[str, ...]]
     #: Suffixes of file names, in lower case.
     suffixes: ClassVar[tuple[str, ...]]
+    #: Whether the format is a table, whose columns have names.
+    is_table: ClassVar[bool] = False
     #: Returns the weights of some rows, from the first of them and their number; set by the caller.
     row_weights: Callable[[int, int], NDArray[np.float64]] | None = None
 
@@ -119,11 +122,13 @@ class DataFile(ABC):
         declared: Input = "logits",
         *,
         task: Task = "multiclass",
+        columns: Sequence[str] | None = None,
         owned: bool = False,
     ) -> None:
         self._stream = stream
         self._declared: Input = declared
         self._task: Task = task
+        self._class_columns = columns
         self._owned = owned
         with translate_errors(self.name):
             self._layout = _check_layout(self._open(), declared)

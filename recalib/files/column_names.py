@@ -5,6 +5,7 @@
   and the integers 0 to K-1 (`logit_0`, `logit_1`, ...; `p0`, `p1`, ...; `0`, `1`, ...), ordered by
   the integer. If several prefixes qualify, the prefix that starts with the declared word is used
   (`logit...`, `prob...`).
+- The caller may name the columns of a table instead, one a class, in the order of the classes.
 - The labels are called `labels` or `label`.
 - Everything else is ignored.
 """
@@ -15,7 +16,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from recalib.errors import InputError
+from recalib.errors import ColumnsError, InputError
 from recalib.files.base import Input
 
 __all__ = ["Names", "array_names", "column_names"]
@@ -48,15 +49,24 @@ def array_names(names: Sequence[str], declared: Input) -> Names:
     return Names(declared, (), _labels(names))
 
 
-def column_names(names: Sequence[str], declared: Input) -> Names:
+def column_names(
+    names: Sequence[str], declared: Input, class_columns: Sequence[str] | None = None
+) -> Names:
     """Find the names among the columns of a table (Parquet, Arrow, CSV).
+
+    Parameters
+    ----------
+    class_columns: names of one column a class, in the order of the classes, if they are known.
 
     Raises
     ------
-    InputError: no column or group of columns matches, several groups match, or a name to read
+    ColumnsError: no column or group of columns matches.
+    InputError: several groups match, a column of `class_columns` is missing, or a name to read
         occurs twice.
     """
-    _check_duplicates(names, {declared, "labels", "label"})
+    _check_duplicates(names, {declared, "labels", "label", *(class_columns or ())})
+    if class_columns is not None:
+        return _of_classes(names, class_columns)
     if declared in names:
         return Names(declared, (), _labels(names))
     accepted = f"a column {declared!r}, or one column a class ({_STEMS[declared]}_0, _1, ...)"
@@ -73,6 +83,17 @@ def column_names(names: Sequence[str], declared: Input) -> Names:
     (columns,) = runs.values()
     _check_duplicates(names, set(columns))
     return Names(None, columns, _labels(names))
+
+
+def _of_classes(names: Sequence[str], class_columns: Sequence[str]) -> Names:
+    labels = _labels(names)
+    for name in class_columns:
+        if name not in names or name == labels:
+            accepted = f"columns of scores: {_listed([n for n in names if n != labels])}"
+            raise InputError("columns", found=repr(name), accepted=accepted)
+        if class_columns.count(name) > 1:
+            raise InputError("columns", found=f"{name!r} twice", accepted="each name once")
+    return Names(None, tuple(class_columns), labels)
 
 
 def _numbered_columns(names: Sequence[str]) -> dict[str, tuple[str, ...]]:
@@ -107,8 +128,13 @@ def _missing(
 ) -> InputError:
     if has_opposite:
         found = f"no {declared}, but {_OPPOSITE[declared]}"
-        hint = f" (if {_OPPOSITE[declared]} are meant, pass --input {_OPPOSITE[declared]})"
+        hint = f' (if {_OPPOSITE[declared]} are meant, write input="{_OPPOSITE[declared]}")'
         return InputError(declared, found=found, accepted=accepted + hint)
-    listed = ", ".join(repr(name[:40]) for name in names[:8]) or "nothing"
+    error = ColumnsError(declared, found=_listed(names), accepted=accepted)
+    error.columns = tuple(name for name in names if name not in ("labels", "label"))
+    return error
+
+
+def _listed(names: Sequence[str]) -> str:
     more = f" and {len(names) - 8} more" if len(names) > 8 else ""
-    return InputError(declared, found=listed + more, accepted=accepted)
+    return (", ".join(repr(name[:40]) for name in names[:8]) or "nothing") + more

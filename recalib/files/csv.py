@@ -39,6 +39,7 @@ _MAX_QUOTED_CHARACTERS = 60
 class CsvFile(DataFile):
     """Comma-separated text, UTF-8, parsed as float64 block by block."""
 
+    is_table: ClassVar[bool] = True
     name: ClassVar[str] = "csv"
     media_types: ClassVar[tuple[str, ...]] = ("text/csv",)
     suffixes: ClassVar[tuple[str, ...]] = (".csv",)
@@ -48,10 +49,12 @@ class CsvFile(DataFile):
         # Count commas, quoted ones too, before Python creates an object for each name.
         check_column_count(line.count(",") + 1)
         self._names = next(csv.reader([line], strict=True), [])
-        # Text has no types: every column is float64. Labels are checked later.
-        self._columns = Columns(
-            pa.schema([(name, pa.float64()) for name in self._names]), self._declared, self._task
-        )
+        # Text has no types: every column is float64, and labels too unless they may be names.
+        is_named = self._class_columns is not None and self._task == "multiclass"
+        texts = ("labels", "label") if is_named else ()
+        self._types = {name: pa.string() if name in texts else pa.float64() for name in self._names}
+        schema = pa.schema([(name, self._types[name]) for name in self._names])
+        self._columns = Columns(schema, self._declared, self._task, self._class_columns)
         if not line.endswith(("\n", "\r")):
             raise InputError(
                 "data", found="a header line without its end", accepted="a complete csv file"
@@ -84,8 +87,9 @@ class CsvFile(DataFile):
                 ),
                 convert_options=arrow_csv.ConvertOptions(
                     include_columns=names,
-                    column_types={name: pa.float64() for name in names},
+                    column_types={name: self._types[name] for name in names},
                     null_values=[""],
+                    strings_can_be_null=True,
                 ),
             )
         except pa.ArrowInvalid as error:

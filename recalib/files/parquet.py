@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, BinaryIO, ClassVar
 
 from recalib.errors import EmptyError, InputError, TooLargeError
@@ -44,6 +44,7 @@ class ParquetFile(DataFile):
     row_groups: read these alone: the first row group and the one after the last.
     """
 
+    is_table: ClassVar[bool] = True
     name: ClassVar[str] = "parquet"
     media_types: ClassVar[tuple[str, ...]] = ("application/vnd.apache.parquet",)
     suffixes: ClassVar[tuple[str, ...]] = (".parquet", ".pq")
@@ -54,11 +55,12 @@ class ParquetFile(DataFile):
         declared: Input = "logits",
         *,
         task: Task = "multiclass",
+        columns: Sequence[str] | None = None,
         owned: bool = False,
         row_groups: tuple[int, int] | None = None,
     ) -> None:
         self._selected = row_groups
-        super().__init__(stream, declared, task=task, owned=owned)
+        super().__init__(stream, declared, task=task, columns=columns, owned=owned)
 
     def _open(self) -> Layout:
         self._file = _open_file(self._stream)
@@ -67,7 +69,9 @@ class ParquetFile(DataFile):
             check_row_groups(metadata, size_of(self._stream), {})  # they may have rows
             # Without rows, a writer does not know the types of all columns.
             raise EmptyError(self._declared, found="no rows", accepted="at least one row")
-        self._columns = Columns(self._file.schema_arrow, self._declared, self._task)
+        self._columns = Columns(
+            self._file.schema_arrow, self._declared, self._task, self._class_columns
+        )
         columns = self._columns.names_to_read
         sizes = {index: _value_size(leaf) for index, leaf in _leaves(self._file, columns)}
         check_row_groups(metadata, size_of(self._stream), sizes)

@@ -6,7 +6,7 @@ error: a masked class is written as −inf.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,14 +29,22 @@ class Columns:
     """The columns of logits and labels in a schema, with their types.
 
     `classes` is None for lists of variable length until a row has been read. Multilabel data has a
-    column of lists `labels`, of K numbers or booleans.
+    column of lists `labels`, of K numbers or booleans. Where the caller names the columns of the
+    classes, labels may be these names.
     """
 
-    def __init__(self, schema: Any, declared: Input, task: Task = "multiclass") -> None:
+    def __init__(
+        self,
+        schema: Any,
+        declared: Input,
+        task: Task = "multiclass",
+        class_columns: Sequence[str] | None = None,
+    ) -> None:
         self._declared = declared
         self._task = task
         check_column_count(len(schema))
-        self.names: Names = column_names(schema.names, declared)
+        self.names: Names = column_names(schema.names, declared, class_columns)
+        self._class_names = class_columns
         self.classes: int | None
         if self.names.values is None:
             self.classes = len(self.names.columns)
@@ -49,7 +57,7 @@ class Columns:
             kind = schema.field(self.names.labels).type
             if task == "multilabel":
                 _list_type(kind, "labels", allow_booleans=True)
-            else:
+            elif class_columns is None or not _is_text(kind):
                 _numeric_dtype(kind, "labels")
 
     @property
@@ -85,6 +93,8 @@ class Columns:
         column = batch.column(self.names.labels)
         if self._task == "multilabel":
             return logits, self._lists(column, "labels", first_row)
+        if _is_text(column.type):
+            return logits, self._class_numbers(column, first_row)
         return logits, self._numbers(column, "labels", first_row)
 
     def _lists(self, lists: Any, field: str, first_row: int) -> Numbers:
@@ -112,6 +122,21 @@ class Columns:
         )
         values: Numbers = column.to_numpy(zero_copy_only=False)
         return values
+
+    def _class_numbers(self, column: Any, first_row: int) -> Numbers:
+        """Return labels that are names of classes, or their numbers, as numbers."""
+        _check_nulls(column, lambda row: f"labels[{first_row + row}]", "the name of a class")
+        names = list(self._class_names or ())
+        numbers = {str(k): k for k in range(len(names))}
+        index = numbers | {name: k for k, name in enumerate(names)}
+        labels = column.to_pylist()
+        for row, label in enumerate(labels):
+            if label not in index:
+                accepted = f"the name of a class: {', '.join(names[:8])}"
+                raise InputError(
+                    f"labels[{first_row + row}]", found=f"{label!r:.60}", accepted=accepted
+                )
+        return np.array([index[label] for label in labels], np.int64)
 
     def _accepted_values(self, field: str) -> str:
         """Return what a number of a field is."""
@@ -159,6 +184,12 @@ def _numeric_dtype(kind: Any, field: str, allow_booleans: bool = False) -> np.dt
         raise InputError(field, found=f"a column of type {kind!s:.60}", accepted=accepted)
     dtype: np.dtype[Any] = np.dtype(kind.to_pandas_dtype())
     return dtype
+
+
+def _is_text(kind: Any) -> bool:
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
 
 
 def _storage(array: Any) -> Any:

@@ -14,18 +14,20 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from recalib.arrays import (
+    RESEMBLANCE_HINT,
     Floats,
     Integers,
     check_labels,
     check_logits,
     check_probabilities,
     check_weights,
-    resemble_probabilities,
+    probability_resemblance,
 )
 from recalib.arrays import log_probabilities as as_logits
 from recalib.blas_threads import one_blas_thread
 from recalib.calibrator import Calibrator
 from recalib.card import AutoChoice, Card, DataSummary, FitSummary, MetricValue
+from recalib.class_names import class_indices
 from recalib.drift.reference_histogram import reference_histogram
 from recalib.errors import InputError
 from recalib.files import Task
@@ -35,7 +37,7 @@ from recalib.fitting.multilabel import LabelCandidate, fit_multilabel, measure_l
 from recalib.fitting.problem import Problem, Progress
 from recalib.fitting.solvers import check_device_pair, check_pair, solve
 from recalib.fitting.validation_error import calibration_error
-from recalib.inputs import as_array, class_indices, column_names, counted_rows, score_matrix
+from recalib.inputs import as_array, column_names, counted_rows, score_matrix
 from recalib.maps import MAPS, Map, Parameters
 from recalib.metrics.base import Estimate
 from recalib.metrics.evaluate import default_metrics, measure_all
@@ -170,9 +172,9 @@ def fit(
     field = "weights" if sample_weight is None else "sample_weight"
     sample_weight = rows.of_rows(weights if sample_weight is None else sample_weight, field)
     w = check_weights(sample_weight, rows=len(z), field=field)
-    resembles = input is None and resemble_probabilities(z)
-    counts = np.bincount(y, minlength=z.shape[1])
-    messages = data_warnings(counts, resembles_probabilities=resembles)
+    resemblance = probability_resemblance(z) if input is None else ""
+    counts = np.bincount(y if w is None else y[w > 0], minlength=z.shape[1])
+    messages = data_warnings(counts, resemblance)
     if isinstance(request, Candidate):
         candidate, choice = request, None
     else:
@@ -347,13 +349,13 @@ def _group_indices(groups: ArrayLike | None, rows: int) -> NDArray[np.intp] | No
     return indices
 
 
-def data_warnings(counts: Integers, *, resembles_probabilities: bool) -> list[str]:
+def data_warnings(counts: Integers, resemblance: str) -> list[str]:
     """Return warnings about rows, independent of the map.
 
     Parameters
     ----------
-    counts: (K,), the rows with each label.
-    resembles_probabilities: whether the logits could be probabilities; that warning is the last.
+    counts: (K,), the rows with each label, without those of weight 0.
+    resemblance: why the logits look like probabilities, "" if they do not; the last warning.
     """
     rows, classes = int(counts.sum()), len(counts)
     absent = np.flatnonzero(counts == 0)
@@ -363,11 +365,8 @@ def data_warnings(counts: Integers, *, resembles_probabilities: bool) -> list[st
     if len(absent) > 0:
         names = ", ".join(str(k) for k in absent[:5]) + (", ..." if len(absent) > 5 else "")
         messages.append(f"{len(absent)} of {classes} classes never occur in the labels: {names}")
-    if resembles_probabilities:
-        messages.append(
-            "logits: every row is non-negative and sums to 1; if these are probabilities, "
-            'write input="probabilities", otherwise input="logits"'
-        )
+    if resemblance:
+        messages.append(f"logits: {resemblance}; {RESEMBLANCE_HINT}")
     return messages
 
 

@@ -18,9 +18,10 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray
 
-from recalib.arrays import Floats, check_weights
+from recalib.arrays import RESEMBLANCE_HINT, Floats, check_weights
 from recalib.calibrator import Calibrator
 from recalib.card import Card, DataSummary, FitSummary, MetricValue
+from recalib.class_names import check_label_rows
 from recalib.errors import InputError
 from recalib.fitting.beta import beta_curve, platt_curve
 from recalib.fitting.cross_validation import Candidate, Weights
@@ -28,8 +29,8 @@ from recalib.fitting.isotonic import isotonic_blocks, merge_blocks
 from recalib.fitting.newton import fit_temperature
 from recalib.fitting.problem import Progress, Solution
 from recalib.fitting.temperature_preprocessing import Groups, group_by_odds
-from recalib.inputs import as_array, column_names
-from recalib.label_arrays import check_label_matrix, check_label_scores, label_log_odds
+from recalib.inputs import as_array
+from recalib.label_arrays import label_log_odds, label_resemblance
 from recalib.maps.base import STEP
 from recalib.maps.labels import LABEL_MAPS, LabelMap
 from recalib.maps.lookup_table import next_power_of_two, pad_table
@@ -129,16 +130,14 @@ def fit_multilabel(
     """
     candidate = LabelCandidate.from_options(map, objective, options)
     kind = input or "logits"
-    scores = check_label_scores(as_array(logits, kind), input=kind)
-    y = check_label_matrix(as_array(labels, "labels"), shape=scores.shape)
+    scores, y, names = check_label_rows(labels, logits, kind, class_labels)
     z = scores if kind == "logits" else label_log_odds(scores)
-    weights = check_weights(sample_weight, rows=len(z))
+    if sample_weight is not None:
+        sample_weight = as_array(sample_weight, "sample_weight")
+    weights = check_weights(sample_weight, rows=len(z), field="sample_weight")
     messages = []
-    if input is None and scores.min() >= 0 and scores.max() <= 1 and bool((scores % 1).any()):
-        messages.append(
-            "logits: all are between 0 and 1; if these are probabilities, write "
-            'input="probabilities", otherwise input="logits"'
-        )
+    if input is None and (resemblance := label_resemblance(scores)):
+        messages.append(f"logits: {resemblance}; {RESEMBLANCE_HINT}")
     started = time.perf_counter()
     solution = candidate.fit(z, y, weights, progress, previous)
     seconds = time.perf_counter() - started
@@ -148,7 +147,7 @@ def fit_multilabel(
         objective=objective,
         options=options_of(candidate.map),
         classes=z.shape[1],
-        labels=class_labels or column_names(logits),
+        labels=names,
         input=kind,
         library=version("recalib"),
         created_at=datetime.now(UTC).isoformat(timespec="seconds"),

@@ -119,8 +119,8 @@ def fit(
         )
         is_small = survey.rows == len(survey.labels)
         solution = solve(problem) if is_small else solve_over_fragments(rows, survey, problem)
-        resembles = input is None and survey.resembles_probabilities
-        warnings = data_warnings(survey.counts, resembles_probabilities=resembles)
+        resemblance = survey.resemblance if input is None else ""
+        warnings = data_warnings(survey.counts_with_weight, resemblance)
         card = Card(
             map=the_map.name,
             objective=the_objective.name,

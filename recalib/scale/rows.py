@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.arrays import Floats, Integers, log_probabilities, resemble_probabilities
+from recalib.arrays import Floats, Integers, log_probabilities, probability_resemblance
 from recalib.calibrator import Calibrator
 from recalib.drift import CalibrationSums
 from recalib.errors import InputError
@@ -53,8 +53,8 @@ class Survey:
     #: The largest |z| of a class that is not masked, and the rounding error of the dtype.
     largest: float
     epsilon: float
-    #: Whether every row could be probabilities.
-    resembles_probabilities: bool
+    #: Why every row could be probabilities, "" if not.
+    resemblance: str
     #: Evenly spaced rows, (n, K) and (n,), and the distance between them.
     logits: Floats
     labels: Integers
@@ -84,7 +84,7 @@ class Survey:
             float(np.sum([part.spread for part in parts])),
             max(part.largest for part in parts),
             max(part.epsilon for part in parts),
-            all(part.resembles_probabilities for part in parts),
+            parts[0].resemblance if all(part.resemblance for part in parts) else "",
             *sample.candidates(),
             sample.step,
         )
@@ -261,7 +261,7 @@ def _survey(kind: Input, task: tuple[float, Fragment]) -> Survey:
                 spread=float(spread.sum(dtype=np.float64)),
                 largest=max(abs(lowest), abs(float(tops.max()))),
                 epsilon=float(np.finfo(z.dtype).eps),
-                resembles_probabilities=kind == "logits" and resemble_probabilities(z),
+                resemblance=probability_resemblance(z) if kind == "logits" else "",
                 logits=z[:0].copy(),  # a view would keep the chunk in memory
                 labels=y[:0].copy(),
             )

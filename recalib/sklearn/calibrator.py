@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
@@ -11,6 +12,9 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from recalib.arrays import RESEMBLANCE_HINT, probability_resemblance
+from recalib.errors import RecalibWarning
+from recalib.inputs import score_matrix
 from recalib.sklearn.scores import ScoreKind, fit_calibrator
 
 __all__ = ["Calibrator"]
@@ -24,7 +28,8 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
     map: a name in `recalib.maps.MAPS`, or `auto`, as in `recalib.fit`.
     objective: a name in `recalib.objectives.OBJECTIVES`.
     options: options of the map and the objective by name.
-    input: `logits` or `probabilities`, the kind of scores.
+    input: `logits` or `probabilities`, the kind of scores. By default they are logits, with a
+        `RecalibWarning` if they look like probabilities.
 
     Attributes
     ----------
@@ -43,7 +48,7 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
         map: str = "auto",
         objective: str = "nll",
         options: Mapping[str, Any] | None = None,
-        input: ScoreKind = "logits",
+        input: ScoreKind | None = None,
     ) -> None:
         self.map = map
         self.objective = objective
@@ -73,8 +78,12 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
                 f"X: found {columns} feature(s) for {classes} class(es) in y; "
                 "accepted: one for each class, or one for two classes"
             )
+        kind = self.input or "logits"
+        scores = score_matrix(_scores(X), kind, "X")
+        if self.input is None and (resemblance := probability_resemblance(scores)):
+            warnings.warn(f"X: {resemblance}; {RESEMBLANCE_HINT}", RecalibWarning, stacklevel=2)
         self.calibrator_ = fit_calibrator(
-            _scores(X), y, sample_weight, classes=self.classes_, kind=self.input,
+            scores, y, sample_weight, classes=self.classes_, kind=kind,
             map=self.map, objective=self.objective, options=self.options,
         )  # fmt: skip
         return self
@@ -83,7 +92,9 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
         """Return calibrated probabilities (N, K) of scores, as `fit` takes them."""
         check_is_fitted(self)
         X = validate_data(self, _as_columns(X), dtype=np.float64, reset=False)
-        probabilities: NDArray[np.float64] = self.calibrator_.predict(_scores(X), input=self.input)
+        probabilities: NDArray[np.float64] = self.calibrator_.predict(
+            _scores(X), input=self.calibrator_.card.input
+        )
         return probabilities
 
     def get_feature_names_out(self, input_features: ArrayLike | None = None) -> NDArray[Any]:

@@ -21,6 +21,7 @@ CODES: dict[type[errors.RecalibError], grpc.StatusCode] = {
     errors.InputError: grpc.StatusCode.INVALID_ARGUMENT,
     errors.EmptyError: grpc.StatusCode.INVALID_ARGUMENT,
     errors.TooLargeError: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    errors.ColumnsError: grpc.StatusCode.INVALID_ARGUMENT,
     errors.UnsupportedError: grpc.StatusCode.INVALID_ARGUMENT,
     errors.NotAcceptableError: grpc.StatusCode.INVALID_ARGUMENT,
     errors.NotFoundError: grpc.StatusCode.NOT_FOUND,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.monitoring import class_wise, label_draws, segment_search
+from benchmarks.monitoring import class_wise, label_candidates, label_draws, segment_search
 
 
 @pytest.mark.parametrize("kind", class_wise.SCENES)
@@ -42,3 +42,12 @@ def test_drawn_labels_are_evidence_and_all_labels_in_turn_are_not():
     assert (outcome.drawn, outcome.in_turn) == (0, 1)
     scene = label_draws.SCENES["one label 20 points too sure"]
     assert label_draws.measure(scene, 1, rows=3_000).by_label == 1
+
+
+def test_candidate_that_is_better_in_one_label_of_few_is_promoted() -> None:
+    """One that is the truth with errors of its fit is not."""
+    rng = np.random.default_rng(0)
+    better = label_candidates.compare(2, 4.0, rng)
+    assert better.promoted
+    assert better.gain > 0.05
+    assert not label_candidates.compare(2, 1.0, rng).promoted

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+import pyarrow as pa
 import pytest
+from pyarrow.csv import write_csv
 
 import recalib
 from recalib.client import Client, ContradictionError
@@ -54,6 +56,23 @@ def test_local_fit_is_published_and_pulled(cli: Cli, server: Server, model: str)
     np.testing.assert_array_equal(cli.probabilities("here.npz"), cli.probabilities("back.npz"))
     result = cli("pull", *there, "--version", "1", "-o", "1.onnx", "--json")
     assert result.json == {"output": "1.onnx", "model": model, "version": 1}
+
+
+def test_table_with_named_columns_is_published_and_not_uploaded(
+    cli: Cli, server: Server, model: str
+) -> None:
+    """The card has the names; an upload says which columns a server reads."""
+    names = ("ant", "bee", "cat", "dog")
+    columns = dict(zip(names, _LOGITS[:600].T, strict=True))
+    write_csv(pa.table({**columns, "label": _LABELS[:600]}), str(cli.folder / "named.csv"))
+    cli("fit", "named.csv", "--columns", ",".join(names), "-o", "named.calib")
+    there = ("--server", server.url, "--model", model)
+    fitted_on = ("--dataset", "later", "--fitted-on", "named.csv")
+    result = cli("publish", "named.calib", *there, *fitted_on)
+    assert "measured on 300 rows of later" in result.out
+    result = cli("upload", "named.csv", *there, "--name", "named")
+    assert result.status == 2
+    assert "logits: found 'ant', 'bee', 'cat', 'dog', 'label'; accepted: a column" in result.err
 
 
 def test_data_set_is_pulled(cli: Cli, server: Server, model: str) -> None:

@@ -142,11 +142,11 @@ def test_callers_can_declare_probabilities(name: str, write: Writer) -> None:
 def test_ambiguous_numbers_are_rejected(
     name: str, write: Writer, stored: str, declared: Any
 ) -> None:
-    """The error names the option to pass; npy has no names, so the caller declares the kind."""
+    """The error names the argument to write; npy has no names, so the caller declares the kind."""
     if name == "npy":
         pytest.skip("npy holds no names")
     content = write(np.array([[0.25, 0.75]]), np.array([1]), name=stored)
-    with pytest.raises(InputError, match=f"--input {stored}"):
+    with pytest.raises(InputError, match=f'write input="{stored}"'):
         read(io.BytesIO(content), format=name, input=declared)
 
 

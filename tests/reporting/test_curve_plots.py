@@ -376,3 +376,12 @@ def test_invalid_shift_rows_are_refused(rows: list, field: str) -> None:
     with pytest.raises(InputError) as excinfo:
         error_over_shift(rows, n=500)
     assert excinfo.value.field == field
+
+
+def test_long_names_of_classes_are_wrapped() -> None:
+    """Names that begin alike can be told apart."""
+    names = [f"a rather long name of class {k}" for k in range(4)]
+    chart = classwise_diagram(some_predictions(), classes=names, worst=4).to_dict()
+    titles = [panel["title"]["text"] for panel in chart["concat"]]
+    assert sorted(" ".join(lines) for lines in titles) == names
+    assert max(len(line) for lines in titles for line in lines) < 25

@@ -75,8 +75,8 @@ def test_browser_shows_every_part(page: Path, browser: list[str]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("width", [390, 320])
-def test_page_does_not_scroll_sideways_on_a_phone(
+@pytest.mark.parametrize("width", [320, 390, 720, 900, 990])
+def test_page_does_not_scroll_sideways_on_a_phone_or_a_tablet(
     width: int, page: Path, browser: list[str]
 ) -> None:
     """Neither the page nor a part of it is wider than the window; a frame has its own width."""

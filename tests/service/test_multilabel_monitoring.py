@@ -363,6 +363,32 @@ def test_only_captured_rows_keep_all_their_labels(service: Service, champion: Ca
         assert len(tx.labels.between(model, 1, 0, 1e11)) == 200
 
 
+def test_lower_capture_leaves_out_rows_that_are_labelled_later(
+    service: Service, champion: Calibrator
+) -> None:
+    """Their logits are kept; only rows in the smaller share get a list of labels, and count."""
+    configure(service, capture=1.0)
+    state = service.client.app.state.recalib
+    state.calibrators.traffic.declare({model_of(service).id: model_of(service).monitoring})
+    labels, ids = [], []
+    for seed in (8, 9):
+        logits, truth = draw(100, seed)
+        ids.append(ask(service, logits)[1])
+        labels.append([np.flatnonzero(row).tolist() for row in truth])
+    write_logits(service)
+    sent(service, ids[0], labels[0])
+    configure(service, capture=0.3)
+    sent(service, ids[1], labels[1])
+    model = model_of(service)
+    sample = read_labelled_sample(service.registry, model, 1, 0, 1e11)
+    assert sample.sampled == 200
+    assert abs(len(sample) - 130) < 6 * math.sqrt(21)  # 100, and 30 of the later 100
+    configure(service, capture=0.0)
+    assert len(read_labelled_sample(service.registry, model_of(service), 1, 0, 1e11)) == len(sample)
+    with service.registry.reading() as tx:  # monitoring counts all of them
+        assert len(tx.labels.between(model, 1, 0, 1e11)) == 200
+
+
 def test_stale_version_is_refitted_to_all_labels_and_replaced(
     service: Service, champion: Calibrator
 ) -> None:

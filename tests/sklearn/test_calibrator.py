@@ -12,6 +12,7 @@ from sklearn.base import clone
 from sklearn.utils.estimator_checks import check_estimator
 
 import recalib
+from recalib.errors import RecalibWarning
 from recalib.sklearn import Calibrator
 
 
@@ -78,3 +79,14 @@ def test_columns_are_as_many_as_classes() -> None:
 def test_checks_of_any_number_of_features_are_skipped() -> None:
     """`test_estimator_checks` has them, behind a projection."""
     assert [check["status"] for check in check_estimator(Calibrator())] == ["passed"]
+
+
+def test_probabilities_without_input_cause_a_warning() -> None:
+    """Of two classes in one column too; with `input` there is none."""
+    rng = np.random.default_rng(0)
+    p = 1 / (1 + np.exp(-rng.normal(size=(100, 1))))
+    y = rng.random(100) < p[:, 0]
+    for scores in (p, np.hstack([1 - p, p])):
+        with pytest.warns(RecalibWarning, match="X: .* write input=.probabilities., otherwise"):
+            Calibrator(map="temperature").fit(scores, y)
+        Calibrator(map="temperature", input="probabilities").fit(scores, y)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -166,12 +167,22 @@ DARK_COLOURS = {
 }
 
 
+#: The mean width of a character of a title.
+_CHARACTER = 9
+
+
 def title(text: str, subtitle: list[str], width: int = SIDE) -> alt.Title:
-    """Return a left-aligned title, cut at the width of the plot."""
+    """Return a left-aligned title, in up to three lines of the width of the plot."""
     import altair as alt
 
+    lines = textwrap.wrap(text, width // _CHARACTER, max_lines=3, placeholder=" …")
     return alt.Title(
-        text, subtitle=subtitle, anchor="start", limit=width, offset=10, subtitlePadding=5
+        lines if len(lines) > 1 else text,
+        subtitle=subtitle,
+        anchor="start",
+        limit=width,
+        offset=10,
+        subtitlePadding=5,
     )
 
 

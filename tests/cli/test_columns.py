@@ -1,0 +1,115 @@
+"""`--columns`: tables whose columns of scores have the names of the classes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv
+import pyarrow.feather
+import pyarrow.parquet
+import pytest
+
+import recalib
+from tests.cli.running import LABELS, LOGITS, Cli
+
+NAMES = ("cat", "dog", "emu", "fox")
+WRITERS = {
+    "csv": pyarrow.csv.write_csv,
+    "parquet": pyarrow.parquet.write_table,
+    "arrow": lambda table, path: pyarrow.feather.write_feather(table, path, "uncompressed"),
+}
+
+
+def write_table(cli: Cli, name: str, labels: list[object], **columns: object) -> None:
+    scores = {"id": np.arange(len(LOGITS)), **dict(zip(NAMES, LOGITS.T, strict=True))}
+    table = pa.table({**scores, "label": labels, **columns})
+    WRITERS[name.rpartition(".")[2]](table, str(cli.folder / name))
+
+
+@pytest.mark.parametrize("format", WRITERS)
+@pytest.mark.parametrize("labels", [LABELS.tolist(), np.array(NAMES)[LABELS].tolist()])
+def test_named_columns_are_scores_and_names_of_the_classes(
+    cli: Cli, format: str, labels: list[object]
+) -> None:
+    """With labels that are numbers or names; later commands know the names from the card."""
+    write_table(cli, f"x.{format}", labels)
+    cli.fitted()
+    expected = recalib.load(cli.folder / "t.calib")
+    fit = ("fit", f"x.{format}", "--columns", "cat,dog,emu,fox", "-o", "n.calib", "--no-metrics")
+    assert cli(*fit).status == 0
+    named = recalib.load(cli.folder / "n.calib")
+    assert named.card.labels == NAMES
+    np.testing.assert_allclose(
+        named.parameters["temperature"], expected.parameters["temperature"], rtol=1e-9
+    )
+    assert cli("apply", "n.calib", f"x.{format}", "-o", "out.npz").status == 0
+    answer = np.load(cli.folder / "out.npz")["probabilities"]
+    np.testing.assert_allclose(answer, expected.predict(LOGITS), rtol=1e-6)
+    measured = cli("evaluate", f"x.{format}", "--calibrator", "n.calib", "--json").json
+    assert measured["nll"] == pytest.approx(
+        expected.evaluate(LOGITS, LABELS, metrics=["nll"])["nll"].value, rel=1e-6
+    )
+
+
+def test_order_of_columns_is_that_of_the_classes(cli: Cli) -> None:
+    write_table(cli, "x.csv", np.array(NAMES)[LABELS].tolist())
+    assert cli("fit", "x.csv", "--columns", "fox,cat,dog,emu", "-o", "n.calib").status == 0
+    named = recalib.load(cli.folder / "n.calib")
+    assert named.card.labels == ("fox", "cat", "dog", "emu")
+    expected = recalib.fit(LOGITS, LABELS).parameters["temperature"]
+    np.testing.assert_allclose(named.parameters["temperature"], expected, rtol=1e-9)
+
+
+def test_error_says_what_to_write(cli: Cli) -> None:
+    """Nothing is guessed: a column may be a row's number, a weight or a score."""
+    write_table(cli, "x.csv", LABELS.tolist())
+    result = cli("fit", "x.csv", "-o", "n.calib")
+    assert result.status == 2
+    assert "logits: found 'id', 'cat', 'dog', 'emu', 'fox', 'label'; accepted: " in result.err
+    assert "or --columns NAME,NAME,... with the columns of scores" in result.err
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("fit x.csv --columns cat,cow -o n.calib", "columns: found 'cow'; accepted: columns of"),
+        ("fit x.csv --columns cat,label -o n.calib", "columns: found 'label'; accepted: columns"),
+        ("fit x.csv --columns cat,cat -o n.calib", "columns: found 'cat' twice"),
+        ("fit val.npz --columns cat,dog -o n.calib", "columns: found cat, dog of a npz file"),
+        ("fit x.csv x.csv --columns cat,dog -o n.calib", "columns: found cat,dog, with several"),
+        ("compare x.csv *.csv --columns cat,dog", "columns: found cat,dog, with several files"),
+        ("fit y.csv --columns cat,dog,emu,fox -o n.calib", "labels[2]: found 'cow'; accepted: "),
+        ("fit z.csv --columns cat,dog,emu,fox -o n.calib", "labels[2]: found null (nothing)"),
+    ],
+)
+def test_columns_that_do_not_fit_are_rejected(cli: Cli, command: str, message: str) -> None:
+    names = np.array(NAMES)[LABELS].tolist()
+    write_table(cli, "x.csv", names)
+    write_table(cli, "y.csv", [*names[:2], "cow", *names[3:]])
+    write_table(cli, "z.csv", [*names[:2], None, *names[3:]])
+    result = cli(*command.split())
+    assert result.status == 2
+    assert message in result.err
+
+
+def test_compare_and_report_take_named_columns(cli: Cli) -> None:
+    write_table(cli, "x.csv", np.array(NAMES)[LABELS].tolist())
+    write_table(cli, "y.parquet", LABELS.tolist())
+    options = ("--columns", "cat,dog,emu,fox", "--maps", "temperature", "--json")
+    (entry,) = cli("compare", "x.csv", "y.parquet", *options).json
+    assert entry["map"] == "temperature"
+    report = cli("report", "x.csv", "y.parquet", *options, "-o", "r.html").json
+    assert report["recommended"]["map"] == "temperature"
+    assert "emu" in (cli.folder / "r.html").read_text()
+
+
+def test_messages_name_options_in_place_of_arguments(cli: Cli) -> None:
+    """Warnings and errors of the library say `input="probabilities"`."""
+    probabilities = recalib.fit(LOGITS, LABELS).predict(LOGITS)
+    columns = {f"prob_{k}": column for k, column in enumerate(probabilities.T)}
+    pyarrow.csv.write_csv(pa.table({**columns, "label": LABELS}), str(cli.folder / "p.csv"))
+    error = cli("fit", "p.csv", "-o", "n.calib").err
+    assert "(if probabilities are meant, write --input probabilities)" in error
+    np.savez(cli.folder / "p.npz", logits=probabilities, labels=LABELS)
+    warning = cli("fit", "p.npz", "-o", "n.calib", "--no-metrics").err
+    assert "write --input probabilities, otherwise --input logits" in warning
