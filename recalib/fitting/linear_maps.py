@@ -26,8 +26,8 @@ Numbers = NDArray[np.float64]
 TOLERANCE = 1e-14
 #: The same in float32, a hundred times the rounding error.
 _COARSE = 1e-5
-#: A preconditioner of arrays takes as long as one or two products, and is kept after a smaller step.
-#: Sums over rows elsewhere come with it.
+#: A preconditioner of arrays takes as long as one or two products: it is kept after a smaller step.
+#: That of rows elsewhere comes with each gradient.
 _SMALL_STEP = 1e-2
 #: Larger inputs take their first steps in float32, which is two to four times as fast.
 _LARGE = 200_000
