@@ -217,7 +217,7 @@ def check_output_path(field: str, path: Path, *sources: Path) -> None:
         )
 
 
-def read_weights(path: str | None) -> Any:
+def read_weights(path: str | None, field: str = "weights") -> Any:
     """Return the array of an .npy file of sample weights, or None without a path."""
     import numpy as np
 
@@ -227,6 +227,6 @@ def read_weights(path: str | None) -> Any:
         return np.load(path, allow_pickle=False)
     except OSError as error:
         reason = error.strerror or "unreadable"
-        raise InputError("weights", found=f"{path} ({reason})", accepted="an .npy file") from None
+        raise InputError(field, found=f"{path} ({reason})", accepted="an .npy file") from None
     except (ValueError, EOFError):
-        raise InputError("weights", found=f"{path}", accepted="an .npy file of numbers") from None
+        raise InputError(field, found=f"{path}", accepted="an .npy file of numbers") from None

@@ -89,10 +89,9 @@ def open_data(
     if not isinstance(source, str | Path):
         return FORMATS[_format(format, "")](source, input, task=task)
     path = Path(source)
-    reader = FORMATS[_format(format, path.suffix)]
-    stream = _open(path)
+    stream = _open(path)  # first: a folder that does not exist has no suffix either
     try:
-        return reader(stream, input, task=task, owned=True)
+        return FORMATS[_format(format, path.suffix)](stream, input, task=task, owned=True)
     except BaseException:
         stream.close()
         raise

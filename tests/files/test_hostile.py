@@ -256,13 +256,16 @@ def test_other_members_are_ignored(tmp_path: Path) -> None:
     np.testing.assert_array_equal(read(target, format="npz").logits, LOGITS)
 
 
-def test_unsupported_sources_are_rejected() -> None:
+def test_unsupported_sources_are_rejected(tmp_path: Path) -> None:
+    (tmp_path / "model.pkl").touch()
     with pytest.raises(UnsupportedError, match="npz, npy, parquet, arrow, csv, json, safetensors"):
-        open_data(Path("model.pkl"))
+        open_data(tmp_path / "model.pkl")
     with pytest.raises(UnsupportedError, match="format"):
         open_data(io.BytesIO())
     with pytest.raises(InputError, match="No such file"):
         open_data("missing.npz")
+    with pytest.raises(InputError, match="No such file"):
+        open_data("a folder that is missing")
     with pytest.raises(InputError, match="input: found 'scores'"):
         open_data("missing.npz", input="scores")  # type: ignore[arg-type]
 
