@@ -149,8 +149,14 @@ def compare(
         check_weights(test_weight, rows=len(test.labels), field="test_weight")
 
     def fit_map(name: str, objective: str) -> Calibrator:
-        options = {"input": input, "sample_weight": sample_weight}
-        return fit(validation.logits, validation.labels, name, objective, **options)
+        return fit(
+            validation.logits,
+            validation.labels,
+            name,
+            objective,
+            input=input,
+            sample_weight=sample_weight,
+        )
 
     fitted, left_out = [], []
     for name, objective in pairs:
