@@ -120,18 +120,22 @@ def comparison_table(
     rows: Sequence[tuple[Sequence[str], Mapping[str, Any]]],
     title: str | None = None,
 ) -> Table:
-    """Return a table with a line for each of `rows`, and a column for each of a few metrics."""
+    """Return a table with a line for each of `rows`, and a column for each of a few metrics.
+
+    A metric without a weighted form is left out if the rows have weights.
+    """
+    names = [name for name in _COMPARED if all(name in metrics for _, metrics in rows)]
     table = Table(
         title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0)
     )
     for key in keys:
         table.add_column(key, no_wrap=True)
-    for name in _COMPARED:
+    for name in names:
         unit = "\n%" if is_percentage(name) else ""
         # A minimum width prevents truncated numbers.
         table.add_column(name.replace("_", "\n") + unit, justify="right", min_width=_WIDTH)
     for values, metrics in rows:
-        table.add_row(*values, *(_number(name, metrics[name].value) for name in _COMPARED))
+        table.add_row(*values, *(_number(name, metrics[name].value) for name in names))
     return table
 
 

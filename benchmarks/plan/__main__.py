@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 from benchmarks.plan.checks import check_pool, check_server
-from benchmarks.plan.costs import CLASSES, FILES, ROWS, row_costs, server_costs, system
+from benchmarks.plan.costs import CLASSES, FILES, row_costs, server_costs, system
 from benchmarks.plan.tables import print_rates, print_rows
 
 __all__ = ["main"]
@@ -24,13 +24,16 @@ def main() -> None:
     """Measure, and print the plans."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--check", action="store_true", help="compare with a real server and pool")
+    parser.add_argument("--rows", type=int, default=60_000, help="rows to measure")
     parser.add_argument("--requests", type=int, default=2_000, help="requests to measure")
     parser.add_argument("--labels", type=int, default=40_000, help="labels to measure")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="recalib-plan-") as name:
         folder = Path(name)
-        rows = row_costs(folder)
-        print(f"{ROWS:,} rows of {CLASSES:,} classes in {FILES} Parquet files, one process")
+        rows = row_costs(folder, arguments.rows)
+        print(
+            f"{arguments.rows:,} rows of {CLASSES:,} classes in {FILES} Parquet files, one process"
+        )
         for task, cost in rows.items():
             print(
                 f"{task:18}{1e6 * cost.seconds:8.1f} us of processor time a row, "
@@ -47,7 +50,7 @@ def main() -> None:
         print_rates(costs)
         if arguments.check:
             check_server(folder / "check", 15.0)
-            check_pool(folder, rows["evaluate"])
+            check_pool(folder, rows["evaluate"], arguments.rows)
 
 
 if __name__ == "__main__":

@@ -29,7 +29,6 @@ __all__ = [
     "BATCH",
     "CLASSES",
     "FILES",
-    "ROWS",
     "Costs",
     "RowCost",
     "processor_seconds",
@@ -39,7 +38,7 @@ __all__ = [
 ]
 
 CLASSES = 1_000
-ROWS, FILES = 24_000, 8
+FILES = 8
 #: Labels of a request.
 BATCH = 1_000
 _TASKS = ("evaluate", "apply", "fit temperature", "fit vector")
@@ -70,7 +69,7 @@ class Costs:
     label_bytes: float
 
 
-def row_costs(folder: Path, rows: int = ROWS) -> dict[str, RowCost]:
+def row_costs(folder: Path, rows: int) -> dict[str, RowCost]:
     """Measure the tasks on Parquet files in this process; the start of a task is subtracted."""
     for name, sizes in (("all", [rows // FILES] * FILES), ("start", [rows // FILES])):
         (folder / name).mkdir()

@@ -40,6 +40,8 @@ def compare(
     class_labels: tuple[str, ...] | None = None,
     preserve_accuracy: bool = True,
     level: float | None = 0.95,
+    sample_weight: ArrayLike | None = None,
+    test_weight: ArrayLike | None = None,
 ) -> Comparison:
     """Fit several maps, compare them by cross-validation, and recommend one, as `recalib compare`.
 
@@ -59,6 +61,8 @@ def compare(
     class_labels: names of the classes, if the labels are names.
     preserve_accuracy: whether to recommend only maps that never change predictions.
     level: confidence of the metrics' intervals; None for none.
+    sample_weight, test_weight: (N,) and (M,), weights of the rows, as in `recalib.fit` and
+        `recalib.evaluate`: metrics are then those with a weighted form.
 
     Raises
     ------
@@ -79,8 +83,19 @@ def compare(
         raise InputError("test_logits, test_labels", found="one of the two", accepted=accepted)
     if test_logits is not None and test_labels is not None:
         test = _test_data("test_", test_logits, test_labels, kind, class_labels, validation)
-    options = {"input": kind, "preserve_accuracy": preserve_accuracy, "level": level}
-    return _compare(validation, test, pairs, **options)  # type: ignore[arg-type]
+    if test is None and test_weight is not None:
+        accepted = "none without test_logits"
+        raise InputError("test_weight", found="weights", accepted=accepted)
+    return _compare(
+        validation,
+        test,
+        pairs,
+        input=kind,
+        preserve_accuracy=preserve_accuracy,
+        level=level,
+        sample_weight=sample_weight,
+        test_weight=test_weight,
+    )
 
 
 def report(

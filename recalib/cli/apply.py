@@ -75,7 +75,7 @@ def apply(
         return
     target = Path(output)
     if target.suffix != ".npz":
-        raise InputError("output", found=output, accepted="a name that ends in .npz")
+        raise InputError("output", found=output, accepted="a name that ends in .npz, for one file")
     check_output_path("output", target, calibrator, path)
     fitted = load(calibrator)
     with progress("apply", quiet=json_output):

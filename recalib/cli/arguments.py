@@ -267,7 +267,7 @@ def split_names(text: str | None) -> tuple[str, ...] | None:
     return tuple(name.strip() for name in (text or "").split(",") if name.strip()) or None
 
 
-def read_weights(path: str | None) -> Any:
+def read_weights(path: str | None, field: str = "weights") -> Any:
     """Return the array of an .npy file of sample weights, or None without a path."""
     import numpy as np
 
@@ -277,6 +277,6 @@ def read_weights(path: str | None) -> Any:
         return np.load(path, allow_pickle=False)
     except OSError as error:
         reason = error.strerror or "unreadable"
-        raise InputError("weights", found=f"{path} ({reason})", accepted="an .npy file") from None
+        raise InputError(field, found=f"{path} ({reason})", accepted="an .npy file") from None
     except (ValueError, EOFError):
-        raise InputError("weights", found=f"{path}", accepted="an .npy file of numbers") from None
+        raise InputError(field, found=f"{path}", accepted="an .npy file of numbers") from None

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+import typer
 
 from recalib.card import CandidateResult
 from recalib.cli.arguments import (
@@ -19,7 +20,9 @@ from recalib.cli.arguments import (
     PreserveAccuracy,
     TestData,
     ValidationData,
+    Weights,
     cluster_name,
+    read_weights,
     short_name,
 )
 from recalib.cli.comparison import compatible_pairs, local_paths, read_validation_and_test
@@ -45,6 +48,11 @@ def compare(
     add_validation: MoreValidationData = None,
     add_test: MoreTestData = None,
     columns: Columns = None,
+    weights: Weights = None,
+    test_weights: Annotated[
+        str | None,
+        typer.Option(metavar="SOURCE", help="Weights of the test rows, as --weights."),
+    ] = None,
     cluster: Cluster = None,
     json_output: JsonOutput = False,
 ) -> None:
@@ -53,7 +61,7 @@ def compare(
     One map is recommended by cross-validation on the first file, as `fit --map auto` chooses; the
     second file has no influence. Incompatible pairs of map and objective are left out, and so are
     maps that the data is too large for. Folders, globs and URLs are read in bounded memory, with
-    the maps that `fit` takes there.
+    the maps that `fit` takes there. `--weights` are those of the first file.
     """
     from recalib.fitting.comparison import compare as compare_rows
     from recalib.scale import compare as compare_files
@@ -68,6 +76,8 @@ def compare(
                 pairs,
                 input=input,
                 preserve_accuracy=preserve_accuracy,
+                sample_weight=read_weights(weights),
+                test_weight=read_weights(test_weights, "test-weights"),
                 progress=update,
             )
         else:
@@ -77,6 +87,8 @@ def compare(
                 pairs,
                 input=input,
                 preserve_accuracy=preserve_accuracy,
+                sample_weight=weights,
+                test_weight=test_weights,
                 cluster=cluster_name(cluster),
                 progress=update,
             )

@@ -93,9 +93,9 @@ def open_data(
     if not isinstance(source, str | Path):
         return _reader(format, "", columns)(source, input, task=task, columns=columns)
     path = Path(source)
-    reader = _reader(format, path.suffix, columns)
-    stream = _open(path)
+    stream = _open(path)  # first: a folder that does not exist has no suffix either
     try:
+        reader = _reader(format, path.suffix, columns)
         return reader(stream, input, task=task, columns=columns, owned=True)
     except BaseException:
         stream.close()

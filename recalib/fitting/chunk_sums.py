@@ -84,16 +84,20 @@ class LinearChunkSums:
         self._chunks, self._form, self._design = chunks, form, form.design
         self._temperature, self._passes_masks = temperature, passes_masks
 
-    def value_and_gradient(self, theta: Numbers) -> tuple[float, Numbers]:
+    def around(self, theta: Numbers) -> tuple[float, Numbers, Numbers]:
         def of_chunk(chunk: _Chunk) -> torch.Tensor:
+            d = chunk.p * (1 - chunk.p) * chunk.weights[:, None]
+            curvature = _curvature(self._design, chunk.x, d)
             label_column = chunk.labels[:, None]
             loss = -(chunk.logs.gather(1, label_column)[:, 0] @ chunk.weights)
             g = chunk.p.scatter_add_(1, label_column, -torch.ones_like(chunk.p[:, :1]))
             gradient = _gather(self._design, chunk.x, g * chunk.weights[:, None])
-            return torch.cat([gradient.reshape(-1), loss[None]])
+            return torch.cat([gradient.reshape(-1), loss[None], curvature.reshape(-1)])
 
-        means = self._mean(theta, of_chunk)
-        return float(means[-1]), means[:-1].reshape(theta.shape)
+        classes, size = self._chunks.shape[1], theta.size
+        blocks = isinstance(self._design, FullDesign) and classes <= MAX_BLOCKS
+        means = self._mean(theta, of_chunk, classes * (classes + 1) if blocks else None)
+        return float(means[size]), means[:size].reshape(theta.shape), means[size + 1 :]
 
     def product(self, theta: Numbers, direction: Numbers) -> Numbers:
         on_device = torch.as_tensor(direction, device=self._chunks.device)
@@ -105,15 +109,6 @@ class LinearChunkSums:
             return _gather(self._design, chunk.x, t)
 
         return self._mean(theta, of_chunk)
-
-    def curvature(self, theta: Numbers) -> Numbers:
-        def of_chunk(chunk: _Chunk) -> torch.Tensor:
-            d = chunk.p * (1 - chunk.p) * chunk.weights[:, None]
-            return _curvature(self._design, chunk.x, d)
-
-        classes = self._chunks.shape[1]
-        blocks = isinstance(self._design, FullDesign) and classes <= MAX_BLOCKS
-        return self._mean(theta, of_chunk, classes * (classes + 1) if blocks else None)
 
     def _mean(
         self,

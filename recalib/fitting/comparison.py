@@ -8,8 +8,10 @@ from itertools import product
 from typing import Literal
 
 import msgspec
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
-from recalib.arrays import Floats, Integers
+from recalib.arrays import Floats, Integers, check_weights
 from recalib.calibrator import Calibrator
 from recalib.card import AutoChoice, CandidateResult, MetricValue
 from recalib.errors import InputError
@@ -124,6 +126,8 @@ def compare(
     input: Literal["logits", "probabilities"] = "logits",
     preserve_accuracy: bool = True,
     level: float | None = None,
+    sample_weight: ArrayLike | None = None,
+    test_weight: ArrayLike | None = None,
     progress: Callable[[str], None] = lambda text: None,
 ) -> Comparison:
     """Fit each pair of map and objective, and recommend one as `auto` would.
@@ -135,20 +139,39 @@ def compare(
     pairs: names of maps and objectives.
     preserve_accuracy: recommend only maps that never change predictions.
     level: confidence of the metrics' intervals, such as 0.95; none by default.
+    sample_weight, test_weight: (N,) and (M,), weights of the validation and test rows, as in
+        `recalib.fit` and `recalib.evaluate`: metrics are then those with a weighted form.
     progress: called with a description of the current step.
     """
+    z, y = check_data(validation.logits, validation.labels, input)
+    weights = check_weights(sample_weight, rows=len(z))
+    if test is not None:
+        check_weights(test_weight, rows=len(test.labels), field="test_weight")
+
+    def fit_map(name: str, objective: str) -> Calibrator:
+        return fit(
+            validation.logits,
+            validation.labels,
+            name,
+            objective,
+            input=input,
+            sample_weight=sample_weight,
+        )
+
     fitted, left_out = [], []
     for name, objective in pairs:
         progress(f"{name} by {objective}")
         try:
-            calibrator = fit(validation.logits, validation.labels, name, objective, input=input)
+            calibrator = fit_map(name, objective)
         except InputError as error:  # a K x K matrix of very many classes
             left_out.append(str(error))
             continue
         metrics: dict[str, Estimate] = {}
         if test is not None:
             probabilities = calibrator.predict(test.logits, input=input)
-            metrics = evaluate(test.labels, probabilities=probabilities, level=level)
+            metrics = evaluate(
+                test.labels, probabilities=probabilities, sample_weight=test_weight, level=level
+            )
         fitted.append((calibrator, metrics))
 
     def predicted(calibrator: Calibrator) -> MetricValue | None:
@@ -158,8 +181,10 @@ def compare(
     return recommend(
         fitted,
         left_out,
-        *check_data(validation.logits, validation.labels, input),
-        fit_map=lambda *pair: fit(validation.logits, validation.labels, *pair, input=input),
+        z,
+        y,
+        weights,
+        fit_map=fit_map,
         validation_error=predicted,
         preserve_accuracy=preserve_accuracy,
         progress=progress,
@@ -171,6 +196,7 @@ def recommend(
     left_out: Sequence[str],
     logits: Floats,
     labels: Integers,
+    weights: NDArray[np.float64] | None,
     *,
     fit_map: Callable[[str, str], Calibrator],
     validation_error: Callable[[Calibrator], MetricValue | None],
@@ -183,7 +209,8 @@ def recommend(
     ----------
     fitted: calibrators with their metrics on test rows.
     left_out: the reasons why pairs were left out.
-    logits, labels: (N, K) and (N,), checked: the rows for cross-validation.
+    logits, labels, weights: (N, K), (N,) and (N,), checked: the rows for cross-validation. None
+        for equal weights.
     fit_map: fits the recommended map and objective if they are not among the pairs.
     validation_error: the calibration error of a calibrator on all validation rows.
     """
@@ -194,6 +221,7 @@ def recommend(
         ],
         logits,
         labels,
+        weights,
         preserve_accuracy=preserve_accuracy,
         progress=lambda stage, i, value: progress(f"{stage}, iteration {i}"),
     )

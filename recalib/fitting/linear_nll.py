@@ -83,7 +83,12 @@ class Design(Protocol):
         ...
 
     def inverse(self, curvature: Numbers, ridge: Numbers) -> Solve:
-        """Return an approximate solver for the Hessian's blocks, with 2 · `ridge` added."""
+        """Return an approximate solver for the Hessian's blocks, with 2 · `ridge` added.
+
+        Parameters
+        ----------
+        curvature: as `curvature` returns it, or flat.
+        """
         ...
 
 
@@ -120,6 +125,7 @@ class DiagonalDesign:
         return np.stack(sums, axis=1)
 
     def inverse(self, curvature: Numbers, ridge: Numbers) -> Solve:
+        curvature = curvature.reshape(len(ridge), -1)
         a = _positive(curvature[:, 0] + 2 * ridge[:, 0])
         if not self.intercept:
             return lambda r: r / a[:, None]
@@ -168,9 +174,10 @@ class FullDesign:
         return np.concatenate([d.T @ (phi * phi), (phi * mean).T @ phi], dtype=x.dtype)
 
     def inverse(self, curvature: Numbers, ridge: Numbers) -> Solve:
-        classes = len(ridge)
+        classes, features = ridge.shape
         if classes <= MAX_BLOCKS:
-            return _block_inverse(curvature, ridge)
+            return _block_inverse(curvature.reshape(classes, features, features), ridge)
+        curvature = curvature.reshape(-1, features)
         # The moments are weighed by the mean over classes of p (1 − p).
         return _shared_inverse(curvature[:classes], curvature[classes:], ridge)
 
@@ -348,16 +355,12 @@ class LinearSums(Protocol):
     Each is that of a `LinearNll` of all rows without ridge, around θ (K, D).
     """
 
-    def value_and_gradient(self, theta: Numbers) -> tuple[float, Numbers]:
-        """Return the NLL and its gradient, (K, D)."""
+    def around(self, theta: Numbers) -> tuple[float, Numbers, Numbers]:
+        """Return the NLL, its gradient (K, D), and the mean of `Design.curvature`, flat."""
         ...
 
     def product(self, theta: Numbers, direction: Numbers) -> Numbers:
         """Return the Hessian times `direction`, (K, D)."""
-        ...
-
-    def curvature(self, theta: Numbers) -> Numbers:
-        """Return the mean of `Design.curvature`."""
         ...
 
 
@@ -377,7 +380,7 @@ class _SummedAround:
 
     def __init__(self, nll: SummedNll, theta: Numbers) -> None:
         self._nll, self._theta = nll, theta
-        value, gradient = nll.sums.value_and_gradient(theta)
+        value, gradient, self._curvature = nll.sums.around(theta)
         penalty, slope = nll.ridge.value_and_gradient(theta)
         self.value, self.gradient = value + penalty, gradient + slope
         self.noise = float(np.finfo(np.float64).eps) * max(1.0, abs(self.value))
@@ -387,7 +390,7 @@ class _SummedAround:
         return product + self._nll.ridge.product(direction)
 
     def preconditioner(self) -> Solve:
-        return self._nll.ridge.inverse(self._nll.design, self._nll.sums.curvature(self._theta))
+        return self._nll.ridge.inverse(self._nll.design, self._curvature)
 
 
 def _with_common(blocks: Solve, common: slice, ridge: Numbers) -> Solve:

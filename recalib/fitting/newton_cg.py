@@ -27,9 +27,6 @@ _MAX_PRODUCTS = 250
 #: Armijo's condition: minimum ratio of actual to predicted decrease of a step.
 _ARMIJO = 1e-4
 _MIN_STEP = 1e-10
-#: After a step that promised less than this, the Hessian is nearly the same, and its preconditioner
-#: is used again: a new one takes as long as one or two products.
-_SMALL_STEP = 1e-2
 
 
 class Local(Protocol):
@@ -83,6 +80,7 @@ def minimise(
     *,
     tolerance: float,
     promised: float = np.inf,
+    small_step: float = 0.0,
     report: Callable[[int, float], None] = lambda step, value: None,
 ) -> Minimum:
     """Return the minimum of a convex function in a box.
@@ -95,6 +93,9 @@ def minimise(
     ----------
     function: returns a `Local` around a point.
     promised: that of an earlier search which led to `start`.
+    small_step: after a step that promised less, the preconditioner is used again. With few numbers
+        the Hessian is then nearly the same; with 1,000 classes an old preconditioner takes up to
+        five times the products of a new one.
     report: called with the number of each step and the value it led to.
     """
     x = box.clip(start)
@@ -110,7 +111,7 @@ def minimise(
         if 0 < promised <= tolerance:
             report(step, here.value)
             return Minimum(box.clip(x + direction), here.value - promised, step, True, promised)
-        if promised > _SMALL_STEP:
+        if promised > small_step:
             precondition = None
         point = _descend(function, x, here, direction, box) if promised > 0 else None
         if point is None:  # the decrease is below the rounding error

@@ -28,6 +28,7 @@ from recalib.fragments import (
     list_fragments,
     no_rows,
     none_if_empty,
+    source_names,
 )
 from recalib.lazy_import import LazyModule
 
@@ -89,7 +90,8 @@ def apply(
 
     Raises
     ------
-    InputError: a file cannot be read or has invalid values; the message names the fragment.
+    InputError: a file cannot be read or has invalid values; the message names the fragment. The
+        output is in a folder of the source, whose next use would read the parts.
     ConflictError: the folder has other files, or parts of another call.
     UnavailableError: the cluster cannot be reached, or its workers end.
     """
@@ -99,6 +101,7 @@ def apply(
     fragments = list_fragments(source, format=format)
     output = os.fspath(output)
     folder = output.rstrip("/")
+    _check_outside(folder, source)
     manifest = {
         "version": _VERSION,
         "recalib": recalib.__version__,
@@ -130,6 +133,18 @@ def apply(
     return Applied(output, rows, calibrator.card.classes, len(parts), resumed)
 
 
+def _check_outside(folder: str, source: Source) -> None:
+    """Raise `InputError` if a folder of the source would list the parts as its own files."""
+    filesystem, output = filesystem_of(folder, "output")
+    for name in source_names(source):
+        of_source, path = filesystem_of(name)
+        inside = output.removeprefix(path.rstrip("/") + "/")
+        is_hidden = any(part[:1] in (".", "_") for part in inside.split("/"))
+        if of_source.protocol == filesystem.protocol and inside != output and not is_hidden:
+            found = f"{folder}, which is in {name}"
+            raise InputError("output", found=found, accepted="a folder outside the data")
+
+
 def _prepare(folder: str, manifest: dict[str, Any]) -> set[str]:
     """Write the manifest into a new folder; return the names of the parts of an earlier run."""
     filesystem, path = filesystem_of(folder, "output")
@@ -150,7 +165,7 @@ def _prepare(folder: str, manifest: dict[str, Any]) -> set[str]:
         raise ConflictError(f"{folder}/{MANIFEST} is not a manifest of this program") from None
     if differing:
         raise ConflictError(
-            f"{folder} has parts of another run (its {', '.join(differing)} differ): name a new "
+            f"{folder} has parts of another run (different {', '.join(differing)}): name a new "
             "folder, or remove this folder"
         )
     for name in entries:

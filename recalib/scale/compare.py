@@ -16,6 +16,7 @@ from recalib.fragments import Source, list_fragments
 from recalib.scale.evaluate import evaluate_all
 from recalib.scale.fit import fit
 from recalib.scale.rows import FragmentRows
+from recalib.scale.sample_weights import list_weights, with_weights
 
 __all__ = ["compare"]
 
@@ -28,6 +29,8 @@ def compare(
     input: Input = "logits",
     preserve_accuracy: bool = True,
     level: float | None = None,
+    sample_weight: Source | None = None,
+    test_weight: Source | None = None,
     cluster: Cluster = None,
     progress: Callable[[str], None] = lambda text: None,
 ) -> Comparison:
@@ -44,13 +47,15 @@ def compare(
     input: what the files hold.
     preserve_accuracy: recommend only maps that never change predictions.
     level: confidence of the metrics' intervals, such as 0.95; none by default.
+    sample_weight, test_weight: weights of the validation and test rows, as in `fit` and
+        `evaluate`: metrics are then those with a weighted form.
     cluster: as in `recalib.executors`; None: this process.
     progress: called with a description of the current step.
 
     Raises
     ------
-    InputError: a file cannot be read, has no labels or invalid values, or other classes; no pair
-        can be fitted.
+    InputError: a file cannot be read, has no labels or invalid values, or other classes; weights
+        are missing or invalid; no pair can be fitted.
     UnavailableError: the cluster cannot be reached, or its workers end.
 
     Examples
@@ -59,13 +64,23 @@ def compare(
     >>> comparison.recommended.save("best.calib")  # doctest: +SKIP
     """
     with open_workers(cluster) as workers:
-        rows = FragmentRows(workers, list_fragments(validation), input)
+        fragments = with_weights(list_fragments(validation), list_weights(sample_weight))
+        rows = FragmentRows(workers, fragments, input)
+        # Before the fits, which take longer than the names of files.
+        with_weights(list_fragments(test), list_weights(test_weight))
         progress("reading")
         survey = rows.survey()
 
         def fit_map(map: str, objective: str) -> Calibrator:
             progress(f"{map} by {objective}")
-            return fit(validation, map, objective, input=input, cluster=workers)
+            return fit(
+                validation,
+                map,
+                objective,
+                input=input,
+                sample_weight=sample_weight,
+                cluster=workers,
+            )
 
         fitted, left_out = [], []
         for pair in pairs:
@@ -76,7 +91,9 @@ def compare(
         if not fitted:
             raise left_out[0]
         progress("measuring")
-        evaluations = evaluate_all(test, fitted, input=input, cluster=workers)
+        evaluations = evaluate_all(
+            test, fitted, input=input, sample_weight=test_weight, cluster=workers
+        )
 
         def validation_error(calibrator: Calibrator) -> MetricValue | None:
             sample = calibrator.predict_float64(survey.logits).max(axis=1)
@@ -91,6 +108,7 @@ def compare(
             [str(error) for error in left_out],
             survey.logits,
             survey.labels,
+            survey.weights,
             fit_map=fit_map,
             validation_error=validation_error,
             preserve_accuracy=preserve_accuracy,

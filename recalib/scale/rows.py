@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,9 +30,6 @@ __all__ = ["Description", "FragmentRows", "LinearMeans", "Survey", "iter_chunks"
 
 R = TypeVar("R")
 Numbers = NDArray[np.float64]
-
-#: A function of the rows around parameters θ; the names are those of `LinearSums`.
-_Term = Literal["value_and_gradient", "product", "curvature"]
 
 #: Bytes of logits that are summed at a time.
 _CHUNK_BYTES = 16 << 20
@@ -172,11 +169,13 @@ class FragmentRows:
         map: Map,
         temperature: float,
         theta: Numbers,
-        term: _Term,
         direction: Numbers | None = None,
     ) -> Numbers:
-        """Return the sum over rows of a function around θ, flat; see `LinearMeans`."""
-        return self.sum(partial(_linear, self.kind, map, temperature, theta, term, direction))
+        """Return sums over rows around θ, flat: the product with the Hessian for a direction.
+
+        Without a direction these are the gradient, the value and the curvature.
+        """
+        return self.sum(partial(_linear, self.kind, map, temperature, theta, direction))
 
     def describe(
         self, calibrator: Calibrator, edges: tuple[float, ...], *, measure: bool
@@ -214,16 +213,12 @@ class LinearMeans:
         self._sum = partial(rows.linear, map, temperature)
         self._count = count
 
-    def value_and_gradient(self, theta: Numbers) -> tuple[float, Numbers]:
-        means = self._sum(theta, "value_and_gradient") / self._count
-        return float(means[-1]), means[:-1].reshape(theta.shape)
+    def around(self, theta: Numbers) -> tuple[float, Numbers, Numbers]:
+        means, size = self._sum(theta) / self._count, theta.size
+        return float(means[size]), means[:size].reshape(theta.shape), means[size + 1 :]
 
     def product(self, theta: Numbers, direction: Numbers) -> Numbers:
-        sums = self._sum(theta, "product", direction)
-        return sums.reshape(theta.shape) / self._count
-
-    def curvature(self, theta: Numbers) -> Numbers:
-        return self._sum(theta, "curvature") / self._count
+        return self._sum(theta, direction).reshape(theta.shape) / self._count
 
 
 def _factor(weight: float, rows: int) -> float:
@@ -283,7 +278,6 @@ def _linear(
     map: Map,
     temperature: float,
     theta: Numbers,
-    term: _Term,
     direction: Numbers | None,
     fragment: Fragment,
 ) -> Numbers:
@@ -293,10 +287,9 @@ def _linear(
         for z, y, w in iter_chunks(file, kind):
             x, masked = form.rows(map, z, temperature)
             around = LinearNll(form.design, x, masked, y, w).around(theta)
-            if term == "curvature":
-                mean = around.curvature()
-            elif direction is None:
-                mean = np.append(around.gradient.reshape(-1), around.value)
+            if direction is None:
+                terms = (around.gradient, around.value, around.curvature())
+                mean = np.concatenate([np.ravel(term) for term in terms])
             else:
                 mean = around.product(direction).reshape(-1)
             part = mean * len(y)

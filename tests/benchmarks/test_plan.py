@@ -69,12 +69,11 @@ def test_plan_leaves_forty_percent_free() -> None:
 
 @pytest.mark.slow
 def test_pool_is_compared_with_its_simulation(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(checks, "ROWS", 40 * checks.FILES)
     (tmp_path / "all").mkdir()
     write_files(tmp_path / "all", [40] * checks.FILES, 10)
-    checks.check_pool(tmp_path, RowCost(0.01, 40.0, 1.0))
+    checks.check_pool(tmp_path, RowCost(0.01, 40.0, 1.0), 40 * checks.FILES)
     lines = capsys.readouterr().out.splitlines()
     # 40 rows of 0.01 s in each of 8 files.
     assert [line.split(",")[0] for line in lines[2:]] == [

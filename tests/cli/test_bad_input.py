@@ -145,6 +145,7 @@ COMMANDS = [
     ("fit val.npz -o y.calib --objective focal --option gamma=x", "options", "`str`"),
     ("fit val.npz -o y.calib --input probabilities", "probabilities", "but logits"),
     ("fit missing.npz -o y.calib", "data", "missing.npz: No such file"),
+    ("fit missing -o y.calib", "data", "missing: No such file"),
     ("fit folder.npz -o y.calib", "data", "nothing at folder.npz"),
     ("fit folder -o y.calib", "data", "nothing at folder"),
     ("fit val.npz no.npz -o y.calib", "data", "no.npz: No such file or directory"),

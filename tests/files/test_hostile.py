@@ -256,13 +256,37 @@ def test_other_members_are_ignored(tmp_path: Path) -> None:
     np.testing.assert_array_equal(read(target, format="npz").logits, LOGITS)
 
 
-def test_unsupported_sources_are_rejected() -> None:
+@pytest.mark.parametrize(
+    ("compression", "checksum", "is_seen"),
+    [("snappy", True, True), ("zstd", True, True), ("gzip", False, True), ("snappy", False, False)],
+)
+def test_flipped_bits_in_pages(compression: str, checksum: bool, is_seen: bool) -> None:
+    """Page checksums and gzip's own show each; without them Snappy's pages show few of them."""
+    logits, labels = example(rows=500, classes=10)
+    table = list_table(logits.astype(np.float64), labels)
+    intact = parquet_of(table, compression=compression, write_page_checksum=checksum)
+    refused = 0
+    places = range(1_000, 31_000, 1_000)  # in the pages of the logits
+    for place in places:
+        content = bytearray(intact)
+        content[place] ^= 4
+        try:
+            read(io.BytesIO(content), format="parquet")
+        except InputError:
+            refused += 1
+    assert (refused == len(places)) == is_seen
+
+
+def test_unsupported_sources_are_rejected(tmp_path: Path) -> None:
+    (tmp_path / "model.pkl").touch()
     with pytest.raises(UnsupportedError, match="npz, npy, parquet, arrow, csv, json, safetensors"):
-        open_data(Path("model.pkl"))
+        open_data(tmp_path / "model.pkl")
     with pytest.raises(UnsupportedError, match="format"):
         open_data(io.BytesIO())
     with pytest.raises(InputError, match="No such file"):
         open_data("missing.npz")
+    with pytest.raises(InputError, match="No such file"):
+        open_data("a folder that is missing")
     with pytest.raises(InputError, match="input: found 'scores'"):
         open_data("missing.npz", input="scores")  # type: ignore[arg-type]
 

@@ -256,3 +256,57 @@ def test_commands_take_weights_of_several_files(cli: Cli, sources: Sources) -> N
     result = cli("evaluate", sources.data, *weights, "--json").json
     expected = evaluate(sources.labels, logits=sources.logits, sample_weight=sources.weights)
     assert result["nll"] == pytest.approx(expected["nll"].value, rel=1e-12)
+
+
+def test_weights_of_a_comparison_are_repeated_rows(cli: Cli, sources: Sources) -> None:
+    """Whole weights give the fits and the metrics of as many equal rows, in files and in memory."""
+    rng = np.random.default_rng(8)
+    times = rng.integers(0, 4, _ROWS)
+    for name in _names(sources.weight_files):
+        count = len(np.load(name))
+        np.save(name, times[:count].astype(float))
+        times = np.roll(times, -count)
+    repeated = np.repeat(np.arange(_ROWS), times)
+    rows = sources.logits[repeated], sources.labels[repeated]
+    pairs = [("temperature", "nll"), ("vector", "nll")]
+    expected = recalib.compare(*rows, *rows, maps=["temperature", "vector"])
+    in_memory = recalib.compare(
+        sources.logits,
+        sources.labels,
+        sources.logits,
+        sources.labels,
+        maps=["temperature", "vector"],
+        sample_weight=times,
+        test_weight=times,
+    )
+    data, files = sources.data, sources.weight_files
+    in_files = recalib.scale.compare(data, data, pairs, sample_weight=files, test_weight=files)
+    for comparison in (in_memory, in_files):
+        for entry, other in zip(comparison.entries, expected.entries, strict=True):
+            # The penalty of vector scaling depends on the number of rows, and moves a few bins.
+            is_exact = other.calibrator.card.map == "temperature"
+            accuracy = 1e-7 if is_exact else 1e-4
+            for name, value in other.calibrator.parameters.items():
+                assert entry.calibrator.parameters[name] == pytest.approx(value, abs=accuracy)
+            for name in ("nll", "brier", *(("accuracy", "ece") if is_exact else ())):
+                value = other.metrics[name].value
+                assert entry.metrics[name].value == pytest.approx(value, abs=accuracy), name
+            assert "classwise_ce" not in entry.metrics
+    weights = ["--weights", str(files), "--test-weights", str(files), "--maps", "temperature"]
+    result = cli("compare", data, data, *weights, "--json").json
+    assert result[0]["metrics"]["nll"] == pytest.approx(expected.entries[0].metrics["nll"].value)
+    assert "classwise" not in cli("compare", data, data, *weights).out
+
+
+def test_wrong_weights_of_a_comparison_are_named(sources: Sources) -> None:
+    data, rows = sources.data, (sources.logits, sources.labels)
+    first = _names(sources.weight_files)[0]
+    for name in ("sample_weight", "test_weight"):
+        with pytest.raises(InputError, match="weights: found 1 file"):
+            recalib.scale.compare(data, data, [("temperature", "nll")], **{name: first})
+    with pytest.raises(InputError, match=r"weights: found shape \(3,\)"):
+        recalib.compare(*rows, maps=["temperature"], sample_weight=np.ones(3))
+    with pytest.raises(InputError, match=r"test_weight: found shape \(3,\)"):
+        recalib.compare(*rows, *rows, maps=["temperature"], test_weight=np.ones(3))
+    with pytest.raises(InputError, match="test_weight: found weights; accepted: none without"):
+        recalib.compare(*rows, maps=["temperature"], test_weight=np.ones(_ROWS))

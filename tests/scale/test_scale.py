@@ -296,6 +296,17 @@ def test_stopped_apply_is_resumed(folder: Path, data: tuple[Any, Any], tmp_path:
         recalib.scale.apply(calibrator, folder, str(tmp_path / "other"))
 
 
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_output_in_a_folder_of_the_source_is_refused(
+    folder: Path, data: tuple[Any, Any], scheme: str
+) -> None:
+    """The next reader of the folder would take the parts for data."""
+    calibrator = recalib.fit(*data)
+    with pytest.raises(InputError, match=r"output: found .*, which is in "):
+        recalib.scale.apply(calibrator, folder, f"{scheme}{folder}/out")
+    assert not (folder / "out").exists()
+
+
 def test_invalid_value_leaves_no_part(tmp_path: Path, data: tuple[Any, Any]) -> None:
     (tmp_path / "in").mkdir()
     np.savez(tmp_path / "in" / "a.npz", logits=np.full((3, 4), np.nan))
