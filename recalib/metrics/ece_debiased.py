@@ -134,7 +134,7 @@ def _interval(state: BinState, squared: float, level: float) -> tuple[float, flo
             spread = np.maximum(spread, wv @ (w * parts) / total)
         mean = theta + noise
         variance = 2 * squares + 4 * theta * spread + share_variance * theta**2
-        t = np.maximum(noise + [squared, max(squared, 0.0)], 0.0)
+        t = np.maximum(np.add(noise, [squared, max(squared, 0.0)]), 0.0)
         return mean**2 / variance, t * mean / variance
 
     tail = (1 - level) / 2
