@@ -50,7 +50,8 @@ def falling_roots(
         value = function(x)
         low, high = np.where(value > 0, x, low), np.where(value > 0, high, x)
         change = np.divide(value - before, moves, out=slopes.copy(), where=moves != 0)
-        slopes = np.where(change < 0, change, slopes)
+        # A flat part has no slope: the steps grow until they leave it.
+        slopes = np.where(change < 0, change, slopes / 10)
         # x is an end of the bracket, so a secant through the other end leads inside.
         there = np.minimum(np.maximum(x - value / slopes, low), high)
         # A root that is found stays: the slope of a tiny step is rounding error.
