@@ -79,6 +79,14 @@ makes high confidences too sure and low ones not sure enough, 2.7 and 4.1 times.
 """,
         "benchmarks.monitoring.bound",
     ),
+    "stake": Section(
+        "Stake after a calibrated time",
+        """\
+A bet within the tolerance is free. A chance excess of errors looks like the start of a drift, and a
+bet on it loses. *Stake* is E, 100% at the first label; an alarm needs 2,000%.
+""",
+        "benchmarks.monitoring.stake",
+    ),
     "unlabelled": Section(
         "Traffic without labels",
         """\
