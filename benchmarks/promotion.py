@@ -160,7 +160,8 @@ def _maps(population: Population, name: str, rows: int, runs: int, thresholds: T
     ratios = means / errors
     print(
         f"{name}, N={rows}: {share(int((first < REFITS).sum()), runs)} of {runs} runs; gains in "
-        f"standard errors: mean {ratios.mean():+.2f}, standard deviation {ratios.std():.2f}",
+        f"standard errors: mean {ratios.mean():+.2f}, standard deviation {ratios.std():.2f}, within"
+        f" a run {np.sqrt(ratios.var(axis=1, ddof=1).mean()):.2f}",
         flush=True,
     )
 
