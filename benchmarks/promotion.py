@@ -13,11 +13,8 @@ A run is 20 refits, each on N fresh rows, compared with the champion by
 - `maps`: real fits of each map at each N (`--maps`, `--rows`); `benchmarks.newton_folds` fits
   `temperature` and `vector`.
 
-- `more-rows`: a champion fitted to N rows of an unchanged population, and 20 refits of the same
-  map, each to 4 N fresh rows. Output: runs in which the first refit is promoted; runs that promote
-  a fit that is worse in truth, at all, and by more than the margin; and the mean number of
-  promotions in a run. The truth is the NLL on other rows with known class probabilities. `normal`
-  also has runs whose refits are all worse by exactly the margin.
+`benchmarks.more_rows` measures the rule for refits to more rows; `normal` also has runs whose
+refits are all worse by exactly its margin.
 
 `--thresholds` replaces the thresholds of a gain and of a pooled gain.
 """
@@ -26,7 +23,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import numpy as np
 import scipy.stats
@@ -44,23 +40,22 @@ from recalib.fitting.cross_validation import (
 )
 from recalib.fitting.fit import configure_pair, fit
 
-__all__ = ["Growth", "fast_gains", "first_promotions", "grow", "main", "real_gains", "share"]
+__all__ = ["REFITS", "fast_gains", "first_promotions", "main", "real_gains", "share"]
 
 Values = NDArray[np.float64]
 #: Of a gain and of a pooled gain, in standard errors.
 Thresholds = tuple[float, float]
 
-_REFITS = 20
+#: Refits of a run.
+REFITS = 20
 #: A change arises after this number of refits.
 _QUIET = 10
 _BLOCK = 20_000
-#: A refit's rows divided by the first champion's, and rows for the truth.
-_GROWTH, _TEST_ROWS = int(promotion.MIN_GROWTH), 4_000
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("part", choices=["normal", "fits", "maps", "more-rows"])
+    parser.add_argument("part", choices=["normal", "fits", "maps"])
     parser.add_argument("--runs", type=int, default=200_000, help="runs of each line")
     parser.add_argument(
         "--thresholds",
@@ -81,10 +76,7 @@ def main() -> None:
         population = POPULATIONS[arguments.population]
         for name in arguments.maps:
             for rows in arguments.rows:
-                if arguments.part == "more-rows":
-                    _more_rows(population, name, rows, arguments.runs)
-                else:
-                    _maps(population, name, rows, arguments.runs, thresholds)
+                _maps(population, name, rows, arguments.runs, thresholds)
 
 
 def first_promotions(means: Values, errors: Values, thresholds: Thresholds) -> NDArray[np.int64]:
@@ -120,7 +112,7 @@ def _normal(runs: int, thresholds: Thresholds) -> None:
     for gain in (0.0, 2.0, 3.0, 4.0):
         firsts = []
         for rng, size in _blocks(runs):
-            z = rng.standard_normal((size, _REFITS))
+            z = rng.standard_normal((size, REFITS))
             if gain:
                 z[:, _QUIET:] += gain
             firsts.append(first_promotions(z, np.ones_like(z), thresholds))
@@ -131,10 +123,10 @@ def _normal(runs: int, thresholds: Thresholds) -> None:
             within = [share(int((first < _QUIET + wait).sum()), total) for wait in (1, 5)]
             print(f"gain of {gain:g}: first refit {within[0]}, within five {within[1]}")
         else:
-            print(f"no change: {share(int((first < _REFITS).sum()), runs)} of {runs:,} runs")
+            print(f"no change: {share(int((first < REFITS).sum()), runs)} of {runs:,} runs")
 
     promoted = sum(
-        int((rng.standard_normal((size, _REFITS)) > thresholds[0]).any(axis=1).sum())
+        int((rng.standard_normal((size, REFITS)) > thresholds[0]).any(axis=1).sum())
         for rng, size in _blocks(runs)
     )
     print(f"four times the rows, worse by the margin: {share(promoted, runs)} of {runs:,} runs")
@@ -146,12 +138,12 @@ def _fits(runs: int, thresholds: Thresholds) -> None:
             promoted = 0
             for rng, size in _blocks(runs):
                 champion = rng.chisquare(numbers, (size, 1))
-                distance = rng.noncentral_chisquare(numbers, champion, (size, _REFITS))
-                spread = rng.chisquare(numbers * (folds - 1), (size, _REFITS))
+                distance = rng.noncentral_chisquare(numbers, champion, (size, REFITS))
+                spread = rng.chisquare(numbers * (folds - 1), (size, REFITS))
                 correction = spread * (2 * folds - 1) / (2 * (folds - 1) ** 2)
                 errors = np.sqrt(distance + spread / (folds - 1) ** 2)
                 first = first_promotions(distance / 2 - correction, errors, thresholds)
-                promoted += int((first < _REFITS).sum())
+                promoted += int((first < REFITS).sum())
             print(
                 f"P = {numbers:5d}, {folds:2d} folds, no change: {share(promoted, runs)}",
                 flush=True,
@@ -159,107 +151,19 @@ def _fits(runs: int, thresholds: Thresholds) -> None:
 
 
 def _maps(population: Population, name: str, rows: int, runs: int, thresholds: Thresholds) -> None:
-    means, errors = np.empty((runs, _REFITS)), np.empty((runs, _REFITS))
+    means, errors = np.empty((runs, REFITS)), np.empty((runs, REFITS))
     for run in range(runs):
         rng = np.random.default_rng([run, rows])
         gains = fast_gains if name in ("temperature", "vector") else real_gains
-        means[run], errors[run] = gains(population, name, rows, rng, _REFITS)
+        means[run], errors[run] = gains(population, name, rows, rng, REFITS)
     first = first_promotions(means, errors, thresholds)
     ratios = means / errors
     print(
-        f"{name}, N={rows}: {share(int((first < _REFITS).sum()), runs)} of {runs} runs; gains in "
-        f"standard errors: mean {ratios.mean():+.2f}, standard deviation {ratios.std():.2f}",
+        f"{name}, N={rows}: {share(int((first < REFITS).sum()), runs)} of {runs} runs; gains in "
+        f"standard errors: mean {ratios.mean():+.2f}, standard deviation {ratios.std():.2f}, within"
+        f" a run {np.sqrt(ratios.var(axis=1, ddof=1).mean()):.2f}",
         flush=True,
     )
-
-
-def _more_rows(population: Population, name: str, rows: int, runs: int) -> None:
-    results = [
-        grow(population, name, rows, np.random.default_rng([run, rows])) for run in range(runs)
-    ]
-    first = sum(result.refits[:1] == [0] for result in results)
-    worse = sum(result.largest_loss > 0 for result in results)
-    beyond = sum(result.largest_loss > promotion.MARGIN for result in results)
-    mean = np.mean([len(result.refits) for result in results])
-    print(
-        f"{name}, N={rows}, refits to {_GROWTH * rows}: first refit {share(first, runs)}, any worse"
-        f" {share(worse, runs)}, by more than the margin {share(beyond, runs)};"
-        f" {mean:.2f} promotions a run",
-        flush=True,
-    )
-
-
-class Growth(NamedTuple):
-    """A run of refits to more rows."""
-
-    #: The refits that were promoted, from 0.
-    refits: list[int]
-    #: The largest loss of NLL in truth by a promotion, as a share of the champion's NLL; 0 if every
-    #: promotion was an improvement.
-    largest_loss: float
-
-
-def grow(
-    population: Population, name: str, rows: int, rng: Generator, refits: int = _REFITS
-) -> Growth:
-    """Return the promotions of refits to four times the champion's rows, without any change.
-
-    A promoted refit is the champion of the next ones, which have as many rows as it has.
-    """
-    champion, champion_rows = _fitted(population, name, rows, rng)[0], rows
-    test, log_q = population.draw(rng, _TEST_ROWS)
-    promoted, loss = [], 0.0
-    earlier: list[promotion.Gain] = []
-    for refit in range(refits):
-        challenger, z, y = _fitted(population, name, _GROWTH * rows, rng)
-        gain, champion_nll = _gain(name, z, y, champion)
-        decision = promotion.decide(
-            "challenger",
-            "champion",
-            gain,
-            champion_nll=champion_nll,
-            earlier=earlier,
-            growth=_GROWTH * rows / champion_rows,
-        )
-        earlier.append(gain)
-        if decision.rule is None:
-            continue
-        promoted.append(refit)
-        before, after = (_true_nll(fit, test, log_q) for fit in (champion, challenger))
-        loss = max(loss, (after - before) / before)
-        champion, champion_rows, earlier = challenger, _GROWTH * rows, []
-    return Growth(promoted, loss)
-
-
-def _fitted(
-    population: Population, name: str, rows: int, rng: Generator
-) -> tuple[Values, Values, NDArray[np.int64]]:
-    """Return the parameters (1, P) of a fit to fresh rows, and the rows."""
-    while True:
-        z, y = population.sample(rng, rows)
-        fit = fit_folds(name, z, y, np.ones((1, rows), np.bool_))
-        if fit is not None:
-            return fit, z, y
-
-
-def _gain(
-    name: str, z: Values, y: NDArray[np.int64], champion: Values
-) -> tuple[promotion.Gain, float]:
-    """Return the gain of a fit in folds over a champion, and the champion's NLL."""
-    folds = random_folds(len(y))
-    fits = fit_folds(name, z, y, folds != np.arange(folds.max() + 1)[:, None])
-    theirs = nll(z, y, champion)[0]
-    if fits is None:
-        return promotion.Gain(len(y), 0.0, 1.0), float(theirs.mean())
-    ours = nll(z, y, fits)[folds, np.arange(len(y))]
-    return promotion.Gain(len(y), *mean_and_standard_error(theirs - ours)), float(theirs.mean())
-
-
-def _true_nll(fit: Values, z: Values, log_q: Values) -> float:
-    """Return the mean −Σ q log p over rows with class probabilities q."""
-    labels = range(z.shape[1])
-    by_label = [nll(z, np.full(len(z), label), fit)[0] for label in labels]
-    return float((np.exp(log_q) * np.stack(by_label, axis=1)).sum() / len(z))
 
 
 def real_gains(

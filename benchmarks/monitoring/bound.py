@@ -261,7 +261,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--streams", type=int, default=200, help="of each kind")
     parser.add_argument("--classes", type=int, action="append", choices=(2, 10, 100))
-    parser.add_argument("--onset", type=int, action="append", choices=_ONSETS)
+    parser.add_argument("--onset", type=int, action="append", help="0 and 5,137 by default")
     parser.add_argument("--no-adwin", action="store_true")
     parser.add_argument("--no-nulls", action="store_true")
     parser.add_argument("--others", action="store_true", help="drifts not used for the settings")

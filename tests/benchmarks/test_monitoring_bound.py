@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks.monitoring import bound
+from benchmarks.monitoring.stake import stakes
 
 
 @pytest.fixture(scope="module")
@@ -53,3 +54,10 @@ def test_interval_of_a_share_is_exact():
     """Without a hit in n draws, the upper end is 1 − .025^(1/n)."""
     assert bound._interval(0, 20) == pytest.approx((0, 1 - 0.025 ** (1 / 20)))
     assert bound._interval(20, 20) == pytest.approx((0.025 ** (1 / 20), 1))
+
+
+def test_stake_is_lost_in_a_calibrated_time():
+    """E is the stake: 1 at the first label, and on most streams less after ten thousand."""
+    left = stakes(2, 5, (0, 10_000))
+    np.testing.assert_array_equal(left[:, 0], 1)
+    assert 0.05 < np.median(left[:, 1]) < 1

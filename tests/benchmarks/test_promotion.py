@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from benchmarks.folds import POPULATIONS
-from benchmarks.promotion import Growth, fast_gains, grow, real_gains, share
+from benchmarks.promotion import fast_gains, real_gains, share
 
 
 @pytest.mark.parametrize("name", ["temperature", "vector"])
@@ -17,13 +17,6 @@ def test_fast_fits_are_those_of_the_library(name: str) -> None:
         for gains in (fast_gains, real_gains)
     )
     np.testing.assert_allclose(fast, real, rtol=1e-3, atol=1e-5)
-
-
-def test_four_times_the_rows_replace_a_champion_once() -> None:
-    """Later refits have as many rows as the new champion, and only a gain replaces it."""
-    rng = np.random.default_rng(0)
-    growth = grow(POPULATIONS["temperature 2, K=10"], "vector", 100, rng, refits=4)
-    assert growth == Growth([0], 0.0)
 
 
 def test_share_has_the_exact_interval() -> None:
