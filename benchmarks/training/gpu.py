@@ -87,7 +87,7 @@ def main(arguments: list[str] | None = None) -> None:
         _overhead(options)
     if "data" in options.steps:
         _data_path(options)
-    data = data_folder()
+    data = data_folder().resolve()  # one of the steps has another working folder
     if not (data / "cifar10-train.parquet").is_file():
         print(f"no cifar10-train.parquet in {data}, so nothing is trained: set RECALIB_DATA")
     else:

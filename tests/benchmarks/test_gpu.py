@@ -60,7 +60,8 @@ def test_driver_runs_on_a_cpu(
     """Overhead, two processes by gloo, and two objectives; finished runs are not repeated."""
     write_images(tmp_path / "cifar10-train.parquet", 5_300, 0)
     write_images(tmp_path / "cifar10-test.parquet", 60, 1)
-    monkeypatch.setenv("RECALIB_DATA", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RECALIB_DATA", ".")
     out = tmp_path / "out"
     arguments = [
         "--device", "cpu", "--model", "resnet8", "--width", "4", "--size", "8", "--rows", "200",
