@@ -87,7 +87,7 @@ def main(arguments: list[str] | None = None) -> None:
         _overhead(options)
     if "data" in options.steps:
         _data_path(options)
-    data = data_folder()
+    data = data_folder().resolve()  # one of the steps has another working folder
     if not (data / "cifar10-train.parquet").is_file():
         print(f"no cifar10-train.parquet in {data}, so nothing is trained: set RECALIB_DATA")
     else:
@@ -106,8 +106,9 @@ def _tests() -> bool:
 
 
 def _overhead(options: argparse.Namespace) -> None:
-    names = [name for name in LOSSES if "²" not in LOSSES[name].cost]
-    costs = overhead.measure(options.model, options.batch, 10, names, options.times, options.size)
+    costs = overhead.measure(
+        options.model, options.batch, 10, list(LOSSES), options.times, options.size
+    )
     lines = [
         f"# Steps of {options.model}, {options.batch} images, on {_device(options.device)}",
         "",

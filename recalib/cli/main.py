@@ -161,6 +161,8 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning
             status = root_command()(arguments, prog_name="recalib", standalone_mode=False)
+        if status == _INTERRUPTED_STATUS:  # typer returns it instead of raising
+            raise KeyboardInterrupt
     except TyperException as error:
         status = _fail(f"error: {error.format_message()}", error.exit_code, debug)
     except RecalibError as error:

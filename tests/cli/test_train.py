@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -179,6 +180,24 @@ def test_checkpoint_of_another_recipe_is_rejected(points: Cli) -> None:
     assert result.status == 2
     assert result.err.startswith("error: seed: found 2, and a checkpoint of a run with 1;")
     assert json.loads((points.folder / "out" / "recipe.json").read_text())["seed"] == 1
+
+
+def test_interrupt_is_reported_and_the_run_resumes(
+    points: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One line on standard error, status 130; the same command ends with the same weights."""
+    recipe = write_recipe(points.folder)
+    assert points("train", recipe, "-o", "uninterrupted").status == 0
+    with monkeypatch.context() as patch:
+        patch.setattr("recalib.cli.train.say", lambda _: signal.raise_signal(signal.SIGINT))
+        result = points("train", recipe, "-o", "out")
+    assert (result.status, result.out, result.err) == (130, "", "interrupted\n")
+    assert points("train", recipe, "-o", "out").status == 0
+    weights = [
+        (points.folder / name / "weights.safetensors").read_bytes()
+        for name in ("uninterrupted", "out")
+    ]
+    assert weights[0] == weights[1]
 
 
 def test_output_must_be_a_folder(points: Cli) -> None:
