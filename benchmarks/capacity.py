@@ -212,7 +212,7 @@ def served(
     settings: further environment variables.
     """
     options = ["--port", "0", "--grpc-port", "-1", "--job-workers", "0", "--home", str(folder)]
-    command = [sys.executable, "-m", "recalib.cli", "serve", "--json", *options]
+    command = [sys.executable, "-m", "recalib", "serve", "--json", *options]
     environment = {k: v for k, v in os.environ.items() if not k.startswith("RECALIB_")}
     environment |= {"RECALIB_DATABASE_URL": database.url, **(settings or {})}
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as process:

@@ -376,7 +376,7 @@ def main() -> None:
     port, rpc_port = free_port(), free_port()
     url, rpc = f"http://127.0.0.1:{port}", f"127.0.0.1:{rpc_port}"
     with tempfile.TemporaryDirectory(prefix="recalib-load-") as name:
-        command = [sys.executable, "-m", "recalib.cli", "serve", "--workers", "2"]
+        command = [sys.executable, "-m", "recalib", "serve", "--workers", "2"]
         command += ["--port", str(port), "--home", str(Path(name) / "home")]
         settings = {"RECALIB_GRPC_PORT": str(rpc_port), "RECALIB_DATABASE_URL": args.database_url}
         with running(command, Path(name), settings) as tree:

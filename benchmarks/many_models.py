@@ -89,7 +89,7 @@ def _register(url: str, home: Path) -> None:
 @contextlib.contextmanager
 def _served(url: str, home: Path) -> Iterator[tuple[str, psutil.Process]]:
     options = ["--workers", "2", "--job-workers", "0", "--database-url", url, "--home", str(home)]
-    command = [sys.executable, "-m", "recalib.cli", "serve", "--port", "0", "--json"]
+    command = [sys.executable, "-m", "recalib", "serve", "--port", "0", "--json"]
     with subprocess.Popen(
         [*command, "--grpc-port", "0", *options], stdout=subprocess.PIPE
     ) as process:

@@ -165,7 +165,7 @@ def _server(home: Path, keep: bool) -> Iterator[subprocess.Popen[str]]:
     """Start `recalib serve` on a free port; stop it at the end unless `keep` is set."""
     home.mkdir(parents=True)
     ports = ["--port", "0", "--grpc-port", "-1"]
-    command = [sys.executable, "-P", "-m", "recalib.cli", "serve", *ports, "--json"]
+    command = [sys.executable, "-P", "-m", "recalib", "serve", *ports, "--json"]
     with _log(home).open("wb") as log:
         process = subprocess.Popen(
             [*command, "--home", str(home)],

@@ -66,7 +66,7 @@ class EmbeddedWorkers:
 
     def _run_worker(self) -> None:
         while not self._stopping.is_set():
-            command = [sys.executable, "-P", "-m", "recalib.cli", "worker", "--embedded"]
+            command = [sys.executable, "-P", "-m", "recalib", "worker", "--embedded"]
             with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
                 while process.poll() is None and not self._stopping.wait(0.2):
                     pass

@@ -88,7 +88,7 @@ def test_notebooks_complete_names_that_are_not_loaded_yet() -> None:
 
 
 #: Entry points: nothing is imported from them.
-_ENTRY_POINTS = {"recalib.cli.__main__"}
+_ENTRY_POINTS = {"recalib.__main__"}
 #: Its package is in an environment of its own: see `tests/clients/test_mlflow.py`.
 _FOREIGN = {"recalib.mlflow"}
 _PACKAGES = ("recalib", "service", "training")

@@ -100,8 +100,8 @@ def test_installed_wheel_works_without_the_source(wheels: list[Path], tmp_path: 
         logits = rng.normal(size=(200, 3)) * 4
         labels = (logits / 4 + rng.gumbel(size=logits.shape)).argmax(axis=1)
         np.savez(work / f"{name}.npz", logits=logits, labels=labels)
-    run("-m", "recalib.cli", "fit", "val.npz", "-o", "x.calib")
-    run("-m", "recalib.cli", "apply", "x.calib", "test.npz", "-o", "out.npz")
+    run("-m", "recalib", "fit", "val.npz", "-o", "x.calib")
+    run("-m", "recalib", "apply", "x.calib", "test.npz", "-o", "out.npz")
     with np.load(work / "out.npz") as out:
         assert np.allclose(out["probabilities"].sum(axis=1), 1)
-    assert run("-m", "recalib.cli", "keys", "create", "k", "--scope", "fit").startswith("recalib_")
+    assert run("-m", "recalib", "keys", "create", "k", "--scope", "fit").startswith("recalib_")

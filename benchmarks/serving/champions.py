@@ -26,7 +26,7 @@ def prepare(folder: Path) -> tuple[Path, dict[int, float]]:
     """
     port = free_port()
     options = ["--port", str(port), "--home", str(folder / "home")]
-    command = [sys.executable, "-m", "recalib.cli", "serve", *options]
+    command = [sys.executable, "-m", "recalib", "serve", *options]
     (folder / "fits").mkdir()
     with (
         running(command, folder / "fits", {"RECALIB_GRPC_PORT": "0"}) as tree,

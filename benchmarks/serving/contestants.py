@@ -87,7 +87,7 @@ def installed(packages: str) -> Path:
 
 def _recalib(python: Path, port: int, workers: int, folder: Path) -> list[str]:
     options = ["--port", str(port), "--workers", str(workers), "--job-workers", "0"]
-    return [str(python), "-m", "recalib.cli", "serve", *options, "--home", str(folder / "home")]
+    return [str(python), "-m", "recalib", "serve", *options, "--home", str(folder / "home")]
 
 
 def _without_limits(python: Path, port: int, workers: int, folder: Path) -> list[str]:

@@ -17,7 +17,7 @@ from tests.onnx_fusion.test_fuse import calibrator
 
 def recalib(*arguments: object) -> subprocess.CompletedProcess[str]:
     """Run in a separate process: ONNX libraries bypass Python's standard error."""
-    command = [sys.executable, "-m", "recalib.cli", *map(str, arguments)]
+    command = [sys.executable, "-m", "recalib", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 

@@ -40,7 +40,7 @@ def test_own_package_is_not_imported(package: str, command: str, tmp_path: Path)
             text=True,
             check=False,
         )
-        for program in ([sys.executable, "-m", "recalib.cli"], [_SCRIPT])
+        for program in ([sys.executable, "-m", "recalib"], [_SCRIPT])
     ]
     assert [result.returncode for result in results] == [2, 2]
     shadowed, usual = (result.stderr for result in results)

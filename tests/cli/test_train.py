@@ -252,7 +252,7 @@ def test_killed_run_resumes_bit_for_bit(tmp_path: Path, capsys: pytest.CaptureFi
     assert "checkpoint.safetensors" in remaining
     assert any(name.endswith(".tmp") for name in remaining)
     assert len((tmp_path / "killed" / "metrics.jsonl").read_text().splitlines()) == 2
-    process(tmp_path, "-m", "recalib.cli", "train", "recipe.json", "-o", "killed")
+    process(tmp_path, "-m", "recalib", "train", "recipe.json", "-o", "killed")
     Cli(tmp_path, capsys)("train", tmp_path / "recipe.json", "-o", tmp_path / "alone")
     for name in ("weights.safetensors", "validation.npz", "test.npz", "result.json"):
         killed, alone = ((tmp_path / run / name).read_bytes() for run in ("killed", "alone"))
@@ -299,7 +299,7 @@ def test_two_processes_match_one(
     """torchrun: gradients are averaged, and predictions gathered; only rounding differs."""
     write_data(tmp_path)
     write_recipe(tmp_path, **options)
-    run = ("-m", "torch.distributed.run", "--nproc-per-node", 2, "-m", "recalib.cli")
+    run = ("-m", "torch.distributed.run", "--nproc-per-node", 2, "-m", "recalib")
     result = process(tmp_path, *run, "train", "recipe.json", "-o", "two", "--json")
     assert json.loads(result.stdout)["epochs"] == 3
     Cli(tmp_path, capsys)("train", tmp_path / "recipe.json", "-o", tmp_path / "one")

@@ -297,6 +297,7 @@ def test_service_errors_keep_their_type(kind: type[house.RecalibError]) -> None:
     assert (str(result), result.status) == (str(make(kind)), PROBLEMS[kind][0])
     # Damage and bugs are the service's own; of conflicts and of invalid values, HTTP has one kind.
     expected = {
+        house.ColumnsError: house.InputError,
         house.EmptyError: house.InputError,
         house.CorruptError: house.RecalibError,
         house.FencedError: house.ConflictError,

@@ -47,7 +47,7 @@ T = TypeVar("T")
 
 def recalib_command(*arguments: object) -> list[str]:
     """Return the command line of `recalib ARGUMENTS`."""
-    return [sys.executable, "-m", "recalib.cli", *(str(argument) for argument in arguments)]
+    return [sys.executable, "-m", "recalib", *(str(argument) for argument in arguments)]
 
 
 def until(look: Callable[[], T], what: str) -> T:

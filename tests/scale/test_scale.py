@@ -385,7 +385,7 @@ def test_cluster_with_a_killed_worker_has_the_same_results(
         z = np.tile(data[0], (20, 1)) + np.float32(part)
         np.savez(tmp_path / "in" / f"{part:02d}.npz", logits=z, labels=np.tile(data[1], 20))
     recalib.fit(*data, "dirichlet").save(tmp_path / "d.calib")
-    command = [sys.executable, "-m", "recalib.cli", "apply", "d.calib", "in", "-o", "out"]
+    command = [sys.executable, "-m", "recalib", "apply", "d.calib", "in", "-o", "out"]
     process = subprocess.Popen(
         [*command, "--cluster", "local:2", "--json"], cwd=tmp_path, stdout=subprocess.PIPE
     )

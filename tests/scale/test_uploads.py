@@ -117,7 +117,7 @@ def test_killed_upload_is_invisible_and_each_part_is_one_upload(
     names = [f"part-{part:05d}.parquet" for part in range(_PARTS)]
     relay.writes.clear()
     relay.cut = f"/recalib/out/{names[2]}"
-    command = [sys.executable, "-m", "recalib.cli", "apply", str(tmp_path / "t.calib")]
+    command = [sys.executable, "-m", "recalib", "apply", str(tmp_path / "t.calib")]
     process = subprocess.Popen(
         [*command, str(tmp_path / "in"), "--output", f"{bucket}/out"],
         cwd=_ROOT,

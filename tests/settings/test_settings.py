@@ -86,7 +86,7 @@ def recalib(*arguments: str, **variables: str) -> subprocess.CompletedProcess[st
         key: value for key, value in os.environ.items() if not key.startswith("RECALIB_")
     }
     return subprocess.run(
-        [sys.executable, "-m", "recalib.cli", *arguments],
+        [sys.executable, "-m", "recalib", *arguments],
         env={**environment, **variables},
         capture_output=True,
         text=True,

@@ -311,7 +311,7 @@ def test_two_processes_give_the_result_of_one(tmp_path: Path) -> None:
     two = ("-m", "torch.distributed.run", "--nproc-per-node", "2")
     for name, launcher in (("one", ()), ("two", two)):
         subprocess.run(
-            [sys.executable, *launcher, "-m", "recalib.cli", "train", "recipe.json", "-o", name],
+            [sys.executable, *launcher, "-m", "recalib", "train", "recipe.json", "-o", name],
             cwd=tmp_path,
             env={"PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(_ROOT)},
             check=True,

@@ -224,7 +224,7 @@ def test_processes_find_what_one_process_finds(tmp_path: Path) -> None:
 
 
 def start_command(folder: Path, jobs: int) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "recalib.cli", "train", "recipe.json", "-o", "out"]
+    command = [sys.executable, "-m", "recalib", "train", "recipe.json", "-o", "out"]
     with (folder / "log.txt").open("ab") as log:
         return subprocess.Popen([*command, "--jobs", str(jobs)], cwd=folder, stderr=log, stdout=log)
 

@@ -1,0 +1,5 @@
+"""`python -m recalib` is the command `recalib`."""
+
+from recalib.cli.main import main
+
+main()

@@ -1,5 +1,0 @@
-"""`python -m recalib.cli`."""
-
-from recalib.cli.main import main
-
-main()
