@@ -170,7 +170,8 @@ def _entropies(predictions: Predictions) -> NDArray[np.float64]:
         p = probabilities[rows].astype(dtype, copy=False)
         logs = np.maximum(p, dtype.type(SMALLEST_PROBABILITY))
         np.log(logs, out=logs)
-        entropies[rows] = -np.vecdot(logs, p)
+        logs *= p
+        entropies[rows] = -logs.sum(axis=1, dtype=np.float64)
     return np.maximum(entropies, 0.0)  # no −0
 
 

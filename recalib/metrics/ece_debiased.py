@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import ClassVar
 
 import numpy as np
@@ -12,7 +13,6 @@ from recalib.metrics.base import Estimate, StreamingMetric, Unit
 from recalib.metrics.binning import BinState
 from recalib.metrics.intervals import variances_under
 from recalib.metrics.noise_floor import noise_floor
-from recalib.metrics.roots import ends_of_square
 
 __all__ = ["DebiasedError"]
 
@@ -125,24 +125,20 @@ def _interval(state: BinState, squared: float, level: float) -> tuple[float, flo
     if total > 0:
         share_variance = float(np.sum(w * parts**2) / total**2 - 1) / int(state.count.sum())
 
-    def gamma(theta: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Return the shapes, and t divided by the scale, of θ for the lower and the upper end."""
-        wv = w * (under(np.sqrt(theta[:, None] / total * parts)) if total > 0 else np.stack([v, v]))
-        noise, squares = wv.sum(axis=1), np.vecdot(wv, wv)
-        spread = squares / noise
+    def gamma(theta: float, estimate: float) -> tuple[float, float]:
+        """Return the shape, and t divided by the scale."""
+        wv = w * (under(np.sqrt(theta / total * parts)) if total > 0 else v)
+        noise, spread = float(wv.sum()), float(np.sum(wv**2) / wv.sum())
         if total > 0:
-            spread = np.maximum(spread, wv @ (w * parts) / total)
+            spread = max(spread, float(np.sum(w * parts * wv)) / total)
         mean = theta + noise
-        variance = 2 * squares + 4 * theta * spread + share_variance * theta**2
-        t = np.maximum(np.add(noise, [squared, max(squared, 0.0)]), 0.0)
-        return mean**2 / variance, t * mean / variance
+        variance = 2 * float(np.sum(wv**2)) + 4 * theta * spread + share_variance * theta**2
+        return mean**2 / variance, max(estimate + noise, 0.0) * mean / variance
 
     tail = (1 - level) / 2
-    return ends_of_square(
-        lambda theta: scipy.special.gammainc(*gamma(theta)),
-        np.array([1 - tail, tail]),
-        float(np.sqrt(max(squared, 0.0))),
-        float(np.sqrt(np.max(w * v))),
+    return (
+        _crossing(lambda theta: scipy.special.gammaincc(*gamma(theta, squared)) - tail, 0.0),
+        _crossing(lambda theta: scipy.special.gammainc(*gamma(theta, max(squared, 0))) - tail, 1.0),
     )
 
 
@@ -159,3 +155,10 @@ def _variances(state: BinState) -> NDArray[np.float64]:
     q = (y + 2) / (n + 4)
     variances: NDArray[np.float64] = np.maximum(sample, q * (1 - q) / n)
     return variances
+
+
+def _crossing(difference: Callable[[float], float], otherwise: float) -> float:
+    """Return the root in [0, 1] of a monotone function; `otherwise` if it has none."""
+    if difference(0.0) * difference(1.0) >= 0:
+        return otherwise
+    return float(scipy.optimize.brentq(difference, 0.0, 1.0, xtol=1e-14, rtol=1e-10))

@@ -18,7 +18,6 @@ import scipy
 from numpy.typing import NDArray
 
 from recalib.metrics.quadratic_form import QuadraticForm
-from recalib.metrics.roots import ends_of_square, falling_roots, normal_scores
 
 __all__ = [
     "interval_of_convex_error",
@@ -80,21 +79,18 @@ def interval_of_mean_gap(
     noise = _Noise(scales, shares)
     excess = _quantile(noise.at(least), 1 - tail)
     total = float(scales.sum())
-    error = float(np.sqrt(np.sum(scales**2) + shares)) / total
 
-    def score(x: float) -> Vector:
-        return normal_scores([noise.at_equal(x).at_most(t - x * total)])
+    def probability(x: float) -> float:
+        return noise.at_equal(x).at_most(t - x * total)
 
-    target = normal_scores([tail * noise.at_equal(0.0).at_most(t)])
-    (x,) = falling_roots(
-        lambda x: score(float(x[0])) - target,
-        np.array([t / total - scipy.special.ndtri(tail) * error]),
-        0.0,
-        1 / total,
-        slope=-1 / error,
-        precision=1e-2 * error,
-    )
-    return max(t - excess, 0.0), min(float(x) * total, 1.0)
+    target = tail * probability(0.0)
+    # The root is rarely four standard deviations above t.
+    near, furthest = (t + 4 * (total + float(np.sqrt(shares)))) / total, 1 / total
+    furthest = near if near < furthest and probability(near) < target else furthest
+    if probability(furthest) >= target:
+        return max(t - excess, 0.0), 1.0
+    x = scipy.optimize.brentq(lambda x: probability(x) - target, 0.0, furthest, xtol=1e-4)
+    return max(t - excess, 0.0), float(x) * total
 
 
 def interval_of_mean_squared_gap(
@@ -121,13 +117,9 @@ def interval_of_mean_squared_gap(
     law = _law_of_squares(weights, gaps, variances, rows, copies, under)
     t = float(np.sum(weights * gaps**2))
     tail = (1 - level) / 2
-    chance = float(_at_most(t, *law(np.zeros(1)))[0])
-    low, high = ends_of_square(
-        lambda theta: _at_most(t, *law(theta)),
-        np.array([1 - tail, tail * chance]),
-        float(np.sqrt(t)),
-        float(np.sqrt(copies * np.max(weights * variances))),
-    )
+    chance = _at_most(t, *law(0.0))
+    low = _crossing(lambda theta: 1 - _at_most(t, *law(theta)), tail, 0.0)
+    high = _crossing(lambda theta: _at_most(t, *law(theta)), tail * chance, 1.0)
     shares = _share_variance(weights, gaps, variances, 2 * np.log(len(gaps) + 1)) * t / (4 * rows)
 
     def furthest(tested: Vector) -> float:
@@ -171,28 +163,25 @@ def interval_of_unbiased_square(
     beyond = 2 * np.log(len(gaps) + 1)
     share_variance = _share_variance(weights, gaps, variances, beyond) * copies / (classes * rows)
 
-    sizes = _sizes(1.0, weights, gaps, variances)
-
-    def excess(theta: Vector) -> QuadraticForm:
-        noise = weights * under(np.sqrt(theta)[:, None] * sizes)
-        means = noise.sum(axis=1)
-        squares, cubes = np.vecdot(noise, noise), np.vecdot(noise**2, noise)
-        spread, cubed_spread = squares / means, cubes / means
+    def excess(theta: float) -> QuadraticForm:
+        noise = weights * under(_sizes(theta, weights, gaps, variances))
+        squares, cubes = float(noise @ noise), float(noise**2 @ noise)
+        spread, cubed_spread = squares / float(noise.sum()), cubes / float(noise.sum())
         if total > 0:
-            spread = np.maximum(spread, noise @ parts / total)
-            cubed_spread = np.maximum(cubed_spread, noise**2 @ parts / total)
+            spread = max(spread, float(parts @ noise) / total)
+            cubed_spread = max(cubed_spread, float(parts @ noise**2) / total)
         return QuadraticForm(
             copies * (2 * squares + 4 * theta * spread) + share_variance * theta**2,
             copies**2 * (8 * cubes + 24 * theta * cubed_spread),
         )
 
+    def at_most(value: float, theta: float) -> float:
+        return excess(theta).at_most(value - theta)
+
     tail = (1 - level) / 2
-    largest = np.array([estimate, max(estimate, 0.0)])
-    return ends_of_square(
-        lambda theta: excess(theta).at_most(largest - theta),
-        np.array([1 - tail, tail]),
-        float(np.sqrt(largest[1])),
-        float(np.max(excess(np.zeros(1)).variance)) ** 0.25,
+    return (
+        _crossing(lambda theta: 1 - at_most(estimate, theta), tail, 0.0),
+        _crossing(lambda theta: at_most(max(estimate, 0.0), theta), tail, 1.0),
     )
 
 
@@ -207,20 +196,18 @@ def _sizes(theta: float, weights: Vector, gaps: Vector, variances: Vector) -> Ve
     return sizes
 
 
-def _at_most(t: float, theta: Vector, noise: Vector, variance: Vector) -> Vector:
-    """Return P(T ≤ t) of scaled noncentral χ², of mean θ + `noise` and of this variance, (S,).
+def _at_most(t: float, theta: float, noise: float, variance: float) -> float:
+    """Return P(T ≤ t) of a scaled noncentral χ², of mean θ + `noise` and of this variance.
 
     Scale c, ν = noise/c degrees of freedom and noncentrality λ = θ/c have the variance
     c(2·noise + 4θ). Exact for one bin.
     """
     scale = variance / (2 * noise + 4 * theta)
+    if t / scale < _FAR:
+        return float(scipy.special.chndtr(t / scale, noise / scale, theta / scale))
     # Patnaik's approximation (1949), good if ν + λ is large.
     mean = theta + noise
-    chances: Vector = scipy.special.gammainc(mean**2 / variance, t * mean / variance)
-    near = t / scale < _FAR
-    c = scale[near]
-    chances[near] = scipy.special.chndtr(t / c, noise[near] / c, theta[near] / c)
-    return chances
+    return float(scipy.special.gammainc(mean**2 / variance, t * mean / variance))
 
 
 def _share_variance(weights: Vector, gaps: Vector, variances: Vector, beyond: float) -> float:
@@ -243,8 +230,8 @@ def _law_of_squares(
     rows: int,
     copies: int,
     under: VariancesUnder | None,
-) -> Callable[[Vector], tuple[Vector, Vector, Vector]]:
-    """Return a function of θ (S,) that gives θ, Σwv and the variance of T = Σ wĝ², (S,).
+) -> Callable[[float], tuple[float, float, float]]:
+    """Return a function of θ that gives θ, Σwv and the variance of T = Σ wĝ².
 
     The variance is 2Σw²v² + 4Σw²vg² + θ²·k/N; the last term is due to random weights. Σw²vg² is θ
     times a mean of w·v over the observed gaps, and at least its value for equal noncentralities.
@@ -257,12 +244,11 @@ def _law_of_squares(
     sizes = _sizes(1.0, weights, gaps, variances)
     shares = weights * parts * copies / total if total > 0 else np.zeros_like(parts)
 
-    def moments(theta: Vector) -> tuple[Vector, Vector, Vector]:
-        observed = np.broadcast_to(variances, (len(theta), len(sizes)))
-        tested = observed if under is None else under(np.sqrt(theta)[:, None] * sizes)
+    def moments(theta: float) -> tuple[float, float, float]:
+        tested = variances if under is None else under(np.sqrt(theta) * sizes)
         noise = weights * tested
-        mean, squares = noise.sum(axis=1), copies * np.vecdot(noise, noise)
-        spread = np.maximum(squares / mean, noise @ shares)
+        mean, squares = float(weights @ tested), copies * float(noise @ noise)
+        spread = max(squares / mean, float(shares @ noise))
         return theta, mean, 2 * squares + 4 * theta * spread + share_variance * theta**2
 
     return moments
@@ -379,14 +365,20 @@ class _Ends:
 
 
 def _quantile(noise: _Ends, probability: float) -> float:
-    # The distribution function at a mean plus ten deviations is at least the share of means below.
-    means, reach = np.sort(noise.means), 10 * noise.deviation
-    last = len(means) - 1
-    low = float(means[min(int(probability * len(means)), last)]) - reach
-    high = float(means[min(int(np.ceil(probability * len(means))), last)]) + reach
-    precision = 1e-2 * noise.deviation
+    reach = 10 * noise.deviation
+    low, high = float(noise.means.min() - reach), float(noise.means.max() + reach)
+    precision = 1e-3 * noise.deviation
     return float(
         scipy.optimize.brentq(lambda q: noise.at_most(q) - probability, low, high, xtol=precision)
+    )
+
+
+def _crossing(tail_of: Callable[[float], float], target: float, beyond: float) -> float:
+    """Return the θ in [0, 1] where a monotone probability is `target`, else `beyond`."""
+    if (tail_of(0.0) - target) * (tail_of(1.0) - target) >= 0:
+        return beyond
+    return float(
+        scipy.optimize.brentq(lambda theta: tail_of(theta) - target, 0, 1, xtol=1e-14, rtol=1e-10)
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -244,7 +243,6 @@ def _estimate(value: float, noise: _Noise, level: float) -> Estimate:
     return Estimate(value, max(low, 0.0), min(high, 1.0), *noise.floor())
 
 
-@lru_cache
 def _supremum(probability: float) -> float:
     """Return the quantile of max over [0, 1] of |Brownian motion|."""
     return float(scipy.optimize.brentq(lambda x: _supremum_cdf(x) - probability, 0.01, 10))

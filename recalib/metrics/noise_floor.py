@@ -16,7 +16,7 @@ Vector = NDArray[np.float64]
 #: The number of draws over all bins, and the limits on the draws of each bin. The errors of many
 #: bins average, so fewer draws are enough.
 _TOTAL_DRAWS = 200_000
-_MIN_DRAWS, _MAX_DRAWS = 50, 250
+_MIN_DRAWS, _MAX_DRAWS = 100, 500
 #: Numbers drawn at a time, which bounds memory if each of a million rows is a bin.
 _CHUNK = 2**20
 #: Metrics of the same bins share draws, up to this many numbers (6 MB) and sets of bins.

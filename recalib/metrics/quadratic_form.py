@@ -21,24 +21,23 @@ class QuadraticForm:
     Σ 8λ³ + 24λ³δ² of T (Imhof, Biometrika 48, 1961, after Pearson). Exact for equal λ and δ = 0.
     """
 
-    variance: Vector | float
-    third_cumulant: Vector | float
+    variance: float
+    third_cumulant: float
 
     @property
-    def _shape(self) -> Vector | float:
+    def _shape(self) -> float:
         """ν/2."""
         return 4 * self.variance**3 / self.third_cumulant**2
 
     @property
-    def _scale(self) -> Vector | float:
+    def _scale(self) -> float:
         """2c."""
         return self.third_cumulant / (2 * self.variance)
 
-    def at_most(self, value: Vector | float) -> Vector:
-        """Return P(T ≤ value) of one distribution or of several, elementwise."""
-        ordinate = np.maximum(value / self._scale + self._shape, 0.0)
-        chances: Vector = scipy.special.gammainc(self._shape, ordinate)
-        return chances
+    def at_most(self, value: float) -> float:
+        """Return P(T ≤ value)."""
+        ordinate = max(value / self._scale + self._shape, 0.0)
+        return float(scipy.special.gammainc(self._shape, ordinate))
 
     def quantiles(self, probabilities: Vector) -> Vector:
         """Return the quantiles; 0 if the variance is 0."""
