@@ -130,6 +130,35 @@ def test_confidences_of_many_numbers_are_those_of_float64() -> None:
     np.testing.assert_allclose(fitted.card.confidences.counts, expected.counts, atol=2)
 
 
+@pytest.mark.parametrize(("rows", "is_rounded"), [(500, False), (501, True)])
+def test_metrics_above_a_million_logits_are_those_of_rounded_probabilities(
+    rows: int, is_rounded: bool
+) -> None:
+    """Up to a million logits they are those of float64, before and after the map.
+
+    Sums over rows are float64, so rounded probabilities change the last digits of a mean.
+    """
+    logits, labels = draw(rows, 2_000, 1.5)
+    calibrator = fit(logits, labels, measure=True)
+    exact = calibrator.predict(logits)
+    names = ["nll", "ece"]
+
+    def values_of(evaluation) -> list[float]:
+        return [evaluation[name].value for name in names]
+
+    def measure(probabilities) -> list[float]:
+        return values_of(evaluate(labels, probabilities=probabilities, metrics=names))
+
+    after = values_of(calibrator.card.metrics["after"])
+    assert exact.dtype == np.float64
+    assert (after == measure(exact)) != is_rounded
+    assert (after == measure(exact.astype(np.float32))) == is_rounded
+    before = values_of(calibrator.card.metrics["before"])
+    expected = values_of(evaluate(labels, logits=logits, metrics=names))
+    assert (before == expected) != is_rounded
+    assert before == pytest.approx(expected, rel=1e-5)
+
+
 def test_probabilities_in_place_of_logits_cause_a_warning(known) -> None:
     logits, labels = known
     probabilities = NumpyOps().softmax(logits)
