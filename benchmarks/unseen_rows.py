@@ -105,7 +105,8 @@ def main() -> None:
         for rows in (_NEW_ROWS, _ROWS + _NEW_ROWS):
             at = oracle * np.sqrt(rows / (_ROWS + _NEW_ROWS))
             power = scipy.stats.norm.cdf(at - THRESHOLD).mean()
-            print(f"  oracle, {rows:,} rows: {at.mean():.1f} errors, promoted {power:.0%}")
+            errors = f"{at.mean():.1f} errors"
+            print(f"  oracle, scaled to {rows:,} rows: {errors}, promoted {power:.0%}")
         print(f"  better in truth {len(better)} of {len(draws)}")
         for form in forms:
             promoted = sum(draw.promoted[form] for draw in better)

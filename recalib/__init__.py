@@ -69,6 +69,7 @@ _SUBMODULES = frozenset(
     {
         "client",
         "drift",
+        "errors",
         "lightning",
         "llm",
         "losses",
@@ -76,6 +77,7 @@ _SUBMODULES = frozenset(
         "metrics",
         "mlflow",
         "objectives",
+        "replay",
         "scale",
         "sklearn",
         "torch",

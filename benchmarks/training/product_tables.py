@@ -106,7 +106,13 @@ def markdown(runs: Runs, arguments: Sequence[str]) -> str:
     runs = _learnable(runs)
     for data in dict.fromkeys(cell.data for cell in runs):
         here = {cell: stories for cell, stories in runs.items() if cell.data == data}
-        parts += [f"## {data}", _cells_table(here), "### Memorisation (table 3)", _memory(here)]
+        parts += [
+            f"## {data}",
+            _cells_table(here),
+            "### Memorisation (table 3)",
+            "ECE of 15 bins of equal width, the mean over seeds, of test and training rows.",
+            _memory(here),
+        ]
         parts += ["### Best cell of each method (table 1)", best_methods(here)]
         by_name = {cell.name: stories for cell, stories in here.items()}
         table = claims_table(by_name, claims(here)).replace("## Claims", f"### {data}: claims")

@@ -21,6 +21,7 @@ from recalib.fitting.cross_validation import Candidate
 from recalib.fitting.fit import check_data, configure_pair, fit
 from recalib.fitting.validation_error import calibration_error, validation_warnings
 from recalib.html_table import html_table
+from recalib.inputs import as_array
 from recalib.maps import MAPS
 from recalib.metrics import Estimate
 from recalib.metrics.evaluate import evaluate
@@ -144,8 +145,11 @@ def compare(
     progress: called with a description of the current step.
     """
     z, y = check_data(validation.logits, validation.labels, input)
-    weights = check_weights(sample_weight, rows=len(z))
-    if test is not None:
+    if sample_weight is not None:
+        sample_weight = as_array(sample_weight, "sample_weight")
+    weights = check_weights(sample_weight, rows=len(z), field="sample_weight")
+    if test is not None and test_weight is not None:
+        test_weight = as_array(test_weight, "test_weight")
         check_weights(test_weight, rows=len(test.labels), field="test_weight")
 
     def fit_map(name: str, objective: str) -> Calibrator:

@@ -347,7 +347,7 @@ def _fixed_point(
 
 
 def _fixed_points(spectra: Values, start: float) -> NDArray[np.float64]:
-    """Return `_fixed_point` of each of `spectra` (S, G + 1), (S,), to 0.1%; `start` is a guess.
+    """Return `_fixed_point` of each of `spectra` (S, G + 1), (S,), to 0.5%; `start` is a guess.
 
     Secant method for e = log smECE_σ − log σ over x = log σ. Since smECE_σ decreases, e falls at
     least as fast as x rises, so the root is between x and x + e.

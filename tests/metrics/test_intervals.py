@@ -249,3 +249,20 @@ def test_higher_level_gives_wider_interval() -> None:
                 1,
             ):  # unknown, for example without rows over 99%
                 assert wide[name].high - wide[name].low > estimate.high - estimate.low, name
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["ece", "ece_l2", "ece_l2_equal_mass", "ece_sweep", "brier_reliability", "smooth_ece"],
+)
+def test_interval_of_an_error_of_zero_has_a_width(name: str) -> None:
+    """36 of 48 rows are right with confidence .75; true accuracies around it are as likely."""
+    p = np.repeat([[0.75, 0.25]], 48, axis=0)
+    labels = (np.arange(48) % 4 == 0).astype(int)
+    result = evaluate(labels, probabilities=p, metrics=[name], level=0.95)[name]
+    assert result.value == pytest.approx(0, abs=1e-12)
+    assert result.low == pytest.approx(0, abs=1e-12)
+    assert result.high is not None
+    # The error of an accuracy one standard error off, which no 95% interval excludes.
+    error = 0.0625
+    assert result.high > (error**2 if name == "brier_reliability" else error)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+import scipy.ndimage
 import scipy.optimize
 import scipy.stats
 from hypothesis import given, settings
@@ -112,6 +113,22 @@ def test_small_errors_of_two_signs_are_measured(gap: float) -> None:
     p = np.repeat([0.6 + gap, 0.8 - gap], 50)
     y = np.arange(100) % 50 < np.repeat([30, 40], 50)
     assert measure("smooth_ece", p, y).value == pytest.approx(gap, abs=6e-5, rel=1e-5)
+
+
+def test_value_of_many_noisy_rows_matches_a_filter_on_a_fine_grid() -> None:
+    """The error is far below the cells of a coarse grid; the filter is that of SciPy."""
+    rng, cells = np.random.default_rng(0), 2**17
+    p = 1 - 0.02 * rng.random(50_000)
+    y = rng.random(50_000) < p
+    gaps = np.bincount((p * cells).astype(int), weights=y - p, minlength=cells) / len(p)
+
+    def size(bandwidth: float) -> float:
+        smooth = scipy.ndimage.gaussian_filter1d(gaps, bandwidth * cells, truncate=6)
+        return float(np.abs(smooth).sum())
+
+    expected = scipy.optimize.brentq(lambda s: size(s) - s, 1e-4, 1e-2)
+    assert expected < 1e-3
+    assert measure("smooth_ece", p, y).value == pytest.approx(expected, rel=5e-3)
 
 
 TRUTHS: dict[str, Callable[[Values], Values]] = {
