@@ -13,7 +13,7 @@ MAP is `temperature`, `isotonic`, `vector`, `structured_matrix` or `dirichlet`; 
 
 from __future__ import annotations
 
-import sys
+import argparse
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -39,6 +39,7 @@ _OPTIONS: dict[str, dict[str, Any]] = {
     "structured_matrix": {"rows_per_parameter": 0.0},
     "dirichlet": {"diagonal": 0.0, "strength": 100.0, "intercept": 0.1},
 }
+_NAMES = ("temperature", "isotonic", *_OPTIONS, "measured")
 
 
 def run(*maps: str) -> Iterator[Goal]:
@@ -47,7 +48,7 @@ def run(*maps: str) -> Iterator[Goal]:
 
     torch.set_num_threads(1)
     with one_blas_thread():
-        for name in maps or ("temperature", "isotonic", *_OPTIONS, "measured"):
+        for name in maps or _NAMES:
             yield from _measured() if name == "measured" else _goals(name)
 
 
@@ -122,5 +123,10 @@ def _positive(probabilities: Rows) -> Rows:
 
 
 if __name__ == "__main__":
-    for goal in run(*sys.argv[1:]):
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
+    parser.add_argument("maps", nargs="*", metavar="MAP", help=", ".join(_NAMES))
+    arguments = parser.parse_args()
+    if unknown := set(arguments.maps) - set(_NAMES):
+        parser.error(f"no call {', '.join(sorted(unknown))}; there are {', '.join(_NAMES)}")
+    for goal in run(*arguments.maps):
         print(goal, flush=True)

@@ -17,6 +17,7 @@ The grid takes about ten minutes of two cores. Floors are skipped; they would ta
 
 from __future__ import annotations
 
+import argparse
 import multiprocessing
 import sys
 from collections.abc import Callable, Iterator
@@ -351,7 +352,12 @@ def _may_meet(coverage: float, draws: int) -> bool:
 
 def main() -> None:
     """Print every line of the named metrics, or of all metrics."""
-    names = sys.argv[1:] or [*TOP_LABEL, *CLASSWISE]
+    known = [*TOP_LABEL, *CLASSWISE]
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
+    parser.add_argument("names", nargs="*", metavar="METRIC", help=", ".join(known))
+    names = parser.parse_args().names or known
+    if unknown := set(names) - set(known):
+        parser.error(f"no interval of {', '.join(sorted(unknown))}; there are {', '.join(known)}")
     results = []
     for result in _results(names):
         print(result, flush=True)
