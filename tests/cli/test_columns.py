@@ -10,6 +10,7 @@ import pyarrow.parquet
 import pytest
 
 import recalib
+from recalib.client.calibrators import _row_digests
 from tests.cli.running import LABELS, LOGITS, Cli
 
 NAMES = ("cat", "dog", "emu", "fox")
@@ -113,3 +114,50 @@ def test_messages_name_options_in_place_of_arguments(cli: Cli) -> None:
     np.savez(cli.folder / "p.npz", logits=probabilities, labels=LABELS)
     warning = cli("fit", "p.npz", "-o", "n.calib", "--no-metrics").err
     assert "write --input probabilities, otherwise --input logits" in warning
+
+
+@pytest.mark.parametrize("format", WRITERS)
+def test_columns_of_the_classes_come_before_numbered_columns(cli: Cli, format: str) -> None:
+    """A table of scores may have numbered features beside them, also where digests are sent."""
+    features = {f"feature_{k}": column for k, column in enumerate(LOGITS.T[:, ::-1])}
+    write_table(cli, f"x.{format}", np.array(NAMES)[LABELS].tolist(), **features)
+    cli("fit", f"x.{format}", "--columns", ",".join(NAMES), "-o", "n.calib", "--no-metrics")
+    fitted = recalib.load(cli.folder / "n.calib")
+    assert cli("apply", "n.calib", f"x.{format}", "-o", "out.npz").status == 0
+    answer = np.load(cli.folder / "out.npz")["probabilities"]
+    np.testing.assert_allclose(answer, fitted.predict(LOGITS), rtol=1e-6)
+    measured = cli("evaluate", f"x.{format}", "--calibrator", "n.calib", "--json").json
+    expected = fitted.evaluate(LOGITS, LABELS, metrics=["nll"])["nll"].value
+    assert measured["nll"] == pytest.approx(expected, rel=1e-6)
+    assert _row_digests(fitted, cli.folder / f"x.{format}") == _row_digests(fitted, LOGITS)
+
+
+def test_column_of_lists_comes_before_columns_of_the_classes(cli: Cli) -> None:
+    """Results of `map_batches` have both; the lists have the name that files have."""
+    write_table(cli, "x.parquet", LABELS.tolist())
+    write_table(cli, "y.parquet", LABELS.tolist(), logits=(2 * LOGITS).tolist())
+    cli("fit", "x.parquet", "--columns", ",".join(NAMES), "-o", "n.calib", "--no-metrics")
+    assert cli("apply", "n.calib", "y.parquet", "-o", "out.npz").status == 0
+    answer = np.load(cli.folder / "out.npz")["probabilities"]
+    expected = recalib.load(cli.folder / "n.calib").predict(2 * LOGITS)
+    np.testing.assert_allclose(answer, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "command", ["apply n.calib x.csv -o o.npz", "evaluate x.csv --calibrator n.calib"]
+)
+def test_other_order_than_that_of_the_card_is_rejected(cli: Cli, command: str) -> None:
+    write_table(cli, "x.csv", LABELS.tolist())
+    cli("fit", "x.csv", "--columns", ",".join(NAMES), "-o", "n.calib", "--no-metrics")
+    result = cli(*command.split(), "--columns", "dog,cat,emu,fox")
+    assert result.status == 2
+    message = "columns: found columns in the order dog, cat, emu, fox; accepted: the order cat, dog"
+    assert message in result.err
+
+
+def test_empty_list_of_columns_is_rejected(cli: Cli) -> None:
+    write_table(cli, "x.csv", LABELS.tolist())
+    for columns in ("", " , "):
+        result = cli("fit", "x.csv", "--columns", columns, "-o", "n.calib")
+        assert result.status == 2
+        assert f"columns: found {columns!r}; accepted: names of columns" in result.err
