@@ -107,12 +107,15 @@ def column_names(
 
 def _of_classes(names: Sequence[str], class_columns: Sequence[str]) -> Names:
     labels = _labels(names)
+    scores = set(names) - {labels}
+    known: set[str] = set()
     for name in class_columns:
-        if name not in names or name == labels:
+        if name not in scores:
             accepted = f"columns of scores: {_listed([n for n in names if n != labels])}"
             raise InputError("columns", found=repr(name), accepted=accepted)
-        if class_columns.count(name) > 1:
+        if name in known:
             raise InputError("columns", found=f"{name!r} twice", accepted="each name once")
+        known.add(name)
     return Names(None, tuple(class_columns), labels)
 
 
