@@ -224,6 +224,32 @@ def test_error_in_test_rows_names_them() -> None:
         recalib.compare(LOGITS, TEXTS, LOGITS[:2], ["cat", "cow"], maps="temperature")
 
 
+def test_error_in_test_scores_names_their_argument() -> None:
+    """Whatever the scores are; columns of a frame in another order are wrong scores too."""
+    import pandas as pd
+
+    texts = LOGITS.astype(object)
+    texts[1, 2] = "x"
+    p = FITTED.predict(LOGITS)
+    order = pd.DataFrame(LOGITS, columns=["dog", "cat", "emu"])
+    for scores, test_scores, place, kind in (
+        (LOGITS, texts, r"\[1\]\[2\]: found 'x'", "logits"),
+        (LOGITS, np.where(LOGITS[3, 1] == LOGITS, np.nan, LOGITS), r"\[3\]\[1\]", "logits"),
+        (p, np.where(p == p[3, 1], 2.0, p), r"\[3\]", "probabilities"),
+        (LOGITS, order, ": found columns in the order dog", "logits"),
+    ):
+        with pytest.raises(InputError, match=f"^test_logits{place}"):
+            recalib.compare(
+                scores,
+                TEXTS,
+                test_scores,
+                TEXTS,
+                maps="temperature",
+                input=kind,
+                class_labels=NAMES,
+            )
+
+
 def test_rows_of_weight_0_have_no_classes() -> None:
     with pytest.warns(RecalibWarning, match="2 of 3 classes never occur in the labels: 1, 2"):
         recalib.fit(LOGITS, LABELS, sample_weight=(LABELS == 0).astype(float))
