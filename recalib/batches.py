@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from recalib.errors import InputError
 from recalib.files import Input
-from recalib.files.column_names import Names, column_names
+from recalib.files.column_names import Names, class_columns, column_names
 from recalib.files.tables import Columns
 from recalib.lazy_import import LazyModule
 
@@ -80,9 +80,9 @@ def read_parts(
         return
     if _is_column(data):
         table = pa.table({declared: data if _is_arrow(data) else data.to_arrow()})
-        class_columns = None
+        named = None
     else:
-        table, class_columns = _table(
+        table, named = _table(
             data, declared, lambda names: _select(names, declared, column, class_names)
         )
     if not table.num_rows:
@@ -90,12 +90,13 @@ def read_parts(
         is_unknown = pa.types.is_null(kind)  # pandas knows no type of lists without rows
         dtype = None
         if not is_unknown:
-            dtype = Columns(table.schema, declared, class_columns=class_columns).dtype
+            dtype = Columns(table.schema, declared, class_columns=named).dtype
         yield np.zeros((0, 0), dtype), None
         return
+    selected = Columns(table.schema, declared, class_columns=named)
     for batch in table.to_batches(max_chunksize=_MAX_ROWS):
         if batch.num_rows:
-            yield Columns(table.schema, declared, class_columns=class_columns).arrays(batch, 0)
+            yield selected.arrays(batch, 0)
 
 
 def add_lists(data: Any, name: str, parts: Iterable[Matrix]) -> Any:
@@ -145,8 +146,8 @@ def _select(
 ) -> Names:
     """Return the names of the columns of scores and labels."""
     labels = next((name for name in ("labels", "label") if name in names), None)
-    if column is None and declared not in names and class_names and set(class_names) <= set(names):
-        column = class_names
+    if column is None:
+        column = class_columns(names, declared, class_names)
     if column is None:
         return column_names(names, declared)
     columns = (column,) if isinstance(column, str) else tuple(column)

@@ -5,8 +5,11 @@ Legend: N rows, K classes.
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Iterable, Sequence, Sized
-from numbers import Integral
+from decimal import Decimal
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -41,13 +44,16 @@ def check_class_names(
     if names is None:
         return None
     accepted = f"{classes} different texts, in the order of the columns"
-    if isinstance(names, str):
+    if isinstance(names, str) or not isinstance(names, Iterable):
         raise InputError(field, found=repr(names), accepted=accepted)
     known = tuple(names)
     for name in known:
         if not isinstance(name, str):
             raise InputError(field, found=repr(name), accepted=accepted)
-    if len(known) != classes or len(set(known)) < classes:
+    if len(set(known)) < len(known):
+        twice = [name for name, count in Counter(known).items() if count > 1]
+        raise InputError(field, found=f"{_listed(twice)} more than once", accepted=accepted)
+    if len(known) != classes:
         raise InputError(field, found=_listed(known), accepted=accepted)
     return tuple(map(str, known))  # without types of NumPy
 
@@ -113,11 +119,14 @@ def class_indices(
         values = _plain_array(values, field)
     if values.dtype.kind == "b" and classes == 2:
         return values.astype(np.int64), known
-    if values.dtype.kind not in "OUST" or values.ndim != 1 or len(values) == 0:
+    if values.dtype.kind in "OUST" and values.ndim != 1:
+        accepted = "(N,), a class for each row"
+        raise InputError(field, found=f"shape {values.shape}", accepted=accepted)
+    if values.dtype.kind not in "OUST" or len(values) == 0:
         return values, known
     texts = values.astype(str)
     if known is None and columns is not None and set(texts) & set(columns):
-        known = tuple(columns)
+        known = check_class_names(columns, classes, "columns")
     if known is None:
         known = _sorted_names(texts, getattr(labels, "dtype", None), classes, field)
     index = {name: k for k, name in enumerate(known)}
@@ -141,14 +150,24 @@ def _plain_array(objects: NDArray[Any], field: str) -> NDArray[Any]:
         row = texts.index(False)
         accepted = "a text, as in other rows"
         raise InputError(f"{field}[{row}]", found=repr(objects[row]), accepted=accepted)
-    if all(isinstance(value, bool | np.bool_) for value in objects):
-        return objects.astype(bool)
+    is_truth = [isinstance(value, bool | np.bool_) for value in objects]
     for row, value in enumerate(objects):
-        is_number = isinstance(value, Integral | float) and not isinstance(value, bool | np.bool_)
-        if not is_number:
+        if not (is_truth[row] or _is_finite(value)):
             accepted = "a class; leave out rows without a label"
             raise InputError(f"{field}[{row}]", found=f"{value!r:.60}", accepted=accepted)
-    return objects.astype(np.float64)
+    if any(is_truth) and not all(is_truth):
+        row = is_truth.index(not is_truth[0])
+        accepted = "a truth value, as in row 0" if is_truth[0] else "a class number, as in row 0"
+        raise InputError(f"{field}[{row}]", found=f"{objects[row]!r:.60}", accepted=accepted)
+    return objects.astype(bool if all(is_truth) else np.float64)
+
+
+def _is_finite(value: Any) -> bool:
+    """Return whether a value is a number of float64; missing values are none."""
+    try:
+        return isinstance(value, Real | Decimal) and math.isfinite(value)
+    except (OverflowError, ValueError):  # ValueError: a signal of Decimal
+        return False
 
 
 def _sorted_names(texts: NDArray[np.str_], dtype: Any, classes: int, field: str) -> tuple[str, ...]:
@@ -200,7 +219,9 @@ def check_label_rows(
     matrix = check_label_scores(array, input=input, classes=classes, field=scores_field)
     y = check_label_matrix(as_array(labels, labels_field), shape=matrix.shape, field=labels_field)
     columns = column_names(scores)
-    known = check_class_names(names, matrix.shape[1]) or columns
+    known = check_class_names(names, matrix.shape[1])
+    if known is None:
+        known = check_class_names(columns, matrix.shape[1], scores_field)
     check_column_order(columns, known, scores_field)
     check_column_order(column_names(labels), known, labels_field)
     return matrix, y, known
@@ -219,7 +240,7 @@ def like(values: Any, probabilities: Floats, names: Sequence[str] | None) -> Any
     if hasattr(values, "index"):  # pandas
         return type(values)(probabilities, index=values.index, columns=list(columns))
     if hasattr(values, "column_names"):  # Arrow
-        return type(values).from_pydict(dict(zip(columns, probabilities.T, strict=True)))
+        return type(values).from_arrays(list(probabilities.T), names=list(columns))
     return type(values)(probabilities, schema=list(columns))  # polars
 
 

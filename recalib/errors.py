@@ -86,9 +86,7 @@ class TooLargeError(InputError):
 
 
 class ColumnsError(InputError):
-    """A table has no columns that are known to be scores; `columns` are all but the labels."""
-
-    columns: tuple[str, ...] = ()
+    """A table has no columns that are known to be scores."""
 
 
 class UnsupportedError(InputError):

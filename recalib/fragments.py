@@ -34,6 +34,7 @@ __all__ = [
     "filesystem_of",
     "format_of",
     "fragments_of",
+    "glob_folder",
     "is_single_file",
     "list_files",
     "list_fragments",
@@ -280,16 +281,15 @@ def list_files(text: str, suffixes: Collection[str] = tuple(SUFFIXES)) -> Iterab
     InputError: nothing matches, or a folder cannot be read.
     """
     filesystem, path = filesystem_of(text)
-    has_wildcard = any(character in text for character in _WILDCARDS)
+    folder = glob_folder(text, path)
     with file_errors(text):
-        if has_wildcard and ("://" in text or _is_pattern(text)):
+        if folder is not None:
             found = filesystem.glob(path, detail=True)
             files = {name: entry for name, entry in found.items() if entry["type"] != "directory"}
             for name, entry in found.items():  # a folder that matches stands for its files
                 if entry["type"] == "directory":
                     files |= filesystem.find(name, detail=True)
-            first = min(path.index(character) for character in _WILDCARDS if character in path)
-            files = _known(files, path[:first].rpartition("/")[0], suffixes)
+            files = _known(files, folder, suffixes)
         elif filesystem.isdir(path):
             files = _known(filesystem.find(path, detail=True), path, suffixes)
         else:
@@ -301,6 +301,15 @@ def list_files(text: str, suffixes: Collection[str] = tuple(SUFFIXES)) -> Iterab
     for name in sorted(files):
         location = name if is_local else filesystem.unstrip_protocol(name)
         yield _file(location, files[name])
+
+
+def glob_folder(text: str, path: str) -> str | None:
+    """Return the folder before the first wildcard in the path of a source, None without a glob."""
+    has_wildcard = any(character in text for character in _WILDCARDS)
+    if not (has_wildcard and ("://" in text or _is_pattern(text))):
+        return None
+    first = min(path.index(character) for character in _WILDCARDS if character in path)
+    return path[:first].rpartition("/")[0]
 
 
 def file_of(location: str) -> File:

@@ -6,6 +6,8 @@ converts labels. Servers and files do not use them: there, only numbers of shape
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 from numbers import Real
@@ -27,6 +29,9 @@ __all__ = [
 
 #: Names of columns that are labels, in files too, and so no scores.
 _LABEL_COLUMNS = ("labels", "label")
+#: Of rows in a column of lists; a text has a length too.
+_LISTS = (list, tuple, np.ndarray)
+_MAX = sys.float_info.max
 
 
 def as_array(values: Any, field: str) -> NDArray[Any]:
@@ -97,26 +102,44 @@ def as_scores(values: Any, field: str) -> NDArray[Any]:
     array = as_array(values, field)
     if array.dtype != object:
         return array
-    if array.ndim == 1 and len(array) and all(hasattr(row, "__len__") for row in array):
+    if array.ndim == 0:
+        return array
+    if array.ndim == 1 and len(array) and all(isinstance(row, _LISTS) for row in array):
         array = as_array(list(array), field)  # a column of lists
-    if array.dtype == object and array.ndim > 0:
-        _check_numbers(array, names, field)
-    return array.astype(np.float64) if array.ndim > 0 else array
+        if array.dtype.kind not in "iuf":
+            array = array.astype(object)  # whose values are checked
+    if array.dtype == object:
+        # By type, because a table has millions of values.
+        wrong = {kind for kind in set(map(type, array.flat)) if not _is_number(kind)}
+        if wrong:
+            raise _wrong_value(array, lambda value: type(value) in wrong, names, field)
+    try:
+        return array.astype(np.float64)
+    except OverflowError:
+        raise _wrong_value(array, lambda value: abs(value) > _MAX, names, field) from None
 
 
-def _check_numbers(objects: NDArray[Any], names: tuple[str, ...] | None, field: str) -> None:
-    """Raise `InputError` for an object that is no number."""
-    # By type, because a table has millions of values.
-    wrong = [kind for kind in set(map(type, objects.flat)) if not _is_number(kind)]
-    if not wrong:
-        return
-    position = next(at for at, value in np.ndenumerate(objects) if type(value) in wrong)
-    found = f"{objects[position]!r:.60}"
+def _wrong_value(
+    objects: NDArray[Any],
+    is_wrong: Callable[[Any], bool],
+    names: tuple[str, ...] | None,
+    field: str,
+) -> InputError:
+    """Return the error of the first object that is no number of float64."""
+    position = next(at for at, value in np.ndenumerate(objects) if is_wrong(value))
+    found = _text(objects[position])
     if names is not None and len(position) == 2:
         found += f" in column {names[position[1]]!r}"
         position = position[:1]
     place = field + "".join(f"[{index}]" for index in position)
-    raise InputError(place, found=found, accepted="a number")
+    return InputError(place, found=found, accepted=f"a number, at most {_MAX:.2g}")
+
+
+def _text(value: Any) -> str:
+    try:
+        return f"{value!r:.60}"
+    except ValueError:  # an integer of more digits than Python writes
+        return "a larger number"
 
 
 def _is_number(kind: type) -> bool:

@@ -143,7 +143,7 @@ def test_categories_in_another_order_need_class_labels() -> None:
 
 
 @pytest.mark.parametrize(
-    "names", [["cat", "dog"], ["cat", "cat", "dog"], [0, 1, 2], "abc", ["a", "b", None]]
+    "names", [["cat", "dog"], ["cat", "cat", "dog"], [0, 1, 2], "abc", ["a", "b", None], 3]
 )
 def test_names_of_classes_are_as_many_different_texts(names: Any) -> None:
     with pytest.raises(InputError, match=r"class_labels: found .*; accepted: 3 different texts"):
@@ -224,6 +224,32 @@ def test_error_in_test_rows_names_them() -> None:
         recalib.compare(LOGITS, TEXTS, LOGITS[:2], ["cat", "cow"], maps="temperature")
 
 
+def test_error_in_test_scores_names_their_argument() -> None:
+    """Whatever the scores are; columns of a frame in another order are wrong scores too."""
+    import pandas as pd
+
+    texts = LOGITS.astype(object)
+    texts[1, 2] = "x"
+    p = FITTED.predict(LOGITS)
+    order = pd.DataFrame(LOGITS, columns=["dog", "cat", "emu"])
+    for scores, test_scores, place, kind in (
+        (LOGITS, texts, r"\[1\]\[2\]: found 'x'", "logits"),
+        (LOGITS, np.where(LOGITS[3, 1] == LOGITS, np.nan, LOGITS), r"\[3\]\[1\]", "logits"),
+        (p, np.where(p == p[3, 1], 2.0, p), r"\[3\]", "probabilities"),
+        (LOGITS, order, ": found columns in the order dog", "logits"),
+    ):
+        with pytest.raises(InputError, match=f"^test_logits{place}"):
+            recalib.compare(
+                scores,
+                TEXTS,
+                test_scores,
+                TEXTS,
+                maps="temperature",
+                input=kind,
+                class_labels=NAMES,
+            )
+
+
 def test_rows_of_weight_0_have_no_classes() -> None:
     with pytest.warns(RecalibWarning, match="2 of 3 classes never occur in the labels: 1, 2"):
         recalib.fit(LOGITS, LABELS, sample_weight=(LABELS == 0).astype(float))
@@ -233,3 +259,91 @@ def test_rows_of_weight_0_have_no_classes() -> None:
 def test_map_that_is_no_name_is_rejected(map: Any) -> None:
     with pytest.raises(InputError, match=f"map: found {map}; accepted: identity, temperature"):
         recalib.fit(LOGITS, LABELS, map)
+
+
+@pytest.mark.parametrize("text", ["0.3", "x"])
+def test_column_of_texts_is_no_column_of_lists(text: str) -> None:
+    """A text has a length, but its characters are no row, and it is not converted."""
+    import pandas as pd
+
+    for scores in (
+        pd.Series([text] * 4, dtype=object),
+        np.array([text] * 4, object),
+    ):
+        with pytest.raises(InputError, match=rf"logits\[0\]: found '{text}'; accepted: a number"):
+            recalib.fit(scores, [0, 1, 0, 1])
+    for rows in ([[1.0, 2.0], [1.0, text]], [[True, False], [True, False]]):
+        column = pd.Series(rows)
+        with pytest.raises(
+            InputError, match=r"logits\[[01]\]\[[01]\]: found .*; accepted: a number"
+        ):
+            recalib.fit(column, [0, 1])
+
+
+@pytest.mark.parametrize("exponent", [400, 5000])
+def test_integer_beyond_float64_is_named(exponent: int) -> None:
+    import pandas as pd
+
+    frame = pd.DataFrame(LOGITS, columns=["a", "b", "c"]).astype(object)
+    frame.loc[3, "b"] = -(10**exponent)
+    with pytest.raises(
+        InputError, match=r"logits\[3\]: found .* in column 'b'; .* at most 1.8e\+308"
+    ):
+        recalib.fit(frame, LABELS)
+    labels = LABELS.astype(object)
+    labels[2] = 10**400
+    with pytest.raises(InputError, match=r"labels\[2\]: found 1000.*; accepted: a class"):
+        recalib.fit(LOGITS, labels)
+
+
+def test_column_names_that_occur_twice_are_no_names_of_classes() -> None:
+    """Tables with such names are scores, and each column of the answer is there."""
+    import pandas as pd
+    import pyarrow as pa
+
+    twice = ["cat", "dog", "cat"]
+    frame = pd.DataFrame(LOGITS, columns=twice)
+    with pytest.raises(
+        InputError, match="columns: found cat more than once; accepted: 3 different"
+    ):
+        recalib.fit(frame, TEXTS)
+    with pytest.raises(InputError, match="logits: found cat more than once; accepted: 3 different"):
+        recalib.fit(frame, LABELS[:, None] == [0, 1, 2], task="multilabel")
+    table = pa.Table.from_arrays(list(LOGITS.T), names=twice)
+    for data in (table, table.to_batches()[0]):
+        answer = FITTED.predict(data)
+        assert answer.schema.names == twice
+        columns = np.stack([column.to_numpy() for column in answer.columns], axis=1)
+        np.testing.assert_array_equal(columns, FITTED.predict(LOGITS))
+
+
+def test_missing_label_among_truth_values_is_named() -> None:
+    import pandas as pd
+
+    truth = (LABELS == 1).astype(object)
+    for missing in (None, float("nan"), pd.NA):
+        truth[2] = missing
+        with pytest.raises(InputError, match=rf"labels\[2\]: found {missing!r}; .*leave out rows"):
+            recalib.fit(LOGITS[:, :2], truth)
+    truth[2] = 1
+    with pytest.raises(InputError, match=r"labels\[2\]: found 1; accepted: a truth value, as in"):
+        recalib.fit(LOGITS[:, :2], truth)
+
+
+def test_labels_of_a_database_are_class_numbers() -> None:
+    from decimal import Decimal
+    from fractions import Fraction
+
+    expected = temperature_of(LOGITS, LABELS)
+    for kind in (Decimal, Fraction, np.float32):
+        labels = np.array([kind(int(label)) for label in LABELS], object)
+        assert temperature_of(LOGITS, labels) == expected
+    labels = np.array([Decimal("0.5"), *LABELS[1:]], object)
+    with pytest.raises(InputError, match=r"labels\[0\]: found 0.5"):
+        recalib.fit(LOGITS, labels)
+
+
+@pytest.mark.parametrize("labels", [TEXTS[:, None], TEXTS[:, None].astype(object)])
+def test_column_of_texts_is_named_by_its_shape(labels: Any) -> None:
+    with pytest.raises(InputError, match=r"labels: found shape \(200, 1\); accepted: \(N,\)"):
+        recalib.fit(LOGITS, labels)

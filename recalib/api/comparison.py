@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 import warnings
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
@@ -228,16 +229,17 @@ def _test_data(
     validation: LabelledData,
 ) -> LabelledData:
     """Return checked rows in the classes of the rows for fits; errors name them by the prefix."""
-    matrix, classes = score_matrix(scores, input, input), validation.logits.shape[1]
-    if matrix.ndim == 2 and matrix.shape[1] != classes:
-        accepted = f"{classes}, as in the rows for fits"
-        raise InputError(f"{prefix}logits", found=f"{matrix.shape[1]} classes", accepted=accepted)
+    classes = validation.logits.shape[1]
     try:
+        matrix = score_matrix(scores, input, input)
+        if matrix.ndim == 2 and matrix.shape[1] != classes:
+            accepted = f"{classes}, as in the rows for fits"
+            raise InputError("logits", found=f"{matrix.shape[1]} classes", accepted=accepted)
         return _labelled_data(scores, labels, input, names)[0]
     except InputError as error:
-        raise type(error)(
-            prefix + error.field, found=error.found, accepted=error.accepted
-        ) from None
+        # Arguments of scores have one name; columns are those of a frame of scores.
+        field = prefix + re.sub("^(columns|probabilities)", "logits", error.field)
+        raise type(error)(field, found=error.found, accepted=error.accepted) from None
 
 
 def _labelled_data(

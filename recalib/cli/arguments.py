@@ -241,20 +241,24 @@ def read_file(
     Parameters
     ----------
     columns: names of the columns of scores, separated by commas; None for the rules of files.
-    class_names: the columns to read if these rules find none.
+    class_names: names of the classes, if they are known; columns of them have their order.
 
     Raises
     ------
-    InputError: as `recalib.files.read`; without columns that are known to be scores, the message
-        says which option names them.
+    InputError: as `recalib.files.read`; no names, or those of the classes in another order.
+        Without columns that are known to be scores, the message says which option names them.
     """
     from recalib import files
+    from recalib.class_names import check_column_order
 
+    names = split_names(columns)
+    if columns is not None and names is None:
+        accepted = "names of columns, separated by commas"
+        raise InputError("columns", found=repr(columns), accepted=accepted)
+    check_column_order(names, class_names, "columns")
     try:
-        return files.read(path, columns=split_names(columns), **options)
+        return files.read(path, columns=names, class_names=class_names, **options)
     except ColumnsError as error:
-        if class_names is not None and set(class_names) <= set(error.columns):
-            return files.read(path, columns=class_names, **options)
         accepted = (
             f"{error.accepted}, or --columns NAME,NAME,... with the columns of scores, in the "
             "order of the classes"

@@ -14,7 +14,7 @@ from recalib.client.drivers import Listing
 from recalib.client.operations import Flow, Request, Session
 from recalib.client.results import Alias, AliasChange, Calibrator, Items, Job, Page
 from recalib.client.retry import fetch, idempotency_headers, path, send_checked
-from recalib.errors import ColumnsError, InputError, NotFoundError
+from recalib.errors import InputError, NotFoundError
 
 if TYPE_CHECKING:
     from recalib.calibrator import Calibrator as FittedCalibrator
@@ -127,11 +127,9 @@ def _row_digests(calibrator: FittedCalibrator, fitted_on: str | PathLike[str] | 
     card = calibrator.card
     if isinstance(fitted_on, str | PathLike):
         source = Path(fitted_on)
-        kind: dict[str, Any] = {"input": card.input, "task": card.task, "labels": "optional"}
-        try:
-            values = files.read(source, **kind).logits
-        except ColumnsError:  # of a fit of columns with the names of the classes
-            values = files.read(source, columns=card.labels, **kind).logits
+        values = files.read(
+            source, input=card.input, task=card.task, class_names=card.labels, labels="optional"
+        ).logits
         digest = files.digest(source)
         if card.data.digest not in (None, digest):
             accepted = f"the file of the fit, sha256 {card.data.digest}"

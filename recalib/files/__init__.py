@@ -71,6 +71,7 @@ def open_data(
     input: Input = "logits",
     task: Task = "multiclass",
     columns: Sequence[str] | None = None,
+    class_names: Sequence[str] | None = None,
 ) -> DataFile:
     """Open validation data for reading in chunks; use it as a context manager.
 
@@ -82,6 +83,7 @@ def open_data(
     task: `multilabel` for labels (N, K) of zeros and ones.
     columns: names of the columns of a table, one a class, in the order of the classes; labels may
         then be these names. By default as in `recalib.files.column_names`.
+    class_names: names of the classes, if they are known: the columns of a table that has them.
 
     Raises
     ------
@@ -91,12 +93,15 @@ def open_data(
     if input not in ("logits", "probabilities"):
         raise InputError("input", found=repr(input), accepted="logits or probabilities")
     if not isinstance(source, str | Path):
-        return _reader(format, "", columns)(source, input, task=task, columns=columns)
+        reader = _reader(format, "", columns)
+        return reader(source, input, task=task, columns=columns, class_names=class_names)
     path = Path(source)
     stream = _open(path)  # first: a folder that does not exist has no suffix either
     try:
         reader = _reader(format, path.suffix, columns)
-        return reader(stream, input, task=task, columns=columns, owned=True)
+        return reader(
+            stream, input, task=task, columns=columns, class_names=class_names, owned=True
+        )
     except BaseException:
         stream.close()
         raise
@@ -110,6 +115,7 @@ def read(
     input: Input = "logits",
     task: Task = "multiclass",
     columns: Sequence[str] | None = None,
+    class_names: Sequence[str] | None = None,
     labels: Literal["required"] = "required",
 ) -> LabelledData: ...
 
@@ -122,6 +128,7 @@ def read(
     input: Input = "logits",
     task: Task = "multiclass",
     columns: Sequence[str] | None = None,
+    class_names: Sequence[str] | None = None,
     labels: Literal["optional"],
 ) -> Data: ...
 
@@ -133,6 +140,7 @@ def read(
     input: Input = "logits",
     task: Task = "multiclass",
     columns: Sequence[str] | None = None,
+    class_names: Sequence[str] | None = None,
     labels: Literal["required", "optional"] = "required",
 ) -> Data:
     """Read all validation data: logits (N, K) in the file's dtype, and labels or None.
@@ -144,7 +152,9 @@ def read(
     InputError: as `open_data`; or the values are not valid; or required labels are missing.
     TooLargeError: the data does not fit into memory.
     """
-    with open_data(source, format=format, input=input, task=task, columns=columns) as file:
+    with open_data(
+        source, format=format, input=input, task=task, columns=columns, class_names=class_names
+    ) as file:
         if labels == "optional":
             return read_all(file)
         if file.has_labels:

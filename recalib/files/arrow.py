@@ -12,6 +12,7 @@ from typing import Any, BinaryIO, ClassVar
 
 from recalib.errors import EmptyError, InputError, UnsupportedError
 from recalib.files.base import DataFile, Layout, Numbers
+from recalib.files.column_names import class_columns
 from recalib.files.limits import check_unpacked_size
 from recalib.files.messages import Messages
 from recalib.files.raw_arrays import Window, size_of
@@ -40,9 +41,11 @@ class ArrowFile(DataFile):
     def _open(self) -> Layout:
         self._size = size_of(self._stream)
         self._start = _find_start(self._stream, self._size)
-        self._columns = Columns(
-            self._reader()[0].schema, self._declared, self._task, self._class_columns
+        schema = self._reader()[0].schema
+        columns = class_columns(
+            schema.names, self._declared, self._class_names, self._class_columns
         )
+        self._columns = Columns(schema, self._declared, self._task, columns)
         if self._columns.classes is None:
             self._find_classes()
         return Layout(

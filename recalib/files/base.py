@@ -100,6 +100,7 @@ class DataFile(ABC):
     declared: the array to read.
     task: `multilabel` for labels (N, K).
     columns: names of one column a class, for formats of tables.
+    class_names: names of the classes, which may be those of columns (`column_names`).
 
     Raises
     ------
@@ -123,12 +124,14 @@ class DataFile(ABC):
         *,
         task: Task = "multiclass",
         columns: Sequence[str] | None = None,
+        class_names: Sequence[str] | None = None,
         owned: bool = False,
     ) -> None:
         self._stream = stream
         self._declared: Input = declared
         self._task: Task = task
         self._class_columns = columns
+        self._class_names = class_names
         self._owned = owned
         with translate_errors(self.name):
             self._layout = _check_layout(self._open(), declared)

@@ -5,7 +5,9 @@
   and the integers 0 to K-1 (`logit_0`, `logit_1`, ...; `p0`, `p1`, ...; `0`, `1`, ...), ordered by
   the integer. If several prefixes qualify, the prefix that starts with the declared word is used
   (`logit...`, `prob...`).
-- The caller may name the columns of a table instead, one a class, in the order of the classes.
+- The caller may name the columns of a table instead, one a class, in the order of the classes; or
+  the names of the classes, which are the columns of a table that has all of them and no column
+  called as declared.
 - The labels are called `labels` or `label`.
 - Everything else is ignored.
 """
@@ -19,7 +21,7 @@ from dataclasses import dataclass
 from recalib.errors import ColumnsError, InputError
 from recalib.files.base import Input
 
-__all__ = ["Names", "array_names", "column_names"]
+__all__ = ["Names", "array_names", "class_columns", "column_names"]
 
 _STEMS: dict[Input, str] = {"logits": "logit", "probabilities": "prob"}
 _OPPOSITE: dict[Input, Input] = {"logits": "probabilities", "probabilities": "logits"}
@@ -47,6 +49,24 @@ def array_names(names: Sequence[str], declared: Input) -> Names:
     if declared not in names:
         raise _missing(names, declared, f"an array {declared!r}", _OPPOSITE[declared] in names)
     return Names(declared, (), _labels(names))
+
+
+def class_columns(
+    names: Sequence[str],
+    declared: Input,
+    class_names: Sequence[str] | None,
+    columns: Sequence[str] | None = None,
+) -> Sequence[str] | None:
+    """Return the columns that the caller names, else `class_names` if they are columns of scores.
+
+    A table with the column `declared`, or without a column of a class, has other columns of scores:
+    the result is None.
+    """
+    if columns is not None:
+        return columns
+    if not class_names or declared in names or not set(class_names) <= set(names):
+        return None
+    return class_names
 
 
 def column_names(
@@ -87,12 +107,15 @@ def column_names(
 
 def _of_classes(names: Sequence[str], class_columns: Sequence[str]) -> Names:
     labels = _labels(names)
+    scores = set(names) - {labels}
+    known: set[str] = set()
     for name in class_columns:
-        if name not in names or name == labels:
+        if name not in scores:
             accepted = f"columns of scores: {_listed([n for n in names if n != labels])}"
             raise InputError("columns", found=repr(name), accepted=accepted)
-        if class_columns.count(name) > 1:
+        if name in known:
             raise InputError("columns", found=f"{name!r} twice", accepted="each name once")
+        known.add(name)
     return Names(None, tuple(class_columns), labels)
 
 
@@ -130,9 +153,7 @@ def _missing(
         found = f"no {declared}, but {_OPPOSITE[declared]}"
         hint = f' (if {_OPPOSITE[declared]} are meant, write input="{_OPPOSITE[declared]}")'
         return InputError(declared, found=found, accepted=accepted + hint)
-    error = ColumnsError(declared, found=_listed(names), accepted=accepted)
-    error.columns = tuple(name for name in names if name not in ("labels", "label"))
-    return error
+    return ColumnsError(declared, found=_listed(names), accepted=accepted)
 
 
 def _listed(names: Sequence[str]) -> str:

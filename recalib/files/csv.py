@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 
 from recalib.errors import EmptyError, InputError, TooLargeError
 from recalib.files.base import DataFile, Layout, Numbers
+from recalib.files.column_names import class_columns
 from recalib.files.limits import check_column_count
 from recalib.files.raw_arrays import CHUNK_BYTES, Window, size_of
 from recalib.files.tables import Columns
@@ -50,11 +51,12 @@ class CsvFile(DataFile):
         check_column_count(line.count(",") + 1)
         self._names = next(csv.reader([line], strict=True), [])
         # Text has no types: every column is float64, and labels too unless they may be names.
-        is_named = self._class_columns is not None and self._task == "multiclass"
+        columns = class_columns(self._names, self._declared, self._class_names, self._class_columns)
+        is_named = columns is not None and self._task == "multiclass"
         texts = ("labels", "label") if is_named else ()
         self._types = {name: pa.string() if name in texts else pa.float64() for name in self._names}
         schema = pa.schema([(name, self._types[name]) for name in self._names])
-        self._columns = Columns(schema, self._declared, self._task, self._class_columns)
+        self._columns = Columns(schema, self._declared, self._task, columns)
         if not line.endswith(("\n", "\r")):
             raise InputError(
                 "data", found="a header line without its end", accepted="a complete csv file"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from typing import Any, BinaryIO, ClassVar
 
 from recalib.errors import EmptyError, InputError, TooLargeError
-from recalib.files.base import DataFile, Input, Layout, Numbers, Task, translate_errors
+from recalib.files.base import DataFile, Input, Layout, Numbers, translate_errors
+from recalib.files.column_names import class_columns
 from recalib.files.limits import check_column_count
 from recalib.files.messages import Messages
 from recalib.files.raw_arrays import Window, read_exactly, size_of
@@ -54,13 +55,11 @@ class ParquetFile(DataFile):
         stream: BinaryIO,
         declared: Input = "logits",
         *,
-        task: Task = "multiclass",
-        columns: Sequence[str] | None = None,
-        owned: bool = False,
         row_groups: tuple[int, int] | None = None,
+        **options: Any,
     ) -> None:
         self._selected = row_groups
-        super().__init__(stream, declared, task=task, columns=columns, owned=owned)
+        super().__init__(stream, declared, **options)
 
     def _open(self) -> Layout:
         self._file = _open_file(self._stream)
@@ -69,11 +68,13 @@ class ParquetFile(DataFile):
             check_row_groups(metadata, size_of(self._stream), {})  # they may have rows
             # Without rows, a writer does not know the types of all columns.
             raise EmptyError(self._declared, found="no rows", accepted="at least one row")
-        self._columns = Columns(
-            self._file.schema_arrow, self._declared, self._task, self._class_columns
+        schema = self._file.schema_arrow
+        columns = class_columns(
+            schema.names, self._declared, self._class_names, self._class_columns
         )
-        columns = self._columns.names_to_read
-        sizes = {index: _value_size(leaf) for index, leaf in _leaves(self._file, columns)}
+        self._columns = Columns(schema, self._declared, self._task, columns)
+        leaves = _leaves(self._file, self._columns.names_to_read)
+        sizes = {index: _value_size(leaf) for index, leaf in leaves}
         check_row_groups(metadata, size_of(self._stream), sizes)
         first, end = self._selected or (0, metadata.num_row_groups)
         if not 0 <= first <= end <= metadata.num_row_groups:

@@ -44,7 +44,9 @@ class Columns:
         self._task = task
         check_column_count(len(schema))
         self.names: Names = column_names(schema.names, declared, class_columns)
-        self._class_names = class_columns
+        self._class_numbers: dict[str, int] = {}
+        if class_columns is not None and self.names.labels is not None and task == "multiclass":
+            self._class_numbers = _numbers_of(class_columns)
         self.classes: int | None
         if self.names.values is None:
             self.classes = len(self.names.columns)
@@ -94,7 +96,7 @@ class Columns:
         if self._task == "multilabel":
             return logits, self._lists(column, "labels", first_row)
         if _is_text(column.type):
-            return logits, self._class_numbers(column, first_row)
+            return logits, self._named_labels(column, first_row)
         return logits, self._numbers(column, "labels", first_row)
 
     def _lists(self, lists: Any, field: str, first_row: int) -> Numbers:
@@ -123,20 +125,22 @@ class Columns:
         values: Numbers = column.to_numpy(zero_copy_only=False)
         return values
 
-    def _class_numbers(self, column: Any, first_row: int) -> Numbers:
+    def _named_labels(self, column: Any, first_row: int) -> Numbers:
         """Return labels that are names of classes, or their numbers, as numbers."""
-        _check_nulls(column, lambda row: f"labels[{first_row + row}]", "the name of a class")
-        names = list(self._class_names or ())
-        numbers = {str(k): k for k in range(len(names))}
-        index = numbers | {name: k for k, name in enumerate(names)}
-        labels = column.to_pylist()
-        for row, label in enumerate(labels):
-            if label not in index:
-                accepted = f"the name of a class: {', '.join(names[:8])}"
-                raise InputError(
-                    f"labels[{first_row + row}]", found=f"{label!r:.60}", accepted=accepted
-                )
-        return np.array([index[label] for label in labels], np.int64)
+        names = self._class_numbers
+        shown = ", ".join([*names][:8]) + (", ..." if len(names) > 8 else "")
+        accepted = f"the name of a class ({shown}) or its number (0 to {len(names) - 1})"
+        _check_nulls(column, lambda row: f"labels[{first_row + row}]", accepted)
+        numbers = []
+        for row, label in enumerate(column.to_pylist()):
+            number = names.get(label)
+            if number is None:
+                number = _class_number(label, len(names))
+            if number is None:
+                field = f"labels[{first_row + row}]"
+                raise InputError(field, found=f"{label!r:.60}", accepted=accepted)
+            numbers.append(number)
+        return np.array(numbers, np.int64)
 
     def _accepted_values(self, field: str) -> str:
         """Return what a number of a field is."""
@@ -156,6 +160,34 @@ class Columns:
                 found=f"{lengths[row]} {'labels' if field == 'labels' else 'classes'}",
                 accepted=f"{self.classes}, as in the first row",
             )
+
+
+def _numbers_of(names: Sequence[str]) -> dict[str, int]:
+    """Return the number of each class by name.
+
+    Raises
+    ------
+    InputError: a name is the number of another class, so a label would have two meanings.
+    """
+    for k, name in enumerate(names):
+        if _class_number(name, len(names)) not in (None, k):
+            accepted = (
+                f"other names, or columns in the order of their numbers: labels 0 to "
+                f"{len(names) - 1} are numbers of classes"
+            )
+            raise InputError(
+                "columns", found=f"{name!r} as the name of class {k}", accepted=accepted
+            )
+    return {name: k for k, name in enumerate(names)}
+
+
+def _class_number(text: str, classes: int) -> int | None:
+    """Return the number of a class that is written as a whole number (`2`, `2.0`), else None."""
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return int(value) if value.is_integer() and 0 <= value < classes else None
 
 
 def _list_type(

@@ -25,6 +25,7 @@ from recalib.fragments import (
     Source,
     file_errors,
     filesystem_of,
+    glob_folder,
     list_fragments,
     no_rows,
     none_if_empty,
@@ -136,13 +137,21 @@ def apply(
 def _check_outside(folder: str, source: Source) -> None:
     """Raise `InputError` if a folder of the source would list the parts as its own files."""
     filesystem, output = filesystem_of(folder, "output")
+    output = _real_path(filesystem, output)
     for name in source_names(source):
         of_source, path = filesystem_of(name)
+        before_wildcard = glob_folder(name, path)
+        path = _real_path(of_source, path if before_wildcard is None else before_wildcard)
         inside = output.removeprefix(path.rstrip("/") + "/")
         is_hidden = any(part[:1] in (".", "_") for part in inside.split("/"))
         if of_source.protocol == filesystem.protocol and inside != output and not is_hidden:
             found = f"{folder}, which is in {name}"
             raise InputError("output", found=found, accepted="a folder outside the data")
+
+
+def _real_path(filesystem: Any, path: str) -> str:
+    """Return a path, of a local file system without links and `..`."""
+    return os.path.realpath(path or "/") if "file" in filesystem.protocol else path
 
 
 def _prepare(folder: str, manifest: dict[str, Any]) -> set[str]:

@@ -307,6 +307,41 @@ def test_output_in_a_folder_of_the_source_is_refused(
     assert not (folder / "out").exists()
 
 
+@pytest.mark.parametrize(
+    ("source", "output"),
+    [
+        ("{folder}/*", "{folder}/out"),
+        ("{folder}/**/*.npz", "{folder}/more/out"),
+        ("{folder}", "{folder}/../{folder.name}/out"),
+        ("{folder}", "link/out"),
+        ("link", "{folder}/out"),
+        ("link/*", "{folder}/out"),
+    ],
+)
+def test_output_in_the_source_by_a_glob_or_another_path_is_refused(
+    folder: Path,
+    data: tuple[Any, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    source: str,
+    output: str,
+) -> None:
+    """Also for the folder before the first wildcard of a glob, whatever the glob matches."""
+    monkeypatch.chdir(tmp_path)
+    Path("link").symlink_to(folder, target_is_directory=True)
+    with pytest.raises(InputError, match=r"output: found .*, which is in "):
+        recalib.scale.apply(
+            recalib.fit(*data), source.format(folder=folder), output.format(folder=folder)
+        )
+    assert not (folder / "out").exists()
+
+
+def test_output_beside_the_folder_of_a_glob_is_written(folder: Path, data: tuple[Any, Any]) -> None:
+    output = folder.parent / f"{folder.name}-out"
+    result = recalib.scale.apply(recalib.fit(*data), f"{folder}/*", output)
+    assert result.parts > 0
+
+
 def test_invalid_value_leaves_no_part(tmp_path: Path, data: tuple[Any, Any]) -> None:
     (tmp_path / "in").mkdir()
     np.savez(tmp_path / "in" / "a.npz", logits=np.full((3, 4), np.nan))
