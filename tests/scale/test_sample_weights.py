@@ -304,7 +304,7 @@ def test_wrong_weights_of_a_comparison_are_named(sources: Sources) -> None:
     for name in ("sample_weight", "test_weight"):
         with pytest.raises(InputError, match="weights: found 1 file"):
             recalib.scale.compare(data, data, [("temperature", "nll")], **{name: first})
-    with pytest.raises(InputError, match=r"weights: found shape \(3,\)"):
+    with pytest.raises(InputError, match=r"sample_weight: found shape \(3,\)"):
         recalib.compare(*rows, maps=["temperature"], sample_weight=np.ones(3))
     with pytest.raises(InputError, match=r"test_weight: found shape \(3,\)"):
         recalib.compare(*rows, *rows, maps=["temperature"], test_weight=np.ones(3))
