@@ -68,6 +68,10 @@ export PYTHONPATH="$RAY_PACKAGES:$PWD" RAY_USAGE_STATS_ENABLED=0
 export RAY_CLIENT_SERVER_CHECK_CHANNEL_TIMEOUT_S=200
 "$0" -m ray.scripts.scripts start --head --num-cpus=2 --include-dashboard=false \\
     --ray-client-server-port=10001 --object-store-memory=100000000 --temp-dir="$1/ray" >&2
+# The first connection starts a process, which may exceed Ray's own limits on a busy machine.
+for attempt in 1 2 3; do
+    "$0" -c 'import ray; ray.init("ray://127.0.0.1:10001")' >&2 && break
+done
 for command in "fit --map vector --no-metrics --output $2/vector.calib" evaluate; do
     "$0" -m recalib $command --json --cluster ray://127.0.0.1:10001 "$2/parts"
 done
