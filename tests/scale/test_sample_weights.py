@@ -225,7 +225,7 @@ def test_wrong_weights_are_named(sources: Sources) -> None:
     np.save(first, np.where(np.arange(500) == 321, -1.0, 1.0))
     assert "0.parquet: weights[321]: found -1" in error()
     for name in _names(sources.weight_files):
-        np.save(name, np.zeros(len(np.load(name, allow_pickle=True)) if name != first else 500))
+        np.save(name, np.zeros(len(np.load(name)) if name != first else 500))
     assert "weights: found zeros only" in error()
     with pytest.raises(InputError, match="weights: found zeros only"):
         _fit(sources, "temperature", "nll", None)
