@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import secrets
 import tempfile
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from fsspec.utils import glob_translate
 
 import recalib
 from recalib.array_bytes import array_digest
@@ -135,18 +137,30 @@ def apply(
 
 
 def _check_outside(folder: str, source: Source) -> None:
-    """Raise `InputError` if a folder of the source would list the parts as its own files."""
+    """Raise `InputError` if the source would list the parts as its own files."""
     filesystem, output = filesystem_of(folder, "output")
     output = _real_path(filesystem, output)
     for name in source_names(source):
         of_source, path = filesystem_of(name)
-        before_wildcard = glob_folder(name, path)
-        path = _real_path(of_source, path if before_wildcard is None else before_wildcard)
-        inside = output.removeprefix(path.rstrip("/") + "/")
-        is_hidden = any(part[:1] in (".", "_") for part in inside.split("/"))
-        if of_source.protocol == filesystem.protocol and inside != output and not is_hidden:
+        if of_source.protocol == filesystem.protocol and _lists(of_source, name, path, output):
             found = f"{folder}, which is in {name}"
             raise InputError("output", found=found, accepted="a folder outside the data")
+
+
+def _lists(filesystem: Any, name: str, path: str, output: str) -> bool:
+    """Return whether the source `name` lists files of the folder `output`."""
+    before_wildcard = glob_folder(name, path)
+    top = _real_path(filesystem, path if before_wildcard is None else before_wildcard).rstrip("/")
+    inside = output.removeprefix(f"{top}/")
+    if inside == output or any(part[:1] in (".", "_") for part in inside.split("/")):
+        return False
+    if before_wildcard is None:
+        return True
+    # A folder that matches is listed as a whole.
+    pattern = re.compile(glob_translate(top + path[len(before_wildcard) :]))
+    parts = inside.split("/")
+    folders = ["/".join([top, *parts[:depth]]) for depth in range(1, len(parts) + 1)]
+    return any(pattern.match(location) for location in [*folders, f"{output}/{_part_name(0)}"])
 
 
 def _real_path(filesystem: Any, path: str) -> str:

@@ -311,7 +311,7 @@ def test_output_in_a_folder_of_the_source_is_refused(
     ("source", "output"),
     [
         ("{folder}/*", "{folder}/out"),
-        ("{folder}/**/*.npz", "{folder}/more/out"),
+        ("{folder}/**/*", "{folder}/more/out"),
         ("{folder}", "{folder}/../{folder.name}/out"),
         ("{folder}", "link/out"),
         ("link", "{folder}/out"),
@@ -326,7 +326,6 @@ def test_output_in_the_source_by_a_glob_or_another_path_is_refused(
     source: str,
     output: str,
 ) -> None:
-    """Also for the folder before the first wildcard of a glob, whatever the glob matches."""
     monkeypatch.chdir(tmp_path)
     Path("link").symlink_to(folder, target_is_directory=True)
     with pytest.raises(InputError, match=r"output: found .*, which is in "):
@@ -336,9 +335,13 @@ def test_output_in_the_source_by_a_glob_or_another_path_is_refused(
     assert not (folder / "out").exists()
 
 
-def test_output_beside_the_folder_of_a_glob_is_written(folder: Path, data: tuple[Any, Any]) -> None:
-    output = folder.parent / f"{folder.name}-out"
-    result = recalib.scale.apply(recalib.fit(*data), f"{folder}/*", output)
+@pytest.mark.parametrize(("pattern", "output"), [("in/*", "in-out"), ("in/*.npz", "in/out")])
+def test_output_that_a_glob_does_not_match_is_written(
+    data: tuple[Any, Any], tmp_path: Path, pattern: str, output: str
+) -> None:
+    (tmp_path / "in").mkdir()
+    np.savez(tmp_path / "in" / "a.npz", logits=data[0], labels=data[1])
+    result = recalib.scale.apply(recalib.fit(*data), tmp_path / pattern, tmp_path / output)
     assert result.parts > 0
 
 
