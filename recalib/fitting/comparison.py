@@ -23,6 +23,7 @@ from recalib.fitting.validation_error import calibration_error, validation_warni
 from recalib.html_table import html_table
 from recalib.inputs import as_array
 from recalib.maps import MAPS
+from recalib.maps.stack import Stack
 from recalib.metrics import Estimate
 from recalib.metrics.evaluate import evaluate
 from recalib.metrics.evaluation import format_metric
@@ -90,13 +91,14 @@ def compatible_pairs(
 
     Parameters
     ----------
-    maps, objectives: names; None means all.
+    maps, objectives: names; None means all, without `stack`, which is a choice of members.
 
     Raises
     ------
     InputError: a name is unknown, or no pair is compatible.
     """
-    map_names = _known_names("maps", maps, list(MAPS))
+    named = [name for name in MAPS if name != Stack.name] if maps is None else maps
+    map_names = _known_names("maps", named, list(MAPS))
     objective_names = _known_names("objectives", objectives, list(OBJECTIVES))
     pairs: list[tuple[str, str]] = []
     errors: list[InputError] = []

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from recalib.fitting.newton import TemperatureFit, fit_temperature
 from recalib.fitting.problem import Problem, Solution, Solver
 from recalib.fitting.search import search_grid, search_temperature
 from recalib.fitting.spline import fit_spline
+from recalib.fitting.stack import fit_stack
 from recalib.maps import MAPS, Map, Parameters
 from recalib.maps.temperature import Temperature
 from recalib.objectives import OBJECTIVES, Objective
@@ -201,6 +203,10 @@ def ensemble_by_search(
     return solution
 
 
+def _stack(problem: Problem) -> Solution:
+    return fit_stack(problem, solve, partial(_value, problem, problem.objective))
+
+
 def _nothing_to_fit(problem: Problem) -> Solution:
     return Solution({}, _value(problem, problem.objective, {}))
 
@@ -238,4 +244,5 @@ MAP_SOLVERS: dict[str, Solver] = {
     "spline": fit_spline,
     "meta_miscoverage": fit_meta,
     "meta_accuracy": fit_meta,
+    "stack": _stack,
 }

@@ -20,6 +20,7 @@ from recalib.maps.meta_accuracy import MetaAccuracy
 from recalib.maps.meta_miscoverage import MetaMiscoverage
 from recalib.maps.parameterized_temperature import ParameterizedTemperature
 from recalib.maps.spline import Spline
+from recalib.maps.stack import Stack
 from recalib.maps.structured_matrix import StructuredMatrix
 from recalib.maps.structured_vector import StructuredVector
 from recalib.maps.temperature import Temperature
@@ -45,4 +46,5 @@ MAPS: dict[str, type[Map]] = {
     "spline": Spline,
     "meta_miscoverage": MetaMiscoverage,
     "meta_accuracy": MetaAccuracy,
+    "stack": Stack,
 }

@@ -20,7 +20,9 @@ from recalib.fitting.solvers import (
     solve,
     temperature_solution,
 )
+from recalib.fitting.stack import fit_stack
 from recalib.maps import Parameters
+from recalib.maps.stack import Stack
 from recalib.maps.temperature import Temperature
 from recalib.objectives import Objective
 from recalib.objectives.base import TopLabelObjective
@@ -57,8 +59,11 @@ def solve_over_fragments(rows: FragmentRows, survey: Survey, problem: Problem) -
     problem: the map, the objective, and the rows of the sample.
     """
     map, objective = problem.map, problem.objective
+    value_at = partial(objective_at, rows, survey.rows, map, objective)
+    if isinstance(map, Stack):
+        return fit_stack(problem, partial(solve_over_fragments, rows, survey), value_at)
     if not map.parameters(survey.classes):
-        return Solution({}, objective_at(rows, survey.rows, map, objective, {}))
+        return Solution({}, value_at({}))
     single = fit_temperature(rows, survey)
     problem.report("temperature", single.iterations, single.nll)
     return _solve(rows, survey, problem, single)

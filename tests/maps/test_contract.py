@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 import onnx
@@ -18,15 +18,28 @@ from recalib.errors import CorruptError
 from recalib.maps import MAPS, Map, Parameter
 from recalib.maps.histogram_binning import HistogramBinning
 from recalib.maps.isotonic import Isotonic
+from recalib.maps.stack import Member, Stack
 from recalib.ops import NumpyOps
 from recalib.ops.base import Array, Ops
 from recalib.options import options_of
 from tests.maps.conftest import some_logits, some_parameters
 
+
+def stack(pool: Literal["linear", "logarithmic"], *names: str) -> Stack:
+    """Return a stack with weights in falling order."""
+    weights = np.arange(len(names), 0, -1.0)
+    return Stack(tuple(map(Member, names, (weights / weights.sum()).tolist())), pool)
+
+
 ALL = [pytest.param(member(), id=name) for name, member in MAPS.items()] + [
     pytest.param(HistogramBinning(target="one_vs_rest"), id="histogram_binning one_vs_rest"),
     pytest.param(HistogramBinning(binning="equal_width", bins=10), id="histogram_binning by width"),
     pytest.param(Isotonic(target="one_vs_rest", knots=16), id="isotonic one_vs_rest"),
+    pytest.param(
+        stack("logarithmic", "ensemble_temperature", "spline", "temperature"), id="stack of logs"
+    ),
+    pytest.param(stack("logarithmic", "beta", "structured_matrix"), id="stack of a matrix"),
+    pytest.param(stack("linear", "histogram_binning", "dirichlet", "beta"), id="stack of a jump"),
 ]
 #: Rows and classes: each number of rows and each number of classes once.
 SIZES = [(1, 2), (7, 1000), (1000, 10)]

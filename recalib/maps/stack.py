@@ -1,0 +1,179 @@
+"""A stack: several maps whose predictions are pooled with fixed weights."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+
+from recalib.errors import InputError
+from recalib.maps.base import Map, Parameter, Parameters
+from recalib.ops.base import Array, Ops
+from recalib.options import configure, options_of
+
+__all__ = ["Member", "Stack"]
+
+#: A probability in a pool of logarithms is at least this: float32 has none that is smaller.
+_LEAST = 1e-38
+#: The weights may differ from a sum of 1 by rounding.
+_ROUNDING = 1e-6
+
+
+@dataclass(frozen=True)
+class Member:
+    """A member of a stack: the name of a map, its weight in (0, 1], and the map's options."""
+
+    map: str
+    weight: float
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __hash__(self) -> int:
+        return hash((self.map, self.weight, json.dumps(self.options, sort_keys=True)))
+
+
+@dataclass(frozen=True)
+class Stack(Map):
+    """A stack: the predictions p_m of several maps, pooled with weights w_m > 0 that sum to 1.
+
+    - `pool` = `linear`: the mixture p = Σ w_m p_m.
+    - `pool` = `logarithmic`: p ∝ Π p_m^w_m, the softmax of Σ w_m log p_m, where log p_m is at
+      least log 1e-38.
+
+    Each member is fitted by itself to all rows. The policy `auto` chooses members and weights by
+    their predictions of held-out rows, see `recalib.fitting.auto`; by hand, both are options.
+
+    If no member changes predictions, the stack changes none; if each member is invariant to a
+    shift of the logits, so is the stack.
+
+    Parameters: those of each member, under its map's name and its place: `vector_1_scale` is the
+    `scale` of the second member, a `vector`.
+
+    Options: `members`, each with the name of its `map`, its `weight` and its `options`; `pool`. A
+    weight that is not positive, another sum than 1 and a stack as a member are an `InputError`.
+
+    Applying it takes the sum of the members' times.
+
+    Source: stacking with non-negative weights, Breiman 1996; the linear and the logarithmic pool,
+    Genest & Zidek 1986.
+    """
+
+    members: tuple[Member, ...] = (Member("temperature", 0.5), Member("vector", 0.5))
+    pool: Literal["linear", "logarithmic"] = "linear"
+
+    name: ClassVar[str] = "stack"
+    summary: ClassVar[str] = "the predictions of several maps, pooled with weights"
+    fitted_by: ClassVar[Literal["gradient", "solver"]] = "solver"
+
+    def __post_init__(self) -> None:
+        weights = self.weights
+        if min(weights, default=0.0) <= 0 or abs(sum(weights) - 1) > _ROUNDING:
+            found = f"weights {', '.join(f'{weight:g}' for weight in weights)}"
+            accepted = "positive weights that sum to 1"
+            raise InputError("options.members", found=found, accepted=accepted)
+        if any(member.map == self.name for member in self.members):
+            raise InputError("options.members", found="a stack", accepted="other maps")
+        # A card names all options of the members; unknown ones raise InputError.
+        members = tuple(
+            map(Member, (m.map for m in self.members), weights, map(options_of, self.maps))
+        )
+        object.__setattr__(self, "members", members)
+
+    @property
+    def weights(self) -> tuple[float, ...]:
+        """The members' weights."""
+        return tuple(member.weight for member in self.members)
+
+    @cached_property
+    def maps(self) -> tuple[Map, ...]:
+        """The members' maps with their options."""
+        from recalib.maps import MAPS  # which imports this module
+
+        return tuple(
+            configure(MAPS, member.map, member.options, field="options.members")
+            for member in self.members
+        )
+
+    @property
+    def returns(self) -> Literal["logits", "probabilities"]:  # type: ignore[override]
+        return "probabilities" if self.pool == "linear" else "logits"
+
+    @property
+    def preserves_accuracy(self) -> bool:  # type: ignore[override]
+        return all(map.preserves_accuracy for map in self.maps)
+
+    @property
+    def shift_invariant(self) -> bool:  # type: ignore[override]
+        return all(map.shift_invariant for map in self.maps)
+
+    @property
+    def passes_masks(self) -> bool:  # type: ignore[override]
+        return all(map.passes_masks for map in self.maps)
+
+    @property
+    def continuous(self) -> bool:  # type: ignore[override]
+        return all(map.continuous for map in self.maps)
+
+    def parameters(self, classes: int) -> Mapping[str, Parameter]:
+        return self.join([map.parameters(classes) for map in self.maps])
+
+    def join(self, of_members: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Return the members' dictionaries by parameter as one."""
+        return {
+            f"{prefix}{name}": value
+            for prefix, values in zip(self._prefixes, of_members, strict=True)
+            for name, value in values.items()
+        }
+
+    def split(self, parameters: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """Return the dictionary by parameter of each member: the inverse of `join`."""
+        return [
+            {
+                name.removeprefix(prefix): value
+                for name, value in parameters.items()
+                if name.startswith(prefix)
+            }
+            for prefix in self._prefixes
+        ]
+
+    @property
+    def _prefixes(self) -> list[str]:
+        return [f"{member.map}_{i}_" for i, member in enumerate(self.members)]
+
+    def check(self, classes: int, parameters: Parameters) -> None:
+        super().check(classes, parameters)
+        for map, own in zip(self.maps, self.split(parameters), strict=True):
+            map.check(classes, own)
+
+    def transform(self, ops: Ops, logits: Array, parameters: Mapping[str, Array]) -> Array:
+        is_linear = self.pool == "linear"
+        terms = [
+            self._term(ops, logits, map, own, is_linear)
+            for map, own in zip(self.maps, self.split(parameters), strict=True)
+        ]
+        return ops.weighted_sum(ops.constant(np.array(self.weights)), terms)
+
+    @staticmethod
+    def _term(
+        ops: Ops, logits: Array, map: Map, parameters: Mapping[str, Array], is_linear: bool
+    ) -> Any:
+        """Return a function that computes a member's term of the pool."""
+        if is_linear:
+            # The base class's formula has finite gradients in torch where a class is masked.
+            return lambda: Map.probabilities(map, ops, logits, parameters)
+        if map.returns == "logits":
+            return lambda: map.log_probabilities(ops, logits, parameters)
+
+        def logarithms() -> Array:
+            p = map.probabilities(ops, logits, parameters)
+            return ops.where(ops.is_masked(logits), -np.inf, ops.log(ops.clip_min(p, _LEAST)))
+
+        return logarithms
+
+    def _transform_unmasked(
+        self, ops: Ops, logits: Array, parameters: Mapping[str, Array]
+    ) -> tuple[Array, Array | None]:
+        return self.transform(ops, logits, parameters), None  # members handle masks
