@@ -33,6 +33,7 @@ from recalib.label_arrays import check_label_scores, label_log_odds, label_resem
 from recalib.maps import MAPS, Map, Parameters
 from recalib.maps.labels import LABEL_MAPS
 from recalib.ops import NumpyOps
+from recalib.ops.base import Array, Ops
 from recalib.options import configure
 from recalib.ort_sessions import shared_session
 
@@ -305,6 +306,10 @@ class Calibrator:
             return check_logits(values, classes=self.card.classes)
         return log_probabilities(check_probabilities(values, classes=self.card.classes))
 
+    def apply_mask(self, ops: Ops, logits: Array) -> Array:
+        """Return logits (N, K) with −inf where the card's rule says so."""
+        return logits if self.card.mask is None else self.card.mask.apply(ops, logits)
+
     def predict_float64(self, logits: Floats) -> NDArray[np.float64]:
         """Return probabilities in float64 by NumPy for checked logits: the reference."""
         result = np.empty(logits.shape)
@@ -322,7 +327,8 @@ class Calibrator:
         for start in range(0, len(logits), step):
             rows = slice(start, start + step)
             wide = logits[rows].astype(np.float64, copy=False)
-            result[rows] = self.map.probabilities(_REFERENCE, wide, self.parameters)
+            masked = self.apply_mask(_REFERENCE, wide)
+            result[rows] = self.map.probabilities(_REFERENCE, masked, self.parameters)
 
     def to_onnx(self) -> bytes:
         """Return the map as an ONNX graph: `logits` float32 [N, K] to `probabilities`."""
@@ -330,7 +336,8 @@ class Calibrator:
 
         ops = OnnxOps()
         constants = self.map.constants(ops, self.parameters)
-        output = self.map.probabilities(ops, ops.input("logits"), constants)
+        logits = self.apply_mask(ops, ops.input("logits"))
+        output = self.map.probabilities(ops, logits, constants)
         metadata = [("recalib.card", self.card.to_json())]
         model = ops.model(output, classes=self.card.classes, metadata=metadata)
         serialised: bytes = model.SerializeToString()
@@ -354,7 +361,9 @@ class Calibrator:
         if self.is_multilabel and kind == "probabilities":
             found = "probabilities of a multilabel calibrator"
             raise InputError("input", found=found, accepted="logits: the log-odds of each label")
-        return CalibratorModule(self.map, self.card.classes, self.parameters, input=kind)
+        return CalibratorModule(
+            self.map, self.card.classes, self.parameters, input=kind, mask=self.card.mask
+        )
 
     @property
     def session(self) -> Any:

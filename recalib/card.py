@@ -12,6 +12,7 @@ import msgspec
 
 from recalib.decoding import decoder_of
 from recalib.errors import CorruptError
+from recalib.masks import Mask
 
 __all__ = [
     "AutoChoice",
@@ -175,6 +176,8 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     labels: tuple[str, ...] | None = None
     #: The input of the fit: logits, or probabilities as clipped log-probabilities.
     input: Literal["logits", "probabilities"] = "logits"
+    #: The rule of logits that stand for −inf, if the rows of the fit have such a constant.
+    mask: Mask | None = None
     #: The version of Recalib that fitted it.
     library: str
     created_at: str

@@ -21,6 +21,7 @@ from typing import Any, BinaryIO, NamedTuple, TypeVar
 from recalib.errors import EmptyError, InputError, UnsupportedError
 from recalib.files import FORMATS, SUFFIXES, DataFile, Input, open_data
 from recalib.files.parquet import ParquetFile, row_group_sizes
+from recalib.masks import Mask
 
 __all__ = [
     "MAX_FRAGMENT_BYTES",
@@ -79,6 +80,7 @@ class Fragment:
     row_groups: the first row group of a Parquet file and the one after the last; None: all rows.
     version: size and version of the file, if it was listed.
     size: bytes, if it was listed.
+    mask: the rule of logits that are read as −inf.
     """
 
     location: str
@@ -86,6 +88,7 @@ class Fragment:
     row_groups: tuple[int, int] | None = None
     version: str = field(default="", compare=False)
     size: int = field(default=0, compare=False)
+    mask: Mask | None = field(default=None, compare=False)
 
     @property
     def name(self) -> str:
@@ -109,9 +112,11 @@ class Fragment:
         """
         with self.named_errors(), open_stream(self.location) as stream:
             if self.row_groups is None:
-                yield open_data(stream, format=self.format, input=input)
+                file = open_data(stream, format=self.format, input=input)
             else:
-                yield ParquetFile(stream, input, row_groups=self.row_groups)
+                file = ParquetFile(stream, input, row_groups=self.row_groups)
+            file.mask = self.mask
+            yield file
 
     @contextmanager
     def named_errors(self) -> Iterator[None]:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from recalib.arrays import SMALLEST_PROBABILITY
 from recalib.errors import InputError
 from recalib.maps import Map
+from recalib.masks import Mask
 from recalib.ops.torch_ops import TorchOps
 
 if TYPE_CHECKING:
@@ -47,6 +48,7 @@ class CalibratorModule(torch.nn.Module):
     the_map, classes, parameters: the map, K, and its fitted arrays.
     input: whether values are logits (−inf masks a class) or probabilities, whose logarithms are
         clipped at 1e-38.
+    mask: the rule of logits that stand for −inf, in `Card.mask`.
 
     Raises
     ------
@@ -65,12 +67,14 @@ class CalibratorModule(torch.nn.Module):
         parameters: Mapping[str, NDArray[np.float64]],
         *,
         input: Literal["logits", "probabilities"] = "logits",
+        mask: Mask | None = None,
     ) -> None:
         super().__init__()
         the_map.check(classes, parameters)
         self.map = the_map
         self.classes = classes
         self.input = input
+        self.mask = mask
         self.arrays = _Arrays(parameters)
 
     def forward(self, values: torch.Tensor) -> torch.Tensor:
@@ -117,6 +121,8 @@ class CalibratorModule(torch.nn.Module):
         if self.input == "probabilities":
             logits = torch.log(torch.clamp(logits, min=SMALLEST_PROBABILITY))
         ops = TorchOps(dtype, values.device)
+        if self.mask is not None:
+            logits = self.mask.apply(ops, logits)
         parameters = {name: value.to(dtype) for name, value in self.arrays.named_buffers()}
         return formula(ops, logits, parameters).reshape(values.shape)
 

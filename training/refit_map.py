@@ -23,6 +23,7 @@ from recalib.fitting.fit import candidate_of, check_data
 from recalib.fitting.multilabel import LabelCandidate
 from recalib.fitting.problem import Progress
 from recalib.fitting.validation_error import exceeds_tolerance
+from recalib.masks import mask_constants
 from recalib.registry import Model, Transaction
 from training.logit_samples import LabelledSample
 
@@ -68,6 +69,7 @@ def choose_map(
     }
     candidates[champion.map.name] = champion
     logits, labels = check_data(rows.logits, rows.labels, "logits")
+    logits, _ = mask_constants(logits, labels)
     winner, choice = choose(
         list(candidates.values()), logits, labels, preserve_accuracy=preserve, progress=progress
     )

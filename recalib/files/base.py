@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from recalib.arrays import check_labels, check_logits, check_probabilities
 from recalib.errors import EmptyError, InputError, RecalibError, TooLargeError
 from recalib.label_arrays import check_label_matrix, check_label_scores
+from recalib.masks import Mask
 
 __all__ = [
     "MAX_CLASSES",
@@ -116,6 +117,8 @@ class DataFile(ABC):
     is_table: ClassVar[bool] = False
     #: Returns the weights of some rows, from the first of them and their number; set by the caller.
     row_weights: Callable[[int, int], NDArray[np.float64]] | None = None
+    #: The rule of logits that are read as −inf; set by the caller.
+    mask: Mask | None = None
 
     def __init__(
         self,
@@ -192,6 +195,8 @@ class DataFile(ABC):
                     stop = start + step
                     part = None if labels is None else labels[start:stop]
                     chunk = self._check(logits[start:stop], part, row)
+                    if self.mask is not None:
+                        chunk = replace(chunk, logits=self.mask.apply_to(chunk.logits))
                     if self.row_weights is not None:
                         weights = self.row_weights(row, len(chunk.logits))
                         chunk = replace(chunk, weights=weights)

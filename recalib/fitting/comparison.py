@@ -24,6 +24,7 @@ from recalib.html_table import html_table
 from recalib.inputs import as_array
 from recalib.maps import MAPS
 from recalib.maps.stack import Stack
+from recalib.masks import mask_constants
 from recalib.metrics import Estimate
 from recalib.metrics.evaluate import evaluate
 from recalib.metrics.evaluation import format_metric
@@ -147,6 +148,7 @@ def compare(
     progress: called with a description of the current step.
     """
     z, y = check_data(validation.logits, validation.labels, input)
+    z, _ = mask_constants(z, y)
     if sample_weight is not None:
         sample_weight = as_array(sample_weight, "sample_weight")
     weights = check_weights(sample_weight, rows=len(z), field="sample_weight")

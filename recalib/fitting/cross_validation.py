@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
 import msgspec
@@ -27,6 +27,7 @@ from recalib.maps import Map, Parameters
 from recalib.maps.identity import Identity
 from recalib.maps.labels import LabelMap
 from recalib.maps.labels.identity import LabelIdentity
+from recalib.masks import mask_constants
 from recalib.objectives import Objective
 from recalib.ops import NumpyOps
 
@@ -169,6 +170,11 @@ def compare_by_cross_validation(
         options.
     progress: called with the number of finished folds and the number of folds.
     """
+    if labels.ndim == 1:
+        logits, _ = mask_constants(logits, labels)
+        if isinstance(reference, Refit):
+            masked, _ = mask_constants(reference.logits, reference.labels)
+            reference = replace(reference, logits=masked)
     compared = np.ones(len(labels), np.bool_) if rows is None else rows
     folds = np.full(len(labels), _NO_FOLD, np.int64)
     folds[compared] = random_folds(int(np.count_nonzero(compared)))
@@ -186,7 +192,7 @@ def compare_by_cross_validation(
 
     ours = held_out(candidate, logits, labels, folds, on_fold=on_fold)
     if isinstance(reference, Calibrator):
-        theirs = _score(reference.map, reference.parameters, logits[compared], labels[compared])
+        theirs = _score_fitted(reference, logits[compared], labels[compared])
     else:
         theirs = held_out(
             reference, logits, labels, folds, on_fold=lambda fold: on_fold(count + fold)
@@ -208,12 +214,12 @@ def compare_as_fitted(
     logits: (N, K), checked; N ≥ 2.
     labels: (N,), checked.
     """
-    ours = _score(calibrator.map, calibrator.parameters, logits, labels)
+    ours = _score_fitted(calibrator, logits, labels)
     if reference is None:
         identity = LabelIdentity() if labels.ndim == 2 else Identity()
         theirs = _score(identity, {}, logits, labels)
     else:
-        theirs = _score(reference.map, reference.parameters, logits, labels)
+        theirs = _score_fitted(reference, logits, labels)
     names = calibrator.card.map, "identity" if reference is None else reference.card.map
     return _decide(names, 0, ours, theirs, labels, sample="rows that it was not fitted on")
 
@@ -362,6 +368,11 @@ def incomparable(scores: HeldOutScores, labels: NDArray[Any]) -> str | None:
     if scores.correct.all() if is_multilabel else scores.nll.max() < math.log(2):
         return "every held-out row was predicted correctly, so the rows do not limit the confidence"
     return None
+
+
+def _score_fitted(calibrator: Calibrator, logits: Floats, labels: NDArray[Any]) -> HeldOutScores:
+    masked = logits if calibrator.card.mask is None else calibrator.card.mask.apply_to(logits)
+    return _score(calibrator.map, calibrator.parameters, masked, labels)
 
 
 def _score(map: Map, parameters: Parameters, logits: Floats, labels: NDArray[Any]) -> HeldOutScores:

@@ -39,6 +39,7 @@ from recalib.fitting.solvers import check_device_pair, check_pair, solve
 from recalib.fitting.validation_error import calibration_error
 from recalib.inputs import as_array, column_names, counted_rows, score_matrix
 from recalib.maps import MAPS, Map, Parameters
+from recalib.masks import Mask, mask_constants
 from recalib.metrics.base import Estimate
 from recalib.metrics.evaluate import default_metrics, measure_all
 from recalib.metrics.evaluation import Evaluation
@@ -169,12 +170,13 @@ def fit(
     classes = rows.scores.shape[1] if rows.scores.ndim == 2 else 0
     indices, class_labels = class_indices(rows.labels, classes, class_labels, column_names(logits))
     z, y = check_data(rows.scores, indices, kind)
+    z, mask = mask_constants(z, y)
     field = "weights" if sample_weight is None else "sample_weight"
     sample_weight = rows.of_rows(weights if sample_weight is None else sample_weight, field)
     w = check_weights(sample_weight, rows=len(z), field=field)
     resemblance = probability_resemblance(z) if input is None else ""
     counts = np.bincount(y if w is None else y[w > 0], minlength=z.shape[1])
-    messages = data_warnings(counts, resemblance)
+    messages = data_warnings(counts, resemblance, mask)
     if isinstance(request, Candidate):
         candidate, choice = request, None
     else:
@@ -194,6 +196,7 @@ def fit(
         classes=z.shape[1],
         labels=class_labels,
         input=kind,
+        mask=mask,
         library=version("recalib"),
         created_at=datetime.now(UTC).isoformat(timespec="seconds"),
         data=data or DataSummary(rows=len(z)),
@@ -349,13 +352,14 @@ def _group_indices(groups: ArrayLike | None, rows: int) -> NDArray[np.intp] | No
     return indices
 
 
-def data_warnings(counts: Integers, resemblance: str) -> list[str]:
+def data_warnings(counts: Integers, resemblance: str, mask: Mask | None) -> list[str]:
     """Return warnings about rows, independent of the map.
 
     Parameters
     ----------
     counts: (K,), the rows with each label, without those of weight 0.
     resemblance: why the logits look like probabilities, "" if they do not; the last warning.
+    mask: the rule of logits that stand for −inf, if there is one.
     """
     rows, classes = int(counts.sum()), len(counts)
     absent = np.flatnonzero(counts == 0)
@@ -365,6 +369,8 @@ def data_warnings(counts: Integers, resemblance: str) -> list[str]:
     if len(absent) > 0:
         names = ", ".join(str(k) for k in absent[:5]) + (", ..." if len(absent) > 5 else "")
         messages.append(f"{len(absent)} of {classes} classes never occur in the labels: {names}")
+    if mask is not None:
+        messages.append(mask.warning)
     if resemblance:
         messages.append(f"logits: {resemblance}; {RESEMBLANCE_HINT}")
     return messages

@@ -27,6 +27,8 @@ __all__ = [
     "ends_and_spreads",
     "fit_temperature",
     "fit_temperature_by_sums",
+    "has_masks",
+    "logit_scale",
     "moment_sums",
 ]
 
@@ -34,8 +36,10 @@ Weights = NDArray[np.float64]
 
 #: Elements of one chunk: two float64 arrays of it fit into a second-level cache of 1 MiB.
 _CHUNK = 32_768
-#: Elements of a chunk where the scale of the logits is measured, to bound memory.
+#: Elements of a chunk where the spread of the logits is measured, to bound memory.
 _SCALE_CHUNK = 4_000_000
+#: Elements of a sample of rows that gives the scale, and the least rows of it.
+_SCALE_SAMPLE, _SCALE_ROWS = 20_000, 100
 #: Rows of the subsample that warms the start.
 _SUBSAMPLE = 2_000
 #: Temperatures are sought within this factor of the logits' own scale, both ways: at 1/1000 of
@@ -86,9 +90,10 @@ def fit_temperature(
     """Return the T > 0 that minimises the mean negative log-likelihood of softmax(z / T).
 
     The search ends with a step that leaves an error of the order of 10⁻¹⁰, relative to 1/T, or
-    on a bound of [scale / 1000, scale · 1000], where scale is the mean distance of a row's largest
-    logit from its mean. Separable data ends on the lower bound and labels that are all wrong on
-    the upper one; constant logits, on which no temperature has an effect, give 1.
+    on a bound of [scale / 1000, scale · 1000], where scale is the median over rows of the distance
+    of a row's largest logit from its median, which no outlier moves. Separable data ends on the
+    lower bound and labels that are all wrong on the upper one; constant logits, on which no
+    temperature has an effect, give 1.
 
     Parameters
     ----------
@@ -138,7 +143,7 @@ def fit_temperature_by_sums(
     ----------
     sums: returns `moment_sums` of all rows, in float64, for β in units of 1/scale.
     weight: Σw, which is N for equal weights.
-    scale: the mean distance of a row's largest logit from its mean; positive.
+    scale: `logit_scale` of the rows; positive.
     sample_logits, sample_labels, sample_weights: some of the rows, (n, K), (n,) and (n,), with
         weights of mean 1, or None.
     """
@@ -238,7 +243,7 @@ def _moments_of(
     threads = (os.cpu_count() or 1) if logits.size > 20 * _CHUNK else 1
     parts = [part for part in np.array_split(np.arange(len(logits)), threads) if len(part)]
     ranges = [slice(int(part[0]), int(part[-1]) + 1) for part in parts]
-    masks = not np.isfinite(logits.min())
+    masks = has_masks(logits, scale)
 
     def of_range(rows: slice, beta: float) -> NDArray[np.float64]:
         block_weights = None if weights is None else weights[rows]
@@ -323,19 +328,37 @@ def moment_sums(
     return sums
 
 
-def _scale(logits: Floats) -> tuple[float, Floats]:
-    """Return the mean over rows of max z − mean z, masked classes left out, and max z (N,).
+def has_masks(logits: Floats, scale: float) -> bool:
+    """Return whether a logit may be too low for the moments, as −inf is."""
+    return float(logits.min(initial=0.0)) < _MASKED * scale
 
-    The mean is the unit of the logits.
-    """
+
+def _scale(logits: Floats) -> tuple[float, Floats]:
+    """Return the unit of the logits, 0 if those of each row are equal, and max z (N,)."""
     step = max(1, _SCALE_CHUNK // logits.shape[1])
     blocks = [logits[i : i + step] for i in range(0, len(logits), step)]
     lowest, tops, spreads = zip(*map(ends_and_spreads, blocks), strict=True)
     top = np.concatenate(tops)
-    scale = float(np.mean(np.concatenate(spreads), dtype=np.float64))
+    spread = float(np.mean(np.concatenate(spreads), dtype=np.float64))
     # Rounding error in the mean of equal numbers is not a spread.
     noise = float(np.finfo(logits.dtype).eps) * max(abs(min(lowest)), abs(float(top.max())))
-    return scale if scale > noise else 0.0, top
+    return logit_scale(logits, spread) if spread > noise else 0.0, top
+
+
+def logit_scale(logits: Floats, spread: float) -> float:
+    """Return the median over evenly spaced rows of max z − median z, masked classes left out.
+
+    Parameters
+    ----------
+    spread: what replaces a median of 0, as of rows with one high logit among ties.
+    """
+    rows, classes = logits.shape
+    count = min(rows, max(_SCALE_ROWS, _SCALE_SAMPLE // classes))
+    ordered = np.sort(logits[np.linspace(0, rows - 1, count).astype(np.intp)], axis=1)
+    unmasked = np.count_nonzero(ordered != -np.inf, axis=1)
+    middle = ordered[np.arange(count), classes - 1 - unmasked // 2]
+    scale = float(np.median(ordered[:, -1].astype(np.float64) - middle))
+    return scale if scale > 0 else spread
 
 
 def ends_and_spreads(logits: Floats) -> tuple[float, Floats, Floats]:

@@ -243,9 +243,9 @@ def _expected_probabilities(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the reference probabilities and the bound of the difference from them."""
     expected = calibrator.predict_float64(logits)
-    logs = calibrator.map.log_probabilities(
-        NumpyOps(), logits.astype(np.float64, copy=False), calibrator.parameters
-    )
+    ops = NumpyOps()
+    masked = calibrator.apply_mask(ops, logits.astype(np.float64, copy=False))
+    logs = calibrator.map.log_probabilities(ops, masked, calibrator.parameters)
     lowest = np.where(np.isfinite(logs), logs, np.inf).min(axis=1, keepdims=True)
     span = logs.max(axis=1, keepdims=True) - lowest
     return expected, 1e-6 * (1 + span) * expected + 1e-6

@@ -120,7 +120,7 @@ def fit(
         is_small = survey.rows == len(survey.labels)
         solution = solve(problem) if is_small else solve_over_fragments(rows, survey, problem)
         resemblance = survey.resemblance if input is None else ""
-        warnings = data_warnings(survey.counts_with_weight, resemblance)
+        warnings = data_warnings(survey.counts_with_weight, resemblance, survey.mask)
         card = Card(
             map=the_map.name,
             objective=the_objective.name,
@@ -128,6 +128,7 @@ def fit(
             objective_options=options_of(the_objective),
             classes=survey.classes,
             input=kind,
+            mask=survey.mask,
             library=version("recalib"),
             created_at=datetime.now(UTC).isoformat(timespec="seconds"),
             data=DataSummary(rows=survey.rows, name=source_name(source)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, reduce
 from typing import Any, TypeVar, cast
 
 import numpy as np
@@ -18,9 +18,10 @@ from recalib.executors import Workers
 from recalib.files import DataFile, Input
 from recalib.fitting.linear_form import LINEAR_MAPS
 from recalib.fitting.linear_nll import LinearNll
-from recalib.fitting.newton import ends_and_spreads, moment_sums
+from recalib.fitting.newton import ends_and_spreads, has_masks, logit_scale, moment_sums
 from recalib.fragments import Fragment, no_rows, none_if_empty
 from recalib.maps import Map
+from recalib.masks import LowLogits, Mask, find_mask
 from recalib.metrics.evaluate import StreamingEvaluation
 from recalib.scale.evaluate import labelled_chunks
 from recalib.scale.row_sample import RowSample, max_sample_rows, sample_shares
@@ -50,6 +51,8 @@ class Survey:
     #: The largest |z| of a class that is not masked, and the rounding error of the dtype.
     largest: float
     epsilon: float
+    #: Of all logits, to find masks.
+    low: LowLogits
     #: Why every row could be probabilities, "" if not.
     resemblance: str
     #: Evenly spaced rows, (n, K) and (n,), and the distance between them.
@@ -58,6 +61,8 @@ class Survey:
     #: (n,), with mean 1 after `FragmentRows.survey`; None for equal weights.
     weights: Numbers | None = None
     step: int = 1
+    #: The rule of logits that stand for −inf; the rows are read with it.
+    mask: Mask | None = None
 
     @property
     def classes(self) -> int:
@@ -66,9 +71,11 @@ class Survey:
 
     @property
     def scale(self) -> float:
-        """The mean over rows of max z − mean z; 0 if that is rounding error."""
-        scale = self.spread / self.rows
-        return scale if scale > self.epsilon * self.largest else 0.0
+        """The unit of the logits; 0 if those of each row are equal up to rounding."""
+        spread = self.spread / self.rows
+        if spread <= self.epsilon * self.largest:
+            return 0.0
+        return logit_scale(self.logits, spread)
 
     @classmethod
     def of(cls, parts: Sequence[Survey], sample: RowSample) -> Survey:
@@ -81,6 +88,7 @@ class Survey:
             float(np.sum([part.spread for part in parts])),
             max(part.largest for part in parts),
             max(part.epsilon for part in parts),
+            reduce(LowLogits.merge, (part.low for part in parts)),
             parts[0].resemblance if all(part.resemblance for part in parts) else "",
             *sample.candidates(),
             sample.step,
@@ -117,13 +125,33 @@ class FragmentRows:
         self._batch = workers.batch(len(fragments))
 
     def survey(self) -> Survey:
-        """Read all rows once.
+        """Read all rows once, and again if a constant stands for −inf.
 
         Raises
         ------
         InputError: a fragment is not valid, or has another number of classes than the first; or
             none has rows.
         """
+        survey = self._read()
+        mask = find_mask(survey.low)
+        if mask is not None:
+            self.fragments = [replace(fragment, mask=mask) for fragment in self.fragments]
+            survey = replace(self._read(), mask=mask)
+        if survey.weights is not None:
+            # Solvers take weights of mean 1.
+            factor = _factor(survey.weight, survey.rows)
+            self.fragments = [
+                replace(cast(WeightedFragment, fragment), factor=factor)
+                for fragment in self.fragments
+            ]
+            total = float(survey.weights.sum())
+            size = len(survey.weights)
+            survey.weights = survey.weights * (size / total) if total else None
+            survey.weight = float(survey.rows)
+        return survey
+
+    def _read(self) -> Survey:
+        """Read all rows once; fragments without rows are left out."""
         parts: list[Survey] = []
         fragments = []
         tasks = zip(sample_shares(self.fragments), self.fragments, strict=True)
@@ -149,14 +177,6 @@ class FragmentRows:
             raise no_rows(self.fragments)
         survey = Survey.of(parts, sample)
         survey.logits, survey.labels, survey.weights = sample.rows()
-        if survey.weights is not None:
-            # Solvers take weights of mean 1.
-            factor = _factor(survey.weight, survey.rows)
-            fragments = [replace(cast(WeightedFragment, f), factor=factor) for f in fragments]
-            total = float(survey.weights.sum())
-            size = len(survey.weights)
-            survey.weights = survey.weights * (size / total) if total else None
-            survey.weight = float(survey.rows)
         self.fragments = fragments
         return survey
 
@@ -256,6 +276,7 @@ def _survey(kind: Input, task: tuple[float, Fragment]) -> Survey:
                 spread=float(spread.sum(dtype=np.float64)),
                 largest=max(abs(lowest), abs(float(tops.max()))),
                 epsilon=float(np.finfo(z.dtype).eps),
+                low=LowLogits.of(z, y),
                 resemblance=probability_resemblance(z) if kind == "logits" else "",
                 logits=z[:0].copy(),  # a view would keep the chunk in memory
                 labels=y[:0].copy(),
@@ -267,7 +288,7 @@ def _survey(kind: Input, task: tuple[float, Fragment]) -> Survey:
 def _moments(kind: Input, scale: float, beta: float, fragment: Fragment) -> Numbers:
     with fragment.open(kind) as file:
         sums = [
-            moment_sums(z, y, w, scale, beta, masks=not np.isfinite(z).all())
+            moment_sums(z, y, w, scale, beta, masks=has_masks(z, scale))
             for z, y, w in iter_chunks(file, kind)
         ]
     return np.asarray(np.sum(sums, axis=0))

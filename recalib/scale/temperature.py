@@ -14,6 +14,7 @@ from recalib.fitting.newton import (
     TemperatureFit,
     ends_and_spreads,
     fit_temperature_by_sums,
+    has_masks,
     moment_sums,
 )
 from recalib.fitting.temperature_preprocessing import top_odds
@@ -103,7 +104,7 @@ def _moments(
         for z, y, w in iter_chunks(file, kind):
             accepted = acceptance.of(z)
             z, y, w = z[accepted], y[accepted], None if w is None else w[accepted]
-            sums += moment_sums(z, y, w, scale, beta, masks=not np.isfinite(z).all())
+            sums += moment_sums(z, y, w, scale, beta, masks=has_masks(z, scale))
     return sums
 
 
