@@ -8,7 +8,7 @@ class that is masked for that row. Labels are (N,), integers in [0, K). Every ch
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,17 +20,23 @@ __all__ = [
     "SMALLEST_PROBABILITY",
     "Floats",
     "Integers",
+    "WeightKind",
     "check_labels",
     "check_logits",
     "check_probabilities",
     "check_row_weights",
+    "check_weight_kind",
     "check_weights",
+    "drop_rows_without_weight",
     "log_probabilities",
     "probability_resemblance",
 ]
 
 Floats = NDArray[np.floating[Any]]
 Integers = NDArray[np.int64]
+#: What sample weights are: how many rows of the population a row stands for, on any scale, or how
+#: many equal rows it replaces.
+WeightKind = Literal["survey", "counts"]
 
 #: Up to this many numbers, Python is faster than NumPy: a NumPy call takes microseconds.
 _MAX_PLAIN_COUNT = 64
@@ -190,23 +196,55 @@ def check_labels(
     return checked
 
 
+def check_weight_kind(kind: WeightKind) -> None:
+    """Raise `InputError` for an unknown kind of weights."""
+    if kind not in get_args(WeightKind):
+        accepted = " or ".join(get_args(WeightKind))
+        raise InputError("weight_kind", found=repr(kind), accepted=accepted)
+
+
 def check_weights(
-    values: ArrayLike | None, *, rows: int, field: str = "weights"
+    values: ArrayLike | None, *, rows: int, field: str = "weights", kind: WeightKind = "survey"
 ) -> NDArray[np.float64] | None:
-    """Return sample weights (N,) divided by their mean, or None if all are equal.
+    """Return sample weights (N,) whose sum is the effective number of rows, or None if all are 1.
+
+    That number is Kish's (Σw)² / Σw² for `survey` weights, which may have any scale: N for equal
+    ones. It is Σw for `counts`, which stay as they are.
+
+    Source: Kish, Survey Sampling, 1965, section 11.7.
 
     Raises
     ------
-    InputError: wrong rank, dtype or length, not finite, negative, or all zero.
+    InputError: wrong rank, dtype or length, not finite, negative, all zero, or an unknown kind.
     """
+    check_weight_kind(kind)
     if values is None:
         return None
-    wide = check_row_weights(values, rows, field)
-    largest = wide.max()
+    weights = check_row_weights(values, rows, field)
+    largest = weights.max()
     if largest == 0:
         raise InputError(field, found="zeros only", accepted="at least one positive weight")
-    wide /= largest  # so that their sum does not overflow
-    return None if (wide == 1).all() else np.asarray(wide / wide.mean())
+    if kind == "survey":
+        weights /= largest  # so that their squares do not overflow
+        weights *= weights.sum() / (weights @ weights)
+    elif not np.isfinite(weights.sum()):
+        raise InputError(field, found="counts whose sum is infinite", accepted="a finite sum")
+    return None if (weights == 1).all() else weights
+
+
+def drop_rows_without_weight(
+    weights: NDArray[np.float64] | None, *arrays: NDArray[Any] | None
+) -> tuple[Any, ...]:
+    """Return checked weights (N,) and arrays (N, ...) without the rows of weight 0.
+
+    Weights that are then all 1, and arrays that are None, are None.
+    """
+    if weights is None or weights.all():
+        return weights, *arrays
+    rows = np.flatnonzero(weights)
+    weights = weights[rows]
+    rest = [None if array is None else array[rows] for array in arrays]
+    return None if (weights == 1).all() else weights, *rest
 
 
 def check_row_weights(
@@ -254,6 +292,7 @@ def _matrix(values: ArrayLike, classes: int | None, field: str) -> Floats:
         raise InputError(
             field, found=f"dtype {array.dtype}", accepted="float16, float32, float64 or integers"
         )
+    array = array.astype(array.dtype.newbyteorder("="), copy=False)  # torch takes no other
     if array.ndim != 2:
         raise InputError(field, found=f"shape {array.shape}", accepted="shape (N, K)")
     if array.shape[0] == 0:

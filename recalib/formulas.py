@@ -137,7 +137,7 @@ def soft_bin_sums(
 
 def soft_binned_error_of_sums(
     sums: tuple[Array, ...],
-    rows: int,
+    rows: float,
     order: float,
     variant: Literal["binned", "label_binned"],
 ) -> Array:

@@ -34,6 +34,7 @@ __all__ = [
     "Task",
     "TestData",
     "ValidationData",
+    "WeightKind",
     "Weights",
     "check_output_path",
     "cluster_name",
@@ -152,6 +153,13 @@ Weights = Annotated[
         metavar="SOURCE",
         help="Sample weights: an .npy file with one number per row. For several files of data a "
         "folder, a glob or a URL of as many .npy files, which have the same names.",
+    ),
+]
+WeightKind = Annotated[
+    Literal["survey", "counts"],
+    typer.Option(
+        help="`survey`: a weight is how many rows of the population a row stands for, on any "
+        "scale. `counts`: it is how many equal rows a row replaces."
     ),
 ]
 Columns = Annotated[

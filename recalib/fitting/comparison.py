@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from recalib.arrays import Floats, Integers, check_weights
+from recalib.arrays import Floats, Integers, check_weights, drop_rows_without_weight
 from recalib.calibrator import Calibrator
 from recalib.card import AutoChoice, CandidateResult, MetricValue
 from recalib.errors import InputError
@@ -148,18 +148,21 @@ def compare(
     progress: called with a description of the current step.
     """
     z, y = check_data(validation.logits, validation.labels, input)
-    z, _ = mask_constants(z, y)
     if sample_weight is not None:
         sample_weight = as_array(sample_weight, "sample_weight")
     weights = check_weights(sample_weight, rows=len(z), field="sample_weight")
+    weights, z, y, sample_weight, scores = drop_rows_without_weight(
+        weights, z, y, sample_weight, validation.logits
+    )
+    z, _ = mask_constants(z, y)
     if test is not None and test_weight is not None:
         test_weight = as_array(test_weight, "test_weight")
         check_weights(test_weight, rows=len(test.labels), field="test_weight")
 
     def fit_map(name: str, objective: str) -> Calibrator:
         return fit(
-            validation.logits,
-            validation.labels,
+            scores,
+            y,
             name,
             objective,
             input=input,
@@ -183,8 +186,8 @@ def compare(
         fitted.append((calibrator, metrics))
 
     def predicted(calibrator: Calibrator) -> MetricValue | None:
-        p = calibrator.predict(validation.logits, input=input)
-        return calibration_error(p.max(axis=1), p.argmax(axis=1) == validation.labels)
+        p = calibrator.predict(scores, input=input)
+        return calibration_error(p.max(axis=1), p.argmax(axis=1) == y)
 
     return recommend(
         fitted,

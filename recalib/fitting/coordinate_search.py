@@ -147,7 +147,8 @@ def _search(
 def _values_in_memory(problem: Problem) -> ValuesAt:
     ops = NumpyOps()
     z = problem.logits.astype(np.float64, copy=False)
-    weights = np.ones(len(z)) if problem.weights is None else problem.weights
+    weights = problem.relative_weights
+    weights = np.ones(len(z)) if weights is None else weights
 
     def value_at(parameters: Parameters) -> float:
         log_p = problem.map.log_probabilities(ops, z, parameters)

@@ -81,10 +81,8 @@ class Candidate:
         weights: Weights | None = None,
         progress: Progress | None = None,
     ) -> Solution:
-        """Return a fit to checked rows, whose weights (N,) are on any scale."""
+        """Return a fit to checked rows, whose weights (N,) are those of a `Problem`."""
         problem = Problem(self.map, self.objective, logits, labels, weights, progress=progress)
-        if weights is not None:  # `subset` scales weights to a mean of 1
-            problem = problem.subset(np.ones(len(labels), np.bool_))
         return solve(problem)
 
 

@@ -17,10 +17,12 @@ from recalib.arrays import (
     RESEMBLANCE_HINT,
     Floats,
     Integers,
+    WeightKind,
     check_labels,
     check_logits,
     check_probabilities,
     check_weights,
+    drop_rows_without_weight,
     probability_resemblance,
 )
 from recalib.arrays import log_probabilities as as_logits
@@ -79,6 +81,7 @@ def fit(
     input: Literal["logits", "probabilities"] | None = None,
     sample_weight: ArrayLike | None = None,
     weights: ArrayLike | None = None,
+    weight_kind: WeightKind = "survey",
     groups: ArrayLike | None = None,
     ignore_index: int | None = None,
     measure: bool = False,
@@ -109,8 +112,12 @@ def fit(
         `recalib.maps.labels.LABEL_MAPS`, which calibrates each column by itself.
     input: the kind of values in `logits`; never guessed. By default they are logits, with a
         warning if they look like probabilities.
-    sample_weight: (N,), weights of rows: non-negative, on any scale; equal by default.
+    sample_weight: (N,), weights of rows: non-negative; equal by default. A row of weight 0 is as
+        if it were not there.
     weights: the same as `sample_weight`.
+    weight_kind: `survey` if a weight is how many rows of the population a row stands for, on any
+        scale: penalties and smoothing see Kish's effective number of rows, (Σw)² / Σw². `counts` if
+        it is how many equal rows a row replaces: the fit is that of the repeated rows.
     groups: (N,), for `auto`: numbers or texts, such as the patient or the question of a row. Rows
         of a group are in the same fold of the cross-validation and are compared as one. For dense
         predictions they are of images, by default different, because pixels of an image are alike.
@@ -152,6 +159,7 @@ def fit(
             objective,
             input=input,
             sample_weight=weights if sample_weight is None else sample_weight,
+            weight_kind=weight_kind,
             measure=measure,
             class_labels=class_labels,
             data=data,
@@ -170,19 +178,18 @@ def fit(
     classes = rows.scores.shape[1] if rows.scores.ndim == 2 else 0
     indices, class_labels = class_indices(rows.labels, classes, class_labels, column_names(logits))
     z, y = check_data(rows.scores, indices, kind)
-    z, mask = mask_constants(z, y)
     field = "weights" if sample_weight is None else "sample_weight"
-    sample_weight = rows.of_rows(weights if sample_weight is None else sample_weight, field)
-    w = check_weights(sample_weight, rows=len(z), field=field)
+    row_weights = rows.of_rows(weights if sample_weight is None else sample_weight, field)
+    w = check_weights(row_weights, rows=len(z), field=field, kind=weight_kind)
+    units = _group_indices(rows.groups(groups), len(z), w)
+    w, z, y, row_weights = drop_rows_without_weight(w, z, y, row_weights)
+    z, mask = mask_constants(z, y)
     resemblance = probability_resemblance(z) if input is None else ""
-    counts = np.bincount(y if w is None else y[w > 0], minlength=z.shape[1])
-    messages = data_warnings(counts, resemblance, mask)
+    messages = data_warnings(np.bincount(y, minlength=z.shape[1]), resemblance, mask)
     if isinstance(request, Candidate):
         candidate, choice = request, None
     else:
-        candidate, choice = request.choose(
-            z, y, w, _group_indices(rows.groups(groups), len(z)), progress
-        )
+        candidate, choice = request.choose(z, y, w, units, progress)
     the_map, the_objective = candidate.map, candidate.objective
     warm = None if start is None else start_parameters(start, the_map, z.shape[1])
     started = time.perf_counter()
@@ -199,7 +206,7 @@ def fit(
         mask=mask,
         library=version("recalib"),
         created_at=datetime.now(UTC).isoformat(timespec="seconds"),
-        data=data or DataSummary(rows=len(z)),
+        data=msgspec.structs.replace(data or DataSummary(0), rows=len(z)),
         fit=FitSummary(
             seconds=seconds,
             iterations=solution.iterations,
@@ -213,7 +220,7 @@ def fit(
     )
     calibrator = Calibrator(solution.parameters, card)
     with one_blas_thread():
-        return _describe(calibrator, z, y, sample_weight, measure, solution.confidences)
+        return _describe(calibrator, z, y, row_weights, measure, solution.confidences)
 
 
 @dataclass(frozen=True)
@@ -339,13 +346,16 @@ def _limit(texts: list[str]) -> list[str]:
     return [*texts[:_MAX_TEXTS], f"... and {len(texts) - _MAX_TEXTS} more"]
 
 
-def _group_indices(groups: ArrayLike | None, rows: int) -> NDArray[np.intp] | None:
-    """Return the number of each row's group (N,), from 0."""
+def _group_indices(
+    groups: ArrayLike | None, rows: int, weights: NDArray[np.float64] | None
+) -> NDArray[np.intp] | None:
+    """Return the number of the group, from 0, of each row with weight."""
     if groups is None:
         return None
     values = as_array(groups, "groups")
     if values.shape != (rows,):
         raise InputError("groups", found=f"shape {values.shape}", accepted=f"shape ({rows},)")
+    _, values = drop_rows_without_weight(weights, values)
     names, indices = np.unique(values, return_inverse=True)
     if len(names) < 2:
         raise InputError("groups", found=f"{len(names)} group", accepted="at least 2")
@@ -357,7 +367,7 @@ def data_warnings(counts: Integers, resemblance: str, mask: Mask | None) -> list
 
     Parameters
     ----------
-    counts: (K,), the rows with each label, without those of weight 0.
+    counts: (K,), the rows with each label.
     resemblance: why the logits look like probabilities, "" if they do not; the last warning.
     mask: the rule of logits that stand for −inf, if there is one.
     """

@@ -86,7 +86,7 @@ def fit_by_gradient(problem: Problem, start: Mapping[str, NDArray[np.float64]]) 
             z, y, w = chunk(rows)
             log_p = map.log_probabilities(ops, z, parameters)
             value = objective.loss(ops, log_p, y, w)
-            penalty = map.penalty(ops, parameters, total_rows)
+            penalty = map.penalty(ops, parameters, problem.effective_rows)
             return (value + penalty) * (len(y) / total_rows)  # type: ignore[no-any-return]
 
         return term
@@ -102,7 +102,7 @@ def fit_by_gradient(problem: Problem, start: Mapping[str, NDArray[np.float64]]) 
         and objective.name == "nll"
         and problem.device is None
     ):
-        passes = _by_row_temperatures(map, *chunk(slice(None)), complete)
+        passes = _by_row_temperatures(problem, map, *chunk(slice(None)), complete)
     with _threads_for((slices[0].stop - slices[0].start) * problem.classes):
         for names in map.stages(problem.classes):
             for terms, least_gain in passes:
@@ -121,7 +121,7 @@ def _chunks_of(problem: Problem) -> tuple[list[slice], _Chunk]:
     """
     gap = _least_gap(problem.logits) if problem.map.passes_masks else None
     if problem.device is not None:
-        chunks = RowChunks(problem.logits, problem.labels, problem.weights, problem.device)
+        chunks = RowChunks(problem.logits, problem.labels, problem.relative_weights, problem.device)
 
         def copy(rows: slice) -> _Rows:
             z, y, w = chunks.chunk(rows)
@@ -132,13 +132,15 @@ def _chunks_of(problem: Problem) -> tuple[list[slice], _Chunk]:
     z = as_tensor(problem.logits).to(ops.dtype)
     z = z if gap is None else without_masks(z, gap)
     y = as_tensor(problem.labels)
-    w = ops.constant(np.ones(len(y)) if problem.weights is None else problem.weights)
+    weights = problem.relative_weights
+    w = ops.constant(np.ones(len(y)) if weights is None else weights)
     step = rows_per_chunk(problem.classes) if problem.objective.by_row else len(y)
     slices = [slice(i, min(i + step, len(y))) for i in range(0, len(y), step)]
     return slices, lambda rows: (z[rows], y[rows], w[rows])
 
 
 def _by_row_temperatures(
+    problem: Problem,
     map: ParameterizedTemperature,
     z: torch.Tensor,
     y: torch.Tensor,
@@ -157,7 +159,7 @@ def _by_row_temperatures(
         def term(moving: _Tensors) -> torch.Tensor:
             parameters = complete(moving)
             value = likelihood(map.temperatures(ops, largest, parameters))
-            return value + map.penalty(ops, parameters, len(y))  # type: ignore[no-any-return]
+            return value + map.penalty(ops, parameters, problem.effective_rows)  # type: ignore[no-any-return]
 
         return [term]
 

@@ -77,8 +77,8 @@ class LinearForm:
         unit = self.unit(temperature)
         return (x if unit == 1.0 else x / x.dtype.type(unit)), active_mask
 
-    def ridge(self, map: Map, classes: int, rows: int, unit: float) -> Ridge:
-        """Return the map's penalty for N rows, slopes in `unit`."""
+    def ridge(self, map: Map, classes: int, rows: float, unit: float) -> Ridge:
+        """Return the map's penalty for an effective number of rows, slopes in `unit`."""
         shapes = {name: parameter.shape for name, parameter in map.parameters(classes).items()}
         strengths = {name: np.zeros(shape) for name, shape in shapes.items()}
         centres = dict(strengths)

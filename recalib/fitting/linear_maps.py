@@ -43,14 +43,15 @@ def fit_linear(problem: Problem) -> Solution:
         # Parameters that no stage moves are fitted to these rows, not copied from the start.
         start |= {name: problem.start[name] for names in stages for name in names}
     unit = form.unit(single.temperature)
-    ridge = form.ridge(problem.map, problem.classes, len(problem.labels), unit)
+    ridge = form.ridge(problem.map, problem.classes, problem.effective_rows, unit)
     theta = form.theta(start, unit)
     if problem.device is not None:
         summed = _nll_on_device(problem, form, single.temperature, ridge)
         minimum = _minimise(problem, summed, theta, form.box)
     else:
         x, masked = form.rows(problem.map, problem.logits, single.temperature)
-        nll = LinearNll(form.design, x, masked, problem.labels, problem.weights, ridge)
+        weights = problem.relative_weights
+        nll = LinearNll(form.design, x, masked, problem.labels, weights, ridge)
         with one_blas_thread():
             minimum = _minimise_array(problem, nll, theta, form.box)
     return linear_solution(form, single, start, minimum)
@@ -119,6 +120,8 @@ def _nll_on_device(
     from recalib.fitting.chunk_sums import LinearChunkSums
     from recalib.fitting.row_chunks import RowChunks
 
-    chunks = RowChunks(problem.logits, problem.labels, problem.weights, str(problem.device))
+    chunks = RowChunks(
+        problem.logits, problem.labels, problem.relative_weights, str(problem.device)
+    )
     sums = LinearChunkSums(chunks, form, temperature, passes_masks=problem.map.passes_masks)
     return SummedNll(form.design, sums, ridge)

@@ -18,7 +18,13 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray
 
-from recalib.arrays import RESEMBLANCE_HINT, Floats, check_weights
+from recalib.arrays import (
+    RESEMBLANCE_HINT,
+    Floats,
+    WeightKind,
+    check_weights,
+    drop_rows_without_weight,
+)
 from recalib.calibrator import Calibrator
 from recalib.card import Card, DataSummary, FitSummary, MetricValue
 from recalib.class_names import check_label_rows
@@ -115,6 +121,7 @@ def fit_multilabel(
     *,
     input: Literal["logits", "probabilities"] | None,
     sample_weight: ArrayLike | None,
+    weight_kind: WeightKind = "survey",
     measure: bool,
     class_labels: tuple[str, ...] | None,
     data: DataSummary | None,
@@ -134,7 +141,8 @@ def fit_multilabel(
     z = scores if kind == "logits" else label_log_odds(scores)
     if sample_weight is not None:
         sample_weight = as_array(sample_weight, "sample_weight")
-    weights = check_weights(sample_weight, rows=len(z), field="sample_weight")
+    weights = check_weights(sample_weight, rows=len(z), field="sample_weight", kind=weight_kind)
+    weights, z, y, sample_weight = drop_rows_without_weight(weights, z, y, sample_weight)
     messages = []
     if input is None and (resemblance := label_resemblance(scores)):
         messages.append(f"logits: {resemblance}; {RESEMBLANCE_HINT}")
@@ -151,7 +159,7 @@ def fit_multilabel(
         input=kind,
         library=version("recalib"),
         created_at=datetime.now(UTC).isoformat(timespec="seconds"),
-        data=data or DataSummary(rows=len(z)),
+        data=msgspec.structs.replace(data or DataSummary(0), rows=len(z)),
         fit=FitSummary(
             seconds=seconds,
             iterations=0,
@@ -180,9 +188,8 @@ def _fit_each(
     rare = []
     for k in range(log_odds.shape[1]):
         z, y = log_odds[:, k], labels[:, k]
-        used = y[weights > 0]
-        present = np.count_nonzero(used)
-        if min(present, len(used) - present) < least:
+        present = np.count_nonzero(y)
+        if min(present, len(y) - present) < least:
             rare.append(k)
             curve = (
                 _identity_parameters(map, z) if previous is None else _earlier(map, z, previous, k)

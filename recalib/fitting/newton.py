@@ -99,7 +99,7 @@ def fit_temperature(
     ----------
     logits: (N, K), checked; −inf masks a class.
     labels: (N,), checked.
-    weights: (N,) with mean 1; None for equal weights.
+    weights: (N,), on any scale; None for equal weights.
     device: a device of torch that rows pass through in chunks; by default NumPy sums.
     """
     scale, tops = _scale(logits)
@@ -145,7 +145,7 @@ def fit_temperature_by_sums(
     weight: Σw, which is N for equal weights.
     scale: `logit_scale` of the rows; positive.
     sample_logits, sample_labels, sample_weights: some of the rows, (n, K), (n,) and (n,), with
-        weights of mean 1, or None.
+        weights on any scale, or None.
     """
 
     def at(beta: float) -> _Moments:
@@ -244,6 +244,7 @@ def _moments_of(
     parts = [part for part in np.array_split(np.arange(len(logits)), threads) if len(part)]
     ranges = [slice(int(part[0]), int(part[-1]) + 1) for part in parts]
     masks = has_masks(logits, scale)
+    total = len(logits) if weights is None else weights.sum()
 
     def of_range(rows: slice, beta: float) -> NDArray[np.float64]:
         block_weights = None if weights is None else weights[rows]
@@ -258,7 +259,7 @@ def _moments_of(
         else:  # NumPy releases the GIL in its loops
             with ThreadPoolExecutor(len(ranges)) as pool:
                 sums = np.sum(list(pool.map(of_range, ranges, [beta] * len(ranges))), axis=0)
-        value, slope, curvature = sums / len(logits)  # the weights' mean is 1
+        value, slope, curvature = sums / total
         return _Moments(float(value), float(slope), float(curvature))
 
     return at
@@ -278,10 +279,11 @@ def _moments_on(
     from recalib.fitting.row_chunks import RowChunks
 
     chunks = RowChunks(logits, labels, weights, device)
+    weight = len(logits) if weights is None else weights.sum()
 
     def at(beta: float) -> _Moments:
         sums = chunked_moment_sums(chunks, scale, beta, _MASKED, dtype)
-        value, slope, curvature = (float(total) for total in sums / len(logits))
+        value, slope, curvature = (float(total) for total in sums / weight)
         return _Moments(value, slope, curvature)
 
     return at

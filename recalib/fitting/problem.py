@@ -35,7 +35,7 @@ class Problem:
     logits: Floats
     #: (N,).
     labels: Integers
-    #: (N,) with mean 1, or None for equal weights.
+    #: (N,), positive, with the effective number of rows as their sum; None if all are 1.
     weights: NDArray[np.float64] | None = None
     #: Start parameters, from an earlier fit of the same map.
     start: Parameters | None = None
@@ -48,6 +48,16 @@ class Problem:
         """K."""
         return int(self.logits.shape[1])
 
+    @property
+    def effective_rows(self) -> float:
+        """The number of rows that penalties and smoothing see, see `check_weights`."""
+        return float(len(self.labels)) if self.weights is None else float(self.weights.sum())
+
+    @property
+    def relative_weights(self) -> NDArray[np.float64] | None:
+        """(N,), the weights divided by their mean; None if all are 1."""
+        return None if self.weights is None else self.weights / self.weights.mean()
+
     def report(self, stage: str, iteration: int, value: float) -> None:
         """Report progress to the callback."""
         if self.progress is not None:
@@ -55,12 +65,7 @@ class Problem:
 
     def subset(self, rows: NDArray[np.bool_] | NDArray[np.intp]) -> Problem:
         """Return the same problem on some of the rows."""
-        weights = None
-        if self.weights is not None:
-            weights = self.weights[rows]
-            total = weights.sum()
-            # If all weights are 0, the rows have equal weights.
-            weights = weights * (len(weights) / total) if total > 0 else None
+        weights = None if self.weights is None else self.weights[rows]
         return replace(self, logits=self.logits[rows], labels=self.labels[rows], weights=weights)
 
 

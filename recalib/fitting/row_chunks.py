@@ -61,7 +61,7 @@ class RowChunks:
     ----------
     logits: (N, K), float16, float32 or float64; an array in memory or mapped from a file.
     labels: (N,), in [0, K).
-    weights: (N,) with mean 1, or None for equal weights.
+    weights: (N,), or None for equal weights.
     device: what `check_device` accepts.
     """
 

@@ -148,7 +148,8 @@ def _value_of_temperature(problem: Problem) -> _Function:
         gaps_below_top(problem.logits, problem.logits.size),
         ops.is_top_label(problem.logits, problem.labels),
     )
-    weights = np.ones(len(gaps)) if problem.weights is None else problem.weights
+    weights = problem.relative_weights
+    weights = np.ones(len(gaps)) if weights is None else weights
     confidences = confidences_of(gaps)
 
     def value_at(temperature: float) -> float:

@@ -216,7 +216,8 @@ def _value(problem: Problem, objective: Objective, parameters: Parameters) -> fl
     ops = NumpyOps()
     z = problem.logits.astype(np.float64, copy=False)
     log_p = problem.map.log_probabilities(ops, z, parameters)
-    weights = np.ones(len(log_p)) if problem.weights is None else problem.weights
+    weights = problem.relative_weights
+    weights = np.ones(len(log_p)) if weights is None else weights
     return float(objective.loss(ops, log_p, problem.labels, weights))
 
 

@@ -55,7 +55,7 @@ class ScaledRows:
     odds: _Vector
     #: (N,): log Σ exp(z / T).
     total: _Vector
-    #: (N,), all ones for equal weights.
+    #: (N,), with the effective number of rows as their sum.
     weights: _Vector
 
     @classmethod

@@ -116,8 +116,11 @@ class Map(ABC):
     def transform(self, ops: Ops, logits: Array, parameters: Mapping[str, Array]) -> Array:
         """Return calibrated logits or probabilities, as stated by `returns`."""
 
-    def penalty(self, ops: Ops, parameters: Mapping[str, Array], rows: int) -> Array | float:
-        """Return the penalty that a fit on `rows` rows adds to the mean objective; usually 0."""
+    def penalty(self, ops: Ops, parameters: Mapping[str, Array], rows: float) -> Array | float:
+        """Return the penalty that a fit adds to the mean objective; usually 0.
+
+        `rows` is the effective number of rows, see `recalib.arrays.check_weights`.
+        """
         return 0.0
 
     def stages(self, classes: int) -> tuple[tuple[str, ...], ...]:

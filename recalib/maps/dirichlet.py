@@ -83,11 +83,11 @@ class Dirichlet(Map):
     def transform(self, ops: Ops, logits: Array, parameters: Mapping[str, Array]) -> Array:
         return ops.matmul(ops.log_softmax(logits), parameters["matrix"]) + parameters["bias"]
 
-    def penalty(self, ops: Ops, parameters: Mapping[str, Array], rows: int) -> Array:
+    def penalty(self, ops: Ops, parameters: Mapping[str, Array], rows: float) -> Array:
         classes = len(parameters["bias"])
         return ridge_penalty(self.ridges(classes, rows), ops, parameters)
 
-    def ridges(self, classes: int, rows: int) -> Mapping[str, Ridge]:
+    def ridges(self, classes: int, rows: float) -> Mapping[str, Ridge]:
         intercept = strength_for_rows(self.intercept, 5_000, rows)
         if self.regularisation == "odir":
             return odir(

@@ -113,7 +113,7 @@ class IntraOrderPreserving(Map):
         m = ops.matmul(units, parameters["output"]) + parameters["output_bias"]
         return ops.exp(ops.tanh(m) * _MAX_LOG_FACTOR)
 
-    def penalty(self, ops: Ops, parameters: Mapping[str, Array], rows: int) -> Array:
+    def penalty(self, ops: Ops, parameters: Mapping[str, Array], rows: float) -> Array:
         classes = len(parameters["output_bias"]) + 1
         return ridge_penalty(
             {

@@ -74,11 +74,11 @@ class Matrix(Map):
     def transform(self, ops: Ops, logits: Array, parameters: Mapping[str, Array]) -> Array:
         return ops.matmul(logits, parameters["matrix"]) + parameters["bias"]
 
-    def penalty(self, ops: Ops, parameters: Mapping[str, Array], rows: int) -> Array:
+    def penalty(self, ops: Ops, parameters: Mapping[str, Array], rows: float) -> Array:
         classes = len(parameters["bias"])
         return ridge_penalty(self.ridges(classes, rows), ops, parameters)
 
-    def ridges(self, classes: int, rows: int) -> Mapping[str, Ridge]:
+    def ridges(self, classes: int, rows: float) -> Mapping[str, Ridge]:
         return odir(
             classes,
             diagonal=strength_for_rows(self.diagonal, 25_000, rows),

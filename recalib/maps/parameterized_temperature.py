@@ -84,7 +84,7 @@ class ParameterizedTemperature(Map):
     def stages(self, classes: int) -> tuple[tuple[str, ...], ...]:
         return (("input", "bias", "output"),)
 
-    def penalty(self, ops: Ops, parameters: Mapping[str, Array], rows: int) -> Array:
+    def penalty(self, ops: Ops, parameters: Mapping[str, Array], rows: float) -> Array:
         squares = ((parameters[name] ** 2).sum() for name in ("input", "bias", "output"))
         return sum(squares) * (self.strength / rows)
 

@@ -54,7 +54,7 @@ def ridge_penalty(ridges: Mapping[str, Ridge], ops: Ops, parameters: Mapping[str
     return total
 
 
-def strength_for_rows(strength: float | None, worth: float, rows: int) -> float:
+def strength_for_rows(strength: float | None, worth: float, rows: float) -> float:
     """Return `strength`, by default `worth` / `rows`, which decreases with more rows."""
     return worth / rows if strength is None else strength
 

@@ -81,11 +81,11 @@ class StructuredMatrix(Map):
         softened = ops.log_softmax(logits / parameters["temperature"])
         return ops.matmul(softened, parameters["matrix"]) + parameters["bias"]
 
-    def penalty(self, ops: Ops, parameters: Mapping[str, Array], rows: int) -> Array:
+    def penalty(self, ops: Ops, parameters: Mapping[str, Array], rows: float) -> Array:
         classes = len(parameters["bias"])
         return ridge_penalty(self.ridges(classes, rows), ops, parameters)
 
-    def ridges(self, classes: int, rows: int) -> Mapping[str, Ridge]:
+    def ridges(self, classes: int, rows: float) -> Mapping[str, Ridge]:
         parameters = classes * (classes + 1)
         share = classes / rows * (1 + self.rows_per_parameter * parameters / rows)
         elsewhere = share * (classes - 1) * self.off_diagonal

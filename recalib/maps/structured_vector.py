@@ -68,11 +68,11 @@ class StructuredVector(Map):
         softened = ops.log_softmax(logits / parameters["temperature"])
         return softened * parameters["scale"] + parameters["bias"]
 
-    def penalty(self, ops: Ops, parameters: Mapping[str, Array], rows: int) -> Array:
+    def penalty(self, ops: Ops, parameters: Mapping[str, Array], rows: float) -> Array:
         classes = len(parameters["bias"])
         return ridge_penalty(self.ridges(classes, rows), ops, parameters)
 
-    def ridges(self, classes: int, rows: int) -> Mapping[str, Ridge]:
+    def ridges(self, classes: int, rows: float) -> Mapping[str, Ridge]:
         parameters = 2 * classes
         share = classes / rows * (1 + self.rows_per_parameter * parameters / rows)
         return {

@@ -54,9 +54,9 @@ class Vector(Map):
     def transform(self, ops: Ops, logits: Array, parameters: Mapping[str, Array]) -> Array:
         return logits * parameters["scale"] + parameters["bias"]
 
-    def penalty(self, ops: Ops, parameters: Mapping[str, Array], rows: int) -> Array:
+    def penalty(self, ops: Ops, parameters: Mapping[str, Array], rows: float) -> Array:
         classes = len(parameters["bias"])
         return ridge_penalty(self.ridges(classes, rows), ops, parameters)
 
-    def ridges(self, classes: int, rows: int) -> Mapping[str, Ridge]:
+    def ridges(self, classes: int, rows: float) -> Mapping[str, Ridge]:
         return {"bias": Ridge(np.full(classes, self.intercept / rows), np.zeros(classes))}

@@ -55,7 +55,7 @@ class Objective(ABC):
         """Return the sums over these rows that `of_sums` takes; see `loss` for the parameters."""
         return (self.loss(ops, log_probabilities, labels, weights) * len(labels),)
 
-    def of_sums(self, ops: FittingOps, sums: tuple[Array, ...], rows: int) -> Array:
+    def of_sums(self, ops: FittingOps, sums: tuple[Array, ...], rows: float) -> Array:
         """Return the objective, a scalar, from `sums` of all rows, N = `rows`."""
         return sums[0] / rows
 

@@ -93,7 +93,7 @@ class ClasswiseScaledNll(Objective):
             ops.sum_by_label(weights, labels, classes),
         )
 
-    def of_sums(self, ops: FittingOps, sums: tuple[Array, ...], rows: int) -> Array:
+    def of_sums(self, ops: FittingOps, sums: tuple[Array, ...], rows: float) -> Array:
         losses = _means(sums)
         return ((1 + self.scales(ops, losses)) * losses).mean()
 

@@ -50,5 +50,5 @@ class EceGrid(HardBinned):
         # Multiplied, not accumulated: 0.1 added a hundred times is not 10.
         return self.lowest + np.arange(count, dtype=np.float64) * self.step
 
-    def of_sums(self, ops: FittingOps, sums: tuple[Array, ...], rows: int) -> Array:
+    def of_sums(self, ops: FittingOps, sums: tuple[Array, ...], rows: float) -> Array:
         return hard_binned_error(sums, rows, 1.0)

@@ -68,11 +68,11 @@ class HardBinnedEce(HardBinned):
         super().__post_init__()
         check_option("order", self.order, self.order >= 1, "order ≥ 1")
 
-    def of_sums(self, ops: FittingOps, sums: tuple[Array, ...], rows: int) -> Array:
+    def of_sums(self, ops: FittingOps, sums: tuple[Array, ...], rows: float) -> Array:
         return hard_binned_error(sums, rows, self.order)
 
 
-def hard_binned_error(sums: tuple[Array, ...], rows: int, order: float) -> Array:
+def hard_binned_error(sums: tuple[Array, ...], rows: float, order: float) -> Array:
     """Return (Σ_j w_j/N |A_j − C_j|^p)^(1/p) from Σ w and Σ w (a − c) of bins."""
     totals, gaps = sums
     if order == 1:

@@ -72,5 +72,5 @@ class SoftBinnedEce(TopLabelObjective):
     ) -> tuple[Array, ...]:
         return soft_bin_sums(ops, confidence, correct, weights, self.bins, self.bin_temperature)
 
-    def of_sums(self, ops: FittingOps, sums: tuple[Array, ...], rows: int) -> Array:
+    def of_sums(self, ops: FittingOps, sums: tuple[Array, ...], rows: float) -> Array:
         return soft_binned_error_of_sums(sums, rows, self.order, self.variant)

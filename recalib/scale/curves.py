@@ -51,7 +51,7 @@ def fit_curves(
     solver = _SOLVERS.get(problem.map.name, solver)
     solution = solver(rows, survey, problem, single)
     nll = NegativeLogLikelihood()
-    solution.objective = objective_at(rows, survey.rows, problem.map, nll, solution.parameters)
+    solution.objective = objective_at(rows, survey.weight, problem.map, nll, solution.parameters)
     return solution
 
 
@@ -83,7 +83,7 @@ def _of_classes(
     map: Any = problem.map
     tables = []
     of_classes = class_odds_sums(rows, survey.rows, survey.classes, single.temperature)
-    for hits, sums in zip(survey.counts_with_weight, of_classes, strict=True):
+    for hits, sums in zip(survey.counts, of_classes, strict=True):
         if hits:
             tables.append(fit(sums.groups(), map))
         else:
@@ -91,13 +91,13 @@ def _of_classes(
     parameters = {
         name: np.stack(table) for name, table in zip(names, zip(*tables, strict=True), strict=True)
     }
-    absent = int((survey.counts_with_weight == 0).sum())
+    absent = int((survey.counts == 0).sum())
     return solution_after(single, parameters, absence_warnings(absent, survey.classes))
 
 
 def _beta(rows: FragmentRows, survey: Survey, problem: Problem, single: TemperatureFit) -> Solution:
     """Return the curves of a `Beta`; a step of Newton's method of all classes is one pass."""
-    present = np.flatnonzero(survey.counts_with_weight)
+    present = np.flatnonzero(survey.counts)
     curves = np.tile(BETA.centre, (survey.classes, 1))
     sample = fit_beta(problem).parameters
     enough = np.bincount(survey.labels, minlength=survey.classes) >= _MIN_HITS

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from recalib.arrays import WeightKind, check_weight_kind
 from recalib.calibrator import Calibrator
 from recalib.card import Card, ConfidenceHistogram, DataSummary, FitSummary
 from recalib.drift.reference_histogram import reference_histogram
@@ -53,6 +54,7 @@ def fit(
     measure: bool = False,
     start: Calibrator | None = None,
     sample_weight: Source | None = None,
+    weight_kind: WeightKind = "survey",
     format: str | None = None,
     cluster: Cluster = None,
     progress: Progress = lambda stage, iteration, value: None,
@@ -75,7 +77,8 @@ def fit(
         sample's fit; a search for a single temperature starts from the sample.
     sample_weight: `.npy` files with a number of at least 0 for each row: one for each file of the
         source, with the same names before the suffix; a file, a folder, a glob, a URL or several.
-        They have any scale; equal by default.
+        Equal by default.
+    weight_kind: `survey` or `counts`, as in `recalib.fit`.
     cluster: as in `recalib.executors`; None: this process.
     progress: called with the stage's name, the iteration and the objective's value.
     options: the map's options.
@@ -94,13 +97,14 @@ def fit(
     request = resolve_fit(map, objective, options)
     check_summable(request.objective)
     check_start(start, request)
+    check_weight_kind(weight_kind)
     kind: Input = input or "logits"
     weight_files = list_weights(sample_weight)
     fragments = with_weights(list_fragments(source, format=format), weight_files)
     started = time.perf_counter()
     with open_workers(cluster) as workers:
         rows = FragmentRows(workers, fragments, kind)
-        survey = rows.survey()
+        survey = rows.survey(weight_kind)
         if isinstance(request, Candidate):
             candidate, choice = request, None
         else:
@@ -120,7 +124,7 @@ def fit(
         is_small = survey.rows == len(survey.labels)
         solution = solve(problem) if is_small else solve_over_fragments(rows, survey, problem)
         resemblance = survey.resemblance if input is None else ""
-        warnings = data_warnings(survey.counts_with_weight, resemblance, survey.mask)
+        warnings = data_warnings(survey.counts, resemblance, survey.mask)
         card = Card(
             map=the_map.name,
             objective=the_objective.name,

@@ -40,7 +40,7 @@ def fit_by_gradient(
     map = problem.map
     specifications = map.parameters(survey.classes)
     gap = masked_gap(survey.largest) if map.passes_masks else None
-    sums = _Sums(rows, survey.rows, gap, map, problem.objective)
+    sums = _Sums(rows, survey.weight, gap, map, problem.objective)
     solution = Solution(dict(start), float("nan"))
     if type(problem.objective).settled_by_sums is not Objective.settled_by_sums:
         sums.objective = _settle(sums, survey.classes)
@@ -67,14 +67,14 @@ class _Sums:
 
     Parameters
     ----------
-    count: N.
+    weight: Σw, the effective number of rows.
     gap: see `masked_gap`; None if the map takes no masked classes.
     """
 
     def __init__(
-        self, rows: FragmentRows, count: int, gap: float | None, map: Map, objective: Objective
+        self, rows: FragmentRows, weight: float, gap: float | None, map: Map, objective: Objective
     ) -> None:
-        self._rows, self._count, self._gap = rows, count, gap
+        self._rows, self._weight, self._gap = rows, weight, gap
         self.map, self.objective = map, objective
 
     def value_and_gradient(
@@ -83,16 +83,16 @@ class _Sums:
         """Return the objective and the map's penalty at `vector`, and their gradient."""
         objective, ops = self.objective, TorchOps()
         if objective.by_row:
-            flat = self._pass(stage, parameters, vector, np.full((1,), 1 / self._count))
+            flat = self._pass(stage, parameters, vector, np.full((1,), 1 / self._weight))
             value, gradient = float(flat[0]), flat[1:]
         else:
             sums = torch.tensor(self.of(stage, parameters, vector), requires_grad=True)
-            error = objective.of_sums(ops, tuple(sums), self._count)
+            error = objective.of_sums(ops, tuple(sums), self._weight)
             (slopes,) = torch.autograd.grad(error, sums)
             value = float(error.detach())
             gradient = self._pass(stage, parameters, vector, slopes.numpy())[1:]
         point = torch.tensor(vector, requires_grad=True)
-        penalty = self.map.penalty(ops, _complete(ops, stage, parameters, point), self._count)
+        penalty = self.map.penalty(ops, _complete(ops, stage, parameters, point), self._weight)
         if isinstance(penalty, torch.Tensor) and penalty.requires_grad:
             (slope,) = torch.autograd.grad(penalty, point)
             return value + float(penalty.detach()), gradient + slope.numpy()

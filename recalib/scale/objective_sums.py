@@ -31,26 +31,26 @@ _MERGED_ROWS = 1 << 18
 
 
 def objective_at(
-    rows: FragmentRows, count: int, map: Map, objective: Objective, parameters: Parameters
+    rows: FragmentRows, weight: float, map: Map, objective: Objective, parameters: Parameters
 ) -> float:
-    """Return the objective of N = `count` rows, without the map's penalty."""
-    return float(objectives_at(rows, count, map, objective, [parameters])[0])
+    """Return the objective of rows with the sum of weights `weight`, without the map's penalty."""
+    return float(objectives_at(rows, weight, map, objective, [parameters])[0])
 
 
 def objectives_at(
-    rows: FragmentRows, count: int, map: Map, objective: Objective, trials: Sequence[Parameters]
+    rows: FragmentRows, weight: float, map: Map, objective: Objective, trials: Sequence[Parameters]
 ) -> Numbers:
     """Return `objective_at` for each of some parameters, in one pass."""
     sums = rows.sum(partial(_objectives, rows.kind, map, objective, trials))
-    return _of_sums(objective, sums, count)
+    return _of_sums(objective, sums, weight)
 
 
 def binned_errors(
-    rows: FragmentRows, count: int, size: int, objective: TopLabelObjective, points: Numbers
+    rows: FragmentRows, weight: float, size: int, objective: TopLabelObjective, points: Numbers
 ) -> Numbers:
     """Return the objective at log temperatures (n,), in one pass; `size` is N K."""
     sums = rows.sum(partial(_bin_fragment, rows.kind, size, objective, np.exp(points)))
-    return _of_sums(objective, sums, count)
+    return _of_sums(objective, sums, weight)
 
 
 def odds_sums(rows: FragmentRows, temperature: float) -> OddsSums:
@@ -62,8 +62,8 @@ def odds_sums(rows: FragmentRows, temperature: float) -> OddsSums:
     return total
 
 
-def _of_sums(objective: Objective, sums: Numbers, count: int) -> Numbers:
-    values = [objective.of_sums(NumpyOps(), tuple(of_trial), count) for of_trial in sums]
+def _of_sums(objective: Objective, sums: Numbers, weight: float) -> Numbers:
+    values = [objective.of_sums(NumpyOps(), tuple(of_trial), weight) for of_trial in sums]
     return np.array(values, np.float64)
 
 

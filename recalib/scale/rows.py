@@ -10,10 +10,16 @@ from typing import Any, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.arrays import Floats, Integers, log_probabilities, probability_resemblance
+from recalib.arrays import (
+    Floats,
+    Integers,
+    WeightKind,
+    log_probabilities,
+    probability_resemblance,
+)
 from recalib.calibrator import Calibrator
 from recalib.drift import CalibrationSums
-from recalib.errors import InputError
+from recalib.errors import EmptyError, InputError
 from recalib.executors import Workers
 from recalib.files import DataFile, Input
 from recalib.fitting.linear_form import LINEAR_MAPS
@@ -41,11 +47,12 @@ class Survey:
     """What the first pass finds: counts, the scale of the logits, and a sample of the rows."""
 
     rows: int
-    #: Σw; after `FragmentRows.survey` N, because weights then have mean 1.
+    #: Σw; after `FragmentRows.survey` the effective number of rows.
     weight: float
-    #: (K,): rows with each label, and those with a positive weight.
+    #: Σw², before `FragmentRows.survey` scales the weights.
+    squares: float
+    #: (K,): rows with each label.
     counts: Integers
-    counts_with_weight: Integers
     #: Σ over rows of max z − mean z, without masked classes.
     spread: float
     #: The largest |z| of a class that is not masked, and the rounding error of the dtype.
@@ -58,7 +65,7 @@ class Survey:
     #: Evenly spaced rows, (n, K) and (n,), and the distance between them.
     logits: Floats
     labels: Integers
-    #: (n,), with mean 1 after `FragmentRows.survey`; None for equal weights.
+    #: (n,); None if all are 1.
     weights: Numbers | None = None
     step: int = 1
     #: The rule of logits that stand for −inf; the rows are read with it.
@@ -83,8 +90,8 @@ class Survey:
         return cls(
             sum(part.rows for part in parts),
             float(np.sum([part.weight for part in parts])),
+            float(np.sum([part.squares for part in parts])),
             np.sum([part.counts for part in parts], axis=0),
-            np.sum([part.counts_with_weight for part in parts], axis=0),
             float(np.sum([part.spread for part in parts])),
             max(part.largest for part in parts),
             max(part.epsilon for part in parts),
@@ -124,13 +131,16 @@ class FragmentRows:
         self.kind: Input = kind
         self._batch = workers.batch(len(fragments))
 
-    def survey(self) -> Survey:
+    def survey(self, weight_kind: WeightKind = "survey") -> Survey:
         """Read all rows once, and again if a constant stands for −inf.
+
+        Weights are then scaled, here and in each later pass, so that their sum is the effective
+        number of rows; see `recalib.arrays.check_weights`.
 
         Raises
         ------
         InputError: a fragment is not valid, or has another number of classes than the first; or
-            none has rows.
+            none has rows, or rows with weight.
         """
         survey = self._read()
         mask = find_mask(survey.low)
@@ -138,16 +148,13 @@ class FragmentRows:
             self.fragments = [replace(fragment, mask=mask) for fragment in self.fragments]
             survey = replace(self._read(), mask=mask)
         if survey.weights is not None:
-            # Solvers take weights of mean 1.
-            factor = _factor(survey.weight, survey.rows)
+            factor = _factor(survey) if weight_kind == "survey" else 1.0
             self.fragments = [
                 replace(cast(WeightedFragment, fragment), factor=factor)
                 for fragment in self.fragments
             ]
-            total = float(survey.weights.sum())
-            size = len(survey.weights)
-            survey.weights = survey.weights * (size / total) if total else None
-            survey.weight = float(survey.rows)
+            survey.weights = survey.weights * factor
+            survey.weight *= factor
         return survey
 
     def _read(self) -> Survey:
@@ -173,6 +180,8 @@ class FragmentRows:
             sample.add(part.logits, part.labels, part.weights, rows=part.rows, step=part.step)
             part.logits, part.labels = part.logits[:0].copy(), part.labels[:0].copy()
             part.weights = None
+        if not parts and isinstance(self.fragments[0], WeightedFragment):
+            raise InputError("weights", found="zeros only", accepted="at least one positive weight")
         if not parts:
             raise no_rows(self.fragments)
         survey = Survey.of(parts, sample)
@@ -229,33 +238,34 @@ class FragmentRows:
 class LinearMeans:
     """`recalib.fitting.linear_nll.LinearSums` of the rows of fragments."""
 
-    def __init__(self, rows: FragmentRows, count: int, map: Map, temperature: float) -> None:
+    def __init__(self, rows: FragmentRows, weight: float, map: Map, temperature: float) -> None:
         self._sum = partial(rows.linear, map, temperature)
-        self._count = count
+        self._weight = weight
 
     def around(self, theta: Numbers) -> tuple[float, Numbers, Numbers]:
-        means, size = self._sum(theta) / self._count, theta.size
+        means, size = self._sum(theta) / self._weight, theta.size
         return float(means[size]), means[:size].reshape(theta.shape), means[size + 1 :]
 
     def product(self, theta: Numbers, direction: Numbers) -> Numbers:
-        return self._sum(theta, direction).reshape(theta.shape) / self._count
+        return self._sum(theta, direction).reshape(theta.shape) / self._weight
 
 
-def _factor(weight: float, rows: int) -> float:
-    """Return what weights with the sum `weight` are multiplied by, so that their mean is 1."""
-    if weight == 0:
-        raise InputError("weights", found="zeros only", accepted="at least one positive weight")
-    factor = rows / weight
-    if not 0 < factor < np.inf:
-        accepted = "numbers whose sum float64 holds"
-        raise InputError("weights", found=f"the sum {weight:g}", accepted=accepted)
-    return factor
+def _factor(survey: Survey) -> float:
+    """Return what weights are multiplied by, so that their sum is Kish's number of rows."""
+    if not 0 < survey.squares < np.inf:
+        accepted = "numbers whose squares float64 holds"
+        raise InputError("weights", found=f"the sum {survey.weight:g}", accepted=accepted)
+    return survey.weight / survey.squares
 
 
 def iter_chunks(file: DataFile, kind: Input) -> Iterator[tuple[Floats, Integers, Numbers | None]]:
-    """Yield logits, labels and weights."""
+    """Yield logits, labels and weights of the rows with weight."""
     for values, labels, weights in labelled_chunks(file, _CHUNK_BYTES):
-        yield (values if kind == "logits" else log_probabilities(values)), labels, weights
+        if weights is not None and not weights.all():
+            used = weights > 0
+            values, labels, weights = values[used], labels[used], weights[used]
+        if len(labels):
+            yield (values if kind == "logits" else log_probabilities(values)), labels, weights
 
 
 def _survey(kind: Input, task: tuple[float, Fragment]) -> Survey:
@@ -265,14 +275,12 @@ def _survey(kind: Input, task: tuple[float, Fragment]) -> Survey:
         parts: list[Survey] = []
         for z, y, w in iter_chunks(file, kind):
             sample.add(z, y, w, rows=len(z))
-            counts = np.bincount(y, minlength=file.classes)
-            used = counts if w is None else np.bincount(y[w > 0], minlength=file.classes)
             lowest, tops, spread = ends_and_spreads(z)
             part = Survey(
                 rows=len(z),
                 weight=float(len(z)) if w is None else float(w.sum()),
-                counts=counts,
-                counts_with_weight=used,
+                squares=float(len(z)) if w is None else float(w @ w),
+                counts=np.bincount(y, minlength=file.classes),
                 spread=float(spread.sum(dtype=np.float64)),
                 largest=max(abs(lowest), abs(float(tops.max()))),
                 epsilon=float(np.finfo(z.dtype).eps),
@@ -282,6 +290,8 @@ def _survey(kind: Input, task: tuple[float, Fragment]) -> Survey:
                 labels=y[:0].copy(),
             )
             parts.append(part)
+    if not parts:
+        raise EmptyError("weights", found="zeros only", accepted="at least one positive weight")
     return Survey.of(parts, sample)
 
 

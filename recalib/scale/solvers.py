@@ -59,7 +59,7 @@ def solve_over_fragments(rows: FragmentRows, survey: Survey, problem: Problem) -
     problem: the map, the objective, and the rows of the sample.
     """
     map, objective = problem.map, problem.objective
-    value_at = partial(objective_at, rows, survey.rows, map, objective)
+    value_at = partial(objective_at, rows, survey.weight, map, objective)
     if isinstance(map, Stack):
         return fit_stack(problem, partial(solve_over_fragments, rows, survey), value_at)
     if not map.parameters(survey.classes):
@@ -98,8 +98,8 @@ def _solve(
         objective.name,
         solution,
         _solve(rows, survey, replace(problem, objective=nll), single),
-        partial(objective_at, rows, survey.rows, map, nll),
-        partial(objective_at, rows, survey.rows, map, objective),
+        partial(objective_at, rows, survey.weight, map, nll),
+        partial(objective_at, rows, survey.weight, map, objective),
     )
 
 
@@ -107,7 +107,7 @@ def _search_temperature(
     rows: FragmentRows, survey: Survey, objective: TopLabelObjective, single: TemperatureFit
 ) -> Solution:
     size = survey.rows * survey.classes
-    errors = partial(binned_errors, rows, survey.rows, size, objective)
+    errors = partial(binned_errors, rows, survey.weight, size, objective)
     if isinstance(objective, EceGrid):
         return search_grid_near(single, objective, errors)
     return search_near(single, objective.name, size, errors)
@@ -141,7 +141,7 @@ def _coordinates(
 
 
 def _descend(rows: FragmentRows, survey: Survey, problem: Problem, start: Parameters) -> Solution:
-    values_at = partial(objectives_at, rows, survey.rows, problem.map, problem.objective)
+    values_at = partial(objectives_at, rows, survey.weight, problem.map, problem.objective)
     search = descend_on_grid if isinstance(problem.objective, EceGrid) else descend
     return search(problem, start, values_at, max_trials=_MAX_TRIALS)
 
@@ -190,8 +190,8 @@ def _linear(
     minimum = minimise(
         SummedNll(
             form.design,
-            LinearMeans(rows, survey.rows, map, single.temperature),
-            form.ridge(map, classes, survey.rows, unit),
+            LinearMeans(rows, survey.weight, map, single.temperature),
+            form.ridge(map, classes, survey.weight, unit),
         ).around,
         form.theta(start, unit),
         form.box,

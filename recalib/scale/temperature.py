@@ -71,18 +71,15 @@ def fit_temperature(
 
 
 def accepted_survey(rows: FragmentRows, survey: Survey, acceptance: Acceptance) -> Survey:
-    """Return the survey of accepted rows with weight; its counts of labels are those of all rows.
+    """Return the survey of accepted rows; its counts of labels are those of all rows.
 
     A sample without accepted rows is kept: it gives only the start.
     """
     parts = np.stack([*rows.map(partial(_extent, rows.kind, acceptance))])
     count, weight, spread = parts[:, :3].sum(axis=0).tolist()
     sample = acceptance.of(survey.logits)
-    if survey.weights is not None:
-        sample &= survey.weights > 0
     if not sample.any():
         sample = np.ones_like(sample)
-    weights = None if survey.weights is None else survey.weights[sample]
     return replace(
         survey,
         rows=int(count),
@@ -91,7 +88,7 @@ def accepted_survey(rows: FragmentRows, survey: Survey, acceptance: Acceptance) 
         largest=float(parts[:, 3].max()),
         logits=survey.logits[sample],
         labels=survey.labels[sample],
-        weights=None if weights is None else weights / weights.mean(),
+        weights=None if survey.weights is None else survey.weights[sample],
     )
 
 
@@ -109,13 +106,11 @@ def _moments(
 
 
 def _extent(kind: Input, acceptance: Acceptance, fragment: Fragment) -> Numbers:
-    """Return N and Σw of accepted rows with weight, Σ of max z − mean z, and the largest |z|."""
+    """Return N and Σw of accepted rows, Σ of max z − mean z, and the largest |z|."""
     count, weight, spread, largest = 0, 0.0, 0.0, 0.0
     with fragment.open(kind) as file:
         for z, _, w in iter_chunks(file, kind):
             at = acceptance.of(z)
-            if w is not None:
-                at &= w > 0
             accepted = z[at]
             if len(accepted):
                 lowest, tops, spreads = ends_and_spreads(accepted)

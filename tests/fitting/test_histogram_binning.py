@@ -113,16 +113,6 @@ def test_degenerate_data_has_a_defined_result(name: str, options: dict, what: st
     assert (probabilities[np.arange(len(labels)), labels] > 0).all()
 
 
-@pytest.mark.parametrize(("name", "options"), OTHERS, ids=str)
-def test_weight_two_equals_a_duplicate_row(name: str, options: dict) -> None:
-    logits, labels = draw(200, 3, 2.0)
-    times = np.repeat([0, 1, 2], [50, 100, 50])
-    weighted = fit(logits, labels, name, weights=times, **options)
-    rows = np.repeat(np.arange(200), times)
-    repeated = fit(logits[rows], labels[rows], name, **options)
-    assert weighted.card.fit.objective == pytest.approx(repeated.card.fit.objective, rel=1e-6)
-
-
 def test_predictions_are_unchanged_and_small_bins_are_reported() -> None:
     logits, labels = draw(40, 4, 2.0)
     calibrator = fit(logits, labels, "histogram_binning")
