@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from recalib.arrays import RESEMBLANCE_HINT, probability_resemblance
+from recalib.arrays import RESEMBLANCE_HINT, WeightKind, probability_resemblance
 from recalib.class_names import check_label_rows, class_indices
 from recalib.errors import InputError, RecalibWarning
 from recalib.files import LabelledData, Task
@@ -43,6 +43,7 @@ def compare(
     level: float | None = 0.95,
     sample_weight: ArrayLike | None = None,
     test_weight: ArrayLike | None = None,
+    weight_kind: WeightKind = "survey",
 ) -> Comparison:
     """Fit several maps, compare them by cross-validation, and recommend one, as `recalib compare`.
 
@@ -64,6 +65,7 @@ def compare(
     level: confidence of the metrics' intervals; None for none.
     sample_weight, test_weight: (N,) and (M,), weights of the rows, as in `recalib.fit` and
         `recalib.evaluate`: metrics are then those with a weighted form.
+    weight_kind: `survey` or `counts`, that of `sample_weight`, as in `recalib.fit`.
 
     Raises
     ------
@@ -96,6 +98,7 @@ def compare(
         level=level,
         sample_weight=sample_weight,
         test_weight=test_weight,
+        weight_kind=weight_kind,
     )
 
 

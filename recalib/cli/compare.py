@@ -20,6 +20,7 @@ from recalib.cli.arguments import (
     PreserveAccuracy,
     TestData,
     ValidationData,
+    WeightKind,
     Weights,
     cluster_name,
     read_weights,
@@ -53,6 +54,7 @@ def compare(
         str | None,
         typer.Option(metavar="SOURCE", help="Weights of the test rows, as --weights."),
     ] = None,
+    weight_kind: WeightKind = "survey",
     cluster: Cluster = None,
     json_output: JsonOutput = False,
 ) -> None:
@@ -78,6 +80,7 @@ def compare(
                 preserve_accuracy=preserve_accuracy,
                 sample_weight=read_weights(weights),
                 test_weight=read_weights(test_weights, "test-weights"),
+                weight_kind=weight_kind,
                 progress=update,
             )
         else:
@@ -89,6 +92,7 @@ def compare(
                 preserve_accuracy=preserve_accuracy,
                 sample_weight=weights,
                 test_weight=test_weights,
+                weight_kind=weight_kind,
                 cluster=cluster_name(cluster),
                 progress=update,
             )

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from recalib.arrays import Floats, Integers, check_weights, drop_rows_without_weight
+from recalib.arrays import Floats, Integers, WeightKind, check_weights, drop_rows_without_weight
 from recalib.calibrator import Calibrator
 from recalib.card import AutoChoice, CandidateResult, MetricValue
 from recalib.errors import InputError
@@ -132,6 +132,7 @@ def compare(
     level: float | None = None,
     sample_weight: ArrayLike | None = None,
     test_weight: ArrayLike | None = None,
+    weight_kind: WeightKind = "survey",
     progress: Callable[[str], None] = lambda text: None,
 ) -> Comparison:
     """Fit each pair of map and objective, and recommend one as `auto` would.
@@ -145,12 +146,13 @@ def compare(
     level: confidence of the metrics' intervals, such as 0.95; none by default.
     sample_weight, test_weight: (N,) and (M,), weights of the validation and test rows, as in
         `recalib.fit` and `recalib.evaluate`: metrics are then those with a weighted form.
+    weight_kind: that of `sample_weight`, as in `recalib.fit`.
     progress: called with a description of the current step.
     """
     z, y = check_data(validation.logits, validation.labels, input)
     if sample_weight is not None:
         sample_weight = as_array(sample_weight, "sample_weight")
-    weights = check_weights(sample_weight, rows=len(z), field="sample_weight")
+    weights = check_weights(sample_weight, rows=len(z), field="sample_weight", kind=weight_kind)
     weights, z, y, sample_weight, scores = drop_rows_without_weight(
         weights, z, y, sample_weight, validation.logits
     )
@@ -167,6 +169,7 @@ def compare(
             objective,
             input=input,
             sample_weight=sample_weight,
+            weight_kind=weight_kind,
         )
 
     fitted, left_out = [], []

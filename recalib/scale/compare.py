@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from recalib.arrays import WeightKind
 from recalib.calibrator import Calibrator
 from recalib.card import MetricValue
 from recalib.drift.reference_histogram import reference_histogram
@@ -31,6 +32,7 @@ def compare(
     level: float | None = None,
     sample_weight: Source | None = None,
     test_weight: Source | None = None,
+    weight_kind: WeightKind = "survey",
     cluster: Cluster = None,
     progress: Callable[[str], None] = lambda text: None,
 ) -> Comparison:
@@ -49,6 +51,7 @@ def compare(
     level: confidence of the metrics' intervals, such as 0.95; none by default.
     sample_weight, test_weight: weights of the validation and test rows, as in `fit` and
         `evaluate`: metrics are then those with a weighted form.
+    weight_kind: that of `sample_weight`, as in `fit`.
     cluster: as in `recalib.executors`; None: this process.
     progress: called with a description of the current step.
 
@@ -69,7 +72,7 @@ def compare(
         # Before the fits, which take longer than the names of files.
         with_weights(list_fragments(test), list_weights(test_weight))
         progress("reading")
-        survey = rows.survey()
+        survey = rows.survey(weight_kind)
 
         def fit_map(map: str, objective: str) -> Calibrator:
             progress(f"{map} by {objective}")
@@ -79,6 +82,7 @@ def compare(
                 objective,
                 input=input,
                 sample_weight=sample_weight,
+                weight_kind=weight_kind,
                 cluster=workers,
             )
 
