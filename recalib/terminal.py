@@ -6,6 +6,7 @@ import contextlib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -91,20 +92,22 @@ def narrow_table(title: str, *columns: str) -> Table:
 def metrics_table(columns: Mapping[str, Mapping[str, Any]], title: str | None = None) -> Table:
     """Return a table with a row for each metric, and a column for each of `columns`.
 
-    A cell is a value with `low` and `high`, None without an interval. A single column with noise
-    floors gets a second column for them: the values of a perfectly calibrated classifier.
+    A cell is a value with `low` and `high`, None without an interval; it is empty where the column
+    has no such metric. A single column with noise floors gets a second column for them: the values
+    of a perfectly calibrated classifier.
     """
     table = Table(title=title, title_justify="left")
     table.add_column("metric")
     for name in columns:
         table.add_column(name, justify="right")
     first = next(iter(columns.values()))
-    floors = {name: getattr(metric, "floor", None) for name, metric in first.items()}
+    names = dict.fromkeys(chain(*columns.values()))
+    floors = {name: getattr(first.get(name), "floor", None) for name in names}
     show_floors = len(columns) == 1 and any(floor is not None for floor in floors.values())
     if show_floors:
         table.add_column("noise floor", justify="right")
     for name, floor in floors.items():
-        cells = [_cell(name, column[name]) for column in columns.values()]
+        cells = [_cell(name, column[name]) if name in column else "" for column in columns.values()]
         table.add_row(name, *cells, *([_with_unit(name, floor)] if show_floors else []))
     return table
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any, Literal
 
 import numpy as np
@@ -26,6 +27,7 @@ from recalib.arrays import (
 from recalib.errors import InputError, RecalibWarning
 from recalib.inputs import as_array, score_matrix
 from recalib.metrics import METRICS, Predictions, State, StreamingMetric
+from recalib.metrics.base import UndefinedMetricError
 from recalib.options import unknown_name
 
 __all__ = ["CalibrationMetric", "calibration_metrics"]
@@ -43,8 +45,8 @@ class CalibrationMetric(torchmetrics.Metric):
     """A metric of `recalib.evaluate` as a `torchmetrics.Metric`.
 
     Its value is that of `recalib.metrics.evaluate.StreamingEvaluation` on all rows of all
-    processes. Without rows it is NaN. Sums are float64 and are computed on the CPU. The result is
-    not differentiable: for training, see `recalib.losses`.
+    processes. Without rows that count it is NaN. Sums are float64 and are computed on the CPU. The
+    result is not differentiable: for training, see `recalib.losses`.
 
     Parameters
     ----------
@@ -57,7 +59,7 @@ class CalibrationMetric(torchmetrics.Metric):
 
     Raises
     ------
-    InputError: an unknown metric, or a metric that does not stream.
+    InputError: an unknown metric, or one that does not stream or is not defined for K classes.
 
     Examples
     --------
@@ -81,8 +83,9 @@ class CalibrationMetric(torchmetrics.Metric):
         super().__init__(**options)
         if name not in METRICS:
             raise unknown_name("metrics", name, METRICS)
-        if name not in _STREAMING:
-            raise InputError("metrics", found=name, accepted=f"one of {', '.join(_STREAMING)}")
+        if name not in (names := _names(classes)):
+            found = f"{name} of {classes} classes"
+            raise InputError("metrics", found=found, accepted=f"one of {', '.join(names)}")
         if input not in ("logits", "probabilities", None):
             raise InputError("input", found=repr(input), accepted="logits or probabilities")
         self.classes = classes
@@ -135,7 +138,9 @@ class CalibrationMetric(torchmetrics.Metric):
             part = numbers[start : start + empty.size].astype(empty.dtype).reshape(empty.shape)
             setattr(state, name, part if part.ndim else part.item())
             start += empty.size
-        value = self._metric.estimate(state).value
+        value = torch.nan
+        with suppress(UndefinedMetricError):
+            value = self._metric.estimate(state).value
         return torch.tensor(value, dtype=torch.float64, device=total.device)
 
 
@@ -152,7 +157,7 @@ def calibration_metrics(
     Parameters
     ----------
     classes, bins, input: as in `CalibrationMetric`.
-    metrics: names; by default all that stream.
+    metrics: names; by default all that stream and are defined for K classes.
     options: of `torchmetrics.MetricCollection`, such as `prefix`.
 
     Raises
@@ -164,11 +169,16 @@ def calibration_metrics(
     >>> metrics = calibration_metrics(10, ["accuracy", "nll", "ece"])  # doctest: +SKIP
     >>> metrics(logits, labels)  # doctest: +SKIP
     """
-    names = _STREAMING if metrics is None else metrics
+    names = _names(classes) if metrics is None else metrics
     of_names: dict[str, torchmetrics.Metric | torchmetrics.MetricCollection] = {
         name: CalibrationMetric(name, classes=classes, bins=bins, input=input) for name in names
     }
     return torchmetrics.MetricCollection(of_names, **options)
+
+
+def _names(classes: int) -> list[str]:
+    """Return the streaming metrics that are defined for K classes."""
+    return [name for name, metric in _STREAMING.items() if metric.is_defined_for(classes)]
 
 
 def _sums(state: State) -> torch.Tensor:

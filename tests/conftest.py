@@ -7,6 +7,7 @@ import importlib
 import itertools
 import os
 import signal
+from functools import partial
 
 # Before torch counts the cores: each worker of pytest-xdist gets one core.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -19,7 +20,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from recalib.metrics.evaluate import default_metrics
+from recalib.metrics.evaluate import measure_all
 
 pytest_plugins = ["tests.registry.fixtures"]
 
@@ -134,8 +135,7 @@ def short_cards(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
     """
     if "full_cards" not in request.fixturenames:
         fitting = importlib.import_module("recalib.fitting.fit")
-        metrics = {name: default_metrics()[name] for name in ("nll", "ece")}
-        monkeypatch.setattr(fitting, "default_metrics", lambda: metrics)
+        monkeypatch.setattr(fitting, "measure_all", partial(measure_all, metrics=("nll", "ece")))
 
 
 @pytest.fixture(autouse=True)

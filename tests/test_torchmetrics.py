@@ -55,10 +55,21 @@ def test_value_of_a_batch_does_not_change_the_total() -> None:
 
 def test_metrics_that_are_equal_at_first_do_not_share_a_state() -> None:
     """torchmetrics lets metrics share a state if the first batch gives them the same numbers."""
-    metrics = calibration_metrics(5, ["accuracy", "top5_accuracy"])
-    metrics.update(torch.eye(5) * 9, torch.arange(5))
-    metrics.update(torch.tensor([[0.0, 1.0, 2.0, 3.0, 4.0]]), torch.tensor([0]))
-    assert metrics.compute() == {"accuracy": 5 / 6, "top5_accuracy": 1}
+    metrics = calibration_metrics(6, ["accuracy", "top5_accuracy"])
+    metrics.update(torch.eye(6) * 9, torch.arange(6))
+    metrics.update(torch.tensor([[0.0, 1.0, 2.0, 3.0, 4.0, 5.0]] * 2), torch.tensor([0, 1]))
+    assert metrics.compute() == {"accuracy": 6 / 8, "top5_accuracy": 7 / 8}
+
+
+def test_metrics_of_two_classes_are_those_of_two_classes() -> None:
+    """ROC AUC of one class is NaN, as that of no row."""
+    metrics = calibration_metrics(2, ["roc_auc", "binary_ece"])
+    metrics.update(torch.tensor([[0.0, 1.0]]), torch.tensor([1]))
+    assert metrics.compute()["roc_auc"].isnan()
+    metrics.update(torch.tensor([[0.0, 1.0], [0.0, 0.0]]), torch.tensor([0, 0]))
+    assert metrics.compute()["roc_auc"] == 0.75
+    with pytest.raises(InputError, match="found roc_auc of 3 classes; accepted: one of accuracy"):
+        CalibrationMetric("roc_auc", classes=3)
 
 
 def test_probabilities_narrow_types_and_two_classes() -> None:

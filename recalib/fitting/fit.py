@@ -43,7 +43,7 @@ from recalib.inputs import as_array, column_names, counted_rows, score_matrix
 from recalib.maps import MAPS, Map, Parameters
 from recalib.masks import Mask, mask_constants
 from recalib.metrics.base import Estimate
-from recalib.metrics.evaluate import default_metrics, measure_all
+from recalib.metrics.evaluate import measure_all
 from recalib.metrics.evaluation import Evaluation
 from recalib.metrics.predictions import Predictions
 from recalib.objectives import OBJECTIVES, Objective
@@ -417,9 +417,7 @@ def _measure_stages(
     before = Predictions.from_logits(logits, after.labels, is_rounded=is_rounded)
     stages = {"before": before, "after": after}
     return {
-        stage: metric_values(
-            measure_all(default_metrics(), predictions, sample_weight, 0.95, named=False)
-        )
+        stage: metric_values(measure_all(predictions, sample_weight, level=0.95))
         for stage, predictions in stages.items()
     }
 

@@ -8,6 +8,7 @@ definition in `tests/metrics/definitions.py`.
 from recalib.metrics.accuracy import Accuracy
 from recalib.metrics.aurc import ExcessRiskCoverageArea, RiskCoverageArea
 from recalib.metrics.base import Estimate, Metric, State, StreamingMetric, Unit
+from recalib.metrics.binary_ece import BinaryCalibrationError
 from recalib.metrics.binning import BinState
 from recalib.metrics.brier import Brier
 from recalib.metrics.brier_decomposition import (
@@ -33,6 +34,7 @@ from recalib.metrics.equal_mass import EqualMassError, EqualMassL2Error
 from recalib.metrics.ks_error import ClasswiseKsError, KsError
 from recalib.metrics.nll import NegativeLogLikelihood
 from recalib.metrics.predictions import Predictions
+from recalib.metrics.roc_auc import RocAuc
 from recalib.metrics.smooth_ece import SmoothError
 from recalib.metrics.top5_accuracy import Top5Accuracy
 
@@ -51,8 +53,10 @@ __all__ = [
 METRICS: dict[str, type[Metric]] = {
     "accuracy": Accuracy,
     "top5_accuracy": Top5Accuracy,
+    "roc_auc": RocAuc,
     "nll": NegativeLogLikelihood,
     "brier": Brier,
+    "binary_ece": BinaryCalibrationError,
     "ece": ExpectedCalibrationError,
     "ece_equal_mass": EqualMassError,
     "ece_l2": L2CalibrationError,

@@ -9,6 +9,8 @@ add up to the state of one pass over all rows. Sums over rows are float64.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
@@ -16,15 +18,30 @@ from typing import Any, ClassVar, Generic, Literal, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from recalib.errors import InputError
 from recalib.metrics.predictions import Predictions
 
-__all__ = ["Better", "Estimate", "Metric", "State", "StreamingMetric", "Unit", "WeightedState"]
+__all__ = [
+    "Better",
+    "Estimate",
+    "Metric",
+    "State",
+    "StreamingMetric",
+    "UndefinedMetricError",
+    "Unit",
+    "WeightedState",
+    "defined",
+]
 
 #: What a metric's value counts: `fraction`, which tables show as a percentage; `nats`; or `score`,
 #: a number without a unit.
 Unit = Literal["fraction", "nats", "score"]
 #: Whether a low or a high value of a metric is the better one.
 Better = Literal["lower", "higher"]
+
+
+class UndefinedMetricError(InputError):
+    """No row counts for the metric, such as an accuracy of no rows."""
 
 
 @dataclass(frozen=True)
@@ -110,6 +127,10 @@ class Metric(ABC):
         """Return the metric, with an interval of confidence `level` if it has one.
 
         The interval is for the value on infinitely many rows from the same distribution.
+
+        Raises
+        ------
+        UndefinedMetricError: no row counts for the metric.
         """
 
     def measure_weighted(
@@ -128,8 +149,25 @@ class Metric(ABC):
         """Return whether the metric can be measured on weighted rows."""
         return False
 
+    @classmethod
+    def is_defined_for(cls, classes: int) -> bool:
+        """Return whether the metric is defined for K = `classes`."""
+        return True
+
 
 S = TypeVar("S", bound=State)
+
+
+M = TypeVar("M", bound=Metric)
+
+
+def defined(metrics: Mapping[str, M], estimate: Callable[[M], Estimate]) -> dict[str, Estimate]:
+    """Return the estimate of each metric, without those for which no row counts."""
+    estimates = {}
+    for name, metric in metrics.items():
+        with suppress(UndefinedMetricError):
+            estimates[name] = estimate(metric)
+    return estimates
 
 
 class StreamingMetric(Metric, Generic[S]):
@@ -146,7 +184,12 @@ class StreamingMetric(Metric, Generic[S]):
 
     @abstractmethod
     def estimate(self, state: S, level: float | None = None) -> Estimate:
-        """Return the metric of the rows in `state`, at least one."""
+        """Return the metric of the rows in `state`, at least one.
+
+        Raises
+        ------
+        UndefinedMetricError: as `measure`.
+        """
 
     def error_bound(self, state: S) -> float:
         """Return a bound on |estimate(state).value − measure(rows).value| for the rows in `state`.

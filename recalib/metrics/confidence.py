@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalib.arrays import SMALLEST_PROBABILITY
-from recalib.metrics.base import Better, Estimate, StreamingMetric, Unit
+from recalib.metrics.base import Better, Estimate, StreamingMetric, UndefinedMetricError, Unit
 from recalib.metrics.mean_metrics import MeanState, interval_of_mean, wilson
 from recalib.metrics.predictions import Predictions, row_chunks
 from recalib.metrics.weighted import WeightedMean, weighted_fraction, weighted_mean
@@ -107,14 +107,14 @@ class S99(StreamingMetric[MeanState]):
 class S99Accuracy(StreamingMetric[MeanState]):
     """The accuracy of the rows with a confidence above 0.99; range [0, 1].
 
-    Without such rows the value is 1, with an interval from 0 to 1; `s99` is then 0. Ties as in
-    `s99` and `accuracy`. Unbiased if there are such rows; the interval is Wilson's.
+    Not defined without such rows; `s99` is then 0. Ties as in `s99` and `accuracy`. Unbiased; the
+    interval is Wilson's.
 
     Source: paper 004, App. F, the accuracy next to |S99|.
     """
 
     name: ClassVar[str] = "s99_accuracy"
-    summary: ClassVar[str] = "accuracy of rows with a confidence above 0.99; 1 if there are none"
+    summary: ClassVar[str] = "accuracy of rows with a confidence above 0.99"
     unit: ClassVar[Unit] = "fraction"
     better: ClassVar[Better | None] = "higher"
     state_kind: ClassVar[str] = "s99_accuracy"
@@ -126,13 +126,11 @@ class S99Accuracy(StreamingMetric[MeanState]):
         return WeightedMean(attrgetter("correct"), among=_is_s99)
 
     def estimate_weighted(self, state: WeightedMean, level: float | None = None) -> Estimate:
-        if state.rows == 0:
-            return _none_above(level)
+        _check_rows(state.rows)
         return weighted_fraction(state.totals, level)
 
     def estimate(self, state: MeanState, level: float | None = None) -> Estimate:
-        if state.count == 0:
-            return _none_above(level)
+        _check_rows(state.count)
         return _fraction(state, level)
 
 
@@ -143,9 +141,10 @@ def _within_1(estimate: Estimate) -> Estimate:
     return Estimate(estimate.value, estimate.low, high)
 
 
-def _none_above(level: float | None) -> Estimate:
-    """Return the accuracy of no rows."""
-    return Estimate(1.0) if level is None else Estimate(1.0, 0.0, 1.0)
+def _check_rows(rows: int) -> None:
+    if rows == 0:
+        accepted = f"a confidence above {_THRESHOLD}"
+        raise UndefinedMetricError("probabilities", found="none", accepted=accepted)
 
 
 def _fraction(state: MeanState, level: float | None) -> Estimate:

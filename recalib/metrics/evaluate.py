@@ -20,18 +20,18 @@ from recalib.errors import CorruptError, InputError
 from recalib.files import Input
 from recalib.inputs import as_array
 from recalib.metrics import METRICS, Estimate, Metric, Predictions, State, StreamingMetric
-from recalib.metrics.base import WeightedState
+from recalib.metrics.base import WeightedState, defined
 from recalib.metrics.evaluation import Evaluation
 from recalib.metrics.mean_metrics import MeanState
 from recalib.metrics.weighted import WeightedMean
 from recalib.options import unknown_name
 
-__all__ = ["StreamingEvaluation", "default_metrics", "evaluate", "measure_all"]
+__all__ = ["StreamingEvaluation", "evaluate", "measure_all"]
 
 _MAX_BINS = 10_000
 
 #: What the bytes of a `StreamingEvaluation` are, and the version of its sums.
-_KIND, _VERSION = "evaluation", 2
+_KIND, _VERSION = "evaluation", 3
 
 #: Weights of streams: the squares of smaller and larger ones leave the range of float64.
 _MIN_WEIGHT, _MAX_WEIGHT = 1e-100, 1e100
@@ -55,58 +55,43 @@ def evaluate(
     logits: (N, K), or
     probabilities: (N, K); exactly one of the two.
     sample_weight: (N,), how many rows of the population each row stands for; on any scale.
-    metrics: names in `METRICS`, or one name; by default all but those marked `on_request`, and with
-        weights all of these that have a weighted form.
+    metrics: names in `METRICS`, or one name; by default all that are defined for K classes but
+        those marked `on_request`, and with weights all of these that have a weighted form. A metric
+        for which no row counts is left out.
     bins: the number of bins M of binned metrics.
     level: confidence of intervals, such as 0.95; none by default.
 
     Raises
     ------
-    InputError: invalid input, an unknown metric, a metric without a weighted form, or both or
-        neither of the two arrays.
+    InputError: invalid input, an unknown metric, a metric that is not defined for K classes or has
+        no weighted form, or both or neither of the two arrays.
     """
     _check_level(level)
-    chosen = _select(metrics, bins)
     predictions = _predictions(labels, logits, probabilities)
-    return measure_all(chosen, predictions, sample_weight, level, named=metrics is not None)
-
-
-def default_metrics(bins: int = 15) -> dict[str, Metric]:
-    """Return all metrics by name but those on request."""
-    return _select(None, bins)
+    return measure_all(predictions, sample_weight, metrics=metrics, bins=bins, level=level)
 
 
 def measure_all(
-    chosen: dict[str, Metric],
     predictions: Predictions,
-    sample_weight: ArrayLike | None,
-    level: float | None,
+    sample_weight: ArrayLike | None = None,
     *,
-    named: bool,
+    metrics: Iterable[str] | None = None,
+    bins: int = 15,
+    level: float | None = None,
 ) -> Evaluation[Estimate]:
-    """Return the metrics of predictions by name.
-
-    Parameters
-    ----------
-    sample_weight, level: as in `evaluate`.
-    named: whether a metric without a weighted form raises an error with weights, or is left out.
-    """
+    """Return the metrics of predictions by name; parameters and errors as in `evaluate`."""
+    chosen = _select(metrics, bins, predictions.classes)
     if sample_weight is not None:
         weights = _weights(sample_weight, len(predictions))
-        chosen = _with_weighted_form(chosen, named=named)
+        chosen = _with_weighted_form(chosen, named=metrics is not None)
         if (weights != 1).any():
             rows = np.flatnonzero(weights > 0)
             predictions, weights = predictions.take(rows), weights[rows]
             return Evaluation(
-                {
-                    name: metric.measure_weighted(predictions, weights, level)
-                    for name, metric in chosen.items()
-                }
+                defined(chosen, lambda metric: metric.measure_weighted(predictions, weights, level))
             )
     states: dict[str, State] = {}
-    return Evaluation(
-        {name: _measure(metric, predictions, level, states) for name, metric in chosen.items()}
-    )
+    return Evaluation(defined(chosen, lambda metric: _measure(metric, predictions, level, states)))
 
 
 class StreamingEvaluation:
@@ -129,7 +114,7 @@ class StreamingEvaluation:
         self.classes = classes
         self.bins = bins
         self.weighted = weighted
-        metrics = _select(None, bins)
+        metrics = _select(None, bins, classes)
         if weighted:
             metrics = _with_weighted_form(metrics, named=False)
         self._metrics: dict[str, StreamingMetric[State]] = {
@@ -246,7 +231,7 @@ class StreamingEvaluation:
         return merged
 
     def finish(self, level: float | None = None) -> Evaluation[Estimate]:
-        """Return the metrics of all rows so far, at least one.
+        """Return the metrics of all rows so far, at least one; see `evaluate`.
 
         Raises
         ------
@@ -256,12 +241,12 @@ class StreamingEvaluation:
         if self.weighted and self.rows == 0:
             raise InputError("sample_weight", found="zeros only", accepted="a positive weight")
         return Evaluation(
-            {
-                name: (metric.estimate_weighted if self.weighted else metric.estimate)(
+            defined(
+                self._metrics,
+                lambda metric: (metric.estimate_weighted if self.weighted else metric.estimate)(
                     self._states[metric.state_kind], level
-                )
-                for name, metric in self._metrics.items()
-            }
+                ),
+            )
         )
 
     def error_bounds(self) -> dict[str, float]:
@@ -270,8 +255,8 @@ class StreamingEvaluation:
         It is 0 for metrics that are functions of sums; their values differ by rounding.
         """
         return {
-            name: metric.error_bound(self._states[metric.state_kind])
-            for name, metric in self._metrics.items()
+            name: self._metrics[name].error_bound(self._states[self._metrics[name].state_kind])
+            for name in self.finish()
         }
 
     def to_bytes(self) -> bytes:
@@ -354,17 +339,21 @@ def _measure(
     return metric.estimate(states[kind], level)
 
 
-def _select(names: Iterable[str] | None, bins: int) -> dict[str, Metric]:
+def _select(names: Iterable[str] | None, bins: int, classes: int) -> dict[str, Metric]:
+    """Return the metrics by name, in the order of `METRICS`; see `evaluate`."""
     if not 1 <= bins <= _MAX_BINS:
         raise InputError("bins", found=str(bins), accepted=f"1 to {_MAX_BINS}")
-    metrics = {name: metric(bins) for name, metric in METRICS.items()}
+    known = {name: make for name, make in METRICS.items() if make.is_defined_for(classes)}
     if names is None:
-        return {name: metric for name, metric in metrics.items() if not metric.on_request}
+        names = [name for name, make in known.items() if not make.on_request]
     selected = [names] if isinstance(names, str) else list(names)
     for name in selected:
         if name not in METRICS:
             raise unknown_name("metrics", name, METRICS)
-    return {name: metric for name, metric in metrics.items() if name in selected}
+        if name not in known:
+            found = f"{name}, which is not defined for {classes} classes"
+            raise InputError("metrics", found=found, accepted=", ".join(known))
+    return {name: make(bins) for name, make in known.items() if name in selected}
 
 
 def _with_weighted_form(metrics: dict[str, Metric], named: bool) -> dict[str, Metric]:

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from recalib.arrays import Floats, check_weights
 from recalib.files import Input
 from recalib.label_arrays import label_log_odds
-from recalib.metrics import METRICS, Estimate, Metric, Predictions
+from recalib.metrics import METRICS, Estimate, Predictions
 from recalib.metrics.binning import bin_indices
 from recalib.metrics.evaluate import measure_all
 from recalib.metrics.weighted import WeightedMean, weighted_fraction, weighted_mean
@@ -132,11 +132,16 @@ def evaluate_labels(
     for name in names:
         if name not in LABEL_METRICS:
             raise unknown_name("metrics", name, LABEL_METRICS)
-    chosen = {name: METRICS[name](bins) for name in names}
     each = [
         {
-            name: _measure(metric, predictions, k, sample_weight, level)
-            for name, metric in chosen.items()
+            name: measure_all(
+                predictions.of_label(k, name),
+                sample_weight,
+                metrics=[name],
+                bins=bins,
+                level=level,
+            )[name]
+            for name in names
         }
         for k in range(predictions.count)
     ]
@@ -194,17 +199,6 @@ class StreamingLabelEvaluation:
         count = self._rows * self._labels
         values = [*(self._sums / count), np.abs(self._gaps).sum() / count]
         return {name: Estimate(float(value)) for name, value in zip(_DEFAULT, values, strict=True)}
-
-
-def _measure(
-    metric: Metric,
-    predictions: LabelPredictions,
-    k: int,
-    sample_weight: ArrayLike | None,
-    level: float | None,
-) -> Estimate:
-    rows = predictions.of_label(k, metric.name)
-    return measure_all({metric.name: metric}, rows, sample_weight, level, named=True)[metric.name]
 
 
 def _average(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import scipy
@@ -16,9 +16,17 @@ from numpy.typing import NDArray
 
 from recalib.errors import InputError
 from recalib.metrics import METRICS, Estimate, Metric, Predictions, State, StreamingMetric
-from recalib.metrics.base import Better
+from recalib.metrics.base import Better, defined
 
-__all__ = ["GROUPS", "Change", "Verdict", "change_of", "paired_changes", "verdict_of"]
+__all__ = [
+    "GROUPS",
+    "Change",
+    "Verdict",
+    "change_of",
+    "have_intervals",
+    "paired_changes",
+    "verdict_of",
+]
 
 #: G: groups of rows that the jackknife leaves out in turn.
 GROUPS = 20
@@ -48,6 +56,8 @@ def paired_changes(
     level: float = 0.95,
 ) -> dict[str, Change]:
     """Return the change of each metric that has intervals, with an interval of `level`.
+
+    A metric that is not defined without some group of rows is left out.
 
     The rows are split into G = 20 random groups, and each group is left out in turn (the
     delete-a-group jackknife). The two predictions of a row stay together, so noise that both share
@@ -88,7 +98,7 @@ def paired_changes(
     metrics = {
         name: METRICS[name](bins)
         for name in estimates_after
-        if estimates_before[name].low is not None and estimates_after[name].low is not None
+        if have_intervals(name, estimates_before, estimates_after)
     }
     groups = _random_groups(len(before))
     values_before, values_after = (
@@ -102,7 +112,13 @@ def paired_changes(
             level,
         )
         for name in metrics
+        if name in values_before and name in values_after
     }
+
+
+def have_intervals(name: str, *sides: Mapping[str, Estimate]) -> bool:
+    """Return whether all have the metric with an interval."""
+    return all(name in side and side[name].low is not None for side in sides)
 
 
 def change_of(
@@ -177,7 +193,8 @@ def _without_each_group(
 ) -> dict[str, NDArray[np.float64]]:
     """Return the values (G,) of each metric on the rows outside each group.
 
-    States of groups are merged, so that a metric with a state reads each row once.
+    States of groups are merged, so that a metric with a state reads each row once. A metric that is
+    not defined without some group is left out.
     """
     streaming = {
         name: metric
@@ -192,16 +209,29 @@ def _without_each_group(
             state = metric.state(predictions.classes)
             state.add(rows)
             states[kind].append(state)
-    values = {name: np.empty(len(groups)) for name in metrics}
     others = {kind: _merged_without_each(parts) for kind, parts in states.items()}
+    of_rows = {name: metric for name, metric in metrics.items() if name not in streaming}
+    parts = []
     for number, group in enumerate(groups):
-        for name, reader in streaming.items():
-            values[name][number] = reader.estimate(others[reader.state_kind][number]).value
-        if len(streaming) < len(metrics):
+        parts.append(_of_states(streaming, {kind: left[number] for kind, left in others.items()}))
+        if of_rows:
             rows = predictions.take(np.delete(np.arange(len(predictions)), group))
-            for name in metrics.keys() - streaming.keys():
-                values[name][number] = metrics[name].measure(rows).value
-    return values
+            parts[-1] |= _of_rows(of_rows, rows)
+    return {
+        name: np.array([part[name].value for part in parts])
+        for name in metrics
+        if all(name in part for part in parts)
+    }
+
+
+def _of_states(
+    metrics: Mapping[str, StreamingMetric[Any]], states: Mapping[str, State]
+) -> dict[str, Estimate]:
+    return defined(metrics, lambda metric: metric.estimate(states[metric.state_kind]))
+
+
+def _of_rows(metrics: Mapping[str, Metric], rows: Predictions) -> dict[str, Estimate]:
+    return defined(metrics, lambda metric: metric.measure(rows))
 
 
 def _merged_without_each(states: list[State]) -> list[State]:

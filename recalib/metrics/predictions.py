@@ -8,7 +8,7 @@ checked before, by `recalib.arrays`.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -94,6 +94,10 @@ class Predictions:
             self.label_log_probabilities[rows],
             probabilities if same else self.scores[rows],
         )
+
+    def of_class(self, k: int) -> Predictions:
+        """Return the rows with class k as the predicted class, whether p_k is large or small."""
+        return replace(self, predicted=np.full(len(self), k))
 
     def __len__(self) -> int:
         return len(self.labels)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from recalib.metrics.base import Estimate
 from recalib.metrics.evaluate import StreamingEvaluation
 from recalib.metrics.evaluation import Evaluation
-from recalib.metrics.paired import GROUPS, Change, change_of
+from recalib.metrics.paired import GROUPS, Change, change_of, have_intervals
 from recalib.metrics.predictions import Predictions
 
 __all__ = ["PairedMetrics", "StreamingChanges"]
@@ -96,7 +96,8 @@ class StreamingChanges:
                     level,
                 )
                 for name in after
-                if before[name].low is not None and after[name].low is not None
+                if have_intervals(name, before, after)
+                and all(name in values for side in replicates for values in side)
             }
         return PairedMetrics(
             sum(rows), before, after, changes, self._moved, self._righted, self._wronged

@@ -20,7 +20,7 @@ _TOP = 5
 class Top5Accuracy(StreamingMetric[MeanState]):
     """The fraction of rows whose label is among the 5 largest scores; range [0, 1].
 
-    It is 1 for up to 5 classes. Ties for the fifth place go to the first classes. Logits are ranked
+    For K > 5. Ties for the fifth place go to the first classes. Logits are ranked
     directly, since their probabilities may underflow and tie. Unbiased; the interval is Wilson's.
 
     Source: paper 004, table 8.
@@ -31,6 +31,10 @@ class Top5Accuracy(StreamingMetric[MeanState]):
     unit: ClassVar[Unit] = "fraction"
     better: ClassVar[Better | None] = "higher"
     state_kind: ClassVar[str] = "top5_accuracy"
+
+    @classmethod
+    def is_defined_for(cls, classes: int) -> bool:
+        return classes > _TOP
 
     def state(self, classes: int) -> MeanState:
         return MeanState(_in_top_5)
@@ -50,9 +54,7 @@ class Top5Accuracy(StreamingMetric[MeanState]):
 
 def _in_top_5(predictions: Predictions) -> NDArray[np.bool_]:
     """Return whether fewer than 5 classes come before the label, (N,)."""
-    in_top_5 = np.ones(len(predictions), np.bool_)
-    if predictions.classes <= _TOP:
-        return in_top_5
+    in_top_5 = np.empty(len(predictions), np.bool_)
     for rows in row_chunks(predictions.scores.shape):
         scores, labels = predictions.scores[rows], predictions.labels[rows]
         label_scores = scores[np.arange(len(scores)), labels][:, None]

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 from sklearn.utils.metadata_routing import MetadataRequest
 
 from recalib.metrics import METRICS
+from recalib.metrics.base import UndefinedMetricError
 from recalib.metrics.evaluate import evaluate
 from recalib.options import unknown_name
 from recalib.sklearn.scores import class_numbers
@@ -40,7 +41,8 @@ class Scorer:
         Raises
         ------
         ValueError: a class in `y` that is not in `estimator.classes_`.
-        InputError: a metric without a weighted form, if there are weights.
+        InputError: a metric that is not defined for the classes, for which no row counts, or that
+            has no weighted form, if there are weights.
         """
         estimates = evaluate(
             class_numbers(y, np.asarray(estimator.classes_)),
@@ -49,6 +51,10 @@ class Scorer:
             metrics=self._names,
             bins=self.bins,
         )
+        if missing := [name for name in self._names if name not in estimates]:
+            raise UndefinedMetricError(
+                "y", found=f"no row for {missing[0]}", accepted="one or more"
+            )
         scores = {}
         for name, estimate in estimates.items():
             if METRICS[name].better == "lower":

@@ -69,6 +69,18 @@ def ece(p: Rows, y: Sequence[int], bins: int) -> float:
     return sum(weight * abs(gap) for weight, gap in gaps(confident(p, y), bins))
 
 
+def binary_ece(p: Rows, y: Sequence[int], bins: int) -> float:
+    pairs = [(row[1], float(label == 1)) for row, label in zip(p, y, strict=True)]
+    return sum(weight * abs(gap) for weight, gap in gaps(pairs, bins))
+
+
+def roc_auc(p: Rows, y: Sequence[int], bins: int) -> float:
+    """The share of pairs of a row of class 1 and one of class 0 in the right order."""
+    ones, zeros = ([row[1] for row, label in zip(p, y, strict=True) if label == k] for k in (1, 0))
+    wins = sum((a > b) + (a == b) / 2 for a in ones for b in zeros)
+    return wins / (len(ones) * len(zeros))
+
+
 def mce(p: Rows, y: Sequence[int], bins: int) -> float:
     return max(abs(gap) for _, gap in gaps(confident(p, y), bins))
 
@@ -298,7 +310,7 @@ def s99(p: Rows, y: Sequence[int], bins: int) -> float:
 
 def s99_accuracy(p: Rows, y: Sequence[int], bins: int) -> float:
     sure = [right for value, right in confident(p, y) if value > 0.99]
-    return sum(sure) / len(sure) if sure else 1.0
+    return sum(sure) / len(sure)
 
 
 def mean_confidence(p: Rows, y: Sequence[int], bins: int) -> float:
@@ -316,12 +328,15 @@ def classwise_loss_std(p: Rows, y: Sequence[int], bins: int) -> float:
     return statistics.pstdev([math.fsum(of) / len(of) for of in losses.values()])
 
 
-#: By metric name; a test fails if a member of `METRICS` is missing.
+#: By metric name; `ZeroDivisionError` where no row counts. A test fails if a member of `METRICS` is
+#: missing.
 DEFINITIONS: dict[str, Callable[[Rows, Sequence[int], int], float]] = {
     "accuracy": accuracy,
     "top5_accuracy": top5_accuracy,
+    "roc_auc": roc_auc,
     "nll": nll,
     "brier": brier,
+    "binary_ece": binary_ece,
     "ece": ece,
     "ece_equal_mass": ece_equal_mass,
     "ece_l2": ece_l2,

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 from numpy.typing import ArrayLike
 
 from recalib.metrics import METRICS, Estimate, Predictions
 
-__all__ = ["measure", "rows"]
+__all__ = ["defined", "measure", "rows"]
+
+
+def defined(classes: int, names: Iterable[str] = METRICS) -> list[str]:
+    """The metrics among `names` that are defined for K = `classes`."""
+    return [name for name in names if METRICS[name].is_defined_for(classes)]
 
 
 def rows(confidences: ArrayLike, correct: ArrayLike) -> Predictions:

@@ -15,6 +15,7 @@ from sklearn.metrics import accuracy_score, brier_score_loss, log_loss, top_k_ac
 from recalib.metrics import METRICS
 from recalib.metrics.evaluate import evaluate
 from tests.metrics.definitions import DEFINITIONS, ELSEWHERE
+from tests.metrics.rows import defined
 from tests.metrics.strategies import Case, bins, coarse
 
 Drawn = tuple[NDArray[np.float64], NDArray[np.int64]]
@@ -53,13 +54,18 @@ def test_metrics_match_their_definitions(case: Case, bins: int) -> None:
     Both sides are float64 and add at most 150 numbers up to 100: 1e-12 is thousandfold the error.
     """
     p, y = case
-    result = evaluate(y, probabilities=p, bins=bins, metrics=DEFINITIONS)
-    for name, definition in DEFINITIONS.items():
-        expected = definition(p.tolist(), y.tolist(), bins)
+    names = defined(p.shape[1], DEFINITIONS)
+    result = evaluate(y, probabilities=p, bins=bins, metrics=names)
+    for name in names:
+        try:
+            expected = DEFINITIONS[name](p.tolist(), y.tolist(), bins)
+        except ZeroDivisionError:  # of no rows
+            assert name not in result
+            continue
         assert result[name].value == pytest.approx(expected, rel=1e-12, abs=1e-12), name
 
 
-@pytest.mark.parametrize("name", DEFINITIONS)
+@pytest.mark.parametrize("name", defined(7, DEFINITIONS))
 @pytest.mark.parametrize("bins", [10, 15])
 def test_metrics_of_many_rows_match_their_definitions(name: str, bins: int, drawn: Drawn) -> None:
     p, y = drawn

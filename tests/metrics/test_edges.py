@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from recalib.errors import InputError
 from recalib.metrics import METRICS, BinState, Predictions
 from recalib.metrics.binning import bin_indices, upper_edges
-from recalib.metrics.evaluate import evaluate
+from recalib.metrics.evaluate import StreamingEvaluation, evaluate
 from tests.metrics.definitions import DEFINITIONS, bin_by_definition
+from tests.metrics.rows import defined
 
 DTYPES = [np.float16, np.float32, np.float64]
 everywhere = pytest.mark.parametrize("dtype", DTYPES)
@@ -80,19 +81,17 @@ def test_bins_match_the_definition(numbers: list[float], bins: int) -> None:
     assert bin_indices(np.array(numbers), bins).tolist() == expected
 
 
-@pytest.mark.parametrize("name", METRICS)
+@pytest.mark.parametrize("name", sorted({*defined(3)} - {"s99_accuracy"}))
 def test_every_metric_of_one_row(name: str) -> None:
     """Its gap is the ECE for all bins; class-wise, each class has its own gap."""
     expected = {
         "accuracy": 1.0,
         "nll": -math.log(0.7),
         "brier": 0.3**2 + 0.2**2 + 0.1**2,
-        "top5_accuracy": 1.0,
         "classwise_ece": (0.3 + 0.2 + 0.1) / 3,
         "classwise_ece_equal_mass": (0.3 + 0.2 + 0.1) / 3,
         "marginal_ece_l2": math.sqrt((0.3**2 + 0.2**2 + 0.1**2) / 3),
         "s99": 0.0,
-        "s99_accuracy": 1.0,  # of no row
         "mean_confidence": 0.7,
         "mean_entropy": -sum(p * math.log(p) for p in (0.7, 0.2, 0.1)),
         "classwise_loss_std": 0.0,
@@ -269,11 +268,16 @@ def test_confidence_of_exactly_99_percent_is_excluded(dtype: type) -> None:
     assert (result["s99"], result["s99_accuracy"]) == (pytest.approx(1 / 3), 1.0)
 
 
-def test_s99_accuracy_without_rows_has_interval_zero_to_one() -> None:
-    result = evaluate([1, 1], probabilities=[[0.9, 0.1]] * 2, level=0.95)
-    assert result["s99"].value == 0
-    estimate = result["s99_accuracy"]
-    assert (estimate.value, estimate.low, estimate.high) == (1, 0, 1)
+@pytest.mark.parametrize("weights", [None, [2.0, 1.0]])
+def test_metrics_of_no_rows_are_absent(weights: list[float] | None) -> None:
+    """In a stream as well, and also if they are named."""
+    p = [[0.9, 0.1]] * 2
+    names = ["roc_auc", "s99_accuracy", "s99"]
+    result = evaluate([1, 1], probabilities=p, metrics=names, level=0.95, sample_weight=weights)
+    assert list(result) == ["s99"]
+    stream = StreamingEvaluation(2, weighted=weights is not None)
+    stream.add([1, 1], probabilities=p, sample_weight=weights)
+    assert not {"roc_auc", "s99_accuracy"} & (stream.finish(0.95).keys() | stream.error_bounds())
 
 
 @everywhere
@@ -313,7 +317,9 @@ def test_single_label_data_has_every_metric() -> None:
     """All rows are of class 0: metrics are finite, and equal known values."""
     rng = np.random.default_rng(0)
     p = rng.dirichlet(np.ones(3), 40)
-    for name, estimate in evaluate([0] * 40, probabilities=p, metrics=METRICS, level=0.95).items():
+    for name, estimate in evaluate(
+        [0] * 40, probabilities=p, metrics=defined(3), level=0.95
+    ).items():
         assert math.isfinite(estimate.value), name
         assert estimate.low is None or math.isfinite(estimate.low + estimate.high), name
     result = values([0] * 40, probabilities=p, bins=1)

@@ -14,8 +14,9 @@ from recalib.errors import CorruptError, InputError
 from recalib.metrics import METRICS, Metric, Predictions, StreamingMetric
 from recalib.metrics.classwise import ClasswiseState
 from recalib.metrics.evaluate import StreamingEvaluation, evaluate
+from tests.metrics.rows import defined
 
-LOGITS = [[2.0, 0.0], [0.0, 1.0]]
+LOGITS = [[6.0, 0.0], [0.0, 1.0]]
 PROBABILITIES = [[0.9, 0.1], [0.2, 0.8]]
 
 
@@ -37,16 +38,16 @@ def test_metrics_have_matching_names_and_descriptions(name: str) -> None:
 
 def test_default_metrics_are_in_registry_order() -> None:
     """Expensive metrics are measured only when named."""
-    usual = [name for name, make in METRICS.items() if not make(15).on_request]
+    usual = [name for name in defined(2) if not METRICS[name].on_request]
     assert list(evaluate([0, 1], logits=LOGITS)) == usual
-    assert list(evaluate([0, 1], logits=LOGITS, metrics=METRICS)) == list(METRICS)
+    assert list(evaluate([0, 1], logits=LOGITS, metrics=defined(2))) == defined(2)
     assert list(evaluate([0, 1], logits=LOGITS, metrics=["ece", "accuracy"])) == ["accuracy", "ece"]
 
 
 def test_evaluation_includes_all_streaming_metrics() -> None:
     evaluation = StreamingEvaluation(2)
     evaluation.add([0, 1], logits=LOGITS)
-    streaming = [name for name, make in METRICS.items() if isinstance(make(15), StreamingMetric)]
+    streaming = [name for name in defined(2) if issubclass(METRICS[name], StreamingMetric)]
     assert list(evaluation.finish()) == streaming
 
 
@@ -61,6 +62,7 @@ def test_intervals_are_optional() -> None:
 WITHOUT_FLOOR = {
     "accuracy",
     "top5_accuracy",
+    "roc_auc",
     "nll",
     "brier",
     "aurc",
@@ -80,7 +82,7 @@ def test_every_calibration_error_has_an_interval_and_a_floor(rows: int) -> None:
     """Also for one row; without a level there are no intervals."""
     rng = np.random.default_rng(rows)
     p, y = rng.dirichlet(np.ones(3), rows), rng.integers(0, 3, rows)
-    result = evaluate(y, probabilities=p, metrics=METRICS, level=0.95)
+    result = evaluate(y, probabilities=p, metrics=defined(3), level=0.95)
     with_floor = {name for name, estimate in result.items() if estimate.floor is not None}
     assert not with_floor & WITHOUT_FLOOR
     for name in with_floor:
@@ -88,7 +90,7 @@ def test_every_calibration_error_has_an_interval_and_a_floor(rows: int) -> None:
         assert 0 <= estimate.low <= estimate.value <= estimate.high <= largest + 1e-12, name
         assert 0 <= estimate.floor <= largest, name
         assert 0 <= estimate.floor_high <= largest, name
-    plain = evaluate(y, probabilities=p, metrics=METRICS)
+    plain = evaluate(y, probabilities=p, metrics=defined(3))
     assert all(estimate.low is None and estimate.floor is None for estimate in plain.values())
     for name, estimate in plain.items():  # memory alignment decides a sum's last bit
         assert estimate.value == pytest.approx(result[name].value, rel=1e-12, abs=1e-12), name
@@ -110,6 +112,18 @@ def test_unknown_metric_error_lists_known_metrics(names) -> None:
     with pytest.raises(InputError, match="classwise_ece") as excinfo:
         evaluate([0, 1], logits=LOGITS, metrics=names)
     assert excinfo.value.field == "metrics"
+
+
+@pytest.mark.parametrize(
+    ("name", "classes"), [("binary_ece", 3), ("roc_auc", 3), ("top5_accuracy", 5)]
+)
+def test_metric_that_is_not_defined_for_the_classes_is_refused(name: str, classes: int) -> None:
+    """By name; by default it is absent."""
+    logits = np.eye(classes)
+    assert name not in evaluate(range(classes), logits=logits)
+    message = f"found {name}, which is not defined for {classes} classes; accepted: accuracy, nll"
+    with pytest.raises(InputError, match=message):
+        evaluate(range(classes), logits=logits, metrics=["nll", name])
 
 
 @pytest.mark.parametrize("bins", [0, -1, 10_001])

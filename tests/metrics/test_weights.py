@@ -12,6 +12,7 @@ import recalib
 from recalib.errors import InputError
 from recalib.metrics import METRICS
 from recalib.metrics.evaluate import evaluate
+from tests.metrics.rows import defined
 from tests.metrics.strategies import Case, bins, coarse
 
 WEIGHTED = [name for name, metric in METRICS.items() if metric.has_weighted_form()]
@@ -58,8 +59,9 @@ def test_scale_of_weights_changes_nothing(case: Case, bins: int, scale: float, s
 def test_weights_of_one_equal_no_weights() -> None:
     rng = np.random.default_rng(0)
     p, labels = rng.dirichlet(np.ones(4), 300), rng.integers(0, 4, 300)
-    plain = evaluate(labels, probabilities=p, metrics=WEIGHTED, level=0.95)
-    ones = evaluate(labels, probabilities=p, metrics=WEIGHTED, level=0.95, sample_weight=[1] * 300)
+    names = defined(4, WEIGHTED)
+    plain = evaluate(labels, probabilities=p, metrics=names, level=0.95)
+    ones = evaluate(labels, probabilities=p, metrics=names, level=0.95, sample_weight=[1] * 300)
     assert ones == plain
 
 
@@ -91,8 +93,8 @@ def test_metric_without_a_weighted_form_is_refused(name: str) -> None:
 
 def test_default_metrics_with_weights_are_those_with_a_weighted_form() -> None:
     result = recalib.evaluate([0, 1], [0.2, 0.7], sample_weight=[1.0, 2.0])
-    without = {"ece_debiased", "ece_sweep", "classwise_ce"}
-    assert set(result) == {name for name, m in METRICS.items() if not m.on_request} - without
+    without = {"ece_debiased", "ece_sweep", "classwise_ce", "s99_accuracy"}
+    assert set(result) == {name for name in defined(2) if not METRICS[name].on_request} - without
     assert result["nll"] == pytest.approx((-np.log(0.8) - 2 * np.log(0.7)) / 3)
 
 
@@ -129,7 +131,7 @@ def test_intervals_of_weighted_samples_have_nominal_coverage() -> None:
     """Hard rows are six times as often in a sample; weights undo it, and plain metrics do not."""
     rng = np.random.default_rng(1)
     _, p, labels = population(1_000_000, rng)
-    names = [name for name in WEIGHTED if name not in ("top5_accuracy", "classwise_loss_std")]
+    names = [name for name in defined(3, WEIGHTED) if name != "classwise_loss_std"]
     truth = recalib.evaluate(labels, p, metrics=names)
     draws, covered = 100, dict.fromkeys([*names, "plain accuracy"], 0)
     for _ in range(draws):

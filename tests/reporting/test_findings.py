@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from recalib.files import LabelledData
 from recalib.fitting.comparison import compare
 from recalib.metrics import Estimate
-from recalib.metrics.evaluate import default_metrics, evaluate
+from recalib.metrics.evaluate import evaluate, measure_all
 from recalib.reporting.html_report import findings as module
 from recalib.reporting.html_report.findings import Evidence, RowCounts, count_shared_rows, findings
 from tests.fitting.conftest import draw
@@ -29,8 +29,7 @@ def short_cards(monkeypatch: pytest.MonkeyPatch) -> None:
     fitting, comparison = (
         importlib.import_module(f"recalib.fitting.{name}") for name in ("fit", "comparison")
     )
-    metrics = {"nll": default_metrics()["nll"]}
-    monkeypatch.setattr(fitting, "default_metrics", lambda: metrics)
+    monkeypatch.setattr(fitting, "measure_all", partial(measure_all, metrics=["nll"]))
     monkeypatch.setattr(comparison, "evaluate", partial(evaluate, metrics=["nll"]))
 
 

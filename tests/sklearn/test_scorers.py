@@ -39,6 +39,13 @@ def test_fold_without_a_class_is_scored() -> None:
     assert make_scorer("nll")(model, x[rows], names[rows]) == pytest.approx(-expected)
 
 
+def test_metric_for_which_no_row_counts_is_an_error() -> None:
+    x, y = make_classification(300, 6, n_informative=4, random_state=0)
+    model = LogisticRegression().fit(x, y)
+    with pytest.raises(InputError, match="y: found no row for roc_auc"):
+        make_scorer(["roc_auc", "nll"])(model, x[y == 1], y[y == 1])
+
+
 def test_search_maximises_a_score() -> None:
     x, y = make_classification(300, 6, n_informative=4, random_state=0)
     options = {"C": [1e-6, 1.0]}

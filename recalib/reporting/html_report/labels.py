@@ -64,11 +64,13 @@ def label_table(
         {
             "name": after.labels[k].label,
             "count": int(counts[k]),
-            "metrics": metric_rows(
-                before.labels[k].metrics,
-                {metric: after.labels[k].metrics[metric] for metric in ("nll", "ece")},
-                after.labels[k].changes,
-            ),
+            "metrics": [
+                row
+                for row in metric_rows(
+                    before.labels[k].metrics, after.labels[k].metrics, after.labels[k].changes
+                )
+                if row["name"] in ("nll", "ece")
+            ],
         }
         for k in np.argsort(-errors, kind="stable")[:_MAX_ROWS]
     ]

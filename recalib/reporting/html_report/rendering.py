@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
+import markupsafe
 import numpy as np
 from numpy.typing import NDArray
 
@@ -121,16 +122,18 @@ def describe_source(role: str, source: Source) -> dict[str, Any]:
 def metric_rows(
     before: Mapping[str, Estimate], after: Mapping[str, Estimate], changes: Mapping[str, Change]
 ) -> list[dict[str, Any]]:
+    """Return the rows of a table; a metric for which no row counts is None before or after."""
     return [
         {
             "name": name,
             "summary": METRICS[name].summary,
-            "before": before[name],
-            "after": after[name],
+            "before": before.get(name),
+            "after": after.get(name),
             "change": changes.get(name),
             "percent": is_percentage(name),
         }
-        for name in after
+        for name in METRICS
+        if name in before or name in after
     ]
 
 
@@ -143,10 +146,19 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     environment.filters["interval"] = _interval
+    environment.filters["estimate"] = _estimate
     environment.filters["number"] = _number
     environment.filters["change"] = lambda row: change_text(row["name"], row["change"])
     environment.filters["change_interval"] = lambda row: interval_text(row["name"], row["change"])
     return environment
+
+
+def _estimate(estimate: Estimate | None, percent: bool) -> markupsafe.Markup:
+    """Return the value with its interval; nothing for None."""
+    if estimate is None:
+        return markupsafe.Markup("")
+    text = markupsafe.Markup("<span>{}</span><small>{}</small>")
+    return text.format(_number(estimate.value, percent), _interval(estimate, percent))
 
 
 def _number(value: float, percent: bool) -> str:

@@ -1,0 +1,175 @@
+"""Area under the ROC curve of two classes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import scipy
+from numpy.typing import NDArray
+
+from recalib.metrics.base import Better, Estimate, StreamingMetric, UndefinedMetricError, Unit
+from recalib.metrics.fine_histogram import FineHistogram, cell_indices
+from recalib.metrics.mean_metrics import wilson
+from recalib.metrics.predictions import Predictions
+from recalib.metrics.weighted import WeightedCells
+
+__all__ = ["RocAuc"]
+
+Vector = NDArray[np.float64]
+
+
+class PositiveCells(FineHistogram):
+    """The sums of `FineHistogram` with P(y = 1) as confidence, and y = 1[label = 1]."""
+
+    def add(self, predictions: Predictions) -> None:
+        self.add_confidences(_probabilities(predictions), predictions.labels == 1)
+
+
+class WeightedPositiveCells(WeightedCells):
+    """The same sums of weighted rows."""
+
+    def add_weighted(self, predictions: Predictions, weights: Vector) -> None:
+        self._add(cell_indices(_probabilities(predictions)), predictions.of_class(1), weights)
+
+
+class RocAuc(StreamingMetric[PositiveCells]):
+    """Area under the ROC curve, P(s₁ > s₀) + P(s₁ = s₀)/2, for K = 2; range [0, 1].
+
+    s₁ and s₀ are the scores of a row of class 1 and of one of class 0. The score is the log-odds of
+    class 1 if logits are given, otherwise P(y = 1). Ties count half, as midranks do. Maps that
+    increase in the log-odds do not change it. Unbiased. It is not defined if all rows have one
+    label.
+
+    The interval is Wilson's for AUC as a fraction of n rows, where n gives A(1 − A)/n the larger of
+    two variances: that of DeLong, which is estimated from the rows, and that of Hanley and McNeil
+    in Newcombe's form, which does not vanish for few rows or A = 1. The size of a weighted class is
+    Kish's effective size.
+
+    Streams: rows of a cell of `FineHistogram` count as tied. The difference is at most
+    `error_bound`, half of the pairs in a cell.
+
+    Source: DeLong, DeLong and Clarke-Pearson, Biometrics 44, 1988; Hanley and McNeil, Radiology
+    143, 1982; Newcombe, Statistics in Medicine 25, 2006, part 2, method 5.
+    """
+
+    name: ClassVar[str] = "roc_auc"
+    summary: ClassVar[str] = "area under the ROC curve of P(y = 1); two classes"
+    unit: ClassVar[Unit] = "score"
+    better: ClassVar[Better | None] = "higher"
+    state_kind: ClassVar[str] = "positive_cells"
+
+    @classmethod
+    def is_defined_for(cls, classes: int) -> bool:
+        return classes == 2
+
+    def state(self, classes: int) -> PositiveCells:
+        return PositiveCells()
+
+    def weighted_state(self, classes: int) -> WeightedPositiveCells:
+        return WeightedPositiveCells()
+
+    def measure(self, predictions: Predictions, level: float | None = None) -> Estimate:
+        return self.measure_weighted(predictions, np.ones(len(predictions)), level)
+
+    def measure_weighted(
+        self, predictions: Predictions, weights: Vector, level: float | None = None
+    ) -> Estimate:
+        return _Ranks.from_predictions(predictions, weights).estimate(level)
+
+    def estimate(self, state: PositiveCells, level: float | None = None) -> Estimate:
+        return _Ranks.from_cells(state).estimate(level)
+
+    def estimate_weighted(
+        self, state: WeightedPositiveCells, level: float | None = None
+    ) -> Estimate:
+        return _Ranks.from_weighted_cells(state).estimate(level)
+
+    def error_bound(self, state: PositiveCells | WeightedPositiveCells) -> float:
+        if isinstance(state, WeightedPositiveCells):
+            return _Ranks.from_weighted_cells(state).error_bound()
+        return _Ranks.from_cells(state).error_bound()
+
+
+def _scores(predictions: Predictions) -> Vector:
+    """Return the log-odds of class 1, or P(y = 1) of predictions from probabilities, (N,)."""
+    if predictions.scores is predictions.probabilities:
+        return predictions.probabilities[:, 1].astype(np.float64, copy=False)
+    with np.errstate(over="ignore"):  # differences of the largest float64
+        return np.subtract(predictions.scores[:, 1], predictions.scores[:, 0], dtype=np.float64)
+
+
+def _probabilities(predictions: Predictions) -> Vector:
+    """Return a number in [0, 1] that increases in the score, (N,)."""
+    scores = _scores(predictions)
+    if predictions.scores is predictions.probabilities:
+        return scores
+    probabilities: Vector = scipy.special.expit(scores)
+    return probabilities
+
+
+@dataclass(frozen=True, eq=False)
+class _Ranks:
+    """Groups of rows with tied scores, by ascending score, at least one row of each class.
+
+    Arrays are (2, G), of classes 0 and 1: Σw and Σw².
+    """
+
+    weights: Vector
+    squared_weights: Vector
+
+    def __post_init__(self) -> None:
+        if not self.weights.any(axis=1).all():
+            raise UndefinedMetricError("labels", found="one class", accepted="rows of both classes")
+
+    @classmethod
+    def from_predictions(cls, predictions: Predictions, weights: Vector) -> _Ranks:
+        values, group = np.unique(_scores(predictions), return_inverse=True)
+        cells = group + len(values) * (predictions.labels == 1)
+        return cls(
+            *(
+                np.bincount(cells, w, 2 * len(values)).reshape(2, -1).astype(np.float64, copy=False)
+                for w in (weights, weights**2)
+            )
+        )
+
+    @classmethod
+    def from_cells(cls, state: PositiveCells) -> _Ranks:
+        weights = np.stack([state.count - state.correct, state.correct])[:, state.filled]
+        return cls(weights, weights)
+
+    @classmethod
+    def from_weighted_cells(cls, state: WeightedPositiveCells) -> _Ranks:
+        totals = state.totals[:, :, state.filled]
+        return cls(totals[1], totals[4])
+
+    def estimate(self, level: float | None) -> Estimate:
+        # Of each class the share of the other class that it wins against, in each group.
+        totals = self.weights.sum(axis=1, keepdims=True)
+        shares = self.weights / totals
+        below = np.cumsum(shares, axis=1) - shares / 2
+        wins = np.stack([1 - below[1], below[0]])
+        area = float(np.clip(shares[1] @ wins[1], 0.0, 1.0))
+        if level is None:
+            return Estimate(area)
+        squares = self.squared_weights / totals**2
+        sizes = 1 / squares.sum(axis=1)
+        spread = (squares * (wins - area) ** 2).sum(axis=1)
+        delong = float(np.sum(spread * sizes / np.maximum(sizes - 1, 1)))
+        rows = _size_of_model(area, *sizes)
+        if delong > 0 and 0 < area < 1:
+            rows = min(rows, area * (1 - area) / delong)
+        low, high = wilson(area * rows, rows, level)
+        return Estimate(area, min(float(low), area), max(float(high), area))
+
+    def error_bound(self) -> float:
+        """Return half of the share of pairs that are in one group."""
+        shares = self.weights / self.weights.sum(axis=1, keepdims=True)
+        return float(shares[0] @ shares[1]) / 2
+
+
+def _size_of_model(area: float, zeros: float, ones: float) -> float:
+    """Return the n whose A(1 − A)/n is Newcombe's variance for these sizes of the classes."""
+    others = max((zeros + ones) / 2 - 1, 0.0)
+    return zeros * ones / (1 + others * ((1 - area) / (2 - area) + area / (1 + area)))
