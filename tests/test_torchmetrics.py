@@ -112,7 +112,7 @@ def test_without_rows_the_value_is_nan() -> None:
     ("name", "options", "message"),
     [
         ("eec", {}, "did you mean ece"),
-        ("ece_kde", {}, "found ece_kde; accepted: one of"),
+        ("ece_kde", {}, "found ece_kde of 5 classes; accepted: one of"),
         ("ece", {"input": "scores"}, "input: found 'scores'"),
         ("ece", {"classes": 4}, "preds: found 5 classes"),
     ],

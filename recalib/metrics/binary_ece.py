@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from recalib.metrics.base import Estimate, StreamingMetric, Unit
 from recalib.metrics.binning import BinState
 from recalib.metrics.calibration_gaps import mean_gap
 from recalib.metrics.predictions import Predictions
-from recalib.metrics.weighted import Vector, WeightedBins
+from recalib.metrics.weighted import WeightedBins
 
 __all__ = ["BinaryCalibrationError"]
 
@@ -23,7 +26,7 @@ class PositiveBins(BinState):
 class WeightedPositiveBins(WeightedBins):
     """The same sums of weighted rows."""
 
-    def add_weighted(self, predictions: Predictions, weights: Vector) -> None:
+    def add_weighted(self, predictions: Predictions, weights: NDArray[np.float64]) -> None:
         super().add_weighted(predictions.of_class(1), weights)
 
 

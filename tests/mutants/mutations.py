@@ -207,6 +207,12 @@ MUTATIONS = [
         ("-x * (x - 1) * (x - 2) / 6", "x * (x - 1) * (x - 2) / 6"),
     ),
     *_file(
+        "recalib/metrics/roc_auc.py",
+        "tests/metrics/test_binary.py",
+        ("- shares / 2", "- shares"),
+        ("np.maximum(sizes - 1, 1)", "sizes"),
+    ),
+    *_file(
         "recalib/metrics/top5_accuracy.py",
         "tests/metrics/test_edges.py",
         ("before = scores > label_scores", "before = scores >= label_scores"),
