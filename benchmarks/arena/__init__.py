@@ -1,0 +1,1 @@
+"""Methods against each other on tabular classifiers, by the protocol of CalArena."""
