@@ -1,7 +1,8 @@
 """Scores of the arena: win rate, PHI, harm, each with a bootstrap interval over sources of data.
 
 - Win rate: the share of the other methods with a higher log loss, mean over pairs (CalArena).
-- PHI: the share of the base model's log loss that the method removes; median and mean over pairs.
+- PHI: the share of the base model's log loss that the method removes; median and mean over the
+  pairs whose base model has at least .001 nats.
 - Harm: the share of pairs with a log loss more than 5% above that of the base model.
 
 A method that fails on a pair has an infinite loss there: it beats none, and it harms.
@@ -26,6 +27,7 @@ __all__ = ["Losses", "Score", "losses", "ranks", "regret", "scores", "win_rates"
 
 _RESAMPLES = 1_000
 _HARM = 1.05
+_LEAST_LOSS = 1e-3
 
 Matrix = NDArray[np.float64]
 
@@ -94,12 +96,13 @@ def scores(table: Losses, rng: np.random.Generator) -> list[Score]:
     rates = win_rates(table.nll)
     low, high = _interval(rates, table.pairs, rng)
     base = table.of(BASE)
+    removable = base >= _LEAST_LOSS
     peers = [table.methods.index(name) for name in table.methods if name in PEERS]
     result = []
     for i, name in enumerate(table.methods):
         nll = table.nll[:, i]
         others = [j for j in peers if j != i]
-        phi = 1 - np.minimum(nll, 1e6) / base
+        phi = 1 - nll[removable] / base[removable]
         result.append(
             Score(
                 name,
