@@ -1,8 +1,9 @@
 """Validate input arrays. Other modules rely on arrays that have passed these checks.
 
 Shapes: N rows (samples), K classes. Logits are (N, K), real, float16/32/64, where −inf marks a
-class that is masked for that row. Labels are (N,), integers in [0, K). Every check raises
-`InputError` naming the field, what was found and what is accepted.
+class that is masked for that row. Labels are (N,), integers in [0, K). Scores of two classes may be
+one column, that of class 1: see `two_columns`. Every check raises `InputError` naming the field,
+what was found and what is accepted.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ __all__ = [
     "Floats",
     "Integers",
     "WeightKind",
+    "check_finite",
     "check_labels",
     "check_logits",
+    "check_matrix",
     "check_probabilities",
     "check_row_weights",
     "check_weight_kind",
@@ -30,6 +33,7 @@ __all__ = [
     "drop_rows_without_weight",
     "log_probabilities",
     "probability_resemblance",
+    "two_columns",
 ]
 
 Floats = NDArray[np.floating[Any]]
@@ -60,7 +64,8 @@ def check_logits(
 ) -> Floats:
     """Return `values` as an (N, K) array of floats; float dtypes are kept.
 
-    Integers become float64; −inf (a masked class) is valid if the row has a finite logit.
+    One column, (N,) or (N, 1), is the log-odds of class 1 of 2, see `two_columns`. Integers become
+    float64; −inf (a masked class) is valid if the row has a finite logit.
 
     Parameters
     ----------
@@ -73,7 +78,11 @@ def check_logits(
     InputError: wrong rank or dtype, empty, fewer than two classes, another K than `classes`,
         NaN, +inf, or a row whose classes are all masked.
     """
-    logits = _matrix(values, classes, field)
+    return check_finite(check_matrix(values, classes, field, "logits"), field, first_row)
+
+
+def check_finite(logits: Floats, field: str, first_row: int = 0) -> Floats:
+    """Return `logits` (N, K); raise `InputError` for NaN, +inf or a row of −inf only."""
     if _all_finite(logits):  # the usual case
         return logits
     invalid = np.isnan(logits) | np.isposinf(logits)
@@ -103,12 +112,14 @@ def check_probabilities(
 ) -> Floats:
     """Return `values` as an (N, K) array of probabilities; float dtypes are kept.
 
+    One column, (N,) or (N, 1), is the probability of class 1 of 2, see `two_columns`.
+
     Raises
     ------
     InputError: as `check_logits`; also for a value outside [0, 1], or a row whose sum differs from
         1 by more than 0.01 (as rows of logits do).
     """
-    probabilities = _matrix(values, classes, field)
+    probabilities = check_matrix(values, classes, field, "probabilities")
     invalid = ~((probabilities >= 0) & (probabilities <= 1))
     if invalid.any():
         row, column = (int(i) for i in np.argwhere(invalid)[0])
@@ -127,6 +138,27 @@ def check_probabilities(
             accepted="rows that sum to 1",
         )
     return probabilities
+
+
+def two_columns(scores: NDArray[Any], input: str) -> NDArray[Any]:
+    """Return (N, 2) from scores of class 1 of 2, (N,) or (N, 1).
+
+    Parameters
+    ----------
+    input: `logits` for log-odds d, which become (0, d); `probabilities` for p, which become
+        (1 − p, p).
+
+    Examples
+    --------
+    >>> two_columns(np.array([0.25, 0.5]), "probabilities").tolist()
+    [[0.75, 0.25], [0.5, 0.5]]
+    """
+    column = scores.reshape(len(scores)).astype(
+        np.promote_types(scores.dtype, np.float16), copy=False
+    )
+    # Clipped, so that the check of a p outside [0, 1] finds p itself.
+    other = np.clip(1 - column, 0, 1) if input == "probabilities" else np.zeros_like(column)
+    return np.stack([other, column], axis=1)
 
 
 def probability_resemblance(logits: Floats) -> str:
@@ -154,7 +186,7 @@ def log_probabilities(probabilities: Floats) -> Floats:
 def check_labels(
     values: ArrayLike, *, logits: Floats, field: str = "labels", first_row: int = 0
 ) -> Integers:
-    """Return `values` as (N,) int64 labels of the rows of valid `logits` (N, K).
+    """Return `values`, (N,) or (N, 1), as (N,) int64 labels of the rows of valid `logits` (N, K).
 
     Floats with integer values are accepted, because CSV has no integer type.
 
@@ -166,6 +198,8 @@ def check_labels(
     rows, classes = logits.shape
     if labels.dtype == object or labels.dtype.kind not in "iuf":
         raise InputError(field, found=f"dtype {labels.dtype}", accepted="integers")
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]
     if labels.ndim != 1:
         raise InputError(field, found=f"shape {labels.shape}", accepted=f"shape ({rows},)")
     if len(labels) != rows:
@@ -272,6 +306,10 @@ def check_row_weights(
     return weights.astype(np.float64)
 
 
+def _is_column(array: NDArray[Any]) -> bool:
+    return array.ndim == 1 or (array.ndim == 2 and array.shape[1] == 1)
+
+
 def _all_finite(logits: Floats) -> bool:
     if logits.size <= _MAX_PLAIN_COUNT:
         return all(map(math.isfinite, logits.ravel().tolist()))
@@ -279,7 +317,20 @@ def _all_finite(logits: Floats) -> bool:
     return math.isfinite(np.einsum("ij->", logits))
 
 
-def _matrix(values: ArrayLike, classes: int | None, field: str) -> Floats:
+def check_matrix(
+    values: ArrayLike, classes: int | None, field: str, input: str | None = None
+) -> Floats:
+    """Return `values` as an (N, K) array of floats, with any values.
+
+    Parameters
+    ----------
+    input: `logits` or `probabilities` if one column is that of class 1 of 2; None if it is an
+        error.
+
+    Raises
+    ------
+    InputError: wrong rank or dtype, empty, fewer than two classes, another K than `classes`.
+    """
     try:
         array = np.asarray(values)
     except ValueError:  # NumPy raises it for rows of different lengths
@@ -293,6 +344,8 @@ def _matrix(values: ArrayLike, classes: int | None, field: str) -> Floats:
             field, found=f"dtype {array.dtype}", accepted="float16, float32, float64 or integers"
         )
     array = array.astype(array.dtype.newbyteorder("="), copy=False)  # torch takes no other
+    if input is not None and classes in (None, 2) and _is_column(array):
+        array = two_columns(array, input)
     if array.ndim != 2:
         raise InputError(field, found=f"shape {array.shape}", accepted="shape (N, K)")
     if array.shape[0] == 0:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -28,7 +28,14 @@ from recalib.class_names import check_column_order, class_indices, like
 from recalib.errors import CorruptError, InputError, RecalibWarning
 from recalib.files import write_atomically
 from recalib.html_table import html_table
-from recalib.inputs import as_array, as_scores, column_names, counted_rows, score_matrix
+from recalib.inputs import (
+    as_array,
+    as_scores,
+    check_index,
+    column_names,
+    counted_rows,
+    score_matrix,
+)
 from recalib.label_arrays import check_label_scores, label_log_odds, label_resemblance
 from recalib.maps import MAPS, Map, Parameters
 from recalib.maps.labels import LABEL_MAPS
@@ -158,10 +165,8 @@ class Calibrator:
         kind = input or self.card.input
         if getattr(values, "ndim", 2) > 2 and not self.is_multilabel:
             return self._predict_dense(as_array(values, field=kind), input)
-        has_scores = not self.is_multilabel and self.card.classes == 2
         check_column_order(column_names(values), self.card.labels, kind)
-        convert = partial(score_matrix, input=kind) if has_scores else as_scores
-        logits = self.to_logits(convert(values, field=kind), kind)
+        logits = self.to_logits(as_scores(values, kind), kind)
         reason = label_resemblance if self.is_multilabel else probability_resemblance
         if input is None and kind == "logits" and (why := reason(logits)):
             message = f"values: {why}, but the calibrator takes logits; {RESEMBLANCE_HINT}"
@@ -221,6 +226,7 @@ class Calibrator:
                 accepted='recalib.evaluate(labels, calibrator.predict(values), task="multilabel")',
             )
         kind = input or self.card.input
+        check_index(**{kind: values, "labels": labels, "sample_weight": sample_weight})
         if ignore_index is not None or getattr(values, "ndim", 2) > 2:
             rows = counted_rows(score_matrix(values, kind, kind), labels, ignore_index, kind)
             values, labels = rows.scores, rows.labels

@@ -83,11 +83,12 @@ def class_indices(
 
     Parameters
     ----------
-    labels: (N,): class numbers, texts, categories, or truth values for two classes.
+    labels: (N,) or (N, 1): class numbers, texts, categories, or truth values for two classes.
     classes: K.
     names: K, of the classes, in the order of the columns.
-    columns: names that are those of the classes if the labels are among them. Without both, K
-        different texts or categories are taken in sorted order, as scikit-learn does.
+    columns: names that are those of the classes if the labels are among them. Without both, texts
+        that are class numbers (`"0"` to `"K-1"`) are these numbers, and K different texts or
+        categories are taken in sorted order, as scikit-learn does; whole numbers by number.
 
     Raises
     ------
@@ -108,7 +109,9 @@ def class_indices(
     if values.dtype == object and values.ndim == 0:
         accepted = "(N,), a class for each row"
         raise InputError(field, found=type(labels).__name__, accepted=accepted)
-    if values.ndim == 2 and values.shape[1] > 1:
+    if values.ndim == 2 and values.shape[1] == 1:
+        values = values[:, 0]
+    if values.ndim == 2:
         raise InputError(
             field,
             found=f"shape {values.shape}",
@@ -127,6 +130,8 @@ def class_indices(
     texts = values.astype(str)
     if known is None and columns is not None and set(texts) & set(columns):
         known = check_class_names(columns, classes, "columns")
+    if known is None and set(texts) <= {str(k) for k in range(classes)}:
+        return texts.astype(np.int64), known
     if known is None:
         known = _sorted_names(texts, getattr(labels, "dtype", None), classes, field)
     index = {name: k for k, name in enumerate(known)}
@@ -176,7 +181,7 @@ def _sorted_names(texts: NDArray[np.str_], dtype: Any, classes: int, field: str)
     found = np.unique(texts).tolist()
     if isinstance(categories, Sized) and len(categories) == classes:
         named = [str(name) for name in np.asarray(categories)]
-        if named != sorted(named):
+        if named != _in_order(named):
             raise InputError(
                 field,
                 found=f"categories in the order {_listed(named)}",
@@ -190,7 +195,13 @@ def _sorted_names(texts: NDArray[np.str_], dtype: Any, classes: int, field: str)
             accepted="with texts, class_labels: the names of all classes, in the order of the "
             "columns",
         )
-    return tuple(found)
+    return tuple(_in_order(found))
+
+
+def _in_order(names: list[str]) -> list[str]:
+    """Return the names sorted: whole numbers by number, others as texts."""
+    is_number = all(name.isascii() and name.isdigit() for name in names)
+    return sorted(names, key=int) if is_number else sorted(names)
 
 
 def check_label_rows(

@@ -1,13 +1,14 @@
 """What users pass as scores and weights: sequences, tensors, data frames, scores of two classes.
 
 The functions here convert these to the arrays that `recalib.arrays` checks; `recalib.class_names`
-converts labels. Servers and files do not use them: there, only numbers of shape (N, K) are valid.
+converts labels. Servers and files do not use them: there, only numbers are valid.
 """
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from numbers import Real
@@ -16,12 +17,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from recalib.arrays import two_columns
 from recalib.errors import InputError
 
 __all__ = [
     "CountedRows",
     "as_array",
     "as_scores",
+    "check_index",
     "column_names",
     "counted_rows",
     "score_matrix",
@@ -32,6 +35,8 @@ _LABEL_COLUMNS = ("labels", "label")
 #: Of rows in a column of lists; a text has a length too.
 _LISTS = (list, tuple, np.ndarray)
 _MAX = sys.float_info.max
+#: The name of a column that ends with the number of a class.
+_NUMBERED = re.compile(r"(.*?)([0-9]{1,9})", re.DOTALL)
 
 
 def as_array(values: Any, field: str) -> NDArray[Any]:
@@ -70,17 +75,72 @@ def _tensor_array(tensor: Any, field: str) -> NDArray[Any]:
 
 
 def column_names(values: Any) -> tuple[str, ...] | None:
-    """Return the names of a data frame's columns, None if they are missing or not all texts."""
+    """Return the names of a data frame's columns, None if they are missing or not all texts.
+
+    They are in the order of the classes: numbered columns (`logit_0`, `logit_1`, ..., or numbers
+    alone) by number, as in files; others as they stand.
+    """
+    names = _raw_names(values)
+    if not all(isinstance(name, str) for name in names):
+        return None
+    order = _order_by_number(names)
+    return tuple(names if order is None else [names[k] for k in order]) or None
+
+
+def _raw_names(values: Any) -> list[Any]:
     names = getattr(values, "column_names", None)  # Arrow, whose `columns` are arrays
     if names is None:
         names = getattr(values, "columns", None)
-    if names is None or not all(isinstance(name, str) for name in names):
+    return [] if names is None else list(names)
+
+
+def _order_by_number(names: Sequence[Any]) -> list[int] | None:
+    """Return the positions of numbered columns by number; None for columns that stay."""
+    matches = [_NUMBERED.fullmatch(str(name)) for name in names]
+    numbers = [int(match[2]) for match in matches if match is not None]
+    prefixes = {match[1] for match in matches if match is not None}
+    if len(prefixes) != 1 or len(set(numbers)) != len(names) or numbers == sorted(numbers):
         return None
-    return tuple(names)
+    return sorted(range(len(numbers)), key=numbers.__getitem__)
+
+
+def check_index(**values: Any) -> None:
+    """Raise `InputError` for pandas objects with the same index in another order.
+
+    Rows are paired by position. An index that numbers the rows from 0 pairs with every other
+    index that has other values.
+
+    Parameters
+    ----------
+    values: of one data set, by field.
+    """
+    by_field = {name: value.index for name, value in values.items() if _has_index(value)}
+    if not by_field:
+        return
+    first, *others = by_field
+    for name in others:
+        ours, theirs = by_field[first], by_field[name]
+        if len(ours) != len(theirs) or ours.equals(theirs):
+            continue
+        is_default = any(np.array_equal(index, np.arange(len(index))) for index in (ours, theirs))
+        if is_default and set(ours) != set(theirs):
+            continue
+        raise InputError(
+            name,
+            found=f"another index than that of {first}",
+            accepted=f"rows in the order of {first}: {name}.loc[{first}.index], or without an "
+            f"index {name}.to_numpy()",
+        )
+
+
+def _has_index(value: Any) -> bool:
+    return hasattr(value, "index") and hasattr(value.index, "equals")
 
 
 def as_scores(values: Any, field: str) -> NDArray[Any]:
     """Return `values` as an array of numbers, from columns or objects that hold numbers.
+
+    Numbered columns of a data frame are in the order of their numbers, see `column_names`.
 
     Objects are numbers, among them those of nullable columns, or lists of K numbers.
 
@@ -100,6 +160,9 @@ def as_scores(values: Any, field: str) -> NDArray[Any]:
             accepted = "columns of scores only: leave out the labels"
             raise InputError(field, found=f"a column {name!r}", accepted=accepted)
     array = as_array(values, field)
+    order = _order_by_number(_raw_names(values))
+    if order is not None and array.ndim == 2:
+        array = array[:, order]
     if array.dtype != object:
         return array
     if array.ndim == 0:
@@ -160,13 +223,8 @@ def score_matrix(values: ArrayLike, input: str, field: str) -> NDArray[Any]:
     [[0.8, 0.2], [0.1, 0.9]]
     """
     scores = as_scores(values, field)
-    if scores.ndim == 2 and scores.shape[1] == 1:
-        scores = scores[:, 0]
-    if scores.ndim != 1 or scores.dtype.kind not in "iuf":
-        return scores
-    scores = scores.astype(np.promote_types(scores.dtype, np.float16), copy=False)
-    other = 1 - scores if input == "probabilities" else np.zeros_like(scores)
-    return np.stack([other, scores], axis=1)
+    is_column = scores.ndim == 1 or (scores.ndim == 2 and scores.shape[1] == 1)
+    return two_columns(scores, input) if is_column and scores.dtype.kind in "iuf" else scores
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from recalib.arrays import SMALLEST_PROBABILITY, Floats, check_logits
+from recalib.arrays import SMALLEST_PROBABILITY, Floats, check_finite, check_matrix
 from recalib.errors import InputError
 
 __all__ = ["check_label_matrix", "check_label_scores", "label_log_odds", "label_resemblance"]
@@ -37,7 +37,7 @@ def check_label_scores(
     InputError: as `check_logits`; also −inf, or a probability outside [0, 1].
     """
     name = field or input
-    scores = check_logits(values, classes=classes, field=name, first_row=first_row)
+    scores = check_finite(check_matrix(values, classes, name), field=name, first_row=first_row)
     if input == "probabilities":
         invalid, accepted = ~((scores >= 0) & (scores <= 1)), "probabilities between 0 and 1"
     else:

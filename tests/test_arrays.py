@@ -14,10 +14,10 @@ BAD_LOGITS = [
     ("NaN", [[1.0, np.nan]], "logits[0][1]", "NaN"),
     ("+inf", [[1.0, 2.0], [np.inf, 0.0]], "logits[1][0]", "+inf"),
     ("all masked", [[1.0, 2.0], [-np.inf, -np.inf]], "logits[1]", "every class masked"),
-    ("rank 1", [1.0, 2.0], "logits", "shape (2,)"),
+    ("rank 0", 1.0, "logits", "shape ()"),
     ("rank 3", np.zeros((1, 2, 2)), "logits", "shape (1, 2, 2)"),
     ("no rows", np.zeros((0, 2)), "logits", "no rows"),
-    ("one class", np.zeros((3, 1)), "logits", "1 class"),
+    ("no class", np.zeros((3, 0)), "logits", "0 class"),
     ("ragged", [[1.0, 2.0], [3.0]], "logits", "different lengths"),
     ("objects", np.array([[None, 1.0]], dtype=object), "logits", "dtype object"),
     ("text", [["a", "b"]], "logits", "dtype <U1"),
@@ -35,6 +35,21 @@ def test_invalid_logits_are_rejected(values: object, field: str, description: st
     assert excinfo.value.field == field
     assert description in excinfo.value.found
     assert excinfo.value.accepted
+
+
+@pytest.mark.parametrize("shape", [(2,), (2, 1)])
+def test_one_column_is_that_of_class_1(shape: tuple[int, ...]) -> None:
+    scores = np.array([0.25, 1.0], np.float32).reshape(shape)
+    assert check_logits(scores).tolist() == [[0, 0.25], [0, 1]]
+    assert check_probabilities(scores, classes=2).tolist() == [[0.75, 0.25], [0, 1]]
+    assert check_logits(scores).dtype == np.float32
+    np.testing.assert_array_equal(
+        check_labels(np.array([1, 0]).reshape(shape), logits=VALID), [1, 0]
+    )
+    with pytest.raises(InputError, match=r"logits: found (shape|1 class).*; accepted: \w+"):
+        check_logits(scores, classes=3)
+    with pytest.raises(InputError, match=r"probabilities\[1\]\[1\]: found 1.5; accepted"):
+        check_probabilities([0.5, 1.5])
 
 
 def test_wrong_number_of_classes_is_rejected() -> None:
@@ -63,7 +78,7 @@ BAD_LABELS = [
     ("fractional", [0.0, 0.5], "labels[1]", "0.5"),
     ("NaN", [0.0, np.nan], "labels[1]", "nan"),
     ("too few", [0], "labels", "1 labels"),
-    ("rank 2", [[0], [1]], "labels", "shape (2, 1)"),
+    ("rank 2", [[0, 1], [1, 0]], "labels", "shape (2, 2)"),
     ("text", ["a", "b"], "labels", "dtype <U1"),
     ("booleans", [True, False], "labels", "dtype bool"),
     ("masked", [0, 1], "labels[1]", "masked"),

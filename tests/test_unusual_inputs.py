@@ -344,6 +344,7 @@ def test_labels_of_a_database_are_class_numbers() -> None:
 
 
 @pytest.mark.parametrize("labels", [TEXTS[:, None], TEXTS[:, None].astype(object)])
-def test_column_of_texts_is_named_by_its_shape(labels: Any) -> None:
-    with pytest.raises(InputError, match=r"labels: found shape \(200, 1\); accepted: \(N,\)"):
-        recalib.fit(LOGITS, labels)
+def test_labels_may_be_one_column(labels: Any) -> None:
+    fitted = recalib.fit(LOGITS, labels, "vector")
+    assert fitted.card.labels == NAMES
+    np.testing.assert_array_equal(fitted.predict(LOGITS), FITTED.predict(LOGITS))

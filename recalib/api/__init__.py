@@ -15,7 +15,7 @@ from recalib.calibrator import Calibrator
 from recalib.class_names import check_label_rows, class_indices
 from recalib.errors import InputError
 from recalib.files import Input
-from recalib.inputs import column_names, counted_rows, score_matrix
+from recalib.inputs import check_index, column_names, counted_rows, score_matrix
 from recalib.metrics import Estimate, Predictions
 from recalib.metrics.evaluate import evaluate as _evaluate
 from recalib.metrics.evaluation import Evaluation
@@ -89,6 +89,7 @@ def evaluate(
     True
     """
     kind, scores = _one_of(logits, probabilities)
+    check_index(**{kind: scores, "labels": labels, "sample_weight": sample_weight})
     interval_level = level if intervals or floors else None
     if task == "multilabel":
         if ignore_index is not None:
@@ -271,6 +272,7 @@ def _series(
     by_title = values if isinstance(values, Mapping) else {"": values}
     series = {}
     for title, scores in by_title.items():
+        check_index(**{kind: scores, "labels": labels})
         matrix = score_matrix(scores, kind, kind)
         indices = np.asarray(_indices(labels, matrix, class_labels, scores))
         if kind == "logits":

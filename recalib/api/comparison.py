@@ -18,7 +18,7 @@ from recalib.files import LabelledData, Task
 from recalib.fitting.comparison import Comparison, compatible_pairs
 from recalib.fitting.comparison import compare as _compare
 from recalib.fitting.fit import check_data
-from recalib.inputs import column_names, score_matrix
+from recalib.inputs import check_index, column_names, score_matrix
 from recalib.label_arrays import label_resemblance
 
 if TYPE_CHECKING:
@@ -249,6 +249,7 @@ def _labelled_data(
     scores: Any, labels: ArrayLike, input: Kind, class_labels: tuple[str, ...] | None
 ) -> tuple[LabelledData, tuple[str, ...] | None]:
     """Return checked rows, and the names of the classes if they are known."""
+    check_index(logits=scores, labels=labels)
     matrix = score_matrix(scores, input, input)
     classes = matrix.shape[1] if matrix.ndim == 2 else 0
     indices, names = class_indices(labels, classes, class_labels, column_names(scores))

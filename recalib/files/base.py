@@ -1,6 +1,7 @@
 """The contract of a reader of validation data, for all formats.
 
 Shapes: N rows, K classes. Logits (or probabilities: the caller says which) are (N, K), labels (N,).
+One column, (N,) or (N, 1), is that of class 1 of 2, and becomes two: `recalib.arrays.two_columns`.
 In multilabel data the K columns are independent labels, and `labels` are booleans (N, K).
 """
 
@@ -137,7 +138,10 @@ class DataFile(ABC):
         self._class_names = class_names
         self._owned = owned
         with translate_errors(self.name):
-            self._layout = _check_layout(self._open(), declared)
+            layout = self._open()
+        if layout.classes == 1 and task == "multiclass":
+            layout = replace(layout, classes=2)
+        self._layout = _check_layout(layout, declared)
 
     @abstractmethod
     def _open(self) -> Layout:

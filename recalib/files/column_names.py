@@ -5,6 +5,7 @@
   and the integers 0 to K-1 (`logit_0`, `logit_1`, ...; `p0`, `p1`, ...; `0`, `1`, ...), ordered by
   the integer. If several prefixes qualify, the prefix that starts with the declared word is used
   (`logit...`, `prob...`).
+- Otherwise, in a table, there is one column `logit` or `probability`: that of class 1 of 2.
 - The caller may name the columns of a table instead, one a class, in the order of the classes; or
   the names of the classes, which are the columns of a table that has all of them and no column
   called as declared.
@@ -24,6 +25,7 @@ from recalib.files.base import Input
 __all__ = ["Names", "array_names", "class_columns", "column_names"]
 
 _STEMS: dict[Input, str] = {"logits": "logit", "probabilities": "prob"}
+_SINGULAR: dict[Input, str] = {"logits": "logit", "probabilities": "probability"}
 _OPPOSITE: dict[Input, Input] = {"logits": "probabilities", "probabilities": "logits"}
 #: Without leading zeros: `c01` is not a class number, and may occur beside `c1`.
 _NUMBERED = re.compile(r"(.*?)(0|[1-9][0-9]{0,6})", re.DOTALL)
@@ -31,7 +33,7 @@ _NUMBERED = re.compile(r"(.*?)(0|[1-9][0-9]{0,6})", re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """Names of the array `values`, or of one column a class in `columns`; and of the `labels`."""
+    """Names of the array `values`, or of `columns` of numbers; and of the `labels`."""
 
     values: str | None
     columns: tuple[str, ...]
@@ -84,7 +86,8 @@ def column_names(
     InputError: several groups match, a column of `class_columns` is missing, or a name to read
         occurs twice.
     """
-    _check_duplicates(names, {declared, "labels", "label", *(class_columns or ())})
+    single = _SINGULAR[declared]
+    _check_duplicates(names, {declared, single, "labels", "label", *(class_columns or ())})
     if class_columns is not None:
         return _of_classes(names, class_columns)
     if declared in names:
@@ -92,6 +95,8 @@ def column_names(
     accepted = f"a column {declared!r}, or one column a class ({_STEMS[declared]}_0, _1, ...)"
     if _OPPOSITE[declared] in names:
         raise _missing(names, declared, accepted, has_opposite=True)
+    if single in names:
+        return Names(None, (single,), _labels(names))
     runs = _numbered_columns(names)
     runs = {p: run for p, run in runs.items() if p.lower().startswith(_STEMS[declared])} or runs
     opposite_columns = [p for p in runs if p.lower().startswith(_STEMS[_OPPOSITE[declared]])]

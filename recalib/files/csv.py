@@ -1,4 +1,4 @@
-"""`.csv`: a header, one column a class, and a column `labels`.
+"""`.csv`: a header, one column a class or that of class 1 of 2, and a column `labels`.
 
 Numbers have a decimal point, commas separate columns, and a masked class is `-inf`. An empty cell
 is an error: it is a missing number, not a masked class.
@@ -52,7 +52,7 @@ class CsvFile(DataFile):
         self._names = next(csv.reader([line], strict=True), [])
         # Text has no types: every column is float64, and labels too unless they may be names.
         columns = class_columns(self._names, self._declared, self._class_names, self._class_columns)
-        is_named = columns is not None and self._task == "multiclass"
+        is_named = columns is not None and len(columns) > 1 and self._task == "multiclass"
         texts = ("labels", "label") if is_named else ()
         self._types = {name: pa.string() if name in texts else pa.float64() for name in self._names}
         schema = pa.schema([(name, self._types[name]) for name in self._names])

@@ -1,5 +1,7 @@
 """`.json`: an object with `logits` (N, K) and `labels` (N,) or (N, K); null is a masked class.
 
+Numbers (N,) are scores of class 1 of 2.
+
 For small data. The size is limited, because the whole document is parsed in memory. The other
 formats are a tenth as large and have no limit.
 """
@@ -18,7 +20,7 @@ from recalib.files.base import DataFile, Layout, Numbers
 from recalib.files.column_names import array_names
 from recalib.files.raw_arrays import size_of
 
-__all__ = ["JsonFile", "are_plain", "array_of", "decode", "decode_document"]
+__all__ = ["JsonFile", "are_plain", "array_of", "decode", "decode_document", "rows_of"]
 
 #: As Python objects, numbers of 17 digits take about twice the space of their text.
 _MAX_DOCUMENT_BYTES = 64 << 20
@@ -33,8 +35,8 @@ _MAX_PLAIN_COUNT, _MAX_PLAIN_VALUE = 64, 3e38
 
 
 class _Document(msgspec.Struct):
-    logits: list[list[float | None]] | None = None
-    probabilities: list[list[float]] | None = None
+    logits: list[list[float | None] | float] | None = None
+    probabilities: list[list[float] | float] | None = None
     labels: list[float] | None = None
 
 
@@ -69,7 +71,7 @@ class JsonFile(DataFile):
         document = decode_document(decoder, self._stream.read(), accepted, "data")
         names = [name for name in document.__struct_fields__ if getattr(document, name) is not None]
         array_names(names, self._declared)
-        values = getattr(document, self._declared)
+        values = rows_of(getattr(document, self._declared), self._declared)
         if document.labels is not None and len(document.labels) != len(values):
             found = f"{len(document.labels)} labels"
             raise InputError("labels", found=found, accepted=f"{len(values)}, one a row")
@@ -113,6 +115,24 @@ def decode(
         if place.startswith("[") and field != "body":  # an array inside a document
             place = field + place
         raise InputError(place or field, found=found, accepted=accepted) from None
+
+
+def rows_of(values: Sequence[Any], field: str) -> Sequence[Sequence[float | None]]:
+    """Return rows unchanged; numbers (N,), scores of class 1 of 2, become rows of one number.
+
+    Raises
+    ------
+    InputError: rows and numbers.
+    """
+    is_row = [isinstance(value, list) for value in values]
+    if all(is_row):
+        return values
+    if any(is_row):
+        index = is_row.index(not is_row[0])
+        found = "a row" if is_row[index] else "a number"
+        accepted = "a row of numbers, as in row 0" if is_row[0] else "a number"
+        raise InputError(f"{field}[{index}]", found=found, accepted=accepted)
+    return [[value] for value in values]
 
 
 def array_of(

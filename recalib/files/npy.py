@@ -42,9 +42,8 @@ class NpyFile(DataFile):
 
     def _open(self) -> Layout:
         self._array, self._start = read_header(Window(self._stream, 0), self._declared)
-        dtype = check_shape(self._array, self._declared)
+        rows, classes, dtype = check_shape(self._array, self._declared)
         check_length(self._array, size_of(self._stream) - self._start, self._declared)
-        rows, classes = self._array.shape
         return Layout(rows, classes, dtype, has_labels=False)
 
     def _read(self, step: int) -> Iterator[tuple[Numbers, Numbers | None]]:

@@ -47,8 +47,7 @@ class NpzFile(DataFile):
             self._declared,
         )
         self._logits = self._member(f"{names.values}{_SUFFIX}", self._declared)
-        dtype = check_shape(self._logits[1], self._declared)
-        rows, classes = self._logits[1].shape
+        rows, classes, dtype = check_shape(self._logits[1], self._declared)
         self._labels = None
         if names.labels is not None:
             self._labels = self._member(f"{names.labels}{_SUFFIX}", "labels")

@@ -92,20 +92,21 @@ def check_dtype(dtype: np.dtype[Any], field: str) -> None:
         raise InputError(field, found=f"dtype {dtype}", accepted=accepted)
 
 
-def check_shape(array: RawArray, field: str) -> np.dtype[Any]:
-    """Return the dtype of the chunks of an (N, K) array, or raise `InputError`."""
+def check_shape(array: RawArray, field: str) -> tuple[int, int, np.dtype[Any]]:
+    """Return N, K and the dtype of the chunks of an array (N, K) or (N,), or raise `InputError`."""
     check_dtype(array.dtype, field)
-    if len(array.shape) != 2 or min(array.shape) < 0:
+    if len(array.shape) not in (1, 2) or min(array.shape) < 0:
         raise InputError(field, found=f"shape {array.shape}", accepted="shape (N, K)")
     _check_order(array, field)
     native = array.dtype.newbyteorder("=")
-    return native if native.kind == "f" else np.dtype(np.float64)
+    rows, classes = (*array.shape, 1)[:2]
+    return rows, classes, native if native.kind == "f" else np.dtype(np.float64)
 
 
 def check_labels_shape(array: RawArray, shape: tuple[int, ...]) -> None:
     """Raise `InputError` unless `array` can be labels of this shape."""
     check_dtype(array.dtype, "labels")
-    if array.shape != shape:
+    if array.shape != shape and array.shape != (*shape, 1):
         is_matrix = len(array.shape) == 2 and len(shape) == 1
         hint = ", a class number for each row; (N, K) is of the task multilabel"
         accepted = f"shape {shape}{hint if is_matrix else ''}"

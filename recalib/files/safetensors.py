@@ -55,8 +55,7 @@ class SafetensorsFile(DataFile):
         names = array_names([n for n in self._header if n != "__metadata__"], self._declared)
         self._logits = self._tensor(self._declared, self._declared)
         self._is_bfloat16 = self._header[self._declared]["dtype"] == "BF16"
-        dtype = check_shape(self._logits[0], self._declared)
-        rows, classes = self._logits[0].shape
+        rows, classes, dtype = check_shape(self._logits[0], self._declared)
         self._labels = None
         if names.labels is not None:
             self._labels = self._tensor(names.labels, "labels")

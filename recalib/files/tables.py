@@ -1,12 +1,13 @@
 """Convert columns of Arrow tables to arrays: shared by Parquet, Arrow and CSV.
 
-The logits are one column of lists of equal length, or one column a class. A null is always an
-error: a masked class is written as −inf.
+The logits are one column of lists of equal length, one column a class, or one column of numbers,
+those of class 1 of 2. A null is always an error: a masked class is written as −inf.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,10 @@ class Columns:
         self._task = task
         check_column_count(len(schema))
         self.names: Names = column_names(schema.names, declared, class_columns)
+        if self.names.values is not None and _is_number(schema.field(self.names.values).type):
+            self.names = replace(self.names, values=None, columns=(self.names.values,))
+        if class_columns is not None and len(class_columns) == 1:
+            class_columns = None  # the column of class 1 is no name of a label
         self._class_numbers: dict[str, int] = {}
         if class_columns is not None and self.names.labels is not None and task == "multiclass":
             self._class_numbers = _numbers_of(class_columns)
@@ -205,8 +210,7 @@ def _list_type(
 
 
 def _numeric_dtype(kind: Any, field: str, allow_booleans: bool = False) -> np.dtype[Any]:
-    is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
-    if not (is_number or (allow_booleans and pa.types.is_boolean(kind))):
+    if not (_is_number(kind) or (allow_booleans and pa.types.is_boolean(kind))):
         if field != "labels":
             accepted = "floats or integers"
         elif allow_booleans:
@@ -216,6 +220,10 @@ def _numeric_dtype(kind: Any, field: str, allow_booleans: bool = False) -> np.dt
         raise InputError(field, found=f"a column of type {kind!s:.60}", accepted=accepted)
     dtype: np.dtype[Any] = np.dtype(kind.to_pandas_dtype())
     return dtype
+
+
+def _is_number(kind: Any) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
 
 
 def _is_text(kind: Any) -> bool:

@@ -39,7 +39,7 @@ from recalib.fitting.multilabel import LabelCandidate, fit_multilabel, measure_l
 from recalib.fitting.problem import Problem, Progress
 from recalib.fitting.solvers import check_device_pair, check_pair, solve
 from recalib.fitting.validation_error import calibration_error
-from recalib.inputs import as_array, column_names, counted_rows, score_matrix
+from recalib.inputs import as_array, check_index, column_names, counted_rows, score_matrix
 from recalib.maps import MAPS, Map, Parameters
 from recalib.masks import Mask, mask_constants
 from recalib.metrics.base import Estimate
@@ -143,6 +143,9 @@ def fit(
     """
     if sample_weight is not None and weights is not None:
         raise InputError("weights", found="sample_weight too", accepted="one of the two")
+    check_index(
+        logits=logits, labels=labels, sample_weight=sample_weight, weights=weights, groups=groups
+    )
     if task == "multilabel":
         if device is not None:
             raise InputError("device", found=repr(device), accepted="none for multilabel")

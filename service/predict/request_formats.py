@@ -14,7 +14,7 @@ from numpy.lib import format as npy
 from recalib.arrays import Floats
 from recalib.errors import InputError, TooLargeError
 from recalib.files import open_data
-from recalib.files.json import are_plain, array_of, decode
+from recalib.files.json import are_plain, array_of, decode, rows_of
 from service.predict.schemas import CalibrateRequest
 from service.serving import json_numbers as numbers
 from service.serving.datatypes import MAX_DIMENSION
@@ -81,6 +81,7 @@ def decode_json(
                 return array.astype(np.float32)
     rows = getattr(decode(_decoder, body, accepted), input)
     _check_rows(rows, input)
+    rows = rows_of(rows, input)
     return rows if are_plain(rows) else array_of(rows, input, np.float32)
 
 
@@ -127,7 +128,7 @@ def _parse_header(
         ) from None
     if dtype.kind not in "fiu":
         raise InputError(field, found=f"dtype {dtype}", accepted="numbers; never a pickle")
-    if len(shape) != 2 or not all(0 < length <= MAX_DIMENSION for length in shape):
+    if len(shape) not in (1, 2) or not all(0 < length <= MAX_DIMENSION for length in shape):
         found = "no rows" if shape[:1] == (0,) else f"shape {shape}"[:80]
         raise InputError(
             field, found=found, accepted=f"shape (N, K), each from 1 to {MAX_DIMENSION}"

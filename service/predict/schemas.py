@@ -13,10 +13,13 @@ __all__ = ["CalibrateAnswer", "CalibrateRequest", "Calibrated", "TopAnswer"]
 
 
 class CalibrateRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """Logits, or probabilities, in rows; null is a masked class."""
+    """Logits, or probabilities, in rows; null is a masked class.
 
-    logits: list[list[float | None]] | None = None
-    probabilities: list[list[float]] | None = None
+    Numbers in place of rows are the log-odds, or the probabilities, of class 1 of 2.
+    """
+
+    logits: list[list[float | None] | float] | None = None
+    probabilities: list[list[float] | float] | None = None
 
 
 #: Only in responses with ids; never null as a whole.

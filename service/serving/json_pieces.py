@@ -39,6 +39,8 @@ _comma = re.compile(rb"\s*,?\s*")
 def row_array(text: bytes, field: str, dtype: _Type, max_rows: int, accepted: str) -> Floats:
     """Return the array (N, K) of `[[number, ...], ...]`; null becomes −inf, a masked class.
 
+    Numbers `[number, ...]`, scores of class 1 of 2, become an array (N, 1).
+
     Parameters
     ----------
     text: valid JSON without surrounding space.
@@ -49,6 +51,8 @@ def row_array(text: bytes, field: str, dtype: _Type, max_rows: int, accepted: st
     InputError: a value that is not a number, no rows, or rows of different lengths.
     TooLargeError: more than `max_rows` rows.
     """
+    if text[1:].lstrip()[:1] not in (b"[", b"]"):
+        return flat_array(text, field, dtype, max_rows, accepted).reshape(-1, 1)
     arrays: list[Floats] = []
     count = 0
     for piece in _pieces(text, _end_of_rows):

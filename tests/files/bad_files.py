@@ -188,7 +188,7 @@ BAD: dict[str, tuple[str, bytes, str, str]] = {
     "npz: lzma": ("npz", npz_method(zipfile.ZIP_LZMA), "logits", "method 14"),
     "npz: bzip2": ("npz", npz_method(zipfile.ZIP_BZIP2), "logits", "method 12"),
     "npz: labels of another length": ("npz", write_npz(LOGITS, LABELS[1:]), "labels", "(39,)"),
-    "npz: labels of rank 2": ("npz", write_npz(LOGITS, LABELS[:, None]), "labels", "(40, 1)"),
+    "npz: labels of rank 2": ("npz", write_npz(LOGITS, np.c_[LABELS, LABELS]), "labels", "(40, 2)"),
     "npz: labels as objects": (
         "npz",
         npz(logits=write_npy(LOGITS), labels=npy("(40,)", "|O")),
@@ -329,7 +329,7 @@ BAD: dict[str, tuple[str, bytes, str, str]] = {
     "csv: not text": ("csv", b"\xff\xfe\x00" * 100, "data", "cannot be read as csv"),
     "csv: endless header": ("csv", b"a" * (6 << 20), "data", "no end of the first line"),
     "csv: names twice": ("csv", b"p0,p1,p1,labels\n1,2,3,0\n", "p1", "twice"),
-    "csv: lists": ("csv", b'logits,labels\n"[1,2]",0\n', "logits", "column of type double"),
+    "csv: lists": ("csv", b'logits,labels\n"[1,2]",0\n', "logits[0][0]", "[1,2]"),
     "safetensors: empty": ("safetensors", b"", "data", "ends too early"),
     "safetensors: huge header": ("safetensors", b"\xff" * 16, "data", "18446744073709551615"),
     "safetensors: no JSON": ("safetensors", safetensors(b"not json"), "data", "cannot be read"),

@@ -115,7 +115,6 @@ WRONG: dict[str, tuple[Any, Any, str, str]] = {
     "label masked": ([[1, 2], [2, -np.inf]], [0, 1], "labels[1]", "masked"),
     "label fractional": ([[1, 2], [2, 1]], [0, 0.5], "labels[1]", "0.5"),
     "label NaN": ([[1, 2], [2, 1]], [0, np.nan], "labels[1]", ""),
-    "one class": ([[1], [2]], [0, 0], "logits", ""),
 }
 
 
