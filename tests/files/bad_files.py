@@ -218,9 +218,9 @@ BAD: dict[str, tuple[str, bytes, str, str]] = {
     ),
     "parquet: not lists": (
         "parquet",
-        parquet_of(pa.table({"logits": [1.0, 2.0], "labels": [0, 1]})),
+        parquet_of(pa.table({"logits": ["1.0", "2.0"], "labels": [0, 1]})),
         "logits",
-        "a column of type double",
+        "a column of type string",
     ),
     "parquet: labels as text": (
         "parquet",
