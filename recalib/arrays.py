@@ -183,6 +183,20 @@ def log_probabilities(probabilities: Floats) -> Floats:
     return clipped
 
 
+def centre_log_odds(logits: Floats) -> Floats:
+    """Return −d/2 and d/2, d = z₁ − z₀, for logits of two classes (N, 2); −inf masks a class.
+
+    float16 becomes float32, which keeps d.
+    """
+    wide = logits.astype(np.promote_types(logits.dtype, np.float32), copy=False)
+    half = (wide[:, 1] - wide[:, 0]) / 2
+    centred = np.stack([-half, half], axis=1)
+    unmasked = np.isfinite(half)
+    return np.where(unmasked[:, None], centred, np.where(np.isneginf(wide), -np.inf, 0.0)).astype(
+        wide.dtype
+    )
+
+
 def check_labels(
     values: ArrayLike, *, logits: Floats, field: str = "labels", first_row: int = 0
 ) -> Integers:

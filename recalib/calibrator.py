@@ -37,7 +37,7 @@ from recalib.inputs import (
     score_matrix,
 )
 from recalib.label_arrays import check_label_scores, label_log_odds, label_resemblance
-from recalib.maps import MAPS, Map, Parameters
+from recalib.maps import MAPS, Map, Parameters, card_options
 from recalib.maps.labels import LABEL_MAPS
 from recalib.ops import NumpyOps
 from recalib.ops.base import Array, Ops
@@ -95,7 +95,9 @@ class Calibrator:
         self.parameters = {name: np.asarray(v, np.float64) for name, v in parameters.items()}
         try:
             maps: Mapping[str, type[Map]] = LABEL_MAPS if self.is_multilabel else MAPS
-            self.map: Map = configure(maps, card.map, card.options, field="map")
+            self.map: Map = configure(
+                maps, card.map, card_options(card.map, card.options), field="map"
+            )
         except InputError as error:
             raise CorruptError(f"the card does not describe a map: {error}") from None
         self.map.check(card.classes, self.parameters)

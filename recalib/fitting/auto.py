@@ -159,7 +159,8 @@ def choose(
     sample = _Sample.of(rows, weights, groups)
     w = sample.weights
     identity, temperature = (_reference(name, candidates) for name in ("identity", "temperature"))
-    contenders = list(dict.fromkeys([identity, temperature, *candidates]))
+    resolved = (candidate.for_classes(logits.shape[1]) for candidate in candidates)
+    contenders = list(dict.fromkeys([identity, temperature, *resolved]))
     undecided = _reason_undetermined(temperature, z, y, w)
     objections = {
         candidate: undecided for candidate in contenders if undecided and candidate != identity

@@ -5,7 +5,7 @@ Legend: K classes, C of them, P weights of a regression, G groups of rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -24,6 +24,7 @@ from recalib.fitting.temperature_preprocessing import (
 
 __all__ = [
     "BETA",
+    "SMALLEST",
     "CurveLosses",
     "Prior",
     "beta_curve",
@@ -31,6 +32,8 @@ __all__ = [
     "beta_parameters",
     "curve_losses",
     "fit_beta",
+    "fit_penalised_curve",
+    "lower_bounds",
     "minimise_curves",
     "platt_curve",
 ]
@@ -38,7 +41,7 @@ __all__ = [
 _Vector = NDArray[np.float64]
 
 #: The lower bound of a and b; the penalty bounds them above, and c on both sides.
-_SMALLEST = 1e-6
+SMALLEST = 1e-6
 #: The search ends with a step whose predicted gain is below this fraction of the sum. Steps with a
 #: gain below `_ROUNDING` are taken without a comparison of sums, which rounding decides.
 _MIN_GAIN, _ROUNDING = 1e-14, 1e-9
@@ -58,7 +61,7 @@ class Prior:
 BETA = Prior(
     np.array([1.0, 1.0, 0.0]),
     np.array([1.0, 1.0, 0.25]),
-    np.array([_SMALLEST, _SMALLEST, -np.inf]),
+    np.array([SMALLEST, SMALLEST, -np.inf]),
 )
 _PLATT = Prior(BETA.centre[1:], BETA.strength[1:], BETA.lowest[1:])
 
@@ -76,7 +79,7 @@ class CurveLosses(NamedTuple):
 
 def fit_beta(problem: Problem) -> Solution:
     """Return the curves of a `Beta`, one class after another."""
-    scaled = ScaledRows.from_problem(problem)
+    scaled = ScaledRows.from_problem(problem, of_classes=True)
     curves = np.tile(BETA.centre, (problem.classes, 1))
     absent, failed = 0, 0
     for k, odds, hits in scaled.iter_classes():
@@ -96,12 +99,18 @@ def fit_beta(problem: Problem) -> Solution:
 def beta_parameters(curves: _Vector) -> tuple[dict[str, _Vector], list[str]]:
     """Return the parameters of curves (K, 3), and the bounds that they reach."""
     low, high, bias = curves.T.copy()
-    bounds = []
-    for name, values in (("low", low), ("high", high)):
-        at = int((values <= _SMALLEST).sum())
-        if at:
-            bounds.append(f"{name} of {at} classes at its lower bound {_SMALLEST:g}")
-    return {"low": low, "high": high, "bias": bias}, bounds
+    parameters = {"low": low, "high": high, "bias": bias}
+    return parameters, lower_bounds(parameters, ("low", "high"))
+
+
+def lower_bounds(parameters: Mapping[str, _Vector], names: Iterable[str]) -> list[str]:
+    """Return the named slopes (K,) that reach their lower bound, in words."""
+    counts = {name: int((parameters[name] <= SMALLEST).sum()) for name in names}
+    return [
+        f"{name} of {count} classes at its lower bound {SMALLEST:g}"
+        for name, count in counts.items()
+        if count
+    ]
 
 
 def beta_inputs(odds: _Vector) -> _Vector:
@@ -112,15 +121,22 @@ def beta_inputs(odds: _Vector) -> _Vector:
 
 def beta_curve(groups: Groups) -> tuple[_Vector, bool]:
     """Return (a, b, c) of one class, and whether the search converged."""
-    return _curve(beta_inputs(groups.odds), groups, BETA)
+    return fit_penalised_curve(beta_inputs(groups.odds), groups, BETA)
 
 
 def platt_curve(groups: Groups) -> tuple[_Vector, bool]:
     """Return the slope and the intercept of one label, and whether the search converged."""
-    return _curve(np.stack([groups.odds, np.ones_like(groups.odds)]), groups, _PLATT)
+    return fit_penalised_curve(np.stack([groups.odds, np.ones_like(groups.odds)]), groups, _PLATT)
 
 
-def _curve(inputs: _Vector, groups: Groups, prior: Prior) -> tuple[_Vector, bool]:
+def fit_penalised_curve(inputs: _Vector, groups: Groups, prior: Prior) -> tuple[_Vector, bool]:
+    """Return the weights (P,) of one curve, and whether the search converged.
+
+    Parameters
+    ----------
+    inputs: (P, G).
+    """
+
     def losses_at(classes: NDArray[np.intp], curves: _Vector) -> CurveLosses:
         return curve_losses(inputs[:, None], groups.rows[None], groups.hits[None], curves)
 

@@ -70,6 +70,10 @@ class Candidate:
         by = "" if self.objective.name == "nll" else f" by {self.objective.name}"
         return f"{self.map.name}{by}"
 
+    def for_classes(self, classes: int) -> Self:
+        """Return the candidate that is fitted to K = `classes`; see `Map.for_classes`."""
+        return replace(self, map=self.map.for_classes(classes))
+
     def count_parameters(self, classes: int) -> int:
         """Return the number of fitted numbers for K = `classes`."""
         return sum(math.prod(array.shape) for array in self.map.parameters(classes).values())

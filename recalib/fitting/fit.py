@@ -40,7 +40,7 @@ from recalib.fitting.problem import Problem, Progress
 from recalib.fitting.solvers import check_device_pair, check_pair, solve
 from recalib.fitting.validation_error import calibration_error
 from recalib.inputs import as_array, check_index, column_names, counted_rows, score_matrix
-from recalib.maps import MAPS, Map, Parameters
+from recalib.maps import MAPS, Map, Parameters, card_options
 from recalib.masks import Mask, mask_constants
 from recalib.metrics.base import Estimate
 from recalib.metrics.evaluate import measure_all
@@ -193,6 +193,7 @@ def fit(
         candidate, choice = request, None
     else:
         candidate, choice = request.choose(z, y, w, units, progress)
+    candidate = candidate.for_classes(z.shape[1])
     the_map, the_objective = candidate.map, candidate.objective
     warm = None if start is None else start_parameters(start, the_map, z.shape[1])
     started = time.perf_counter()
@@ -296,7 +297,7 @@ def configure_pair(map: str, objective: str, options: Mapping[str, Any]) -> tupl
 
 def candidate_of(card: Card) -> Candidate:
     """Return the map and the objective of a card, with their options."""
-    options = card.objective_options | card.options
+    options = card.objective_options | card_options(card.map, card.options)
     if card.task == "multilabel":
         return LabelCandidate.from_options(card.map, card.objective, options)
     return Candidate(*configure_pair(card.map, card.objective, options))

@@ -43,16 +43,15 @@ _Vector = NDArray[np.float64]
 def fit_histogram_binning(problem: Problem) -> Solution:
     """Return the edges and values of a `HistogramBinning`."""
     map = cast(HistogramBinning, problem.map)
-    scaled = ScaledRows.from_problem(problem)
-    if map.target == "top_label":
-        groups = group_by_odds(scaled.odds, scaled.correct, scaled.weights)
-        return make_solution(scaled, *histogram_steps(groups, map))
+    scaled = ScaledRows.from_problem(problem, of_classes=not map.preserves_accuracy)
+    if map.target != "one_vs_rest":
+        return make_solution(scaled, *histogram_steps(scaled.groups(map.target), map))
     edges, values, warnings = _each_class(scaled, map)
     return make_solution(scaled, {"edges": edges, "values": values}, warnings)
 
 
 def histogram_steps(groups: Groups, map: HistogramBinning) -> tuple[dict[str, _Vector], list[str]]:
-    """Return the edges and values for the top label, and warnings."""
+    """Return the edges and values of the only curve, in log-odds, and warnings."""
     edges, share, rows = bin_rows(groups, groups.rows, map)
     sparse_bins = int((rows < _MIN_ROWS).sum())
     text = f"{sparse_bins} of {len(rows)} bins hold fewer than {_MIN_ROWS} rows"

@@ -71,21 +71,20 @@ class Blocks:
 def fit_isotonic(problem: Problem) -> Solution:
     """Return the knots and values of an `Isotonic`."""
     map = cast(Isotonic, problem.map)
-    scaled = ScaledRows.from_problem(problem)
+    scaled = ScaledRows.from_problem(problem, of_classes=not map.preserves_accuracy)
     if map.target == "one_vs_rest":
         return _each_class(scaled, map)
-    groups = group_by_odds(scaled.odds, scaled.correct, scaled.weights)
-    return make_solution(scaled, *isotonic_curve(groups, map))
+    return make_solution(scaled, *isotonic_curve(scaled.groups(map.target), map))
 
 
 def isotonic_curve(groups: Groups, map: Isotonic) -> tuple[dict[str, _Vector], list[str]]:
-    """Return the knots and values for the top label, and warnings."""
+    """Return the knots and values of the only curve, in log-odds, and warnings."""
     length = next_power_of_two(map.knots) + 1
     blocks = merge_blocks(isotonic_blocks(groups), map.knots)
     values = scipy.special.logit(blocks.share)
     warnings = []
     if len(blocks.odds) == 1:
-        warnings.append("no rise of accuracy with confidence: all rows get the same confidence")
+        warnings.append("no rise of hits with the log-odds: all rows get the same probability")
     return {
         "knots": pad_table(blocks.odds, length, 1.0),
         "values": pad_table(values, length),

@@ -12,6 +12,7 @@ from functools import partial
 
 import numpy as np
 
+from recalib.arrays import centre_log_odds
 from recalib.errors import InputError
 from recalib.fitting.beta import fit_beta
 from recalib.fitting.coordinate_search import search_class_grid, search_coordinates
@@ -21,6 +22,7 @@ from recalib.fitting.linear_maps import fit_linear
 from recalib.fitting.meta_cal import fit_meta
 from recalib.fitting.newton import TemperatureFit, fit_temperature
 from recalib.fitting.problem import Problem, Solution, Solver
+from recalib.fitting.quadratic import fit_quadratic
 from recalib.fitting.search import search_grid, search_temperature
 from recalib.fitting.spline import fit_spline
 from recalib.fitting.stack import fit_stack
@@ -45,7 +47,19 @@ _MAX_NLL_LOSS, _MAX_NLL_LOSS_NATS = 0.1, 0.01
 
 
 def solve(problem: Problem) -> Solution:
-    """Return the fitted parameters of a problem."""
+    """Return the fitted parameters of a problem.
+
+    A map of two classes that is not shift invariant is fitted to the log-odds alone: with two free
+    slopes it would reverse rows that the classifier orders well.
+    """
+    if problem.classes == 2 and not problem.map.shift_invariant:
+        solution = _solve(replace(problem, logits=centre_log_odds(problem.logits)))
+        solution.parameters = problem.map.tie_classes(solution.parameters)
+        return solution
+    return _solve(problem)
+
+
+def _solve(problem: Problem) -> Solution:
     if not problem.map.parameters(problem.classes):
         return _nothing_to_fit(problem)
     if problem.map.fitted_by == "solver":
@@ -243,6 +257,7 @@ MAP_SOLVERS: dict[str, Solver] = {
     "isotonic": fit_isotonic,
     "beta": fit_beta,
     "spline": fit_spline,
+    "quadratic": fit_quadratic,
     "meta_miscoverage": fit_meta,
     "meta_accuracy": fit_meta,
     "stack": _stack,

@@ -12,7 +12,6 @@ from recalib.fitting.problem import Problem, Solution
 from recalib.fitting.temperature_preprocessing import (
     Groups,
     ScaledRows,
-    group_by_odds,
     make_solution,
 )
 from recalib.maps.lookup_table import next_power_of_two, pad_table
@@ -52,9 +51,8 @@ class Curve:
 def fit_spline(problem: Problem) -> Solution:
     """Return the knots, values and slopes of a `Spline`."""
     map = cast(Spline, problem.map)
-    scaled = ScaledRows.from_problem(problem)
-    groups = group_by_odds(scaled.odds, scaled.correct, scaled.weights)
-    parameters, bounds, converged = spline_curve(groups, map)
+    scaled = ScaledRows.from_problem(problem, of_classes=not map.preserves_accuracy)
+    parameters, bounds, converged = spline_curve(scaled.groups(map.target), map)
     solution = make_solution(scaled, parameters, [])
     solution.converged &= converged
     solution.bounds += bounds

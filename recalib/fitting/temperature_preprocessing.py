@@ -7,8 +7,9 @@ Legend: N rows, K classes, G groups of rows with equal odds.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,10 +29,12 @@ __all__ = [
     "class_odds",
     "group_by_odds",
     "group_starts",
+    "log_odds_sums",
     "make_solution",
     "mean_nll",
     "solution_after",
     "top_odds",
+    "unit_of_log_odds",
 ]
 
 #: Numbers in a block: 32 MB of float64.
@@ -59,9 +62,14 @@ class ScaledRows:
     weights: _Vector
 
     @classmethod
-    def from_problem(cls, problem: Problem) -> ScaledRows:
-        """Fit the temperature and compute the log-odds of predictions."""
+    def from_problem(cls, problem: Problem, *, of_classes: bool = False) -> ScaledRows:
+        """Fit the temperature and compute the log-odds of predictions.
+
+        With `of_classes` the temperature of two classes is `unit_of_log_odds`.
+        """
         single = fit_temperature(problem.logits, problem.labels, problem.weights)
+        if of_classes and problem.classes == 2:
+            single = unit_of_log_odds(single, log_odds_sums(problem.logits, problem.weights))
         problem.report("temperature", single.iterations, single.nll)
         rows = len(problem.labels)
         top, odds, total = np.empty(rows, np.intp), np.empty(rows), np.empty(rows)
@@ -81,6 +89,19 @@ class ScaledRows:
     def count(self) -> float:
         """The sum of weights."""
         return float(self.weights.sum())
+
+    def groups(self, target: str | None) -> Groups:
+        """Return the groups of the map's only curve, of class 1 or of the top label."""
+        if target != "positive_class":
+            return group_by_odds(self.odds, self.correct, self.weights)
+        odds = np.where(self.top == 1, self.odds, -self.odds)
+        return group_by_odds(odds, self.problem.labels == 1, self.weights)
+
+    def iter_groups(self) -> Iterator[Groups | None]:
+        """Yield the groups of each class, None for a class without labels."""
+        for _, odds, hits in self.iter_classes():
+            has_hits = (self.weights[hits] > 0).any()
+            yield group_by_odds(odds, hits, self.weights) if has_hits else None
 
     def iter_classes(self) -> Iterator[tuple[int, _Vector, NDArray[np.bool_]]]:
         """Yield each class, its log-odds (N,) within ±`MAX_LOG_ODDS`, and a mask of its label."""
@@ -153,6 +174,33 @@ class CalibratedRows:
     def confidences(self) -> _Vector:
         """(N,): the largest probability of each row."""
         return self._largest / self._total
+
+
+def log_odds_sums(logits: Floats, weights: _Vector | None) -> _Vector:
+    """Return Σ w, Σ w d and Σ w d² of d = z₁ − z₀ of two classes, without masked rows."""
+    odds = logits[:, 1].astype(np.float64) - logits[:, 0]
+    w = np.isfinite(odds) * (1.0 if weights is None else weights)
+    odds = np.where(np.isfinite(odds), odds, 0.0)
+    return np.array([w.sum(), w @ odds, w @ odds**2])
+
+
+def unit_of_log_odds(single: TemperatureFit, sums: _Vector) -> TemperatureFit:
+    """Return the temperature that maps of two classes divide log-odds by.
+
+    It is the best single temperature, but at most the standard deviation of the log-odds, with one
+    row at 0 added. A base rate far from that of the training rows, or scores with another zero,
+    makes the best single temperature too large, at worst infinite, and a curve of it flat.
+
+    Parameters
+    ----------
+    sums: `log_odds_sums` of all rows.
+    """
+    rows, first, second = sums
+    mean = first / (rows + 1)
+    deviation = math.sqrt(max(second / (rows + 1) - mean**2, 0.0))
+    if not 0 < deviation < single.temperature:
+        return single
+    return replace(single, temperature=deviation, bound="", warnings=())
 
 
 def top_odds(logits: Floats, temperature: float) -> tuple[NDArray[np.intp], _Vector, _Vector]:

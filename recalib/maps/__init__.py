@@ -6,6 +6,9 @@ tests its contract. It needs a row in `docs/maps.md`. A map that is not fitted b
 may also name a faster solver for a map that is.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 from recalib.maps.base import Map, Parameter, Parameters
 from recalib.maps.beta import Beta
 from recalib.maps.class_temperature import ClassTemperature
@@ -19,6 +22,7 @@ from recalib.maps.matrix import Matrix
 from recalib.maps.meta_accuracy import MetaAccuracy
 from recalib.maps.meta_miscoverage import MetaMiscoverage
 from recalib.maps.parameterized_temperature import ParameterizedTemperature
+from recalib.maps.quadratic import Quadratic
 from recalib.maps.spline import Spline
 from recalib.maps.stack import Stack
 from recalib.maps.structured_matrix import StructuredMatrix
@@ -26,7 +30,7 @@ from recalib.maps.structured_vector import StructuredVector
 from recalib.maps.temperature import Temperature
 from recalib.maps.vector import Vector
 
-__all__ = ["MAPS", "Map", "Parameter", "Parameters"]
+__all__ = ["MAPS", "Map", "Parameter", "Parameters", "card_options"]
 
 MAPS: dict[str, type[Map]] = {
     "identity": Identity,
@@ -44,7 +48,14 @@ MAPS: dict[str, type[Map]] = {
     "isotonic": Isotonic,
     "beta": Beta,
     "spline": Spline,
+    "quadratic": Quadratic,
     "meta_miscoverage": MetaMiscoverage,
     "meta_accuracy": MetaAccuracy,
     "stack": Stack,
 }
+
+
+def card_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a card's options of the map `name`, with those that its version did not have."""
+    older = MAPS[name].older_options if name in MAPS else {}
+    return {**older, **options}

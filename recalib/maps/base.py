@@ -83,6 +83,10 @@ class Map(ABC):
     returns: ClassVar[Literal["logits", "probabilities"]] = "logits"
     #: True if the map never changes the predicted class, for any parameters.
     preserves_accuracy: ClassVar[bool]
+    #: True if for K = 2 every fit makes P(y = 1) strictly increase with z₁ − z₀ everywhere: the
+    #: order of rows by P(y = 1) stays, and with it ROC AUC. A map that only never decreases makes
+    #: ties, so it does not have this property.
+    preserves_order: ClassVar[bool] = False
     #: True if adding a number to a row of logits changes nothing.
     shift_invariant: ClassVar[bool]
     #: True if `transform` handles −inf: each class is computed from its own logit, and −inf stays
@@ -96,10 +100,28 @@ class Map(ABC):
     #: A gradient fit ends with a step that improves the objective by less than this fraction. The
     #: default is rounding error; networks use more, since they improve slowly in flat valleys.
     least_gain: ClassVar[float] = 1e-14
+    #: Options that older cards do not have, with the value that they stand for.
+    older_options: ClassVar[Mapping[str, Any]] = {}
 
     @abstractmethod
     def parameters(self, classes: int) -> Mapping[str, Parameter]:
         """Return the fitted arrays for K = `classes`, by name."""
+
+    def for_classes(self, classes: int) -> Map:
+        """Return the map that is fitted to K = `classes`: options left None get their default.
+
+        Raises
+        ------
+        InputError: an option that this K does not have.
+        """
+        return self
+
+    def tie_classes(self, parameters: Parameters) -> dict[str, NDArray[np.float64]]:
+        """Return the parameters of K = 2 that depend on the log-odds z₁ − z₀ alone.
+
+        On centred logits (−d/2, d/2) the result is that of `parameters`.
+        """
+        return dict(parameters)
 
     def start(self, classes: int, temperature: float) -> dict[str, NDArray[np.float64]]:
         """Return the start of a gradient fit; `temperature` is the best single one by NLL.

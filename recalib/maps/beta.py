@@ -44,6 +44,7 @@ class Beta(Map):
     name: ClassVar[str] = "beta"
     summary: ClassVar[str] = "a curve of three numbers for each class's probability"
     preserves_accuracy: ClassVar[bool] = False
+    preserves_order: ClassVar[bool] = True
     shift_invariant: ClassVar[bool] = True
     passes_masks: ClassVar[bool] = True
     fitted_by: ClassVar[Literal["gradient", "solver"]] = "solver"

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.maps.base import Map, Parameter
+from recalib.maps.base import Map, Parameter, Parameters
 from recalib.ops.base import Array, Ops
 
 __all__ = ["ClassTemperature"]
@@ -19,7 +19,8 @@ __all__ = ["ClassTemperature"]
 class ClassTemperature(Map):
     """Class-based temperature scaling (CTS): p = softmax(z_1 / T_1, ..., z_K / T_K), T_k > 0.
 
-    Predictions may change. Adding a number to a row of logits changes the result.
+    Predictions may change. Adding a number to a row of logits changes the result. For K = 2, a fit
+    has T_0 = T_1, which is temperature scaling.
 
     Parameters: `temperature` (K,), in units of the logits.
 
@@ -30,6 +31,7 @@ class ClassTemperature(Map):
     name: ClassVar[str] = "class_temperature"
     summary: ClassVar[str] = "one temperature for each class; may change predictions"
     preserves_accuracy: ClassVar[bool] = False
+    preserves_order: ClassVar[bool] = True
     shift_invariant: ClassVar[bool] = False
     passes_masks: ClassVar[bool] = True
 
@@ -41,3 +43,7 @@ class ClassTemperature(Map):
 
     def transform(self, ops: Ops, logits: Array, parameters: Mapping[str, Array]) -> Array:
         return logits / parameters["temperature"]
+
+    def tie_classes(self, parameters: Parameters) -> dict[str, NDArray[np.float64]]:
+        slopes = 1 / parameters["temperature"]
+        return {"temperature": np.full(2, 1 / slopes.mean())}

@@ -45,6 +45,7 @@ class EnsembleTemperature(Map):
     summary: ClassVar[str] = "a softened, the original and a uniform prediction, mixed"
     returns: ClassVar[Literal["logits", "probabilities"]] = "probabilities"
     preserves_accuracy: ClassVar[bool] = True
+    preserves_order: ClassVar[bool] = True
     shift_invariant: ClassVar[bool] = True
     passes_masks: ClassVar[bool] = True
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Literal
 
 import msgspec
@@ -11,6 +11,11 @@ import msgspec
 from recalib.maps.base import Map, Parameter
 from recalib.maps.lookup_table import cell_indices, next_power_of_two
 from recalib.maps.one_vs_rest import class_log_odds, restore_mask
+from recalib.maps.positive_class import (
+    default_target,
+    positive_class_logits,
+    positive_class_odds,
+)
 from recalib.maps.top_label import split_top_label, top_label_logits, top_label_probabilities
 from recalib.ops.base import Array, Ops
 
@@ -25,8 +30,10 @@ class HistogramBinning(Map):
     g_b = (C_b + min(m_b, ½)) / (N_b + 1): its fraction of hits with one added row, so it is never
     0 or 1. A bin without rows has the probability at its middle.
 
-    - `top_label`: bins of the largest probability, which becomes g_b; the other classes keep their
-      ratios. It stays above the next class, so no prediction changes.
+    - `positive_class`, the default for K = 2: bins of P(y = 1), with y = 1 as a hit. g_b may be on
+      the other side of ½, so predictions may change. Bins are not merged: g_b may fall.
+    - `top_label`, the default for K > 2: bins of the largest probability, which becomes g_b; the
+      other classes keep their ratios. It stays above the next class, so no prediction changes.
     - `one_vs_rest`: bins for each class, with label k as a hit; each p_k becomes its g_b, and each
       row is divided by its sum. Predictions may change. A class without labels keeps its
       probability, in steps.
@@ -35,23 +42,25 @@ class HistogramBinning(Map):
     equal sums of p_k (1 − p_k): with equal counts nearly all bins would be near p = 0.
 
     Applying `one_vs_rest` takes over twenty times as long as temperature scaling: a logarithm of
-    each 1 − p and log₂ P lookups for each class. `top_label` looks up one number a row.
+    each 1 − p and log₂ P lookups for each class. The other targets look up one number a row.
 
     The result jumps at the edges of bins, where float32 and float64 may choose different bins.
 
     Parameters, P the next power of two from `bins`: `temperature`, a scalar; `edges` (P − 1) of
-    log-odds, padded beyond the last; `values` (P), log-odds of g_b for `top_label` and log g_b for
-    `one_vs_rest`, which has a row of both for each class.
+    log-odds, padded beyond the last; `values` (P), log-odds of g_b, or log g_b for `one_vs_rest`,
+    which has a row of both for each class. T is `unit_of_log_odds` for `positive_class`.
 
     Source: Zadrozny & Elkan 2001; top label: Gupta & Ramdas 2022. The smoothing is added here.
     """
 
-    target: Literal["top_label", "one_vs_rest"] = "top_label"
+    target: Literal["positive_class", "top_label", "one_vs_rest"] | None = None
     binning: Literal["equal_mass", "equal_width"] = "equal_mass"
     bins: Annotated[int, msgspec.Meta(ge=2, le=256)] = 15
 
     name: ClassVar[str] = "histogram_binning"
-    summary: ClassVar[str] = "the fraction of hits in each bin of confidence, or of each class's p"
+    summary: ClassVar[str] = (
+        "the fraction of hits in each bin of P(y = 1), of confidence, or each p"
+    )
     shift_invariant: ClassVar[bool] = True
     passes_masks: ClassVar[bool] = True
     continuous: ClassVar[bool] = False
@@ -59,11 +68,14 @@ class HistogramBinning(Map):
 
     @property
     def preserves_accuracy(self) -> bool:  # type: ignore[override]
-        return self.target == "top_label"
+        return self.target in (None, "top_label")
+
+    def for_classes(self, classes: int) -> Map:
+        return replace(self, target=default_target(self.target, classes))  # type: ignore[arg-type]
 
     def parameters(self, classes: int) -> Mapping[str, Parameter]:
         cells = next_power_of_two(self.bins)
-        rows = () if self.target == "top_label" else (classes,)
+        rows = (classes,) if self.target == "one_vs_rest" else ()
         axes = tuple(range(len(rows)))
         return {
             "temperature": Parameter((), "log"),
@@ -73,14 +85,17 @@ class HistogramBinning(Map):
 
     def transform(self, ops: Ops, logits: Array, parameters: Mapping[str, Array]) -> Array:
         softened = logits / parameters["temperature"]
-        if self.target == "top_label":
-            parts = split_top_label(ops, softened)
-            return top_label_logits(ops, parts, self._steps(ops, parts.odds, parameters))
-        scores = self._steps(ops, class_log_odds(ops, softened), parameters)
-        return restore_mask(ops, logits, scores)
+        if self.target == "one_vs_rest":
+            scores = self._steps(ops, class_log_odds(ops, softened), parameters)
+            return restore_mask(ops, logits, scores)
+        if self.target == "positive_class":
+            odds = self._steps(ops, positive_class_odds(ops, softened), parameters)
+            return positive_class_logits(ops, logits, odds)
+        parts = split_top_label(ops, softened)
+        return top_label_logits(ops, parts, self._steps(ops, parts.odds, parameters))
 
     def probabilities(self, ops: Ops, logits: Array, parameters: Mapping[str, Array]) -> Array:
-        if self.target == "one_vs_rest":
+        if self.target in ("positive_class", "one_vs_rest"):
             return super().probabilities(ops, logits, parameters)
         parts = split_top_label(ops, logits / parameters["temperature"])
         return top_label_probabilities(ops, parts, self._steps(ops, parts.odds, parameters))

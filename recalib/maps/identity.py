@@ -25,6 +25,7 @@ class Identity(Map):
     name: ClassVar[str] = "identity"
     summary: ClassVar[str] = "the classifier's own softmax"
     preserves_accuracy: ClassVar[bool] = True
+    preserves_order: ClassVar[bool] = True
     shift_invariant: ClassVar[bool] = True
     passes_masks: ClassVar[bool] = True
 

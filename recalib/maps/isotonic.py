@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Literal
 
 import msgspec
@@ -11,6 +11,11 @@ import msgspec
 from recalib.maps.base import Map, Parameter
 from recalib.maps.lookup_table import interpolate, next_power_of_two
 from recalib.maps.one_vs_rest import class_log_odds, restore_mask
+from recalib.maps.positive_class import (
+    default_target,
+    positive_class_logits,
+    positive_class_odds,
+)
 from recalib.maps.top_label import split_top_label, top_label_logits, top_label_probabilities
 from recalib.ops.base import Array, Ops
 
@@ -26,8 +31,11 @@ class Isotonic(Map):
     through the blocks' means (s_b, g_b), is linear between them and constant outside. It is
     continuous, while the regression itself is a step function.
 
-    - `top_label`: a curve for the largest probability, in log-odds; the other classes keep their
-      ratios. It stays above the next class, so no prediction changes.
+    - `positive_class`, the default for K = 2: a curve for P(y = 1), in log-odds, with y = 1 as a
+      hit. It may cross ½, so predictions may change. Rows of one block get nearly one probability,
+      so P(y = 1) never falls as z₁ − z₀ rises, but ROC AUC may change by ties.
+    - `top_label`, the default for K > 2: a curve for the largest probability, in log-odds; the
+      other classes keep their ratios. It stays above the next class, so no prediction changes.
     - `one_vs_rest`: a curve for each class, with label k as a hit, in log p; each row is divided by
       its sum. Predictions may change. A class without labels keeps its probability.
 
@@ -35,32 +43,37 @@ class Isotonic(Map):
     not follow a steeper one. Neighbouring blocks are merged until this holds.
 
     Applying `one_vs_rest` takes about forty times as long as temperature scaling: a logarithm of
-    each 1 − p and log₂ P lookups for each class. `top_label` looks up one number a row.
+    each 1 − p and log₂ P lookups for each class. The other targets look up one number a row.
 
     Parameters, P the next power of two from `knots`: `temperature`, a scalar; `knots` (P + 1) of
-    log-odds, padded beyond the last; `values` (P + 1), logit g for `top_label`, log g for
-    `one_vs_rest`, which has a row of both for each class.
+    log-odds, padded beyond the last; `values` (P + 1), logit g, or log g for `one_vs_rest`, which
+    has a row of both for each class. T is `unit_of_log_odds` for `positive_class`.
 
     Source: Zadrozny & Elkan 2002; top label: Gupta & Ramdas 2022. Smoothing and interpolation
     are added here.
     """
 
-    target: Literal["top_label", "one_vs_rest"] = "top_label"
+    target: Literal["positive_class", "top_label", "one_vs_rest"] | None = None
     knots: Annotated[int, msgspec.Meta(ge=2, le=256)] = 64
 
     name: ClassVar[str] = "isotonic"
-    summary: ClassVar[str] = "a rising curve for the confidence, or for each class's probability"
+    summary: ClassVar[str] = (
+        "a rising curve for P(y = 1), the confidence, or each class's probability"
+    )
     shift_invariant: ClassVar[bool] = True
     passes_masks: ClassVar[bool] = True
     fitted_by: ClassVar[Literal["gradient", "solver"]] = "solver"
 
     @property
     def preserves_accuracy(self) -> bool:  # type: ignore[override]
-        return self.target == "top_label"
+        return self.target in (None, "top_label")
+
+    def for_classes(self, classes: int) -> Map:
+        return replace(self, target=default_target(self.target, classes))  # type: ignore[arg-type]
 
     def parameters(self, classes: int) -> Mapping[str, Parameter]:
         length = next_power_of_two(self.knots) + 1
-        rows = () if self.target == "top_label" else (classes,)
+        rows = (classes,) if self.target == "one_vs_rest" else ()
         axes = tuple(range(len(rows)))
         return {
             "temperature": Parameter((), "log"),
@@ -70,14 +83,17 @@ class Isotonic(Map):
 
     def transform(self, ops: Ops, logits: Array, parameters: Mapping[str, Array]) -> Array:
         softened = logits / parameters["temperature"]
-        if self.target == "top_label":
-            parts = split_top_label(ops, softened)
-            return top_label_logits(ops, parts, self._curve(ops, parts.odds, parameters))
-        scores = self._curve(ops, class_log_odds(ops, softened), parameters)
-        return restore_mask(ops, logits, scores)
+        if self.target == "one_vs_rest":
+            scores = self._curve(ops, class_log_odds(ops, softened), parameters)
+            return restore_mask(ops, logits, scores)
+        if self.target == "positive_class":
+            odds = self._curve(ops, positive_class_odds(ops, softened), parameters)
+            return positive_class_logits(ops, logits, odds)
+        parts = split_top_label(ops, softened)
+        return top_label_logits(ops, parts, self._curve(ops, parts.odds, parameters))
 
     def probabilities(self, ops: Ops, logits: Array, parameters: Mapping[str, Array]) -> Array:
-        if self.target == "one_vs_rest":
+        if self.target in ("positive_class", "one_vs_rest"):
             return super().probabilities(ops, logits, parameters)
         parts = split_top_label(ops, logits / parameters["temperature"])
         return top_label_probabilities(ops, parts, self._curve(ops, parts.odds, parameters))

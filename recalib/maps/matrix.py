@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.maps.base import Map, Parameter
+from recalib.maps.base import Map, Parameter, Parameters
 from recalib.maps.ridge import (
     Ridge,
     Strength,
@@ -39,7 +39,8 @@ class Matrix(Map):
     between 0.1% below and 0.04% above temperature scaling's. With δ = 0, as published, it was 4%
     above at 500 rows for any λ and μ. `structured_matrix` gains more from 2,500 rows.
 
-    Predictions may change, and adding a number to a row of logits changes the result.
+    Predictions may change, and adding a number to a row of logits changes the result. For K = 2, a
+    fit has W = a I, of any sign: P(y = 1) = σ(a (z_1 − z_0) + b_1 − b_0).
 
     Parameters: `matrix` (K, K), the transpose of W (column k gives score k), per unit of
     the logits; `bias` (K,), in nats. At most 5,000 classes.
@@ -73,6 +74,11 @@ class Matrix(Map):
 
     def transform(self, ops: Ops, logits: Array, parameters: Mapping[str, Array]) -> Array:
         return ops.matmul(logits, parameters["matrix"]) + parameters["bias"]
+
+    def tie_classes(self, parameters: Parameters) -> dict[str, NDArray[np.float64]]:
+        matrix = parameters["matrix"]
+        slope = matrix.trace() - matrix.sum() / 2
+        return {**parameters, "matrix": slope * np.eye(2)}
 
     def penalty(self, ops: Ops, parameters: Mapping[str, Array], rows: float) -> Array:
         classes = len(parameters["bias"])

@@ -1,22 +1,22 @@
-"""Spline calibration: a smooth rising curve from confidence to accuracy."""
+"""Spline calibration: a smooth rising curve for P(y = 1), or from confidence to accuracy."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Annotated, ClassVar, Literal
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
 from recalib.maps.base import Map, Parameter
 from recalib.maps.lookup_table import locate, next_power_of_two
-from recalib.maps.ridge import Strength
-from recalib.maps.top_label import (
-    TopLabelSplit,
-    split_top_label,
-    top_label_logits,
-    top_label_probabilities,
+from recalib.maps.positive_class import (
+    default_target,
+    positive_class_logits,
+    positive_class_odds,
 )
+from recalib.maps.ridge import Strength
+from recalib.maps.top_label import split_top_label, top_label_logits, top_label_probabilities
 from recalib.ops.base import Array, Ops
 
 __all__ = ["Spline"]
@@ -24,13 +24,18 @@ __all__ = ["Spline"]
 
 @dataclass(frozen=True)
 class Spline(Map):
-    """A monotone cubic spline of the top label's log-odds, after temperature scaling.
+    """A monotone cubic spline of log-odds, after temperature scaling.
 
-    With s the log-odds of the prediction under softmax(z / T), its confidence becomes σ(G(s)),
-    G' = Σ γ_j B_j(s), γ_j ≥ 0, where the B_j are quadratic B-splines, which sum to one. So G rises
-    and has two continuous derivatives; it is s + constant if all γ are 1, and constant outside the
-    outer knots. The other classes keep their ratios. The confidence stays above the next class, so
-    no prediction changes.
+    With log-odds s under softmax(z / T), a probability becomes σ(G(s)), G' = Σ γ_j B_j(s), γ_j ≥ 0,
+    where the B_j are quadratic B-splines, which sum to one. So G rises and has two continuous
+    derivatives; it is s + constant if all γ are 1, and constant outside the outer knots, where
+    P(y = 1) has ties.
+
+    - `positive_class`, the default for K = 2: the curve is that of P(y = 1). It may cross ½, so
+      predictions may change. T is `unit_of_log_odds`.
+    - `top_label`, the default for K > 2: the curve is that of the prediction's confidence; the
+      other classes keep their ratios. The confidence stays above the next class, so no prediction
+      changes.
 
     It is fitted by the likelihood of hits with the penalty
     `smoothing` / 2 (Σ (γ_j − 1)² + c² / 4), c the value of G(s) − s at the first knot. The penalty
@@ -47,13 +52,21 @@ class Spline(Map):
 
     pieces: Annotated[int, msgspec.Meta(ge=1, le=64)] = 8
     smoothing: Strength = 1.0
+    target: Literal["positive_class", "top_label"] | None = None
 
     name: ClassVar[str] = "spline"
-    summary: ClassVar[str] = "a smooth rising curve for the confidence"
-    preserves_accuracy: ClassVar[bool] = True
+    summary: ClassVar[str] = "a smooth rising curve for P(y = 1), or for the confidence"
     shift_invariant: ClassVar[bool] = True
     passes_masks: ClassVar[bool] = True
     fitted_by: ClassVar[Literal["gradient", "solver"]] = "solver"
+    older_options: ClassVar[Mapping[str, Any]] = {"target": "top_label"}
+
+    @property
+    def preserves_accuracy(self) -> bool:  # type: ignore[override]
+        return self.target != "positive_class"
+
+    def for_classes(self, classes: int) -> Map:
+        return replace(self, target=default_target(self.target, classes))  # type: ignore[arg-type]
 
     def parameters(self, classes: int) -> Mapping[str, Parameter]:
         length = next_power_of_two(self.pieces) + 1
@@ -65,18 +78,22 @@ class Spline(Map):
         }
 
     def transform(self, ops: Ops, logits: Array, parameters: Mapping[str, Array]) -> Array:
-        parts = split_top_label(ops, logits / parameters["temperature"])
-        return top_label_logits(ops, parts, self._corrected_odds(ops, parts, parameters))
+        softened = logits / parameters["temperature"]
+        if self.target == "positive_class":
+            odds = self._curve(ops, positive_class_odds(ops, softened), parameters)
+            return positive_class_logits(ops, logits, odds)
+        parts = split_top_label(ops, softened)
+        return top_label_logits(ops, parts, self._curve(ops, parts.odds, parameters))
 
     def probabilities(self, ops: Ops, logits: Array, parameters: Mapping[str, Array]) -> Array:
+        if self.target == "positive_class":
+            return super().probabilities(ops, logits, parameters)
         parts = split_top_label(ops, logits / parameters["temperature"])
-        return top_label_probabilities(ops, parts, self._corrected_odds(ops, parts, parameters))
+        return top_label_probabilities(ops, parts, self._curve(ops, parts.odds, parameters))
 
-    def _corrected_odds(
-        self, ops: Ops, parts: TopLabelSplit, parameters: Mapping[str, Array]
-    ) -> Array:
+    def _curve(self, ops: Ops, odds: Array, parameters: Mapping[str, Array]) -> Array:
         """Return G(s), (N, 1)."""
-        position = locate(ops, parts.odds, parameters["knots"], next_power_of_two(self.pieces))
+        position = locate(ops, odds, parameters["knots"], next_power_of_two(self.pieces))
         y0, y1 = self._ends(ops, parameters["values"], position.cell)
         m0, m1 = self._ends(ops, parameters["slopes"], position.cell)
         # Cubic Hermite form: the curve and its slope are continuous for any parameters.

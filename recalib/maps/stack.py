@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
 from recalib.errors import InputError
 from recalib.maps.base import Map, Parameter, Parameters
@@ -46,8 +47,8 @@ class Stack(Map):
     Each member is fitted by itself to all rows. The policy `auto` chooses members and weights by
     their predictions of held-out rows, see `recalib.fitting.auto`; by hand, both are options.
 
-    If no member changes predictions, the stack changes none; if each member is invariant to a
-    shift of the logits, so is the stack.
+    If no member changes predictions, the stack changes none; if each member keeps the order of rows
+    by P(y = 1), so does the stack; if each is invariant to a shift of the logits, so is the stack.
 
     Parameters: those of each member, under its map's name and its place: `vector_1_scale` is the
     `scale` of the second member, a `vector`.
@@ -106,6 +107,10 @@ class Stack(Map):
         return all(map.preserves_accuracy for map in self.maps)
 
     @property
+    def preserves_order(self) -> bool:  # type: ignore[override]
+        return all(map.preserves_order for map in self.maps)
+
+    @property
     def shift_invariant(self) -> bool:  # type: ignore[override]
         return all(map.shift_invariant for map in self.maps)
 
@@ -119,6 +124,18 @@ class Stack(Map):
 
     def parameters(self, classes: int) -> Mapping[str, Parameter]:
         return self.join([map.parameters(classes) for map in self.maps])
+
+    def for_classes(self, classes: int) -> Map:
+        maps = (map.for_classes(classes) for map in self.maps)
+        members = (
+            Member(member.map, member.weight, options_of(map))
+            for member, map in zip(self.members, maps, strict=True)
+        )
+        return replace(self, members=tuple(members))
+
+    def tie_classes(self, parameters: Parameters) -> dict[str, NDArray[np.float64]]:
+        of_members = zip(self.maps, self.split(parameters), strict=True)
+        return self.join([map.tie_classes(own) for map, own in of_members])
 
     def join(self, of_members: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """Return the members' dictionaries by parameter as one."""

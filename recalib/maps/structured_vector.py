@@ -44,6 +44,7 @@ class StructuredVector(Map):
     name: ClassVar[str] = "structured_vector"
     summary: ClassVar[str] = "a temperature and a regularised correction for each class"
     preserves_accuracy: ClassVar[bool] = False
+    preserves_order: ClassVar[bool] = True
     shift_invariant: ClassVar[bool] = True
     passes_masks: ClassVar[bool] = True
 

@@ -30,6 +30,7 @@ class Temperature(Map):
     name: ClassVar[str] = "temperature"
     summary: ClassVar[str] = "one temperature for all classes"
     preserves_accuracy: ClassVar[bool] = True
+    preserves_order: ClassVar[bool] = True
     shift_invariant: ClassVar[bool] = True
     passes_masks: ClassVar[bool] = True
 

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.maps.base import Map, Parameter
+from recalib.maps.base import Map, Parameter, Parameters
 from recalib.maps.ridge import Ridge, Strength, ridge_penalty
 from recalib.ops.base import Array, Ops
 
@@ -20,7 +20,8 @@ __all__ = ["Vector"]
 class Vector(Map):
     """Vector scaling: p = softmax(w ∘ z + b), w_k > 0.
 
-    Predictions may change. Adding a number to a row of logits changes the result.
+    Predictions may change. Adding a number to a row of logits changes the result. For K = 2, a fit
+    has w_0 = w_1, which is Platt scaling of the log-odds: P(y = 1) = σ(w (z_1 − z_0) + b_1 − b_0).
 
     The penalty `intercept` / N · Σ b_k² makes the optimum unique: b has mean 0, while the
     likelihood does not change if a constant is added to b. It also keeps b_k of a class without
@@ -39,6 +40,7 @@ class Vector(Map):
     name: ClassVar[str] = "vector"
     summary: ClassVar[str] = "a positive factor and an intercept for each class"
     preserves_accuracy: ClassVar[bool] = False
+    preserves_order: ClassVar[bool] = True
     shift_invariant: ClassVar[bool] = False
     passes_masks: ClassVar[bool] = True
 
@@ -53,6 +55,9 @@ class Vector(Map):
 
     def transform(self, ops: Ops, logits: Array, parameters: Mapping[str, Array]) -> Array:
         return logits * parameters["scale"] + parameters["bias"]
+
+    def tie_classes(self, parameters: Parameters) -> dict[str, NDArray[np.float64]]:
+        return {**parameters, "scale": np.full(2, parameters["scale"].mean())}
 
     def penalty(self, ops: Ops, parameters: Mapping[str, Array], rows: float) -> Array:
         classes = len(parameters["bias"])

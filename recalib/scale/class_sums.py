@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from recalib.files import Input
 from recalib.fitting.beta import CurveLosses, beta_inputs, curve_losses
 from recalib.fitting.odds_sums import OF_CLASSES, OddsSums
-from recalib.fitting.temperature_preprocessing import class_odds
+from recalib.fitting.temperature_preprocessing import class_odds, log_odds_sums
 from recalib.fragments import Fragment
 from recalib.scale.rows import FragmentRows, iter_chunks
 
-__all__ = ["beta_losses", "class_odds_sums"]
+__all__ = ["beta_losses", "class_odds_sums", "log_odds_moments"]
 
 Numbers = NDArray[np.float64]
 Indices = NDArray[np.intp]
@@ -55,6 +55,17 @@ def beta_losses(
     """Return the losses of `Beta` curves (C, 3) of some classes (C,), in one pass."""
     sums = rows.sum(partial(_losses, rows.kind, temperature, classes, curves))
     return CurveLosses(sums[:, 0], sums[:, 1:4], sums[:, 4:].reshape(-1, 3, 3))
+
+
+def log_odds_moments(rows: FragmentRows) -> Numbers:
+    """Return `log_odds_sums` of the rows of two classes, in one pass."""
+    return rows.sum(partial(_moments, rows.kind))
+
+
+def _moments(kind: Input, fragment: Fragment) -> Numbers:
+    with fragment.open(kind) as file:
+        parts = [log_odds_sums(z, w) for z, _, w in iter_chunks(file, kind)]
+    return np.asarray(np.sum(parts, axis=0))
 
 
 def _odds(kind: Input, temperature: float, classes: Indices, fragment: Fragment) -> list[OddsSums]:

@@ -14,15 +14,19 @@ from recalib.fitting.isotonic import absent_class_curve, class_curve, isotonic_c
 from recalib.fitting.meta_cal import meta_parameters, meta_threshold
 from recalib.fitting.newton import TemperatureFit
 from recalib.fitting.problem import Problem, Solution
+from recalib.fitting.quadratic import quadratic_solution
 from recalib.fitting.spline import spline_curve
-from recalib.fitting.temperature_preprocessing import absence_warnings, solution_after
-from recalib.maps.histogram_binning import HistogramBinning
+from recalib.fitting.temperature_preprocessing import (
+    absence_warnings,
+    solution_after,
+    unit_of_log_odds,
+)
 from recalib.maps.isotonic import Isotonic
 from recalib.maps.meta_accuracy import MetaAccuracy
 from recalib.maps.meta_miscoverage import MetaMiscoverage
 from recalib.maps.spline import Spline
 from recalib.objectives.nll import NegativeLogLikelihood
-from recalib.scale.class_sums import beta_losses, class_odds_sums
+from recalib.scale.class_sums import beta_losses, class_odds_sums, log_odds_moments
 from recalib.scale.objective_sums import objective_at, odds_sums
 from recalib.scale.rows import FragmentRows, Survey
 from recalib.scale.temperature import Acceptance, accepted_survey, fit_temperature
@@ -45,20 +49,23 @@ def fit_curves(
     problem: the map, and the rows of the sample.
     single: the best temperature by NLL of all rows.
     """
-    solver = _of_top_label
-    if getattr(problem.map, "target", "top_label") == "one_vs_rest":
-        solver = _of_classes
-    solver = _SOLVERS.get(problem.map.name, solver)
+    is_one_vs_rest = getattr(problem.map, "target", None) == "one_vs_rest"
+    by_target = _of_classes if is_one_vs_rest else _of_one_curve
+    solver = _SOLVERS.get(problem.map.name, by_target)
+    if survey.classes == 2 and not problem.map.preserves_accuracy and solver != _meta:
+        single = unit_of_log_odds(single, log_odds_moments(rows))
     solution = solver(rows, survey, problem, single)
     nll = NegativeLogLikelihood()
     solution.objective = objective_at(rows, survey.weight, problem.map, nll, solution.parameters)
     return solution
 
 
-def _of_top_label(
+def _of_one_curve(
     rows: FragmentRows, survey: Survey, problem: Problem, single: TemperatureFit
 ) -> Solution:
-    groups, map = odds_sums(rows, single.temperature).groups(), problem.map
+    map: Any = problem.map
+    sums = odds_sums(rows, single.temperature, positive_class=map.target == "positive_class")
+    groups = sums.groups()
     if isinstance(map, Spline):
         parameters, bounds, converged = spline_curve(groups, map)
         solution = solution_after(single, parameters, [])
@@ -67,7 +74,7 @@ def _of_top_label(
         return solution
     if isinstance(map, Isotonic):
         return solution_after(single, *isotonic_curve(groups, map))
-    return solution_after(single, *histogram_steps(groups, cast(HistogramBinning, map)))
+    return solution_after(single, *histogram_steps(groups, map))
 
 
 def _of_classes(
@@ -93,6 +100,14 @@ def _of_classes(
     }
     absent = int((survey.counts == 0).sum())
     return solution_after(single, parameters, absence_warnings(absent, survey.classes))
+
+
+def _quadratic(
+    rows: FragmentRows, survey: Survey, problem: Problem, single: TemperatureFit
+) -> Solution:
+    of_classes = class_odds_sums(rows, survey.rows, survey.classes, single.temperature)
+    counted = zip(survey.counts, of_classes, strict=True)
+    return quadratic_solution((sums.groups() if hits else None for hits, sums in counted), single)
 
 
 def _beta(rows: FragmentRows, survey: Survey, problem: Problem, single: TemperatureFit) -> Solution:
@@ -131,4 +146,9 @@ def _meta(rows: FragmentRows, survey: Survey, problem: Problem, single: Temperat
     return solution_after(of_accepted, parameters, warnings)
 
 
-_SOLVERS = {"beta": _beta, "meta_miscoverage": _meta, "meta_accuracy": _meta}
+_SOLVERS = {
+    "beta": _beta,
+    "quadratic": _quadratic,
+    "meta_miscoverage": _meta,
+    "meta_accuracy": _meta,
+}

@@ -110,6 +110,7 @@ def fit(
         else:
             sample = survey.logits, survey.labels, survey.weights
             candidate, choice = request.choose(*sample, None, progress)
+        candidate = candidate.for_classes(survey.classes)
         the_map, the_objective = candidate.map, candidate.objective
         warm = None if start is None else start_parameters(start, the_map, survey.classes)
         problem = Problem(

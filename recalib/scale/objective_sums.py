@@ -53,9 +53,9 @@ def binned_errors(
     return _of_sums(objective, sums, weight)
 
 
-def odds_sums(rows: FragmentRows, temperature: float) -> OddsSums:
-    """Return rows and hits by the log-odds of the prediction."""
-    parts = rows.map(partial(_odds, rows.kind, temperature))
+def odds_sums(rows: FragmentRows, temperature: float, *, positive_class: bool = False) -> OddsSums:
+    """Return rows and hits by the log-odds of the prediction, or of class 1 of two."""
+    parts = rows.map(partial(_odds, rows.kind, temperature, positive_class))
     total = next(parts)
     for part in parts:
         total = total.merge(part)
@@ -107,7 +107,7 @@ def _bin_fragment(
     return cast(Numbers, total)
 
 
-def _odds(kind: Input, temperature: float, fragment: Fragment) -> OddsSums:
+def _odds(kind: Input, temperature: float, positive_class: bool, fragment: Fragment) -> OddsSums:
     total = OddsSums.of_rows(np.empty(0), np.empty(0, bool))
     blocks: list[tuple[Numbers, NDArray[np.bool_], Numbers]] = []
     count = 0
@@ -122,6 +122,8 @@ def _odds(kind: Input, temperature: float, fragment: Fragment) -> OddsSums:
             for start in range(0, len(labels), step):
                 block = slice(start, start + step)
                 top, odds, _ = top_odds(logits[block], temperature)
+                if positive_class:
+                    odds, top = np.where(top == 1, odds, -odds), np.ones_like(top)
                 weights = np.ones(len(odds)) if w is None else w[block]
                 blocks.append((odds, top == labels[block], weights))
                 count += len(top)

@@ -14,6 +14,7 @@ from recalib.arrays import (
     Floats,
     Integers,
     WeightKind,
+    centre_log_odds,
     log_probabilities,
     probability_resemblance,
 )
@@ -259,13 +260,17 @@ def _factor(survey: Survey) -> float:
 
 
 def iter_chunks(file: DataFile, kind: Input) -> Iterator[tuple[Floats, Integers, Numbers | None]]:
-    """Yield logits, labels and weights of the rows with weight."""
+    """Yield logits, labels and weights of the rows with weight.
+
+    Logits of two classes are as `centre_log_odds` has them.
+    """
     for values, labels, weights in labelled_chunks(file, _CHUNK_BYTES):
         if weights is not None and not weights.all():
             used = weights > 0
             values, labels, weights = values[used], labels[used], weights[used]
         if len(labels):
-            yield (values if kind == "logits" else log_probabilities(values)), labels, weights
+            logits = values if kind == "logits" else log_probabilities(values)
+            yield (centre_log_odds(logits) if file.classes == 2 else logits), labels, weights
 
 
 def _survey(kind: Input, task: tuple[float, Fragment]) -> Survey:
@@ -273,7 +278,8 @@ def _survey(kind: Input, task: tuple[float, Fragment]) -> Survey:
     with fragment.open(kind) as file:
         sample = RowSample(max_sample_rows(file.classes, share))
         parts: list[Survey] = []
-        for z, y, w in iter_chunks(file, kind):
+        for values, y, w in labelled_chunks(file, _CHUNK_BYTES):
+            z = values if kind == "logits" else log_probabilities(values)
             sample.add(z, y, w, rows=len(z))
             lowest, tops, spread = ends_and_spreads(z)
             part = Survey(

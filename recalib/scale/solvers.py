@@ -66,7 +66,10 @@ def solve_over_fragments(rows: FragmentRows, survey: Survey, problem: Problem) -
         return Solution({}, value_at({}))
     single = fit_temperature(rows, survey)
     problem.report("temperature", single.iterations, single.nll)
-    return _solve(rows, survey, problem, single)
+    solution = _solve(rows, survey, problem, single)
+    if survey.classes == 2:
+        solution.parameters = map.tie_classes(solution.parameters)
+    return solution
 
 
 def _solve(

@@ -1,0 +1,87 @@
+"""Quadratic calibration: a penalised logistic regression of each class, on a rising parabola.
+
+Legend: G groups of rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recalib.fitting.beta import BETA, fit_penalised_curve, lower_bounds
+from recalib.fitting.newton import TemperatureFit
+from recalib.fitting.problem import Problem, Solution
+from recalib.fitting.temperature_preprocessing import (
+    Groups,
+    ScaledRows,
+    absence_warnings,
+    mean_nll,
+    solution_after,
+)
+
+__all__ = ["fit_quadratic", "quadratic_solution"]
+
+_Vector = NDArray[np.float64]
+
+#: The parabola lies between these quantiles of the log-odds, each row with the weight p (1 − p): a
+#: row that is nearly certain has no say.
+_QUANTILES = 0.02, 0.98
+#: The least width of the range, in nats.
+_MIN_WIDTH = 1e-3
+#: Of a class without labels: `low`, `width`, `low_slope`, `high_slope` and `value` of the identity.
+_IDENTITY = 0.0, 1.0, 1.0, 1.0, 0.0
+
+
+def fit_quadratic(problem: Problem) -> Solution:
+    """Return the curves of a `Quadratic`."""
+    scaled = ScaledRows.from_problem(problem, of_classes=True)
+    solution = quadratic_solution(scaled.iter_groups(), scaled.single)
+    solution.objective = mean_nll(problem, solution.parameters)
+    return solution
+
+
+def quadratic_solution(classes: Iterable[Groups | None], single: TemperatureFit) -> Solution:
+    """Return the solution from the groups of each class, None for a class without labels."""
+    groups_of = list(classes)
+    fits = [(_IDENTITY, True) if groups is None else _fit_class(groups) for groups in groups_of]
+    absent = sum(groups is None for groups in groups_of)
+    warnings = absence_warnings(absent, len(groups_of))
+    names = ("low", "width", "low_slope", "high_slope", "value")
+    columns = np.array([numbers for numbers, _ in fits]).T.copy()
+    parameters = dict(zip(names, columns, strict=True))
+    solution = solution_after(single, parameters, warnings)
+    solution.converged &= all(converged for _, converged in fits)
+    solution.bounds += lower_bounds(parameters, ("low_slope", "high_slope"))
+    return solution
+
+
+def _fit_class(groups: Groups) -> tuple[tuple[float, ...], bool]:
+    """Return the five numbers of one class, and whether the search converged."""
+    low, high = _range(groups)
+    inputs = _inputs(groups.odds, low, high)
+    (low_slope, high_slope, bias), converged = fit_penalised_curve(inputs, groups, BETA)
+    at_low = _inputs(np.array([low]), low, high)[:2, 0]
+    value = bias + low_slope * at_low[0] + high_slope * at_low[1]
+    return (low, high - low, low_slope, high_slope, value), converged
+
+
+def _range(groups: Groups) -> tuple[float, float]:
+    mass = groups.rows * groups.probability * (1 - groups.probability)
+    cumulative = np.cumsum(mass)
+    at = np.searchsorted(cumulative, np.array(_QUANTILES) * cumulative[-1])
+    low, high = groups.odds[np.minimum(at, len(groups.odds) - 1)].tolist()
+    return low, max(high, low + _MIN_WIDTH)
+
+
+def _inputs(odds: _Vector, low: float, high: float) -> _Vector:
+    """Return the factors of m_l, m_h and G(0) in G, (3, G)."""
+    of_high = _integral(odds, low, high) - _integral(np.zeros(1), low, high)
+    return np.stack([odds - of_high, of_high, np.ones_like(odds)])
+
+
+def _integral(odds: _Vector, low: float, high: float) -> _Vector:
+    """Return the integral from l of the share of m_h in the slope."""
+    inside = np.clip(odds, low, high) - low
+    return np.asarray(inside**2 / (2 * (high - low)) + np.maximum(odds - high, 0.0))
