@@ -124,3 +124,15 @@ def test_logarithms_of_zero_are_clipped_and_finite() -> None:
     assert np.isfinite(logs).all()
     assert logs[0, 0] == pytest.approx(np.log(1e-38), rel=1e-6)
     assert log_probabilities(np.array([[0, 1]], np.float16)).dtype == np.float32
+
+
+def test_arrays_in_the_other_byte_order_become_native() -> None:
+    """As FITS, HDF5 and Fortran files give them; torch takes no other than the machine's."""
+    logits = check_logits(np.array([[1.0, 2.0], [3.0, -np.inf]], ">f4"))
+    np.testing.assert_array_equal(logits, np.array([[1, 2], [3, -np.inf]], np.float32))
+    assert logits.dtype == np.float32
+    assert logits.dtype.isnative
+    assert check_labels(np.array([1, 0], ">i8"), logits=logits).dtype.isnative
+    weights = check_weights(np.array([1.0, 3.0], ">f8"), rows=2)
+    assert weights is not None
+    assert weights.dtype.isnative

@@ -105,7 +105,10 @@ class ClasswiseState(State):
         """Return the bins of all classes together; each class has weight 1/K."""
         # Σp of the first bin is a difference, which may be −1e-17 for probabilities of 0.
         sums = np.maximum(self.confidence, 0.0)
-        return Gaps.from_sums(self.count, sums, self.occurred, classes=len(self.count))
+        squares = self.confidence_squared, self.confidence_occurred
+        return Gaps.from_sums(
+            self.count, sums, self.occurred, squares=squares, classes=len(self.count)
+        )
 
 
 class ClasswiseError(StreamingMetric[ClasswiseState]):

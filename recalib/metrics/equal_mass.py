@@ -30,13 +30,16 @@ class EqualMassBins:
     """N rows, sorted by confidence and cut into M bins whose counts differ by at most one.
 
     The first N mod M bins have one row more, as in `numpy.array_split`; other libraries put these
-    rows elsewhere, so their values differ slightly. There are N bins if N < M. A cut through a
+    rows elsewhere, so their values differ slightly. There are N bins if N < M. Bins of weighted rows
+    have the shares of the weight that these have of the rows. A cut through a
     group divides the group's gap in proportion. `error` bounds the difference of this from the
     rows of a histogram's cells.
     """
 
     groups: ConfidenceGroups
     bins: int
+    #: N, if rows have weights.
+    rows: int = 0
 
     @cached_property
     def _cuts(self) -> NDArray[np.int64] | Vector:
@@ -46,7 +49,8 @@ class EqualMassBins:
         """
         ends = self.groups.ends
         if self.groups.counts.dtype.kind == "f":
-            return np.linspace(0, ends[-1], self.bins + 1)
+            cuts = bin_start(np.arange(self.bins + 1), self.rows, self.bins)
+            return cuts * (ends[-1] / self.rows)
         rows = int(ends[-1])
         count = min(self.bins, rows)
         if count <= _MAX_SEPARATE:
@@ -231,7 +235,7 @@ def _weighted_bins(
 def _cut(groups: ConfidenceGroups, bins: int, rows: int) -> EqualMassBins:
     """Return bins of equal weight; weights that are not whole are cut exactly."""
     is_whole = groups.counts.dtype.kind == "i"
-    return EqualMassBins(groups, bins if is_whole else min(bins, rows))
+    return EqualMassBins(groups, bins if is_whole else min(bins, rows), rows)
 
 
 def _bins_of(predictions: Predictions, bins: int) -> EqualMassBins:

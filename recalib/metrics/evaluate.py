@@ -84,9 +84,10 @@ def measure_all(
     if sample_weight is not None:
         weights = _weights(sample_weight, len(predictions))
         chosen = _with_weighted_form(chosen, named=metrics is not None)
-        if (weights != 1).any():
-            rows = np.flatnonzero(weights > 0)
+        if not weights.all():
+            rows = np.flatnonzero(weights)
             predictions, weights = predictions.take(rows), weights[rows]
+        if (weights != 1).any():
             return Evaluation(
                 defined(chosen, lambda metric: metric.measure_weighted(predictions, weights, level))
             )

@@ -65,23 +65,31 @@ def test_weights_of_one_equal_no_weights() -> None:
     assert ones == plain
 
 
-def test_nearly_equal_weights_give_nearly_the_same_intervals() -> None:
-    """The formulas for weights are those without, but for class-wise variances and cuts of bins.
-
-    Class-wise variances without weights take all rows of a bin at its mean probability; bins of
-    equal weight cut rows, which bins of equal counts do not.
-    """
+@pytest.mark.parametrize("scale", [1.0, 0.3])
+def test_nearly_equal_weights_give_the_same_estimates(scale: float) -> None:
+    """Rounding of weights changes neither bins nor intervals and floors."""
     rng = np.random.default_rng(0)
     p, labels = rng.dirichlet(np.ones(4), 400), rng.integers(0, 4, 400)
-    weights = 1 + 1e-9 * rng.normal(size=400)
+    weights = scale * (1 + 1e-12 * rng.random(400))
     weighted = evaluate(labels, probabilities=p, level=0.95, sample_weight=weights)
     plain = evaluate(labels, probabilities=p, level=0.95, metrics=list(weighted))
-    loose = {"classwise_ece", "marginal_ece_l2", "ece_equal_mass", "ece_l2_equal_mass"}
     for name, estimate in plain.items():
         expected = [number for number in vars(estimate).values() if number is not None]
         result = [number for number in vars(weighted[name]).values() if number is not None]
-        tolerance = 0.02 if name in loose else 1e-6
-        assert result == pytest.approx(expected, rel=tolerance, abs=tolerance), name
+        assert result == pytest.approx(expected, rel=1e-9, abs=1e-9), name
+
+
+def test_rows_of_weight_0_change_no_estimate() -> None:
+    rng = np.random.default_rng(1)
+    p, labels = rng.dirichlet(np.ones(4), 300), rng.integers(0, 4, 300)
+    for weights in (rng.random(300), np.full(300, 7.0)):
+        weights[::3] = 0
+        used = weights > 0
+        all_rows = evaluate(labels, probabilities=p, level=0.95, sample_weight=weights)
+        some = evaluate(
+            labels[used], probabilities=p[used], level=0.95, sample_weight=weights[used]
+        )
+        assert all_rows == some
 
 
 @pytest.mark.parametrize("name", [name for name in METRICS if name not in WEIGHTED])
