@@ -45,7 +45,6 @@ from recalib.options import configure
 from recalib.ort_sessions import shared_session
 
 if TYPE_CHECKING:
-    from recalib.metrics import Estimate
     from recalib.metrics.evaluation import Evaluation
     from recalib.torch import CalibratorModule
 
@@ -198,18 +197,21 @@ class Calibrator:
         sample_weight: ArrayLike | None = None,
         ignore_index: int | None = None,
         metrics: Iterable[str] | None = None,
-        level: float | None = 0.95,
-    ) -> Evaluation[Estimate]:
+        intervals: bool = False,
+        floors: bool | None = None,
+        level: float = 0.95,
+    ) -> Evaluation[Any]:
         """Return metrics of the calibrated probabilities of labelled rows, by name.
+
+        The result is that of `recalib.evaluate(labels, calibrator.predict(values))`.
 
         Parameters
         ----------
         values, input: as in `predict`.
         labels: (N,), integers in [0, K), or names of the card's classes; (N, ...) for dense
             predictions.
-        sample_weight, metrics: as in `recalib.evaluate`.
+        sample_weight, metrics, intervals, floors, level: as in `recalib.evaluate`.
         ignore_index: the label of rows that do not count, as in `recalib.fit`.
-        level: confidence of the intervals; None for none.
 
         Raises
         ------
@@ -217,9 +219,10 @@ class Calibrator:
 
         Examples
         --------
-        >>> calibrator.evaluate(test_logits, test_labels)["ece"].value  # doctest: +SKIP
+        >>> calibrator.evaluate(test_logits, test_labels)["ece"]  # doctest: +SKIP
         """
         from recalib.metrics.evaluate import evaluate
+        from recalib.metrics.evaluation import select_parts
 
         if self.is_multilabel:
             raise InputError(
@@ -235,13 +238,14 @@ class Calibrator:
             sample_weight = rows.of_rows(sample_weight, "sample_weight")
         probabilities = np.asarray(self.predict(values, input=input))
         indices, _ = class_indices(labels, self.card.classes, self.card.labels)
-        return evaluate(
+        estimates = evaluate(
             indices,
             probabilities=probabilities,
             sample_weight=sample_weight,
             metrics=metrics,
-            level=level,
+            level=level if intervals or floors else None,
         )
+        return select_parts(estimates, intervals, floors)
 
     def map_batches(
         self,

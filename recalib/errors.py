@@ -3,7 +3,7 @@
 The tree::
 
     RecalibError
-    ├── InputError              the input is invalid
+    ├── InputError              the input is invalid; also a ValueError
     │   ├── EmptyError          the input has no rows
     │   ├── TooLargeError       the input exceeds a limit
     │   ├── ColumnsError        a table without columns that are known to be scores
@@ -60,8 +60,8 @@ class RecalibWarning(UserWarning):
     """Valid input that is probably a mistake."""
 
 
-class InputError(RecalibError):
-    """The input is invalid.
+class InputError(RecalibError, ValueError):
+    """The input is invalid; a `ValueError`, as Python and scikit-learn raise it.
 
     Parameters
     ----------

@@ -415,13 +415,13 @@ def filesystem_of(text: str, field: str = "data") -> tuple[Any, str]:
     """
     import fsspec.core  # here: S3's driver alone takes long to import
 
-    try:
-        with file_errors(text, field):
+    with file_errors(text, field):
+        try:
             filesystem, path = fsspec.core.url_to_fs(text, use_listings_cache=False)
-    except (ImportError, ValueError) as error:
-        drivers = "s3:// (recalib[s3]), gs:// (recalib[gcs])"
-        accepted = f"a path, or a URL of file://, {drivers} or another fsspec file system"
-        raise UnsupportedError(field, found=f"{text} ({error})", accepted=accepted) from error
+        except (ImportError, ValueError) as error:
+            drivers = "s3:// (recalib[s3]), gs:// (recalib[gcs])"
+            accepted = f"a path, or a URL of file://, {drivers} or another fsspec file system"
+            raise UnsupportedError(field, found=f"{text} ({error})", accepted=accepted) from error
     return filesystem, path
 
 

@@ -57,6 +57,8 @@ def configure(
     try:
         values = convert(dict(options), member)
     except msgspec.ValidationError as error:
+        if isinstance(error.__cause__, InputError):  # of the member's own checks
+            raise error.__cause__ from None
         raise InputError("options", found=str(error), accepted=f"options of {name}") from None
     # Include defaults, so that a card names all options even if a later version changes a default.
     return member(**{option: getattr(values, option) for option in known})

@@ -5,7 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from recalib.arrays import check_labels, check_logits, check_probabilities, log_probabilities
+from recalib.arrays import (
+    check_labels,
+    check_logits,
+    check_probabilities,
+    check_weights,
+    log_probabilities,
+)
 from recalib.errors import InputError
 
 VALID = np.array([[1.0, 2.0], [3.0, -np.inf]])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -16,9 +15,9 @@ from recalib.class_names import check_label_rows, class_indices
 from recalib.errors import InputError
 from recalib.files import Input
 from recalib.inputs import check_index, column_names, counted_rows, score_matrix
-from recalib.metrics import Estimate, Predictions
+from recalib.metrics import Predictions
 from recalib.metrics.evaluate import evaluate as _evaluate
-from recalib.metrics.evaluation import Evaluation
+from recalib.metrics.evaluation import Evaluation, select_parts
 from recalib.metrics.multilabel import LabelPredictions, evaluate_labels
 
 if TYPE_CHECKING:
@@ -112,7 +111,7 @@ def evaluate(
         bins=bins,
         level=interval_level,
     )
-    return _evaluation(estimates, intervals, floors)
+    return select_parts(estimates, intervals, floors)
 
 
 def _evaluate_labels(
@@ -127,9 +126,9 @@ def _evaluate_labels(
     predictions, known = _label_predictions(labels, scores, kind, names)
     known = known or tuple(str(k) for k in range(predictions.count))
     result = evaluate_labels(predictions, **options)
-    evaluation = _evaluation(result.average, intervals, floors)
+    evaluation = select_parts(result.average, intervals, floors)
     evaluation.labels = {
-        name: _evaluation(estimates, intervals, floors)
+        name: select_parts(estimates, intervals, floors)
         for name, estimates in zip(known, result.labels, strict=True)
     }
     return evaluation
@@ -141,18 +140,6 @@ def _label_predictions(
     """Return checked predictions of independent labels, and the names of the labels, if any."""
     matrix, y, known = check_label_rows(labels, scores, kind, names)
     return LabelPredictions.from_scores(matrix, y, input=kind), known
-
-
-def _evaluation(
-    estimates: Mapping[str, Estimate], intervals: bool, floors: bool | None
-) -> Evaluation[Any]:
-    """Return numbers, or estimates with the selected intervals and floors."""
-    if not (intervals or floors):
-        return Evaluation({name: estimate.value for name, estimate in estimates.items()})
-    omitted: dict[str, Any] = {} if intervals else {"low": None, "high": None}
-    if floors is False:
-        omitted |= {"floor": None, "floor_high": None}
-    return Evaluation({name: replace(value, **omitted) for name, value in estimates.items()})
 
 
 def load(path: str | os.PathLike[str]) -> Calibrator:

@@ -30,9 +30,9 @@ class EqualMassBins:
     """N rows, sorted by confidence and cut into M bins whose counts differ by at most one.
 
     The first N mod M bins have one row more, as in `numpy.array_split`; other libraries put these
-    rows elsewhere, so their values differ slightly. There are N bins if N < M. Bins of weighted rows
-    have the shares of the weight that these have of the rows. A cut through a
-    group divides the group's gap in proportion. `error` bounds the difference of this from the
+    rows elsewhere, so their values differ slightly. There are N bins if N < M. Of weighted rows,
+    the bins have these shares of the weight. A cut through a group divides the group's gap in
+    proportion. `error` bounds the difference of this from the
     rows of a histogram's cells.
     """
 

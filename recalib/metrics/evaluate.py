@@ -293,7 +293,7 @@ class StreamingEvaluation:
                     setattr(state, name, array.copy() if array.ndim else array.item())
             if arrays:
                 raise ValueError(f"found {', '.join(arrays)}")
-        except (InputError, KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError) as error:
             raise CorruptError(f"not a streaming evaluation: {error}") from None
         return evaluation
 

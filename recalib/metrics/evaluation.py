@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, TypeVar
 
 from recalib.html_table import html_table
 from recalib.metrics.base import Estimate
 
-__all__ = ["Evaluation", "format_metric"]
+__all__ = ["Evaluation", "format_metric", "select_parts"]
 
 V = TypeVar("V", float, Estimate)
 
@@ -52,6 +53,18 @@ class Evaluation(dict[str, V]):
         rows = [_row(name, _estimate(value)) for name, value in self.items()]
         filled = [k for k in range(len(header)) if k < 2 or any(row[k] for row in rows)]
         return [header[k] for k in filled], [[row[k] for k in filled] for row in rows]
+
+
+def select_parts(
+    estimates: Mapping[str, Estimate], intervals: bool, floors: bool | None
+) -> Evaluation[Any]:
+    """Return numbers, or estimates with intervals and floors as `recalib.evaluate` selects them."""
+    if not (intervals or floors):
+        return Evaluation({name: estimate.value for name, estimate in estimates.items()})
+    omitted: dict[str, Any] = {} if intervals else {"low": None, "high": None}
+    if floors is False:
+        omitted |= {"floor": None, "floor_high": None}
+    return Evaluation({name: replace(value, **omitted) for name, value in estimates.items()})
 
 
 def _estimate(value: float | Estimate) -> Estimate:

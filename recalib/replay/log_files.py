@@ -202,7 +202,7 @@ def _version(file: Fragment | Path | BinaryIO) -> str:
         return ""
     try:
         return version_of(file_of(file.location if isinstance(file, Fragment) else str(file)))
-    except (InputError, ValueError):
+    except ValueError:
         return ""  # opening it raises the error
 
 

@@ -13,7 +13,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from recalib.arrays import RESEMBLANCE_HINT, probability_resemblance
-from recalib.errors import RecalibWarning
+from recalib.errors import InputError, RecalibWarning
 from recalib.inputs import score_matrix
 from recalib.sklearn.scores import ScoreKind, fit_calibrator
 
@@ -67,16 +67,17 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
 
         Raises
         ------
-        ValueError: invalid input, or another number of classes than of columns.
+        InputError: invalid input, or another number of classes than of columns.
         """
         X, y = validate_data(self, _as_columns(X), y, dtype=np.float64)
         check_classification_targets(y)
         self.classes_ = _in_column_order(np.unique(y), getattr(self, "feature_names_in_", ()))
         classes, columns = len(self.classes_), X.shape[1]
         if columns != classes and (columns, classes) != (1, 2):
-            raise ValueError(
-                f"X: found {columns} feature(s) for {classes} class(es) in y; "
-                "accepted: one for each class, or one for two classes"
+            raise InputError(
+                "X",
+                found=f"{columns} feature(s) for {classes} class(es) in y",
+                accepted="one for each class, or one for two classes",
             )
         kind = self.input or "logits"
         scores = score_matrix(_scores(X), kind, "X")

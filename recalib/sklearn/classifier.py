@@ -18,7 +18,7 @@ from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, proces
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, has_fit_parameter
 
-from recalib.errors import RecalibWarning
+from recalib.errors import InputError, RecalibWarning
 from recalib.sklearn.scores import ScoreMethod, fit_calibrator, score_method
 
 __all__ = ["CalibratedClassifier"]
@@ -95,7 +95,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
 
         Raises
         ------
-        ValueError: invalid input, fewer than two classes, or a class with fewer rows than folds.
+        InputError: invalid input, fewer than two classes, or a class with fewer rows than folds.
         """
         check_classification_targets(y)
         X, y = indexable(X, column_or_1d(y, warn=True))
@@ -175,13 +175,14 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         """Return the training and test rows of each fold."""
         names, counts = np.unique(y, return_counts=True)
         if len(names) < 2:
-            raise ValueError(f"y: found {len(names)} class(es); accepted: at least 2 classes")
+            raise InputError("y", found=f"{len(names)} class(es)", accepted="at least 2 classes")
         cv = check_cv(self.cv, y, classifier=True)
         folds = cv.get_n_splits(X, y, **parameters)
         rarest = int(counts.argmin())
         if counts[rarest] < folds:
-            raise ValueError(
-                f"y: found {counts[rarest]} rows of class {names.tolist()[rarest]!r}; "
-                f"accepted: at least {folds}, the number of folds `cv`"
+            raise InputError(
+                "y",
+                found=f"{counts[rarest]} rows of class {names.tolist()[rarest]!r}",
+                accepted=f"at least {folds}, the number of folds `cv`",
             )
         return list(cv.split(X, y, **parameters))

@@ -40,9 +40,8 @@ class Scorer:
 
         Raises
         ------
-        ValueError: a class in `y` that is not in `estimator.classes_`.
-        InputError: a metric that is not defined for the classes, for which no row counts, or that
-            has no weighted form, if there are weights.
+        InputError: a class in `y` that is not in `estimator.classes_`; a metric that is not defined
+            for the classes, for which no row counts, or that has no weighted form, with weights.
         """
         estimates = evaluate(
             class_numbers(y, np.asarray(estimator.classes_)),

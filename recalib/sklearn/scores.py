@@ -25,13 +25,13 @@ def score_method(estimator: Any, response_method: str) -> tuple[str, ScoreKind]:
     """Return the method that gives the scores of a classifier, and the kind of its values."""
     if response_method not in ("auto", *_KINDS):
         accepted = ", ".join(["auto", *_KINDS])
-        raise ValueError(f"response_method: found {response_method!r}; accepted: {accepted}")
+        raise InputError("response_method", found=repr(response_method), accepted=accepted)
     names = list(_KINDS) if response_method == "auto" else [response_method]
     for name in names:
         if hasattr(estimator, name):
             return name, _KINDS[name]
-    accepted = " or ".join(names)
-    raise ValueError(f"estimator: found {estimator!r}; accepted: a classifier with {accepted}")
+    accepted = f"a classifier with {' or '.join(names)}"
+    raise InputError("estimator", found=repr(estimator), accepted=accepted)
 
 
 def fit_calibrator(
@@ -55,32 +55,29 @@ def fit_calibrator(
 
     Raises
     ------
-    ValueError: invalid input, as scikit-learn expects, in place of `InputError`.
+    InputError: invalid input.
     """
     labels = class_numbers(y, classes)
     numbered = np.array_equal(classes, np.arange(len(classes)))
-    try:
-        return fit(
-            np.asarray(scores, np.float64),
-            labels,
-            map,
-            objective,
-            input=kind,
-            sample_weight=None if sample_weight is None else np.asarray(sample_weight),
-            class_labels=None if numbered else tuple(str(name) for name in classes.tolist()),
-            **(options or {}),
-        )
-    except InputError as error:
-        raise ValueError(str(error)) from error
+    return fit(
+        np.asarray(scores, np.float64),
+        labels,
+        map,
+        objective,
+        input=kind,
+        sample_weight=None if sample_weight is None else np.asarray(sample_weight),
+        class_labels=None if numbered else tuple(str(name) for name in classes.tolist()),
+        **(options or {}),
+    )
 
 
 def class_numbers(y: ArrayLike, classes: NDArray[Any]) -> NDArray[np.intp]:
-    """Return the positions of `y` (N,) in `classes` (K,); raise `ValueError` for other values."""
+    """Return the positions of `y` (N,) in `classes` (K,); raise `InputError` for other values."""
     labels = column_or_1d(y)
     unknown = np.setdiff1d(labels, classes)
     if len(unknown) > 0:
         accepted = ", ".join(str(name) for name in classes[:10].tolist())
-        raise ValueError(f"y: found the class {unknown.tolist()[0]!r}; accepted: {accepted}")
+        raise InputError("y", found=f"the class {unknown.tolist()[0]!r}", accepted=accepted)
     order = np.argsort(classes)
     numbers: NDArray[np.intp] = order[np.searchsorted(classes[order], labels)]
     return numbers

@@ -48,7 +48,7 @@ def test_named_columns_are_scores_and_names_of_the_classes(
     np.testing.assert_allclose(answer, expected.predict(LOGITS), rtol=1e-6)
     measured = cli("evaluate", f"x.{format}", "--calibrator", "n.calib", "--json").json
     assert measured["nll"] == pytest.approx(
-        expected.evaluate(LOGITS, LABELS, metrics=["nll"])["nll"].value, rel=1e-6
+        expected.evaluate(LOGITS, LABELS, metrics=["nll"])["nll"], rel=1e-6
     )
 
 
@@ -127,7 +127,7 @@ def test_columns_of_the_classes_come_before_numbered_columns(cli: Cli, format: s
     answer = np.load(cli.folder / "out.npz")["probabilities"]
     np.testing.assert_allclose(answer, fitted.predict(LOGITS), rtol=1e-6)
     measured = cli("evaluate", f"x.{format}", "--calibrator", "n.calib", "--json").json
-    expected = fitted.evaluate(LOGITS, LABELS, metrics=["nll"])["nll"].value
+    expected = fitted.evaluate(LOGITS, LABELS, metrics=["nll"])["nll"]
     assert measured["nll"] == pytest.approx(expected, rel=1e-6)
     assert _row_digests(fitted, cli.folder / f"x.{format}") == _row_digests(fitted, LOGITS)
 

@@ -42,11 +42,11 @@ def test_fit_of_images_is_that_of_their_pixels(images: tuple[Any, Any], map_: st
     np.testing.assert_allclose(
         rows_of(probabilities, images[1])[0], rows.predict(rows_of(*images)[0]), rtol=1e-12
     )
-    measured = calibrator.evaluate(*images, ignore_index=VOID, metrics=["nll"])
+    measured = calibrator.evaluate(*images, ignore_index=VOID, metrics=["nll"], intervals=True)
     again = recalib.evaluate(
         images[1], probabilities, ignore_index=VOID, metrics=["nll"], intervals=True
     )
-    expected = rows.evaluate(*rows_of(*images), metrics=["nll"])
+    expected = rows.evaluate(*rows_of(*images), metrics=["nll"], intervals=True)
     assert measured["nll"].value == pytest.approx(expected["nll"].value)
     assert again["nll"].high == pytest.approx(expected["nll"].high)
 

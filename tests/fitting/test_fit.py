@@ -189,11 +189,10 @@ def test_prediction_takes_what_the_fit_took(known) -> None:
 def test_evaluation_is_that_of_the_calibrated_probabilities(known) -> None:
     logits, labels = known
     fitted = fit(logits, labels)
-    estimates = fitted.evaluate(logits, labels, metrics=["nll", "ece"])
-    expected = evaluate(
-        labels, probabilities=fitted.predict(logits), metrics=["nll", "ece"], level=0.95
-    )
-    assert estimates == expected
+    p, metrics = fitted.predict(logits), ["nll", "ece"]
+    for parts in ({}, {"intervals": True}, {"floors": True}, {"intervals": True, "floors": False}):
+        evaluation = fitted.evaluate(logits, labels, metrics=metrics, **parts)
+        assert evaluation == recalib.evaluate(labels, p, metrics=metrics, **parts)
 
 
 def test_calibrators_are_pickled_copied_and_compared(known) -> None:

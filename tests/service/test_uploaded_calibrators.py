@@ -179,7 +179,7 @@ def test_published_version_shows_claims_and_measurements(ready: Service, data) -
     claimed, measured = card["claimed"]["metrics"]["after"], card["metrics"]["after"]
     assert claimed["nll"]["value"] == pytest.approx(fitted.card.metrics["after"]["nll"].value)
     expected = fitted.evaluate(logits[other], labels[other])
-    assert measured["nll"]["value"] == pytest.approx(expected["nll"].value)
+    assert measured["nll"]["value"] == pytest.approx(expected["nll"])
     assert card["selection"]["dataset"] == "later"
     assert sum(card["confidences"]["counts"]) == 300
     entry = ready.client.get("/v1/audit", params={"action": "create_calibrator"}).json()["items"][0]

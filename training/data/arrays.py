@@ -199,6 +199,8 @@ def _read_npy(path: Path, field: str) -> NDArray[Any]:
 def _errors(path: Path, field: str, suffix: str) -> Iterator[None]:
     try:
         yield
+    except InputError:
+        raise
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         found = f"{path.name}: {error}"
         raise InputError(field, found=found, accepted=f"a {suffix} file") from error

@@ -148,6 +148,8 @@ def decode(image: object, field: str, size: int | None = None) -> NDArray[np.uin
         else:
             found = "nothing" if image is None else type(image).__name__
             raise InputError(field, found=found, accepted="the bytes of an image")
+    except InputError:
+        raise
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
         kind = f"{len(image)} bytes" if isinstance(image, bytes) else "an image"
         is_unknown = isinstance(error, UnidentifiedImageError)
