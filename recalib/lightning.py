@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from recalib.errors import InputError
+from recalib.metrics.headline import epoch_metrics
 from recalib.torchmetrics import calibration_metrics
 
 if TYPE_CHECKING:
@@ -38,7 +39,8 @@ class CalibrationCallback(Callback):
     ----------
     path: a file of JSON lines: the epoch, the step and the metrics; none by default. Its folder is
         created. The process of rank 0 writes it.
-    metrics: names of streaming metrics, see docs/metrics.md.
+    metrics: names of streaming metrics, see docs/metrics.md; by default accuracy, NLL, Brier score
+        and ECE, of two classes also ROC AUC and the ECE of P(y = 1).
     bins: the number of bins of binned metrics.
     input: whether `validation_step` returns logits or probabilities; also the name of their entry
         in the dictionary. The entry of the labels is `labels`.
@@ -58,13 +60,14 @@ class CalibrationCallback(Callback):
         self,
         path: str | os.PathLike[str] | None = None,
         *,
-        metrics: Iterable[str] = ("accuracy", "nll", "brier", "ece"),
+        metrics: Iterable[str] | None = None,
         bins: int = 15,
         input: Literal["logits", "probabilities"] = "logits",
         prefix: str = "val_",
     ) -> None:
         self._path = None if path is None else Path(path)
-        self._names, self._bins, self._prefix = tuple(metrics), bins, prefix
+        self._names = None if metrics is None else tuple(metrics)
+        self._bins, self._prefix = bins, prefix
         self._input: Literal["logits", "probabilities"] = input
         self._metrics: MetricCollection | None = None
         self._collection(classes=2)  # for its errors
@@ -101,7 +104,12 @@ class CalibrationCallback(Callback):
         """Log the metrics of the epoch, and append them to the file."""
         if self._metrics is None or trainer.sanity_checking:
             return
-        values = {name: value.item() for name, value in self._metrics.compute().items()}
+        # A metric for which no row counts is NaN there: ROC AUC of one class.
+        values = {
+            name: value.item()
+            for name, value in self._metrics.compute().items()
+            if not value.isnan()
+        }
         # The values of all processes are equal; their mean avoids a warning of Lightning.
         named = {f"{self._prefix}{name}": value for name, value in values.items()}
         pl_module.log_dict(named, sync_dist=trainer.world_size > 1)
@@ -112,4 +120,5 @@ class CalibrationCallback(Callback):
                 file.write(json.dumps(line) + "\n")
 
     def _collection(self, classes: int) -> MetricCollection:
-        return calibration_metrics(classes, self._names, bins=self._bins, input=self._input)
+        names = epoch_metrics(classes) if self._names is None else self._names
+        return calibration_metrics(classes, names, bins=self._bins, input=self._input)

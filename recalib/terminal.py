@@ -112,9 +112,7 @@ def metrics_table(columns: Mapping[str, Mapping[str, Any]], title: str | None = 
     return table
 
 
-#: Metrics that fit into the width of a terminal; JSON has every metric.
-_COMPARED = ("accuracy", "nll", "ece", "classwise_ce")
-#: Characters of the longest part of their names.
+#: Characters of the longest part of the names of headline metrics.
 _WIDTH = 9
 
 
@@ -123,11 +121,15 @@ def comparison_table(
     rows: Sequence[tuple[Sequence[str], Mapping[str, Any]]],
     title: str | None = None,
 ) -> Table:
-    """Return a table with a line for each of `rows`, and a column for each of a few metrics.
+    """Return a table with a line for each of `rows`, and a column for each headline metric.
 
-    A metric without a weighted form is left out if the rows have weights.
+    These fit into the width of a terminal; JSON has every metric. A metric that a row does not have
+    is left out.
     """
-    names = [name for name in _COMPARED if all(name in metrics for _, metrics in rows)]
+    # Imported here because most commands show no metrics.
+    from recalib.metrics.headline import headline_metrics
+
+    names = headline_metrics(set.intersection(*(set(metrics) for _, metrics in rows)))
     table = Table(
         title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0)
     )

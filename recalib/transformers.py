@@ -16,6 +16,7 @@ import numpy as np
 from recalib.errors import InputError
 from recalib.metrics import METRICS
 from recalib.metrics.evaluate import evaluate
+from recalib.metrics.headline import epoch_metrics
 from recalib.options import unknown_name
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ __all__ = ["CalibratedPipeline", "compute_metrics"]
 
 
 def compute_metrics(
-    metrics: Iterable[str] = ("accuracy", "nll", "brier", "ece"),
+    metrics: Iterable[str] | None = None,
     *,
     bins: int = 15,
     ignored_label: int = -100,
@@ -37,7 +38,8 @@ def compute_metrics(
 
     Parameters
     ----------
-    metrics: names in `recalib.metrics.METRICS`.
+    metrics: names in `recalib.metrics.METRICS`; by default accuracy, NLL, Brier score and ECE, of
+        two classes also ROC AUC and the ECE of P(y = 1).
     bins: the number of bins of binned metrics.
     ignored_label: rows with this label are left out, such as padding of token classification.
 
@@ -51,8 +53,8 @@ def compute_metrics(
     >>> function(([[2.0, 0.0], [0.0, 1.0]], [0, -100]))
     {'accuracy': 1.0}
     """
-    names = tuple(metrics)
-    for name in names:
+    names = None if metrics is None else tuple(metrics)
+    for name in names or ():
         if name not in METRICS:
             raise unknown_name("metrics", name, METRICS)
 
@@ -68,7 +70,8 @@ def compute_metrics(
         used = y != ignored_label
         if len(rows) == len(y):
             rows, y = rows[used], y[used]
-        estimates = evaluate(y, logits=rows, metrics=names, bins=bins)
+        used_names = epoch_metrics(rows.shape[-1]) if names is None else names
+        estimates = evaluate(y, logits=rows, metrics=used_names, bins=bins)
         return {name: estimate.value for name, estimate in estimates.items()}
 
     return compute

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import pickle
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,33 @@ RNG = np.random.default_rng(0)
 LABELS = RNG.integers(0, 3, 900)
 LOGITS = 3 * np.eye(3)[LABELS] + 4 * RNG.normal(size=(900, 3))
 NAMES = np.array(["cat", "dog", "<b>owl</b>"])
+
+
+def test_logits_that_look_like_probabilities_are_warned_of() -> None:
+    """Names the line of the caller; logits and probabilities give no warning."""
+    rng = np.random.default_rng(0)
+    p, labels = rng.dirichlet(np.ones(3), 20), rng.integers(0, 3, 20)
+    rows, truth = rng.random((20, 3)), rng.integers(0, 2, (20, 3))
+    for call in (
+        lambda **scores: recalib.evaluate(labels, **scores),
+        lambda **scores: recalib.evaluate(labels, **scores, metrics="nll", intervals=True),
+        lambda **scores: recalib.reliability_diagram(labels, **scores),
+        lambda **scores: recalib.classwise_diagram(labels, **scores),
+    ):
+        with pytest.warns(RecalibWarning, match="pass them as probabilities=") as warned:
+            call(logits=p)
+        assert [record.filename for record in warned] == [__file__]
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            call(logits=np.log(p))
+            call(probabilities=p)
+    with pytest.warns(RecalibWarning, match="logits: all are between 0 and 1"):
+        recalib.evaluate(truth, logits=rows, task="multilabel")
+
+
+def test_evaluation_of_two_classes_shows_their_error_first() -> None:
+    result = recalib.evaluate([0, 1, 1], [0.25, 0.75, 0.25], metrics=["brier", "binary_ece", "ece"])
+    assert repr(result) == "<Evaluation binary_ece 25.00%, brier 0.4583, ece 8.33%>"
 
 
 def test_fit_shows_the_warnings_of_the_card() -> None:

@@ -198,6 +198,10 @@ class _Watcher:
 
     def epoch_over(self, history: list[dict[str, Any]]) -> None:
         """Keep the metrics of the epoch for the next report."""
+        from recalib.metrics.headline import headline_error
+
         metrics = history[-1]["validation"]
-        accuracy, nll, ece = (metrics[name] for name in ("accuracy", "nll", "ece"))
+        accuracy, nll, ece = (
+            metrics[name] for name in ("accuracy", "nll", headline_error(metrics))
+        )
         self._last = f"; validation accuracy {accuracy:.2%}, NLL {nll:.4f}, ECE {ece:.2%}"

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from recalib.arrays import check_labels, check_logits, check_probabilities
+from recalib.arrays import (
+    check_labels,
+    check_logits,
+    check_probabilities,
+    probability_resemblance,
+)
 from recalib.calibrator import Calibrator
 from recalib.class_names import check_label_rows, class_indices
-from recalib.errors import InputError
+from recalib.errors import InputError, RecalibWarning
 from recalib.files import Input
 from recalib.inputs import check_index, column_names, counted_rows, score_matrix
+from recalib.label_arrays import label_resemblance
 from recalib.metrics import Predictions
 from recalib.metrics.evaluate import evaluate as _evaluate
 from recalib.metrics.evaluation import Evaluation, select_parts
@@ -50,7 +57,8 @@ def evaluate(
 ) -> Evaluation[Any]:
     """Return metrics of predictions by name: numbers, or with `intervals` an `Estimate` each.
 
-    The result is a dictionary that a notebook and `print` show as a table.
+    The result is a dictionary that a notebook and `print` show as a table. Logits that look like
+    probabilities give a `RecalibWarning`.
 
     With `task="multilabel"` the metrics are means over labels. The result has an attribute
     `labels`: the evaluation of each label by its name or number.
@@ -111,6 +119,8 @@ def evaluate(
         bins=bins,
         level=interval_level,
     )
+    if kind == "logits":
+        _warn_of_probabilities(probability_resemblance(matrix), stacklevel=3)
     return select_parts(estimates, intervals, floors)
 
 
@@ -124,6 +134,8 @@ def _evaluate_labels(
     **options: Any,
 ) -> Evaluation[Any]:
     predictions, known = _label_predictions(labels, scores, kind, names)
+    if kind == "logits":
+        _warn_of_probabilities(label_resemblance(predictions.log_odds), stacklevel=4)
     known = known or tuple(str(k) for k in range(predictions.count))
     result = evaluate_labels(predictions, **options)
     evaluation = select_parts(result.average, intervals, floors)
@@ -223,6 +235,8 @@ def classwise_diagram(
     if task == "multilabel":
         kind, scores = _one_of(logits, probabilities)
         predictions_of_labels, names = _label_predictions(labels, scores, kind, class_labels)
+        if kind == "logits":
+            _warn_of_probabilities(label_resemblance(predictions_of_labels.log_odds), stacklevel=3)
         return plots.Picture(
             plots.label_diagram(predictions_of_labels, labels=names, worst=worst, bins=bins)
         )
@@ -232,6 +246,13 @@ def classwise_diagram(
     return plots.Picture(
         plots.classwise_diagram(predictions, classes=class_labels, worst=worst, bins=bins)
     )
+
+
+def _warn_of_probabilities(resemblance: str, *, stacklevel: int) -> None:
+    """Warn, in the caller of the public function, of logits that look like probabilities."""
+    if resemblance:
+        message = f"logits: {resemblance}; if these are probabilities, pass them as probabilities="
+        warnings.warn(message, RecalibWarning, stacklevel=stacklevel)
 
 
 def _one_of(logits: Any, probabilities: Any) -> tuple[Input, Any]:
@@ -264,6 +285,7 @@ def _series(
         indices = np.asarray(_indices(labels, matrix, class_labels, scores))
         if kind == "logits":
             z = check_logits(matrix)
+            _warn_of_probabilities(probability_resemblance(z), stacklevel=4)
             series[title] = Predictions.from_logits(z, check_labels(indices, logits=z))
         else:
             p = check_probabilities(matrix)

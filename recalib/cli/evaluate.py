@@ -24,7 +24,7 @@ from recalib.cli.arguments import (
     split_names,
 )
 from recalib.errors import InputError
-from recalib.terminal import metrics_table, print_json, progress, say
+from recalib.terminal import metrics_table, print_json, progress, say, warn
 
 if TYPE_CHECKING:
     from altair.typing import ChartType
@@ -67,7 +67,7 @@ def evaluate(
     from a fine histogram.
     """
     from recalib.api import load
-    from recalib.arrays import check_weights
+    from recalib.arrays import RESEMBLANCE_HINT, check_weights, probability_resemblance
     from recalib.metrics.evaluate import evaluate as compute_metrics
 
     fitted = load(calibrator) if calibrator is not None else None
@@ -105,6 +105,8 @@ def evaluate(
         values: dict[str, Any] = {kind: rows.logits}
         if fitted is not None:
             values = {"probabilities": fitted.predict(rows.logits, input=input)}
+        elif input is None and (resemblance := probability_resemblance(rows.logits)):
+            warn(f"logits: {resemblance}; {RESEMBLANCE_HINT}")
         level = 0.95 if intervals or not json_output else None
         sample_weight = read_weights(weights)
         check_weights(sample_weight, rows=len(rows.logits))

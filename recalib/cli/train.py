@@ -159,6 +159,8 @@ def _print_result(result: dict[str, Any], folder: Path, json_output: bool) -> No
 
 
 def _format_metrics(metrics: dict[str, Any]) -> str:
-    accuracy, ece = (f"{metrics[name]:.2%}" for name in ("accuracy", "ece"))
+    from recalib.metrics.headline import headline_error
+
+    accuracy, ece = (f"{metrics[name]:.2%}" for name in ("accuracy", headline_error(metrics)))
     miou = f", mIoU {metrics['miou']:.2%}" if "miou" in metrics else ""
     return f"accuracy {accuracy}, NLL {metrics['nll']:.4f}, ECE {ece}{miou}"

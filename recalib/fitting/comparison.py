@@ -28,13 +28,11 @@ from recalib.masks import mask_constants
 from recalib.metrics import Estimate
 from recalib.metrics.evaluate import evaluate
 from recalib.metrics.evaluation import format_metric
+from recalib.metrics.headline import headline_metrics
 from recalib.objectives import OBJECTIVES
 from recalib.options import unknown_name
 
 __all__ = ["Comparison", "ComparisonEntry", "compare", "compatible_pairs", "recommend"]
-
-#: Metrics in the table of a notebook.
-_SHOWN = ("accuracy", "nll", "ece", "classwise_ce")
 
 
 @dataclass(frozen=True)
@@ -77,7 +75,8 @@ class Comparison:
         return f"<Comparison of {len(self.entries)} maps: {self.choice.reason}>"
 
     def _repr_html_(self) -> str:
-        shown = [name for name in _SHOWN if all(name in entry.metrics for entry in self.entries)]
+        measured = [set(entry.metrics) for entry in self.entries]
+        shown = headline_metrics(set.intersection(*measured) if measured else set())
         header = ["", "map", "objective", *shown, "cross-validated nll", "over temperature"]
         caption = f"cross-validated on {self.choice.rows} rows in {self.choice.folds} folds"
         rows = [entry.cells(shown) for entry in self.entries]

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from recalib.html_table import html_table
 from recalib.metrics.base import Estimate
+from recalib.metrics.headline import headline_metrics
 
 __all__ = ["Evaluation", "format_metric", "select_parts"]
 
@@ -29,8 +30,8 @@ class Evaluation(dict[str, V]):
     labels: Mapping[str, Evaluation[Any]] = MappingProxyType({})
 
     def __repr__(self) -> str:
-        metrics = list(self.items())[:_MAX_METRICS]
-        texts = [f"{name} {format_metric(name, _estimate(value).value)}" for name, value in metrics]
+        names = list(dict.fromkeys([*headline_metrics(self), *self]))[:_MAX_METRICS]
+        texts = [f"{name} {format_metric(name, _estimate(self[name]).value)}" for name in names]
         more = f", ... {len(self)} metrics" if len(self) > _MAX_METRICS else ""
         return f"<Evaluation {', '.join(texts)}{more}>"
 

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from recalib.errors import InputError
 from recalib.metrics.dense import DenseResult
 from recalib.metrics.evaluate import evaluate
+from recalib.metrics.headline import epoch_metrics
 from recalib.metrics.predictions import Predictions
 from recalib.recipe import Recipe
 from training.data import Split, Splits
@@ -38,7 +39,6 @@ __all__ = [
 
 #: Rows of a prediction batch; without gradients a batch needs less memory.
 _BATCH = 512
-_METRICS = ("accuracy", "nll", "brier", "ece", "ece_equal_mass", "ece_l2_equal_mass")
 _LogitsNK = NDArray[np.float32]
 
 
@@ -153,7 +153,8 @@ def measure(logits: _LogitsNK, labels: NDArray[np.int64]) -> dict[str, float | N
     Paper 004, figures 2 and 3, show the last three over the epochs. `nll_right` and `nll_wrong` are
     None where no row is correct or incorrect.
     """
-    metrics = evaluate(labels, logits=logits, metrics=_METRICS)
+    names = [*epoch_metrics(logits.shape[1]), "ece_equal_mass", "ece_l2_equal_mass"]
+    metrics = evaluate(labels, logits=logits, metrics=names)
     measures: dict[str, float | None] = {name: metric.value for name, metric in metrics.items()}
     predictions = Predictions.from_logits(logits, labels)
     nll, right = -predictions.label_log_probabilities, predictions.correct

@@ -9,7 +9,7 @@ from typing import Literal
 from recalib.calibrator import Calibrator
 from recalib.files import LabelledData
 from recalib.fitting.comparison import Comparison, ComparisonEntry
-from recalib.metrics import Estimate, Predictions
+from recalib.metrics import METRICS, Estimate, Predictions
 from recalib.metrics.evaluate import evaluate
 from recalib.metrics.paired import Change, paired_changes
 from recalib.metrics.streaming_changes import PairedMetrics
@@ -17,7 +17,7 @@ from recalib.reporting.html_report.changes import sentence
 
 __all__ = ["AccuracyCost", "accuracy_cost", "best_maps", "measure_accuracy_cost"]
 
-_METRICS = ("accuracy", "nll", "brier", "ece", "classwise_ce")
+_METRICS = ("accuracy", "roc_auc", "nll", "brier", "binary_ece", "ece", "classwise_ce")
 
 
 @dataclass(frozen=True)
@@ -54,8 +54,9 @@ def measure_accuracy_cost(
     """Compare two maps, which `best_maps` returns, on test rows."""
     answers = [calibrator.predict(test.logits, input=input) for calibrator in maps]
     before, after = (Predictions.from_probabilities(p, test.labels) for p in answers)
+    names = [name for name in _METRICS if METRICS[name].is_defined_for(before.classes)]
     metrics_before, metrics_after = (
-        evaluate(test.labels, probabilities=p, metrics=_METRICS, level=level) for p in answers
+        evaluate(test.labels, probabilities=p, metrics=names, level=level) for p in answers
     )
     moved = before.predicted != after.predicted
     metrics = PairedMetrics(
@@ -72,7 +73,8 @@ def accuracy_cost(maps: tuple[Calibrator, Calibrator], metrics: PairedMetrics) -
     """Return the cost from the metrics of two maps on the same rows."""
     names = (maps[0].card.map, maps[1].card.map)
     before, after = (
-        {name: part[name] for name in _METRICS} for part in (metrics.before, metrics.after)
+        {name: part[name] for name in _METRICS if name in part}
+        for part in (metrics.before, metrics.after)
     )
     changes = {name: metrics.changes[name] for name in _METRICS if name in metrics.changes}
     return AccuracyCost(*names, _text(names, metrics), before, after, changes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from recalib.metrics.headline import headline_error
 from recalib.metrics.paired import Change
 from recalib.terminal import is_percentage
 
@@ -16,7 +17,13 @@ __all__ = [
     "version_sentence",
 ]
 
-_NAMES = {"accuracy": "accuracy", "brier": "the Brier score", "ece": "ECE", "nll": "NLL"}
+_NAMES = {
+    "accuracy": "accuracy",
+    "binary_ece": "the ECE of P(y = 1)",
+    "brier": "the Brier score",
+    "ece": "ECE",
+    "nll": "NLL",
+}
 #: A verdict in a table; nothing for a metric that is good neither high nor low.
 VERDICT_WORDS = {
     "better": "better",
@@ -36,6 +43,8 @@ _CALIBRATION_HEADS = {
 def verdict_sentence(changes: Mapping[str, Change]) -> str:
     """Return whether calibration helps, by NLL, and the changes of NLL, ECE and accuracy.
 
+    The ECE of two classes is that of P(y = 1).
+
     NLL decides because it is a proper score: calibration errors alone can fall while predictions
     become less informative.
     """
@@ -54,7 +63,8 @@ def version_sentence(reference: str, version: str, changes: Mapping[str, Change]
 
 
 def _verdict(heads: Mapping[str, str], changes: Mapping[str, Change]) -> str:
-    parts = (sentence(name, changes[name]) for name in ("nll", "ece", "accuracy"))
+    names = ("nll", headline_error(changes), "accuracy")
+    parts = (sentence(name, changes[name]) for name in names)
     head = heads[changes["nll"].verdict]
     return f"{head[0].upper()}{head[1:]}: {'; '.join(parts)}."
 

@@ -16,6 +16,7 @@ from recalib.arrays import Floats
 from recalib.files import LabelledData
 from recalib.fitting.comparison import Comparison
 from recalib.metrics import Estimate
+from recalib.metrics.headline import headline_error
 
 __all__ = ["Evidence", "RowCounts", "count_shared_rows", "findings"]
 
@@ -155,10 +156,12 @@ def _about_the_fit(evidence: Evidence) -> Iterator[str]:
 def _about_remaining_errors(evidence: Evidence) -> Iterator[str]:
     identity = evidence.comparison.recommended.card.map == "identity"
     subject = "As it is" if identity else "With the recommended calibrator"
-    ece, classwise = (evidence.metrics_after[name] for name in ("ece", "classwise_ce"))
+    error = headline_error(evidence.metrics_after)
+    ece, classwise = (evidence.metrics_after[name] for name in (error, "classwise_ce"))
+    of = " of P(y = 1)" if error == "binary_ece" else ""
     if ece.floor_high is not None and ece.value > max(ece.floor_high, _SHOWN):
         yield (
-            f"{subject}, an ECE of {ece.value:.2%} is left, more than the "
+            f"{subject}, an ECE{of} of {ece.value:.2%} is left, more than the "
             f"{ece.floor_high:.2%} that chance alone shows in this number of rows one time in "
             "twenty: some miscalibration remains."
         )

@@ -13,6 +13,7 @@ from recalib.files import LabelledData
 from recalib.fitting.comparison import Comparison, compare
 from recalib.metrics import Estimate, Predictions
 from recalib.metrics.evaluate import evaluate
+from recalib.metrics.headline import headline_error, headline_metrics
 from recalib.metrics.paired import Change, paired_changes
 from recalib.reporting.html_report.accuracy_cost import (
     AccuracyCost,
@@ -49,10 +50,6 @@ __all__ = [
 
 #: Confidence of all intervals.
 LEVEL = 0.95
-#: Metrics in the table of maps; the first table of the page has all metrics.
-_COLUMNS = ("accuracy", "nll", "ece", "classwise_ce")
-#: Metrics at the top of the page.
-_HEADLINE = ("ece", "classwise_ce", "nll", "brier")
 #: Labels of the two predictions in plots, and of the test set among shifted test sets.
 _SERIES = ("uncalibrated", "calibrated")
 UNSHIFTED = "test"
@@ -257,7 +254,8 @@ def create_page(
         headline=_headline(measured.before, measured.after, changes),
         cost_metrics=metric_rows(cost.before, cost.after, cost.changes) if cost else [],
         maps=_map_rows(comparison),
-        columns=[(name, is_percentage(name)) for name in _COLUMNS],
+        columns=[(name, is_percentage(name)) for name in headline_metrics(measured.after)],
+        error=headline_error(measured.after),
         drawn_rows=len(drawn[0]),
         test_rows=measured.test.rows,
         pictures=draw_pictures(series, class_names, measured.shift),
@@ -298,12 +296,13 @@ def _command(comparison: Comparison, validation: Source, input: str) -> str:
 def _headline(
     before: Mapping[str, Estimate], after: Mapping[str, Estimate], changes: Mapping[str, Change]
 ) -> list[dict[str, Any]]:
-    """Return the rows of `_HEADLINE`; beside the class-wise error, the plug-in error."""
+    """Return the rows at the top of the page; beside the class-wise error, the plug-in error."""
     rows = {row["name"]: row | {"note": ""} for row in metric_rows(before, after, changes)}
+    names = [name for name in headline_metrics(after) if name not in ("accuracy", "nll")]
     plug_in = after["classwise_ece"]
     floor = "" if plug_in.floor is None else f", noise floor {plug_in.floor:.2%}"
     rows["classwise_ce"]["note"] = f"plug-in classwise_ece: {plug_in.value:.2%}{floor}"
-    return [rows[name] for name in _HEADLINE]
+    return [rows[name] for name in [*names, "nll", "brier"]]
 
 
 def _map_rows(comparison: Comparison) -> list[dict[str, Any]]:

@@ -10,14 +10,13 @@ from recalib.calibrator import Calibrator
 from recalib.files import LabelledData
 from recalib.metrics import Estimate
 from recalib.metrics.evaluate import evaluate
+from recalib.metrics.headline import headline_error
 from recalib.reporting.plots import ShiftRow, error_over_shift
 
 if TYPE_CHECKING:
     import altair as alt
 
 __all__ = ["UnderShift", "about_shift", "draw_shift", "measure_shift"]
-
-_METRICS = ("accuracy", "mean_confidence", "nll", "ece")
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,10 @@ def measure_shift(
     input: Literal["logits", "probabilities"],
     level: float,
 ) -> list[UnderShift]:
-    """Return accuracy, mean confidence, NLL and ECE of each set, with intervals of `level`."""
+    """Return accuracy, mean confidence, NLL and ECE of each set, with intervals of `level`.
+
+    The ECE of two classes is that of P(y = 1).
+    """
     return [_measure(name, data, calibrator, input, level) for name, data in sets.items()]
 
 
@@ -49,8 +51,10 @@ def _measure(
 ) -> UnderShift:
     scores: dict[str, Any] = {input: data.logits}
     answer = calibrator.predict(data.logits, input=input)
-    before = evaluate(data.labels, **scores, metrics=_METRICS, level=level)
-    after = evaluate(data.labels, probabilities=answer, metrics=_METRICS, level=level)
+    error = "binary_ece" if data.logits.shape[1] == 2 else "ece"
+    names = ("accuracy", "mean_confidence", "nll", error)
+    before = evaluate(data.labels, **scores, metrics=names, level=level)
+    after = evaluate(data.labels, probabilities=answer, metrics=names, level=level)
     return UnderShift(name, len(data.labels), before, after)
 
 
@@ -64,7 +68,7 @@ def draw_shift(
     rows = []
     for place, result in enumerate(measured):
         for label, metrics in zip(labels, (result.before, result.after), strict=False):
-            ece = metrics["ece"]
+            ece = metrics[headline_error(metrics)]
             rows.append(ShiftRow(label, place, ece.value, ece.low, ece.high))
     return error_over_shift(
         rows,
@@ -77,7 +81,7 @@ def draw_shift(
 def about_shift(measured: Sequence[UnderShift]) -> Iterator[str]:
     """Yield a sentence for each set on which the calibrator increases the ECE significantly."""
     for result in measured:
-        before, after = result.before["ece"], result.after["ece"]
+        before, after = (side[headline_error(side)] for side in (result.before, result.after))
         if before.high is not None and after.low is not None and after.low > before.high:
             yield (
                 f"On {result.name} the calibrator does harm: its ECE is {after.value:.2%} with it "
