@@ -165,6 +165,8 @@ def _about_remaining_errors(evidence: Evidence) -> Iterator[str]:
             f"{ece.floor_high:.2%} that chance alone shows in this number of rows one time in "
             "twenty: some miscalibration remains."
         )
+    if error == "binary_ece":  # that of the other class is the same
+        return
     if classwise.low is not None and classwise.high is not None and classwise.low > 0:
         yield (
             f"{subject}, a class-wise calibration error of {classwise.value:.2%} is left, 95% "
