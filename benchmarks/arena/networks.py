@@ -28,7 +28,7 @@ from benchmarks.peers import install
 __all__ = ["NETWORKS", "ROWS", "main", "write"]
 
 ROWS = (1_000, 5_000)
-_DRAWS = 4
+_DRAWS = 2
 _TRAIN = 5_000
 #: Images are averaged to this height and width.
 _SIDE = 8
