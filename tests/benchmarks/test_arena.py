@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from benchmarks.arena.__main__ import report
 from benchmarks.arena.calibrators import BASE
 from benchmarks.arena.pairs import log_probabilities, save, splits
 from benchmarks.arena.scores import Losses, losses, ranks, regret, scores, win_rates
@@ -15,7 +17,7 @@ from benchmarks.arena.sets import DataSet, family, is_development
 from benchmarks.arena.worker import nll, read, run
 
 
-def _line(pair: str, method: str, nll: float) -> dict[str, object]:
+def _line(pair: str, method: str, nll: float) -> dict[str, Any]:
     return {"pair": pair, "method": method, "nll": nll, "classes": 2, "rows": 200}
 
 
@@ -98,3 +100,27 @@ def test_a_run_continues_where_it_was_interrupted(tmp_path: Path) -> None:
     assert second["method"] == "temperature"
     # Labels are independent of the probabilities, so the fit is nearly uniform.
     assert second["nll"] == pytest.approx(np.log(2), abs=0.02)
+
+
+def test_report_has_both_tables_and_the_regret_of_auto(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Results of other pairs and of other methods stay in the file and out of the tables."""
+    lines = [
+        _line(pair, method, loss) | {"classes": classes}
+        for pair, classes in (("iris__mlp__holdout-0", 3), ("magic__mlp__holdout-0", 2))
+        for method, loss in ((BASE, 1.0), ("auto", 0.8), ("beta", 0.8), ("vector", 0.1))
+    ]
+    other = _line("banana__mlp__holdout-0", BASE, 1.0)
+    text = "".join(json.dumps(line) + "\n" for line in [*lines, other])
+    (tmp_path / "ours.jsonl").write_text(text)
+    report(tmp_path, {line["pair"] for line in lines}, [BASE, "auto", "beta"])
+    tables = json.loads((tmp_path / "arena.json").read_text())
+    assert "two classes: 1 pairs" in capsys.readouterr().out
+    for kind in ("two classes", "several classes"):
+        assert {row["method"]: row["win_rate"] for row in tables[kind]} == {
+            BASE: 0,
+            "auto": 0.5,
+            "beta": 0.5,
+        }
+    assert [row["regret"] for row in tables["regret"]] == [0, 0]
