@@ -117,7 +117,7 @@ def decode(
         raise InputError(place or field, found=found, accepted=accepted) from None
 
 
-def rows_of(values: Sequence[Any], field: str) -> Sequence[Sequence[float | None]]:
+def rows_of(values: list[Any], field: str) -> list[Any]:
     """Return rows unchanged; numbers (N,), scores of class 1 of 2, become rows of one number.
 
     Raises

@@ -328,3 +328,25 @@ def test_long_bodies_have_the_errors_of_short_ones(ready: Service) -> None:
     assert answer.json()["probabilities"][0][0] == 0
     huge = json.dumps({"logits": [[1e39, 1, 2, 3]]}).ljust(numbers.LONG)
     check(ready.client.post(URL, content=huge, headers={"Content-Type": JSON}), 422, "logits[0][0]")
+
+
+@pytest.mark.parametrize("shape", [(-1,), (-1, 1)])
+def test_one_column_is_that_of_class_1_of_2(ready: Service, shape: tuple[int, ...]) -> None:
+    """In uploads and in requests of every format."""
+    rng = np.random.default_rng(0)
+    odds = rng.normal(size=40).astype(np.float32)
+    labels = (rng.random(40) < 0.5).astype(np.int64)
+    ready.model("binary", 2)
+    assert ready.upload(npz(odds.reshape(shape), labels), model="binary").status_code == 201
+    assert ready.fitted(model="binary", promote="always")["state"] == "succeeded"
+    two = np.stack([np.zeros_like(odds), odds], axis=1)
+    expected = read(ready.calibrate(two, "binary"))
+    column = odds.reshape(shape)
+    np.testing.assert_array_equal(read(ready.calibrate(column, "binary")), expected)
+    url = URL.replace("digits", "binary")
+    for kind, body in ((NPY, npy(column)), (ARROW, arrow(pa.table({"logit": odds})))):
+        headers = kind if isinstance(kind, dict) else {"Content-Type": kind}
+        answer = ready.client.post(url, content=body, headers=headers)
+        np.testing.assert_array_equal(read(answer), expected)
+    check(ready.calibrate([0.5, [1.0]], "binary"), 422, "logits[1]", "a row")
+    check(ready.calibrate(LOGITS[:1, 0]), 422, "logits", "shape")
