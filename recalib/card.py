@@ -139,15 +139,18 @@ class AutoChoice(msgspec.Struct, frozen=True):
 
 
 class ConfidenceHistogram(msgspec.Struct, frozen=True):
-    """Reference histogram of the confidences on the fitted rows.
+    """Reference histogram of the monitored probabilities on the fitted rows.
 
-    Bins are [edge, next edge), with edges at the quantiles of those confidences.
+    Bins are [edge, next edge), with edges at the quantiles of those probabilities.
     """
 
     #: The inner edges (B - 1,), ascending.
     edges: tuple[float, ...]
     #: Rows in each bin (B,).
     counts: tuple[int, ...]
+    #: What the probabilities are, and so what is monitored: the confidence, or P(y = 1) of two
+    #: classes. Cards of earlier versions have the confidence.
+    target: Literal["top_label", "positive_class"] = "top_label"
 
 
 class Claims(msgspec.Struct, frozen=True):

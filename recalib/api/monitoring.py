@@ -28,9 +28,9 @@ _ROW_GROUP = 1 << 17
 
 
 def monitor(
-    confidence: Any,
-    correct: Any,
-    time: Any,
+    confidence: Any = None,
+    correct: Any = None,
+    time: Any = None,
     *,
     label_time: Any = None,
     segment: Any = None,
@@ -49,16 +49,20 @@ def monitor(
     Parameters
     ----------
     confidence: (N,), the probability of the predicted class; None if there are `probabilities`.
-    correct: (N,), whether the prediction was right; None or NaN without a label.
+    correct: (N,), whether the prediction was right; None or NaN without a label. None if there are
+        `probabilities` and `label`.
     time: (N,), of the prediction: seconds, or dates and times. Rows may have any order.
     label_time: (N,), of the label; by default that of the prediction.
     segment: (N,), names of segments, each with a monitor.
-    probabilities: (N, K), for shares of classes and, with `label`, for `classes`.
+    probabilities: (N, K), for shares of classes and, with `label`, for `classes`. Those of two
+        classes, (N, 2), or P(y = 1) alone, (N,) or (N, 1), make P(y = 1) what is monitored, instead
+        of the confidence. The confidence hardly shows a shifted base rate.
     label: (N,), index of the true class; None or NaN without a label. Of multilabel rows zeros and
         ones (N, K), NaN in rows whose labels are not known.
     task: `multilabel` if a row has any number of labels. `confidence` and `correct` are then None:
         a row is a prediction of one label, drawn by its time and `probabilities`.
-    calibrator: its calibration set is the reference; by default the first predictions are.
+    calibrator: its calibration set is the reference; by default the first predictions are, and also
+        if the card has the histogram of something else than is monitored (`target`).
     segment_columns: columns (N,) by name; each value is tried as a segment.
     options: of `recalib.replay.ReplayOptions`: `alpha`, `tolerance`, `objective`, `maturity`,
         `cohort`, `window_labels`, `selection_ratio`, `classes`, ....
@@ -72,7 +76,10 @@ def monitor(
     >>> result = recalib.monitor(confidence, correct, time, tolerance=0.05)  # doctest: +SKIP
     >>> result.state  # doctest: +SKIP
     'stale'
+    >>> recalib.monitor(probabilities=p, label=y, time=time)  # P(y = 1) # doctest: +SKIP
     """
+    if time is None:
+        raise InputError("time", found="None", accepted="(N,), of each prediction")
     names = ReplayOptions.__dataclass_fields__
     for name in options:
         if name not in names or name == "find_segments":
@@ -98,7 +105,7 @@ def monitor(
                 raise InputError(name, found=f"{len(columns[name])} values", accepted=accepted)
         if label is not None:
             columns["labels"] = _lists(label, "label")
-    rows = len(columns["time"]) if "time" in columns else 0
+    rows = len(columns["time"])
     for name, column in columns.items():
         if len(column) != rows:
             raise InputError(name, found=f"{len(column)} rows", accepted=f"{rows}, as in time")
@@ -144,7 +151,10 @@ def _column(values: Any, name: str) -> Any:
         if values.ndim != 1:
             raise InputError(name, found=f"shape {values.shape}", accepted="(N,)")
     try:
-        return pa.array(values, from_pandas=True)
+        column = pa.array(values, from_pandas=True)
+        # NumPy has no integers with NaN.
+        is_index = name == "label" and pa.types.is_floating(column.type)
+        return column.cast(pa.int64()) if is_index else column
     except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
         accepted = "values of one type"
         raise InputError(name, found=str(error)[:80], accepted=accepted) from None
@@ -153,6 +163,8 @@ def _column(values: Any, name: str) -> Any:
 def _lists(values: Any, name: str) -> Any:
     """Return an Arrow column of lists; a row of NaN alone is null."""
     matrix = as_array(values, name)
+    if matrix.ndim == 1 and name == "probabilities":  # P(y = 1)
+        matrix = matrix[:, None]
     if matrix.ndim != 2 or matrix.dtype.kind not in "biuf":
         found = f"shape {matrix.shape} of {matrix.dtype}"
         raise InputError(name, found=found, accepted="(N, K) numbers")

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from recalib.drift import ClassEvidence
+    from recalib.drift.target import Target, TargetNames
     from recalib.replay import ClassShares, Replay, SegmentGap, SegmentSearch
 
 __all__ = ["replay"]
@@ -39,9 +40,11 @@ def replay(
     log: Annotated[
         list[str],
         typer.Argument(
-            help="Predictions, .parquet: columns time, confidence or probabilities, and correct;"
-            " label_time and segment are optional. A file, a folder, a glob, a URL such as"
-            " s3://bucket/folder, or several of these. Multilabel: time, probabilities, labels.",
+            help="Predictions, .parquet: columns time, confidence or probabilities, and correct or"
+            " label; label_time and segment are optional. Of two classes, probabilities may be"
+            " P(y = 1), which is then monitored instead of the confidence. A file, a folder, a"
+            " glob, a URL such as s3://bucket/folder, or several of these. Multilabel: time,"
+            " probabilities, labels.",
             show_default=False,
         ),
     ],
@@ -50,7 +53,11 @@ def replay(
         float, typer.Option(help="Probability of calling a good calibrator stale.")
     ] = 0.05,
     tolerance: Annotated[
-        float, typer.Option(help="Difference of accuracy and confidence that the test allows.")
+        float,
+        typer.Option(
+            help="Difference of accuracy and confidence, or of the frequency of class 1 and"
+            " P(y = 1), that the test allows."
+        ),
     ] = 0.02,
     maturity: Annotated[
         float | None,
@@ -76,8 +83,8 @@ def replay(
     calibrator: Annotated[
         Path | None,
         typer.Option(
-            help="A parameter file; confidences are compared with its calibration set instead of"
-            " the first predictions of the log.",
+            help="A parameter file; confidences, or P(y = 1), are compared with its calibration"
+            " set instead of the first predictions of the log.",
             show_default=False,
         ),
     ] = None,
@@ -184,7 +191,7 @@ def replay(
     if result.class_shares is not None:
         say(_class_shares(result.class_shares, None if card is None else card.labels))
     if result.segment_search is not None:
-        _show_segments(result.segment_search)
+        _show_segments(result.segment_search, result.target)
     say(f"now {result.state}")
     if picture is not None:
         say(f"saved {picture}")
@@ -272,15 +279,17 @@ def _class_shares(shares: ClassShares, names: tuple[str, ...] | None) -> str:
     )
 
 
-def _show_segments(search: SegmentSearch) -> None:
+def _show_segments(search: SegmentSearch, target: Target) -> None:
     """Print the worst segments and a sentence about the worst."""
-    names = ", ".join(search.columns)
+    from recalib.drift.target import TARGET_NAMES
+
+    columns, names = ", ".join(search.columns), TARGET_NAMES[target]
     if search.worst is None:
-        say(f"no value of {names} has enough labels to be tried as a segment")
+        say(f"no value of {columns} has enough labels to be tried as a segment")
         return
     heading = (
-        f"accuracy - confidence of {search.tried:,} segments by {names}, the worst first"
-        f" (intervals of {1 - search.alpha:.0%} for all together)"
+        f"{names.frequency} - {names.probability} of {search.tried:,} segments by {columns}, the"
+        f" worst first (intervals of {1 - search.alpha:.0%} for all together)"
     )
     table = narrow_table(heading, "segment", "difference", "interval", "labels")
     for segment in search.segments[:_MAX_SEGMENTS]:
@@ -288,17 +297,17 @@ def _show_segments(search: SegmentSearch) -> None:
         name = f"{segment.column} = {_shorten(segment.value)}"
         table.add_row(name, f"{segment.gap:+.1%}", interval, f"{segment.labels:,}")
     say(table)
-    say(_describe_worst(search.worst, search))
+    say(_describe_worst(search.worst, search, names))
 
 
-def _describe_worst(worst: SegmentGap, search: SegmentSearch) -> str:
+def _describe_worst(worst: SegmentGap, search: SegmentSearch, names: TargetNames) -> str:
     if not worst.exceeds_tolerance:
         return f"no segment is shown to differ by more than {search.tolerance:.1%}"
     return (
-        f"worst segment: {worst.column} = {_shorten(worst.value)}, accuracy {worst.accuracy:.1%}"
-        f" where the confidence is {worst.confidence:.1%}, on {worst.labels:,} of"
-        f" {search.labels:,} labels; {search.exceeding:,} of {search.tried:,} segments differ by"
-        f" more than {search.tolerance:.1%}"
+        f"worst segment: {worst.column} = {_shorten(worst.value)}, {names.frequency}"
+        f" is {worst.accuracy:.1%} where the mean of {names.values} is {worst.confidence:.1%}, on"
+        f" {worst.labels:,} of {search.labels:,} labels; {search.exceeding:,} of {search.tried:,}"
+        f" segments differ by more than {search.tolerance:.1%}"
     )
 
 

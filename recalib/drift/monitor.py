@@ -18,6 +18,7 @@ from recalib.drift.monitor_state import STATES, Evidence, State, decide_state
 from recalib.drift.selection import check_selection_ratio
 from recalib.drift.silence import SilentClasses, is_silent
 from recalib.drift.stream_monitor import Cohort, StreamMonitor
+from recalib.drift.target import Target
 from recalib.drift.windows import Weighting
 from recalib.errors import InputError
 from recalib.options import check_option
@@ -57,6 +58,8 @@ class MonitorOptions:
     segments: int = 0
     #: The indices of the classes whose probabilities are monitored, see `ClassMonitor`.
     classes: tuple[int, ...] = ()
+    #: What the probabilities and outcomes of the cohorts are. The test is the same for both.
+    target: Target = "top_label"
 
     def __post_init__(self) -> None:
         check_option("alpha", self.alpha, 0 < self.alpha < 1, "0 < alpha < 1")
@@ -360,6 +363,7 @@ class Monitor:
             weighting=self.options.weighting,
             selection_ratio=self.options.selection_ratio,
             reference=reference,
+            target=self.options.target,
         )
 
     def _silent_segments(self, oldest: float) -> dict[str, CalibrationSums]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, NamedTuple
 
+from recalib.drift.target import TARGET_NAMES, Target, TargetNames
+
 __all__ = ["STATES", "Decision", "Evidence", "State", "decide_state"]
 
 State = Literal["fresh", "unverified", "suspect", "stale"]
@@ -61,6 +63,9 @@ class Evidence:
     psi: float | None
     psi_threshold: float | None
     psi_covered: bool
+    #: With `positive_class`, `accuracy` is the frequency of class 1, `confidence` the mean of
+    #: P(y = 1), and all other numbers are of these pairs too.
+    target: Target = "top_label"
 
     @property
     def shifted(self) -> bool:
@@ -107,11 +112,12 @@ def decide_state(
     Evidence from labels may come from their selection if their rates depend on the confidence, or
     if this cannot be tested, unless selection cannot explain the error of the window.
     """
-    state, reason = _decide(evidence, objective, tolerance, least_labels)
+    names = TARGET_NAMES[evidence.target]
+    state, reason = _decide(evidence, names, objective, tolerance, least_labels)
     if evidence.silent_reason is not None:
         reason += f"; {evidence.silent_reason}"
     if evidence.selective:
-        reason += "; labels come more often for some confidences than for others"
+        reason += f"; labels come more often for some {names.values} than for others"
     if not _is_from_labels(evidence, state, objective, least_labels):
         return Decision(state, reason, False)
     if not evidence.selective and evidence.coverage_p_value is not None:
@@ -122,7 +128,7 @@ def decide_state(
             reason += f" up to a ratio of {evidence.selection_ratio:g}"
         return Decision(state, reason, False)
     if not evidence.selective:
-        reason += "; label rates cannot be compared between confidences"
+        reason += f"; label rates cannot be compared between {names.values}"
     return Decision(state, f"{reason}; this may come from the selection of labels", True)
 
 
@@ -147,11 +153,12 @@ def _least_error(evidence: Evidence) -> float:
 
 
 def _decide(
-    evidence: Evidence, objective: float, tolerance: float, least_labels: int
+    evidence: Evidence, names: TargetNames, objective: float, tolerance: float, least_labels: int
 ) -> tuple[State, str]:
     if evidence.rejected_at is not None:
         return "stale", (
-            f"accuracy is not within {tolerance:.1%} of confidence: the test rejected this after"
+            f"{names.frequency} is not within {tolerance:.1%} of {names.probability}: the test"
+            f" rejected this after"
             f" {evidence.rejected_at:,} labels (log E reached {evidence.threshold:.2f})"
         )
     if evidence.suspicion is not None and evidence.suspicion >= evidence.suspicion_threshold:
@@ -170,11 +177,11 @@ def _decide(
     is_calibrated = enough and evidence.error_high is not None and evidence.error_high < objective
     if evidence.shifted and not (is_calibrated and evidence.psi_covered):
         return "suspect", (
-            f"the confidences served have shifted (PSI {evidence.psi:.3f}, threshold"
+            f"the {names.values} served have shifted (PSI {evidence.psi:.3f}, threshold"
             f" {evidence.psi_threshold:.3f}), and no labels show that this is harmless"
         )
     if is_calibrated:
-        shift = ", although confidences have shifted" if evidence.shifted else ""
+        shift = f", although {names.values} have shifted" if evidence.shifted else ""
         return "fresh", f"{_describe_ece(evidence)}, below the objective of {objective:.1%}{shift}"
     if not enough:
         return "unverified", (

@@ -10,6 +10,7 @@ import scipy
 from numpy.typing import ArrayLike, NDArray
 
 from recalib.drift.calibration_sums import CalibrationSums
+from recalib.drift.target import TARGET_NAMES, Target
 
 __all__ = ["SilentClasses", "describe_silence", "is_silent", "silent_bins", "worst_gaps"]
 
@@ -80,6 +81,7 @@ def describe_silence(
     bins: NDArray[np.bool_],
     segments: Mapping[str, CalibrationSums],
     class_shares: Mapping[str, float] | None = None,
+    target: Target = "top_label",
 ) -> str | None:
     """Return the silent parts of the traffic with their shares, for a sentence; None without any.
 
@@ -89,6 +91,7 @@ def describe_silence(
     bins: the silent bins, (B,), of traffic outside silent segments.
     segments: the silent segments.
     class_shares: the silent classes with their shares of traffic.
+    target: what the bins divide.
     """
     total = int(np.maximum(sums.traffic, sums.labelled).sum())
     shares = {name: int(part.traffic.sum()) / total for name, part in segments.items()}
@@ -97,7 +100,8 @@ def describe_silence(
     parts += _largest(classes, "classes")
     if bins.any():
         share = int(sums.traffic[bins].sum()) / total
-        parts.append(f"traffic with confidence {_ranges(sums.edges, bins)} ({share:.0%})")
+        name = TARGET_NAMES[target].probability
+        parts.append(f"traffic with {name} {_ranges(sums.edges, bins)} ({share:.0%})")
     return f"no labels for {' and '.join(parts)}" if parts else None
 
 
@@ -113,12 +117,13 @@ def _largest(shares: Mapping[str, float], plural: str) -> list[str]:
 def _ranges(edges: NDArray[np.float64], bins: NDArray[np.bool_]) -> str:
     """Return the ranges of confidence that the bins cover."""
     changes = np.flatnonzero(np.diff(np.concatenate([[False], bins, [False]])))
-    texts = []
+    # P(y = 1) of a rare class is below 0.01.
+    texts, names = [], [f"{edge:.2f}" if edge >= 0.01 else f"{edge:.2g}" for edge in edges]
     for first, end in changes.reshape(-1, 2).tolist():
         if end == len(bins):
-            texts.append(f"above {edges[first - 1]:.2f}" if first else "of any value")
+            texts.append(f"above {names[first - 1]}" if first else "of any value")
         elif first == 0:
-            texts.append(f"below {edges[end - 1]:.2f}")
+            texts.append(f"below {names[end - 1]}")
         else:
-            texts.append(f"from {edges[first - 1]:.2f} to {edges[end - 1]:.2f}")
+            texts.append(f"from {names[first - 1]} to {names[end - 1]}")
     return ", ".join(texts[:_MAX_NAMES]) + (" and elsewhere" if len(texts) > _MAX_NAMES else "")

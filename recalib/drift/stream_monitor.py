@@ -16,6 +16,7 @@ from recalib.drift.monitor_state import Evidence
 from recalib.drift.psi import confidence_shift
 from recalib.drift.silence import SilentClasses, describe_silence, silent_bins
 from recalib.drift.sliding_window import SlidingWindow
+from recalib.drift.target import Target
 from recalib.drift.timed_test import TimedTest
 from recalib.drift.validation import check_rows
 from recalib.drift.windows import Weighting, summarise_window
@@ -34,7 +35,8 @@ class Cohort:
     #: Number of predictions in each bin (B,), labelled or not.
     traffic: ArrayLike
     #: Of the labelled predictions (n,), in the order of prediction: confidence in [0, 1],
-    #: correctness (0 or 1), and the seconds until the label (0 by default).
+    #: correctness (0 or 1), and the seconds until the label (0 by default). Of two classes,
+    #: P(y = 1) and whether y is 1, see `Target`.
     confidences: ArrayLike
     correct: ArrayLike
     delays: ArrayLike | None = None
@@ -85,6 +87,7 @@ class StreamMonitor:
     window_labels, oldest_seconds: the size of the window, see `SlidingWindow`.
     weighting, selection_ratio: of the window, see `summarise_window`.
     reference: counts (B,) of the calibration set; without them there is no PSI.
+    target: what the probabilities and outcomes are, for the reasons of a state.
     """
 
     def __init__(
@@ -99,6 +102,7 @@ class StreamMonitor:
         weighting: Weighting,
         selection_ratio: float,
         reference: Counts | None = None,
+        target: Target = "top_label",
     ) -> None:
         self._timed = TimedTest(alpha, tolerance)
         self.test = self._timed.test
@@ -108,6 +112,7 @@ class StreamMonitor:
         self._weighting: Weighting = weighting
         self._selection_ratio = selection_ratio
         self._reference = reference
+        self._target: Target = target
 
     @property
     def onset(self) -> float | None:
@@ -164,7 +169,7 @@ class StreamMonitor:
         silence = None
         if self._weighting == "traffic" and summary.silent:
             shares = silent_classes.shares if silent_classes is not None else {}
-            silence = describe_silence(sums, silent_bins(labelled), segments, shares)
+            silence = describe_silence(sums, silent_bins(labelled), segments, shares, self._target)
         coverage = label_coverage(sums)
         psi, threshold, covered = self._psi(sums, served)
         return Evidence(
@@ -200,6 +205,7 @@ class StreamMonitor:
             psi=psi,
             psi_threshold=threshold,
             psi_covered=covered,
+            target=self._target,
         )
 
     def state(self) -> dict[str, Any]:

@@ -6,41 +6,46 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalib.drift import CalibrationSums, ClassRows, ClassTraffic, Cohort
+from recalib.drift.target import Target
 from recalib.replay.columns import Rows
 
 __all__ = ["class_rows", "class_traffic", "cohort_of_rows", "cohorts_by_segment"]
 
 
 def cohorts_by_segment(
-    rows: Rows, on_time: NDArray[np.bool_], edges: NDArray[np.float64]
+    rows: Rows, on_time: NDArray[np.bool_], edges: NDArray[np.float64], target: Target
 ) -> dict[str, Cohort]:
     """Return the cohort of each segment that has rows; "" without segments.
 
     Parameters
     ----------
     on_time: which rows have a label that counts, (N,).
-    edges: inner edges (B - 1,) of the confidence bins.
+    edges: inner edges (B - 1,) of the bins of monitored probabilities.
+    target: what these are.
     """
     if rows.segment is None:
-        return {"": cohort_of_rows(rows, on_time, edges)}
+        return {"": cohort_of_rows(rows, on_time, edges, target)}
     cohorts = {}
     for name in dict.fromkeys(rows.segment.tolist()):
         in_segment = rows.segment == name
-        cohorts[name] = cohort_of_rows(rows.select(in_segment), on_time[in_segment], edges)
+        part = rows.select(in_segment)
+        cohorts[name] = cohort_of_rows(part, on_time[in_segment], edges, target)
     return cohorts
 
 
-def cohort_of_rows(rows: Rows, on_time: NDArray[np.bool_], edges: NDArray[np.float64]) -> Cohort:
+def cohort_of_rows(
+    rows: Rows, on_time: NDArray[np.bool_], edges: NDArray[np.float64], target: Target
+) -> Cohort:
     """Return the cohort of all rows; the arguments are those of `cohorts_by_segment`."""
+    probabilities, outcomes = rows.pairs(target)
     traffic = CalibrationSums.empty(edges)
-    traffic.add_traffic(rows.confidence)
-    used = rows.select(on_time)
+    traffic.add_traffic(probabilities)
     return Cohort(
         traffic.traffic,
-        used.confidence,
-        used.correct,
-        used.delay,
-        used.time,
+        probabilities[on_time],
+        outcomes[on_time],
+        rows.delay[on_time],
+        rows.time[on_time],
         traffic.traffic_confidence,
     )
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from recalib.arrays import Floats
 from recalib.drift import ClassRows
+from recalib.drift.target import Target, of_positive_class
 from recalib.errors import InputError
 from recalib.lazy_import import LazyModule
 from recalib.replay.probabilities import (
@@ -69,10 +70,22 @@ class Rows:
     delay: Values
     #: Names, or None without the column.
     segment: NDArray[np.object_] | None
-    #: With watched classes: their probabilities, and the index of the predicted class, (N,). A
-    #: multilabel row is a prediction of the label that it draws, and has no `class_rows`.
+    #: With watched classes: their probabilities. With these, or with the probabilities of two
+    #: classes: the index of the predicted class, (N,). A multilabel row predicts the label
+    #: that it draws, and has no `class_rows`.
     class_rows: ClassRows | None = None
     predicted: NDArray[np.int64] | None = None
+
+    def pairs(self, target: Target) -> tuple[Values, Values]:
+        """Return probabilities and outcomes of the target, (N,) each; NaN without a label.
+
+        The positive class needs the probabilities of two classes.
+        """
+        if target == "top_label" or self.predicted is None:
+            return self.confidence, self.correct
+        columns = self.confidence, self.correct
+        p, y = (of_positive_class(values, self.predicted) for values in columns)
+        return p, y
 
     def select(self, index: NDArray[Any]) -> Rows:
         """Return the rows of an index or a mask."""
@@ -113,11 +126,13 @@ class Rows:
 def check_schema(schema: Any, *, with_labels: bool = False, multilabel: bool = False) -> list[str]:
     """Return the columns to read.
 
-    With `probabilities`, `confidence` is optional: it is the largest probability.
+    With `probabilities`, `confidence` is optional: it is the largest probability. With `label` too,
+    `correct` is optional: it is whether this probability is the label's.
 
     Parameters
     ----------
-    with_labels: whether `probabilities` and `label` are required; otherwise `label` is not read.
+    with_labels: whether `probabilities` and `label` are required; otherwise `label` is read only
+        in place of `correct`.
     multilabel: whether rows have any number of labels, in `labels`.
 
     Raises
@@ -129,20 +144,23 @@ def check_schema(schema: Any, *, with_labels: bool = False, multilabel: bool = F
     if multilabel:
         required, read = _MULTILABEL, MULTILABEL_COLUMNS
     elif with_labels:
-        required, read = (*required, "probabilities", _LABEL), (*read, _LABEL)
+        required = (*required, "probabilities", _LABEL)
     optional = [name for name in _OPTIONAL if name not in required]
+    sources = {"confidence": {"probabilities"}, "correct": {"probabilities", _LABEL}}
     for name in required:
-        derived = name == "confidence" and "probabilities" in schema.names
+        derived = not multilabel and sources.get(name, {""}) <= set(schema.names)
         if name not in schema.names and not derived:
             accepted = f"columns {', '.join(required)}, and {', '.join(optional)} where known"
             found = ", ".join(map(repr, schema.names[:20])) or "no columns"
             raise InputError(name, found=found, accepted=accepted)
+    if not multilabel and (with_labels or "correct" not in schema.names):
+        read = (*read, _LABEL)
     names = [name for name in read if name in schema.names]
     for name in names:
         if schema.names.count(name) > 1:
             raise InputError(name, found="several columns of that name", accepted="one")
         kind = schema.field(name).type
-        if not _legal(name, kind):
+        if not _legal(name, kind, multilabel):
             raise InputError(name, found=f"a column of type {kind!s:.60}", accepted=_TYPES[name])
     return names
 
@@ -172,16 +190,17 @@ _TYPES = {
     "correct": "booleans, null where there is no label (or 1 and 0)",
     "label_time": "seconds as numbers, or timestamps; null where there is no label",
     "segment": "text, integers or booleans",
-    "probabilities": "lists of floats, one for each class",
+    "probabilities": "lists of floats, one for each class; of two classes also floats, P(y = 1)",
     "label": "integers, the indices of the true classes; null where there is no label",
     "labels": "lists of zeros and ones, one for each label; null where labels are not known",
 }
 
 
-def _legal(name: str, kind: Any) -> bool:
+def _legal(name: str, kind: Any, multilabel: bool) -> bool:
     types = pa.types
     if name == "probabilities":
-        return is_lists(kind, types.is_floating)
+        is_column = not multilabel and types.is_floating(kind)
+        return bool(is_column or is_lists(kind, types.is_floating))
     if name == "labels":
         numbers = types.is_floating, types.is_integer, types.is_boolean
         return is_lists(kind, *numbers)
@@ -240,18 +259,22 @@ def rows_of(
     matrix = None
     if "probabilities" in names:
         matrix = matrix_of(batch.column("probabilities"), first_row, classes)
-    confidence = _confidences(batch, matrix, first_row)
-    correct = numbers_of(batch, "correct")
-    labelled = ~np.isnan(correct)
-    neither = labelled & (correct != 0) & (correct != 1)
-    _refuse("correct", neither, correct, first_row, "true or false, null without a label")
-    delay, segment = _delays(batch, time, labelled, first_row, "correct"), _segments(batch)
-    class_rows = predicted = None
+    predicted = None if matrix is None else matrix.argmax(axis=1)
+    confidence = _confidences(batch, matrix, predicted, first_row)
+    labels = None
     if matrix is not None and _LABEL in names:
-        labels = _labels(batch, matrix, correct, first_row)
-        if watched is not None:
-            class_rows = ClassRows.from_probabilities(matrix, labels, time, watched)
-            predicted = matrix.argmax(axis=1)
+        labels = _labels(batch, matrix.shape[1], first_row)
+    if labels is None or "correct" in names:
+        outcome, correct = "correct", _correct(batch, matrix, labels, first_row)
+    else:
+        outcome, correct = _LABEL, np.where(labels < 0, np.nan, labels == predicted)
+    labelled = ~np.isnan(correct)
+    delay, segment = _delays(batch, time, labelled, first_row, outcome), _segments(batch)
+    class_rows = None
+    if matrix is not None and labels is not None and watched is not None:
+        class_rows = ClassRows.from_probabilities(matrix, labels, time, watched)
+    if class_rows is None and (matrix is None or matrix.shape[1] > 2):
+        predicted = None  # not used
     return Rows(time, confidence, correct, delay, segment, class_rows, predicted)
 
 
@@ -283,16 +306,27 @@ def _draw(time: Values, matrix: Floats) -> NDArray[np.int64]:
     return np.array(numbers, np.int64)
 
 
-def _labels(batch: Any, matrix: Floats, correct: Values, first_row: int) -> NDArray[np.int64]:
+def _labels(batch: Any, classes: int, first_row: int) -> NDArray[np.int64]:
     """Return the index of the true class, (N,), −1 without a label."""
     values = numbers_of(batch, _LABEL)
     labelled = ~np.isnan(values)
-    classes = matrix.shape[1]
     outside = labelled & ~((values >= 0) & (values < classes))
     _refuse(_LABEL, outside, values, first_row, f"0 to {classes - 1}, null without a label")
-    differs = labelled != ~np.isnan(correct)
+    return np.where(labelled, values, -1).astype(np.int64)
+
+
+def _correct(
+    batch: Any, matrix: Floats | None, labels: NDArray[np.int64] | None, first_row: int
+) -> Values:
+    """Return the column `correct` (N,), NaN without a label, which agrees with the labels."""
+    correct = numbers_of(batch, "correct")
+    labelled = ~np.isnan(correct)
+    neither = labelled & (correct != 0) & (correct != 1)
+    _refuse("correct", neither, correct, first_row, "true or false, null without a label")
+    if matrix is None or labels is None:
+        return correct
+    values, differs = numbers_of(batch, _LABEL), labelled != (labels >= 0)
     _refuse(_LABEL, differs, values, first_row, "null where `correct` is null, and only there")
-    labels = np.where(labelled, values, -1).astype(np.int64)
     rows = np.arange(len(labels))
     of_label = matrix[rows, np.maximum(labels, 0)]
     others = matrix.copy()
@@ -301,20 +335,26 @@ def _labels(batch: Any, matrix: Floats, correct: Values, first_row: int) -> NDAr
     disagrees = np.where(correct == 1, of_label < other - TOLERANCE, other < of_label - TOLERANCE)
     accepted = "the class with the largest probability where `correct` is true, and only there"
     _refuse(_LABEL, labelled & disagrees, values, first_row, accepted)
-    return labels
+    return correct
 
 
-def _confidences(batch: Any, matrix: Floats | None, first_row: int) -> Values:
-    names = batch.schema.names
-    if matrix is not None and "confidence" not in names:
-        largest: Values = matrix.max(axis=1).astype(np.float64)
+def _confidences(
+    batch: Any, matrix: Floats | None, predicted: NDArray[np.intp] | None, first_row: int
+) -> Values:
+    largest = np.zeros(0)
+    if matrix is not None and predicted is not None:
+        largest = matrix.max(axis=1).astype(np.float64)
+        if matrix.shape[1] == 2:  # of P(y = 1) alone, so that one column and two give the same
+            largest = of_positive_class(matrix[:, 1], predicted)
+    if "confidence" not in batch.schema.names:
         return largest
     confidence = numbers_of(batch, "confidence")
     outside = ~((confidence >= 0) & (confidence <= 1))
     _refuse("confidence", outside, confidence, first_row, "a number in [0, 1]")
-    if matrix is not None:
-        check_confidences(confidence, matrix, first_row)
-    return confidence
+    if matrix is None:
+        return confidence
+    check_confidences(confidence, matrix, first_row)
+    return largest if matrix.shape[1] == 2 else confidence
 
 
 def _delays(

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from recalib.arrays import Floats
 from recalib.drift.class_rows import MAX_DENSE_CLASSES
+from recalib.drift.target import Target, target_of
 from recalib.errors import InputError
 from recalib.fragments import Fragment
 from recalib.lazy_import import LazyModule
@@ -45,7 +46,8 @@ class Log:
 
     Columns: `time` of the prediction in seconds, `confidence` in [0, 1], `correct` (null without a
     label), and optionally `label_time` in seconds, `segment` and `probabilities`. Without
-    `confidence`, the largest probability is the confidence. A multilabel log has `time`,
+    `confidence`, the largest probability is the confidence, and without `correct`, `label` is read.
+    Of two classes, `probabilities` may be P(y = 1). A multilabel log has `time`,
     `probabilities` of the labels and `labels`, lists of zeros and ones, null where they are not
     known; a row is a prediction of one label that it draws. Other columns are not read.
     Rows may have any order, in a file and over files. A log that is nearly sorted by time is read
@@ -88,10 +90,6 @@ class Log:
         self.split_columns = split_columns
         self.with_labels = with_labels
         self.multilabel = multilabel
-        #: Columns to read after all rows are checked.
-        wide = "probabilities" in self._names and "confidence" in self._names
-        skipped = ("probabilities", "label") if wide else ("label",)
-        self._checked = [name for name in self._names if name not in skipped]
         self._watched: Sequence[int] | None = None
         self._max_rows = _MAX_ROWS
 
@@ -109,6 +107,24 @@ class Log:
     def has_probabilities(self) -> bool:
         """Whether the log has the column `probabilities`, of classes."""
         return "probabilities" in self._names and not self.multilabel
+
+    @property
+    def target(self) -> Target:
+        """What is monitored: P(y = 1) if the log has the probabilities of two classes.
+
+        It is known when K is.
+        """
+        return target_of(self.classes or 0) if self.has_probabilities else "top_label"
+
+    @property
+    def _checked(self) -> list[str]:
+        """Columns to read after all rows are checked."""
+        skipped: tuple[str, ...] = ()
+        if "correct" in self._names:
+            skipped = ("label",)
+            if "confidence" in self._names and self.target == "top_label":
+                skipped = ("label", "probabilities")
+        return [name for name in self._names if name not in skipped]
 
     def __enter__(self) -> Self:
         return self

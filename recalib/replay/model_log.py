@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalib.drift import ClassRows, ClassTraffic, Cohort
+from recalib.drift.target import Target
 from recalib.errors import InputError
 from recalib.files import Task
 from recalib.replay.cohorts import class_rows, class_traffic, cohort_of_rows
@@ -42,6 +43,8 @@ class ModelLogOptions:
     task: Task = "multiclass"
     #: Added to all times of the log: a multiple of `cohort_seconds`, so that cohorts stay the same.
     shift_seconds: float = 0.0
+    #: What the model's version is monitored by; P(y = 1) needs `probabilities`.
+    target: Target = "top_label"
 
 
 class LogSummary(NamedTuple):
@@ -110,8 +113,12 @@ class ModelLog:
 
         Raises
         ------
-        InputError: an invalid row, an unknown segment, no matured cohort, or too many cohorts.
+        InputError: an invalid row, no probabilities where P(y = 1) is monitored, an unknown
+            segment, no matured cohort, or too many cohorts.
         """
+        if self.options.target == "positive_class" and not self._log.has_probabilities:
+            accepted = "P(y = 1), by which this version is monitored"
+            raise InputError("probabilities", found="no column", accepted=accepted)
         survey = self._read(step)
         _check_segments(survey.segments, self.options.segments)
         if survey.start < 0:
@@ -184,13 +191,14 @@ class ModelLog:
             of_classes = dataclasses.replace(of_classes, times=of_classes.times + shift)
         rows = dataclasses.replace(rows, time=rows.time + shift)
         first, *declared = self.options.segments
-        parts = {first: cohort_of_rows(rows, on_time, edges)}
+        target = self.options.target
+        parts = {first: cohort_of_rows(rows, on_time, edges, target)}
         if declared:
             names = np.full(len(rows.time), "") if rows.segment is None else rows.segment
             masks = {name: names == name for name in declared}
             masks = {first: names == ""} | masks
             parts = {
-                name: cohort_of_rows(rows.select(mask), on_time[mask], edges)
+                name: cohort_of_rows(rows.select(mask), on_time[mask], edges, target)
                 for name, mask in masks.items()
             }
         traffic = class_traffic(rows, on_time, self.options.watched)

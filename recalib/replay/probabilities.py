@@ -34,15 +34,20 @@ def matrix_of(
 ) -> Floats:
     """Return the probabilities of a column (N, K), checked; errors count rows from `first_row`.
 
-    Those of multilabel rows have any sum.
+    Those of multilabel rows have any sum. Numbers, or lists of one number, are P(y = 1) of two
+    classes.
 
     Raises
     ------
     InputError: a row is null, has a length other than `classes` (by default that of the first
         row), or does not hold probabilities.
     """
+    if not multilabel and pa.types.is_floating(column.type):
+        column = pa.FixedSizeListArray.from_arrays(column, 1)
     lengths = pc.fill_null(pc.list_value_length(column), -1).to_numpy(zero_copy_only=False)
     expected = int(lengths[0]) if classes is None else classes
+    if expected == 2 and lengths[0] == 1 and not multilabel:
+        expected = 1
     invalid = lengths != max(expected, 0)
     if invalid.any():
         row = int(np.argmax(invalid))
@@ -57,7 +62,7 @@ def matrix_of(
     matrix = values.to_numpy(zero_copy_only=False).reshape(len(column), expected)
     if multilabel:
         return check_label_scores(matrix, input="probabilities", first_row=first_row)
-    return check_probabilities(matrix, first_row=first_row)
+    return check_probabilities(matrix, classes=classes, first_row=first_row)
 
 
 def label_sets_of(

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.card import Card
+from recalib.card import Card, ConfidenceHistogram
 from recalib.drift import (
     ClassEvidence,
     Monitor,
@@ -20,7 +20,7 @@ from recalib.drift import (
     quantile_edges,
 )
 from recalib.drift.calibration_sums import bin_indices
-from recalib.drift.reference_histogram import reference_edges
+from recalib.drift.target import Target
 from recalib.errors import InputError
 from recalib.executors import Cluster, open_workers
 from recalib.files import Task
@@ -129,6 +129,9 @@ class Replay:
     classes: ClassEvidence | None
     #: The last state; `unverified` if no cohort has matured.
     state: str
+    #: What was monitored: P(y = 1) if the log has the probabilities of two classes, otherwise the
+    #: confidence.
+    target: Target
     events: list[Event]
     #: The evidence after each matured cohort.
     windows: list[dict[str, Any]] = field(repr=False)
@@ -161,6 +164,7 @@ class Replay:
             "cohort_seconds": self.cohort,
             "reference_rows": self.reference,
             "reference_from": self.reference_from,
+            "target": self.target,
             "classes": None if self.classes is None else self.classes.to_dict(),
             "class_shares": None if self.class_shares is None else self.class_shares.to_dict(),
             "segment_search": None if search is None else search.to_dict(),
@@ -183,7 +187,9 @@ def replay(
     at time t concerns predictions until t and would have been known one maturity later.
 
     Without a card, the first tenth of the predictions is the reference: bins are at its quantiles,
-    and later confidences are compared with it. It is monitored like the rest.
+    and later probabilities are compared with it. It is monitored like the rest.
+    So it is with the card of an earlier version, which has no histogram of P(y = 1), if the log has
+    the probabilities of two classes.
 
     Parameters
     ----------
@@ -232,8 +238,11 @@ def replay(
         )
         cohort, cohorts = _cohorts(survey, settings.cohort)
         counts = log.counts(survey, cohort, cohorts)
-        edges, reference = _reference(log, survey, cohort, counts, card)
-        monitor_options = _monitor_options(settings, survey, cohort)
+        histogram = None if card is None else card.confidences
+        if histogram is not None and histogram.target != log.target:
+            histogram = None
+        edges, reference = _reference(log, survey, cohort, counts, histogram)
+        monitor_options = _monitor_options(settings, survey, cohort, log.target)
         class_labels = None if card is None else card.labels
         if settings.classes and log.classes is not None:
             watched = class_indices(settings.classes, log.classes, class_labels)
@@ -263,9 +272,10 @@ def replay(
         cohort=cohort,
         objective=settings.objective,
         reference=int(reference.sum()),
-        reference_from="log" if card is None else "calibrator",
+        reference_from="log" if histogram is None else "calibrator",
         classes=reader.classes,
         state=reader.events[-1].status.state if reader.events else "unverified",
+        target=log.target,
         events=reader.events,
         windows=reader.windows,
         class_shares=shares,
@@ -297,8 +307,9 @@ class _Reader:
             return
         on_time = rows.delay <= self.horizon
         self.late += int(np.count_nonzero(rows.delay > self.horizon))
-        cohorts = cohorts_by_segment(rows, on_time, self.edges)
-        watched = rows, on_time, self.monitor.options.classes
+        options = self.monitor.options
+        cohorts = cohorts_by_segment(rows, on_time, self.edges, options.target)
+        watched = rows, on_time, options.classes
         self.monitor.add(start, end, cohorts, class_rows(*watched), class_traffic(*watched))
         status = self.monitor.assess(end)
         if not self.events or status.state != self.events[-1].status.state:
@@ -357,24 +368,30 @@ def _shares(
 
 
 def _reference(
-    log: Log, survey: Survey, cohort: float, counts: NDArray[np.int64], card: Card | None
+    log: Log,
+    survey: Survey,
+    cohort: float,
+    counts: NDArray[np.int64],
+    histogram: ConfidenceHistogram | None,
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Return the edges and counts of the reference histogram."""
-    if card is not None and card.confidences is not None:
-        return reference_edges(card), np.array(card.confidences.counts, np.int64)
+    if histogram is not None:
+        return np.array(histogram.edges), np.array(histogram.counts, np.int64)
     reference_rows, upto = _reference_rows(survey), _first_cohorts(survey, counts)
     first: list[NDArray[np.float64]] = []
     for number, rows in log.slices(survey, cohort, counts):
         if number >= upto:
             break
-        first.append(rows.confidence)
+        first.append(rows.pairs(log.target)[0])
     confidences = np.concatenate(first)[:reference_rows]
     edges = quantile_edges(confidences)
     edges = edges[edges > 0]
     return edges, np.bincount(bin_indices(edges, confidences), minlength=len(edges) + 1)
 
 
-def _monitor_options(options: ReplayOptions, survey: Survey, cohort: float) -> MonitorOptions:
+def _monitor_options(
+    options: ReplayOptions, survey: Survey, cohort: float, target: Target
+) -> MonitorOptions:
     return MonitorOptions(
         alpha=options.alpha,
         tolerance=options.tolerance,
@@ -385,6 +402,7 @@ def _monitor_options(options: ReplayOptions, survey: Survey, cohort: float) -> M
         # A log may span years: a window holds at least 24 cohorts of any length.
         oldest_seconds=max(_WEEK, 24 * cohort),
         segments=len(survey.segments),
+        target=target,
     )
 
 

@@ -133,7 +133,7 @@ def search_segments(
     for batch, rows in log.batches(columns):
         matured = rows.time + horizon <= survey.end
         on_time = matured & (rows.delay <= horizon)
-        columns_of_rows = rows.confidence, rows.correct, matured, on_time
+        columns_of_rows = *rows.pairs(log.target), matured, on_time
         total.add(np.zeros(len(rows.time), np.intp), *columns_of_rows)
         for split, part in zip(splits, sums, strict=True):
             part.add(split.groups(batch), *columns_of_rows)

@@ -172,7 +172,7 @@ def test_unsuitable_card_is_refused(tmp_path: Path):
         ({"probabilities": [[0.5, 0.5], [None, 1.0]]}, "probabilities[1]", "null"),
         ({"probabilities": [[0.5, 0.5], [3.0, -2.0]]}, "probabilities[1][0]", "3"),
         ({"probabilities": [[0.5, 0.5], [0.5, 0.9]]}, "probabilities[1]", "a sum of 1.4"),
-        ({"probabilities": [0.5, 0.5]}, "probabilities", "double"),
+        ({"probabilities": [1, 0]}, "probabilities", "int64"),
         ({"confidence": [0.5, 0.6]}, "confidence[1]", "0.6"),
         ({"confidence": [0.5, float("nan")]}, "confidence[1]", "NaN"),
     ],
