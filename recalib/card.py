@@ -191,7 +191,7 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     metrics: dict[str, dict[str, MetricValue]] = {}
     #: On the fitted data, if it was measured; see `recalib.fitting.validation_error`.
     calibration_error: MetricValue | None = None
-    #: The reference for served confidences; None for fits older than this field.
+    #: The reference for served confidences, or P(y = 1); None for fits older than this field.
     confidences: ConfidenceHistogram | None = None
     selection: Selection | None = None
     #: Present if the policy `auto` chose the map.

@@ -18,7 +18,7 @@ from recalib.drift import (
     Status,
     spend_alpha,
 )
-from recalib.drift.reference_histogram import reference_edges
+from recalib.drift.reference_histogram import reference_edges, reference_target
 from recalib.registry import Assessment, CohortRow, Model, MonitoringConfig
 from recalib.watched_classes import class_indices
 
@@ -48,8 +48,9 @@ class Assessor:
         self.classes: tuple[int, ...] = ()
         if monitoring.classes:
             self.classes = class_indices(monitoring.classes, model.classes, model.labels)
-        #: Inner edges (B - 1,) of the confidence bins.
+        #: Inner edges (B - 1,) of the bins, and what is in them.
         self.edges: NDArray[Any] = reference_edges(card)
+        self.target = reference_target(card)
         options = MonitorOptions(
             alpha=spend_alpha(monitoring.alpha, number),
             tolerance=monitoring.tolerance,
@@ -60,6 +61,7 @@ class Assessor:
             # The rest is a segment too.
             segments=len(monitoring.segments) + 1 if monitoring.segments else 0,
             classes=self.classes,
+            target=self.target,
         )
         reference = None if card.confidences is None else card.confidences.counts
         self.monitor = Monitor(self.edges, reference, options, model.labels)

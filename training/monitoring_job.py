@@ -19,6 +19,7 @@ import numpy as np
 from recalib.card import Card
 from recalib.decoding import convert
 from recalib.drift import CalibrationSums, ClassTraffic, Cohort, Status
+from recalib.drift.target import values_of_predicted_class
 from recalib.errors import ConflictError, RecalibError, UnavailableError
 from recalib.registry import (
     Alias,
@@ -294,13 +295,17 @@ class _Snapshot:
             traffic[at] += bucket.predictions
             known[at] += bucket.confidence_count
             confidence[at] += bucket.confidence_sum
+        probabilities, outcomes = (
+            values_of_predicted_class(values, labels.predicted, self.assessor.target)
+            for values in (labels.confidence, labels.correct)
+        )
         parts = {}
         for number, name in enumerate(names):
             selected = timely & (labels.segment == number)
             parts[name] = Cohort(
                 traffic[number],
-                labels.confidence[selected],
-                labels.correct[selected],
+                probabilities[selected],
+                outcomes[selected],
                 delays[selected],
                 labels.predicted_at[selected],
                 confidence[number],

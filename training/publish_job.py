@@ -12,6 +12,7 @@ from recalib.calibrator import Calibrator
 from recalib.card import Selection
 from recalib.decoding import convert
 from recalib.drift.reference_histogram import reference_histogram
+from recalib.drift.target import monitored_probabilities, target_of
 from recalib.errors import InputError
 from recalib.fitting.cross_validation import compare_as_fitted
 from recalib.fitting.fit import measure_metrics
@@ -151,7 +152,9 @@ def _compare(
         probabilities = calibrator.predict_float64(logits)
         card = msgspec.structs.replace(card, metrics=measure_metrics(logits, probabilities, labels))
         if not model.is_multilabel:  # the baseline of monitoring
-            histogram = reference_histogram(probabilities.max(axis=1))
+            target = target_of(model.classes)
+            monitored = monitored_probabilities(probabilities, target)
+            histogram = reference_histogram(monitored, target)
             card = msgspec.structs.replace(card, confidences=histogram)
         selection = msgspec.structs.replace(selection, dataset=rows.dataset.name)
     version = None if reference is None else champion.expected.version

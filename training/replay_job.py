@@ -122,6 +122,7 @@ class _Attempt:
             watched=self.assessor.classes,
             shift_seconds=request.shift_seconds,
             task=self._model.task,
+            target=self.assessor.target,
         )
         #: Number of rows in the cohorts that were added.
         self.rows = 0

@@ -39,7 +39,7 @@ _ROWS, _QUANTILES, _CALL = 40_000, 200, 512
 _NULL_LABELS = 20_000
 
 
-class _Drift(NamedTuple):
+class Drift(NamedTuple):
     """Confidences (M,) that are equally likely, and the accuracy of each after the drift."""
 
     confidences: Values
@@ -65,7 +65,7 @@ class _Drift(NamedTuple):
         return float(np.searchsorted(total, needed) + 1)
 
 
-def drifts(classes: int) -> dict[str, _Drift]:
+def drifts(classes: int) -> dict[str, Drift]:
     """Return the drifts of a classifier, by name."""
     rng = np.random.default_rng([7, classes])
     if classes == 2:
@@ -81,25 +81,25 @@ def drifts(classes: int) -> dict[str, _Drift]:
         truth = scipy.special.softmax(logits / factor, axis=1)[rows, top]
         return _mean_accuracy(c, truth)
 
-    result = {f"T x {factor}": _Drift(c, temperature(factor)) for factor in _FACTORS}
-    result["gradual, T x 1.5"] = _Drift(c, temperature(1.5), _GRADUAL)
-    result["5% wrong labels"] = _Drift(c, 0.95 * c + 0.05 * (1 - c) / (classes - 1))
-    result["prior shift"] = _Drift(c, scipy.special.expit(scipy.special.logit(c) - 0.5))
-    result["local"] = _Drift(c, np.where((c > 0.8) & (c < 0.9), c - 0.15, c))
+    result = {f"T x {factor}": Drift(c, temperature(factor)) for factor in _FACTORS}
+    result["gradual, T x 1.5"] = Drift(c, temperature(1.5), _GRADUAL)
+    result["5% wrong labels"] = Drift(c, 0.95 * c + 0.05 * (1 - c) / (classes - 1))
+    result["prior shift"] = Drift(c, scipy.special.expit(scipy.special.logit(c) - 0.5))
+    result["local"] = Drift(c, np.where((c > 0.8) & (c < 0.9), c - 0.15, c))
     return result
 
 
-def other_drifts(classes: int) -> dict[str, _Drift]:
+def other_drifts(classes: int) -> dict[str, Drift]:
     """Return drifts that no setting of the test was chosen for, by name."""
     c = drifts(classes)["local"].confidences
     odds = scipy.special.logit(c)
 
-    def local(low: float, high: float, shift: float) -> _Drift:
+    def local(low: float, high: float, shift: float) -> Drift:
         truth = np.where((c > low) & (c < high), c + shift, c)
-        return _Drift(c, np.clip(truth, 1e-9, 1 - 1e-9))
+        return Drift(c, np.clip(truth, 1e-9, 1 - 1e-9))
 
-    def line(slope: float, intercept: float) -> _Drift:
-        return _Drift(c, scipy.special.expit(slope * odds + intercept))
+    def line(slope: float, intercept: float) -> Drift:
+        return Drift(c, scipy.special.expit(slope * odds + intercept))
 
     return {
         ".57-.67, -.13": local(0.57, 0.67, -0.13),
@@ -113,7 +113,7 @@ def other_drifts(classes: int) -> dict[str, _Drift]:
         "slope 1.3": line(1.3, 0.0),
         "intercept -.4": line(1.0, -0.4),
         "intercept +.35": line(1.0, 0.35),
-        "10% wrong": _Drift(c, 0.9 * c),
+        "10% wrong": Drift(c, 0.9 * c),
     }
 
 
@@ -140,7 +140,7 @@ def _nearest(truth: Values, confidences: Values) -> Values:
     return np.clip(tolerated, 1e-9, 1 - 1e-9)
 
 
-def _stream(drift: _Drift, length: int, seed: int, *, drifts: bool) -> tuple[Values, ...]:
+def _stream(drift: Drift, length: int, seed: int, *, drifts: bool) -> tuple[Values, ...]:
     """Return confidences, correctness and true accuracies, (N,) each, before or after the onset."""
     rng = np.random.default_rng([seed, drifts])
     rows = rng.integers(len(drift.confidences), size=length)
@@ -148,7 +148,7 @@ def _stream(drift: _Drift, length: int, seed: int, *, drifts: bool) -> tuple[Val
     return drift.confidences[rows], (rng.random(length) < truth).astype(np.float64), truth
 
 
-def _ours(p: Values, y: Values, test: CalibrationTest | None = None) -> float:
+def first_alarm(p: Values, y: Values, test: CalibrationTest | None = None) -> float:
     test = test or CalibrationTest(alpha=_ALPHA, tolerance=_TOLERANCE)
     for start in range(0, len(p), _CALL):
         test.update(p[start : start + _CALL], y[start : start + _CALL])
@@ -165,7 +165,7 @@ class Start(NamedTuple):
     state: dict[str, Any]
 
 
-def start_streams(drift: _Drift, onset: int, streams: int) -> list[Start]:
+def start_streams(drift: Drift, onset: int, streams: int) -> list[Start]:
     """Return the calibrated beginnings of streams; all drifts of a classifier share them."""
     starts = []
     for seed in range(streams):
@@ -199,7 +199,7 @@ class Delays(NamedTuple):
     early: int
 
 
-def measure(drift: _Drift, starts: Sequence[Start], *, adwin: bool) -> Delays:
+def measure(drift: Drift, starts: Sequence[Start], *, adwin: bool) -> Delays:
     """Run the detectors on the same streams."""
     bound = drift.bound()
     length, onset = int(_LENGTH * bound) + 200, len(starts[0].correct)
@@ -209,7 +209,7 @@ def measure(drift: _Drift, starts: Sequence[Start], *, adwin: bool) -> Delays:
         alarms["oracle"].append(_oracle(p, y, truth) + onset)
         test = CalibrationTest(alpha=_ALPHA, tolerance=_TOLERANCE)
         test.restore(start.state)
-        alarms["ours"].append(test.rejected_at or _ours(p, y, test))
+        alarms["ours"].append(test.rejected_at or first_alarm(p, y, test))
         if adwin:
             stream = np.concatenate([start.confidences, p]), np.concatenate([start.correct, y])
             alarms["adwin"].append(_adwin(*stream))
@@ -245,7 +245,7 @@ def false_alarms(classes: int, null: str, streams: int) -> int:
         elif off == "time":
             off = np.where(np.arange(len(p)) < _ONSETS[1], _TOLERANCE, -_TOLERANCE)
         y = (rng.random(len(p)) < np.clip(p + off, 0, 1)).astype(np.float64)
-        alarms += np.isfinite(_ours(p, y))
+        alarms += np.isfinite(first_alarm(p, y))
     return alarms
 
 

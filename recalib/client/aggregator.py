@@ -11,6 +11,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, NamedTuple, Self
 from uuid import uuid4
 
@@ -74,6 +75,8 @@ class _Label(NamedTuple):
 class Aggregator:
     """Counts all predictions of a program, and sends labels of a sample. Thread-safe.
 
+    They are counted by what the version is monitored by: the confidence, or P(y = 1).
+
     `count` and `label` only write to memory; a thread sends every `flush_seconds`. Sums have an
     idempotency key and labels are recognised by the server, so what is sent again after a broken
     connection counts once. While the server is away, sums stay in up to 1,000 buckets of a minute
@@ -119,7 +122,8 @@ class Aggregator:
             if not 0 < value < float("inf"):
                 raise InputError(name, found=f"{value}", accepted="a positive number")
         # Imported only here: it takes most of a second.
-        from recalib.drift.reference_histogram import reference_edges
+        from recalib.drift.reference_histogram import reference_edges, reference_target
+        from recalib.drift.target import monitored_probabilities
 
         if isinstance(calibrator, str):
             aliases = {alias.alias: alias.version for alias in client.list_aliases(model)}
@@ -131,13 +135,15 @@ class Aggregator:
         self._client = client
         card = convert(client.get_calibrator(model, calibrator).card, Card)
         self._edges, self._classes = np.array([0.0, *reference_edges(card)]), card.classes
+        self._target = reference_target(card)
+        self._probabilities_of = partial(monitored_probabilities, target=self._target)
         self._share = SampleShare(width, period_seconds)
         self._max_labels = max_labels
         self._random = np.random.default_rng(seed)
         self._lock = threading.Lock()
         self._sending = threading.Lock()
-        #: Numbers of predictions and sums of confidences, (2, B), by segment and start of the
-        #: bucket, in the order of arrival.
+        #: Numbers of predictions and sums of monitored probabilities, (2, B), by segment and start
+        #: of the bucket, in the order of arrival.
         self._sums: dict[tuple[str, int], NDArray[np.float64]] = {}
         #: Sums that may have been counted, or that the server refused with others.
         self._pending: deque[_Sums] = deque()
@@ -180,7 +186,7 @@ class Aggregator:
 
         Parameters
         ----------
-        probabilities: calibrated, (N, K).
+        probabilities: calibrated, (N, K); P(y = 1) alone of two classes, (N,) or (N, 1).
         at: when they were made, in seconds since 1970; by default now.
 
         Raises
@@ -188,7 +194,7 @@ class Aggregator:
         InputError: not probabilities, or the aggregator is closed.
         """
         checked = check_probabilities(probabilities, classes=self._classes)
-        confidences = checked.max(axis=1).astype(np.float64)
+        confidences = self._probabilities_of(checked)
         bins = np.searchsorted(self._edges, confidences, side="right") - 1
         size = len(self._edges)
         sums = np.array([np.bincount(bins, minlength=size), np.bincount(bins, confidences, size)])
@@ -303,6 +309,7 @@ class Aggregator:
                 self.model,
                 request.buckets,
                 segment=request.segment,
+                target=self._target,
                 calibrator=self.version,
                 idempotency_key=request.key,
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -25,6 +25,9 @@ from recalib.client.retry import (
 )
 from recalib.errors import InputError
 from recalib.label_arrays import check_label_matrix
+
+if TYPE_CHECKING:
+    from recalib.drift.target import Target
 
 __all__ = ["RowLabels", "add_labels", "add_observations", "add_traffic"]
 
@@ -146,6 +149,7 @@ def add_traffic(
     buckets: Sequence[Mapping[str, Any]],
     *,
     segment: str = "",
+    target: Target = "top_label",
     calibrator: int | str = CHAMPION,
     idempotency_key: str | None = None,
 ) -> Flow[CountedTraffic]:
@@ -157,6 +161,7 @@ def add_traffic(
     Parameters
     ----------
     buckets: at most 200, each with `started_at`, `predictions` and `confidence_sums` by bin.
+    target: what the bins and sums are of, `confidences.target` of the calibrator's card.
     calibrator: the version that made the predictions, or an alias.
     idempotency_key: of an earlier call whose response was lost, to count the same sums once.
 
@@ -164,18 +169,21 @@ def add_traffic(
     ------
     MissingError: no such model or version.
     ContradictionError: the model has no champion.
-    RefusedError: the bins are not those of the calibrator.
+    RefusedError: the target or the bins are not those of the calibrator.
     """
     headers = idempotency_headers()
     if idempotency_key is not None:
         headers = dict.fromkeys(headers, idempotency_key)
+    body: dict[str, Any] = {"buckets": list(buckets), "segment": segment}
+    if target != "top_label":  # servers of earlier versions do not know it
+        body["target"] = target
     return fetch(
         session,
         CountedTraffic,
         "POST",
         path("models", model, "traffic"),
         query={"calibrator": str(calibrator)},
-        json={"buckets": list(buckets), "segment": segment},
+        json=body,
         headers=headers,
     )
 

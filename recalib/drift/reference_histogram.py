@@ -1,4 +1,4 @@
-"""Reference confidence histogram: confidences of the calibration set, in the bins of traffic."""
+"""Reference histogram: monitored probabilities of the calibration set, in the bins of traffic."""
 
 from __future__ import annotations
 
@@ -8,22 +8,35 @@ from numpy.typing import NDArray
 from recalib.card import Card, ConfidenceHistogram
 from recalib.drift.calibration_sums import bin_indices
 from recalib.drift.psi import quantile_edges
+from recalib.drift.target import Target
 
-__all__ = ["BINS", "reference_edges", "reference_histogram"]
+__all__ = ["BINS", "reference_edges", "reference_histogram", "reference_target"]
 
-#: Bins of a histogram; fewer where confidences tie.
+#: Bins of a histogram; fewer where probabilities tie.
 BINS = 15
-#: An edge lies this far below the confidence that starts its bin. Maps with few values, such as
+#: An edge lies this far below the probability that starts its bin. Maps with few values, such as
 #: histogram binning, put many rows on the edge itself; float32 rounding would scatter them.
 _BELOW = 1e-6
 
 
-def reference_histogram(confidences: NDArray[np.float64]) -> ConfidenceHistogram:
-    """Return bins at the quantiles of `confidences` (N,), with the count of each."""
-    edges = quantile_edges(confidences, BINS) - _BELOW
+def reference_histogram(
+    probabilities: NDArray[np.float64], target: Target = "top_label"
+) -> ConfidenceHistogram:
+    """Return bins at the quantiles of `probabilities` (N,), with the count of each.
+
+    Parameters
+    ----------
+    target: what the probabilities are, see `monitored_probabilities`.
+    """
+    edges = quantile_edges(probabilities, BINS) - _BELOW
     edges = edges[edges > 0]
-    counts = np.bincount(bin_indices(edges, confidences), minlength=len(edges) + 1)
-    return ConfidenceHistogram(tuple(edges.tolist()), tuple(counts.tolist()))
+    counts = np.bincount(bin_indices(edges, probabilities), minlength=len(edges) + 1)
+    return ConfidenceHistogram(tuple(edges.tolist()), tuple(counts.tolist()), target)
+
+
+def reference_target(card: Card) -> Target:
+    """Return what a calibrator is monitored by; of cards of earlier versions, the confidence."""
+    return "top_label" if card.confidences is None else card.confidences.target
 
 
 def reference_edges(card: Card) -> NDArray[np.float64]:

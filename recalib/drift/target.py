@@ -23,10 +23,12 @@ __all__ = [
     "Target",
     "TargetNames",
     "monitored_probabilities",
-    "of_positive_class",
+    "pairs_of_rows",
     "target_of",
+    "values_of_predicted_class",
 ]
 
+Values = NDArray[np.float64]
 Target = Literal["top_label", "positive_class"]
 
 
@@ -49,23 +51,32 @@ def target_of(classes: int) -> Target:
     return "positive_class" if classes == 2 else "top_label"
 
 
-def monitored_probabilities(probabilities: Floats, target: Target) -> NDArray[np.float64]:
+def monitored_probabilities(probabilities: Floats, target: Target) -> Values:
     """Return the monitored probability of each row of `probabilities` (N, K), in [0, 1]."""
     columns = probabilities[:, 1] if target == "positive_class" else probabilities.max(axis=1)
-    clipped: NDArray[np.float64] = np.minimum(columns.astype(np.float64), 1.0)  # after rounding
+    clipped: Values = np.minimum(columns.astype(np.float64), 1.0)  # after rounding
     return clipped
 
 
-def of_positive_class(values: NDArray[Any], predicted: NDArray[Any]) -> NDArray[np.float64]:
-    """Return probabilities, or outcomes, of class 1 from those of the predicted class, (N,).
+def pairs_of_rows(probabilities: Floats, labels: NDArray[Any]) -> tuple[Values, Values]:
+    """Return monitored probabilities and outcomes (N,) of rows (N, K) with labels (N,)."""
+    target = target_of(probabilities.shape[1])
+    event = 1 if target == "positive_class" else probabilities.argmax(axis=1)
+    return monitored_probabilities(probabilities, target), (labels == event).astype(np.float64)
 
-    The complement is exact for outcomes, and to 10⁻⁷ for the confidences of prediction ids, which
-    have single precision.
+
+def values_of_predicted_class(
+    values: NDArray[Any], predicted: NDArray[Any], target: Target
+) -> Values:
+    """Return monitored probabilities or outcomes (N,) from those of the predicted class.
+
+    Of the positive class, these are the complements where class 0 is predicted. They are exact for
+    outcomes, and to 10⁻⁷ for confidences of single precision, as in prediction ids.
 
     Parameters
     ----------
-    values: (N,), in [0, 1] or NaN: confidence, or whether the prediction was right.
-    predicted: (N,), 0 or 1.
+    values: confidences, or whether predictions were right; NaN without a label; (N,).
+    predicted: the index of the predicted class, (N,).
     """
     wide = np.asarray(values, np.float64)
-    return np.where(predicted == 1, wide, 1 - wide)
+    return wide if target == "top_label" else np.where(predicted == 1, wide, 1 - wide)

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from recalib.arrays import Floats, Integers, WeightKind, check_weights, drop_rows_without_weight
 from recalib.calibrator import Calibrator
 from recalib.card import AutoChoice, CandidateResult, MetricValue
+from recalib.drift.target import pairs_of_rows
 from recalib.errors import InputError
 from recalib.files import LabelledData
 from recalib.fitting.auto import choose
@@ -189,7 +190,7 @@ def compare(
 
     def predicted(calibrator: Calibrator) -> MetricValue | None:
         p = calibrator.predict(scores, input=input)
-        return calibration_error(p.max(axis=1), p.argmax(axis=1) == y)
+        return calibration_error(*pairs_of_rows(p, y))
 
     return recommend(
         fitted,

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from recalib.arrays import Floats
 from recalib.calibrator import Calibrator
 from recalib.card import Selection
+from recalib.drift.target import pairs_of_rows
 from recalib.fitting.problem import Problem, Progress, Solution
 from recalib.fitting.promotion import THRESHOLD, Gain, decide
 from recalib.fitting.solvers import solve
@@ -117,10 +118,10 @@ class HeldOutScores:
 
     nll: NDArray[np.float64]
     brier: NDArray[np.float64]
-    #: Of the predicted class, and whether it is the label. Of independent labels, the smallest
-    #: probability of a predicted value, and whether all are correct.
-    confidence: NDArray[np.float64]
-    correct: NDArray[np.bool_]
+    #: What monitoring compares, see `recalib.drift.target.pairs_of_rows`. Of independent labels,
+    #: the smallest probability of a predicted value, and whether all are correct.
+    probability: NDArray[np.float64]
+    outcome: NDArray[np.bool_]
 
     @classmethod
     def empty(cls, rows: int) -> Self:
@@ -255,10 +256,10 @@ def _decide(
         better=False,
         reason="",
         rows=len(ours.nll),
-        # The calibration error of a predicted class, which independent labels do not have.
+        # The calibration error of what is monitored; independent labels have no single one.
         calibration_error=None
         if labels.ndim == 2
-        else calibration_error(ours.confidence, ours.correct),
+        else calibration_error(ours.probability, ours.outcome),
     )
     unknown = incomparable(ours, labels)
     if unknown is not None:
@@ -367,7 +368,7 @@ def incomparable(scores: HeldOutScores, labels: NDArray[Any]) -> str | None:
         if is_multilabel:
             return "all rows have the same labels, so the rows show nothing about the others"
         return f"all labels are of class {labels[0]}, so the rows show nothing about the others"
-    if scores.correct.all() if is_multilabel else scores.nll.max() < math.log(2):
+    if scores.outcome.all() if is_multilabel else scores.nll.max() < math.log(2):
         return "every held-out row was predicted correctly, so the rows do not limit the confidence"
     return None
 
@@ -394,8 +395,7 @@ def _score(map: Map, parameters: Parameters, logits: Floats, labels: NDArray[Any
         # The limit is for mixtures whose terms all underflow: p < 1e-323 is not 0.
         scores.nll[rows] = np.minimum(-ops.pick(log_p, labels[rows]), 750.0)
         probabilities = np.exp(log_p)
-        scores.confidence[rows] = probabilities.max(axis=1)
-        scores.correct[rows] = probabilities.argmax(axis=1) == labels[rows]
+        scores.probability[rows], scores.outcome[rows] = pairs_of_rows(probabilities, labels[rows])
         errors = probabilities
         errors[np.arange(len(z)), labels[rows]] -= 1
         scores.brier[rows] = np.einsum("ij,ij->i", errors, errors)
@@ -408,6 +408,6 @@ def _label_scores(log_odds: NDArray[np.float64], labels: NDArray[np.bool_]) -> H
     return HeldOutScores(
         nll=-log_p.sum(axis=1),
         brier=2 * np.square(np.expm1(log_p)).sum(axis=1),  # two classes, as in `evaluate_labels`
-        confidence=scipy.special.expit(np.abs(log_odds)).min(axis=1),
-        correct=((log_odds > 0) == labels).all(axis=1),
+        probability=scipy.special.expit(np.abs(log_odds)).min(axis=1),
+        outcome=((log_odds > 0) == labels).all(axis=1),
     )

@@ -31,6 +31,7 @@ from recalib.calibrator import Calibrator
 from recalib.card import AutoChoice, Card, DataSummary, FitSummary, MetricValue
 from recalib.class_names import class_indices
 from recalib.drift.reference_histogram import reference_histogram
+from recalib.drift.target import monitored_probabilities, pairs_of_rows, target_of
 from recalib.errors import InputError
 from recalib.files import Task
 from recalib.fitting.auto import AUTO, Auto, choose
@@ -442,26 +443,27 @@ def _describe(
     measure: bool,
     confidences: NDArray[np.float64] | None,
 ) -> Calibrator:
-    """Return the calibrator with its confidences, and metrics on request, in its card."""
+    """Return the calibrator with the reference histogram, and metrics on request, in its card."""
+    target = target_of(calibrator.card.classes)
     metrics: dict[str, dict[str, MetricValue]] = {}
     error = None
     if measure:
         is_exact = logits.size <= _MAX_EXACT_SIZE
         p = calibrator.predict_float64(logits) if is_exact else calibrator.predict_rounded(logits)
         after = Predictions.from_probabilities(p, labels)
-        confidences = after.confidences.astype(np.float64)
-        error = calibration_error(confidences, after.correct)
+        confidences, outcomes = pairs_of_rows(p, labels)
+        error = calibration_error(confidences, outcomes)
         metrics = _measure_stages(logits, after, sample_weight)
-    elif confidences is not None:
+    elif confidences is not None and target == "top_label":
         pass
     elif logits.size <= _MAX_EXACT_SIZE:
-        confidences = calibrator.predict_float64(logits).max(axis=1)
+        confidences = monitored_probabilities(calibrator.predict_float64(logits), target)
     else:
         step = max(1, _MAX_EXACT_SIZE // logits.shape[1])
         blocks = (logits[i : i + step] for i in range(0, len(logits), step))
-        confidences = np.concatenate([calibrator.predict_float32(z).max(axis=1) for z in blocks])
-        confidences = confidences.astype(np.float64)
-    histogram = reference_histogram(confidences)
+        parts = (monitored_probabilities(calibrator.predict_float32(z), target) for z in blocks)
+        confidences = np.concatenate(list(parts))
+    histogram = reference_histogram(confidences, target)
     card = msgspec.structs.replace(
         calibrator.card, metrics=metrics, calibration_error=error, confidences=histogram
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,21 +21,21 @@ __all__ = [
 
 
 def calibration_error(
-    confidences: NDArray[np.float64], correct: NDArray[np.bool_]
+    probabilities: NDArray[np.float64], outcomes: NDArray[Any]
 ) -> MetricValue | None:
-    """Return the CE of the top label with its 95% interval; None for fewer than two rows.
+    """Return the CE of what is monitored with its 95% interval; None for fewer than two rows.
 
     CE = √(Σ w_b g_b²), where g_b is accuracy minus mean confidence of a bin and w_b its share of
     the rows, estimated without the bias of sampling, as monitoring does: see `summarise_window`.
-    The bins are at the quantiles of the confidences.
+    Of two classes, g_b is the frequency of class 1 minus the mean P(y = 1). The bins are at the
+    quantiles of the probabilities.
 
     Parameters
     ----------
-    confidences: (N,), of the predicted class.
-    correct: (N,), whether the prediction was correct.
+    probabilities, outcomes: (N,), see `recalib.drift.target.pairs_of_rows`.
     """
-    sums = CalibrationSums.empty(reference_histogram(confidences).edges)
-    sums.add_labels(np.minimum(confidences, 1.0), correct)  # rounding may exceed 1
+    sums = CalibrationSums.empty(reference_histogram(probabilities).edges)
+    sums.add_labels(probabilities, outcomes)
     return error_of_sums(sums)
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from recalib.arrays import Floats
 from recalib.drift import ClassRows
-from recalib.drift.target import Target, of_positive_class
+from recalib.drift.target import Target, monitored_probabilities, values_of_predicted_class
 from recalib.errors import InputError
 from recalib.lazy_import import LazyModule
 from recalib.replay.probabilities import (
@@ -83,8 +83,10 @@ class Rows:
         """
         if target == "top_label" or self.predicted is None:
             return self.confidence, self.correct
-        columns = self.confidence, self.correct
-        p, y = (of_positive_class(values, self.predicted) for values in columns)
+        p, y = (
+            values_of_predicted_class(values, self.predicted, target)
+            for values in (self.confidence, self.correct)
+        )
         return p, y
 
     def select(self, index: NDArray[Any]) -> Rows:
@@ -343,9 +345,10 @@ def _confidences(
 ) -> Values:
     largest = np.zeros(0)
     if matrix is not None and predicted is not None:
-        largest = matrix.max(axis=1).astype(np.float64)
+        largest = monitored_probabilities(matrix, "top_label")
         if matrix.shape[1] == 2:  # of P(y = 1) alone, so that one column and two give the same
-            largest = of_positive_class(matrix[:, 1], predicted)
+            positive = monitored_probabilities(matrix, "positive_class")
+            largest = values_of_predicted_class(positive, predicted, "positive_class")
     if "confidence" not in batch.schema.names:
         return largest
     confidence = numbers_of(batch, "confidence")

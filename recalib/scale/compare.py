@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from recalib.arrays import WeightKind
 from recalib.calibrator import Calibrator
 from recalib.card import MetricValue
-from recalib.drift.reference_histogram import reference_histogram
 from recalib.errors import InputError
 from recalib.executors import Cluster, open_workers
 from recalib.files import Input
@@ -100,9 +99,7 @@ def compare(
         )
 
         def validation_error(calibrator: Calibrator) -> MetricValue | None:
-            sample = calibrator.predict_float64(survey.logits).max(axis=1)
-            edges = reference_histogram(sample).edges
-            return error_of_sums(rows.describe(calibrator, edges, measure=False).confidences)
+            return error_of_sums(rows.describe(calibrator, survey, measure=False).monitored)
 
         return recommend(
             [

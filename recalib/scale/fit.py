@@ -12,7 +12,7 @@ import msgspec
 from recalib.arrays import WeightKind, check_weight_kind
 from recalib.calibrator import Calibrator
 from recalib.card import Card, ConfidenceHistogram, DataSummary, FitSummary
-from recalib.drift.reference_histogram import reference_histogram
+from recalib.drift.target import target_of
 from recalib.errors import InputError
 from recalib.executors import Cluster, open_workers
 from recalib.files import Input
@@ -158,18 +158,14 @@ def fit(
 def _describe(
     calibrator: Calibrator, rows: FragmentRows, survey: Survey, measure: bool
 ) -> Calibrator:
-    """Return the calibrator with the histogram of its confidences, and metrics, in its card.
-
-    The bins are at the quantiles of the sample; their counts and the metrics are of all rows.
-    """
-    sample = calibrator.predict_float64(survey.logits).max(axis=1)
-    edges = reference_histogram(sample).edges
-    description = rows.describe(calibrator, edges, measure=measure)
-    counts = tuple(description.confidences.labelled.tolist())
+    """Return the calibrator with its reference histogram, and metrics, in its card."""
+    description = rows.describe(calibrator, survey, measure=measure)
+    sums = description.monitored
+    edges, counts = (tuple(values.tolist()) for values in (sums.edges, sums.labelled))
     card = msgspec.structs.replace(
         calibrator.card,
-        confidences=ConfidenceHistogram(edges, counts),
-        calibration_error=error_of_sums(description.confidences) if measure else None,
+        confidences=ConfidenceHistogram(edges, counts, target_of(survey.classes)),
+        calibration_error=error_of_sums(sums) if measure else None,
         metrics={
             stage: metric_values(evaluation.finish(0.95))
             for stage, evaluation in description.metrics.items()

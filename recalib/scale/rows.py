@@ -20,6 +20,8 @@ from recalib.arrays import (
 )
 from recalib.calibrator import Calibrator
 from recalib.drift import CalibrationSums
+from recalib.drift.reference_histogram import reference_histogram
+from recalib.drift.target import monitored_probabilities, pairs_of_rows, target_of
 from recalib.errors import EmptyError, InputError
 from recalib.executors import Workers
 from recalib.files import DataFile, Input
@@ -107,14 +109,15 @@ class Survey:
 class Description:
     """Sums over calibrated rows, for the card."""
 
-    confidences: CalibrationSums
+    #: Of monitored probabilities and outcomes, see `recalib.drift.target.pairs_of_rows`.
+    monitored: CalibrationSums
     #: The metrics before and after the map, if they were requested.
     metrics: dict[str, StreamingEvaluation]
 
     def merge(self, other: Description) -> Description:
         """Return the sums over the rows of both."""
         metrics = {name: part.merge(other.metrics[name]) for name, part in self.metrics.items()}
-        return Description(self.confidences.merge(other.confidences), metrics)
+        return Description(self.monitored.merge(other.monitored), metrics)
 
 
 class FragmentRows:
@@ -207,16 +210,16 @@ class FragmentRows:
         """
         return self.sum(partial(_linear, self.kind, map, temperature, theta, direction))
 
-    def describe(
-        self, calibrator: Calibrator, edges: tuple[float, ...], *, measure: bool
-    ) -> Description:
-        """Return sums over the calibrated rows.
+    def describe(self, calibrator: Calibrator, survey: Survey, *, measure: bool) -> Description:
+        """Return sums over the calibrated rows, in bins at quantiles of the survey's sample.
 
         Parameters
         ----------
-        edges: of the bins of confidences.
         measure: whether metrics are computed.
         """
+        sample = calibrator.predict_float64(survey.logits)
+        monitored = monitored_probabilities(sample, target_of(survey.classes))
+        edges = reference_histogram(monitored).edges
         parts = self.map(partial(_describe, self.kind, calibrator, edges, measure))
         total = next(parts)
         for part in parts:
@@ -349,8 +352,7 @@ def _describe(
     with fragment.open(kind) as file:
         for z, y, w in iter_chunks(file, kind):
             p: Any = calibrator.predict_float64(z)
-            confidences = np.minimum(p.max(axis=1), 1.0)  # rounding may exceed 1
-            sums.add_labels(confidences, p.argmax(axis=1) == y)
+            sums.add_labels(*pairs_of_rows(p, y))
             if measure:
                 metrics["before"].add(y, logits=z, sample_weight=w)
                 metrics["after"].add(y, probabilities=p, sample_weight=w)

@@ -19,7 +19,8 @@ import numpy as np
 
 from recalib.arrays import Floats
 from recalib.drift.calibration_sums import bin_indices
-from recalib.drift.reference_histogram import reference_edges
+from recalib.drift.reference_histogram import reference_edges, reference_target
+from recalib.drift.target import values_of_predicted_class
 from recalib.errors import InputError
 from recalib.prediction_ids import Prediction, summarise_drawn_labels, summarise_predictions
 from recalib.registry import (
@@ -265,11 +266,12 @@ def _digest(loaded: LoadedCalibrator, segment: int, made_at: float, logits: Floa
 def _counts(
     loaded: LoadedCalibrator, predictions: list[Prediction], bucket_seconds: int
 ) -> list[TrafficCount]:
-    """Return counts by time bucket and confidence bin, as for served rows."""
-    bins = bin_indices(
-        reference_edges(loaded.calibrator.card),
-        np.array([prediction.confidence for prediction in predictions]),
-    )
+    """Return counts by time bucket and bin, as for served rows."""
+    card = loaded.calibrator.card
+    confidences = np.array([prediction.confidence for prediction in predictions])
+    predicted = np.array([prediction.predicted for prediction in predictions])
+    probabilities = values_of_predicted_class(confidences, predicted, reference_target(card))
+    bins = bin_indices(reference_edges(card), probabilities)
     return merge_counts(
         TrafficCount(
             prediction.model,
@@ -279,9 +281,11 @@ def _counts(
             bin,
             1,
             1,
-            prediction.confidence,
+            probability,
         )
-        for prediction, bin in zip(predictions, bins.tolist(), strict=True)
+        for prediction, bin, probability in zip(
+            predictions, bins.tolist(), probabilities.tolist(), strict=True
+        )
     )
 
 

@@ -67,7 +67,8 @@ def _traffic_fields(request: pb.AddTrafficRequest) -> dict[str, Any]:
         }
         for bucket in request.buckets
     ]
-    return {"buckets": buckets, "segment": request.segment}
+    target = request.target or "top_label"
+    return {"buckets": buckets, "segment": request.segment, "target": target}
 
 
 def _add_traffic(

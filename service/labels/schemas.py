@@ -6,10 +6,16 @@ document the interface.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+)
 
 __all__ = [
     "LabelAnswer",
@@ -112,7 +118,8 @@ class TrafficBucket(BaseModel):
         "bins are `confidences.edges` of its card; 1/15, 2/15 and so on if it has none.",
     )
     confidence_sums: list[Annotated[float, Field(ge=0, allow_inf_nan=False)]] = Field(
-        max_length=_MAX_BINS, description="Sum of the confidences of these predictions."
+        max_length=_MAX_BINS,
+        description="Sum of the confidences, or of P(y = 1), of these predictions.",
     )
 
 
@@ -123,6 +130,19 @@ class TrafficSums(BaseModel):
 
     buckets: list[TrafficBucket] = Field(max_length=_MAX_BUCKETS)
     segment: str = Field("", description="A segment that the model declares.")
+    target: Literal["top_label", "positive_class"] = Field(
+        "top_label",
+        description="What the bins and sums are of, as `confidences.target` of the calibrator's "
+        "card: `positive_class` is P(y = 1) of two classes, `top_label` the confidence.",
+    )
+
+    @model_serializer(mode="wrap")
+    def _without_default(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Return the fields; a request of an earlier version keeps its idempotency fingerprint."""
+        fields: dict[str, Any] = handler(self)
+        if self.target == "top_label":
+            del fields["target"]
+        return fields
 
 
 class TrafficAnswer(BaseModel):

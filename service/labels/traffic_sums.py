@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from recalib.arrays import Floats
-from recalib.drift.reference_histogram import reference_edges
+from recalib.drift.reference_histogram import reference_edges, reference_target
 from recalib.errors import InputError
 from recalib.registry import Model, TrafficCount, Transaction, merge_counts
 from service.idempotency import run_once
@@ -42,12 +42,16 @@ def add_traffic(
     Raises
     ------
     NotFoundError: the model does not exist.
-    InputError: the bins or the confidences do not match the calibrator, a bucket begins in the
+    InputError: the target, the bins or the sums do not match the calibrator, a bucket begins in the
         future, or the model is multilabel.
     ConflictError: the key was used for another request.
     """
     model = tx.models.get(loaded.model)
     model.check_multiclass("sums of traffic")
+    target = reference_target(loaded.calibrator.card)
+    if sums.target != target:
+        accepted = f"{target}, as `confidences.target` of the calibrator's card"
+        raise InputError("target", found=sums.target, accepted=accepted)
     edges = np.array([0.0, *reference_edges(loaded.calibrator.card), 1.0])
     now = tx.clock()
     for number, bucket in enumerate(sums.buckets):

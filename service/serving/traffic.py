@@ -1,6 +1,7 @@
-"""Count the predictions of this process by confidence and time, until the registry has the counts.
+"""Count the predictions of this process by probability and time, until the registry has the counts.
 
-A request only buffers its probabilities; confidences are computed for thousands of requests at
+The probability is the monitored one: the confidence, or P(y = 1) of two classes (`Target`). A
+request only buffers its probabilities; the monitored ones are computed for thousands of requests at
 once. `python -m benchmarks.traffic` measures both.
 """
 
@@ -18,7 +19,8 @@ from numpy.typing import NDArray
 from recalib.arrays import Floats
 from recalib.card import Card
 from recalib.drift.calibration_sums import bin_indices
-from recalib.drift.reference_histogram import reference_edges
+from recalib.drift.reference_histogram import reference_edges, reference_target
+from recalib.drift.target import Target, monitored_probabilities, values_of_predicted_class
 from recalib.registry import (
     ClassTrafficCount,
     Model,
@@ -31,18 +33,18 @@ from service.serving.logit_sampling import Captures
 
 __all__ = ["Counts", "Stream", "Traffic"]
 
-#: Probabilities of larger responses are reduced to confidences before they are buffered.
+#: Probabilities of larger responses are reduced to the monitored ones before they are buffered.
 _MAX_BUFFERED_SIZE = 256
 #: Buffered responses before they are counted: about a megabyte.
 _MAX_BUFFERED = 4096
 #: Counts kept while the registry is unavailable; a day of a busy service has fewer.
 _MAX_UNSENT = 1_000_000
 
-#: Numbers of predictions and sums of their confidences by bin, (2, B), or of their largest
-#: possible errors by predicted class, (2, K).
+#: Numbers of predictions and sums of their monitored probabilities by bin, (2, B), or of their
+#: largest possible errors by predicted class, (2, K).
 Totals = NDArray[np.float64]
-#: Rows of probabilities (N, K), confidences (N, 1), or predicted classes with confidences (N, 2).
-_Kind = Literal["probabilities", "confidences", "classes"]
+#: Rows of probabilities (N, K), monitored ones (N, 1), or predicted classes and confidences (N, 2).
+_Kind = Literal["probabilities", "monitored", "classes"]
 _Key = TypeVar("_Key")
 
 
@@ -73,13 +75,20 @@ class Stream:
     """Traffic of one version. Thread-safe."""
 
     def __init__(
-        self, traffic: Traffic, settings: _ServingSettings, model: int, version: int, edges: Any
+        self,
+        traffic: Traffic,
+        settings: _ServingSettings,
+        model: int,
+        version: int,
+        edges: Any,
+        target: Target,
     ) -> None:
         self.model = model
         self.version = version
         self._traffic = traffic
         self._settings = settings
         self._edges = edges
+        self._target: Target = target
         self._lock = threading.Lock()
         #: By segment, bucket and kind of rows: arrays of a list have one width.
         self._buffer: dict[tuple[int, int, _Kind], list[Floats]] = {}
@@ -122,7 +131,7 @@ class Stream:
         if self._settings.classes:
             self._buffer_rows("classes", np.column_stack([drawn, column]), segment)
         else:
-            self._buffer_rows("confidences", column[:, None], segment)
+            self._buffer_rows("monitored", column[:, None], segment)
 
     def _buffer_rows(self, kind: _Kind, rows: Floats, segment: int) -> None:
         key = (segment, int(time.time() // self._traffic.bucket_seconds), kind)
@@ -152,9 +161,9 @@ class Stream:
         return totals, by_class
 
     def _reduce(self, probabilities: Floats) -> tuple[_Kind, Floats]:
-        """Return the confidences (N, 1), after the predicted classes (N, 2) if some are watched."""
+        """Return the monitored (N, 1); predicted classes and confidences if some are watched."""
         if not self._settings.classes:
-            return "confidences", np.maximum.reduce(probabilities, axis=1, keepdims=True)
+            return "monitored", monitored_probabilities(probabilities, self._target)[:, None]
         predicted = probabilities.argmax(axis=1)
         confidences = probabilities[np.arange(len(predicted)), predicted]
         return "classes", np.column_stack([predicted, confidences])
@@ -166,13 +175,14 @@ class Stream:
             rows = np.concatenate(batches)
             if kind == "probabilities":
                 kind, rows = self._reduce(rows)
-            confidences = rows[:, -1].astype(np.float64)
-            bins = bin_indices(self._edges, confidences)
-            _add(self._totals, (segment, bucket), bins, confidences, len(self._edges) + 1)
+            monitored = rows[:, -1].astype(np.float64)
             if kind == "classes":
-                errors = np.maximum(confidences, 1 - confidences)
+                errors = np.maximum(monitored, 1 - monitored)
                 predicted = rows[:, 0].astype(np.intp)
                 _add(self._class_totals, bucket, predicted, errors, self._settings.count)
+                monitored = values_of_predicted_class(monitored, predicted, self._target)
+            bins = bin_indices(self._edges, monitored)
+            _add(self._totals, (segment, bucket), bins, monitored, len(self._edges) + 1)
 
 
 def _add(
@@ -210,7 +220,8 @@ class Traffic:
             settings = self._settings.get(model.id)
             if settings is None:
                 settings = self._settings[model.id] = _ServingSettings(model)
-        return Stream(self, settings, model.id, version, reference_edges(card))
+        edges, target = reference_edges(card), reference_target(card)
+        return Stream(self, settings, model.id, version, edges, target)
 
     def note(self, stream: Stream) -> None:
         """Register a stream with buffered data."""

@@ -10,16 +10,16 @@ from benchmarks.monitoring.stake import stakes
 
 
 @pytest.fixture(scope="module")
-def population() -> dict[str, bound._Drift]:
+def population() -> dict[str, bound.Drift]:
     return bound.drifts(2)
 
 
 def test_bound_is_the_threshold_by_the_mean_divergence(population):
     """Of 80% confidence and 70% accuracy, the nearest tolerated accuracy is 78%."""
-    drift = bound._Drift(np.full(4, 0.8), np.full(4, 0.7))
+    drift = bound.Drift(np.full(4, 0.8), np.full(4, 0.7))
     rate = 0.7 * np.log(0.7 / 0.78) + 0.3 * np.log(0.3 / 0.22)
     assert drift.bound() == pytest.approx(np.log(20) / rate)
-    assert bound._Drift(np.full(4, 0.8), np.full(4, 0.79)).bound() == np.inf
+    assert bound.Drift(np.full(4, 0.8), np.full(4, 0.79)).bound() == np.inf
     gradual = drift._replace(duration=2_000)
     assert drift.bound() < gradual.bound() < drift.bound() + 2_000
     assert drift._replace(duration=1).bound() == pytest.approx(drift.bound(), abs=1)

@@ -19,6 +19,7 @@ from tests.cli.running import LABELS, LOGITS
 from tests.client.conftest import MAX_LABELS
 from tests.client.flaky import Act, Flaky, closes, problem, says
 from tests.end_to_end.programs import Server
+from tests.fitting.conftest import draw
 
 _FITTED = recalib.fit(LOGITS, LABELS)
 _CALIBRATOR = {
@@ -93,6 +94,27 @@ def test_sums_wait_for_the_server_and_keep_their_key(flaky: Flaky, faulty: Clien
     confidences = probabilities.max(axis=1)
     assert total == pytest.approx(confidences.sum() + confidences[:10].sum())
     assert aggregator.state[:1] + aggregator.state[2:] == (309, 1, 0)
+
+
+def test_two_classes_are_counted_by_the_positive_class(flaky: Flaky, faulty: Client) -> None:
+    """With the target in the request; that of other models has none, which older servers refuse."""
+    logits, labels = draw(300, 2, 2.0)
+    fitted = recalib.fit(logits, labels)
+    flaky.will(says(200, {**_CALIBRATOR, "card": fitted.card.to_dict()}))
+    aggregator = Aggregator(faulty, "m", calibrator=1, flush_seconds=3600)
+    probabilities = fitted.predict(logits)
+    aggregator.count(probabilities)
+    flaky.will(says(200, {"accepted": 300, "expired": 0}))
+    aggregator.close()
+    body = json.loads(flaky.received[-1].body)
+    assert body["target"] == "positive_class"
+    total = sum(body["buckets"][0]["confidence_sums"])
+    assert total == pytest.approx(probabilities[:, 1].sum())
+    aggregator = _aggregator(flaky, faulty)
+    aggregator.count(_FITTED.predict(LOGITS))
+    flaky.will(says(200, {"accepted": 300, "expired": 0}))
+    aggregator.close()
+    assert set(json.loads(flaky.received[-1].body)) == {"buckets", "segment"}
 
 
 def test_what_does_not_fit_is_reported(

@@ -5,9 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from recalib.card import Card
+from recalib.decoding import convert
 from recalib.drift import confidence_shift
 from recalib.drift.calibration_sums import bin_indices, check_edges
-from recalib.drift.reference_histogram import reference_histogram
+from recalib.drift.reference_histogram import (
+    reference_edges,
+    reference_histogram,
+    reference_target,
+)
 from recalib.fitting.fit import fit
 from tests.fitting.conftest import draw
 
@@ -48,3 +54,23 @@ def test_a_fit_stores_its_histogram_and_its_own_rows_show_no_shift() -> None:
         bin_indices(np.array(histogram.edges), served), minlength=len(histogram.counts)
     )
     assert not confidence_shift(np.array(histogram.counts), counts).shifted
+
+
+def test_fit_of_two_classes_stores_the_positive_class() -> None:
+    """With and without metrics, and from files: the counts are those of P(y = 1)."""
+    logits, labels = draw(600, 2, 3.0)
+    for measure in (False, True):
+        card = fit(logits, labels, measure=measure).card
+        assert card.confidences is not None
+        assert reference_target(card) == "positive_class"
+        p = fit(logits, labels).predict_float64(logits)[:, 1]
+        counts = np.bincount(bin_indices(reference_edges(card), p)).tolist()
+        assert counts == list(card.confidences.counts)
+        assert card.confidences.edges[0] < 0.5
+
+
+def test_card_without_target_is_of_the_confidence() -> None:
+    card = fit(*draw(600, 2, 3.0)).card
+    fields = card.to_dict()
+    del fields["confidences"]["target"]
+    assert reference_target(convert(fields, Card)) == "top_label"

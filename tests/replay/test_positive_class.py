@@ -10,7 +10,12 @@ import numpy as np
 import pytest
 
 import recalib
-from recalib.drift.target import monitored_probabilities, of_positive_class, target_of
+from recalib.drift.target import (
+    monitored_probabilities,
+    pairs_of_rows,
+    target_of,
+    values_of_predicted_class,
+)
 from recalib.errors import InputError
 from recalib.replay import ReplayOptions, replay
 from recalib.replay.model_log import ModelLog, ModelLogOptions
@@ -124,10 +129,14 @@ def test_pairs_of_the_predicted_class_become_those_of_class_1(dtype: type):
     p = np.array([0.0, 1e-9, 0.3, 0.5, 0.7, 1.0], dtype)
     matrix = both(p)
     predicted, y = matrix.argmax(axis=1), np.array([0, 1, 0, 1, 0, 1])
-    confidence = monitored_probabilities(matrix, "top_label")
     target = target_of(2)
-    expected = monitored_probabilities(matrix, target)
-    np.testing.assert_allclose(of_positive_class(confidence, predicted), expected, atol=1e-7)
-    np.testing.assert_array_equal(of_positive_class(predicted == y, predicted), y)
-    assert np.isnan(of_positive_class(np.array([np.nan, np.nan]), np.array([0, 1]))).all()
+    monitored, outcomes = pairs_of_rows(matrix, y)
+    np.testing.assert_array_equal(monitored, p.astype(np.float64))
+    np.testing.assert_array_equal(outcomes, y)
+    confidence = monitored_probabilities(matrix, "top_label")
+    derived = values_of_predicted_class(confidence, predicted, target)
+    np.testing.assert_allclose(derived, monitored, atol=1e-7)
+    np.testing.assert_array_equal(values_of_predicted_class(predicted == y, predicted, target), y)
+    unknown = np.array([np.nan, np.nan])
+    assert np.isnan(values_of_predicted_class(unknown, np.array([0, 1]), target)).all()
     assert target_of(3) == "top_label"

@@ -13,6 +13,8 @@ import pytest
 from sqlalchemy import update
 
 from recalib.calibrator import Calibrator
+from recalib.drift.calibration_sums import bin_indices
+from recalib.drift.reference_histogram import reference_edges
 from recalib.prediction_ids import summarise_predictions
 from recalib.registry import Model, MonitorRow, tables
 from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
@@ -79,6 +81,23 @@ def test_observations_are_stored_like_served_predictions(service: Service, model
         zip(summary.predicted, sent["labels"], strict=True)
     )
     assert {(item.segment, item.started_at % 300) for item in traffic} == {(1, 0)}
+
+
+def test_observations_of_two_classes_are_counted_by_the_positive_class(service: Service) -> None:
+    model = a_champion(service.registry, WATCHING, classes=2)
+    logits, labels = draw(40, 2, 3.0, seed=5)
+    times = (time.time() - 60 + np.arange(40) / 100).tolist()
+    logits = logits.astype(np.float32)
+    body = {"logits": logits.tolist(), "labels": labels.tolist(), "times": times}
+    assert {status for status, _ in post(service, body)} == {"accepted"}
+    with service.registry.reading() as tx:
+        champion = Calibrator.from_bytes(tx.calibrators.parameters(model, 1))
+        traffic = tx.traffic.between(model, 1, 0, 1e11)
+    p = champion.predict_float32(logits)[:, 1]
+    assert sum(count.confidence_sum for count in traffic) == pytest.approx(p.sum())
+    bins = np.bincount(bin_indices(reference_edges(champion.card), p))
+    counted = np.bincount([c.bin for c in traffic], [c.predictions for c in traffic])
+    assert counted.tolist() == bins.tolist()
 
 
 def test_observations_are_counted_by_watched_class(service: Service, model: Model) -> None:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -72,6 +73,26 @@ def test_predictions_are_counted_by_segment_and_confidence() -> None:
     assert traffic.take().traffic == []
     stream.add(rows(0.1))
     assert by_bin(traffic.take().traffic) == {(0, 0): 1}
+
+
+@pytest.mark.parametrize("classes", [(), ("0",)])
+@pytest.mark.parametrize("rows", [2, 1_000])
+def test_two_classes_are_counted_by_the_positive_class(classes: tuple[str, ...], rows: int) -> None:
+    """In small and large batches, with and without watched classes."""
+    card = msgspec.structs.replace(
+        a_card(), classes=2, confidences=ConfidenceHistogram((0.25,), (1, 1), "positive_class")
+    )
+    traffic = Traffic()
+    monitoring = MonitoringConfig(classes=classes)
+    stream = traffic.stream(Model(7, "m", 2, None, 1, "anna", 0.0, monitoring), 2, card)
+    p = np.tile(np.array([0.125, 0.75], np.float32), rows // 2)
+    stream.add(np.stack([1 - p, p], axis=1))
+    counts = traffic.take()
+    assert by_bin(counts.traffic) == {(0, 0): rows // 2, (0, 1): rows // 2}
+    sums = [count.confidence_sum for count in sorted(counts.traffic, key=lambda c: c.bin)]
+    assert sums == [0.125 * rows / 2, 0.75 * rows / 2]
+    of_class = [(c.predicted, c.predictions, c.max_error_sum) for c in counts.classes]
+    assert of_class == ([(0, rows // 2, 0.875 * rows / 2)] if classes else [])
 
 
 def test_calibrators_without_bins_use_equal_width_bins() -> None:

@@ -14,6 +14,7 @@ from recalib.calibrator import Calibrator
 from recalib.drift.reference_histogram import reference_edges
 from recalib.registry import Model
 from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
+from service.labels.schemas import TrafficSums
 from tests.service.conftest import Service
 from tests.service.stubs import Rpc, refused
 from tests.training.watched import WATCHING, a_champion
@@ -107,3 +108,37 @@ def test_labels_of_counted_predictions_add_no_traffic(service: Service, model: M
     answer = service.client.post(path, json={**body, "counted": True})
     assert answer.json()["counts"]["accepted"] == 1
     assert _stored(service, model) == []
+
+
+def test_sums_of_another_target_are_rejected(service: Service, rpc: Rpc) -> None:
+    """Sums of confidences are no sums of P(y = 1), and cannot be told from them by their values."""
+    model = a_champion(service.registry, WATCHING, classes=2)
+    bucket = _bucket(service, model)
+    for target in ({}, {"target": "top_label"}):
+        answer = service.client.post(_TRAFFIC, json={"buckets": [bucket], **target})
+        assert answer.status_code == 422
+        assert "positive_class" in answer.text
+    request = pb.AddTrafficRequest(model="resnet", buckets=[pb.TrafficBucket(**bucket)])
+    refused(grpc.StatusCode.INVALID_ARGUMENT, rpc.labels.add_traffic, request)
+    assert _stored(service, model) == []
+    body = {"buckets": [bucket], "target": "positive_class"}
+    count = sum(bucket["predictions"])
+    header = {"Idempotency-Key": "b"}
+    assert service.client.post(_TRAFFIC, json=body, headers=header).json()["accepted"] == count
+    request.target = "positive_class"
+    rpc.labels.add_traffic(request, metadata=[("idempotency-key", "b")])
+    assert sum(row.predictions for row in _stored(service, model)) == count
+
+
+def test_positive_class_is_no_target_of_more_classes(service: Service, model: Model) -> None:
+    body = {"buckets": [_bucket(service, model)], "target": "positive_class"}
+    answer = service.client.post(_TRAFFIC, json=body)
+    assert answer.status_code == 422
+    assert "top_label" in answer.text
+
+
+def test_default_target_keeps_the_fingerprint_of_a_request() -> None:
+    """Requests that earlier versions have stored are recognised."""
+    assert TrafficSums(buckets=[]).model_dump() == {"buckets": [], "segment": ""}
+    sums = TrafficSums(buckets=[], target="positive_class")
+    assert sums.model_dump()["target"] == "positive_class"

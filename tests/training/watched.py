@@ -7,12 +7,16 @@ from dataclasses import replace
 from functools import cache
 from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 from sqlalchemy import update
 
 from recalib.calibrator import Calibrator
+from recalib.card import ConfidenceHistogram
 from recalib.drift.calibration_sums import bin_indices
+from recalib.drift.reference_histogram import reference_target
+from recalib.drift.target import monitored_probabilities
 from recalib.fitting.fit import fit
 from recalib.prediction_ids import Prediction, mint, read_ids, summarise_predictions
 from recalib.registry import (
@@ -36,17 +40,30 @@ CAPTURING = replace(WATCHING, capture=1.0)
 
 
 @cache
-def _calibrator() -> Calibrator:
-    return fit(*draw(2_000, 4, 3.0), map="temperature")
+def _calibrator(classes: int) -> Calibrator:
+    return fit(*draw(2_000, classes, 3.0), map="temperature")
 
 
 def a_champion(
-    registry: Registry, monitoring: MonitoringConfig = WATCHING, name: str = "resnet"
+    registry: Registry,
+    monitoring: MonitoringConfig = WATCHING,
+    name: str = "resnet",
+    *,
+    classes: int = 4,
+    histogram: ConfidenceHistogram | None = None,
 ) -> Model:
-    """Publish a calibrator with a real card as the champion of a model of 4 classes."""
-    calibrator = _calibrator()
+    """Publish a calibrator with a real card as the champion of a model.
+
+    Parameters
+    ----------
+    histogram: in the card, instead of that of the fit.
+    """
+    calibrator = _calibrator(classes)
+    if histogram is not None:
+        described = msgspec.structs.replace(calibrator.card, confidences=histogram)
+        calibrator = Calibrator(calibrator.parameters, described)
     with registry.transaction() as tx:
-        model = tx.models.create(name, None, 4, "anna", monitoring)
+        model = tx.models.create(name, None, classes, "anna", monitoring)
     lease = a_lease(registry)
     with registry.transaction() as tx:
         card = calibrator.card.to_dict()
@@ -160,9 +177,9 @@ def serve(
 
     Parameters
     ----------
-    label: return the labels from the probabilities served, (rows, 4), instead of true ones.
+    label: return the labels from the probabilities served, (rows, K), instead of true ones.
     """
-    logits, truth = draw(rows, 4, temperature, seed=seed)
+    logits, truth = draw(rows, model.classes, temperature, seed=seed)
     logits = logits.astype(np.float32)
     with registry.transaction() as tx:
         key, now = tx.signing_keys.first(), tx.clock()
@@ -176,7 +193,8 @@ def serve(
     ]
     read: Any = read_ids(ids, {1: key}, model=model.id, now=now, lifetime_seconds=1e9)
     stream = Stream(registry, model)
-    places = np.searchsorted(stream.edges, probabilities.max(axis=1), side="right")
+    monitored = monitored_probabilities(probabilities, reference_target(champion.card))
+    places = bin_indices(stream.edges, monitored)
     counted = np.stack([times // 60 * 60, places], axis=1).astype(np.int64)
     cells, counts = np.unique(counted, axis=0, return_counts=True)
     stored = _Sample(

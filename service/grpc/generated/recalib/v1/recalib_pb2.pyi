@@ -1408,16 +1408,18 @@ class TrafficBucket(_message.Message):
     def __init__(self, started_at: _Optional[float] = ..., predictions: _Optional[_Iterable[int]] = ..., confidence_sums: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class AddTrafficRequest(_message.Message):
-    __slots__ = ("model", "calibrator", "buckets", "segment")
+    __slots__ = ("model", "calibrator", "buckets", "segment", "target")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     CALIBRATOR_FIELD_NUMBER: _ClassVar[int]
     BUCKETS_FIELD_NUMBER: _ClassVar[int]
     SEGMENT_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
     model: str
     calibrator: str
     buckets: _containers.RepeatedCompositeFieldContainer[TrafficBucket]
     segment: str
-    def __init__(self, model: _Optional[str] = ..., calibrator: _Optional[str] = ..., buckets: _Optional[_Iterable[_Union[TrafficBucket, _Mapping]]] = ..., segment: _Optional[str] = ...) -> None: ...
+    target: str
+    def __init__(self, model: _Optional[str] = ..., calibrator: _Optional[str] = ..., buckets: _Optional[_Iterable[_Union[TrafficBucket, _Mapping]]] = ..., segment: _Optional[str] = ..., target: _Optional[str] = ...) -> None: ...
 
 class AddTrafficResponse(_message.Message):
     __slots__ = ("accepted", "expired")
