@@ -74,6 +74,32 @@ def test_correct_and_label_say_the_same():
         assert derived.to_dict() == given.to_dict()
 
 
+def test_one_column_and_two_are_the_same(tmp_path: Path):
+    """P(y = 1) as (N,), (N, 1) and (N, 2), and as numbers and lists in a file."""
+    time, p, y = shifted(2_000)
+    p = p.astype(np.float32)
+    forms = [both(p), p, p[:, None]]
+    options: dict[str, Any] = {"label": y, "time": time, "cohort": 86_400.0}
+    expected, *others = (recalib.monitor(probabilities=form, **options) for form in forms)
+    assert expected.target == "positive_class"
+    for other in others:
+        assert other.to_dict() == expected.to_dict()
+    for number, column in enumerate((p, list(p[:, None]), list(both(p)))):
+        path = tmp_path / f"{number}.parquet"
+        write(path, {"time": time, "probabilities": column, "label": y})
+        result = replay(path, ReplayOptions(cohort=86_400.0))
+        assert result.to_dict() == expected.to_dict()
+
+
+@pytest.mark.parametrize("value", [1.5, np.nan, -0.1])
+def test_invalid_probabilities_of_one_column_are_refused(value: float):
+    time, p, y = shifted(20)
+    p[3] = value
+    with pytest.raises(InputError) as excinfo:
+        recalib.monitor(probabilities=p, label=y, time=time)
+    assert excinfo.value.field.startswith("probabilities[3]")
+
+
 def test_unlabelled_rows_count_as_traffic():
     time, p, y = shifted(2_000)
     label = np.where(np.arange(2_000) % 2, y, np.nan)
