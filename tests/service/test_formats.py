@@ -338,7 +338,7 @@ def test_one_column_is_that_of_class_1_of_2(ready: Service, shape: tuple[int, ..
     labels = (rng.random(40) < 0.5).astype(np.int64)
     ready.model("binary", 2)
     assert ready.upload(npz(odds.reshape(shape), labels), model="binary").status_code == 201
-    assert ready.fitted(model="binary", promote="always")["state"] == "succeeded"
+    assert ready.fitted(model="binary", promote=True)["state"] == "succeeded"
     two = np.stack([np.zeros_like(odds), odds], axis=1)
     expected = read(ready.calibrate(two, "binary"))
     column = odds.reshape(shape)
@@ -349,4 +349,4 @@ def test_one_column_is_that_of_class_1_of_2(ready: Service, shape: tuple[int, ..
         answer = ready.client.post(url, content=body, headers=headers)
         np.testing.assert_array_equal(read(answer), expected)
     check(ready.calibrate([0.5, [1.0]], "binary"), 422, "logits[1]", "a row")
-    check(ready.calibrate(LOGITS[:1, 0]), 422, "logits", "shape")
+    check(ready.calibrate(LOGITS[:, 0]), 422, "logits", "1 class")
