@@ -12,7 +12,7 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from recalib.arrays import RESEMBLANCE_HINT, probability_resemblance
+from recalib.arrays import RESEMBLANCE_HINT, WeightKind, probability_resemblance
 from recalib.errors import InputError, RecalibWarning
 from recalib.inputs import score_matrix
 from recalib.sklearn.scores import ScoreKind, fit_calibrator
@@ -30,6 +30,7 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
     options: options of the map and the objective by name.
     input: `logits` or `probabilities`, the kind of scores. By default they are logits, with a
         `RecalibWarning` if they look like probabilities.
+    weight_kind: `survey` or `counts`, what `sample_weight` is; see `recalib.fit`.
 
     Attributes
     ----------
@@ -49,11 +50,13 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
         objective: str = "nll",
         options: Mapping[str, Any] | None = None,
         input: ScoreKind | None = None,
+        weight_kind: WeightKind = "survey",
     ) -> None:
         self.map = map
         self.objective = objective
         self.options = options
         self.input = input
+        self.weight_kind = weight_kind
 
     def fit(self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None) -> Self:
         """Fit the calibrator to scores and labels.
@@ -86,6 +89,7 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
         self.calibrator_ = fit_calibrator(
             scores, y, sample_weight, classes=self.classes_, kind=kind,
             map=self.map, objective=self.objective, options=self.options,
+            weight_kind=self.weight_kind,
         )  # fmt: skip
         return self
 

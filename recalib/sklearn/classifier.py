@@ -16,10 +16,13 @@ from sklearn.preprocessing import LabelEncoder
 from sklearn.utils import Bunch, get_tags, indexable
 from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, process_routing
 from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted, column_or_1d, has_fit_parameter
 
+from recalib.arrays import WeightKind
 from recalib.errors import InputError, RecalibWarning
-from recalib.sklearn.scores import ScoreMethod, fit_calibrator, score_method
+from recalib.sklearn.folds import CalibratedFold, average, fit_fold, rows_with_weight
+from recalib.sklearn.scores import ScoreKind, ScoreMethod, fit_calibrator, score_method
 
 __all__ = ["CalibratedClassifier"]
 
@@ -27,11 +30,12 @@ __all__ = ["CalibratedClassifier"]
 class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     """A classifier whose probabilities are calibrated by cross-validation.
 
-    `fit` computes the scores of each row by a copy of the estimator that was fitted to the other
-    folds, fits one calibrator to these scores, and fits the estimator to all rows, as
-    `sklearn.calibration.CalibratedClassifierCV(ensemble=False)` does. A fitted estimator is not
-    changed, with `cv="prefit"` or as a `FrozenEstimator`: all rows are for the calibrator, and the
-    estimator must have been fitted to other rows.
+    As in `sklearn.calibration.CalibratedClassifierCV`, `fit` fits a copy of the estimator to all
+    folds but one, and a calibrator to its scores of that fold, for each fold; probabilities are the
+    mean over the folds. With `ensemble=False` it fits one calibrator to the scores of all folds,
+    and the estimator to all rows. A fitted estimator is not changed, with `cv="prefit"` or as a
+    `FrozenEstimator`: all rows are for the calibrator, and the estimator must have been fitted to
+    other rows.
 
     Parameters
     ----------
@@ -39,20 +43,26 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
     map: a name in `recalib.maps.MAPS`, or `auto`, as in `recalib.fit`.
     objective: a name in `recalib.objectives.OBJECTIVES`.
     options: options of the map and the objective by name.
-    cv: the number of stratified folds, a splitter, pairs of training and test rows that test each
-        row once, or `prefit`.
+    cv: the number of stratified folds, a splitter, pairs of training and test rows, which test each
+        row once for one calibrator, or `prefit`.
+    ensemble: whether there is a calibrator for each fold. `auto` is True, but for a
+        `FrozenEstimator` and `prefit`.
     response_method: the scores to calibrate. `decision_function` are logits, or the log-odds of
         the second of two classes; `predict_proba` are probabilities. `auto` takes the first that
         the estimator has.
     n_jobs: the number of processes that fit the folds, as in `cross_val_predict`.
+    weight_kind: `survey` or `counts`, what weights are to the calibrator; see `recalib.fit`.
 
     Attributes
     ----------
-    calibrator_: the `recalib.Calibrator`; `calibrator_.save("model.calib")` writes it.
-    estimator_: the fitted classifier.
+    calibrated_classifiers_: the fitted `estimator` and `calibrator` of each fold; one without
+        `ensemble`.
+    calibrator_: the `recalib.Calibrator`, without `ensemble`; `calibrator_.save("model.calib")`
+        writes it.
+    estimator_: the fitted classifier, without `ensemble`.
     classes_: (K,), the classes in the order of the columns.
-    response_method_: the method of `estimator_` whose values the calibrator takes.
-    n_features_in_, feature_names_in_: those of `estimator_`, if it has them.
+    response_method_: the method of the estimator whose values the calibrator takes.
+    n_features_in_, feature_names_in_: those of the estimator, if it has them.
 
     Examples
     --------
@@ -68,16 +78,20 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         objective: str = "nll",
         options: Mapping[str, Any] | None = None,
         cv: int | Literal["prefit"] | Iterable[Any] | Any = 5,
+        ensemble: bool | Literal["auto"] = "auto",
         response_method: ScoreMethod = "auto",
         n_jobs: int | None = None,
+        weight_kind: WeightKind = "survey",
     ) -> None:
         self.estimator = estimator
         self.map = map
         self.objective = objective
         self.options = options
         self.cv = cv
+        self.ensemble = ensemble
         self.response_method = response_method
         self.n_jobs = n_jobs
+        self.weight_kind = weight_kind
 
     def fit(
         self, X: Any, y: ArrayLike, sample_weight: ArrayLike | None = None, **fit_params: Any
@@ -98,39 +112,89 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         InputError: invalid input, fewer than two classes, or a class with fewer rows than folds.
         """
         check_classification_targets(y)
-        X, y = indexable(X, column_or_1d(y, warn=True))
+        X, labels = indexable(X, column_or_1d(y, warn=True))
+        if sample_weight is not None and self._has_free_folds:
+            X, labels, sample_weight, fit_params = rows_with_weight(
+                X, labels, sample_weight, fit_params
+            )
         routed = self._route(sample_weight, fit_params)
-        method, kind = score_method(self.estimator, self.response_method)
+        self.response_method_, kind = score_method(self.estimator, self.response_method)
+        calibration: dict[str, Any] = {
+            "map": self.map, "objective": self.objective, "options": self.options,
+            "weight_kind": self.weight_kind,
+        }  # fmt: skip
+        if self._is_ensemble():
+            self.calibrated_classifiers_ = self._fit_folds(
+                X, labels, sample_weight, routed, kind, calibration
+            )
+        else:
+            self.estimator_, scores = self._fit_estimator(X, labels, routed)
+            self.calibrator_ = fit_calibrator(
+                scores, labels, sample_weight, classes=self.classes_, kind=kind, **calibration
+            )
+            self.calibrated_classifiers_ = [
+                CalibratedFold(
+                    self.estimator_, self.calibrator_, self.response_method_, self.classes_
+                )
+            ]
+        first = self.calibrated_classifiers_[0].estimator
+        for name in ("n_features_in_", "feature_names_in_"):
+            if hasattr(first, name):
+                setattr(self, name, getattr(first, name))
+        return self
+
+    @property
+    def _has_free_folds(self) -> bool:
+        """Whether folds are drawn from the rows; pairs of rows refer to all of them."""
+        return self.cv == "prefit" or isinstance(self.cv, int) or hasattr(self.cv, "split")
+
+    def _is_ensemble(self) -> bool:
+        if self.ensemble == "auto":
+            return self.cv != "prefit" and not isinstance(self.estimator, FrozenEstimator)
+        if self.ensemble and self.cv == "prefit":
+            raise InputError("ensemble", found="True with cv='prefit'", accepted="False, or folds")
+        return bool(self.ensemble)
+
+    def _fit_folds(
+        self,
+        X: Any,
+        y: NDArray[Any],
+        sample_weight: Any,
+        routed: Bunch,
+        kind: ScoreKind,
+        calibration: dict[str, Any],
+    ) -> list[CalibratedFold]:
+        """Return a calibrated classifier of each fold."""
+        self.classes_ = LabelEncoder().fit(y).classes_
+        weights = None if sample_weight is None else np.asarray(sample_weight)
+        folds: list[CalibratedFold] = Parallel(n_jobs=self.n_jobs)(
+            delayed(fit_fold)(
+                self.estimator, X, y, weights, split, routed.estimator.fit,
+                self.response_method_, kind, calibration,
+            )
+            for split in self._splits(X, y, routed.splitter.split)
+        )  # fmt: skip
+        return folds
+
+    def _fit_estimator(self, X: Any, y: NDArray[Any], routed: Bunch) -> tuple[Any, Any]:
+        """Return the classifier of all rows, and the scores of rows that it was not fitted to."""
+        method = self.response_method_
         if self.cv == "prefit" or isinstance(self.estimator, FrozenEstimator):
             check_is_fitted(self.estimator)
-            self.estimator_, self.classes_ = self.estimator, np.asarray(self.estimator.classes_)
-            scores = getattr(self.estimator, method)(X)
-        else:
-            self.classes_ = LabelEncoder().fit(y).classes_
-            splits = self._splits(X, y, routed.splitter.split)
-            scores = cross_val_predict(
-                clone(self.estimator), X, y, cv=splits, method=method, n_jobs=self.n_jobs,
-                params=routed.estimator.fit,
-            )  # fmt: skip
-            self.estimator_ = clone(self.estimator).fit(X, y, **routed.estimator.fit)
-        self.response_method_ = method
-        self.calibrator_ = fit_calibrator(
-            scores, y, sample_weight, classes=self.classes_, kind=kind,
-            map=self.map, objective=self.objective, options=self.options,
+            self.classes_ = np.asarray(self.estimator.classes_)
+            return self.estimator, getattr(self.estimator, method)(X)
+        self.classes_ = LabelEncoder().fit(y).classes_
+        splits = self._splits(X, y, routed.splitter.split)
+        scores = cross_val_predict(
+            clone(self.estimator), X, y, cv=splits, method=method, n_jobs=self.n_jobs,
+            params=routed.estimator.fit,
         )  # fmt: skip
-        for name in ("n_features_in_", "feature_names_in_"):
-            if hasattr(self.estimator_, name):
-                setattr(self, name, getattr(self.estimator_, name))
-        return self
+        return clone(self.estimator).fit(X, y, **routed.estimator.fit), scores
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Return calibrated probabilities, (N, K), in the order of `classes_`."""
         check_is_fitted(self)
-        scores = getattr(self.estimator_, self.response_method_)(X)
-        probabilities: NDArray[np.float64] = self.calibrator_.predict(
-            np.asarray(scores, np.float64), input=self.calibrator_.card.input
-        )
-        return probabilities
+        return average(self.calibrated_classifiers_, X, self.classes_)
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the class with the largest calibrated probability, (N,)."""

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import column_or_1d
 
+from recalib.arrays import WeightKind
 from recalib.calibrator import Calibrator
 from recalib.errors import InputError
 from recalib.fitting.fit import fit
@@ -44,6 +45,7 @@ def fit_calibrator(
     map: str,
     objective: str,
     options: Mapping[str, Any] | None,
+    weight_kind: WeightKind,
 ) -> Calibrator:
     """Return a calibrator of `scores`, (N, K) or (N,), in float64.
 
@@ -66,6 +68,7 @@ def fit_calibrator(
         objective,
         input=kind,
         sample_weight=None if sample_weight is None else np.asarray(sample_weight),
+        weight_kind=weight_kind,
         class_labels=None if numbered else tuple(str(name) for name in classes.tolist()),
         **(options or {}),
     )

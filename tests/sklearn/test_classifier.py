@@ -37,19 +37,24 @@ def rows(classes: int = 3, count: int = 600) -> tuple[Any, Any]:
     return x, _NAMES[y]
 
 
+@pytest.mark.parametrize("ensemble", ["auto", False])
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize(
     "estimator", [LinearDiscriminantAnalysis(), GaussianNB(priors=None)], ids=["scores", "shares"]
 )
-def test_temperature_equals_that_of_scikit_learn(classes: int, estimator: Any) -> None:
-    """Both fit one temperature to out-of-fold scores: logits, or probabilities without them.
+def test_temperature_equals_that_of_scikit_learn(
+    classes: int, estimator: Any, ensemble: Any
+) -> None:
+    """Both fit temperatures to out-of-fold scores: logits, or probabilities without them.
+
+    One of all folds, or by default one of each fold, whose probabilities are averaged.
 
     scikit-learn searches log(1/T) to 64 epsilon, and takes log(p + epsilon) of probabilities.
     """
     x, y = rows(classes)
     weights = np.random.default_rng(1).uniform(0.5, 2.0, len(y))
-    theirs = CalibratedClassifierCV(estimator, method="temperature", ensemble=False, cv=5)
-    ours = CalibratedClassifier(estimator, map="temperature", cv=5)
+    theirs = CalibratedClassifierCV(estimator, method="temperature", ensemble=ensemble, cv=5)
+    ours = CalibratedClassifier(estimator, map="temperature", cv=5, ensemble=ensemble)
     if isinstance(estimator, LinearDiscriminantAnalysis):  # its `fit` takes no weights
         ours.fit(x, y)
         theirs.fit(x, y)
@@ -104,7 +109,7 @@ def test_prefit_estimator_has_the_classes_that_calibration_rows_lack() -> None:
 
 def test_calibrator_is_saved_as_a_file(tmp_path: Path) -> None:
     x, y = rows()
-    model = CalibratedClassifier(GaussianNB(), map="vector").fit(x, y)
+    model = CalibratedClassifier(GaussianNB(), map="vector", ensemble=False).fit(x, y)
     assert model.response_method_ == "predict_proba"
     model.calibrator_.save(tmp_path / "model.calib")
     loaded = recalib.load(tmp_path / "model.calib")
@@ -150,6 +155,40 @@ def test_model_works_in_pipelines_and_searches() -> None:
     np.testing.assert_allclose(held_out.sum(axis=1), 1.0)
 
 
+def test_ensemble_takes_any_splits_and_classes_that_folds_lack() -> None:
+    """Rows may be tested twice or never; a class that a fold's estimator lacks has 0 there."""
+    x, y = rows(3, 300)
+    wolves = np.flatnonzero(y == "wolf")
+    others = np.setdiff1d(np.arange(300), wolves)
+    splits = [(others[:100], np.arange(150)), (np.arange(0, 300, 2), np.arange(1, 300, 2))]
+    model = CalibratedClassifier(GaussianNB(), map="temperature", cv=splits).fit(x, y)
+    first, second = model.calibrated_classifiers_
+    assert first.classes.tolist() == ["cat", "dog"]
+    expected = second.predict_proba(x) / 2
+    expected[:, :2] += first.predict_proba(x) / 2
+    np.testing.assert_allclose(model.predict_proba(x), expected, rtol=0, atol=1e-12)
+    known = np.setdiff1d(np.arange(150), wolves)
+    direct = recalib.fit(
+        GaussianNB().fit(x[others[:100]], y[others[:100]]).predict_proba(x[known]),
+        (y[known] == "dog").astype(int),
+        input="probabilities",
+    )
+    np.testing.assert_array_equal(
+        first.calibrator.parameters["temperature"], direct.parameters["temperature"]
+    )
+
+
+def test_rows_of_weight_0_change_no_fold() -> None:
+    x, y = rows(3, 300)
+    weights = np.random.default_rng(0).uniform(0.5, 2, 300) * (np.arange(300) % 3 > 0)
+    used = weights > 0
+    for ensemble in (True, False):
+        model = CalibratedClassifier(GaussianNB(), map="vector", ensemble=ensemble, cv=3)
+        probabilities = clone(model).fit(x, y, sample_weight=weights).predict_proba(x)
+        some = clone(model).fit(x[used], y[used], sample_weight=weights[used])
+        np.testing.assert_allclose(probabilities, some.predict_proba(x), rtol=0, atol=1e-12)
+
+
 def test_metadata_is_routed() -> None:
     """Weights go to the calibrator and to an estimator that requests them; groups to the folds."""
     x, y = rows(2, 300)
@@ -157,7 +196,7 @@ def test_metadata_is_routed() -> None:
     weights = np.random.default_rng(2).uniform(0.1, 3.0, 300)
     with sklearn.config_context(enable_metadata_routing=True):
         estimator = LogisticRegression().set_fit_request(sample_weight=True)
-        model = CalibratedClassifier(estimator, map="temperature", cv=GroupKFold(4))
+        model = CalibratedClassifier(estimator, map="temperature", cv=GroupKFold(4), ensemble=False)
         model.fit(x, y, sample_weight=weights, groups=groups)
     folds = list(GroupKFold(4).split(x, y, groups))
     scores = cross_val_predict(
@@ -180,10 +219,13 @@ def test_estimator_without_weights_warns() -> None:
 
 
 def test_invalid_input_is_a_value_error() -> None:
+    """`InputError` is one, as scikit-learn expects."""
     x, y = rows(2, 100)
     few = np.where(np.arange(100) < 3, "fox", "cat")
     with pytest.raises(ValueError, match="y: found 3 rows of class 'fox'; accepted: at least 5"):
         CalibratedClassifier(GaussianNB()).fit(x, few)
+    with pytest.raises(ValueError, match="ensemble: found True with cv='prefit'"):
+        CalibratedClassifier(GaussianNB().fit(x, y), cv="prefit", ensemble=True).fit(x, y)
     with pytest.raises(ValueError, match="map: found 'temprature'; accepted: did you mean"):
         CalibratedClassifier(GaussianNB(), map="temprature").fit(x, y)
     with pytest.raises(ValueError, match=r"options\.smooth: found an unknown option"):
