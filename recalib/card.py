@@ -60,7 +60,8 @@ class FitSummary(msgspec.Struct, frozen=True):
     objective: float
     #: Descriptions of the parameters that ended on a bound of their range.
     bounds_reached: tuple[str, ...] = ()
-    #: Options of the objective that were set by the fit.
+    #: Options of the map and the objective that were set by the fit. A fit with these values is the
+    #: same.
     settled: dict[str, float] = {}
     warnings: tuple[str, ...] = ()
 

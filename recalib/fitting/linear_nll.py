@@ -74,6 +74,10 @@ class Design(Protocol):
         """Return Σ_d θ_kd φ_ikd, (N, K)."""
         ...
 
+    def features(self, x: Floats, k: int) -> Floats:
+        """Return φ_ik, (N, D), of class k."""
+        ...
+
     def gather(self, x: Floats, g: Floats) -> Floats:
         """Return Σ_i g_ik φ_ikd, (K, D): the transpose of `scores`."""
         ...
@@ -110,6 +114,10 @@ class DiagonalDesign:
         if self.intercept:
             s += theta[:, 1]
         return s
+
+    def features(self, x: Floats, k: int) -> Floats:
+        own = x[:, k : k + 1]
+        return np.concatenate([own, np.ones_like(own)], axis=1) if self.intercept else own
 
     def gather(self, x: Floats, g: Floats) -> Floats:
         slopes = _down(x, g)
@@ -161,12 +169,14 @@ class FullDesign:
         s += theta[:, -1]
         return s
 
+    def features(self, x: Floats, k: int) -> Floats:
+        return np.concatenate([x, np.ones((len(x), 1), x.dtype)], axis=1)
+
     def gather(self, x: Floats, g: Floats) -> Floats:
         return np.concatenate([g.T @ x, g.sum(axis=0)[:, None]], axis=1)
 
     def curvature(self, x: Floats, d: Floats) -> Floats:
-        ones = np.ones((len(x), 1), x.dtype)
-        phi = np.concatenate([x, ones], axis=1)
+        phi = self.features(x, 0)
         if x.shape[1] <= MAX_BLOCKS:
             blocks: Floats = (d.T[:, None, :] * phi.T) @ phi
             return blocks
@@ -218,11 +228,14 @@ class Ridge:
         ----------
         curvature: the mean over rows of `design.curvature`.
         """
-        ridge = self.strength
-        if self.tied:
-            # The mean's own freedom is one direction of K: steps in it are too short at first.
-            ridge = ridge + self.tied * np.eye(*ridge.shape)
+        ridge = self.diagonal
         return _with_common(design.inverse(curvature, ridge), design.common, ridge)
+
+    @property
+    def diagonal(self) -> Numbers:
+        """Half the penalty's second derivatives, (K, D)."""
+        # The mean's own freedom is one direction of K: steps in it are too short at first.
+        return self.strength + self.tied * np.eye(*self.strength.shape)
 
     def _pull(self, theta: Numbers) -> Numbers:
         """Return the slope of what ties the diagonal, (K, D); it is linear in `theta`."""

@@ -81,7 +81,7 @@ class Solution:
     #: Descriptions of the parameters that ended on a bound of their range.
     bounds: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
-    #: Options of the objective that were set by the fit.
+    #: Options that were set by the fit.
     settled: dict[str, float] = field(default_factory=dict)
     #: (N,): the largest calibrated probability of each row, if the solver has computed it.
     confidences: NDArray[np.float64] | None = None

@@ -26,6 +26,7 @@ from recalib.fitting.quadratic import fit_quadratic
 from recalib.fitting.search import search_grid, search_temperature
 from recalib.fitting.spline import fit_spline
 from recalib.fitting.stack import fit_stack
+from recalib.fitting.strength import with_strength
 from recalib.maps import MAPS, Map, Parameters
 from recalib.maps.temperature import Temperature
 from recalib.objectives import OBJECTIVES, Objective
@@ -64,9 +65,13 @@ def _solve(problem: Problem) -> Solution:
         return _nothing_to_fit(problem)
     if problem.map.fitted_by == "solver":
         return MAP_SOLVERS[problem.map.name](problem)
+    problem, chosen = with_strength(problem)
     default = _by_gradient if problem.objective.smooth else search_coordinates
     solution = PAIR_SOLVERS.get((problem.map.name, problem.objective.name), default)(problem)
-    return _check_against_nll(problem, solution) if problem.objective.top_label_only else solution
+    if problem.objective.top_label_only:
+        solution = _check_against_nll(problem, solution)
+    solution.settled |= chosen
+    return solution
 
 
 def check_pair(map: Map, objective: Objective) -> None:

@@ -10,22 +10,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalib.errors import InputError
-from recalib.maps.base import Map, Parameter
+from recalib.maps.base import Parameter
 from recalib.maps.ridge import (
+    USUAL_STRENGTH,
     Ridge,
+    RidgeMap,
     Strength,
     check_matrix_classes,
     odir,
-    ridge_penalty,
-    strength_for_rows,
 )
 from recalib.ops.base import Array, Ops
+from recalib.options import options_of
 
 __all__ = ["Dirichlet"]
 
 
 @dataclass(frozen=True)
-class Dirichlet(Map):
+class Dirichlet(RidgeMap):
     """Dirichlet calibration: p = softmax(W log softmax(z) + b).
 
     It is exact if the probabilities of each true class are Dirichlet distributed. It is fitted with
@@ -83,22 +84,26 @@ class Dirichlet(Map):
     def transform(self, ops: Ops, logits: Array, parameters: Mapping[str, Array]) -> Array:
         return ops.matmul(ops.log_softmax(logits), parameters["matrix"]) + parameters["bias"]
 
-    def penalty(self, ops: Ops, parameters: Mapping[str, Array], rows: float) -> Array:
-        classes = len(parameters["bias"])
-        return ridge_penalty(self.ridges(classes, rows), ops, parameters)
+    def open_strengths(self, rows: float) -> Mapping[str, float]:
+        values = {"strength": 250, "intercept": 500}
+        if self.regularisation == "odir":
+            values |= {"strength": 500_000, "diagonal": 500}
+        return {
+            option: value / rows
+            for option, value in values.items()
+            if getattr(self, option) is None
+        }
 
     def ridges(self, classes: int, rows: float) -> Mapping[str, Ridge]:
-        intercept = strength_for_rows(self.intercept, 5_000, rows)
+        values = options_of(self.with_strength(USUAL_STRENGTH, rows))
+        strength, intercept = values["strength"], values["intercept"]
         if self.regularisation == "odir":
             return odir(
                 classes,
-                diagonal=strength_for_rows(self.diagonal, 5_000, rows),
-                off_diagonal=strength_for_rows(self.strength, 5_000_000, rows),
-                intercept=intercept,
-            )
-        strength = strength_for_rows(self.strength, 2_500, rows) / classes**2
+                diagonal=values["diagonal"], off_diagonal=strength, intercept=intercept,
+            )  # fmt: skip
         zeros = np.zeros((classes, classes))
         return {
-            "matrix": Ridge(np.full((classes, classes), strength), zeros),
+            "matrix": Ridge(np.full((classes, classes), strength / classes**2), zeros),
             "bias": Ridge(np.full(classes, intercept / classes), np.zeros(classes)),
         }

@@ -9,22 +9,23 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.maps.base import Map, Parameter, Parameters
+from recalib.maps.base import Parameter, Parameters
 from recalib.maps.ridge import (
+    USUAL_STRENGTH,
     Ridge,
+    RidgeMap,
     Strength,
     check_matrix_classes,
     odir,
-    ridge_penalty,
-    strength_for_rows,
 )
 from recalib.ops.base import Array, Ops
+from recalib.options import options_of
 
 __all__ = ["Matrix"]
 
 
 @dataclass(frozen=True)
-class Matrix(Map):
+class Matrix(RidgeMap):
     """Matrix scaling: p = softmax(W z + b).
 
     It is fitted with off-diagonal and intercept regularisation and a penalty on the variance of the
@@ -80,14 +81,14 @@ class Matrix(Map):
         slope = matrix.trace() - matrix.sum() / 2
         return {**parameters, "matrix": slope * np.eye(2)}
 
-    def penalty(self, ops: Ops, parameters: Mapping[str, Array], rows: float) -> Array:
-        classes = len(parameters["bias"])
-        return ridge_penalty(self.ridges(classes, rows), ops, parameters)
+    def open_strengths(self, rows: float) -> Mapping[str, float]:
+        values = {"diagonal": 2_500, "off_diagonal": 100_000, "intercept": 500}
+        return {
+            option: value / rows
+            for option, value in values.items()
+            if getattr(self, option) is None
+        }
 
     def ridges(self, classes: int, rows: float) -> Mapping[str, Ridge]:
-        return odir(
-            classes,
-            diagonal=strength_for_rows(self.diagonal, 25_000, rows),
-            off_diagonal=strength_for_rows(self.off_diagonal, 1_000_000, rows),
-            intercept=strength_for_rows(self.intercept, 5_000, rows),
-        )
+        values = options_of(self.with_strength(USUAL_STRENGTH, rows))
+        return odir(classes, **values)

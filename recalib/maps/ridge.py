@@ -2,29 +2,37 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Annotated
+from dataclasses import dataclass, replace
+from typing import Annotated, Any, Self
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from recalib.errors import InputError
+from recalib.maps.base import Map
 from recalib.ops.base import Array, Ops
 
 __all__ = [
+    "USUAL_STRENGTH",
     "Ridge",
+    "RidgeMap",
     "Strength",
     "check_matrix_classes",
+    "check_one_strength",
     "diagonal_and_rest",
     "odir",
     "ridge_penalty",
-    "strength_for_rows",
+    "row_share",
 ]
 
 #: A strength of regularisation, as an option; finite, so that products with it are not NaN.
 Strength = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
+
+#: The strength without data on it.
+USUAL_STRENGTH = 10.0
 
 #: A K x K matrix of float64 takes 200 MB at this K, and a fit holds about ten.
 _MAX_CLASSES = 5_000
@@ -42,6 +50,30 @@ class Ridge:
     tied: float = 0.0
 
 
+@dataclass(frozen=True)
+class RidgeMap(Map):
+    """A map whose fit adds ridge penalties. Strengths without a value are chosen by data."""
+
+    @abstractmethod
+    def ridges(self, classes: int, rows: float) -> Mapping[str, Ridge]:
+        """Return the penalties of the parameters, by name, for a fit on `rows` rows."""
+
+    def open_strengths(self, rows: float) -> Mapping[str, float]:
+        """Return the options without a value, with the value that strength 1 gives them."""
+        return {}
+
+    def with_strength(self, factor: float, rows: float) -> Self:
+        """Return the map with `factor` times strength 1 for each option without a value."""
+        values: dict[str, Any] = {
+            option: factor * value for option, value in self.open_strengths(rows).items()
+        }
+        return replace(self, **values)
+
+    def penalty(self, ops: Ops, parameters: Mapping[str, Array], rows: float) -> Array:
+        classes = len(parameters["bias"])
+        return ridge_penalty(self.ridges(classes, rows), ops, parameters)
+
+
 def ridge_penalty(ridges: Mapping[str, Ridge], ops: Ops, parameters: Mapping[str, Array]) -> Array:
     """Return Σ strength · (θ − centre)² over the parameters named in `ridges`."""
     total: Array = 0.0
@@ -54,9 +86,25 @@ def ridge_penalty(ridges: Mapping[str, Ridge], ops: Ops, parameters: Mapping[str
     return total
 
 
-def strength_for_rows(strength: float | None, worth: float, rows: float) -> float:
-    """Return `strength`, by default `worth` / `rows`, which decreases with more rows."""
-    return worth / rows if strength is None else strength
+def row_share(
+    strength: float | None, rows_per_parameter: float | None, *, numbers: int, rows: float
+) -> float:
+    """Return `strength` / N, by default (1 + r P / N) / N for P = `numbers` and N = `rows`.
+
+    r is `rows_per_parameter`, by default 10.
+    """
+    r = 10.0 if rows_per_parameter is None else rows_per_parameter
+    return (1 + r * numbers / rows if strength is None else strength) / rows
+
+
+def check_one_strength(strength: float | None, rows_per_parameter: float | None) -> None:
+    """Raise `InputError` if both options have a value: each determines the penalty."""
+    if strength is not None and rows_per_parameter is not None:
+        raise InputError(
+            "options.rows_per_parameter",
+            found=f"{rows_per_parameter:g} with strength {strength:g}",
+            accepted="one of the two",
+        )
 
 
 def odir(

@@ -9,13 +9,15 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.maps.base import Map, Parameter
+from recalib.maps.base import Parameter
 from recalib.maps.ridge import (
     Ridge,
+    RidgeMap,
     Strength,
     check_matrix_classes,
+    check_one_strength,
     diagonal_and_rest,
-    ridge_penalty,
+    row_share,
 )
 from recalib.ops.base import Array, Ops
 
@@ -23,18 +25,17 @@ __all__ = ["StructuredMatrix"]
 
 
 @dataclass(frozen=True)
-class StructuredMatrix(Map):
+class StructuredMatrix(RidgeMap):
     """Structured matrix scaling: p = softmax(W log softmax(z / T) + b).
 
     T is the best single temperature by NLL and stays fixed. W and b start at W = I, b = 0, which
-    is temperature scaling, with the penalty c K / N (`diagonal` Σ (W_kk − 1)² +
+    is temperature scaling, with the penalty g K / N (`diagonal` Σ (W_kk − 1)² +
     `off_diagonal` (K − 1) Σ_{j≠k} W_jk² + `intercept` Σ b_k²). Times N, this is the negative
-    logarithm of a normal prior of variance 1 / (2 c K) for the contribution of a class to its own
-    score, and the same for the sum of the contributions of all others. The prior dominates for few
-    rows and vanishes for many. c = 1 + r P / N, with P = K (K + 1) numbers and
-    r = `rows_per_parameter`, is about 1 for ten or more rows per number and larger for fewer. With
-    r = 0, the test NLL on 20 to 200 rows of a real validation set was up to 15% above temperature
-    scaling's; with r = 10, up to 1.4%.
+    logarithm of a normal prior of variance 1 / (2 g K) for the contribution of a class to its own
+    score, and the same for the sum of the contributions of all others. g is `strength`; by default
+    it is chosen by data, see `recalib.fitting.strength`, and the card has it in `fit.settled`.
+    With `rows_per_parameter` = r it is 1 + r P / N for P = K (K + 1) numbers, and r = 10 is the
+    default above 300 classes, where a choice would take longer than the fit.
 
     Predictions may change; adding a number to a row of logits changes nothing.
 
@@ -45,19 +46,23 @@ class StructuredMatrix(Map):
     K = 1000.
 
     Source: the hierarchy and the ridges follow Berta et al. 2026 (structured matrix scaling,
-    ridge, ρ = τ = 1), with c added.
+    ridge, ρ = τ = 1), with g instead of 1.
     """
 
     diagonal: Strength = 1.0
     off_diagonal: Strength = 1.0
     intercept: Strength = 1.0
-    rows_per_parameter: Strength = 10.0
+    strength: Strength | None = None
+    rows_per_parameter: Strength | None = None
 
     name: ClassVar[str] = "structured_matrix"
     summary: ClassVar[str] = "a temperature and a regularised matrix correction"
     preserves_accuracy: ClassVar[bool] = False
     shift_invariant: ClassVar[bool] = True
     passes_masks: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        check_one_strength(self.strength, self.rows_per_parameter)
 
     def parameters(self, classes: int) -> Mapping[str, Parameter]:
         return {
@@ -81,13 +86,14 @@ class StructuredMatrix(Map):
         softened = ops.log_softmax(logits / parameters["temperature"])
         return ops.matmul(softened, parameters["matrix"]) + parameters["bias"]
 
-    def penalty(self, ops: Ops, parameters: Mapping[str, Array], rows: float) -> Array:
-        classes = len(parameters["bias"])
-        return ridge_penalty(self.ridges(classes, rows), ops, parameters)
+    def open_strengths(self, rows: float) -> Mapping[str, float]:
+        is_open = self.strength is None and self.rows_per_parameter is None
+        return {"strength": 1.0} if is_open else {}
 
     def ridges(self, classes: int, rows: float) -> Mapping[str, Ridge]:
-        parameters = classes * (classes + 1)
-        share = classes / rows * (1 + self.rows_per_parameter * parameters / rows)
+        share = classes * row_share(
+            self.strength, self.rows_per_parameter, numbers=classes * (classes + 1), rows=rows
+        )
         elsewhere = share * (classes - 1) * self.off_diagonal
         strengths = diagonal_and_rest(classes, diagonal=share * self.diagonal, elsewhere=elsewhere)
         return {

@@ -9,15 +9,15 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.maps.base import Map, Parameter, Parameters
-from recalib.maps.ridge import Ridge, Strength, ridge_penalty
+from recalib.maps.base import Parameter, Parameters
+from recalib.maps.ridge import Ridge, RidgeMap, Strength
 from recalib.ops.base import Array, Ops
 
 __all__ = ["Vector"]
 
 
 @dataclass(frozen=True)
-class Vector(Map):
+class Vector(RidgeMap):
     """Vector scaling: p = softmax(w ∘ z + b), w_k > 0.
 
     Predictions may change. Adding a number to a row of logits changes the result. For K = 2, a fit
@@ -58,10 +58,6 @@ class Vector(Map):
 
     def tie_classes(self, parameters: Parameters) -> dict[str, NDArray[np.float64]]:
         return {**parameters, "scale": np.full(2, parameters["scale"].mean())}
-
-    def penalty(self, ops: Ops, parameters: Mapping[str, Array], rows: float) -> Array:
-        classes = len(parameters["bias"])
-        return ridge_penalty(self.ridges(classes, rows), ops, parameters)
 
     def ridges(self, classes: int, rows: float) -> Mapping[str, Ridge]:
         return {"bias": Ridge(np.full(classes, self.intercept / rows), np.zeros(classes))}

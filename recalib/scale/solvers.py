@@ -21,6 +21,7 @@ from recalib.fitting.solvers import (
     temperature_solution,
 )
 from recalib.fitting.stack import fit_stack
+from recalib.fitting.strength import with_strength
 from recalib.maps import Parameters
 from recalib.maps.stack import Stack
 from recalib.maps.temperature import Temperature
@@ -66,7 +67,9 @@ def solve_over_fragments(rows: FragmentRows, survey: Survey, problem: Problem) -
         return Solution({}, value_at({}))
     single = fit_temperature(rows, survey)
     problem.report("temperature", single.iterations, single.nll)
+    problem, chosen = with_strength(problem, survey.weight)
     solution = _solve(rows, survey, problem, single)
+    solution.settled |= chosen
     if survey.classes == 2:
         solution.parameters = map.tie_classes(solution.parameters)
     return solution

@@ -55,7 +55,7 @@ MUTATIONS = [
     *_file(
         "recalib/maps/structured_vector.py",
         "tests/fitting/test_linear_nll.py",
-        ("parameters = 2 * classes", "parameters = classes"),
+        ("numbers=2 * classes", "numbers=classes"),
     ),
     *_file(
         "recalib/maps/spline.py",
@@ -91,7 +91,7 @@ MUTATIONS = [
     *_file(
         "recalib/maps/dirichlet.py",
         "tests/fitting/test_linear_nll.py",
-        ("2_500, rows) / classes**2", "2_500, rows) / classes"),
+        ("strength / classes**2", "strength / classes"),
     ),
     *_file(
         "recalib/maps/top_label.py",

@@ -109,6 +109,8 @@ def _check(sources: Sources, map: str, objective: str = "nll", **options: Any) -
 
 
 _SLOW = pytest.mark.slow
+#: The sample would choose other strengths than all rows.
+_RIDGES = {"diagonal": 0.1, "intercept": 0.1}
 
 
 @pytest.mark.parametrize(
@@ -117,10 +119,10 @@ _SLOW = pytest.mark.slow
         ("temperature", "nll", {}),
         ("vector", "nll", {}),
         pytest.param("class_temperature", "nll", {}, marks=_SLOW),
-        pytest.param("matrix", "nll", {}, marks=_SLOW),
-        pytest.param("dirichlet", "nll", {}, marks=_SLOW),
-        pytest.param("structured_vector", "nll", {}, marks=_SLOW),
-        pytest.param("structured_matrix", "nll", {}, marks=_SLOW),
+        pytest.param("matrix", "nll", {"off_diagonal": 9.0, **_RIDGES}, marks=_SLOW),
+        pytest.param("dirichlet", "nll", {"strength": 9.0, **_RIDGES}, marks=_SLOW),
+        pytest.param("structured_vector", "nll", {"strength": 3.0}, marks=_SLOW),
+        pytest.param("structured_matrix", "nll", {"strength": 3.0}, marks=_SLOW),
         ("temperature", "ece_grid", {}),
         pytest.param("temperature", "hb_ece", {}, marks=_SLOW),
         pytest.param("temperature", "sb_ece", {"bin_temperature": 0.01}, marks=_SLOW),

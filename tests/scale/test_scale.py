@@ -134,7 +134,7 @@ def test_fit_on_several_files_has_the_optimum_of_one(
 ) -> None:
     monkeypatch.setattr(row_sample, "_SAMPLE_ROWS", 500)  # fewer than there are rows
     reference = recalib.fit(*data, map)
-    fitted = recalib.scale.fit(folder, map)
+    fitted = recalib.scale.fit(folder, map, **reference.card.fit.settled)
     for name, value in reference.parameters.items():
         assert fitted.parameters[name] == pytest.approx(value, rel=1e-8, abs=1e-8), name
     assert fitted.card.fit.objective == pytest.approx(reference.card.fit.objective, rel=1e-12)
@@ -143,6 +143,17 @@ def test_fit_on_several_files_has_the_optimum_of_one(
     histogram = fitted.card.confidences
     assert histogram is not None
     assert sum(histogram.counts) == _ROWS
+
+
+def test_the_sample_gives_the_strength_of_a_penalty(
+    folder: Path, data: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows of the sample choose; a penalty by row is scaled to the number of all rows."""
+    monkeypatch.setattr(row_sample, "_SAMPLE_ROWS", 500)
+    by_arrays = recalib.fit(*data, "matrix").card.fit.settled
+    by_files = recalib.scale.fit(folder, "matrix").card.fit.settled
+    assert by_files.keys() == by_arrays.keys()
+    assert all(0.05 < by_files[name] / by_arrays[name] < 20 for name in by_arrays)
 
 
 @pytest.mark.slow
@@ -166,9 +177,9 @@ def test_masked_classes_and_equal_logits(tmp_path: Path, monkeypatch: pytest.Mon
     for part, rows in enumerate((slice(0, 250), slice(250, 600))):
         np.savez(tmp_path / f"{part}.npz", logits=logits[rows], labels=labels[rows])
     for map in ("temperature", "vector", "dirichlet"):
-        reference = fit(logits, labels, map).predict(logits)
-        fitted = recalib.scale.fit(tmp_path, map).predict(logits)
-        assert fitted == pytest.approx(reference, abs=1e-6), map
+        reference = fit(logits, labels, map)
+        fitted = recalib.scale.fit(tmp_path, map, **reference.card.fit.settled).predict(logits)
+        assert fitted == pytest.approx(reference.predict(logits), abs=1e-6), map
     for part in range(2):
         np.savez(tmp_path / f"{part}.npz", logits=np.ones((300, 4)), labels=labels[:300])
     equal = recalib.scale.fit(tmp_path)

@@ -1,0 +1,94 @@
+"""The strength of a ridge penalty, chosen by data.
+
+Strengths g fall along a path of fits, each from the one before. The one with the least approximate
+leave-one-out NLL is taken. Few rows show little of it, so a normal prior of log g is added:
+N · NLL + ½ (log g − log g₀)², g₀ = 10 (1 + P / N) for P numbers. A penalty is a prior of the
+parameters, which does not depend on N, so a sample of the rows is enough to choose its strength.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+
+from recalib.blas_threads import one_blas_thread
+from recalib.fitting.leave_one_out import leave_one_out_nll
+from recalib.fitting.linear_form import LINEAR_MAPS
+from recalib.fitting.linear_nll import FullDesign, LinearNll
+from recalib.fitting.newton import fit_temperature
+from recalib.fitting.newton_cg import minimise
+from recalib.fitting.problem import Problem
+from recalib.maps import Parameters
+from recalib.maps.ridge import USUAL_STRENGTH, RidgeMap
+
+__all__ = ["with_strength"]
+
+#: Strengths of the path. The first is temperature scaling but for the fourth digit of the NLL.
+_STRENGTHS = [10.0 ** (exponent / 2) for exponent in range(6, -5, -1)]
+#: The path ends after this number of strengths without a better one.
+_PATIENCE = 2
+#: Fits of the path end with a step of less predicted gain, in nats: scores differ by much more.
+_TOLERANCE = 1e-6
+#: The largest sample, in rows and in numbers.
+_MAX_ROWS, _MAX_NUMBERS = 10_000, 1_000_000
+#: The blocks of a full matrix take N K³ operations: at more classes the map's own rule stands.
+_MAX_CLASSES = 300
+
+
+def with_strength(problem: Problem, rows: float | None = None) -> tuple[Problem, dict[str, float]]:
+    """Return the problem with a value for each strength of the map, and the values by option.
+
+    If the problem has no start, it gets that of the path. A map whose strengths have values is
+    unchanged, and so is one with a matrix for more than 300 classes.
+
+    Parameters
+    ----------
+    rows: the rows of the fit, if those of the problem are a sample; by default its effective rows.
+    """
+    map, rows = problem.map, rows or problem.effective_rows
+    if not isinstance(map, RidgeMap) or not map.open_strengths(rows):
+        return problem, {}
+    form = LINEAR_MAPS[map.name]
+    if isinstance(form.design, FullDesign) and problem.classes > _MAX_CLASSES:
+        return problem, {}
+    with one_blas_thread():
+        factor, start = _best_of_path(_sample(problem), map)
+    chosen = map.with_strength(factor, rows)
+    start = start if problem.start is None else problem.start
+    return replace(problem, map=chosen, start=start), {
+        option: getattr(chosen, option) for option in map.open_strengths(rows)
+    }
+
+
+def _sample(problem: Problem) -> Problem:
+    """Return the problem on evenly spaced rows, at most as many as a choice needs."""
+    rows = len(problem.labels)
+    most = min(_MAX_ROWS, max(1, _MAX_NUMBERS // problem.classes))
+    return problem if rows <= most else problem.subset(np.arange(most) * rows // most)
+
+
+def _best_of_path(problem: Problem, map: RidgeMap) -> tuple[float, Parameters]:
+    """Return the strength, relative to the map's strength 1, and the parameters fitted with it."""
+    form, rows = LINEAR_MAPS[map.name], problem.effective_rows
+    weights = problem.relative_weights
+    single = fit_temperature(problem.logits, problem.labels, weights)
+    unit = form.unit(single.temperature)
+    start = map.start(problem.classes, single.temperature)
+    theta = best = form.theta(start, unit)
+    x, masked = form.rows(map, problem.logits.astype(np.float64, copy=False), single.temperature)
+    usual = USUAL_STRENGTH * (1 + theta.size / rows)
+    scores: list[float] = []
+    for strength in _STRENGTHS:
+        ridge = form.ridge(map.with_strength(strength, rows), problem.classes, rows, unit)
+        nll = LinearNll(form.design, x, masked, problem.labels, weights, ridge)
+        theta = minimise(nll.around, theta, form.box, tolerance=_TOLERANCE, small_step=1e-2).x
+        prior = math.log(strength / usual) ** 2 / 2
+        scores.append(leave_one_out_nll(nll, theta, rows) + prior / rows)
+        if scores[-1] <= min(scores):
+            best = theta
+        elif len(scores) - 1 - int(np.argmin(scores)) >= _PATIENCE:
+            break
+        problem.report(f"{map.name}, strength {strength:.3g}", len(scores), scores[-1])
+    return _STRENGTHS[int(np.argmin(scores))], {**start, **form.natural(best, unit)}
