@@ -63,6 +63,7 @@ def bin_rows(
     groups: Groups, mass: _Vector, map: HistogramBinning
 ) -> tuple[_Vector, _Vector, _Vector]:
     """Return edges (P − 1), the share of hits (P) and the number of rows (B) of each bin."""
+    base_rate = groups.base_rate if map.target == "positive_class" else None
     inner = _edges(groups, mass, map)
     bins = np.searchsorted(inner, groups.odds, side="right")
     count = len(inner) + 1
@@ -71,18 +72,22 @@ def bin_rows(
         np.bincount(bins, weights, count).astype(np.float64) for weights in of_group
     )
     means = np.divide(sums, rows, out=_middles(inner), where=rows > 0)
-    share = np.where(rows > 0, share_of_hits(hits, rows, means), means)
+    share = np.where(rows > 0, share_of_hits(hits, rows, means, base_rate), means)
     cells = next_power_of_two(map.bins)
     return pad_table(inner, cells - 1, 1.0), pad_table(share, cells), rows
 
 
-def share_of_hits(hits: _Vector, rows: _Vector, probability: _Vector) -> _Vector:
-    """Return (hits + min(p, ½)) / (rows + 1), strictly between 0 and 1.
+def share_of_hits(
+    hits: _Vector, rows: _Vector, probability: _Vector, base_rate: float | None = None
+) -> _Vector:
+    """Return (hits + added) / (rows + 1), strictly between 0 and 1.
 
     The added row is a hit with the predicted probability, at most ½. In a low bin it must not raise
-    all of a thousand classes; in a high bin it must not confirm a probability of 1.
+    all of a thousand classes; in a high bin it must not confirm a probability of 1. Of two classes
+    it is a hit with the base rate, so that bins together keep it, also if predictions do not.
     """
-    return np.asarray((hits + np.minimum(probability, 0.5)) / (rows + 1.0))
+    added = np.minimum(probability, 0.5) if base_rate is None else base_rate
+    return np.asarray((hits + added) / (rows + 1.0))
 
 
 def _edges(groups: Groups, mass: _Vector, map: HistogramBinning) -> _Vector:

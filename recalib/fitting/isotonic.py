@@ -80,7 +80,8 @@ def fit_isotonic(problem: Problem) -> Solution:
 def isotonic_curve(groups: Groups, map: Isotonic) -> tuple[dict[str, _Vector], list[str]]:
     """Return the knots and values of the only curve, in log-odds, and warnings."""
     length = next_power_of_two(map.knots) + 1
-    blocks = merge_blocks(isotonic_blocks(groups), map.knots)
+    base_rate = groups.base_rate if map.target == "positive_class" else None
+    blocks = merge_blocks(isotonic_blocks(groups, base_rate), map.knots)
     values = scipy.special.logit(blocks.share)
     warnings = []
     if len(blocks.odds) == 1:
@@ -91,8 +92,8 @@ def isotonic_curve(groups: Groups, map: Isotonic) -> tuple[dict[str, _Vector], l
     }, warnings
 
 
-def isotonic_blocks(groups: Groups) -> Blocks:
-    """Return the smoothed, non-decreasing blocks of the isotonic regression."""
+def isotonic_blocks(groups: Groups, base_rate: float | None = None) -> Blocks:
+    """Return the non-decreasing blocks of the isotonic regression, `share_of_hits` of each."""
     pooled = scipy.optimize.isotonic_regression(groups.hits / groups.rows, weights=groups.rows)
     # The tolerance joins neighbours whose means differ only by rounding.
     starts = np.flatnonzero(np.diff(pooled.x, prepend=-1.0) > 1e-9)
@@ -105,7 +106,7 @@ def isotonic_blocks(groups: Groups) -> Blocks:
             groups.rows * groups.probability,
         )
     )
-    smooth = share_of_hits(hits, rows, probability / rows)
+    smooth = share_of_hits(hits, rows, probability / rows, base_rate)
     # Smoothing changes small blocks more than large ones, so it may break the order.
     share = scipy.optimize.isotonic_regression(smooth, weights=rows + 1.0).x
     return Blocks(odds / rows, share, rows)

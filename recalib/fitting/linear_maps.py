@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from recalib.blas_threads import one_blas_thread
 from recalib.fitting.linear_form import LINEAR_MAPS, LinearForm
 from recalib.fitting.linear_nll import LinearNll, Ridge, SummedNll
-from recalib.fitting.newton import TemperatureFit, fit_temperature
+from recalib.fitting.newton import TemperatureFit
 from recalib.fitting.newton_cg import Box, Minimum, minimise
 from recalib.fitting.problem import Problem, Solution
+from recalib.fitting.temperature_preprocessing import fit_unit
 
 __all__ = ["TOLERANCE", "fit_linear", "linear_solution"]
 
@@ -36,7 +37,7 @@ _LARGE = 200_000
 def fit_linear(problem: Problem) -> Solution:
     """Return the parameters of a linear map that minimise NLL and the map's penalty."""
     form = LINEAR_MAPS[problem.map.name]
-    single = fit_temperature(problem.logits, problem.labels, problem.weights, device=problem.device)
+    single = fit_unit(problem)
     start = problem.map.start(problem.classes, single.temperature)
     stages = problem.map.stages(problem.classes)
     if problem.start is not None:

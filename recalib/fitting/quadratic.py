@@ -25,9 +25,10 @@ __all__ = ["fit_quadratic", "quadratic_solution"]
 
 _Vector = NDArray[np.float64]
 
-#: The parabola lies between these quantiles of the log-odds, each row with the weight p (1 − p): a
-#: row that is nearly certain has no say.
-_QUANTILES = 0.02, 0.98
+#: The parabola lies between this quantile of the log-odds of hits and its opposite of the others:
+#: where both occur, whatever their base rate. Of quantiles of all rows, with or without weights
+#: p (1 − p), none had a lower loss on 174 pairs of small data sets and classifiers.
+_OVERLAP = 0.05
 #: The least width of the range, in nats.
 _MIN_WIDTH = 1e-3
 #: Of a class without labels: `low`, `width`, `low_slope`, `high_slope` and `value` of the identity.
@@ -68,11 +69,17 @@ def _fit_class(groups: Groups) -> tuple[tuple[float, ...], bool]:
 
 
 def _range(groups: Groups) -> tuple[float, float]:
-    mass = groups.rows * groups.probability * (1 - groups.probability)
-    cumulative = np.cumsum(mass)
-    at = np.searchsorted(cumulative, np.array(_QUANTILES) * cumulative[-1])
-    low, high = groups.odds[np.minimum(at, len(groups.odds) - 1)].tolist()
-    return low, max(high, low + _MIN_WIDTH)
+    """Return the range of log-odds where hits and others overlap, or the gap between them."""
+    hit = _quantile(groups.odds, groups.hits, _OVERLAP)
+    other = _quantile(groups.odds, groups.rows - groups.hits, 1 - _OVERLAP)
+    low = min(hit, other)
+    return low, max(hit, other, low + _MIN_WIDTH)
+
+
+def _quantile(odds: _Vector, rows: _Vector, share: float) -> float:
+    cumulative = np.cumsum(rows)
+    at = np.searchsorted(cumulative, share * cumulative[-1])
+    return float(odds[min(int(at), len(odds) - 1)])
 
 
 def _inputs(odds: _Vector, low: float, high: float) -> _Vector:

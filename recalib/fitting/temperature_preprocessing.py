@@ -27,6 +27,7 @@ __all__ = [
     "ScaledRows",
     "absence_warnings",
     "class_odds",
+    "fit_unit",
     "group_by_odds",
     "group_starts",
     "log_odds_sums",
@@ -67,9 +68,7 @@ class ScaledRows:
 
         With `of_classes` the temperature of two classes is `unit_of_log_odds`.
         """
-        single = fit_temperature(problem.logits, problem.labels, problem.weights)
-        if of_classes and problem.classes == 2:
-            single = unit_of_log_odds(single, log_odds_sums(problem.logits, problem.weights))
+        single = fit_unit(problem) if of_classes else _fit_temperature(problem)
         problem.report("temperature", single.iterations, single.nll)
         rows = len(problem.labels)
         top, odds, total = np.empty(rows, np.intp), np.empty(rows), np.empty(rows)
@@ -134,6 +133,11 @@ class Groups:
         with np.errstate(over="ignore"):  # four times as fast as scipy.special.expit
             return np.asarray(1 / (1 + np.exp(-self.odds)))
 
+    @property
+    def base_rate(self) -> float:
+        """The share of hits, with one row added that is half a hit."""
+        return float((self.hits.sum() + 0.5) / (self.rows.sum() + 1.0))
+
     def of_rows(self, values: _Vector) -> _Vector:
         """Return for each row (N,) the value of its group; `values` is (G,)."""
         assert self.order is not None  # noqa: S101
@@ -174,6 +178,18 @@ class CalibratedRows:
     def confidences(self) -> _Vector:
         """(N,): the largest probability of each row."""
         return self._largest / self._total
+
+
+def _fit_temperature(problem: Problem) -> TemperatureFit:
+    return fit_temperature(problem.logits, problem.labels, problem.weights, device=problem.device)
+
+
+def fit_unit(problem: Problem) -> TemperatureFit:
+    """Return the best single temperature, of two classes `unit_of_log_odds`."""
+    single = _fit_temperature(problem)
+    if problem.classes != 2:
+        return single
+    return unit_of_log_odds(single, log_odds_sums(problem.logits, problem.weights))
 
 
 def log_odds_sums(logits: Floats, weights: _Vector | None) -> _Vector:

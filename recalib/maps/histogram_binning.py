@@ -26,9 +26,9 @@ __all__ = ["HistogramBinning"]
 class HistogramBinning(Map):
     """Histogram binning on top of temperature scaling, p = softmax(z / T).
 
-    A bin with N_b rows, C_b hits and mean probability m_b has the value
-    g_b = (C_b + min(m_b, ½)) / (N_b + 1): its fraction of hits with one added row, so it is never
-    0 or 1. A bin without rows has the probability at its middle.
+    A bin with N_b rows, C_b hits and mean probability m_b has g_b = (C_b + a_b) / (N_b + 1): its
+    fraction of hits with one added row, so it is never 0 or 1. a_b = min(m_b, ½), and the share of
+    y = 1 in all rows for `positive_class`. A bin without rows has the probability at its middle.
 
     - `positive_class`, the default for K = 2: bins of P(y = 1), with y = 1 as a hit. g_b may be on
       the other side of ½, so predictions may change. Bins are not merged: g_b may fall.

@@ -27,7 +27,7 @@ class Isotonic(Map):
     """Isotonic calibration on top of temperature scaling, p = softmax(z / T).
 
     Isotonic regression of hits on log-odds s gives blocks of rows with one fraction of hits each,
-    smoothed as in histogram binning: g_b = (C_b + min(m_b, ½)) / (N_b + 1). The curve passes
+    smoothed as in histogram binning: g_b = (C_b + a_b) / (N_b + 1). The curve passes
     through the blocks' means (s_b, g_b), is linear between them and constant outside. It is
     continuous, while the regression itself is a step function.
 

@@ -21,8 +21,9 @@ class Quadratic(Map):
     a parabola whose slope goes linearly from m_l > 0 at l to m_h > 0 at h. Outside it continues as
     a line with the slope of that end. So G rises everywhere: no row is reversed, while an
     unrestricted parabola falls on one side. m_l = m_h = 1, G(0) = 0 is temperature scaling. l and h
-    are quantiles of the fitted log-odds, so a few extreme rows do not determine the curve. For
-    K = 2 both curves are one, and P(y = 1) = σ(G_1(s)), s = (z_1 − z_0) / T.
+    are the 5% quantile of s_k of rows with label k and the 95% quantile of the others, so a few
+    extreme rows do not determine the curve. For K = 2 both curves are one, and
+    P(y = 1) = σ(G_1(s)), s = (z_1 − z_0) / T.
 
     Each class is fitted by likelihood with the penalty ½ ((m_l − 1)² + (m_h − 1)² + G(0)² / 4),
     which weighs as much as one row and favours temperature scaling. A class without labels keeps

@@ -10,12 +10,17 @@ from numpy.typing import NDArray
 
 from recalib.files import Input
 from recalib.fitting.beta import CurveLosses, beta_inputs, curve_losses
+from recalib.fitting.newton import TemperatureFit
 from recalib.fitting.odds_sums import OF_CLASSES, OddsSums
-from recalib.fitting.temperature_preprocessing import class_odds, log_odds_sums
+from recalib.fitting.temperature_preprocessing import (
+    class_odds,
+    log_odds_sums,
+    unit_of_log_odds,
+)
 from recalib.fragments import Fragment
-from recalib.scale.rows import FragmentRows, iter_chunks
+from recalib.scale.rows import FragmentRows, Survey, iter_chunks
 
-__all__ = ["beta_losses", "class_odds_sums", "log_odds_moments"]
+__all__ = ["beta_losses", "class_odds_sums", "fit_unit"]
 
 Numbers = NDArray[np.float64]
 Indices = NDArray[np.intp]
@@ -57,9 +62,11 @@ def beta_losses(
     return CurveLosses(sums[:, 0], sums[:, 1:4], sums[:, 4:].reshape(-1, 3, 3))
 
 
-def log_odds_moments(rows: FragmentRows) -> Numbers:
-    """Return `log_odds_sums` of the rows of two classes, in one pass."""
-    return rows.sum(partial(_moments, rows.kind))
+def fit_unit(rows: FragmentRows, survey: Survey, single: TemperatureFit) -> TemperatureFit:
+    """Return the best single temperature, of two classes `unit_of_log_odds`, by another pass."""
+    if survey.classes != 2:
+        return single
+    return unit_of_log_odds(single, rows.sum(partial(_moments, rows.kind)))
 
 
 def _moments(kind: Input, fragment: Fragment) -> Numbers:

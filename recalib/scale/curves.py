@@ -19,14 +19,13 @@ from recalib.fitting.spline import spline_curve
 from recalib.fitting.temperature_preprocessing import (
     absence_warnings,
     solution_after,
-    unit_of_log_odds,
 )
 from recalib.maps.isotonic import Isotonic
 from recalib.maps.meta_accuracy import MetaAccuracy
 from recalib.maps.meta_miscoverage import MetaMiscoverage
 from recalib.maps.spline import Spline
 from recalib.objectives.nll import NegativeLogLikelihood
-from recalib.scale.class_sums import beta_losses, class_odds_sums, log_odds_moments
+from recalib.scale.class_sums import beta_losses, class_odds_sums, fit_unit
 from recalib.scale.objective_sums import objective_at, odds_sums
 from recalib.scale.rows import FragmentRows, Survey
 from recalib.scale.temperature import Acceptance, accepted_survey, fit_temperature
@@ -52,8 +51,8 @@ def fit_curves(
     is_one_vs_rest = getattr(problem.map, "target", None) == "one_vs_rest"
     by_target = _of_classes if is_one_vs_rest else _of_one_curve
     solver = _SOLVERS.get(problem.map.name, by_target)
-    if survey.classes == 2 and not problem.map.preserves_accuracy and solver != _meta:
-        single = unit_of_log_odds(single, log_odds_moments(rows))
+    if not problem.map.preserves_accuracy and solver != _meta:
+        single = fit_unit(rows, survey, single)
     solution = solver(rows, survey, problem, single)
     nll = NegativeLogLikelihood()
     solution.objective = objective_at(rows, survey.weight, problem.map, nll, solution.parameters)

@@ -29,6 +29,7 @@ from recalib.objectives import Objective
 from recalib.objectives.base import TopLabelObjective
 from recalib.objectives.ece_grid import EceGrid
 from recalib.objectives.nll import NegativeLogLikelihood
+from recalib.scale.class_sums import fit_unit
 from recalib.scale.curves import fit_curves
 from recalib.scale.objective_sums import binned_errors, objective_at, objectives_at
 from recalib.scale.rows import FragmentRows, LinearMeans, Survey
@@ -85,7 +86,7 @@ def _solve(
         if map.name == "temperature":
             return temperature_solution(single)
         if map.name in LINEAR_MAPS:
-            return _linear(rows, survey, problem, single)
+            return _linear(rows, survey, problem, fit_unit(rows, survey, single))
     if map.name == "temperature" and isinstance(objective, TopLabelObjective):
         solution = _search_temperature(rows, survey, objective, single)
     elif map.name == "ensemble_temperature":

@@ -116,17 +116,17 @@ def test_wrong_base_rate_is_repaired(name: str) -> None:
     assert nll(scipy.special.expit(odds[half:])) > nll(oracle) + 0.2
 
 
-@pytest.mark.parametrize("name", ["beta", "isotonic", "spline", "quadratic"])
+@pytest.mark.parametrize("name", WITH_INTERCEPT)
 @pytest.mark.filterwarnings("ignore:.*lower bound")
 def test_scores_with_another_zero_are_calibrated(name: str) -> None:
     """Scores above 0, few of them positive: no temperature fits, but the order is informative."""
     odds, labels, true = shifted_rows(shift=12.0)
     calibrator = recalib.fit(odds, labels, name)
     p = calibrator.predict(odds)[:, 1]
-    assert np.abs(p - scipy.special.expit(true)).mean() < 0.01
+    assert np.abs(p - scipy.special.expit(true)).mean() < 0.015
 
 
-@pytest.mark.parametrize("name", ["vector", "beta", "quadratic"])
+@pytest.mark.parametrize("name", ["vector", "beta", "quadratic", "isotonic"])
 def test_swapping_the_classes_swaps_the_result(name: str) -> None:
     odds, labels, _ = shifted_rows(1000)
     p = recalib.fit(odds, labels, name).predict(odds)
@@ -139,7 +139,7 @@ def test_isotonic_is_near_that_of_scikit_learn() -> None:
     odds, labels, _ = shifted_rows()
     p = recalib.fit(odds, labels, "isotonic", knots=256).predict(odds)[:, 1]
     other = sklearn.isotonic.IsotonicRegression(out_of_bounds="clip").fit_transform(odds, labels)
-    assert np.abs(p - other).mean() < 0.01
+    assert np.abs(p - other).mean() < 0.015
 
 
 @pytest.mark.parametrize("name", ["isotonic", "histogram_binning", "spline"])
