@@ -21,6 +21,7 @@ from recalib.reporting.plots import (
 )
 from recalib.reporting.plots.save import to_svg
 from recalib.reporting.plots.style import panels
+from recalib.reporting.plots.view import TOP_LABEL, view_of
 
 if TYPE_CHECKING:
     from altair.typing import ChartType
@@ -29,6 +30,15 @@ __all__ = ["Picture", "bar_legend", "draw_picture", "draw_pictures"]
 
 #: Width of the axes in pixels: labels have 11 to 15 pixels on a phone and on a desktop.
 _WIDTH = 300
+#: What the reliability diagram shows, by its x axis.
+_BAR_CAPTIONS = {
+    "confidence": "Bars are the accuracy. On the diagonal, predictions with confidence 80% are "
+    "right in 80% of cases. ECE is the average gap between the bars and the diagonal.",
+    "P(y = 1)": "Bars are the frequency of class 1. On the diagonal, 80% of the rows with "
+    "P(y = 1) = 80% have class 1. ECE is the average gap between the bars and the diagonal, over "
+    "15 equally wide bins.",
+}
+_ROOT_CAPTION = " Class 1 is rare: the axes have a square-root scale."
 #: Width of the picture of shifted test sets on a desktop, where it has a row of its own.
 _FULL_WIDTH = 760
 
@@ -80,16 +90,18 @@ def draw_pictures(
 def _pictures(series: Mapping[str, Predictions], names: Sequence[str] | None) -> list[Picture]:
     is_pair = len(series) == 2
     pair = "pair" if is_pair else "half"
-    return [
+    view, _ = view_of(series)
+    title = f"{view.rate[0].upper()}{view.rate[1:]} by {view.score}"
+    with_event, without_event = view.events
+    pictures = [
         draw_picture(
-            "Accuracy by confidence",
-            "Bars are the accuracy. On the diagonal, predictions with confidence 80% are right in "
-            "80% of cases. ECE is the average gap between the bars and the diagonal.",
+            title,
+            _BAR_CAPTIONS[view.score] + (_ROOT_CAPTION if view.is_root else ""),
             pair,
-            bar_legend("accuracy", "confidence"),
+            bar_legend(view.rate, view.score),
             *panels(reliability_diagram(series)),
         ),
-        _smooth_picture(series),
+        _smooth_picture(series, title),
         draw_picture(
             "Error rate of the most confident rows",
             "By their share of all rows, with 95% bands.",
@@ -98,30 +110,37 @@ def _pictures(series: Mapping[str, Predictions], names: Sequence[str] | None) ->
             risk_coverage(series, width=_WIDTH),
         ),
         draw_picture(
-            "Distribution of confidence",
-            "The share of right and wrong rows by confidence. The distance of the two lines is the "
-            "overall over- or underconfidence.",
+            f"Distribution of {view.score}",
+            f"The share of rows by {view.score}, {with_event} and {without_event}. The distance of "
+            "the two lines is the overall error.",
             pair,
             [
-                ("right", "right rows"),
-                ("wrong", "wrong rows"),
-                ("line", "accuracy"),
-                ("dashed", "mean confidence"),
+                ("right", f"{with_event} rows"),
+                ("wrong", f"{without_event} rows"),
+                ("line", view.rate),
+                ("dashed", f"mean {view.score}"),
             ],
             *panels(confidence_histogram(series)),
         ),
-        draw_picture(
-            "Classes with the largest error" + (f", {list(series)[-1]}" if is_pair else ""),
-            "Bars are the frequency of a class by its predicted probability; the classes with the "
-            "largest error first.",
-            "grid",
-            bar_legend("frequency", "probability"),
-            *panels(classwise_diagram(list(series.values())[-1], classes=names)),
-        ),
     ]
+    if view == TOP_LABEL:  # of two classes it is the first picture again
+        pictures.append(_classwise_picture(series, names))
+    return pictures
 
 
-def _smooth_picture(series: Mapping[str, Predictions]) -> Picture:
+def _classwise_picture(series: Mapping[str, Predictions], names: Sequence[str] | None) -> Picture:
+    name, predictions = list(series.items())[-1]
+    return draw_picture(
+        "Classes with the largest error" + (f", {name}" if len(series) == 2 else ""),
+        "Bars are the frequency of a class by its predicted probability; the classes with the "
+        "largest error first.",
+        "grid",
+        bar_legend("frequency", "probability"),
+        *panels(classwise_diagram(predictions, classes=names)),
+    )
+
+
+def _smooth_picture(series: Mapping[str, Predictions], title: str) -> Picture:
     legend = [*_series_legend(series), ("dashed", "perfect calibration")]
     if len(series) == 1:
         legend.insert(1, ("gap", "gap to perfect calibration"))
@@ -129,7 +148,7 @@ def _smooth_picture(series: Mapping[str, Predictions]) -> Picture:
     else:
         chart = reliability_overlay(series, width=_WIDTH)
     return draw_picture(
-        "Smoothed accuracy by confidence",
+        f"{title}, smoothed",
         "The same without bins, with 95% bands.",
         "half",
         legend,

@@ -1,4 +1,4 @@
-"""Bar panels: accuracy over confidence, and shares of rows."""
+"""Bar panels: a rate over its probability, such as accuracy over confidence, and shares of rows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import numpy as np
 
 from recalib.metrics import BinState
 from recalib.metrics.mean_metrics import wilson
-from recalib.reporting.plots.style import FIFTHS, GAP, GREY, INK, LEVEL, SIDE, inline, percent
+from recalib.reporting.plots.style import GAP, GREY, INK, LEVEL, SIDE, inline, percent
+from recalib.reporting.plots.view import View
 
 if TYPE_CHECKING:
     import altair as alt
@@ -20,17 +21,17 @@ _STRIP_HEIGHT = 70
 PERFECT = "perfect calibration"
 
 
-def bin_rows(state: BinState) -> list[dict[str, float]]:
-    """Return the data of each nonempty bin."""
-    rows = []
+def bin_rows(state: BinState, view: View) -> list[dict[str, float]]:
+    """Return the data of each nonempty bin of `view.state`."""
+    rows, edges = [], view.edges(state.bins)
     for k in np.flatnonzero(state.filled):
         count, correct = int(state.count[k]), float(state.correct[k])
         low, high = wilson(correct, count, LEVEL)
         rows.append(
             {
-                "from": float(k / state.bins),
-                "to": float((k + 1) / state.bins),
-                "middle": float((k + 0.5) / state.bins),
+                "from": float(edges[k]),
+                "to": float(edges[k + 1]),
+                "middle": view.middle(int(k), state.bins),
                 "rows": count,
                 "share": float(count / state.count.sum()),
                 "confidence": float(state.confidence[k] / count),
@@ -43,32 +44,27 @@ def bin_rows(state: BinState) -> list[dict[str, float]]:
 
 
 def accuracy_bars(
-    colour: str,
-    *,
-    what: str = "accuracy",
-    side: int = SIDE,
-    over: str = "confidence",
-    labels: list[float] | None = None,
+    colour: str, view: View, *, side: int = SIDE, has_strip: bool = True
 ) -> alt.LayerChart | alt.FacetChart:
-    """Return bars of accuracy with their gaps and intervals, and the diagonal.
+    """Return bars of the rate with their gaps and intervals, and the diagonal.
 
     Parameters
     ----------
     colour: of the bars.
-    what: title of the y axis.
+    view: the rate and its probability.
     side: width and height.
-    over: title of the x axis.
-    labels: of both axes; None for fifths and no x axis, if a strip below has the x axis.
+    has_strip: whether a strip below has the x axis; axes without a strip have few labels.
     """
     import altair as alt
 
-    unit = alt.Scale(domain=[0, 1], nice=False)
-    hidden_axis = alt.Axis(labels=False, ticks=False, title=None, values=FIFTHS)
-    axis = hidden_axis if labels is None else percent(over, labels)
-    y = alt.Y("accuracy:Q", scale=unit, axis=percent(what, labels or FIFTHS))
-    base = alt.Chart(width=side, height=side).encode(tooltip=_tooltip(what))
+    what, unit = view.rate, view.scale()
+    ticks = view.ticks if has_strip else view.few_ticks
+    hidden_axis = alt.Axis(labels=False, ticks=False, title=None, values=ticks)
+    axis = hidden_axis if has_strip else percent(view.score, ticks)
+    y = alt.Y("accuracy:Q", scale=unit, axis=percent(what, ticks))
+    base = alt.Chart(width=side, height=side).encode(tooltip=_tooltip(view))
     bars = base.encode(x=alt.X("from:Q", scale=unit, axis=axis), x2="to", y=y)
-    gap = f"gap to mean {over}"
+    gap = f"gap to mean {view.score}"
     fill = alt.Color("what:N", title=None, scale=alt.Scale(domain=[what, gap], range=[colour, GAP]))
 
     def with_label(label: str) -> alt.Chart:
@@ -114,8 +110,8 @@ def diagonal() -> alt.Chart:
     return line
 
 
-def share_bars(max_share: float) -> alt.Chart:
-    """Return bars of the share of rows by confidence, with one scale for all panels."""
+def share_bars(max_share: float, view: View) -> alt.Chart:
+    """Return bars of the share of rows by probability, with one scale for all panels."""
     import altair as alt
 
     share = alt.Axis(format="%", title="rows", tickCount=3)
@@ -125,28 +121,28 @@ def share_bars(max_share: float) -> alt.Chart:
         .encode(
             x=alt.X(
                 "from:Q",
-                scale=alt.Scale(domain=[0, 1], nice=False),
-                axis=percent("confidence", FIFTHS),
+                scale=view.scale(),
+                axis=percent(view.score, view.ticks),
             ),
             x2="to",
             y=alt.Y("share:Q", scale=alt.Scale(domain=[0, max_share], nice=True), axis=share),
             y2=alt.datum(0),
-            tooltip=_tooltip("accuracy"),
+            tooltip=_tooltip(view),
         )
     )
     return bars
 
 
-def _tooltip(what: str) -> list[alt.Tooltip]:
+def _tooltip(view: View) -> list[alt.Tooltip]:
     import altair as alt
 
     percentages = {
-        "from": "confidence over",
+        "from": f"{view.score} over",
         "to": "up to",
-        "accuracy": what,
+        "accuracy": view.rate,
         "low": "interval from",
         "high": "to",
-        "confidence": "mean confidence",
+        "confidence": f"mean {view.score}",
     }
     shares = [alt.Tooltip(f"{k}:Q", format=".2%", title=t) for k, t in percentages.items()]
     return [alt.Tooltip("rows:Q", format=",", title="rows"), *shares]

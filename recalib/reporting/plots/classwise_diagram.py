@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from recalib.errors import InputError
-from recalib.metrics import BinState, Predictions
+from recalib.metrics import Predictions
 from recalib.metrics.classwise import ClasswiseError
 from recalib.metrics.classwise_ce import UnbiasedClasswiseError
 from recalib.reporting.plots.frequency_panels import (
@@ -17,6 +17,7 @@ from recalib.reporting.plots.frequency_panels import (
     frequency_panel,
 )
 from recalib.reporting.plots.style import LEVEL, check_bins, check_series
+from recalib.reporting.plots.view import FREQUENCY, view_of
 
 if TYPE_CHECKING:
     import altair as alt
@@ -35,7 +36,9 @@ def classwise_diagram(
 
     A class's error is Σ_b n_b/N · |frequency_b − confidence_b| over equal-width bins of the
     probability of the class: the term that `classwise_ece` averages. Of equal errors, the earlier
-    class comes first. Bars are the frequency of the class, with Wilson's 95% interval.
+    class comes first. Bars are the frequency of the class, with Wilson's 95% interval. Of two
+    classes only class 1 is shown, since the other is its mirror image; axes and bins are those of
+    `reliability_diagram`.
 
     Parameters
     ----------
@@ -53,29 +56,23 @@ def classwise_diagram(
     count = predictions.classes
     if classes is not None and len(classes) != count:
         raise InputError("classes", found=f"{len(classes)} labels", accepted=f"{count} labels")
+    names = [f"class {k}" for k in range(count)] if classes is None else [str(c) for c in classes]
     state = ClasswiseError(bins).state(count)
     state.add(predictions)
-    errors = np.abs(state.occurred - state.confidence).sum(axis=1) / state.rows
+    errors = state.column_errors()
     mean = UnbiasedClasswiseError(bins).estimate(state, LEVEL)
-    worst_classes = np.argsort(-errors, kind="stable")[:worst]
-    panels = [
-        frequency_panel(
-            f"class {k}" if classes is None else str(classes[k]),
-            float(errors[k]),
-            _state(predictions, int(k), bins),
-        )
-        for k in worst_classes
-    ]
+    view, shown = FREQUENCY, np.argsort(-errors, kind="stable")[:worst].tolist()
+    heading = f"Classes: the {len(shown)} of {count:,} with the largest error"
     facts = [
         f"all classes, n = {len(predictions):,}: class-wise CE {mean.value:.2%}, 95% interval "
         f"{mean.low:.2%} to {mean.high:.2%}",
         f"plug-in class-wise ECE {errors.mean():.2%}",
     ]
-    subtitle = f"the {len(worst_classes)} of {count:,} with the largest error"
-    return frequency_grid(panels, f"Classes: {subtitle}", facts)
-
-
-def _state(predictions: Predictions, k: int, bins: int) -> BinState:
-    state = BinState(bins)
-    state.add_confidences(predictions.probabilities[:, k], predictions.labels == k)
-    return state
+    if count == 2:
+        view, series = view_of({"": predictions})
+        shown, heading, facts = [1], f"Two classes: {names[1]}", view.facts(series[""], bins)
+    panels = [
+        frequency_panel(names[k], float(errors[k]), view.state(predictions.of_class(k), bins), view)
+        for k in shown
+    ]
+    return frequency_grid(panels, heading, facts)

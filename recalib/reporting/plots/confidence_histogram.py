@@ -9,20 +9,18 @@ import numpy as np
 
 from recalib.metrics import BinState, Predictions
 from recalib.reporting.plots.style import (
-    FIFTHS,
     INK,
     SIDE,
     apply_style,
     check_bins,
     check_series,
-    facts,
     inline,
     percent,
     series_colours,
-    state_of,
     tint,
     title,
 )
+from recalib.reporting.plots.view import View, view_of
 
 if TYPE_CHECKING:
     import altair as alt
@@ -36,7 +34,9 @@ def confidence_histogram(series: Mapping[str, Predictions], *, bins: int = 15) -
     """Return the share of rows by confidence, a panel for each series.
 
     Bars are split into right and wrong rows. Lines mark accuracy and mean confidence: their
-    distance is the overall over- or underconfidence.
+    distance is the overall over- or underconfidence. Of two classes they are rows of class 1 and
+    class 0 by P(y = 1), with the frequency of class 1 and the mean of P(y = 1), on the axis of
+    `reliability_diagram`.
 
     Parameters
     ----------
@@ -51,10 +51,11 @@ def confidence_histogram(series: Mapping[str, Predictions], *, bins: int = 15) -
 
     check_series(series)
     check_bins(bins)
-    states = {name: state_of(predictions, bins) for name, predictions in series.items()}
+    view, series = view_of(series)
+    states = {name: view.state(predictions, bins) for name, predictions in series.items()}
     max_share = max(float(state.weights.max()) for state in states.values())
     panels = [
-        _panel(name, state, max_share, colour)
+        _panel(title(name, view.facts(series[name], bins)), state, max_share, colour, view)
         for (name, state), colour in zip(states.items(), series_colours(len(series)), strict=True)
     ]
     histogram: alt.HConcatChart = alt.hconcat(*panels, spacing=24).resolve_scale(
@@ -63,43 +64,45 @@ def confidence_histogram(series: Mapping[str, Predictions], *, bins: int = 15) -
     return apply_style(histogram, legend_columns=2)
 
 
-def _rows(state: BinState) -> list[dict[str, Any]]:
+def _rows(state: BinState, view: View) -> list[dict[str, Any]]:
     """Return the lower and upper limit of each part of each bar."""
-    rows = []
+    rows, bounds = [], view.edges(state.bins)
     total = int(state.count.sum())
+    with_event, without_event = view.events
     for k in np.flatnonzero(state.filled):
         share, right = float(state.count[k] / total), float(state.correct[k] / total)
-        edges = {"from": float(k / state.bins), "to": float((k + 1) / state.bins)}
-        for outcome, low, high in (("right", 0.0, right), ("wrong", right, share)):
+        edges = {"from": float(bounds[k]), "to": float(bounds[k + 1])}
+        for outcome, low, high in ((with_event, 0.0, right), (without_event, right, share)):
             rows.append({**edges, "what": outcome, "low": low, "high": high, "share": high - low})
     return rows
 
 
 def _panel(
-    name: str, state: BinState, max_share: float, colour: str
+    heading: alt.Title, state: BinState, max_share: float, colour: str, view: View
 ) -> alt.LayerChart | alt.FacetChart:
     import altair as alt
 
     bars = (
-        alt.Chart(inline(_rows(state)))
+        alt.Chart(inline(_rows(state, view)))
         .mark_rect(stroke="white", strokeWidth=0.5)
         .encode(
             x=alt.X(
                 "from:Q",
-                scale=alt.Scale(domain=[0, 1], nice=False),
-                axis=percent("confidence", FIFTHS),
+                scale=view.scale(),
+                axis=percent(view.score, view.ticks),
             ),
             x2="to",
             y=alt.Y(
                 "low:Q",
-                scale=alt.Scale(domain=[0, max_share], nice=True),
+                # Rows of a rare class would be invisible on a linear scale.
+                scale=view.scale([0, max_share], nice=True),
                 axis=percent("rows"),
             ),
             y2="high",
             color=alt.Color(
                 "what:N",
                 title=None,
-                scale=alt.Scale(domain=["right", "wrong"], range=[colour, tint(colour)]),
+                scale=alt.Scale(domain=list(view.events), range=[colour, tint(colour)]),
             ),
             tooltip=[
                 alt.Tooltip("what:N", title="rows"),
@@ -107,20 +110,20 @@ def _panel(
             ],
         )
     )
-    chart: alt.LayerChart | alt.FacetChart = alt.layer(bars, _marks(state)).properties(
-        width=SIDE, height=_HEIGHT, title=title(name, facts(state))
+    chart: alt.LayerChart | alt.FacetChart = alt.layer(bars, _marks(state, view)).properties(
+        width=SIDE, height=_HEIGHT, title=heading
     )
     return chart
 
 
-def _marks(state: BinState) -> alt.Chart:
-    """Return the lines of accuracy and mean confidence."""
+def _marks(state: BinState, view: View) -> alt.Chart:
+    """Return the lines of the rate and the mean probability."""
     import altair as alt
 
     total = float(state.count.sum())
     values = {
-        "accuracy": float(state.correct.sum()) / total,
-        "mean confidence": float(state.confidence.sum()) / total,
+        view.rate: float(state.correct.sum()) / total,
+        f"mean {view.score}": float(state.confidence.sum()) / total,
     }
     rows = [{"mark": mark, "value": value} for mark, value in values.items()]
     rules: alt.Chart = (

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 from recalib.reporting.plots.bar_panels import PERFECT, diagonal
 from recalib.reporting.plots.smooth_curve import SmoothCurve
-from recalib.reporting.plots.style import FIFTHS, GAP, LEVEL, SIDE, inline, percent, tint
+from recalib.reporting.plots.style import GAP, LEVEL, SIDE, inline, percent, tint
+from recalib.reporting.plots.view import View
 
 if TYPE_CHECKING:
     import altair as alt
 
 __all__ = ["accuracy_curve", "curve_axes", "curve_rows", "point_tooltip"]
 
-_CURVE, _GAP = "accuracy, smoothed", "gap to perfect calibration"
-_BAND = f"{LEVEL:.0%} band of accuracy, at each point"
+_GAP = "gap to perfect calibration"
 
 
 def curve_rows(curve: SmoothCurve) -> list[dict[str, Any]]:
@@ -30,28 +30,29 @@ def curve_rows(curve: SmoothCurve) -> list[dict[str, Any]]:
     return [dict(zip(rounded, row, strict=True)) for row in zip(*rounded.values(), strict=True)]
 
 
-def curve_axes() -> dict[str, Any]:
-    """Return the x and y channels of accuracy over confidence; a strip below has the x axis."""
+def curve_axes(view: View) -> dict[str, Any]:
+    """Return the x and y channels of a rate over its probability; a strip below has the x axis."""
     import altair as alt
 
-    unit = alt.Scale(domain=[0, 1], nice=False)
-    hidden_axis = alt.Axis(labels=False, ticks=False, title=None, values=FIFTHS)
+    unit = view.scale()
+    hidden_axis = alt.Axis(labels=False, ticks=False, title=None, values=view.ticks)
     return {
         "x": alt.X("at:Q", scale=unit, axis=hidden_axis),
-        "y": alt.Y("accuracy:Q", scale=unit, axis=percent("accuracy", FIFTHS)),
+        "y": alt.Y("accuracy:Q", scale=unit, axis=percent(view.rate, view.ticks)),
     }
 
 
-def accuracy_curve(curve: SmoothCurve, colour: str) -> alt.LayerChart | alt.FacetChart:
+def accuracy_curve(curve: SmoothCurve, colour: str, view: View) -> alt.LayerChart | alt.FacetChart:
     """Return a curve with its band, the gap to the diagonal, and the diagonal."""
     import altair as alt
 
-    axes = curve_axes()
+    axes = curve_axes(view)
+    smoothed, band = f"{view.rate}, smoothed", f"{LEVEL:.0%} band of {view.rate}, at each point"
     base = alt.Chart(inline(curve_rows(curve)), width=SIDE, height=SIDE).encode(
-        detail="piece:N", tooltip=point_tooltip()
+        detail="piece:N", tooltip=point_tooltip(view)
     )
     square = alt.Legend(symbolType="square", symbolOpacity=1, symbolStrokeWidth=0)
-    scale = alt.Scale(domain=[_CURVE, _GAP, _BAND], range=[colour, GAP, tint(colour)])
+    scale = alt.Scale(domain=[smoothed, _GAP, band], range=[colour, GAP, tint(colour)])
     fill = alt.Color("what:N", scale=scale, title=None, legend=square)
     dashed = alt.StrokeDash(
         "series:N", scale=alt.Scale(domain=[PERFECT], range=[[4, 3]]), title=None
@@ -63,20 +64,20 @@ def accuracy_curve(curve: SmoothCurve, colour: str) -> alt.LayerChart | alt.Face
 
     return alt.layer(
         named(_GAP).mark_area().encode(**axes, y2="at:Q"),
-        named(_BAND).mark_area(opacity=0.55).encode(x=axes["x"], y="low:Q", y2="high:Q"),
+        named(band).mark_area(opacity=0.55).encode(x=axes["x"], y="low:Q", y2="high:Q"),
         # Edges, because the band and the gap look alike in greyscale.
         *(
             base.mark_line(stroke=colour, strokeWidth=0.8).encode(x=axes["x"], y=f"{end}:Q")
             for end in ("low", "high")
         ),
-        named(_CURVE).mark_line(strokeWidth=2.5).encode(**axes),
+        named(smoothed).mark_line(strokeWidth=2.5).encode(**axes),
         diagonal().encode(strokeDash=dashed),
     )
 
 
-def point_tooltip() -> list[alt.Tooltip]:
+def point_tooltip(view: View) -> list[alt.Tooltip]:
     """Return the tooltip of a point of a curve."""
     import altair as alt
 
-    columns = {"at": "confidence", "accuracy": "accuracy", "low": "band from", "high": "to"}
+    columns = {"at": view.score, "accuracy": view.rate, "low": "band from", "high": "to"}
     return [alt.Tooltip(f"{k}:Q", format=".2%", title=t) for k, t in columns.items()]

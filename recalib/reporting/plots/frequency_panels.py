@@ -8,6 +8,7 @@ from recalib.errors import InputError
 from recalib.metrics import BinState
 from recalib.reporting.plots.bar_panels import accuracy_bars, bin_rows
 from recalib.reporting.plots.style import BLUE, apply_style, inline, title
+from recalib.reporting.plots.view import FREQUENCY, View
 
 if TYPE_CHECKING:
     import altair as alt
@@ -23,13 +24,15 @@ def check_worst(worst: int) -> None:
         raise InputError("worst", found=str(worst), accepted=f"1 to {_MOST_PANELS}")
 
 
-def frequency_panel(name: str, error: float, state: BinState) -> alt.LayerChart | alt.FacetChart:
+def frequency_panel(
+    name: str, error: float, state: BinState, view: View = FREQUENCY
+) -> alt.LayerChart | alt.FacetChart:
     """Return bars of the frequency of a class by its probability, with its calibration error."""
     occurred = int(state.correct.sum())
     panel: alt.LayerChart | alt.FacetChart = accuracy_bars(
-        BLUE, what="frequency", side=_SIDE, over="probability", labels=[0, 0.5, 1]
+        BLUE, view, side=_SIDE, has_strip=False
     ).properties(
-        data=inline(bin_rows(state)),
+        data=inline(bin_rows(state, view)),
         title=title(name, [f"error {error:.2%}", f"label of {occurred:,} rows"], _SIDE),
     )
     return panel

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from recalib.metrics import BinState, Predictions
+from recalib.metrics import Predictions
 from recalib.reporting.plots.bar_panels import accuracy_bars, bin_rows, share_bars
 from recalib.reporting.plots.curve_panels import accuracy_curve
 from recalib.reporting.plots.smooth_curve import FINE_BINS, smooth_curve
@@ -14,12 +14,11 @@ from recalib.reporting.plots.style import (
     apply_style,
     check_bins,
     check_series,
-    facts,
     inline,
     series_colours,
-    state_of,
     title,
 )
+from recalib.reporting.plots.view import View, view_of
 
 if TYPE_CHECKING:
     import altair as alt
@@ -31,6 +30,10 @@ def reliability_diagram(
     series: Mapping[str, Predictions], *, bins: int = 15, smooth: bool = False
 ) -> alt.HConcatChart:
     """Return a reliability diagram: accuracy over confidence, a panel for each series.
+
+    Of two classes it is the frequency of class 1 over P(y = 1), from 0 to 1. If at most 10% of the
+    rows have class 1, axes and bins are on a square-root scale: otherwise nearly all rows are in
+    the first bin.
 
     Bars are the accuracy in equal-width bins of confidence, with Wilson's 95% intervals. The
     shaded part is the gap between accuracy and mean confidence, which ECE averages; it ends on
@@ -52,34 +55,28 @@ def reliability_diagram(
 
     check_series(series)
     check_bins(bins)
-    states = {name: state_of(predictions, bins) for name, predictions in series.items()}
+    view, series = view_of(series)
+    states = {name: view.state(predictions, bins) for name, predictions in series.items()}
     max_share = max(float(state.weights.max()) for state in states.values())
     panels = []
     for (name, state), colour in zip(states.items(), series_colours(len(series)), strict=True):
-        upper = _curve(series[name], colour) if smooth else accuracy_bars(colour)
-        panels.append(_panel(name, upper, state, max_share))
+        upper = _curve(series[name], colour, view) if smooth else accuracy_bars(colour, view)
+        heading = title(name, view.facts(series[name], bins))
+        panels.append(
+            alt.vconcat(
+                upper,
+                share_bars(max_share, view),
+                data=inline(bin_rows(state, view)),
+                spacing=8,
+                title=heading,
+            )
+        )
     diagram: alt.HConcatChart = alt.hconcat(*panels, spacing=24).resolve_scale(
         color="independent", strokeDash="shared"
     )
     return apply_style(diagram, legend_columns=2)
 
 
-def _panel(
-    name: str,
-    upper: alt.LayerChart | alt.FacetChart,
-    state: BinState,
-    max_share: float,
-) -> alt.VConcatChart:
-    import altair as alt
-
-    return alt.vconcat(
-        upper,
-        share_bars(max_share),
-        data=inline(bin_rows(state)),
-        spacing=8,
-        title=title(name, facts(state)),
-    )
-
-
-def _curve(predictions: Predictions, colour: str) -> alt.LayerChart | alt.FacetChart:
-    return accuracy_curve(smooth_curve(state_of(predictions, FINE_BINS), LEVEL), colour)
+def _curve(predictions: Predictions, colour: str, view: View) -> alt.LayerChart | alt.FacetChart:
+    curve = smooth_curve(view.state(predictions, FINE_BINS), LEVEL, is_root=view.is_root)
+    return accuracy_curve(curve, colour, view)

@@ -5,22 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from recalib.metrics import BinState, Predictions
+from recalib.metrics import Predictions
 from recalib.reporting.plots.bar_panels import PERFECT, diagonal
 from recalib.reporting.plots.curve_panels import curve_axes, curve_rows, point_tooltip
 from recalib.reporting.plots.smooth_curve import FINE_BINS, smooth_curve
 from recalib.reporting.plots.style import (
-    FIFTHS,
     LEVEL,
     apply_style,
     check_series,
     colours,
-    facts,
     inline,
     percent,
-    state_of,
     title,
 )
+from recalib.reporting.plots.view import View, view_of
 
 if TYPE_CHECKING:
     import altair as alt
@@ -35,6 +33,8 @@ def reliability_overlay(
     series: Mapping[str, Predictions], *, width: int = _WIDTH
 ) -> alt.VConcatChart:
     """Return the smoothed accuracy over confidence of two series in one panel, with 95% bands.
+
+    Of two classes it is the frequency of class 1 over P(y = 1), as in `reliability_diagram`.
 
     Curves and bands are those of `reliability_diagram(smooth=True)`, distinguished by colour and
     dash. A strip below shows the share of rows in each of 15 bins of confidence.
@@ -51,18 +51,19 @@ def reliability_overlay(
     import altair as alt
 
     check_series(series, least=2)
+    view, series = view_of(series)
     points, steps, lines = [], [], []
     for name, predictions in series.items():
-        state = state_of(predictions, _BINS)
-        curve = smooth_curve(state_of(predictions, FINE_BINS), LEVEL)
+        fine = view.state(predictions, FINE_BINS)
+        curve = smooth_curve(fine, LEVEL, is_root=view.is_root)
         points += [{"series": name, **row} for row in curve_rows(curve)]
-        steps += [{"series": name, **row} for row in _outline(state)]
-        ece, _, rows = facts(state)
+        steps += [{"series": name, **row} for row in _outline(predictions, view)]
+        ece, _, rows = view.facts(predictions, _BINS)
         lines.append(f"{name}: {ece}, {rows}")
-    heading = title("Accuracy over confidence", lines, width)
+    heading = title(f"{view.rate[0].upper()}{view.rate[1:]} over {view.score}", lines, width)
     overlay = alt.vconcat(
-        _curves(points, list(series), width),
-        _strip(steps, list(series), width),
+        _curves(points, list(series), width, view),
+        _strip(steps, list(series), width, view),
         spacing=8,
         title=heading,
     )
@@ -70,14 +71,14 @@ def reliability_overlay(
 
 
 def _curves(
-    points: list[dict[str, object]], names: list[str], width: int
+    points: list[dict[str, object]], names: list[str], width: int, view: View
 ) -> alt.LayerChart | alt.FacetChart:
     import altair as alt
 
     base = alt.Chart(inline(points), width=width, height=width).encode(
-        detail="piece:N", tooltip=[alt.Tooltip("series:N", title="series"), *point_tooltip()]
+        detail="piece:N", tooltip=[alt.Tooltip("series:N", title="series"), *point_tooltip(view)]
     )
-    axes = curve_axes()
+    axes = curve_axes(view)
     channels = [colours(names, channel, PERFECT) for channel in ("color", "strokeDash")]
     line = base.mark_line(strokeWidth=2.5).encode(**axes, color=channels[0], strokeDash=channels[1])
     band = base.mark_area(opacity=0.25).encode(
@@ -87,13 +88,15 @@ def _curves(
     return alt.layer(band, line, perfect)
 
 
-def _outline(state: BinState) -> list[dict[str, float]]:
+def _outline(predictions: Predictions, view: View) -> list[dict[str, float]]:
     """Return the share of rows of each bin by its lower edge, and 0 at the last edge."""
-    shares = [*(state.count / state.count.sum()).tolist(), 0.0]
-    return [{"from": k / state.bins, "share": share} for k, share in enumerate(shares)]
+    counts = view.state(predictions, _BINS).count
+    shares = [*(counts / counts.sum()).tolist(), 0.0]
+    edges = view.edges(_BINS).tolist()
+    return [{"from": edge, "share": share} for edge, share in zip(edges, shares, strict=True)]
 
 
-def _strip(steps: list[dict[str, object]], names: list[str], width: int) -> alt.Chart:
+def _strip(steps: list[dict[str, object]], names: list[str], width: int, view: View) -> alt.Chart:
     import altair as alt
 
     strip: alt.Chart = (
@@ -102,8 +105,8 @@ def _strip(steps: list[dict[str, object]], names: list[str], width: int) -> alt.
         .encode(
             x=alt.X(
                 "from:Q",
-                scale=alt.Scale(domain=[0, 1], nice=False),
-                axis=percent("confidence", FIFTHS),
+                scale=view.scale(),
+                axis=percent(view.score, view.ticks),
             ),
             y=alt.Y("share:Q", axis=alt.Axis(format="%", title="rows", tickCount=3)),
             color=colours(names, "color", PERFECT),

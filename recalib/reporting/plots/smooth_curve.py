@@ -48,7 +48,7 @@ def bandwidth_for(rows: int) -> float:
     return float(max(0.2 * rows**-0.2, _NARROWEST))
 
 
-def smooth_curve(state: BinState, level: float) -> SmoothCurve:
+def smooth_curve(state: BinState, level: float, *, is_root: bool = False) -> SmoothCurve:
     """Return accuracy over confidence, smoothed, with a pointwise band.
 
         accuracy(t) = t + Σ_i K_σ(t, p_i)(y_i − p_i) / Σ_i K_σ(t, p_i)
@@ -65,6 +65,7 @@ def smooth_curve(state: BinState, level: float) -> SmoothCurve:
     Parameters
     ----------
     state: the sums of `FINE_BINS` bins, with at least one row.
+    is_root: whether the kernel and the points are on a square-root scale of p, as those bins.
 
     Source: Błasiok and Nakkiran, Smooth ECE: principled reliability diagrams via kernel smoothing,
     ICLR 2024, section 4.
@@ -73,10 +74,11 @@ def smooth_curve(state: BinState, level: float) -> SmoothCurve:
     residual = state.correct[state.filled] - state.confidence[state.filled]
     bandwidth = bandwidth_for(int(count.sum()))
     t = np.linspace(0, 1, _POINTS)
-    kernel = _kernel(t, state.confidence[state.filled] / count, bandwidth)
+    p = state.confidence[state.filled] / count
+    kernel = _kernel(t, np.sqrt(p) if is_root else p, bandwidth)
     weight = kernel @ count
     near = weight >= min(_FEWEST, weight.max() / 2)
-    t, kernel, weight = t[near], kernel[near], weight[near]
+    t, kernel, weight = (t**2 if is_root else t)[near], kernel[near], weight[near]
     accuracy = np.clip(t + kernel @ residual / weight, 0, 1)
     rows = weight**2 / (kernel**2 @ count)
     low, high = wilson(accuracy * rows, rows, level)

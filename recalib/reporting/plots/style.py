@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from recalib.errors import InputError
 from recalib.metrics import BinState, Predictions
-from recalib.metrics.ece import ExpectedCalibrationError
 
 if TYPE_CHECKING:
     import altair as alt
@@ -31,7 +30,6 @@ __all__ = [
     "check_bins",
     "check_series",
     "colours",
-    "facts",
     "inline",
     "panels",
     "percent",
@@ -238,19 +236,7 @@ def check_bins(bins: int) -> None:
 
 
 def state_of(predictions: Predictions, bins: int) -> BinState:
-    """Return the sums of top-label confidences in M equal-width bins."""
+    """Return the sums of confidences in M equal-width bins."""
     state = BinState(bins)
     state.add(predictions)
     return state
-
-
-def facts(state: BinState) -> list[str]:
-    """Return the title of a series."""
-    ece = ExpectedCalibrationError(state.bins).estimate(state, LEVEL)
-    rows = int(state.count.sum())
-    accuracy, confidence = state.correct.sum() / rows, state.confidence.sum() / rows
-    return [
-        f"ECE {ece.value:.2%} ({LEVEL:.0%} interval {ece.low:.2%} to {ece.high:.2%})",
-        f"accuracy {accuracy:.2%}, mean confidence {confidence:.2%}",
-        f"n = {rows:,}",
-    ]
