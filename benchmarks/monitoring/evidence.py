@@ -83,6 +83,18 @@ sure and low ones not sure enough, 2.6 to 4.1 times.
 """,
         "benchmarks.monitoring.bound",
     ),
+    "binary": Section(
+        "Two classes",
+        """\
+Streams of a classifier of two classes, whose class 1 has 50%, 10% or 2% of the rows. After the
+onset its odds are multiplied by a factor, as by a shift of the base rate, and the rows are those of
+the shifted population; or the temperature rises. *P(y = 1)* is the test of P(y = 1) and y, which
+monitors two classes; *top label*, with the share of streams that it has *found*, is the test of the
+confidence on the same streams. It cannot see a shift of the base rate of balanced classes. *Bound*
+and the goal are those of the last section; the goal is for bounds of at least 30 labels.
+""",
+        "benchmarks.monitoring.binary",
+    ),
     "stake": Section(
         "Stake after a calibrated time",
         """\

@@ -111,7 +111,10 @@ def _window(evidence: dict[str, Any]) -> str:
             f"; ECE [{percent('selection_low')}, {percent('selection_high')}] for selection of "
             f"labels up to a ratio of {evidence['selection_ratio']:g}"
         )
-    means = f"accuracy {percent('accuracy')}, confidence {percent('confidence')}"
+    frequency, probability = "accuracy", "confidence"
+    if evidence.get("target") == "positive_class":
+        frequency, probability = "frequency of class 1", "mean P(y = 1)"
+    means = f"{frequency} {percent('accuracy')}, {probability} {percent('confidence')}"
     labels = f"coverage {percent('coverage')}, silent traffic {percent('silent')}"
     return f"window: {ece}; {unbiased}; {means}; {labels}"
 

@@ -5,12 +5,15 @@ Legend: N rows, J alternatives, M cells of confidence.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
 import scipy
 from numpy.typing import NDArray
+
+from recalib.drift.target import Target
 
 __all__ = ["EDGE", "Alternatives", "alternatives", "cell_indices", "clip"]
 
@@ -35,9 +38,14 @@ _NOISE = (0.05, 0.12)
 #: between two ranges resembles both.
 _SHIFT, _STEP = 0.17, np.pi / 64
 _RANGE = 3 * _STEP
+#: Of P(y = 1): a shifted base rate moves the log-odds by the logarithm of the ratio of odds, in
+#: either direction; 4 is a fit on balanced rows where class 1 has 2%.
+_LARGE_INTERCEPTS = (-4.0, -2.7, -1.7, 1.7, 2.7, 4.0)
 #: Weights of temperatures, intercepts, wrong labels and local drifts, and, within these, of drifts
-#: after which a classifier is too sure.
+#: after which a classifier is too sure. Of P(y = 1), there are small and large intercepts, and
+#: neither sign of an intercept or a local drift is more plausible.
 _WEIGHTS = (0.23, 0.10, 0.02, 0.65)
+_WEIGHTS_POSITIVE = (0.22, 0.22, 0.08, 0.02, 0.46)
 _TOO_SURE = 0.7
 #: The bound of a row's log likelihood ratio.
 _MAX_LOG_RATIO = 4.0
@@ -60,60 +68,81 @@ class Alternatives:
 
 
 @cache
-def alternatives() -> Alternatives:
-    """Return the alternatives, a table of constants."""
+def alternatives(target: Target = "top_label") -> Alternatives:
+    """Return the alternatives of a target, a table of constants."""
     angles = (np.arange(_CELLS) + 0.5) / _CELLS * np.pi / 2
     confidences = clip(np.sin(angles) ** 2)[:, None]
-    families = [_temperatures(confidences), _intercepts(confidences), _wrong_labels(confidences)]
+    if target == "top_label":
+        shares, too_sure = _WEIGHTS, _TOO_SURE
+        families = [
+            _temperatures(confidences, _RIVALS),
+            _intercepts(confidences, _INTERCEPTS, too_sure),
+            _wrong_labels(confidences, 0.0),
+        ]
+    else:
+        shares, too_sure = _WEIGHTS_POSITIVE, 0.5
+        families = [
+            _temperatures(confidences, {1.0: 1.0}),
+            _intercepts(confidences, _INTERCEPTS, too_sure),
+            _intercepts(confidences, _LARGE_INTERCEPTS, too_sure),
+            _wrong_labels(confidences, 1.0),
+        ]
     curves = [clip(curve) for curve, _ in families]
-    local, local_weights = _local_drifts(angles)
+    local, local_weights = _local_drifts(angles, too_sure)
     truth = np.concatenate([*curves, local], axis=1)
     # A small drift takes long to show, so it has many rows at which to begin: a weight in
     # proportion to the divergence makes up for it.
     weights = [
         share * _normalised(weight * _divergence(curve, confidences).mean(axis=0))
-        for share, (_, weight), curve in zip(_WEIGHTS[:-1], families, curves, strict=True)
+        for share, (_, weight), curve in zip(shares[:-1], families, curves, strict=True)
     ]
     # A local drift begins at a row that shows it, so a range without traffic costs nothing.
-    begins = _WEIGHTS[-1] * _normalised(local_weights * _divergence(local, confidences))
+    begins = shares[-1] * _normalised(local_weights * _divergence(local, confidences))
     everywhere = np.tile(np.concatenate(weights), (_CELLS, 1))
     ratios = np.stack([(1 - truth) / (1 - confidences), truth / confidences])
     return Alternatives(
         truth - confidences,
-        np.concatenate([*weights, _WEIGHTS[-1] * _normalised(local_weights)]),
+        np.concatenate([*weights, shares[-1] * _normalised(local_weights)]),
         np.concatenate([everywhere, begins], axis=1),
         np.clip(np.log(ratios), -_MAX_LOG_RATIO, _MAX_LOG_RATIO),
     )
 
 
-def _temperatures(confidences: Values) -> tuple[Values, Values]:
-    """Return curves (M, J) and their weights (J,), as the functions below do."""
-    slopes, rivals = (grid.ravel() for grid in np.meshgrid(_SLOPES, list(_RIVALS)))
+def _temperatures(confidences: Values, weights_of: Mapping[float, float]) -> tuple[Values, Values]:
+    """Return curves (M, J) and their weights (J,), as the functions below do.
+
+    `weights_of` has the weights of numbers of rivals.
+    """
+    slopes, rivals = (grid.ravel() for grid in np.meshgrid(_SLOPES, list(weights_of)))
     odds = slopes * scipy.special.logit(confidences) - (1 - slopes) * np.log(rivals)
-    weights = np.array([_RIVALS[rival] for rival in rivals])
-    return scipy.special.expit(odds), weights * _sureness(slopes < 1)
+    weights = np.array([weights_of[rival] for rival in rivals])
+    return scipy.special.expit(odds), weights * _sureness(slopes < 1, _TOO_SURE)
 
 
-def _intercepts(confidences: Values) -> tuple[Values, Values]:
-    intercepts = np.array(_INTERCEPTS)
+def _intercepts(
+    confidences: Values, values: Sequence[float], too_sure: float
+) -> tuple[Values, Values]:
+    intercepts = np.array(values)
     odds = scipy.special.logit(confidences) + intercepts
-    return scipy.special.expit(odds), _sureness(intercepts < 0)
+    return scipy.special.expit(odds), _sureness(intercepts < 0, too_sure)
 
 
-def _wrong_labels(confidences: Values) -> tuple[Values, Values]:
-    return (1 - np.array(_NOISE)) * confidences, np.ones(len(_NOISE))
+def _wrong_labels(confidences: Values, other: float) -> tuple[Values, Values]:
+    """`other` is the share of wrong labels that hit where the label was another."""
+    noise = np.array(_NOISE)
+    return (1 - noise) * confidences + other * noise * (1 - confidences), np.ones(len(_NOISE))
 
 
-def _local_drifts(angles: Values) -> tuple[Values, Values]:
+def _local_drifts(angles: Values, too_sure: float) -> tuple[Values, Values]:
     middles = _STEP * np.arange(1, round(np.pi / 2 / _STEP))
     heights = np.clip(2.5 - 4 * np.abs(angles[:, None] - middles) / _RANGE, 0, 1)
     shifts = np.concatenate([-_SHIFT * heights, _SHIFT * heights], axis=1)
     curves = np.sin(np.clip(angles[:, None] + shifts, 0, np.pi / 2)) ** 2
-    return clip(curves), _sureness(np.repeat([True, False], len(middles)))
+    return clip(curves), _sureness(np.repeat([True, False], len(middles)), too_sure)
 
 
-def _sureness(too_sure: NDArray[np.bool_]) -> Values:
-    return np.where(too_sure, _TOO_SURE, 1 - _TOO_SURE)
+def _sureness(is_too_sure: NDArray[np.bool_], weight: float) -> Values:
+    return np.where(is_too_sure, weight, 1 - weight)
 
 
 def _divergence(truth: Values, confidences: Values) -> Values:

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalib.drift.alternatives import EDGE, alternatives, cell_indices, clip
+from recalib.drift.target import Target
 from recalib.errors import InputError
 
 __all__ = ["Bettor", "BinnedBettor", "MixtureBettor", "default_bettors"]
@@ -80,12 +81,13 @@ class MixtureBettor(Bettor):
     #: At the start of a block the odds add up to this at most: another drift may follow.
     max_odds: ClassVar[float] = 100.0
 
-    def __init__(self) -> None:
-        self._odds = self.prior_odds * alternatives().weights
+    def __init__(self, target: Target = "top_label") -> None:
+        self._table = alternatives(target)
+        self._odds = self.prior_odds * self._table.weights
         self._rows = 0
 
     def predict(self, confidences: Values, correct: Values) -> Values:
-        table, cells = alternatives(), cell_indices(confidences)
+        table, cells = self._table, cell_indices(confidences)
         after = _cumsum(table.log_ratios[correct.astype(np.intp), cells])
         np.exp(after, out=after)
         before = np.concatenate([np.ones((1, after.shape[1])), after[:-1]])
@@ -157,9 +159,13 @@ class BinnedBettor(Bettor):
         self._sums, self._open = sums, rows
 
 
-def default_bettors() -> list[Bettor]:
-    """Return new bettors for a test; `python -m benchmarks.monitoring.bound` measures them."""
-    return [MixtureBettor(), BinnedBettor()]
+def default_bettors(target: Target = "top_label") -> list[Bettor]:
+    """Return new bettors for a test of this target.
+
+    `python -m benchmarks.monitoring.bound` and `python -m benchmarks.monitoring.binary` measure
+    them.
+    """
+    return [MixtureBettor(target), BinnedBettor()]
 
 
 #: Rows of a partial sum, and the matrix whose product with these rows is their running sums.

@@ -87,7 +87,7 @@ class StreamMonitor:
     window_labels, oldest_seconds: the size of the window, see `SlidingWindow`.
     weighting, selection_ratio: of the window, see `summarise_window`.
     reference: counts (B,) of the calibration set; without them there is no PSI.
-    target: what the probabilities and outcomes are, for the reasons of a state.
+    target: what the probabilities and outcomes are, for the bets and the reasons of a state.
     """
 
     def __init__(
@@ -104,7 +104,7 @@ class StreamMonitor:
         reference: Counts | None = None,
         target: Target = "top_label",
     ) -> None:
-        self._timed = TimedTest(alpha, tolerance)
+        self._timed = TimedTest(alpha, tolerance, target)
         self.test = self._timed.test
         self._window = SlidingWindow(CalibrationSums.empty(edges), window_labels)
         self._suspicion = math.log(suspicion)

@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from recalib.drift.bettors import default_bettors
 from recalib.drift.calibration_test import STATE_VERSION, CalibrationTest
+from recalib.drift.target import Target
 
 __all__ = ["TimedTest"]
 
@@ -17,8 +19,8 @@ Values = NDArray[np.float64]
 class TimedTest:
     """A `CalibrationTest` of cohorts, which have times."""
 
-    def __init__(self, alpha: float, tolerance: float) -> None:
-        self.test = CalibrationTest(alpha=alpha, tolerance=tolerance)
+    def __init__(self, alpha: float, tolerance: float, target: Target = "top_label") -> None:
+        self.test = CalibrationTest(alpha, tolerance, default_bettors(target))
         #: The prediction time since which each bettor has won.
         self._onsets: list[float] = []
         #: The prediction time at which the test first rejected.

@@ -104,12 +104,13 @@ def test_two_classes_are_counted_by_the_positive_class(flaky: Flaky, faulty: Cli
     aggregator = Aggregator(faulty, "m", calibrator=1, flush_seconds=3600)
     probabilities = fitted.predict(logits)
     aggregator.count(probabilities)
-    flaky.will(says(200, {"accepted": 300, "expired": 0}))
+    aggregator.count(probabilities[:, 1])  # the same, in one column
+    flaky.will(says(200, {"accepted": 600, "expired": 0}))
     aggregator.close()
     body = json.loads(flaky.received[-1].body)
     assert body["target"] == "positive_class"
-    total = sum(body["buckets"][0]["confidence_sums"])
-    assert total == pytest.approx(probabilities[:, 1].sum())
+    totals = [sum(bucket["confidence_sums"]) for bucket in body["buckets"]]
+    assert sum(totals) == pytest.approx(2 * probabilities[:, 1].sum())
     aggregator = _aggregator(flaky, faulty)
     aggregator.count(_FITTED.predict(LOGITS))
     flaky.will(says(200, {"accepted": 300, "expired": 0}))

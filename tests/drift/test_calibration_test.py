@@ -357,22 +357,53 @@ def test_onset_time_of_an_earlier_version_continues(version):
 
 @pytest.mark.parametrize("start", np.linspace(0.03, 0.87, 8))
 @pytest.mark.parametrize("shift", [-0.12, 0.12])
-def test_an_alternative_resembles_a_local_drift_at_every_confidence(start, shift):
+@pytest.mark.parametrize("target", ["top_label", "positive_class"])
+def test_an_alternative_resembles_a_local_drift_at_every_confidence(start, shift, target):
     """One of them has at least 70% of the divergence, wherever the tenth of confidences begins."""
     c = np.linspace(start, start + 0.1, 50)
     truth = np.clip(c + shift, 1e-6, 1 - 1e-6)
-    logs = alternatives().log_ratios[:, cell_indices(c)]
+    logs = alternatives(target).log_ratios[:, cell_indices(c)]
     gains = truth @ logs[1] + (1 - truth) @ logs[0]
     divergence = scipy.special.rel_entr(truth, c) + scipy.special.rel_entr(1 - truth, 1 - c)
     assert gains.max() > 0.7 * divergence.sum()
 
 
-def test_weights_of_alternatives_sum_to_1():
-    table = alternatives()
+@pytest.mark.parametrize("target", ["top_label", "positive_class"])
+def test_weights_of_alternatives_sum_to_1(target):
+    table = alternatives(target)
     assert table.weights.sum() == pytest.approx(1)
     np.testing.assert_allclose(table.onsets.sum(axis=1), 1)
     assert table.weights.min() > 0
     assert table.onsets.min() >= 0
+
+
+def test_numbers_of_classes_make_no_difference_to_the_positive_class():
+    """P(y = 0) and 1 − y give the evidence of P(y = 1) and y: either class may be class 1."""
+    rng = np.random.default_rng(8)
+    p = rng.random(2_000)
+    y = outcomes(rng, 1 / (1 + 2 * (1 - p) / p))
+    tests = [CalibrationTest(bettors=default_bettors("positive_class")) for _ in range(2)]
+    tests[0].update(p, y)
+    tests[1].update(1 - p, 1 - y)
+    assert tests[0].log_evidence == pytest.approx(tests[1].log_evidence, rel=1e-6)
+    assert tests[0].rejected_at == tests[1].rejected_at
+
+
+@pytest.mark.parametrize("factor", [50, 1 / 50])
+def test_shifted_base_rate_is_found_by_the_positive_class(factor):
+    """Of balanced classes, whose top label stays calibrated: see `benchmarks.monitoring.binary`."""
+    rng = np.random.default_rng(9)
+    rate = factor / (1 + factor)
+    y = (rng.random(400) < rate).astype(float)
+    # Features of unit variance, two apart: with equal shares, the log-odds are twice the feature.
+    p = 1 / (1 + np.exp(-2 * rng.normal(2 * y - 1, 1)))
+    positive = CalibrationTest(bettors=default_bettors("positive_class"))
+    positive.update(p, y)
+    assert positive.rejected_at is not None
+    assert positive.rejected_at < 100
+    top_label = CalibrationTest()
+    top_label.update(np.maximum(p, 1 - p), ((p > 0.5) == y).astype(float))
+    assert top_label.rejected_at is None
 
 
 def test_the_size_of_updates_makes_no_difference():

@@ -168,7 +168,7 @@ def test_unsuitable_card_is_refused(tmp_path: Path):
         ({"probabilities": [[0.5, 0.5], None]}, "probabilities[1]", "null"),
         ({"probabilities": [None, [0.5, 0.5]]}, "probabilities[0]", "null"),
         ({"probabilities": [[0.5, 0.5], [1.0]]}, "probabilities[1]", "1 classes"),
-        ({"probabilities": [[1.0], [1.0]]}, "probabilities", "1 class(es)"),
+        ({"probabilities": [[1.5], [1.0]]}, "probabilities[0][1]", "1.5"),
         ({"probabilities": [[0.5, 0.5], [None, 1.0]]}, "probabilities[1]", "null"),
         ({"probabilities": [[0.5, 0.5], [3.0, -2.0]]}, "probabilities[1][0]", "3"),
         ({"probabilities": [[0.5, 0.5], [0.5, 0.9]]}, "probabilities[1]", "a sum of 1.4"),
