@@ -24,7 +24,7 @@ from recalib.fitting.cross_validation import (
     random_folds,
 )
 from recalib.fitting.problem import Progress
-from recalib.fitting.solvers import check_pair
+from recalib.fitting.solvers import check_pair, missing_torch
 from recalib.maps import MAPS
 from recalib.objectives import Objective
 from recalib.objectives.nll import NegativeLogLikelihood
@@ -242,6 +242,8 @@ def _reason_undetermined(
 
 def _unfit(candidate: Candidate, rows: int, classes: int) -> str | None:
     """Return why a candidate does not compete on N x K logits, or None."""
+    if missing := missing_torch(candidate.map, candidate.objective):
+        return missing
     if candidate.count_parameters(classes) <= 1:
         return None
     if rows < _MIN_ROWS:

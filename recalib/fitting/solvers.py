@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from importlib.util import find_spec
 
 import numpy as np
 
@@ -37,6 +38,7 @@ __all__ = [
     "check_device_pair",
     "check_pair",
     "ensemble_by_search",
+    "missing_torch",
     "prefer_nll",
     "solve",
     "temperature_solution",
@@ -63,6 +65,8 @@ def solve(problem: Problem) -> Solution:
 def _solve(problem: Problem) -> Solution:
     if not problem.map.parameters(problem.classes):
         return _nothing_to_fit(problem)
+    if missing := missing_torch(problem.map, problem.objective):
+        raise InputError("map", found=missing, accepted="pip install 'recalib[fit]'")
     if problem.map.fitted_by == "solver":
         return MAP_SOLVERS[problem.map.name](problem)
     problem, chosen = with_strength(problem)
@@ -89,6 +93,16 @@ def check_pair(map: Map, objective: Objective) -> None:
             found=f"{objective.name!r}",
             accepted=f"nll: {map.name} has its own solver",
         )
+
+
+def missing_torch(map: Map, objective: Objective) -> str:
+    """Return what a fit misses if it differentiates by torch and that is not installed, or ""."""
+    if map.fitted_by == "solver" or not objective.smooth or not map.parameters(2):
+        return ""
+    solver = PAIR_SOLVERS.get((map.name, objective.name), _by_gradient)
+    if solver not in (_by_gradient, _ensemble) or find_spec("torch") is not None:
+        return ""
+    return f"no torch, which fits {map.name} by {objective.name}"
 
 
 def check_device_pair(map: Map, objective: Objective, device: str) -> None:
