@@ -21,9 +21,11 @@ __all__ = [
     "Claims",
     "ConfidenceHistogram",
     "DataSummary",
+    "Diagnostic",
     "FitSummary",
     "MetricValue",
     "PooledGain",
+    "ScoreEstimate",
     "Selection",
 ]
 
@@ -50,6 +52,25 @@ class DataSummary(msgspec.Struct, frozen=True):
     name: str | None = None
 
 
+class Diagnostic(msgspec.Struct, frozen=True):
+    """A reason to distrust a fit; its text is in the warnings."""
+
+    #: Such as `nll above identity`, `class totals` or `repeated rows`; see
+    #: `recalib.fitting.diagnostics`.
+    kind: str
+    values: dict[str, float]
+
+
+class ScoreEstimate(msgspec.Struct, frozen=True):
+    """A mean score on new rows, estimated from the rows of the fit; lower is better."""
+
+    value: float
+    #: Of `identity` and of `temperature`, on the same rows.
+    references: dict[str, float]
+    #: Of the paired differences from the references.
+    standard_errors: dict[str, float]
+
+
 class FitSummary(msgspec.Struct, frozen=True):
     """The result of the fit."""
 
@@ -64,6 +85,12 @@ class FitSummary(msgspec.Struct, frozen=True):
     #: same.
     settled: dict[str, float] = {}
     warnings: tuple[str, ...] = ()
+    #: Kish's size of the weighted rows, (Σw)² / Σw²; None for fits older than this field.
+    effective_rows: float | None = None
+    #: NLL, Brier score and error on new rows, by `nll`, `brier` and `error`; empty for few rows.
+    estimates: dict[str, ScoreEstimate] = {}
+    #: The reasons of the warnings that are about harm, as values.
+    diagnostics: tuple[Diagnostic, ...] = ()
 
 
 class PooledGain(msgspec.Struct, frozen=True):

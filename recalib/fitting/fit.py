@@ -36,6 +36,7 @@ from recalib.errors import InputError
 from recalib.files import Task
 from recalib.fitting.auto import AUTO, Auto, choose
 from recalib.fitting.cross_validation import Candidate
+from recalib.fitting.diagnostics import diagnose, diagnostic_text
 from recalib.fitting.multilabel import LabelCandidate, fit_multilabel, measure_label_metrics
 from recalib.fitting.problem import Problem, Progress
 from recalib.fitting.solvers import check_device_pair, check_pair, solve
@@ -198,8 +199,12 @@ def fit(
     the_map, the_objective = candidate.map, candidate.objective
     warm = None if start is None else start_parameters(start, the_map, z.shape[1])
     started = time.perf_counter()
-    solution = solve(Problem(the_map, the_objective, z, y, w, warm, progress, device))
+    problem = Problem(the_map, the_objective, z, y, w, warm, progress, device)
+    solution = solve(problem)
     seconds = time.perf_counter() - started
+    with one_blas_thread():
+        diagnosis = diagnose(problem, solution, groups=units, refit=choice is None)
+    messages += [diagnostic_text(item, problem, class_labels) for item in diagnosis.diagnostics]
     card = Card(
         map=the_map.name,
         objective=the_objective.name,
@@ -220,6 +225,9 @@ def fit(
             bounds_reached=tuple(_limit(solution.bounds)),
             settled=solution.settled,
             warnings=(*solution.warnings, *messages),
+            effective_rows=diagnosis.effective_rows,
+            estimates=diagnosis.estimates,
+            diagnostics=diagnosis.diagnostics,
         ),
         choice=choice,
     )

@@ -17,6 +17,7 @@ from recalib.errors import InputError
 from recalib.executors import Cluster, open_workers
 from recalib.files import Input
 from recalib.fitting.cross_validation import Candidate
+from recalib.fitting.diagnostics import diagnose, diagnostic_text
 from recalib.fitting.fit import (
     check_start,
     data_warnings,
@@ -126,6 +127,8 @@ def fit(
         solution = solve(problem) if is_small else solve_over_fragments(rows, survey, problem)
         resemblance = survey.resemblance if input is None else ""
         warnings = data_warnings(survey.counts, resemblance, survey.mask)
+        diagnosis = diagnose(problem, solution, rows=survey.rows, refit=choice is None)
+        warnings += [diagnostic_text(item, problem) for item in diagnosis.diagnostics]
         card = Card(
             map=the_map.name,
             objective=the_objective.name,
@@ -145,6 +148,9 @@ def fit(
                 bounds_reached=tuple(solution.bounds),
                 settled=solution.settled,
                 warnings=(*solution.warnings, *warnings),
+                effective_rows=diagnosis.effective_rows,
+                estimates=diagnosis.estimates,
+                diagnostics=diagnosis.diagnostics,
             ),
             choice=choice,
         )

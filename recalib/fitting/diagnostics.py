@@ -1,0 +1,349 @@
+"""Does a fit harm? What its rows say about the loss on new rows, and about the rows themselves.
+
+The loss on new rows is the loss on the rows of the fit plus its optimism. For temperature scaling
+by NLL that is 1/N (Akaike 1974). For other maps, the map is fitted again to a share f of the rows;
+its loss on the others exceeds that of the first fit there by (1 + f) / 2f optimisms, because an
+excess loss is proportional to 1/rows.
+
+A claim of harm needs a loss above that of the reference by `MARGINS` and by `Z` standard errors.
+
+Legend: n rows, K classes. Scores are (3, n): NLL, Brier score and error of each row.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import scipy
+from numpy.typing import NDArray
+
+from recalib.arrays import Floats, Integers
+from recalib.card import Diagnostic, ScoreEstimate
+from recalib.fitting.cross_validation import mean_and_standard_error
+from recalib.fitting.newton import fit_temperature
+from recalib.fitting.problem import Problem, Solution
+from recalib.fitting.repeated_rows import distinct_rows, excess_agreement
+from recalib.fitting.solvers import solve
+from recalib.maps import Map, Parameters
+from recalib.maps.identity import Identity
+from recalib.maps.temperature import Temperature
+from recalib.ops import NumpyOps
+
+__all__ = ["Diagnosis", "diagnose", "diagnostic_text"]
+
+Numbers = NDArray[np.float64]
+
+#: The least harm: nats, Brier score, share of rows.
+MARGINS = {"nll": 0.005, "brier": 0.0025, "error": 0.005}
+#: One-sided level .0005 for each score and reference, so that all of them stay below 1%.
+Z = 3.3
+#: The level of the test of class totals, for all classes together, and the least NLL in nats that
+#: equal totals would save.
+TOTALS_LEVEL, TOTALS_LOSS = 0.001, 0.005
+#: Fewer independent rows show nothing.
+_LEAST_ROWS = 30
+#: Numbers of the rows that are scored, and the least of these rows.
+_SIZE, _LEAST_SAMPLE = 200_000, 1_000
+#: A refit takes a tenth of the rows, or ten for each parameter, and at most a quarter: it takes as
+#: much of the fit's time, and shares of 1/4 have less noise than 1/2.
+_SHARE, _ROWS_PER_PARAMETER, _MAX_SHARE = 1 / 10, 10, 1 / 4
+#: Rows of the reference by temperature scaling, which then has an error of 1/2,000 nats.
+_TEMPERATURE_ROWS = 1_000
+#: With more rows for each parameter the optimism is below a tenth of the margin.
+_NO_OPTIMISM = 2_000
+_LEAST_PROBABILITY = 1e-320
+#: Weighted rows count as few below this, and if they are less than half of all rows.
+_FEW_ROWS = 50
+#: The standard deviation of a column above the median of the others.
+_SCALE_RATIO = 100.0
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """What a card says about a fit."""
+
+    #: Kish's size of the weighted rows, (Σw)² / Σw².
+    effective_rows: float
+    #: By the names in `MARGINS`; empty for too few rows.
+    estimates: dict[str, ScoreEstimate]
+    #: What a user is warned of.
+    diagnostics: tuple[Diagnostic, ...]
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Rows of the fit, or a sample of them."""
+
+    logits: Numbers
+    labels: Integers
+    weights: Numbers | None
+    #: (n,), from 0: equal for rows that are no independent evidence; None for independent rows.
+    units: NDArray[np.intp] | None
+    #: The number of independent rows of all rows, by Kish.
+    effective: float
+
+    def mean(self, scores: Numbers) -> Numbers:
+        """Return the mean of each score, (3,)."""
+        return np.asarray(np.average(scores, axis=1, weights=self.weights))
+
+    def error(self, scores: Numbers) -> Numbers:
+        """Return the standard error of the mean of each score, (3,)."""
+        pairs = [mean_and_standard_error(row, self.weights, self.units) for row in scores]
+        return np.array([error for _, error in pairs])
+
+    def scores(self, map: Map, parameters: Parameters) -> tuple[Numbers, Numbers]:
+        """Return the scores, (3, n), and the probabilities, (n, K)."""
+        ops = NumpyOps()
+        p: Numbers = map.probabilities(ops, self.logits, map.constants(ops, parameters))
+        of_label = p[np.arange(len(self.labels)), self.labels]
+        scores = np.empty((3, len(self.labels)))
+        scores[0] = -np.log(np.maximum(of_label, _LEAST_PROBABILITY))
+        scores[1] = np.vecdot(p, p) - 2 * of_label + 1
+        scores[2] = p.argmax(axis=1) != self.labels
+        return scores, p
+
+
+def diagnose(
+    problem: Problem,
+    solution: Solution,
+    *,
+    groups: NDArray[np.intp] | None = None,
+    rows: int | None = None,
+    refit: bool = True,
+) -> Diagnosis:
+    """Return estimates of the losses on new rows, and reasons to distrust the fit.
+
+    Parameters
+    ----------
+    problem: the map, the objective and the rows of the fit, or a sample of them.
+    groups: (N,), rows that are no independent evidence, if they are known.
+    rows: the number of rows of the fit, by default those of the problem.
+    refit: False for a map that held-out rows have chosen: its optimism counts as 0.
+    """
+    rows = rows or len(problem.labels)
+    kept = _spaced(len(problem.labels), max(_SIZE // problem.classes, _LEAST_SAMPLE))
+    part = problem if len(kept) == len(problem.labels) else problem.subset(kept)
+    groups = None if groups is None else np.unique(groups[kept], return_inverse=True)[1]
+    single = _single_temperature(part, solution)
+    z, y, w = part.logits.astype(np.float64), part.labels, part.weights
+    equal = distinct_rows(part.logits) if groups is None else None
+    repeats = None if equal is None else excess_agreement(z, single, y, equal)
+    size = _independent_rows(part, groups if repeats is None else equal)
+    sample = _Rows(z, y, w, groups, size * rows / len(y))
+    after, p = sample.scores(problem.map, solution.parameters)
+    totals = p.sum(axis=0) if w is None else w @ p
+    if len(y) == len(problem.labels):
+        solution.confidences = p.max(axis=1)
+    found = [
+        repeats or _few_rows(sample.effective, rows),
+        _class_totals(y, totals, w, size),
+        _column_scale(z),
+    ]
+    estimates = {}
+    if size >= _LEAST_ROWS and repeats is None:
+        references = {"identity": sample.scores(Identity(), {})[0], "temperature": after}
+        if not _is_temperature(problem):
+            parameters = {"temperature": np.array(single)}
+            references["temperature"] = sample.scores(Temperature(), parameters)[0]
+        optimism = np.zeros((2, 3))
+        if refit:
+            optimism = _optimism(problem, solution, kept, sample, after, rows)
+        estimates = _estimates(sample, after, references, optimism)
+        harm = {name: _harm(name, estimate) for name, estimate in estimates.items()}
+        found += [harm["nll"] or harm["brier"], harm["error"]]
+    diagnostics = tuple(item for item in found if item is not None)
+    return Diagnosis(sample.effective, estimates, diagnostics)
+
+
+def _is_temperature(problem: Problem) -> bool:
+    return problem.map.name == "temperature" and problem.objective.name == "nll"
+
+
+def _single_temperature(problem: Problem, solution: Solution) -> float:
+    """Return the best temperature by NLL, of some of the rows unless it is the fit's."""
+    if _is_temperature(problem):
+        return float(solution.parameters["temperature"])
+    part = problem.subset(_spaced(len(problem.labels), _TEMPERATURE_ROWS))
+    return fit_temperature(part.logits, part.labels, part.relative_weights).temperature
+
+
+def _count_parameters(problem: Problem) -> int:
+    return sum(math.prod(p.shape) for p in problem.map.parameters(problem.classes).values())
+
+
+def _spaced(rows: int, count: int) -> NDArray[np.intp]:
+    return np.linspace(0, rows - 1, min(rows, count)).astype(np.intp)
+
+
+def _independent_rows(problem: Problem, units: NDArray[np.intp] | None) -> float:
+    """Return the effective rows of a problem, (Σ w)² / Σ w² with w summed over units."""
+    if units is None:
+        return problem.effective_rows
+    sums = np.bincount(units, problem.weights)
+    return float(sums.sum() ** 2 / np.square(sums, dtype=np.float64).sum())
+
+
+def _optimism(
+    problem: Problem,
+    solution: Solution,
+    kept: NDArray[np.intp],
+    sample: _Rows,
+    after: Numbers,
+    rows: int,
+) -> Numbers:
+    """Return the optimism of each score and its standard error, (2, 3).
+
+    Parameters
+    ----------
+    kept: the positions of the sample in the problem.
+    rows: the number of rows of the fit.
+    """
+    if _is_temperature(problem):
+        return np.array([[1 / sample.effective, 0.0, 0.0], [0.0, 0.0, 0.0]])
+    shapes = problem.map.parameters(problem.classes).values()
+    count = sum(math.prod(array.shape) for array in shapes)
+    if count * _NO_OPTIMISM < sample.effective:
+        return np.zeros((2, 3))
+    total = len(problem.labels)
+    used = np.zeros(total, np.bool_)
+    size = min(int(total * _MAX_SHARE), max(int(total * _SHARE), _ROWS_PER_PARAMETER * count))
+    used[np.random.default_rng(0).permutation(total)[:size]] = True
+    part = replace(problem.subset(used), start=dict(solution.parameters), progress=None)
+    left = ~used[kept]
+    weights = None if sample.weights is None else sample.weights[left]
+    others = _Rows(sample.logits[left], sample.labels[left], weights, None, sample.effective)
+    excess = others.scores(problem.map, solve(part).parameters)[0] - after[:, left]
+    excess *= 2 * size / (rows + size)
+    return np.stack([others.mean(excess), others.error(excess)])
+
+
+def _estimates(
+    sample: _Rows, after: Numbers, references: dict[str, Numbers], optimism: Numbers
+) -> dict[str, ScoreEstimate]:
+    """Return the estimate of each score on new rows, with those of the references."""
+    value = sample.mean(after) + optimism[0]
+    values = {name: sample.mean(of) for name, of in references.items()}
+    values["temperature"][0] += 1 / sample.effective
+    errors = {
+        name: np.hypot(sample.error(after - of), optimism[1]) for name, of in references.items()
+    }
+    return {
+        name: ScoreEstimate(
+            value=float(value[i]),
+            references={key: float(of[i]) for key, of in values.items()},
+            standard_errors={key: float(of[i]) for key, of in errors.items()},
+        )
+        for i, name in enumerate(MARGINS)
+    }
+
+
+def _harm(name: str, estimate: ScoreEstimate) -> Diagnostic | None:
+    """Return that a score is worse than a reference's beyond chance, by the larger difference."""
+    excess = {
+        key: estimate.value - of - Z * estimate.standard_errors[key] - MARGINS[name]
+        for key, of in estimate.references.items()
+    }
+    worst = max(excess, key=lambda key: excess[key])
+    if excess[worst] <= 0:
+        return None
+    numbers = {"value": estimate.value, worst: estimate.references[worst]}
+    return Diagnostic(f"{name} above {worst}", numbers)
+
+
+def _few_rows(effective: float, rows: int) -> Diagnostic | None:
+    if effective >= min(_FEW_ROWS, rows / 2):
+        return None
+    return Diagnostic("effective rows", {"effective": effective, "rows": float(rows)})
+
+
+def _class_totals(
+    labels: Integers, totals: Numbers, weights: Numbers | None, effective: float
+) -> Diagnostic | None:
+    """Return that class totals differ from the sums of probabilities; the class that costs most.
+
+    Each class has a two-sided test by the Poisson distribution, which has more variance than a sum
+    of independent labels; levels are `TOTALS_LEVEL` / K. `effective` is the number of independent
+    rows among these.
+    """
+    classes = len(totals)
+    share = np.bincount(labels, weights, classes) / totals.sum()
+    p = np.clip(totals / totals.sum(), 1e-12, 1 - 1e-12)
+    n, mean = share * effective, p * effective
+    tails = np.minimum(
+        scipy.special.pdtr(np.floor(n), mean), scipy.special.gammainc(np.maximum(n, 1e-12), mean)
+    )
+    costs = scipy.special.kl_div(share, p) + scipy.special.kl_div(1 - share, 1 - p)
+    costs = np.where(2 * tails * classes < TOTALS_LEVEL, costs, 0.0)
+    if costs.sum() < TOTALS_LOSS:
+        return None
+    worst = int(np.argmax(costs))
+    numbers = {"class": float(worst), "mean": float(p[worst]), "frequency": float(share[worst])}
+    return Diagnostic("class totals", numbers)
+
+
+def _column_scale(z: Floats) -> Diagnostic | None:
+    """Return that one column of three or more is on a much larger scale than the others."""
+    if z.shape[1] < 3:
+        return None
+    finite = np.isfinite(z)
+    counts = np.maximum(finite.sum(axis=0), 1)
+    values = np.where(finite, z, 0.0)
+    deviations = np.sqrt(
+        np.maximum(np.square(values).sum(axis=0) / counts - (values.sum(axis=0) / counts) ** 2, 0)
+    )
+    column = int(np.argmax(deviations))
+    others = float(np.median(np.delete(deviations, column)))
+    if others == 0 or deviations[column] < _SCALE_RATIO * others:
+        return None
+    return Diagnostic(
+        "column scale", {"class": float(column), "ratio": deviations[column] / others}
+    )
+
+
+_NAMES = {"nll": "the NLL", "brier": "the Brier score", "error": "the error"}
+_REFERENCES = {
+    "identity": ("without a map", "fit auto, which may keep the probabilities"),
+    "temperature": ("by temperature scaling", "fit temperature or auto"),
+}
+
+
+def diagnostic_text(item: Diagnostic, problem: Problem, names: Sequence[str] | None = None) -> str:
+    """Return the warning of a diagnostic, with the next step.
+
+    Parameters
+    ----------
+    names: of the classes, if they are known.
+    """
+    values, kind = item.values, item.kind
+    k = int(values.get("class", -1))
+    name = str(k) if names is None else names[k]
+    other = "fit by nll" if problem.objective.name != "nll" else ""
+    if kind == "class totals":
+        return (
+            f"class {name} has a mean probability of {values['mean']:.3g} and a frequency of "
+            f"{values['frequency']:.3g}: {other or 'fit vector, which moves each class'}"
+        )
+    if kind == "effective rows":
+        return (
+            f"{values['rows']:.0f} rows count as {values['effective']:.0f}, by their weights or "
+            "groups: fit temperature, or limit the largest weights"
+        )
+    if kind == "repeated rows":
+        return (
+            f"{values['rows']:.0f} rows are {values['distinct']:.0f} rows, repeated with their "
+            "labels: fit each row once, or give auto groups= of equal rows"
+        )
+    if kind == "column scale":
+        return (
+            f"the logits of class {name} vary {values['ratio']:.0f} times as much as the others': "
+            "check the scale of this column"
+        )
+    score, reference = kind.split(" above ")
+    place, step = _REFERENCES[reference]
+    return (
+        f"{_NAMES[score]} on new rows is about {values['value']:.3g}, {values[reference]:.3g} "
+        f"{place}: {other or step}"
+    )
