@@ -1,9 +1,10 @@
 """Does a fit harm? What its rows say about the loss on new rows, and about the rows themselves.
 
-The loss on new rows is the loss on the rows of the fit plus its optimism. For temperature scaling
-by NLL that is 1/N (Akaike 1974). For other maps, the map is fitted again to a share f of the rows;
-its loss on the others exceeds that of the first fit there by (1 + f) / 2f optimisms, because an
-excess loss is proportional to 1/rows.
+The loss on new rows is the loss l on the rows of the fit plus its optimism. For temperature scaling
+by NLL that is 1/N (Akaike 1974). Other maps are fitted again to a random part of the rows, with the
+weight of all: this adds s to the weight of a row, −1 for the rows left out. The optimism is then
+−Σ s Δl / Σ s²; to second order its expectation is the trace term tr(H⁻¹ J) / N (Takeuchi 1976), for
+any map that can be fitted. Penalties and smoothing see the same sum of weights.
 
 A claim of harm needs a loss above that of the reference by `MARGINS` and by `Z` standard errors.
 
@@ -47,13 +48,13 @@ TOTALS_LEVEL, TOTALS_LOSS = 0.001, 0.005
 _LEAST_ROWS = 30
 #: Numbers of the rows that are scored, and the least of these rows.
 _SIZE, _LEAST_SAMPLE = 200_000, 1_000
-#: A refit takes a tenth of the rows, or ten for each parameter, and at most a quarter: it takes as
-#: much of the fit's time, and shares of 1/4 have less noise than 1/2.
-_SHARE, _ROWS_PER_PARAMETER, _MAX_SHARE = 1 / 10, 10, 1 / 4
 #: Rows of the reference by temperature scaling, which then has an error of 1/2,000 nats.
 _TEMPERATURE_ROWS = 1_000
 #: With more rows for each parameter the optimism is below a tenth of the margin.
 _NO_OPTIMISM = 2_000
+#: A quarter of the rows gives the optimism, or as many as this up to a half: larger changes of the
+#: weights cost less time, and with few rows they are no longer small.
+_PART_ROWS = 2_000
 _LEAST_PROBABILITY = 1e-320
 #: Weighted rows count as few below this, and if they are less than half of all rows.
 _FEW_ROWS = 50
@@ -138,7 +139,8 @@ def diagnose(
     if len(y) == len(problem.labels):
         solution.confidences = p.max(axis=1)
     found = [
-        repeats or _few_rows(sample.effective, rows),
+        _few_rows(problem.effective_rows, len(problem.labels)),
+        repeats,
         _class_totals(y, totals, w, size),
         _column_scale(z),
     ]
@@ -205,19 +207,19 @@ def _optimism(
         return np.array([[1 / sample.effective, 0.0, 0.0], [0.0, 0.0, 0.0]])
     shapes = problem.map.parameters(problem.classes).values()
     count = sum(math.prod(array.shape) for array in shapes)
-    if count * _NO_OPTIMISM < sample.effective:
+    if count * _NO_OPTIMISM < sample.effective or len(problem.labels) < rows:
         return np.zeros((2, 3))
-    total = len(problem.labels)
-    used = np.zeros(total, np.bool_)
-    size = min(int(total * _MAX_SHARE), max(int(total * _SHARE), _ROWS_PER_PARAMETER * count))
-    used[np.random.default_rng(0).permutation(total)[:size]] = True
-    part = replace(problem.subset(used), start=dict(solution.parameters), progress=None)
-    left = ~used[kept]
-    weights = None if sample.weights is None else sample.weights[left]
-    others = _Rows(sample.logits[left], sample.labels[left], weights, None, sample.effective)
-    excess = others.scores(problem.map, solve(part).parameters)[0] - after[:, left]
-    excess *= 2 * size / (rows + size)
-    return np.stack([others.mean(excess), others.error(excess)])
+    count = max(rows // 4, min(rows // 2, _PART_ROWS))
+    chosen = np.zeros(rows, np.bool_)
+    chosen[np.random.default_rng(0).permutation(rows)[:count]] = True
+    part = problem.subset(chosen)
+    weights = rows / count * (np.ones(count) if part.weights is None else part.weights)
+    start = dict(solution.parameters)
+    fit = solve(replace(part, weights=weights, start=start, progress=None))
+    change = sample.scores(problem.map, fit.parameters)[0] - after
+    # Σ s² / n is rows / count − 1.
+    change *= np.where(chosen[kept], -1.0, count / (rows - count))
+    return np.stack([sample.mean(change), sample.error(change)])
 
 
 def _estimates(
@@ -262,15 +264,16 @@ def _few_rows(effective: float, rows: int) -> Diagnostic | None:
 def _class_totals(
     labels: Integers, totals: Numbers, weights: Numbers | None, effective: float
 ) -> Diagnostic | None:
-    """Return that class totals differ from the sums of probabilities; the class that costs most.
+    """Return that class totals differ from the sums of probabilities, by the largest ratio.
 
     Each class has a two-sided test by the Poisson distribution, which has more variance than a sum
     of independent labels; levels are `TOTALS_LEVEL` / K. `effective` is the number of independent
-    rows among these.
+    rows among these. Classes without labels have a warning of their own, and are left out.
     """
     classes = len(totals)
-    share = np.bincount(labels, weights, classes) / totals.sum()
-    p = np.clip(totals / totals.sum(), 1e-12, 1 - 1e-12)
+    counts = np.bincount(labels, weights, classes)
+    totals = np.where(counts > 0, totals, 0.0)
+    share, p = counts / counts.sum(), np.clip(totals / totals.sum(), 0.0, 1.0)
     n, mean = share * effective, p * effective
     tails = np.minimum(
         scipy.special.pdtr(np.floor(n), mean), scipy.special.gammainc(np.maximum(n, 1e-12), mean)
@@ -279,7 +282,8 @@ def _class_totals(
     costs = np.where(2 * tails * classes < TOTALS_LEVEL, costs, 0.0)
     if costs.sum() < TOTALS_LOSS:
         return None
-    worst = int(np.argmax(costs))
+    ratios = np.abs(np.log(np.maximum(p, 1e-12) / np.maximum(share, 1e-12)))
+    worst = int(np.argmax(np.where(costs > 0, ratios, 0.0)))
     numbers = {"class": float(worst), "mean": float(p[worst]), "frequency": float(share[worst])}
     return Diagnostic("class totals", numbers)
 
@@ -328,8 +332,8 @@ def diagnostic_text(item: Diagnostic, problem: Problem, names: Sequence[str] | N
         )
     if kind == "effective rows":
         return (
-            f"{values['rows']:.0f} rows count as {values['effective']:.0f}, by their weights or "
-            "groups: fit temperature, or limit the largest weights"
+            f"the weights leave {values['effective']:.0f} effective rows of {values['rows']:.0f}: "
+            "fit temperature, or limit the largest weights"
         )
     if kind == "repeated rows":
         return (

@@ -160,9 +160,9 @@ def test_masked_classes_equal_the_largest_gap() -> None:
     p = calibrator.predict_float64(masked)
     assert (p[out] == 0).all()
     np.testing.assert_allclose(p, calibrator.predict_float64(low), atol=1e-12)
-    # Both fits stop within 1e-9 of the least value, which a flat direction makes 1e-4 of p.
+    # Both fits stop within 1e-6 of the least value, which a flat direction makes 1e-3 of p.
     again = fit(low, labels, NAME)
-    assert again.card.fit.objective == pytest.approx(calibrator.card.fit.objective, abs=1e-7)
+    assert again.card.fit.objective == pytest.approx(calibrator.card.fit.objective, abs=1e-6)
     np.testing.assert_allclose(p, again.predict_float64(low), atol=1e-3)
 
 

@@ -133,7 +133,7 @@ def test_fit_on_several_files_has_the_optimum_of_one(
     folder: Path, data: tuple[Any, Any], map: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(row_sample, "_SAMPLE_ROWS", 500)  # fewer than there are rows
-    reference = recalib.fit(*data, map)
+    reference = fit(*data, map)
     fitted = recalib.scale.fit(folder, map, **reference.card.fit.settled)
     for name, value in reference.parameters.items():
         assert fitted.parameters[name] == pytest.approx(value, rel=1e-8, abs=1e-8), name
