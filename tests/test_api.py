@@ -55,6 +55,7 @@ def test_evaluation_of_two_classes_shows_their_error_first() -> None:
     assert repr(result) == "<Evaluation binary_ece 25.00%, brier 0.4583, ece 8.33%>"
 
 
+@pytest.mark.filterwarnings("ignore:class .* has a mean probability")  # of these labels
 def test_fit_shows_the_warnings_of_the_card() -> None:
     """Labels of other rows: no temperature makes their likelihood larger."""
     with (

@@ -159,6 +159,7 @@ def test_names_of_classes_are_saved(tmp_path: Path) -> None:
     assert recalib.load(path).card.labels == NAMES
 
 
+@pytest.mark.filterwarnings("ignore:class .* has a mean probability")  # of these labels
 def test_object_labels_are_numbers_or_truth_values() -> None:
     """Of a column of a frame that also has texts."""
     assert temperature_of(LOGITS, LABELS.astype(object)) == temperature_of(LOGITS, LABELS)
@@ -190,6 +191,7 @@ def test_tensors_that_numpy_does_not_take() -> None:
         recalib.fit(torch.zeros(2, 3, device="meta"), [0, 1])
 
 
+@pytest.mark.filterwarnings("ignore:class .* has a mean probability")  # of these labels
 def test_one_column_of_scores_is_of_class_1() -> None:
     """(N, 1) is the output of a network for two classes."""
     scores, labels = LOGITS[:, 1] - LOGITS[:, 0], LABELS == 1
@@ -198,6 +200,7 @@ def test_one_column_of_scores_is_of_class_1() -> None:
     np.testing.assert_array_equal(fitted.predict(scores[:, None]), fitted.predict(scores))
 
 
+@pytest.mark.filterwarnings("ignore:class .* has a mean probability")  # of these labels
 def test_scores_of_class_1_that_look_like_probabilities_cause_a_warning() -> None:
     """In fits and predictions of ten rows and more; fewer log-odds may all be between 0 and 1."""
     p = 1 / (1 + np.exp(LOGITS[:, 0] - LOGITS[:, 1]))
