@@ -214,8 +214,11 @@ def _optimism(
     chosen[np.random.default_rng(0).permutation(rows)[:count]] = True
     part = problem.subset(chosen)
     weights = rows / count * (np.ones(count) if part.weights is None else part.weights)
-    start = dict(solution.parameters)
-    fit = solve(replace(part, weights=weights, start=start, progress=None))
+    # Options that the fit has chosen stay too.
+    fields = problem.map.__dataclass_fields__
+    options = {name: value for name, value in solution.settled.items() if name in fields}
+    map, start = replace(problem.map, **options), dict(solution.parameters)
+    fit = solve(replace(part, map=map, weights=weights, start=start, progress=None))
     change = sample.scores(problem.map, fit.parameters)[0] - after
     # Σ s² / n is rows / count − 1.
     change *= np.where(chosen[kept], -1.0, count / (rows - count))
