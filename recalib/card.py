@@ -24,7 +24,9 @@ __all__ = [
     "Diagnostic",
     "FitSummary",
     "MetricValue",
+    "PolicyWinner",
     "PooledGain",
+    "PredictionPolicy",
     "ScoreEstimate",
     "Selection",
 ]
@@ -137,6 +139,11 @@ class Selection(msgspec.Struct, frozen=True):
     dataset: str | None = None
 
 
+#: Which predictions a map may change: any; for two classes, none of the order by P(y = 1); none of
+#: the predicted classes.
+PredictionPolicy = Literal["may_change", "keep_order", "keep"]
+
+
 class CandidateResult(msgspec.Struct, frozen=True):
     """A candidate's scores on held-out folds; without scores if it did not compete."""
 
@@ -151,6 +158,25 @@ class CandidateResult(msgspec.Struct, frozen=True):
     brier: MetricValue | None = None
     #: Its NLL minus temperature scaling's on the same rows; negative is better.
     nll_difference: MetricValue | None = None
+    #: Its weight in the choice, 0 if it is no part of it; None for choices older than this field.
+    weight: float | None = None
+
+
+class PolicyWinner(msgspec.Struct, frozen=True):
+    """The best of the maps that a policy allows, on held-out folds, with 95% intervals."""
+
+    predictions: PredictionPolicy
+    #: The weight of each map: one map, or several that are mixed.
+    members: dict[str, float]
+    #: Whether it is the choice.
+    chosen: bool
+    nll: MetricValue
+    accuracy: MetricValue
+    #: Its own minus those of the winner of `keep`, on the same rows.
+    nll_difference: MetricValue
+    accuracy_difference: MetricValue
+    #: The share of rows with another predicted class than the classifier's.
+    changed: float
 
 
 class AutoChoice(msgspec.Struct, frozen=True):
@@ -162,8 +188,15 @@ class AutoChoice(msgspec.Struct, frozen=True):
     #: The number of rows and folds of the cross-validation.
     rows: int
     folds: int
+    #: Whether `predictions` is `keep`.
     preserve_accuracy: bool
     candidates: tuple[CandidateResult, ...]
+    #: The policy that was asked for; None for choices older than this field.
+    predictions: PredictionPolicy | None = None
+    #: The share of uniform probabilities that was mixed into the classifier's before all maps.
+    smoothing: float = 0.0
+    #: The winner of each policy, also of those that were not asked for.
+    winners: tuple[PolicyWinner, ...] = ()
 
 
 class ConfidenceHistogram(msgspec.Struct, frozen=True):

@@ -14,10 +14,11 @@ from typing import Any
 
 import msgspec
 
-from recalib.card import AutoChoice, Card
+from recalib.card import AutoChoice, Card, PredictionPolicy
 from recalib.decoding import convert
 from recalib.drift import ScoreTest
 from recalib.fitting.auto import Auto, choose
+from recalib.fitting.auto_choice import allows
 from recalib.fitting.cross_validation import Candidate
 from recalib.fitting.fit import candidate_of, check_data
 from recalib.fitting.multilabel import LabelCandidate
@@ -60,25 +61,28 @@ def choose_map(
     """Return the candidate to fit after the champion with this card, and the reason.
 
     The candidates are those of `auto` with the champion's objective, and the champion's own map.
-    Maps that may change predictions compete only if the champion's may, too.
+    Maps that may change predictions are chosen only if the champion's may, too.
     """
     champion = candidate_of(card)
-    preserve = champion.map.preserves_accuracy
+    policy: PredictionPolicy = "keep" if champion.map.preserves_accuracy else "may_change"
     candidates = {
-        candidate.map.name: candidate for candidate in Auto(preserve).candidates(champion.objective)
+        candidate.map.name: candidate for candidate in Auto().candidates(champion.objective)
     }
     candidates[champion.map.name] = champion
     logits, labels = check_data(rows.logits, rows.labels, "logits")
     logits, _ = mask_constants(logits, labels)
     winner, choice = choose(
-        list(candidates.values()), logits, labels, preserve_accuracy=preserve, progress=progress
+        list(candidates.values()), logits, labels, predictions=policy, progress=progress
     )
     if winner.map.name not in refused:
         return winner, choice
     others = {
         result.map: result.nll.value
         for result in choice.candidates
-        if result.nll is not None and result.map in candidates and result.map not in refused
+        if result.nll is not None
+        and result.map not in refused
+        and result.map in candidates
+        and allows(policy, candidates[result.map])
     }
     reason = f"{winner.name} was refused: {refused[winner.map.name]}"
     if not others:
@@ -90,8 +94,11 @@ def choose_map(
         map=name,
         objective=candidates[name].objective.name,
         reason=f"{name}: the lowest NLL on held-out folds of the maps that are left; {reason}",
+        winners=tuple(msgspec.structs.replace(best, chosen=False) for best in choice.winners),
         candidates=tuple(
-            msgspec.structs.replace(result, chosen=result.map == name)
+            msgspec.structs.replace(
+                result, chosen=result.map == name, weight=float(result.map == name)
+            )
             for result in choice.candidates
         ),
     )

@@ -12,9 +12,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from recalib.arrays import RESEMBLANCE_HINT, WeightKind, probability_resemblance
+from recalib.card import PredictionPolicy
 from recalib.class_names import check_label_rows, class_indices
 from recalib.errors import InputError, RecalibWarning
 from recalib.files import LabelledData, Task
+from recalib.fitting.auto import resolve_predictions
 from recalib.fitting.comparison import Comparison, compatible_pairs
 from recalib.fitting.comparison import compare as _compare
 from recalib.fitting.fit import check_data
@@ -39,7 +41,8 @@ def compare(
     objectives: str | Iterable[str] = ("nll",),
     input: Kind | None = None,
     class_labels: tuple[str, ...] | None = None,
-    preserve_accuracy: bool = True,
+    predictions: PredictionPolicy | None = None,
+    preserve_accuracy: bool | None = None,
     level: float | None = 0.95,
     sample_weight: ArrayLike | None = None,
     test_weight: ArrayLike | None = None,
@@ -61,7 +64,9 @@ def compare(
     input: whether the scores are logits or probabilities. By default they are logits, with a
         warning if they look like probabilities.
     class_labels: names of the classes, if the labels are names.
-    preserve_accuracy: whether to recommend only maps that never change predictions.
+    predictions: which predictions the recommended map may change, as for `map='auto'` in
+        `recalib.fit`: `may_change` by default, `keep_order` or `keep`.
+    preserve_accuracy: True is `keep`, False `may_change`.
     level: confidence of the metrics' intervals; None for none.
     sample_weight, test_weight: (N,) and (M,), weights of the rows, as in `recalib.fit` and
         `recalib.evaluate`: metrics are then those with a weighted form.
@@ -94,7 +99,7 @@ def compare(
         test,
         pairs,
         input=kind,
-        preserve_accuracy=preserve_accuracy,
+        predictions=resolve_predictions(predictions, preserve_accuracy),
         level=level,
         sample_weight=sample_weight,
         test_weight=test_weight,
@@ -112,7 +117,8 @@ def report(
     objectives: str | Iterable[str] = ("nll",),
     input: Kind | None = None,
     class_labels: tuple[str, ...] | None = None,
-    preserve_accuracy: bool = True,
+    predictions: PredictionPolicy | None = None,
+    preserve_accuracy: bool | None = None,
     shift: Mapping[str, tuple[Any, ArrayLike]] | None = None,
     title: str = "Calibration report",
     task: Task = "multiclass",
@@ -123,13 +129,13 @@ def report(
 
     Parameters
     ----------
-    logits, labels, test_logits, test_labels, maps, objectives, input, class_labels,
+    logits, labels, test_logits, test_labels, maps, objectives, input, class_labels, predictions,
     preserve_accuracy: as in `compare`; the test rows are required.
     shift: scores and labels of shifted test sets by name, in order of increasing distance.
     title: the title of the page.
     task: `multilabel` if a row has any number of labels: scores and labels are then (N, K), as in
         `recalib.fit`, and the result is a `LabelReport`. There are no objectives, no shifted sets
-        and no `preserve_accuracy`.
+        and neither `predictions` nor `preserve_accuracy`.
 
     Raises
     ------
@@ -146,7 +152,7 @@ def report(
     if task not in ("multiclass", "multilabel"):
         raise InputError("task", found=repr(task), accepted="multiclass or multilabel")
     if task == "multilabel":
-        _check_label_options(objectives, shift, preserve_accuracy)
+        _check_label_options(objectives, shift, predictions, preserve_accuracy)
         rows, names = _label_data(logits, labels, kind, class_labels)
         _warn(label_resemblance(rows.logits) if input is None else "")
         fields = "test_logits", "test_labels"
@@ -170,7 +176,7 @@ def report(
         _source("array", test),
         pairs,
         input=kind,
-        preserve_accuracy=preserve_accuracy,
+        predictions=resolve_predictions(predictions, preserve_accuracy),
         class_names=names,
         shifted=shifted,
         title=title,
@@ -190,16 +196,21 @@ def _warn(resemblance: str) -> None:
 
 
 def _check_label_options(
-    objectives: str | Iterable[str], shift: Mapping[str, Any] | None, preserve_accuracy: bool
+    objectives: str | Iterable[str],
+    shift: Mapping[str, Any] | None,
+    predictions: PredictionPolicy | None,
+    preserve_accuracy: bool | None,
 ) -> None:
     """Raise `InputError` for an argument that multilabel rows do not have."""
     if _names(objectives) != ["nll"]:
         raise InputError("objectives", found=f"{objectives}", accepted="nll for task multilabel")
     if shift:
         raise InputError("shift", found=", ".join(shift), accepted="none for task multilabel")
-    if not preserve_accuracy:
-        accepted = "True for task multilabel: rows have no predicted class"
-        raise InputError("preserve_accuracy", found="False", accepted=accepted)
+    accepted = "none for task multilabel: rows have no predicted class"
+    if preserve_accuracy is not None:
+        raise InputError("preserve_accuracy", found=f"{preserve_accuracy}", accepted=accepted)
+    if predictions is not None:
+        raise InputError("predictions", found=predictions, accepted=accepted)
 
 
 def _label_data(

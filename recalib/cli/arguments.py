@@ -139,11 +139,19 @@ MapNames = Annotated[str, typer.Option(help="Maps, separated by commas; all by d
 ObjectiveNames = Annotated[
     str, typer.Option(help="Objectives, separated by commas; `all` takes minutes.")
 ]
+PredictionsPolicy = Annotated[
+    Literal["may_change", "keep_order", "keep"] | None,
+    typer.Option(
+        "--predictions",
+        help="Which predictions the chosen map may change: any (`may_change`, the default), not "
+        "the order by P(y = 1) of two classes (`keep_order`), not the predicted class (`keep`).",
+    ),
+]
 PreserveAccuracy = Annotated[
-    bool,
+    bool | None,
     typer.Option(
         "--preserve-accuracy/--any-accuracy",
-        help="Recommend only maps that never change the predicted class.",
+        help="The same as `--predictions keep` and `--predictions may_change`.",
     ),
 ]
 Weights = Annotated[

@@ -17,6 +17,7 @@ from recalib.cli.arguments import (
     MoreTestData,
     MoreValidationData,
     ObjectiveNames,
+    PredictionsPolicy,
     PreserveAccuracy,
     TestData,
     ValidationData,
@@ -44,7 +45,8 @@ def compare(
     test: TestData,
     maps: MapNames = "",
     objectives: ObjectiveNames = "nll",
-    preserve_accuracy: PreserveAccuracy = True,
+    predictions: PredictionsPolicy = None,
+    preserve_accuracy: PreserveAccuracy = None,
     input: InputKind = "logits",
     add_validation: MoreValidationData = None,
     add_test: MoreTestData = None,
@@ -65,9 +67,11 @@ def compare(
     maps that the data is too large for. Folders, globs and URLs are read in bounded memory, with
     the maps that `fit` takes there. `--weights` are those of the first file.
     """
+    from recalib.fitting.auto import resolve_predictions
     from recalib.fitting.comparison import compare as compare_rows
     from recalib.scale import compare as compare_files
 
+    policy = resolve_predictions(predictions, preserve_accuracy)
     pairs = compatible_pairs(maps, objectives)
     validation_data, test_data = [validation, *(add_validation or [])], [test, *(add_test or [])]
     with progress("compare", quiet=json_output) as update:
@@ -77,7 +81,7 @@ def compare(
                 *read_validation_and_test(paths, input, columns=columns),
                 pairs,
                 input=input,
-                preserve_accuracy=preserve_accuracy,
+                predictions=policy,
                 sample_weight=read_weights(weights),
                 test_weight=read_weights(test_weights, "test-weights"),
                 weight_kind=weight_kind,
@@ -89,7 +93,7 @@ def compare(
                 test_data,
                 pairs,
                 input=input,
-                preserve_accuracy=preserve_accuracy,
+                predictions=policy,
                 sample_weight=weights,
                 test_weight=test_weights,
                 weight_kind=weight_kind,

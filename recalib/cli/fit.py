@@ -14,6 +14,7 @@ from recalib.cli.arguments import (
     JsonOutput,
     LabelledData,
     OutputFile,
+    PredictionsPolicy,
     Task,
     WeightKind,
     Weights,
@@ -40,6 +41,7 @@ def fit(
         str, typer.Option(help="The post-hoc map; `auto` chooses one by cross-validation.")
     ] = "temperature",
     objective: Annotated[str, typer.Option(help="The objective that the fit minimises.")] = "nll",
+    predictions: PredictionsPolicy = None,
     option: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME=VALUE", help="An option of the map or objective; repeatable."),
@@ -84,6 +86,8 @@ def fit(
     path = only_file(data, cluster, device=device, task=needs_rows, columns=columns)
     check_output_path("output", output, *([] if path is None else [path]))
     options = _parse_options(option or [])
+    if predictions is not None:
+        options["predictions"] = predictions
     is_multilabel = task == "multilabel"
     # Report a typo before a large file is read.
     check_request_device(resolve_fit(map, objective, options, task), device)

@@ -19,6 +19,7 @@ from recalib.cli.arguments import (
     MoreValidationData,
     ObjectiveNames,
     OutputFile,
+    PredictionsPolicy,
     PreserveAccuracy,
     Task,
     TestData,
@@ -37,6 +38,7 @@ from recalib.errors import InputError
 from recalib.terminal import print_json, progress, say, warn
 
 if TYPE_CHECKING:
+    from recalib.card import PredictionPolicy
     from recalib.reporting.html_report import Report
 
 __all__ = ["report"]
@@ -53,7 +55,8 @@ def report(
     output: OutputFile,
     maps: MapNames = "",
     objectives: ObjectiveNames = "nll",
-    preserve_accuracy: PreserveAccuracy = True,
+    predictions: PredictionsPolicy = None,
+    preserve_accuracy: PreserveAccuracy = None,
     shift: Annotated[
         list[str] | None,
         typer.Option(
@@ -77,6 +80,7 @@ def report(
     runs no code and loads nothing from the network. Folders, globs and URLs are read in bounded
     memory; pictures then show a sample of the test rows. Multilabel data are two files.
     """
+    from recalib.fitting.auto import resolve_predictions
     from recalib.scale import report as report_on_files
 
     if output.suffix != ".html":
@@ -86,20 +90,21 @@ def report(
     sources = [validation_data, test_data, *([source] for source in shifted.values())]
     check_output_path("output", output, *(Path(item) for source in sources for item in source))
     if task == "multilabel":
-        _check_label_options(shifted, objectives, preserve_accuracy)
+        _check_label_options(shifted, objectives, predictions, preserve_accuracy)
         paths = local_paths(sources, cluster, columns)
         if paths is None:
             accepted = "multiclass for other sources than two files"
             raise InputError("task", found=task, accepted=accepted)
         _report_on_labels(paths, split_names(maps), input, columns, title, output, json_output)
         return
+    policy = resolve_predictions(predictions, preserve_accuracy)
     pairs = compatible_pairs(maps, objectives)
     with progress("report", quiet=json_output) as update:
         update("reading")
         paths = local_paths(sources, cluster, columns)
         if paths is not None:
             result = _report_on_rows(
-                paths, list(shifted), pairs, input, columns, preserve_accuracy, title, update
+                paths, list(shifted), pairs, input, columns, policy, title, update
             )
         else:
             result = report_on_files(
@@ -107,7 +112,7 @@ def report(
                 test_data,
                 pairs,
                 input=input,
-                preserve_accuracy=preserve_accuracy,
+                predictions=policy,
                 shifted=shifted,
                 title=title,
                 cluster=cluster_name(cluster),
@@ -140,15 +145,22 @@ def report(
     say(f"saved {output}")
 
 
-def _check_label_options(shifted: dict[str, str], objectives: str, preserve_accuracy: bool) -> None:
+def _check_label_options(
+    shifted: dict[str, str],
+    objectives: str,
+    predictions: PredictionPolicy | None,
+    preserve_accuracy: bool | None,
+) -> None:
     """Raise `InputError` for an option that multilabel data do not have."""
     if shifted:
         raise InputError("shift", found=", ".join(shifted), accepted="none for task multilabel")
     if objectives != "nll":
         raise InputError("objectives", found=objectives, accepted="nll for task multilabel")
-    if not preserve_accuracy:
-        accepted = "none for task multilabel: rows have no predicted class"
-        raise InputError("any-accuracy", found="--any-accuracy", accepted=accepted)
+    accepted = "none for task multilabel: rows have no predicted class"
+    if preserve_accuracy is not None:
+        raise InputError("preserve-accuracy", found=f"{preserve_accuracy}", accepted=accepted)
+    if predictions is not None:
+        raise InputError("predictions", found=predictions, accepted=accepted)
 
 
 def _report_on_labels(
@@ -211,7 +223,7 @@ def _report_on_rows(
     pairs: list[tuple[str, str]],
     input: Literal["logits", "probabilities"],
     columns: str | None,
-    preserve_accuracy: bool,
+    policy: PredictionPolicy,
     title: str,
     update: Callable[[str], None],
 ) -> Report:
@@ -230,7 +242,7 @@ def _report_on_rows(
         sources[1],
         pairs,
         input=input,
-        preserve_accuracy=preserve_accuracy,
+        predictions=policy,
         class_names=split_names(columns),
         shifted=dict(zip(shifted, sources[2:], strict=True)),
         title=title,

@@ -1,134 +1,132 @@
-"""The policy `auto`: select a map by cross-validation, temperature scaling by default.
+"""The policy `auto`: the mixture of maps that predicts held-out rows best.
 
-Legend: N rows, K classes, C columns.
+Legend: N rows, K classes.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Annotated
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from recalib.arrays import Floats, Integers
-from recalib.card import AutoChoice, CandidateResult, MetricValue
+from recalib.card import AutoChoice, PredictionPolicy
 from recalib.errors import InputError
-from recalib.fitting.cross_validation import (
-    Candidate,
-    HeldOutScores,
-    Weights,
-    held_out,
-    mean_and_standard_error,
-    random_folds,
-)
+from recalib.fitting.auto_choice import Outcome, allows, describe, describe_default
+from recalib.fitting.cross_validation import Candidate, Weights, class_scores, random_folds
+from recalib.fitting.newton import fit_temperature
 from recalib.fitting.problem import Progress
-from recalib.fitting.solvers import check_pair, missing_torch
+from recalib.fitting.racing import NETWORKS, REFERENCES, Entry, Race
+from recalib.fitting.solvers import fits_pair, missing_torch
+from recalib.fitting.winners import Sample, Winner, find_weights
 from recalib.maps import MAPS
+from recalib.maps.stack import Stack
 from recalib.objectives import Objective
 from recalib.objectives.nll import NegativeLogLikelihood
+from recalib.ops import NumpyOps
 
-__all__ = ["AUTO", "Auto", "choose"]
+__all__ = ["AUTO", "Auto", "choose", "resolve_predictions"]
 
 #: The name of the policy, used in place of a map's name.
 AUTO = "auto"
 
-#: The candidate maps. Maps that may change predictions compete only if the options allow it.
-_COMPETING = (
-    "identity", "temperature", "ensemble_temperature", "parameterized_temperature",
-    "intra_order_preserving", "class_temperature", "structured_vector", "structured_matrix",
+#: The candidates, from the cheapest.
+_FAMILIES = (
+    "identity", "temperature", "ensemble_temperature", "isotonic", "vector", "quadratic",
+    "class_temperature", "structured_vector", "structured_matrix", "spline", "beta", "dirichlet",
+    "matrix", "parameterized_temperature", "intra_order_preserving",
+)  # fmt: skip
+#: For two classes these are other forms of `vector`.
+_OF_SEVERAL_CLASSES = (
+    "class_temperature", "structured_vector", "structured_matrix", "dirichlet", "matrix",
 )  # fmt: skip
 
-#: Another map must be better than temperature scaling by this many standard errors. With one
-#: standard error `identity` was chosen too often, see `python -m benchmarks.selection`.
-_ERRORS = 2.0
-#: It must also be better by this many nats. A map that contains temperature scaling can be better
-#: by the rounding of its solver in every row.
-_LEAST_GAIN = 1e-5
 #: Fewer rows are not cross-validated.
 _MIN_CROSS_VALIDATED = 5
-#: With fewer rows no map is preferred to temperature scaling: samples of 20 rows that preferred
-#: `identity`, even by three standard errors, were wrong and lost up to 20% of the NLL.
+#: Folds times rows.
+_FITTED_ROWS = 6_000
+#: A map with more fitted numbers than this times the rows does not compete.
+_NUMBERS_PER_ROW = 10
+#: With fewer rows, only maps compete that start at temperature scaling or have a prior near it.
 _MIN_ROWS = 100
-#: More logits than this are subsampled, to at least `_ENOUGH_ROWS` rows. If those rows still have
-#: more logits, maps with more than one fitted number do not compete.
+_FOR_FEW_ROWS = (
+    "identity", "temperature", "beta", "quadratic", "structured_vector", "structured_matrix",
+)  # fmt: skip
+#: Networks need more rows.
+_MIN_ROWS_OF_NETWORKS = 300
+#: More logits than this are subsampled, to at least `_ENOUGH_ROWS` rows.
 _MAX_LOGITS, _ENOUGH_ROWS = 2_000_000, 1_000
-
-#: Why a map is left out that may change predictions.
-_MAY_CHANGE = "it may change predictions"
-
-_RESAMPLES = 1_000
-#: More rows are summed into this many groups, which are resampled.
-_MAX_GROUPS = 10_000
+#: In nats, of all rows: what a number that is fitted gains by chance.
+_LEAST_SMOOTHING_GAIN = 1.0
+#: A map that may change predictions is refused if its accuracy is lower by this many standard
+#: errors of the paired difference.
+_REFUSED_ERRORS = 2.0
 
 
 @dataclass(frozen=True)
 class Auto:
-    """The policy with its option.
+    """The policy with its options.
 
-    Each candidate map is cross-validated in the same folds, `random_folds`; its score is the mean
-    NLL of held-out rows. Temperature scaling is selected unless
+    Each candidate map predicts held-out rows in the same random folds: 20 up to 300 rows, 5 from
+    1,200 rows. The weights of the mixture of candidates that minimise the NLL of these predictions
+    are the choice: a single map, or a `stack`, which is then fitted to all rows. Other maps than
+    temperature scaling have a cost: a quarter of the standard error of the difference, and more
+    with few rows, which prefer that. A member stays in the mixture only if it has a weight of .05
+    and is worth half a row's NLL. From 1,200 rows, candidates stop after one fold if they have no
+    weight there, and networks compete only if they are clearly better on 1,000 rows; these
+    decisions depend on rows alone.
 
-    - its best temperature is on the lower bound: separable rows determine no temperature, and the
-      first new error would have an unbounded loss. Then `identity` is selected.
-    - there are at least 100 rows, and another map is better by more than two standard errors of
-      the paired difference and by 1e-5 nats, and not worse by more than one in Brier score.
+    If the classifier's probabilities are more likely when 1 / (N + 1) of uniform ones is mixed into
+    them, as those of a forest are, all maps take this mixture.
 
-    Of the maps that pass and are within one standard error of the best, the one with the fewest
-    fitted numbers is selected. With fewer than five rows `identity` is selected. At most 2,000,000
-    logits are compared, but at least 1,000 rows. The reason names a map that is better by the same
-    rule and is left out because it may change predictions.
+    With fewer than five rows, or if the best temperature is 0 because every row is right,
+    `identity` is the choice. At most 2,000,000 logits are compared, but at least 1,000 rows.
+
+    Options
+    -------
+    predictions: `may_change`, the default, unless the accuracy of held-out rows is lower by more
+        than two standard errors, then `keep`; `keep_order`, for two classes: only maps that
+        increase in the log-odds everywhere, so that the order of rows by P(y = 1) stays; `keep`:
+        only maps that never change the predicted class.
+    preserve_accuracy: True is `keep`, False `may_change`.
+    max_seconds: candidates that have not run when this time is over do not compete. Off by default:
+        the result then depends on the machine.
+
+    Source: Wolpert 1992 and Breiman 1996 for stacking; Berta et al. 2025 for the uniform share.
     """
 
-    #: True to exclude maps that may change the predicted class.
-    preserve_accuracy: bool = True
+    predictions: PredictionPolicy | None = None
+    preserve_accuracy: bool | None = None
+    max_seconds: Annotated[float, msgspec.Meta(gt=0)] | None = None
 
-    def candidates(self, objective: Objective) -> list[Candidate]:
-        """Return the candidates: each map that can be fitted with `objective`."""
-        candidates = []
-        for name in _COMPETING:
-            map = MAPS[name]()
-            if self.preserve_accuracy and not map.preserves_accuracy:
-                continue
-            try:
-                check_pair(map, objective)
-            except InputError:
-                continue
-            candidates.append(Candidate(map, objective))
-        return candidates
-
-
-@dataclass(frozen=True, eq=False)
-class _Sample:
-    """The compared rows: their weights and groups, None for equal ones and for none."""
-
-    rows: int
-    weights: Weights | None
-    groups: NDArray[np.intp] | None
-
-    @classmethod
-    def of(
-        cls, rows: NDArray[np.intp], weights: Weights | None, groups: NDArray[np.intp] | None
-    ) -> _Sample:
-        """Return the sample of some of N rows; groups are numbered from 0."""
-        w = None if weights is None else weights[rows]
-        if groups is None:
-            return cls(len(rows), w, None)
-        return cls(len(rows), w, np.unique(groups[rows], return_inverse=True)[1])
-
-    def __len__(self) -> int:
-        """Return the number of independent units."""
-        return self.rows if self.groups is None else int(self.groups.max()) + 1
+    def __post_init__(self) -> None:
+        _ = self.policy  # raises InputError
 
     @property
-    def units(self) -> str:
-        """The name of the independent units."""
-        return "rows" if self.groups is None else "groups"
+    def policy(self) -> PredictionPolicy:
+        """Which predictions may change."""
+        return resolve_predictions(self.predictions, self.preserve_accuracy)
 
-    def mean(self, values: NDArray[np.float64]) -> tuple[float, float]:
-        """Return the mean of `values` (N,) and its standard error."""
-        return mean_and_standard_error(values, self.weights, self.groups)
+    def candidates(self, objective: Objective) -> list[Candidate]:
+        """Return the candidates: a map of each family that can be fitted with `objective`."""
+        maps = [MAPS[name]() for name in _FAMILIES if name in MAPS]
+        return [Candidate(map, objective) for map in maps if fits_pair(map, objective)]
+
+
+def resolve_predictions(
+    predictions: PredictionPolicy | None, preserve_accuracy: bool | None
+) -> PredictionPolicy:
+    """Return the policy of the two options, of which at most one is given."""
+    if preserve_accuracy is None:
+        return predictions or "may_change"
+    if predictions is not None:
+        found = "preserve_accuracy too"
+        raise InputError("predictions", found=found, accepted="one of the two")
+    return "keep" if preserve_accuracy else "may_change"
 
 
 def choose(
@@ -138,7 +136,9 @@ def choose(
     weights: Weights | None = None,
     groups: NDArray[np.intp] | None = None,
     *,
-    preserve_accuracy: bool = True,
+    predictions: PredictionPolicy = "may_change",
+    smooths: bool = True,
+    max_seconds: float | None = None,
     progress: Progress | None = None,
 ) -> tuple[Candidate, AutoChoice]:
     """Return the candidate that `Auto` selects, and the results of the comparison.
@@ -150,67 +150,40 @@ def choose(
     labels: (N,), checked.
     weights: (N,), the weights of rows; rows of weight 0 are left out.
     groups: (N,), integers: rows of a group are in the same fold, and only groups are independent.
-    preserve_accuracy: compare maps that may change predictions, but never select them.
+    predictions, max_seconds: as in `Auto`.
+    smooths: whether uniform probabilities may be mixed into the classifier's.
     progress: called with the candidate, the fold and the stage, the iteration and the value of
         the objective.
+
+    Raises
+    ------
+    InputError: `keep_order` with more than two classes.
     """
-    rows = _rows_of(len(labels), logits.shape[1], weights)
-    z, y = logits[rows], labels[rows]
-    sample = _Sample.of(rows, weights, groups)
-    w = sample.weights
-    identity, temperature = (_reference(name, candidates) for name in ("identity", "temperature"))
-    resolved = (candidate.for_classes(logits.shape[1]) for candidate in candidates)
+    classes = logits.shape[1]
+    if predictions == "keep_order" and classes != 2:
+        raise InputError(
+            "predictions", found=f"keep_order with {classes} classes", accepted="keep or may_change"
+        )
+    rows = _rows_of(len(labels), classes, weights)
+    z, y, sample = logits[rows], labels[rows], Sample(len(labels), weights, groups).subset(rows)
+    identity, temperature = (_reference(name, candidates) for name in REFERENCES)
+    resolved = (candidate.for_classes(classes) for candidate in candidates)
     contenders = list(dict.fromkeys([identity, temperature, *resolved]))
-    undecided = _reason_undetermined(temperature, z, y, w)
-    objections = {
-        candidate: undecided for candidate in contenders if undecided and candidate != identity
-    }
-    seconds: dict[Candidate, float] = {}
-    scores: dict[Candidate, HeldOutScores] = {}
-    folds = random_folds(len(y), sample.groups) if len(y) >= _MIN_CROSS_VALIDATED else None
-    for candidate in contenders:
-        started = time.perf_counter()
-        unfit = _unfit(candidate, *z.shape)
-        if folds is not None and unfit is None:
-            try:
-                scores[candidate] = held_out(candidate, z, y, folds, w, progress=progress)
-            except InputError as error:  # a K x K matrix of very many classes
-                unfit = str(error)
-        seconds[candidate] = time.perf_counter() - started
-        if unfit is not None:
-            objections.setdefault(candidate, unfit)
-        elif preserve_accuracy and not candidate.map.preserves_accuracy:
-            objections.setdefault(candidate, _MAY_CHANGE)
-    if undecided is not None:
-        winner, reason = identity, undecided
-    else:
-        left_out = [candidate for candidate in scores if objections.get(candidate) == _MAY_CHANGE]
-        objections |= _no_better(scores, temperature, objections, sample)
-        winner, reason = _best(scores, temperature, objections, sample, z.shape[1])
-        reason += _better_but_left_out(scores, winner, left_out, sample)
-    measured = _score_intervals(scores, temperature, sample)
-    choice = AutoChoice(
-        map=winner.map.name,
-        objective=winner.objective.name,
-        reason=f"{winner.name}: {reason}",
-        rows=len(y),
-        folds=0 if folds is None else int(folds.max()) + 1,
-        preserve_accuracy=preserve_accuracy,
-        candidates=tuple(
-            CandidateResult(
-                candidate.map.name,
-                candidate.objective.name,
-                seconds[candidate],
-                candidate == winner,
-                reason
-                if candidate == winner
-                else objections.get(candidate, f"{winner.name} is better, or as good and simpler"),
-                *measured.get(candidate, ()),
-            )
-            for candidate in contenders
-        ),
+    reason = _reason_undetermined(z, y, sample.weights)
+    if reason is not None:
+        return identity, describe_default(identity, contenders, reason, len(y), predictions)
+    smoothing = _best_smoothing(z, y, sample) if smooths else 0.0
+    race = Race(
+        Stack(smoothing=smoothing).smooth(NumpyOps(), z),
+        y,
+        sample.weights,
+        random_folds(len(y), sample.groups, fitted_rows=_FITTED_ROWS),
+        max_seconds,
+        progress,
     )
-    return winner, choice
+    outcome = _decide(_run(race, contenders, sample), race, sample, z, predictions, smoothing)
+    choice = outcome.winner.candidate(smoothing)
+    return choice, describe(outcome, choice.map.name)
 
 
 def _rows_of(count: int, classes: int, weights: Weights | None) -> NDArray[np.intp]:
@@ -229,142 +202,104 @@ def _reference(name: str, candidates: Sequence[Candidate]) -> Candidate:
     return next(iter([*by_nll, *of_map]), Candidate(MAPS[name](), NegativeLogLikelihood()))
 
 
-def _reason_undetermined(
-    temperature: Candidate, logits: Floats, labels: Integers, weights: Weights | None
-) -> str | None:
+def _reason_undetermined(logits: Floats, labels: Integers, weights: Weights | None) -> str | None:
     """Return why these rows do not determine a temperature, or None."""
     if len(labels) < _MIN_CROSS_VALIDATED:
         return f"fewer than {_MIN_CROSS_VALIDATED} rows: {len(labels)}"
-    bounds = temperature.fit(logits, labels, weights).bounds
-    lowest = [bound for bound in bounds if "lower bound" in bound]
-    return f"these rows determine no temperature ({lowest[0]})" if lowest else None
-
-
-def _unfit(candidate: Candidate, rows: int, classes: int) -> str | None:
-    """Return why a candidate does not compete on N x K logits, or None."""
-    if missing := missing_torch(candidate.map, candidate.objective):
-        return missing
-    if candidate.count_parameters(classes) <= 1:
-        return None
-    if rows < _MIN_ROWS:
-        return f"{rows} rows are fewer than {_MIN_ROWS}"
-    if rows * classes > _MAX_LOGITS:
-        return f"{rows} rows of {classes} classes are more than {_MAX_LOGITS:,} logits"
+    fit = fit_temperature(logits, labels, weights)
+    if fit.bound == "lower":
+        return f"these rows determine no temperature: the best is the least, {fit.temperature:.3g}"
     return None
 
 
-def _few(sample: _Sample) -> str:
-    return f"{len(sample)} {sample.units} are fewer than {_MIN_ROWS}"
+def _best_smoothing(logits: Floats, labels: Integers, sample: Sample) -> float:
+    """Return the share of uniform probabilities, 1 / (N + 1) or 0, by the likelihood of a fit.
 
-
-def _no_better(
-    scores: Mapping[Candidate, HeldOutScores],
-    temperature: Candidate,
-    objections: Mapping[Candidate, str],
-    sample: _Sample,
-) -> dict[Candidate, str]:
-    """Return the candidates that are not clearly better than temperature scaling, with reasons."""
-    base, reasons = scores[temperature], {}
-    for candidate, of_candidate in scores.items():
-        if candidate == temperature or candidate in objections:
-            continue
-        if len(sample) < _MIN_ROWS:
-            reasons[candidate] = _few(sample)
-            continue
-        gain, error = sample.mean(base.nll - of_candidate.nll)
-        loss, of_brier = sample.mean(of_candidate.brier - base.brier)
-        if gain <= _ERRORS * error:
-            reasons[candidate] = (
-                f"not better than {temperature.name} by {_ERRORS:g} standard errors: "
-                f"{_lower(gain, error)}"
-            )
-        elif gain <= _LEAST_GAIN:
-            reasons[candidate] = f"better than {temperature.name} by {gain:.2g} nats only"
-        elif loss > of_brier:
-            reasons[candidate] = f"Brier score higher by {loss:.3g} ± {of_brier:.2g}"
-    return reasons
-
-
-def _best(
-    scores: Mapping[Candidate, HeldOutScores],
-    temperature: Candidate,
-    objections: Mapping[Candidate, str],
-    sample: _Sample,
-    classes: int,
-) -> tuple[Candidate, str]:
-    """Return the simplest candidate within one standard error of the best, and the reason."""
-    passed = [
-        candidate
-        for candidate in scores
-        if candidate not in objections and candidate != temperature
-    ]
-    if not passed:
-        if len(sample) < _MIN_ROWS:
-            return temperature, f"fewer than {_MIN_ROWS} {sample.units} prefer nothing else"
-        return temperature, "no other map is clearly better on held-out folds"
-    best = min(passed, key=lambda candidate: sample.mean(scores[candidate].nll)[0])
-    within = []
-    for candidate in passed:
-        behind, error = sample.mean(scores[candidate].nll - scores[best].nll)
-        if behind <= error:
-            within.append(candidate)
-    winner = min(within, key=lambda candidate: candidate.count_parameters(classes))
-    gain, error = sample.mean(scores[temperature].nll - scores[winner].nll)
-    return winner, f"better than {temperature.name} on held-out folds: {_lower(gain, error)}"
-
-
-def _better_but_left_out(
-    scores: Mapping[Candidate, HeldOutScores],
-    winner: Candidate,
-    left_out: Sequence[Candidate],
-    sample: _Sample,
-) -> str:
-    """Return the end of the reason: the best of the maps left out that is clearly better, or ""."""
-    contenders = {candidate: scores[candidate] for candidate in (winner, *left_out)}
-    no_better = _no_better(contenders, winner, {}, sample)
-    better = [candidate for candidate in left_out if candidate not in no_better]
-    if not better:
-        return ""
-    best = min(better, key=lambda candidate: sample.mean(scores[candidate].nll)[0])
-    gain, error = sample.mean(scores[winner].nll - scores[best].nll)
-    return f"; left out, because it may change predictions: {best.name}, {_lower(gain, error)}"
-
-
-def _lower(gain: float, error: float) -> str:
-    return f"NLL {'lower' if gain >= 0 else 'higher'} by {abs(gain):.3g} ± {error:.2g}"
-
-
-def _score_intervals(
-    scores: Mapping[Candidate, HeldOutScores], temperature: Candidate, sample: _Sample
-) -> dict[Candidate, tuple[MetricValue, ...]]:
-    """Return NLL, Brier score and the difference of NLLs of each, with intervals."""
-    if not scores:
-        return {}
-    base = scores[temperature].nll
-    columns = np.stack([(score.nll, score.brier, score.nll - base) for score in scores.values()])
-    means = _bootstrap(columns.reshape(-1, len(base)).T, sample)
-    return {candidate: tuple(means[3 * i : 3 * i + 3]) for i, candidate in enumerate(scores)}
-
-
-def _bootstrap(columns: NDArray[np.float64], sample: _Sample) -> list[MetricValue]:
-    """Return the mean of each column of (N, C) with a 95% interval by the percentile bootstrap.
-
-    All columns are resampled together, so differences are paired. Rows of a group are resampled
-    together. Many rows are first summed into random parts, which have the same sampling
-    distribution.
+    The fit has few numbers, and the same with and without, so the rows may be those of the fit:
+    for two classes a slope and an intercept, otherwise a temperature.
     """
-    rng = np.random.default_rng(0)
-    w = np.ones(len(columns)) if sample.weights is None else sample.weights
-    weighted = np.column_stack([columns * w[:, None], w])
-    if sample.groups is not None:
-        weighted = np.stack([np.bincount(sample.groups, column) for column in weighted.T], axis=1)
-    groups = min(len(weighted), _MAX_GROUPS)
-    shuffled = weighted[rng.permutation(len(weighted))]
-    sums = np.add.reduceat(shuffled, np.arange(groups) * len(weighted) // groups, axis=0)
-    means = np.empty((_RESAMPLES, columns.shape[1]))
-    for i in range(_RESAMPLES):
-        total = np.bincount(rng.integers(groups, size=groups), minlength=groups) @ sums
-        means[i] = total[:-1] / total[-1]
-    values = np.average(columns, axis=0, weights=w)
-    low, high = np.quantile(means, [0.025, 0.975], axis=0)
-    return [MetricValue(*(float(x) for x in row)) for row in zip(values, low, high, strict=True)]
+    smoothing = 1 / (len(sample) + 1)
+    map = MAPS["vector" if logits.shape[1] == 2 else "temperature"]()
+    candidate = Candidate(map, NegativeLogLikelihood())
+    smooth = Stack(smoothing=smoothing).smooth(NumpyOps(), logits)
+    with_share, without = (
+        candidate.fit(z, labels, sample.weights).objective for z in (smooth, logits)
+    )
+    return smoothing if len(labels) * (without - with_share) > _LEAST_SMOOTHING_GAIN else 0.0
+
+
+def _run(race: Race, contenders: Sequence[Candidate], sample: Sample) -> list[Entry]:
+    """Return the entries of the contenders that compete, then those that do not."""
+    reasons = {candidate: _unfit(candidate, *race.logits.shape) for candidate in contenders}
+
+    def survivors(entries: Sequence[Entry], rows: NDArray[np.intp]) -> set[Candidate]:
+        return _survivors(entries, race.labels, sample, rows)
+
+    entries = race.run([c for c in contenders if not reasons[c]], survivors)
+    left_out = [Entry(c, race.logits[:0], reason=reasons[c]) for c in contenders if reasons[c]]
+    return [*entries, *left_out]
+
+
+def _unfit(candidate: Candidate, rows: int, classes: int) -> str:
+    """Return why a candidate does not compete on N x K logits, or ""."""
+    if missing := missing_torch(candidate.map, candidate.objective):
+        return missing
+    if rows < _MIN_ROWS and candidate.map.name not in _FOR_FEW_ROWS:
+        return f"{rows} rows are fewer than {_MIN_ROWS}"
+    if candidate.map.name in NETWORKS and rows < _MIN_ROWS_OF_NETWORKS:
+        return f"{rows} rows are fewer than {_MIN_ROWS_OF_NETWORKS}"
+    if classes == 2 and candidate.map.name in _OF_SEVERAL_CLASSES:
+        return "for two classes it is a form of vector"
+    count = candidate.count_parameters(classes)
+    if candidate.map.fitted_by == "gradient" and count > _NUMBERS_PER_ROW * rows:
+        return f"{count:,} numbers are more than {_NUMBERS_PER_ROW} for each row"
+    return ""
+
+
+def _survivors(
+    entries: Sequence[Entry], labels: Integers, sample: Sample, rows: NDArray[np.intp]
+) -> set[Candidate]:
+    """Return the candidates that may still win, by the rows with these indices."""
+    part, y = sample.subset(rows), labels[rows]
+    partial = [replace(entry, log_p=entry.log_p[rows]) for entry in entries]
+    result = {entry.candidate for entry in entries if entry.candidate.map.name in REFERENCES}
+    for policy in _policies(entries[0].log_p.shape[1]):
+        allowed = [entry for entry in partial if allows(policy, entry.candidate)]
+        result |= set(find_weights(allowed, y, part, price=0))
+    return result
+
+
+def _policies(classes: int) -> tuple[PredictionPolicy, ...]:
+    return ("may_change", "keep_order", "keep") if classes == 2 else ("may_change", "keep")
+
+
+def _decide(
+    entries: Sequence[Entry],
+    race: Race,
+    sample: Sample,
+    logits: Floats,
+    predictions: PredictionPolicy,
+    smoothing: float,
+) -> Outcome:
+    """Return the winner of each policy, and the one that is chosen."""
+    y, competing = race.labels, [entry for entry in entries if not entry.reason]
+    winners = {}
+    for policy in _policies(logits.shape[1]):
+        allowed = [entry for entry in competing if allows(policy, entry.candidate)]
+        winners[policy] = Winner.of(find_weights(allowed, y, sample), allowed, y)
+    outcome = Outcome(
+        predictions=predictions,
+        chosen=predictions,
+        entries=entries,
+        scores={e.candidate: class_scores(e.log_p.astype(np.float64), y) for e in competing},
+        winners=winners,
+        sample=sample,
+        predicted=logits.argmax(axis=1),
+        folds=int(race.folds.max()) + 1,
+        smoothing=smoothing,
+    )
+    if predictions == "may_change":
+        loss, error = outcome.accuracy_loss("may_change", "keep")
+        if loss > _REFUSED_ERRORS * error:
+            return replace(outcome, chosen="keep")
+    return outcome

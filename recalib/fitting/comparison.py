@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Literal
+from types import MappingProxyType
+from typing import Any, Literal
 
 import msgspec
 import numpy as np
@@ -13,13 +14,12 @@ from numpy.typing import ArrayLike, NDArray
 
 from recalib.arrays import Floats, Integers, WeightKind, check_weights, drop_rows_without_weight
 from recalib.calibrator import Calibrator
-from recalib.card import AutoChoice, CandidateResult, MetricValue
+from recalib.card import AutoChoice, CandidateResult, MetricValue, PredictionPolicy
 from recalib.drift.target import pairs_of_rows
 from recalib.errors import InputError
 from recalib.files import LabelledData
 from recalib.fitting.auto import choose
-from recalib.fitting.cross_validation import Candidate
-from recalib.fitting.fit import check_data, configure_pair, fit
+from recalib.fitting.fit import candidate_of, check_data, configure_pair, fit
 from recalib.fitting.validation_error import calibration_error, validation_warnings
 from recalib.html_table import html_table
 from recalib.inputs import as_array
@@ -31,9 +31,12 @@ from recalib.metrics.evaluate import evaluate
 from recalib.metrics.evaluation import format_metric
 from recalib.metrics.headline import headline_metrics
 from recalib.objectives import OBJECTIVES
-from recalib.options import unknown_name
+from recalib.options import options_of, unknown_name
 
 __all__ = ["Comparison", "ComparisonEntry", "compare", "compatible_pairs", "recommend"]
+
+#: Fits a map by an objective, with options.
+FitMap = Callable[[str, str, Mapping[str, Any]], Calibrator]
 
 
 @dataclass(frozen=True)
@@ -54,6 +57,8 @@ class ComparisonEntry:
         if (change := result.nll_difference) is not None and change.low is not None:
             difference = f"{change.value:+.4f} ({change.low:+.4f} to {change.high:+.4f})"
         mark = "recommended" if result.chosen else ""
+        if result.chosen and result.weight is not None and result.weight < 1:
+            mark = f"{result.weight:.0%} of the recommended"
         texts = [format_metric(name, self.metrics[name].value) for name in metrics]
         return [mark, card.map, card.objective, *texts, nll, difference]
 
@@ -128,7 +133,7 @@ def compare(
     pairs: Sequence[tuple[str, str]],
     *,
     input: Literal["logits", "probabilities"] = "logits",
-    preserve_accuracy: bool = True,
+    predictions: PredictionPolicy = "may_change",
     level: float | None = None,
     sample_weight: ArrayLike | None = None,
     test_weight: ArrayLike | None = None,
@@ -142,7 +147,7 @@ def compare(
     validation: the data for fits and cross-validation.
     test: the data for metrics; it does not affect the recommendation. None for no metrics.
     pairs: names of maps and objectives.
-    preserve_accuracy: recommend only maps that never change predictions.
+    predictions: which predictions the recommended map may change, as in `Auto`.
     level: confidence of the metrics' intervals, such as 0.95; none by default.
     sample_weight, test_weight: (N,) and (M,), weights of the validation and test rows, as in
         `recalib.fit` and `recalib.evaluate`: metrics are then those with a weighted form.
@@ -161,7 +166,9 @@ def compare(
         test_weight = as_array(test_weight, "test_weight")
         check_weights(test_weight, rows=len(test.labels), field="test_weight")
 
-    def fit_map(name: str, objective: str) -> Calibrator:
+    def fit_map(
+        name: str, objective: str, options: Mapping[str, Any] = MappingProxyType({})
+    ) -> Calibrator:
         return fit(
             scores,
             y,
@@ -170,6 +177,7 @@ def compare(
             input=input,
             sample_weight=sample_weight,
             weight_kind=weight_kind,
+            **options,
         )
 
     fitted, left_out = [], []
@@ -200,7 +208,7 @@ def compare(
         weights,
         fit_map=fit_map,
         validation_error=predicted,
-        preserve_accuracy=preserve_accuracy,
+        predictions=predictions,
         progress=progress,
     )
 
@@ -212,12 +220,13 @@ def recommend(
     labels: Integers,
     weights: NDArray[np.float64] | None,
     *,
-    fit_map: Callable[[str, str], Calibrator],
+    fit_map: FitMap,
     validation_error: Callable[[Calibrator], MetricValue | None],
-    preserve_accuracy: bool,
+    predictions: PredictionPolicy,
+    smooths: bool = True,
     progress: Callable[[str], None],
 ) -> Comparison:
-    """Return the comparison of fitted pairs, with the pair that `auto` would choose.
+    """Return the comparison of fitted pairs, with the map that `auto` would choose.
 
     Parameters
     ----------
@@ -225,18 +234,18 @@ def recommend(
     left_out: the reasons why pairs were left out.
     logits, labels, weights: (N, K), (N,) and (N,), checked: the rows for cross-validation. None
         for equal weights.
-    fit_map: fits the recommended map and objective if they are not among the pairs.
+    fit_map: fits the recommended map, objective and options if they are not among the pairs.
+    smooths: as in `choose`.
     validation_error: the calibration error of a calibrator on all validation rows.
     """
-    _, choice = choose(
-        [
-            Candidate(*configure_pair(calibrator.card.map, calibrator.card.objective, {}))
-            for calibrator, _ in fitted
-        ],
+    candidates = [candidate_of(calibrator.card) for calibrator, _ in fitted]
+    winner, choice = choose(
+        candidates,
         logits,
         labels,
         weights,
-        preserve_accuracy=preserve_accuracy,
+        predictions=predictions,
+        smooths=smooths,
         progress=lambda stage, i, value: progress(f"{stage}, iteration {i}"),
     )
     results = {(result.map, result.objective): result for result in choice.candidates}
@@ -246,9 +255,10 @@ def recommend(
         )
         for calibrator, metrics in fitted
     )
-    winners = [entry.calibrator for entry in entries if entry.held_out.chosen]
-    # A reference may not be among the pairs.
-    recommended = winners[0] if winners else fit_map(choice.map, choice.objective)
+    if winner in candidates:
+        recommended = fitted[candidates.index(winner)][0]
+    else:  # a stack, or a reference that is not among the pairs
+        recommended = fit_map(winner.map.name, winner.objective.name, options_of(winner.map))
     card = msgspec.structs.replace(
         recommended.card, calibration_error=validation_error(recommended)
     )

@@ -7,7 +7,7 @@ labels, with log-odds as logits. The likelihood of a row is then the product ove
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self
 
@@ -16,7 +16,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from recalib.arrays import Floats
+from recalib.arrays import Floats, Integers
 from recalib.calibrator import Calibrator
 from recalib.card import Selection
 from recalib.drift.target import pairs_of_rows
@@ -37,8 +37,10 @@ __all__ = [
     "HeldOutScores",
     "Refit",
     "Weights",
+    "class_scores",
     "compare_as_fitted",
     "compare_by_cross_validation",
+    "fold_fits",
     "held_out",
     "incomparable",
     "mean_and_standard_error",
@@ -299,23 +301,44 @@ def held_out(
     progress: the progress callback of the fits.
     on_fold: called with the number of finished folds.
     """
+    scores = HeldOutScores.empty(len(labels))
+    fits = fold_fits(candidate, logits, labels, folds, weights, progress=progress)
+    for fold, (out, map, parameters) in enumerate(fits):
+        scores.set(out, _score(map, parameters, logits[out], labels[out]))
+        if on_fold is not None:
+            on_fold(fold + 1)
+    return scores.subset(folds >= 0)
+
+
+def fold_fits(
+    candidate: Candidate | Refit,
+    logits: Floats,
+    labels: NDArray[Any],
+    folds: NDArray[np.int64],
+    weights: Weights | None = None,
+    *,
+    only: Sequence[int] | None = None,
+    progress: Progress | None = None,
+) -> Iterator[tuple[NDArray[np.bool_], Map, Parameters]]:
+    """Yield the rows of each fold (N,), the map, and its fit to the other folds; see `held_out`.
+
+    Parameters
+    ----------
+    only: the numbers of the folds; None for all.
+    """
     count = int(folds.max()) + 1
     refit = candidate
     if isinstance(refit, Candidate):
         refit = Refit(refit, logits, labels, np.arange(len(labels)))
     own_folds = np.where(refit.positions < 0, _NO_FOLD, folds[refit.positions])
-    scores = HeldOutScores.empty(len(labels))
-    for fold in range(count):
-        out, training = folds == fold, own_folds != fold
+    for fold in range(count) if only is None else only:
+        training = own_folds != fold
         training_weights = None if weights is None else weights[training]
         fold_progress = _with_title(progress, f"{candidate.name}, fold {fold + 1} of {count}")
         fit = refit.candidate.fit(
             refit.logits[training], refit.labels[training], training_weights, fold_progress
         )
-        scores.set(out, _score(refit.candidate.map, fit.parameters, logits[out], labels[out]))
-        if on_fold is not None:
-            on_fold(fold + 1)
-    return scores.subset(folds >= 0)
+        yield folds == fold, refit.candidate.map, fit.parameters
 
 
 def _with_title(progress: Progress | None, title: str) -> Progress | None:
@@ -325,18 +348,21 @@ def _with_title(progress: Progress | None, title: str) -> Progress | None:
     return lambda stage, iteration, value: progress(f"{title}: {stage}", iteration, value)
 
 
-def random_folds(rows: int, groups: NDArray[np.intp] | None = None) -> NDArray[np.int64]:
+def random_folds(
+    rows: int, groups: NDArray[np.intp] | None = None, *, fitted_rows: int = _FITTED_ROWS
+) -> NDArray[np.int64]:
     """Return the fold of each row (N,), at random and deterministic, with sizes that differ by 1.
 
     With `groups` (N,), from 0, the rows of a group have the same fold; numbers of groups differ by
     1, and there are at most as many folds as groups.
 
-    There are 20 folds up to 2,000 rows, 5 from 8,000 rows, 40,000/N between, and at most N. Folds
-    are not stratified by label: a stratified fold has the class shares of the rows of the fit,
-    which new rows do not have, and so it hides the error of an intercept for each class.
+    There are `fitted_rows` / N folds, between 5 and 20, and at most N. By default these are 20 up
+    to 2,000 rows and 5 from 8,000 rows. Folds are not stratified by label: a stratified fold has
+    the class shares of the rows of the fit, which new rows do not have, and so it hides the error
+    of an intercept for each class.
     """
     units = rows if groups is None else int(groups.max()) + 1
-    count = min(units, max(_MIN_FOLDS, min(_MAX_FOLDS, _FITTED_ROWS // max(rows, 1))))
+    count = min(units, max(_MIN_FOLDS, min(_MAX_FOLDS, fitted_rows // max(rows, 1))))
     folds: NDArray[np.int64] = np.random.default_rng(0).permutation(units) % count
     return folds if groups is None else folds[groups]
 
@@ -391,15 +417,23 @@ def _score(map: Map, parameters: Parameters, logits: Floats, labels: NDArray[Any
             odds = map.transform(ops, z, constants)
             scores.set(rows, _label_scores(odds, labels[rows]))
             continue
-        log_p = map.log_probabilities(ops, z, constants)
-        # The limit is for mixtures whose terms all underflow: p < 1e-323 is not 0.
-        scores.nll[rows] = np.minimum(-ops.pick(log_p, labels[rows]), 750.0)
-        probabilities = np.exp(log_p)
-        scores.probability[rows], scores.outcome[rows] = pairs_of_rows(probabilities, labels[rows])
-        errors = probabilities
-        errors[np.arange(len(z)), labels[rows]] -= 1
-        scores.brier[rows] = np.einsum("ij,ij->i", errors, errors)
+        scores.set(rows, class_scores(map.log_probabilities(ops, z, constants), labels[rows]))
     return scores
+
+
+def class_scores(log_p: Floats, labels: Integers) -> HeldOutScores:
+    """Return the scores of log-probabilities (N, K) with labels (N,)."""
+    rows = np.arange(len(labels))
+    p = np.exp(log_p)
+    probability, outcome = pairs_of_rows(p, labels)
+    p[rows, labels] -= 1
+    return HeldOutScores(
+        # The limit is for mixtures whose terms all underflow: p < 1e-323 is not 0.
+        nll=np.minimum(-log_p[rows, labels], 750.0),
+        brier=np.einsum("ij,ij->i", p, p),
+        probability=probability,
+        outcome=outcome.astype(np.bool_),
+    )
 
 
 def _label_scores(log_odds: NDArray[np.float64], labels: NDArray[np.bool_]) -> HeldOutScores:

@@ -250,15 +250,19 @@ class AutoPolicy:
         weights: NDArray[np.float64] | None,
         groups: NDArray[np.intp] | None,
         progress: Progress | None,
+        *,
+        smooths: bool = True,
     ) -> tuple[Candidate, AutoChoice]:
-        """Return the selected candidate and the reason."""
+        """Return the selected candidate and the reason; the arguments are those of `choose`."""
         return choose(
             self.auto.candidates(self.objective),
             logits,
             labels,
             weights,
             groups,
-            preserve_accuracy=self.auto.preserve_accuracy,
+            predictions=self.auto.policy,
+            smooths=smooths,
+            max_seconds=self.auto.max_seconds,
             progress=progress,
         )
 

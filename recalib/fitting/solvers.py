@@ -38,6 +38,7 @@ __all__ = [
     "check_device_pair",
     "check_pair",
     "ensemble_by_search",
+    "fits_pair",
     "missing_torch",
     "prefer_nll",
     "solve",
@@ -80,19 +81,25 @@ def _solve(problem: Problem) -> Solution:
 
 def check_pair(map: Map, objective: Objective) -> None:
     """Raise `InputError` if the map cannot be fitted with the objective."""
-    if objective.name == "ece_grid" and (map.name, objective.name) not in PAIR_SOLVERS:
+    if fits_pair(map, objective):
+        return
+    if objective.name == "ece_grid":
         maps = [name for name, of in PAIR_SOLVERS if of == "ece_grid"]
         raise InputError(
             "objective",
             found=f"'ece_grid' for the map {map.name}",
             accepted=f"a grid of temperatures for {', '.join(maps)}",
         )
-    if map.fitted_by == "solver" and objective.name != "nll":
-        raise InputError(
-            "objective",
-            found=f"{objective.name!r}",
-            accepted=f"nll: {map.name} has its own solver",
-        )
+    raise InputError(
+        "objective", found=f"{objective.name!r}", accepted=f"nll: {map.name} has its own solver"
+    )
+
+
+def fits_pair(map: Map, objective: Objective) -> bool:
+    """Return whether the map can be fitted with the objective, as `check_pair` requires."""
+    if objective.name == "ece_grid":
+        return (map.name, objective.name) in PAIR_SOLVERS
+    return map.fitted_by == "gradient" or objective.name == "nll"
 
 
 def missing_torch(map: Map, objective: Objective) -> str:

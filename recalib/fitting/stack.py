@@ -10,6 +10,7 @@ from typing import cast
 from recalib.fitting.problem import Problem, Solution, Solver
 from recalib.maps import Parameters
 from recalib.maps.stack import Stack
+from recalib.ops import NumpyOps
 
 __all__ = ["fit_stack"]
 
@@ -27,8 +28,9 @@ def fit_stack(
     """
     stack = cast(Stack, problem.map)
     starts = [None] * len(stack.maps) if problem.start is None else stack.split(problem.start)
+    logits = stack.smooth(NumpyOps(), problem.logits)
     solutions = [
-        solve(replace(problem, map=map, start=start))
+        solve(replace(problem, map=map, logits=logits, start=start))
         for map, start in zip(stack.maps, starts, strict=True)
     ]
     parameters = stack.join([solution.parameters for solution in solutions])

@@ -6,8 +6,9 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -44,6 +45,10 @@ class Stack(Map):
     - `pool` = `logarithmic`: p ∝ Π p_m^w_m, the softmax of Σ w_m log p_m, where log p_m is at
       least log 1e-38.
 
+    Before that, `smoothing` ε > 0 mixes the classifier's probabilities with the uniform ones of the
+    unmasked classes: members take the logits log((1 − ε) softmax(z) + ε / K). So a forest's
+    probability of exactly 0 does not decide the fit of every other row.
+
     Each member is fitted by itself to all rows. The policy `auto` chooses members and weights by
     their predictions of held-out rows, see `recalib.fitting.auto`; by hand, both are options.
 
@@ -53,7 +58,8 @@ class Stack(Map):
     Parameters: those of each member, under its map's name and its place: `vector_1_scale` is the
     `scale` of the second member, a `vector`.
 
-    Options: `members`, each with the name of its `map`, its `weight` and its `options`; `pool`. A
+    Options: `members`, each with the name of its `map`, its `weight` and its `options`; `pool`;
+    `smoothing` in [0, 1). A
     weight that is not positive, another sum than 1 and a stack as a member are an `InputError`.
 
     Applying it takes the sum of the members' times.
@@ -64,6 +70,7 @@ class Stack(Map):
 
     members: tuple[Member, ...] = (Member("temperature", 0.5), Member("vector", 0.5))
     pool: Literal["linear", "logarithmic"] = "linear"
+    smoothing: Annotated[float, msgspec.Meta(ge=0, lt=1)] = 0.0
 
     name: ClassVar[str] = "stack"
     summary: ClassVar[str] = "the predictions of several maps, pooled with weights"
@@ -107,12 +114,12 @@ class Stack(Map):
         return all(map.preserves_accuracy for map in self.maps)
 
     @property
-    def preserves_order(self) -> bool:  # type: ignore[override]
-        return all(map.preserves_order for map in self.maps)
+    def shift_invariant(self) -> bool:  # type: ignore[override]
+        return self.smoothing > 0 or all(map.shift_invariant for map in self.maps)
 
     @property
-    def shift_invariant(self) -> bool:  # type: ignore[override]
-        return all(map.shift_invariant for map in self.maps)
+    def preserves_order(self) -> bool:  # type: ignore[override]
+        return all(map.preserves_order for map in self.maps)
 
     @property
     def passes_masks(self) -> bool:  # type: ignore[override]
@@ -165,7 +172,16 @@ class Stack(Map):
         for map, own in zip(self.maps, self.split(parameters), strict=True):
             map.check(classes, own)
 
+    def smooth(self, ops: Ops, logits: Array) -> Array:
+        """Return the logits (N, K) that the members take; a masked class stays −inf."""
+        if self.smoothing == 0:
+            return logits
+        unmasked = ops.unmasked(logits)
+        uniform = unmasked * (1.0 / ops.sum(unmasked))
+        return ops.log(ops.softmax(logits) * (1 - self.smoothing) + uniform * self.smoothing)
+
     def transform(self, ops: Ops, logits: Array, parameters: Mapping[str, Array]) -> Array:
+        logits = self.smooth(ops, logits)
         is_linear = self.pool == "linear"
         terms = [
             self._term(ops, logits, map, own, is_linear)

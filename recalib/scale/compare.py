@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
 
 from recalib.arrays import WeightKind
 from recalib.calibrator import Calibrator
-from recalib.card import MetricValue
+from recalib.card import MetricValue, PredictionPolicy
 from recalib.errors import InputError
 from recalib.executors import Cluster, open_workers
 from recalib.files import Input
@@ -27,7 +29,7 @@ def compare(
     pairs: Sequence[tuple[str, str]],
     *,
     input: Input = "logits",
-    preserve_accuracy: bool = True,
+    predictions: PredictionPolicy = "may_change",
     level: float | None = None,
     sample_weight: Source | None = None,
     test_weight: Source | None = None,
@@ -46,7 +48,7 @@ def compare(
     validation, test: as in `recalib.fragments.list_fragments`; every file has labels.
     pairs: names of maps and objectives.
     input: what the files hold.
-    preserve_accuracy: recommend only maps that never change predictions.
+    predictions: which predictions the recommended map may change, as in `Auto`.
     level: confidence of the metrics' intervals, such as 0.95; none by default.
     sample_weight, test_weight: weights of the validation and test rows, as in `fit` and
         `evaluate`: metrics are then those with a weighted form.
@@ -73,7 +75,9 @@ def compare(
         progress("reading")
         survey = rows.survey(weight_kind)
 
-        def fit_map(map: str, objective: str) -> Calibrator:
+        def fit_map(
+            map: str, objective: str, options: Mapping[str, Any] = MappingProxyType({})
+        ) -> Calibrator:
             progress(f"{map} by {objective}")
             return fit(
                 validation,
@@ -83,6 +87,7 @@ def compare(
                 sample_weight=sample_weight,
                 weight_kind=weight_kind,
                 cluster=workers,
+                **options,
             )
 
         fitted, left_out = [], []
@@ -112,6 +117,7 @@ def compare(
             survey.weights,
             fit_map=fit_map,
             validation_error=validation_error,
-            preserve_accuracy=preserve_accuracy,
+            predictions=predictions,
+            smooths=survey.rows == len(survey.labels),
             progress=progress,
         )

@@ -106,11 +106,12 @@ def fit(
     with open_workers(cluster) as workers:
         rows = FragmentRows(workers, fragments, kind)
         survey = rows.survey(weight_kind)
+        is_small = survey.rows == len(survey.labels)
         if isinstance(request, Candidate):
             candidate, choice = request, None
         else:
             sample = survey.logits, survey.labels, survey.weights
-            candidate, choice = request.choose(*sample, None, progress)
+            candidate, choice = request.choose(*sample, None, progress, smooths=is_small)
         candidate = candidate.for_classes(survey.classes)
         the_map, the_objective = candidate.map, candidate.objective
         warm = None if start is None else start_parameters(start, the_map, survey.classes)
@@ -123,7 +124,6 @@ def fit(
             start=warm,
             progress=progress,
         )
-        is_small = survey.rows == len(survey.labels)
         solution = solve(problem) if is_small else solve_over_fragments(rows, survey, problem)
         resemblance = survey.resemblance if input is None else ""
         warnings = data_warnings(survey.counts, resemblance, survey.mask)

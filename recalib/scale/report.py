@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalib.calibrator import Calibrator
+from recalib.card import PredictionPolicy
 from recalib.executors import Cluster, Workers, open_workers
 from recalib.files import Input, LabelledData
 from recalib.fitting.row_digests import Digests, row_digests
@@ -52,7 +53,7 @@ def report(
     pairs: Sequence[tuple[str, str]],
     *,
     input: Input = "logits",
-    preserve_accuracy: bool = True,
+    predictions: PredictionPolicy = "may_change",
     shifted: Mapping[str, Source] | None = None,
     title: str = "Calibration report",
     cluster: Cluster = None,
@@ -69,7 +70,7 @@ def report(
     validation, test: as in `recalib.fragments.list_fragments`; every file has labels.
     shifted: further test sets by name, in order of increasing distance from validation.
     cluster: as in `recalib.executors`; None: this process.
-    pairs, input, preserve_accuracy, progress: as in `compare`.
+    pairs, input, predictions, progress: as in `compare`.
     title: the title of the page.
 
     Raises
@@ -87,7 +88,7 @@ def report(
             test,
             pairs,
             input=input,
-            preserve_accuracy=preserve_accuracy,
+            predictions=predictions,
             level=LEVEL,
             cluster=workers,
             progress=progress,

@@ -63,6 +63,9 @@ def solve_over_fragments(rows: FragmentRows, survey: Survey, problem: Problem) -
     map, objective = problem.map, problem.objective
     value_at = partial(objective_at, rows, survey.weight, map, objective)
     if isinstance(map, Stack):
+        if map.smoothing:
+            found = f"{map.smoothing:g}, on several files"
+            raise InputError("options.smoothing", found=found, accepted="0; others take one file")
         return fit_stack(problem, partial(solve_over_fragments, rows, survey), value_at)
     if not map.parameters(survey.classes):
         return Solution({}, value_at({}))

@@ -107,8 +107,8 @@ def test_auto_reports_choice_and_reason(cli: Cli) -> None:
 @pytest.mark.slow
 def test_auto_accepts_policy_options(cli: Cli) -> None:
     fit = ["fit", "val.npz", "-o", "a.calib", "--map", "auto", "--json"]
-    choice = cli(*fit, "--option", "preserve_accuracy=false").json["card"]["choice"]
-    assert choice["preserve_accuracy"] is False
+    choice = cli(*fit, "--predictions", "keep").json["card"]["choice"]
+    assert choice["preserve_accuracy"] is True
     assert "structured_vector" in {candidate["map"] for candidate in choice["candidates"]}
     wrong = cli(*fit, "--option", "preserve_acuracy=false")
     assert wrong.status == 2

@@ -40,11 +40,11 @@ def test_copies_of_rows_do_not_prefer_a_larger_map() -> None:
     """Copies in both the fit and the held-out rows would reward a map that fits noise."""
     logits, labels = np.repeat(LOGITS, 10, axis=0), np.repeat(LABELS, 10)
     groups = np.repeat([f"row {i}" for i in range(150)], 10)
-    misled = recalib.fit(logits, labels, "auto", preserve_accuracy=False)
-    together = recalib.fit(logits, labels, "auto", groups=groups, preserve_accuracy=False)
+    misled = recalib.fit(logits, labels, "auto")
+    together = recalib.fit(logits, labels, "auto", groups=groups)
     assert misled.card.map != "temperature"
     assert together.card.map == "temperature"
-    alone = recalib.fit(LOGITS, LABELS, "auto", preserve_accuracy=False)
+    alone = recalib.fit(LOGITS, LABELS, "auto")
     widths = []
     for calibrator in (misled, together, alone):
         choice = calibrator.card.choice

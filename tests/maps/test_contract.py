@@ -25,10 +25,10 @@ from recalib.options import options_of
 from tests.maps.conftest import some_logits, some_parameters
 
 
-def stack(pool: Literal["linear", "logarithmic"], *names: str) -> Stack:
+def stack(pool: Literal["linear", "logarithmic"], *names: str, smoothing: float = 0) -> Stack:
     """Return a stack with weights in falling order."""
     weights = np.arange(len(names), 0, -1.0)
-    return Stack(tuple(map(Member, names, (weights / weights.sum()).tolist())), pool)
+    return Stack(tuple(map(Member, names, (weights / weights.sum()).tolist())), pool, smoothing)
 
 
 ALL = [pytest.param(member(), id=name) for name, member in MAPS.items()] + [
@@ -39,6 +39,7 @@ ALL = [pytest.param(member(), id=name) for name, member in MAPS.items()] + [
         stack("logarithmic", "ensemble_temperature", "spline", "temperature"), id="stack of logs"
     ),
     pytest.param(stack("logarithmic", "beta", "structured_matrix"), id="stack of a matrix"),
+    pytest.param(stack("linear", "vector", "temperature", smoothing=0.01), id="smooth stack"),
     pytest.param(stack("linear", "histogram_binning", "dirichlet", "beta"), id="stack of a jump"),
 ]
 #: Rows and classes: each number of rows and each number of classes once.

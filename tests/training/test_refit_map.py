@@ -12,6 +12,7 @@ import pytest
 from recalib.card import Card, MetricValue
 from recalib.drift import ScoreTest
 from recalib.fitting.fit import fit
+from recalib.maps import MAPS
 from recalib.maps.labels import LABEL_MAPS
 from recalib.registry import Candidate, Registry
 from recalib.registry.job_kinds import REFIT
@@ -51,7 +52,8 @@ def test_auto_selects_the_map() -> None:
     kept, choice = choose_map(CARD, {}, FITTING, quiet)
     assert (kept.map.name, choice.map) == ("temperature", "temperature")
     other, choice = choose_map(CARD, {}, MISFIT, quiet)
-    assert other.map.name == choice.map == "ensemble_temperature"
+    assert other.map.name == choice.map == "stack"
+    assert other.map.preserves_accuracy
 
 
 def test_refused_map_is_replaced_by_the_best_of_the_others() -> None:
@@ -60,7 +62,9 @@ def test_refused_map_is_replaced_by_the_best_of_the_others() -> None:
     results = {result.map: result for result in choice.candidates}
     assert chosen.map.name != "temperature"
     others = [
-        result.nll.value for map, result in results.items() if map not in refused and result.nll
+        result.nll.value
+        for map, result in results.items()
+        if map not in refused and result.nll and MAPS[map]().for_classes(4).preserves_accuracy
     ]
     best = results[chosen.map.name].nll
     assert best is not None

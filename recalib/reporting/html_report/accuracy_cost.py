@@ -85,10 +85,9 @@ def _best(comparison: Comparison, keeps: bool) -> ComparisonEntry | None:
         return [entry for entry in entries if entry.calibrator.map.preserves_accuracy == keeps]
 
     entries = of_kind(comparison.entries)
-    chosen = [entry for entry in entries if entry.held_out.chosen]
     scored = [entry for entry in entries if entry.held_out.nll is not None]
-    if chosen or not scored:
-        return chosen[0] if chosen else None
+    if not scored:
+        return None
     return min(scored, key=lambda entry: entry.held_out.nll.value if entry.held_out.nll else 0.0)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,8 +10,10 @@ from typing import Any, Literal
 
 from recalib.arrays import log_probabilities
 from recalib.calibrator import Calibrator
+from recalib.card import PredictionPolicy
 from recalib.files import LabelledData
 from recalib.fitting.comparison import Comparison, compare
+from recalib.maps.stack import Stack
 from recalib.metrics import Estimate, Predictions
 from recalib.metrics.evaluate import evaluate
 from recalib.metrics.headline import headline_error, headline_metrics
@@ -81,7 +84,7 @@ def create_report(
     pairs: Sequence[tuple[str, str]],
     *,
     input: Literal["logits", "probabilities"] = "logits",
-    preserve_accuracy: bool = True,
+    predictions: PredictionPolicy = "may_change",
     class_names: Sequence[str] | None = None,
     shifted: Mapping[str, Source] | None = None,
     title: str = "Calibration report",
@@ -95,7 +98,7 @@ def create_report(
     test: the data for measuring.
     pairs: the maps and objectives to compare.
     input: whether the files hold logits or probabilities.
-    preserve_accuracy: recommend only maps that never change predictions.
+    predictions: which predictions the recommended map may change, as in `Auto`.
     class_names: a name for each class; numbers by default.
     shifted: further test sets by name, in order of increasing distance from validation; with
         them the page has a picture and a table of both predictions on each.
@@ -111,7 +114,7 @@ def create_report(
         test.data,
         pairs,
         input=input,
-        preserve_accuracy=preserve_accuracy,
+        predictions=predictions,
         level=LEVEL,
         progress=progress,
     )
@@ -284,10 +287,15 @@ def _statement(measured: Measurements) -> dict[str, float]:
 
 def _command(comparison: Comparison, validation: Source, input: str) -> str:
     card = comparison.recommended.card
+    options = card.options if card.map == Stack.name else {}  # others are fitted by default ones
     if not validation.is_file:
-        return f'recalib.fit({input}, labels, "{card.map}", "{card.objective}", input="{input}")'
+        more = f", **{options!r}" if options else ""
+        call = f'recalib.fit({input}, labels, "{card.map}", "{card.objective}", input="{input}"'
+        return f"{call}{more})"
     data = validation.locations or (validation.name,)
     parts = ["recalib", "fit", *data, "--map", card.map, "--objective", card.objective]
+    for name, value in options.items():
+        parts += ["--option", f"{name}={json.dumps(value)}"]
     if input != "logits":
         parts += ["--input", input]
     return shlex.join([*parts, "-o", f"{card.map}.calib"])
