@@ -165,6 +165,26 @@ CLASSWISE: dict[str, TrueValue] = {
         _best_bandwidth(rows.probabilities)
     ),
 }
+#: Of two classes, with as many draws as the top label.
+BINARY: dict[str, TrueValue] = {
+    "binary_ece": lambda population, _: _error_of_class_1(population),
+    "roc_auc": lambda population, _: _area(population),
+}
+#: The laws of the logits of two classes, of which class 1 is as frequent as class 0, or rare.
+_BINARY_LAWS = ("normal", "rare")
+
+
+def _error_of_class_1(population: Population) -> float:
+    shares, _, gaps = population.columns[1].by_width()
+    return float(shares @ np.abs(gaps))
+
+
+def _area(population: Population) -> float:
+    """Return the area under the ROC curve of ascending ranks without ties."""
+    column = population.columns[1]
+    ones = column.p + column.gaps
+    zeros = 1 - ones
+    return float(ones @ (np.cumsum(zeros) - zeros / 2) / (ones.sum() * zeros.sum()))
 
 
 @dataclass(frozen=True)
@@ -202,9 +222,19 @@ class Result:
 
 
 def measure(names: list[str], classes: int | None, law: str, truth: str, rows: int) -> list[Result]:
-    """Draw rows, with a fixed seed, and measure each metric; requires `classes` or `law`."""
-    population: Population = TopLabel(law, truth) if classes is None else Classes(classes, truth)
-    truths = TOP_LABEL if classes is None else CLASSWISE
+    """Draw rows, with a fixed seed, and measure each metric.
+
+    Parameters
+    ----------
+    classes: K; None for metrics of the top label.
+    law: of confidences; of logits for metrics of two classes, "" for those of all classes.
+    """
+    if classes is None:
+        population: Population = TopLabel(law, truth)
+        truths = TOP_LABEL
+    else:
+        population = Classes(classes, truth, law or "normal")
+        truths = BINARY if law else CLASSWISE
     names = [
         name
         for name in truths
@@ -212,7 +242,7 @@ def measure(names: list[str], classes: int | None, law: str, truth: str, rows: i
         and rows <= _MOST_ROWS.get(name, rows)
         and (classes or 0) <= _MOST_CLASSES.get(name, 100)
     ]
-    draws = _DRAWS[rows] // (1 if classes is None else 5 if classes < 100 else 10)
+    draws = _DRAWS[rows] // (1 if law else 5 if (classes or 0) < 100 else 10)
     intervals: dict[str, list[list[float]]] = {name: [] for name in names}
     repeated: dict[str, list[list[float]]] = {name: [] for name in names}
     fixed: dict[str, float] = {}
@@ -325,6 +355,8 @@ def _results(names: list[str]) -> Iterator[Result]:
         if set(names) & set(CLASSWISE):
             jobs += [(classes, "", truth, rows) for classes, truth in reversed(MANY_CLASSES)]
         jobs += [(None, law, truth, rows) for law, truth in PAIRS] if top else []
+        if set(names) & set(BINARY):
+            jobs += [(2, law, truth, rows) for law in _BINARY_LAWS for truth in CLASSES]
     with multiprocessing.get_context("spawn").Pool(2) as pool:
         for results in pool.imap_unordered(partial(_work, names), jobs):
             yield from results
@@ -352,7 +384,7 @@ def _may_meet(coverage: float, draws: int) -> bool:
 
 def main() -> None:
     """Print every line of the named metrics, or of all metrics."""
-    known = [*TOP_LABEL, *CLASSWISE]
+    known = [*TOP_LABEL, *CLASSWISE, *BINARY]
     parser = argparse.ArgumentParser(description=__doc__.partition("\n\n")[0])
     parser.add_argument("names", nargs="*", metavar="METRIC", help=", ".join(known))
     names = parser.parse_args().names or known

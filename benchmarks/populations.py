@@ -209,7 +209,7 @@ class Classes(Population):
     """Softmax of logits from a law, K classes; the truth is another softmax."""
 
     def __init__(self, classes: int, truth: str, law: str = "normal") -> None:
-        self.label = f"K = {classes:<12}{truth:19}"
+        self.label = f"K = {classes:<3}{law:9}{truth:19}"
         self._classes, self._law = classes, LOGITS[law]
         self._known: dict[float, float] = {}
         self._slope, spread = CLASSES[truth]
