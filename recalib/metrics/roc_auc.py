@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 import scipy
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from recalib.metrics.base import Better, Estimate, StreamingMetric, UndefinedMetricError, Unit
 from recalib.metrics.fine_histogram import FineHistogram, cell_indices
@@ -15,7 +15,7 @@ from recalib.metrics.mean_metrics import wilson
 from recalib.metrics.predictions import Predictions
 from recalib.metrics.weighted import WeightedCells
 
-__all__ = ["RocAuc"]
+__all__ = ["RocAuc", "roc_auc_of_bins"]
 
 Vector = NDArray[np.float64]
 
@@ -90,6 +90,23 @@ class RocAuc(StreamingMetric[PositiveCells]):
         if isinstance(state, WeightedPositiveCells):
             return _Ranks.from_weighted_cells(state).error_bound()
         return _Ranks.from_cells(state).error_bound()
+
+
+def roc_auc_of_bins(zeros: ArrayLike, ones: ArrayLike) -> float | None:
+    """Return the area of rows that are only counted in bins of ascending P(y = 1).
+
+    Parameters
+    ----------
+    zeros, ones: (B,), the rows of class 0 and of class 1 in each bin, which count as tied.
+
+    Returns
+    -------
+    The area, or None without rows of both classes.
+    """
+    counts = np.array([zeros, ones], np.float64)
+    if not counts.any(axis=1).all():
+        return None
+    return _Ranks(counts, counts).estimate(None).value
 
 
 def _scores(predictions: Predictions) -> Vector:

@@ -12,10 +12,12 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any, NamedTuple
 
+import numpy as np
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from recalib.drift import STATES
 from recalib.errors import RecalibError
+from recalib.metrics.roc_auc import roc_auc_of_bins
 from recalib.registry import JobState, MonitoringConfig, MonitorRow, Registry
 from recalib.registry.backup_rotation import SCHEDULED_BACKUP
 from recalib.registry.job_kinds import FIT, MONITOR, REFIT, TRAIN
@@ -51,8 +53,14 @@ _GAUGES = {
         "Share of the window's predictions about which labels say nothing.",
     ),
     "delay": ("recalib_label_delay_seconds", "Mean time from prediction to label."),
-    "accuracy": ("recalib_accuracy_ratio", "Share of the window's labels that were right."),
-    "confidence": ("recalib_confidence_ratio", "Mean confidence of the window's labels."),
+    "accuracy": (
+        "recalib_accuracy_ratio",
+        "Share of the window's labels that were right; of two classes, that are class 1.",
+    ),
+    "confidence": (
+        "recalib_confidence_ratio",
+        "Mean confidence of the window's labels; of two classes, mean P(y = 1).",
+    ),
     "log_evidence": ("recalib_log_evidence", "Logarithm of the test's evidence of drift."),
     "threshold": ("recalib_log_evidence_threshold", "What it must reach to call it stale."),
     "psi": ("recalib_confidence_psi", "Shift of served confidences from the calibration set."),
@@ -160,6 +168,11 @@ def _champion_families(snapshot: RegistrySnapshot) -> Iterable[Any]:
         "When it entered the state.",
         labels=owner,
     )
+    auc = GaugeMetricFamily(
+        "recalib_roc_auc",
+        "Area under the ROC curve of P(y = 1) of two classes, over the version's matured labels.",
+        labels=owner,
+    )
     late = CounterMetricFamily("recalib_late_labels", "Labels too late to count.", labels=owner)
     gauges = {
         name: GaugeMetricFamily(*described, labels=owner) for name, described in _GAUGES.items()
@@ -191,6 +204,10 @@ def _champion_families(snapshot: RegistrySnapshot) -> Iterable[Any]:
         late.add_metric(labels, row.late)
         for name, gauge in gauges.items():
             _add(gauge, labels, row.status["evidence"].get(name))
+        # Bins are of the confidence otherwise.
+        if row.status["evidence"].get("target") == "positive_class":
+            labelled, ones = (np.array(row.totals[name]) for name in ("labelled", "correct"))
+            _add(auc, labels, roc_auc_of_bins(labelled - ones, ones))
         # Statuses of earlier versions have no classes, or none with windows.
         for window in (row.status.get("classes") or {}).get("windows", ()):
             for name, gauge in class_gauges.items():
@@ -198,7 +215,7 @@ def _champion_families(snapshot: RegistrySnapshot) -> Iterable[Any]:
         for name, counter in counters.items():
             for bin, total in enumerate(row.totals[name]):
                 counter.add_metric([*labels, str(bin)], total)
-    yield from (states, error, selection, objective, needed, assessed, since, late)
+    yield from (states, error, selection, objective, needed, assessed, since, late, auc)
     yield from gauges.values()
     yield from class_gauges.values()
     yield from counters.values()

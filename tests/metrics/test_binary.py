@@ -11,6 +11,7 @@ from sklearn.metrics import roc_auc_score
 
 from recalib.metrics import METRICS, Predictions
 from recalib.metrics.evaluate import StreamingEvaluation, evaluate
+from recalib.metrics.roc_auc import roc_auc_of_bins
 
 Rows = tuple[NDArray[np.float64], NDArray[np.int64]]
 
@@ -103,6 +104,15 @@ def test_streamed_roc_auc_is_within_its_bound(seed: int, rows: int, weighted: bo
     exact = evaluate(labels, probabilities=pairs(odds), sample_weight=weights)["roc_auc"].value
     difference = abs(stream.finish()["roc_auc"].value - exact)
     assert difference <= stream.error_bounds()["roc_auc"] + 1e-12
+
+
+def test_roc_auc_of_bins_is_that_of_tied_rows() -> None:
+    """Empty bins change nothing; without rows of both classes there is none."""
+    odds, labels = shifted(300)
+    bins = np.digitize(odds, [-9.0, -8.9, *np.linspace(-1, 4, 9)])
+    zeros, ones = (np.bincount(bins[labels == k], minlength=12) for k in (0, 1))
+    assert roc_auc_of_bins(zeros, ones) == pytest.approx(roc_auc_score(labels, bins), rel=1e-12)
+    assert roc_auc_of_bins(zeros, 0 * ones) is None
 
 
 def test_binary_ece_is_the_error_of_class_1_of_torchmetrics() -> None:

@@ -78,17 +78,20 @@ def test_metrics_show_the_last_monitoring_result(service: Service) -> None:
 
 
 def test_metrics_of_replaced_versions_vanish(service: Service) -> None:
-    model = a_champion(service.registry)
+    """Of two classes they include the ROC AUC of P(y = 1)."""
+    model = a_champion(service.registry, classes=2)
     Stream(service.registry, model).send(500, ago=1_000)
     watch(service.registry, model)
-    assert ("1", "resnet") in samples(service)["recalib_window_labels"]
+    before_it = samples(service)
+    assert ("1", "resnet") in before_it["recalib_window_labels"]
+    assert 0.6 < before_it["recalib_roc_auc"]["1", "resnet"] < 1
     lease = a_lease(service.registry)
     with service.registry.transaction() as tx:
         before = tx.calibrators.get(model, 1)
         data = tx.calibrators.parameters(model, 1)
         tx.calibrators.publish(lease, model, None, before.card, data, "champion", "newer")
         tx.jobs.succeed(lease, {})
-    assert "recalib_window_labels" not in samples(service)
+    assert not {"recalib_window_labels", "recalib_roc_auc"} & samples(service).keys()
 
 
 def test_scrape_answers_while_the_registry_hangs(
