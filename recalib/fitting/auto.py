@@ -56,6 +56,8 @@ _MIN_ROWS = 100
 _FOR_FEW_ROWS = (
     "identity", "temperature", "beta", "quadratic", "structured_vector", "structured_matrix",
 )  # fmt: skip
+#: Where rows of two classes are separable, only maps with a prior have bounded numbers.
+_FOR_SEPARABLE_ROWS = ("identity", "beta", "quadratic")
 #: Networks need more rows.
 _MIN_ROWS_OF_NETWORKS = 300
 #: More logits than this are subsampled, to at least `_ENOUGH_ROWS` rows.
@@ -83,8 +85,9 @@ class Auto:
     If the classifier's probabilities are more likely when 1 / (N + 1) of uniform ones is mixed into
     them, as those of a forest are, all maps take this mixture.
 
-    With fewer than five rows, or if the best temperature is 0 because every row is right,
-    `identity` is the choice. At most 2,000,000 logits are compared, but at least 1,000 rows.
+    With fewer than five rows `identity` is the choice. If every row is right, the best temperature
+    is 0: then it is `identity`, and for two classes `beta` and `quadratic` compete, which have a
+    prior. At most 2,000,000 logits are compared, but at least 1,000 rows.
 
     Options
     -------
@@ -169,9 +172,9 @@ def choose(
     identity, temperature = (_reference(name, candidates) for name in REFERENCES)
     resolved = (candidate.for_classes(classes) for candidate in candidates)
     contenders = list(dict.fromkeys([identity, temperature, *resolved]))
-    reason = _reason_undetermined(z, y, sample.weights)
-    if reason is not None:
-        return identity, describe_default(identity, contenders, reason, len(y), predictions)
+    undetermined = _reason_undetermined(z, y, sample.weights)
+    if undetermined and (len(y) < _MIN_CROSS_VALIDATED or classes > 2):
+        return identity, describe_default(identity, contenders, undetermined, len(y), predictions)
     smoothing = _best_smoothing(z, y, sample) if smooths else 0.0
     race = Race(
         Stack(smoothing=smoothing).smooth(NumpyOps(), z),
@@ -181,7 +184,8 @@ def choose(
         max_seconds,
         progress,
     )
-    outcome = _decide(_run(race, contenders, sample), race, sample, z, predictions, smoothing)
+    entries = _run(race, contenders, sample, undetermined)
+    outcome = _decide(entries, race, sample, z, predictions, smoothing)
     choice = outcome.winner.candidate(smoothing)
     return choice, describe(outcome, choice.map.name)
 
@@ -228,9 +232,13 @@ def _best_smoothing(logits: Floats, labels: Integers, sample: Sample) -> float:
     return smoothing if len(labels) * (without - with_share) > _LEAST_SMOOTHING_GAIN else 0.0
 
 
-def _run(race: Race, contenders: Sequence[Candidate], sample: Sample) -> list[Entry]:
+def _run(
+    race: Race, contenders: Sequence[Candidate], sample: Sample, undetermined: str | None
+) -> list[Entry]:
     """Return the entries of the contenders that compete, then those that do not."""
     reasons = {candidate: _unfit(candidate, *race.logits.shape) for candidate in contenders}
+    if undetermined is not None:
+        reasons = {c: "" if c.map.name in _FOR_SEPARABLE_ROWS else undetermined for c in contenders}
 
     def survivors(entries: Sequence[Entry], rows: NDArray[np.intp]) -> set[Candidate]:
         return _survivors(entries, race.labels, sample, rows)
@@ -298,8 +306,27 @@ def _decide(
         folds=int(race.folds.max()) + 1,
         smoothing=smoothing,
     )
-    if predictions == "may_change":
-        loss, error = outcome.accuracy_loss("may_change", "keep")
-        if loss > _REFUSED_ERRORS * error:
-            return replace(outcome, chosen="keep")
-    return outcome
+    return _refuse(outcome, competing, y) if predictions == "may_change" else outcome
+
+
+def _refuse(outcome: Outcome, entries: Sequence[Entry], labels: Integers) -> Outcome:
+    """Return the outcome with a choice whose accuracy is not credibly worse than that of `keep`.
+
+    It is the best of the candidates of which this is true, or the winner of `keep`.
+    """
+
+    def is_worse(winner: Winner) -> bool:
+        loss, error = outcome.accuracy_loss(winner)
+        return loss > _REFUSED_ERRORS * error
+
+    best = outcome.winners["may_change"]
+    if not is_worse(best):
+        return outcome
+    single = (Winner.of({entry.candidate: 1.0}, [entry], labels) for entry in entries)
+    pairs = zip(entries, single, strict=True)
+    accurate = [entry for entry, winner in pairs if not is_worse(winner)]
+    other = Winner.of(find_weights(accurate, labels, outcome.sample), accurate, labels)
+    if is_worse(other):
+        return replace(outcome, chosen="keep", refused=best)
+    winners = {**outcome.winners, "may_change": other}
+    return replace(outcome, winners=winners, refused=best)

@@ -51,24 +51,23 @@ class Outcome:
     predicted: NDArray[np.intp]
     folds: int
     smoothing: float
+    #: The best of all maps, if its accuracy was too low.
+    refused: Winner | None = None
 
     @property
-    def temperature(self) -> HeldOutScores:
-        """The scores of temperature scaling."""
-        return next(
-            s for candidate, s in self.scores.items() if candidate.map.name == "temperature"
-        )
+    def reference(self) -> Candidate:
+        """Temperature scaling, or the identity if the rows determine no temperature."""
+        of_name = {candidate.map.name: candidate for candidate in self.scores}
+        return of_name.get("temperature", of_name["identity"])
 
     @property
     def winner(self) -> Winner:
         """The choice."""
         return self.winners[self.chosen]
 
-    def accuracy_loss(
-        self, policy: PredictionPolicy, than: PredictionPolicy
-    ) -> tuple[float, float]:
-        """Return how much lower the accuracy of a policy's winner is, and its standard error."""
-        return self.sample.mean(self.winners[than].correct - self.winners[policy].correct)
+    def accuracy_loss(self, winner: Winner) -> tuple[float, float]:
+        """Return how much lower its accuracy is than that of `keep`, and the standard error."""
+        return self.sample.mean(self.winners["keep"].correct - winner.correct)
 
 
 def describe_default(
@@ -132,16 +131,16 @@ def describe(outcome: Outcome, map: str) -> AutoChoice:
 def _reason(outcome: Outcome) -> str:
     """Return why the winner is the choice, and which better map a policy leaves out."""
     winner = outcome.winner
-    change = _change(outcome, outcome.temperature.nll - winner.scores.nll)
-    is_plain = [candidate.map.name for candidate in winner.weights] == ["temperature"]
-    text = "no other map is better" if is_plain else f"the best, {change} than temperature's"
+    reference = outcome.reference
+    change = _change(outcome, outcome.scores[reference].nll - winner.scores.nll)
+    is_plain = list(winner.weights) == [reference]
+    text = "no other map is better" if is_plain else f"the best, {change} than {reference.name}'s"
     text += " on held-out folds"
     if outcome.smoothing:
         text += f"; probabilities are first mixed with {outcome.smoothing:.2g} of uniform ones"
-    if outcome.chosen != outcome.predictions:
-        refused = outcome.winners[outcome.predictions].name
-        loss, error = outcome.accuracy_loss(outcome.predictions, outcome.chosen)
-        text += f"; {refused} is refused: accuracy lower by {loss:.2%} ± {error:.2%}"
+    if outcome.refused is not None:
+        loss, error = outcome.accuracy_loss(outcome.refused)
+        text += f"; {outcome.refused.name} is refused: accuracy lower by {loss:.2%} ± {error:.2%}"
     elif outcome.predictions in _CHANGES:
         free = outcome.winners["may_change"]
         gain, error = outcome.sample.mean(winner.scores.nll - free.scores.nll)
@@ -203,7 +202,7 @@ def _policy_winners(outcome: Outcome) -> tuple[PolicyWinner, ...]:
 
 def _intervals(outcome: Outcome) -> dict[Candidate, dict[str, MetricValue]]:
     """Return NLL, Brier score and the difference of NLLs from temperature's, with intervals."""
-    scores, base = outcome.scores, outcome.temperature.nll
+    scores, base = outcome.scores, outcome.scores[outcome.reference].nll
     columns = {
         candidate: {"nll": s.nll, "brier": s.brier, "nll_difference": s.nll - base}
         for candidate, s in scores.items()

@@ -132,7 +132,8 @@ def find_weights(
     rows = np.arange(len(labels))
     log_p = np.stack([entry.log_p[rows, labels] for entry in entries], axis=1).astype(np.float64)
     np.maximum(log_p, _LEAST_LOG, out=log_p)
-    plain = next(i for i, entry in enumerate(entries) if entry.candidate.map.name == "temperature")
+    names = [entry.candidate.map.name for entry in entries]
+    plain = names.index("temperature" if "temperature" in names else "identity")
     errors = np.array([sample.mean(column - log_p[:, plain])[1] for column in log_p.T])
     costs = (_COST + _COST_OF_FEW_ROWS / len(sample)) * errors
     losses = costs - sample.shares @ log_p
