@@ -258,6 +258,9 @@ def _unfit(candidate: Candidate, rows: int, classes: int) -> str:
         return f"{rows} rows are fewer than {_MIN_ROWS_OF_NETWORKS}"
     if classes == 2 and candidate.map.name in _OF_SEVERAL_CLASSES:
         return "for two classes it is a form of vector"
+    most = candidate.map.max_classes
+    if most is not None and classes > most:
+        return f"{classes} classes are more than {most}"
     count = candidate.count_parameters(classes)
     if candidate.map.fitted_by == "gradient" and count > _NUMBERS_PER_ROW * rows:
         return f"{count:,} numbers are more than {_NUMBERS_PER_ROW} for each row"

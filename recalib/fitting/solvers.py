@@ -35,6 +35,7 @@ from recalib.objectives.nll import NegativeLogLikelihood
 from recalib.ops import NumpyOps
 
 __all__ = [
+    "check_classes",
     "check_device_pair",
     "check_pair",
     "ensemble_by_search",
@@ -55,7 +56,12 @@ def solve(problem: Problem) -> Solution:
 
     A map of two classes that is not shift invariant is fitted to the log-odds alone: with two free
     slopes it would reverse rows that the classifier orders well.
+
+    Raises
+    ------
+    InputError: more classes than the map takes.
     """
+    check_classes(problem.map, problem.classes)
     if problem.classes == 2 and not problem.map.shift_invariant:
         solution = _solve(replace(problem, logits=centre_log_odds(problem.logits)))
         solution.parameters = problem.map.tie_classes(solution.parameters)
@@ -77,6 +83,16 @@ def _solve(problem: Problem) -> Solution:
         solution = _check_against_nll(problem, solution)
     solution.settled |= chosen
     return solution
+
+
+def check_classes(map: Map, classes: int) -> None:
+    """Raise `InputError` if K = `classes` is too large for a fit of the map."""
+    if map.max_classes is not None and classes > map.max_classes:
+        raise InputError(
+            "map",
+            found=f"{map.name}, whose matrix for {classes} classes has {classes**2:,} numbers",
+            accepted=f"at most {map.max_classes} classes; for more, structured_vector",
+        )
 
 
 def check_pair(map: Map, objective: Objective) -> None:

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from recalib.arrays import centre_log_odds
 from recalib.blas_threads import one_blas_thread
 from recalib.fitting.leave_one_out import leave_one_out_nll
 from recalib.fitting.linear_form import LINEAR_MAPS
@@ -48,17 +49,19 @@ def with_strength(problem: Problem, rows: float | None = None) -> tuple[Problem,
     rows: the rows of the fit, if those of the problem are a sample; by default its effective rows.
     """
     map, rows = problem.map, rows or problem.effective_rows
-    if not isinstance(map, RidgeMap) or not map.open_strengths(rows):
+    if not isinstance(map, RidgeMap) or not map.open_strengths(problem.classes, rows):
         return problem, {}
-    form = LINEAR_MAPS[map.name]
-    if isinstance(form.design, FullDesign) and problem.classes > _MAX_CLASSES:
+    is_full = isinstance(LINEAR_MAPS[map.name].design, FullDesign)
+    if is_full and problem.classes > _MAX_CLASSES:
         return problem, {}
+    if problem.classes == 2 and not map.shift_invariant:  # as `solve` does
+        problem = replace(problem, logits=centre_log_odds(problem.logits))
     with one_blas_thread():
         factor, start = _best_of_path(_sample(problem), map)
-    chosen = map.with_strength(factor, rows)
+    chosen = map.with_strength(factor, problem.classes, rows)
     start = start if problem.start is None else problem.start
     return replace(problem, map=chosen, start=start), {
-        option: getattr(chosen, option) for option in map.open_strengths(rows)
+        option: getattr(chosen, option) for option in map.open_strengths(problem.classes, rows)
     }
 
 
@@ -81,7 +84,9 @@ def _best_of_path(problem: Problem, map: RidgeMap) -> tuple[float, Parameters]:
     usual = USUAL_STRENGTH * (1 + theta.size / rows)
     scores: list[float] = []
     for strength in _STRENGTHS:
-        ridge = form.ridge(map.with_strength(strength, rows), problem.classes, rows, unit)
+        ridge = form.ridge(
+            map.with_strength(strength, problem.classes, rows), problem.classes, rows, unit
+        )
         nll = LinearNll(form.design, x, masked, problem.labels, weights, ridge)
         theta = minimise(nll.around, theta, form.box, tolerance=_TOLERANCE, small_step=1e-2).x
         prior = math.log(strength / usual) ** 2 / 2

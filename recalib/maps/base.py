@@ -97,6 +97,8 @@ class Map(ABC):
     continuous: ClassVar[bool] = True
     #: `gradient`: fitted with any objective; `solver`: fitted by its own solver, without a choice.
     fitted_by: ClassVar[Literal["gradient", "solver"]] = "gradient"
+    #: The most classes that a fit takes; None for any number.
+    max_classes: ClassVar[int | None] = None
     #: A gradient fit ends with a step that improves the objective by less than this fraction. The
     #: default is rounding error; networks use more, since they improve slowly in flat valleys.
     least_gain: ClassVar[float] = 1e-14

@@ -15,8 +15,8 @@ from recalib.maps.ridge import (
     Ridge,
     RidgeMap,
     Strength,
-    check_matrix_classes,
     odir,
+    unit_odir,
 )
 from recalib.ops.base import Array, Ops
 from recalib.options import options_of
@@ -34,17 +34,18 @@ class Matrix(RidgeMap):
     λ = `off_diagonal` and μ = `intercept`. The limit of large strengths is temperature
     scaling.
 
-    The defaults are δ = 25,000/N, λ = 1,000,000/N and μ = 5,000/N, so fits to few rows stay near
-    temperature scaling. They were chosen by `python -m benchmarks.matrix_strength` on 100 to 2,500
-    rows of a real validation set and of synthetic data, K = 3, 10 and 30: the held-out NLL was
-    between 0.1% below and 0.04% above temperature scaling's. With δ = 0, as published, it was 4%
-    above at 500 rows for any λ and μ. `structured_matrix` gains more from 2,500 rows.
+    By default one factor g of the strengths is chosen by data, see `recalib.fitting.strength`, and
+    the card has the values in `fit.settled`. They are g K²/N (δ and μ) and g K² (K − 1)²/N (λ), as
+    in `structured_matrix`. Above 300 classes g = 10, because a choice would take longer than the
+    fit. With δ = 0, as published, the held-out NLL was 4% above temperature scaling's at 500 rows
+    for any λ and μ.
 
     Predictions may change, and adding a number to a row of logits changes the result. For K = 2, a
     fit has W = a I, of any sign: P(y = 1) = σ(a (z_1 − z_0) + b_1 − b_0).
 
     Parameters: `matrix` (K, K), the transpose of W (column k gives score k), per unit of
-    the logits; `bias` (K,), in nats. At most 5,000 classes.
+    the logits; `bias` (K,), in nats. Fits take at most 500 classes: few
+    rows say nothing about more numbers than that, and many take minutes.
 
     Applying it takes a product with a K x K matrix, thirty times as long as temperature scaling at
     K = 1000.
@@ -62,6 +63,8 @@ class Matrix(RidgeMap):
     preserves_accuracy: ClassVar[bool] = False
     shift_invariant: ClassVar[bool] = False
     passes_masks: ClassVar[bool] = False
+    #: A fit to 50,000 rows takes half a minute at this K, and eight times as long at twice as many.
+    max_classes: ClassVar[int | None] = 500
 
     def parameters(self, classes: int) -> Mapping[str, Parameter]:
         return {
@@ -70,7 +73,6 @@ class Matrix(RidgeMap):
         }
 
     def start(self, classes: int, temperature: float) -> dict[str, NDArray[np.float64]]:
-        check_matrix_classes(self.name, classes)
         return {"matrix": np.eye(classes) / temperature, "bias": np.zeros(classes)}
 
     def transform(self, ops: Ops, logits: Array, parameters: Mapping[str, Array]) -> Array:
@@ -81,14 +83,9 @@ class Matrix(RidgeMap):
         slope = matrix.trace() - matrix.sum() / 2
         return {**parameters, "matrix": slope * np.eye(2)}
 
-    def open_strengths(self, rows: float) -> Mapping[str, float]:
-        values = {"diagonal": 2_500, "off_diagonal": 100_000, "intercept": 500}
-        return {
-            option: value / rows
-            for option, value in values.items()
-            if getattr(self, option) is None
-        }
+    def unit_strengths(self, classes: int, rows: float) -> Mapping[str, float]:
+        return unit_odir(classes, rows)
 
     def ridges(self, classes: int, rows: float) -> Mapping[str, Ridge]:
-        values = options_of(self.with_strength(USUAL_STRENGTH, rows))
+        values = options_of(self.with_strength(USUAL_STRENGTH, classes, rows))
         return odir(classes, **values)

@@ -20,12 +20,12 @@ __all__ = [
     "Ridge",
     "RidgeMap",
     "Strength",
-    "check_matrix_classes",
     "check_one_strength",
     "diagonal_and_rest",
     "odir",
     "ridge_penalty",
     "row_share",
+    "unit_odir",
 ]
 
 #: A strength of regularisation, as an option; finite, so that products with it are not NaN.
@@ -33,9 +33,6 @@ Strength = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
 
 #: The strength without data on it.
 USUAL_STRENGTH = 10.0
-
-#: A K x K matrix of float64 takes 200 MB at this K, and a fit holds about ten.
-_MAX_CLASSES = 5_000
 
 
 @dataclass(frozen=True)
@@ -58,14 +55,19 @@ class RidgeMap(Map):
     def ridges(self, classes: int, rows: float) -> Mapping[str, Ridge]:
         """Return the penalties of the parameters, by name, for a fit on `rows` rows."""
 
-    def open_strengths(self, rows: float) -> Mapping[str, float]:
-        """Return the options without a value, with the value that strength 1 gives them."""
+    def unit_strengths(self, classes: int, rows: float) -> Mapping[str, float]:
+        """Return the values of options at strength 1."""
         return {}
 
-    def with_strength(self, factor: float, rows: float) -> Self:
+    def open_strengths(self, classes: int, rows: float) -> Mapping[str, float]:
+        """Return the options without a value, with their values at strength 1."""
+        values = self.unit_strengths(classes, rows)
+        return {option: value for option, value in values.items() if getattr(self, option) is None}
+
+    def with_strength(self, factor: float, classes: int, rows: float) -> Self:
         """Return the map with `factor` times strength 1 for each option without a value."""
         values: dict[str, Any] = {
-            option: factor * value for option, value in self.open_strengths(rows).items()
+            option: factor * value for option, value in self.open_strengths(classes, rows).items()
         }
         return replace(self, **values)
 
@@ -107,6 +109,12 @@ def check_one_strength(strength: float | None, rows_per_parameter: float | None)
         )
 
 
+def unit_odir(classes: int, rows: float) -> dict[str, float]:
+    """Return the arguments of `odir` at strength 1, as `structured_matrix` has them."""
+    share = classes**2 / rows
+    return {"diagonal": share, "off_diagonal": share * (classes - 1) ** 2, "intercept": share}
+
+
 def odir(
     classes: int, *, diagonal: float, off_diagonal: float, intercept: float
 ) -> Mapping[str, Ridge]:
@@ -128,13 +136,3 @@ def odir(
 def diagonal_and_rest(classes: int, *, diagonal: float, elsewhere: float) -> NDArray[np.float64]:
     """Return a (K, K) matrix with one number on the diagonal and another elsewhere."""
     return np.where(np.eye(classes, dtype=np.bool_), diagonal, elsewhere)
-
-
-def check_matrix_classes(name: str, classes: int) -> None:
-    """Raise `InputError` if K is too large for a map with a K x K matrix."""
-    if classes > _MAX_CLASSES:
-        raise InputError(
-            "map",
-            found=f"{name}, whose matrix for {classes} classes has {classes**2:,} numbers",
-            accepted=f"at most {_MAX_CLASSES} classes; for more, structured_vector or temperature",
-        )

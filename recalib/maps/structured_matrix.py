@@ -14,7 +14,6 @@ from recalib.maps.ridge import (
     Ridge,
     RidgeMap,
     Strength,
-    check_matrix_classes,
     check_one_strength,
     diagonal_and_rest,
     row_share,
@@ -60,6 +59,8 @@ class StructuredMatrix(RidgeMap):
     preserves_accuracy: ClassVar[bool] = False
     shift_invariant: ClassVar[bool] = True
     passes_masks: ClassVar[bool] = False
+    #: A K x K matrix of float64 takes 200 MB at this K, and a fit holds about ten.
+    max_classes: ClassVar[int | None] = 5_000
 
     def __post_init__(self) -> None:
         check_one_strength(self.strength, self.rows_per_parameter)
@@ -72,7 +73,6 @@ class StructuredMatrix(RidgeMap):
         }
 
     def start(self, classes: int, temperature: float) -> dict[str, NDArray[np.float64]]:
-        check_matrix_classes(self.name, classes)
         return {
             "temperature": np.array(temperature),
             "matrix": np.eye(classes),
@@ -86,9 +86,8 @@ class StructuredMatrix(RidgeMap):
         softened = ops.log_softmax(logits / parameters["temperature"])
         return ops.matmul(softened, parameters["matrix"]) + parameters["bias"]
 
-    def open_strengths(self, rows: float) -> Mapping[str, float]:
-        is_open = self.strength is None and self.rows_per_parameter is None
-        return {"strength": 1.0} if is_open else {}
+    def unit_strengths(self, classes: int, rows: float) -> Mapping[str, float]:
+        return {"strength": 1.0} if self.rows_per_parameter is None else {}
 
     def ridges(self, classes: int, rows: float) -> Mapping[str, Ridge]:
         share = classes * row_share(

@@ -72,9 +72,8 @@ class StructuredVector(RidgeMap):
         softened = ops.log_softmax(logits / parameters["temperature"])
         return softened * parameters["scale"] + parameters["bias"]
 
-    def open_strengths(self, rows: float) -> Mapping[str, float]:
-        is_open = self.strength is None and self.rows_per_parameter is None
-        return {"strength": 1.0} if is_open else {}
+    def unit_strengths(self, classes: int, rows: float) -> Mapping[str, float]:
+        return {"strength": 1.0} if self.rows_per_parameter is None else {}
 
     def ridges(self, classes: int, rows: float) -> Mapping[str, Ridge]:
         share = classes * row_share(

@@ -15,6 +15,7 @@ from recalib.fitting.newton_cg import minimise
 from recalib.fitting.problem import Problem, Solution
 from recalib.fitting.search import search_grid_near, search_near
 from recalib.fitting.solvers import (
+    check_classes,
     ensemble_by_search,
     prefer_nll,
     solve,
@@ -61,6 +62,7 @@ def solve_over_fragments(rows: FragmentRows, survey: Survey, problem: Problem) -
     problem: the map, the objective, and the rows of the sample.
     """
     map, objective = problem.map, problem.objective
+    check_classes(map, survey.classes)
     value_at = partial(objective_at, rows, survey.weight, map, objective)
     if isinstance(map, Stack):
         if map.smoothing:

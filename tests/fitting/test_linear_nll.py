@@ -88,16 +88,18 @@ def slow_objective(problem: Problem, parameters: dict[str, np.ndarray]) -> float
         the_map = problem.map
         w = parameters["matrix"]
         diagonal = np.diag(w)
-        mu = 5_000 / rows if the_map.intercept is None else the_map.intercept
-        if getattr(the_map, "regularisation", "odir") == "odir":
-            worth = {"matrix": (25_000, 1_000_000), "dirichlet": (5_000, 5_000_000)}[name]
+        usual = 10 * classes**2 / rows
+        is_l2 = getattr(the_map, "regularisation", "odir") == "l2"
+        mu = the_map.intercept
+        if mu is None:
+            mu = 5_000 / rows if is_l2 else usual
+        if not is_l2:
+            worth = (usual, usual * (classes - 1) ** 2)
             strengths = (
                 the_map.diagonal,
                 the_map.off_diagonal if name == "matrix" else the_map.strength,
             )
-            delta, strength = (
-                b / rows if a is None else a for a, b in zip(strengths, worth, strict=True)
-            )
+            delta, strength = (b if a is None else a for a, b in zip(strengths, worth, strict=True))
             value += delta / classes * sum((d - diagonal.mean()) ** 2 for d in diagonal)
             off = (w**2).sum() - (diagonal**2).sum()
             value += strength * off / (classes * (classes - 1))
@@ -245,11 +247,15 @@ def test_large_float16_and_float32_data_matches_float64(
     assert solution.objective == pytest.approx(other.objective, abs=1e-8)
 
 
-@pytest.mark.parametrize("name", ["matrix", "dirichlet", "structured_matrix"])
-def test_too_many_classes_are_rejected_before_allocation(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "most"), [("matrix", 500), ("dirichlet", 500), ("structured_matrix", 5000)]
+)
+def test_too_many_classes_are_rejected_before_allocation(name: str, most: int) -> None:
     logits = np.random.default_rng(0).normal(size=(5, 50_000)).astype(np.float32)
     tracemalloc.start()
-    with pytest.raises(InputError, match=f"map: found {name}.*50000.*at most 5000") as excinfo:
+    with pytest.raises(
+        InputError, match=f"map: found {name}.*50000.*at most {most} classes"
+    ) as excinfo:
         fit(logits, np.arange(5), name)
     assert tracemalloc.get_traced_memory()[1] < 100e6
     tracemalloc.stop()
@@ -306,5 +312,5 @@ def test_few_rows_stay_near_temperature_scaling(name: str) -> None:
         problem = problem_of(name if key == "untied" else key, logits, labels, **options)
         log_p = problem.map.log_probabilities(NumpyOps(), others, solve(problem).parameters)
         losses[key] = -log_p[np.arange(5_000), truth].mean()
-    assert losses[name] < losses["temperature"] * 1.005
+    assert losses[name] < losses["temperature"] * 1.02
     assert losses[name] < losses["untied"]

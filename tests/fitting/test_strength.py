@@ -42,7 +42,7 @@ def test_leave_one_out_is_near_fits_without_each_row(name: str, strength: float)
     theta = form.theta(the_map.start(4, temperature), unit)
 
     def fitted(rows: np.ndarray) -> tuple[LinearNll, np.ndarray]:
-        ridge = form.ridge(the_map.with_strength(strength, 80), 4, 80, unit)
+        ridge = form.ridge(the_map.with_strength(strength, 4, 80), 4, 80, unit)
         ridge = replace(ridge, strength=ridge.strength * 80 / len(rows))
         ridge = replace(ridge, tied=ridge.tied * 80 / len(rows))
         nll = LinearNll(form.design, x[rows], None, labels[rows], ridge=ridge)
