@@ -10,7 +10,13 @@ from recalib.drift.calibration_sums import bin_indices
 from recalib.drift.psi import quantile_edges
 from recalib.drift.target import Target
 
-__all__ = ["BINS", "reference_edges", "reference_histogram", "reference_target"]
+__all__ = [
+    "BINS",
+    "reference_edges",
+    "reference_histogram",
+    "reference_target",
+    "unmeasured_histogram",
+]
 
 #: Bins of a histogram; fewer where probabilities tie.
 BINS = 15
@@ -39,6 +45,20 @@ def reference_target(card: Card) -> Target:
     return "top_label" if card.confidences is None else card.confidences.target
 
 
+def unmeasured_histogram(card: Card) -> ConfidenceHistogram | None:
+    """Return the histogram of a calibrator whose calibration set is not known; None for K > 2.
+
+    Of two classes, it has bins of P(y = 1) of equal width, and no rows: there is no PSI.
+    """
+    if card.task == "multilabel" or card.classes > 2:
+        return None
+    return ConfidenceHistogram(tuple(_equal_edges().tolist()), (0,) * BINS, "positive_class")
+
+
+def _equal_edges() -> NDArray[np.float64]:
+    return np.arange(1, BINS) / BINS
+
+
 def reference_edges(card: Card) -> NDArray[np.float64]:
     """Return the inner edges of the bins in which a calibrator's predictions are counted.
 
@@ -46,5 +66,5 @@ def reference_edges(card: Card) -> NDArray[np.float64]:
     of its traffic are not compared with the calibration set.
     """
     if card.confidences is None:
-        return np.arange(1, BINS) / BINS
+        return _equal_edges()
     return np.array(card.confidences.edges, np.float64)

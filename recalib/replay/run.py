@@ -239,7 +239,7 @@ def replay(
         cohort, cohorts = _cohorts(survey, settings.cohort)
         counts = log.counts(survey, cohort, cohorts)
         histogram = None if card is None else card.confidences
-        if histogram is not None and histogram.target != log.target:
+        if histogram is not None and (histogram.target != log.target or not any(histogram.counts)):
             histogram = None
         edges, reference = _reference(log, survey, cohort, counts, histogram)
         monitor_options = _monitor_options(settings, survey, cohort, log.target)

@@ -11,6 +11,7 @@ import numpy as np
 
 from recalib.calibrator import Calibrator
 from recalib.card import Card, Claims
+from recalib.drift.reference_histogram import unmeasured_histogram
 from recalib.errors import CorruptError, InputError
 from recalib.fitting.fit import candidate_of
 from recalib.options import options_of
@@ -96,7 +97,7 @@ def _with_claims(card: Card, labels: tuple[str, ...] | None) -> Card:
         calibration_error=None,
         choice=None,
         # The baseline of monitoring, which the server measures.
-        confidences=None,
+        confidences=unmeasured_histogram(card),
         selection=None,
     )
 

@@ -354,6 +354,12 @@ MUTATIONS = [
         ("min(1.0, self.max_odds", "max(1.0, self.max_odds"),
     ),
     *_file(
+        "recalib/drift/target.py",
+        "tests/replay/test_positive_class.py",
+        ("predicted == 1, wide", "predicted == 0, wide"),
+        ("probabilities[:, 1] if", "probabilities[:, 0] if"),
+    ),
+    *_file(
         "recalib/drift/score_test.py",
         "tests/drift/test_score_test.py",
         ("d = before - after", "d = after - before"),

@@ -15,6 +15,8 @@ import safetensors.numpy
 import recalib
 from recalib import Calibrator
 from recalib.client.calibrators import _row_digests
+from recalib.drift import Cohort, Monitor
+from recalib.drift.reference_histogram import reference_edges
 from recalib.errors import InputError
 from recalib.fitting import fit
 from recalib.maps import MAPS
@@ -53,6 +55,18 @@ def test_claims_of_the_card_replace_nothing_that_is_measured() -> None:
     assert card.claimed.calibration_error == fitted.card.calibration_error
     assert (card.metrics, card.calibration_error, card.confidences) == ({}, None, None)
     assert card.labels == ("a", "b", "c", "d")
+
+
+def test_two_classes_without_a_comparison_are_monitored_by_the_positive_class() -> None:
+    """The bins have no rows, so there is no PSI."""
+    fitted = recalib.fit(*draw(300, 2, 2.0))
+    card = check_parameter_file(fitted.to_bytes(), 2, None).card
+    assert card.confidences is not None
+    assert card.confidences.target == "positive_class"
+    assert set(card.confidences.counts) == {0}
+    monitor = Monitor(reference_edges(card), card.confidences.counts)
+    monitor.add(0, 1, Cohort([1] + [0] * 14, [0.01], [0]))
+    assert monitor.assess(1).evidence.psi is None
 
 
 def _overflowing() -> Calibrator:
