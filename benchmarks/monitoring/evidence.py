@@ -92,6 +92,11 @@ the shifted population; or the temperature rises. *P(y = 1)* is the test of P(y 
 monitors two classes; *top label*, with the share of streams that it has *found*, is the test of the
 confidence on the same streams. It cannot see a shift of the base rate of balanced classes. *Bound*
 and the goal are those of the last section; the goal is for bounds of at least 30 labels.
+
+From the first label all drifts meet the goal, after 5,137 labels 10 of 14. The others take 3.2 to
+3.6 times the bound, which is a median of at most 171 labels for shifts of the odds by 4 and by 50,
+and of 414 for one by 2. Exchanging the classes changes nothing, so the two shifts by 2 of balanced
+classes differ by chance.
 """,
         "benchmarks.monitoring.binary",
     ),
