@@ -17,6 +17,7 @@ from recalib.drift.target import (
     values_of_predicted_class,
 )
 from recalib.errors import InputError
+from recalib.fitting.fit import fit
 from recalib.replay import ReplayOptions, replay
 from recalib.replay.model_log import ModelLog, ModelLogOptions
 from tests.replay.logs import START, write
@@ -126,7 +127,7 @@ def test_segments_are_searched_by_the_positive_class():
 def test_card_with_confidences_is_no_reference_of_the_positive_class(tmp_path: Path):
     time, p, y = shifted(2_000)
     logits = np.stack([np.zeros(2_000), np.log(p / (1 - p))], axis=1)
-    card = recalib.fit(logits, y).card
+    card = fit(logits, y).card
     assert card.confidences is not None
     histogram = msgspec.structs.replace(card.confidences, target="top_label")
     log = write(tmp_path / "a.parquet", {"time": time, "probabilities": list(both(p)), "label": y})

@@ -87,7 +87,7 @@ def _flipped(fitted: Calibrator) -> bytes:
 
 
 def _of_three_classes(_: Calibrator) -> bytes:
-    return recalib.fit(_LOGITS[:, :3], np.minimum(_LABELS, 2)).to_bytes()
+    return fit(_LOGITS[:, :3], np.minimum(_LABELS, 2)).to_bytes()
 
 
 def _without_rows(fitted: Calibrator) -> bytes:
