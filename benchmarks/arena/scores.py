@@ -27,7 +27,7 @@ __all__ = ["Losses", "Score", "losses", "ranks", "regret", "scores", "win_rates"
 
 _RESAMPLES = 1_000
 _HARM = 1.05
-_LEAST_LOSS = 1e-3
+_LEAST_LOSS, _LEAST_BEST = 1e-3, 1e-2
 
 Matrix = NDArray[np.float64]
 
@@ -138,14 +138,18 @@ def regret(
     """Return the mean of log(loss of the policy / loss of the best fixed member), and its 95%.
 
     The best fixed member is one map for each set and classifier: the one with the smallest mean
-    loss over its splits, known only afterwards. With one split, that includes its luck.
+    loss over its splits, known only afterwards. With one split, that includes its luck. Those whose
+    best member has less than .01 nats are left out: a ratio says nothing there.
     """
     cells = np.array([pair.rpartition("__")[0] for pair in table.pairs])
     of_cells = np.unique(cells)
     means = np.array([table.nll[cells == cell].mean(axis=0) for cell in of_cells])
     best = means[:, [table.methods.index(name) for name in members]].min(axis=1)
-    values = np.log(means[:, [table.methods.index(policy)]] / best[:, None])
-    low, high = _interval(values, list(of_cells), rng)
+    kept = best >= _LEAST_BEST
+    if not kept.any():
+        return 0.0, (0.0, 0.0)
+    values = np.log(means[kept][:, [table.methods.index(policy)]] / best[kept, None])
+    low, high = _interval(values, list(of_cells[kept]), rng)
     return float(values.mean()), (float(low[0]), float(high[0]))
 
 
