@@ -267,13 +267,19 @@ def iter_chunks(file: DataFile, kind: Input) -> Iterator[tuple[Floats, Integers,
 
     Logits of two classes are as `centre_log_odds` has them.
     """
+    for logits, labels, weights in _rows_with_weight(file, kind):
+        yield (centre_log_odds(logits) if file.classes == 2 else logits), labels, weights
+
+
+def _rows_with_weight(
+    file: DataFile, kind: Input
+) -> Iterator[tuple[Floats, Integers, Numbers | None]]:
     for values, labels, weights in labelled_chunks(file, _CHUNK_BYTES):
         if weights is not None and not weights.all():
             used = weights > 0
             values, labels, weights = values[used], labels[used], weights[used]
         if len(labels):
-            logits = values if kind == "logits" else log_probabilities(values)
-            yield (centre_log_odds(logits) if file.classes == 2 else logits), labels, weights
+            yield (values if kind == "logits" else log_probabilities(values)), labels, weights
 
 
 def _survey(kind: Input, task: tuple[float, Fragment]) -> Survey:
@@ -281,8 +287,7 @@ def _survey(kind: Input, task: tuple[float, Fragment]) -> Survey:
     with fragment.open(kind) as file:
         sample = RowSample(max_sample_rows(file.classes, share))
         parts: list[Survey] = []
-        for values, y, w in labelled_chunks(file, _CHUNK_BYTES):
-            z = values if kind == "logits" else log_probabilities(values)
+        for z, y, w in _rows_with_weight(file, kind):
             sample.add(z, y, w, rows=len(z))
             lowest, tops, spread = ends_and_spreads(z)
             part = Survey(

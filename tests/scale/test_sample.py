@@ -26,13 +26,13 @@ def test_survey_releases_the_chunks_of_a_fragment(
 ) -> None:
     chunk_bytes = 1 << 20
 
-    def chunks(file: Any, kind: str) -> Any:
+    def chunks(file: Any, max_bytes: int) -> Any:
         rows = chunk_bytes // 8
         for _ in range(20):
             yield np.zeros((rows, 2), np.float32), np.zeros(rows, np.int64), None
 
     np.savez(tmp_path / "a.npz", logits=np.zeros((2, 2), np.float32), labels=np.zeros(2, int))
-    monkeypatch.setattr(scale_rows, "iter_chunks", chunks)
+    monkeypatch.setattr(scale_rows, "labelled_chunks", chunks)
     tracemalloc.start()
     try:
         survey = _survey(tmp_path)
