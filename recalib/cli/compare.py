@@ -68,6 +68,7 @@ def compare(
     the maps that `fit` takes there. `--weights` are those of the first file.
     """
     from recalib.fitting.auto import resolve_predictions
+    from recalib.fitting.auto_choice import winner_sentences
     from recalib.fitting.comparison import compare as compare_rows
     from recalib.scale import compare as compare_files
 
@@ -127,6 +128,8 @@ def compare(
     title = f"fitted on {short_name(validation_data)}, measured on {short_name(test_data)}"
     say(comparison_table(("map", "objective"), rows, title))
     say(candidates_table(comparison.choice))
+    for sentence in winner_sentences(comparison.choice):
+        say(sentence)
     say(f"recommended: {comparison.choice.reason}")
 
 

@@ -77,6 +77,7 @@ def fit(
     from recalib import files
     from recalib.api import load
     from recalib.card import DataSummary
+    from recalib.fitting.auto_choice import winner_sentences
     from recalib.fitting.fit import check_request_device, resolve_fit
     from recalib.fitting.fit import fit as fit_calibrator
     from recalib.fitting.validation_error import validation_warnings
@@ -145,6 +146,8 @@ def fit(
         warn(message)
     if card.choice is not None:
         say(candidates_table(card.choice))
+        for sentence in winner_sentences(card.choice):
+            say(sentence)
         say(card.choice.reason)
     for name, value in calibrator.parameters.items():
         say(f"{name}: {_format_parameter(value)}")

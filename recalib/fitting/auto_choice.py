@@ -17,7 +17,7 @@ from recalib.fitting.cross_validation import Candidate, HeldOutScores
 from recalib.fitting.racing import Entry
 from recalib.fitting.winners import Sample, Winner
 
-__all__ = ["Outcome", "allows", "describe"]
+__all__ = ["Outcome", "allows", "describe", "describe_default", "winner_sentences"]
 
 Key = TypeVar("Key")
 
@@ -68,6 +68,28 @@ class Outcome:
     def accuracy_loss(self, winner: Winner) -> tuple[float, float]:
         """Return how much lower its accuracy is than that of `keep`, and the standard error."""
         return self.sample.mean(self.winners["keep"].correct - winner.correct)
+
+
+def winner_sentences(choice: AutoChoice) -> list[str]:
+    """Return a sentence about the winner of each policy, for people."""
+    sentences = []
+    for winner in choice.winners:
+        members = ", ".join(f"{name} {weight:.2g}" for name, weight in winner.members.items())
+        text = f"{winner.predictions}: {members}"
+        text += f", NLL {winner.nll.value:.4f}, accuracy {winner.accuracy.value:.2%}"
+        if winner.predictions != "keep":
+            text += (
+                f"; over keep: NLL {_interval(winner.nll_difference, '+.4f')}, "
+                f"accuracy {_interval(winner.accuracy_difference, '+.2%')}"
+            )
+        sentences.append(f"{text}; changes {winner.changed:.2%} of the predictions")
+    return sentences
+
+
+def _interval(value: MetricValue, form: str) -> str:
+    if value.low is None or value.high is None:
+        return format(value.value, form)
+    return f"{value.value:{form}} ({value.low:{form}} to {value.high:{form}})"
 
 
 def describe_default(

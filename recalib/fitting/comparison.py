@@ -19,6 +19,7 @@ from recalib.drift.target import pairs_of_rows
 from recalib.errors import InputError
 from recalib.files import LabelledData
 from recalib.fitting.auto import choose
+from recalib.fitting.auto_choice import winner_sentences
 from recalib.fitting.fit import candidate_of, check_data, configure_pair, fit
 from recalib.fitting.validation_error import calibration_error, validation_warnings
 from recalib.html_table import html_table
@@ -86,7 +87,11 @@ class Comparison:
         header = ["", "map", "objective", *shown, "cross-validated nll", "over temperature"]
         caption = f"cross-validated on {self.choice.rows} rows in {self.choice.folds} folds"
         rows = [entry.cells(shown) for entry in self.entries]
-        notes = (f"recommended: {self.choice.reason}", *self.warnings)
+        notes = (
+            f"recommended: {self.choice.reason}",
+            *winner_sentences(self.choice),
+            *self.warnings,
+        )
         return html_table(caption, header, rows, notes)
 
 

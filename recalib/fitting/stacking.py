@@ -43,7 +43,7 @@ def mixture_weights(
     while len(best[0]) > 1:
         fewer = [solve(np.delete(best[0], i)) for i in range(len(best[0]))]
         next_best = min(fewer, key=lambda solution: solution[2])
-        if next_best[2] - best[2] >= price:
+        if next_best[2] - best[2] > price:
             break
         best = next_best
     members, weights, value = best

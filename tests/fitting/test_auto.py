@@ -15,6 +15,7 @@ from recalib.card import AutoChoice, CandidateResult, Card, PolicyWinner
 from recalib.errors import InputError
 from recalib.fitting import fit
 from recalib.fitting.auto import choose
+from recalib.fitting.auto_choice import winner_sentences
 from recalib.fitting.cross_validation import Candidate, random_folds
 from recalib.fitting.fit import configure_pair, resolve_fit
 from recalib.maps.temperature import Temperature
@@ -88,6 +89,13 @@ def test_wrong_base_rate_is_repaired() -> None:
         free.accuracy.value - keep.accuracy.value
     )
     predicted = calibrator.predict(logits).argmax(axis=1)
+    keep_text, free_text = (
+        next(text for text in winner_sentences(choice) if text.startswith(f"{policy}: "))
+        for policy in ("keep", "may_change")
+    )
+    assert keep_text.endswith("; changes 0.00% of the predictions")
+    assert f"NLL {free.nll.value:.4f}" in free_text
+    assert f"over keep: NLL {free.nll_difference.value:+.4f} (" in free_text
     # The winner's own share is of held-out predictions.
     assert free.changed == pytest.approx((predicted != logits.argmax(axis=1)).mean(), abs=0.02)
     assert (keep.changed, keep.nll_difference.value) == (0, 0)

@@ -12,6 +12,7 @@ from recalib.arrays import log_probabilities
 from recalib.calibrator import Calibrator
 from recalib.card import PredictionPolicy
 from recalib.files import LabelledData
+from recalib.fitting.auto_choice import winner_sentences
 from recalib.fitting.comparison import Comparison, compare
 from recalib.maps.stack import Stack
 from recalib.metrics import Estimate, Predictions
@@ -249,6 +250,7 @@ def create_page(
         verdict=verdict,
         cost=cost,
         choice=comparison.choice,
+        winners=winner_sentences(comparison.choice),
         recommended=comparison.recommended.card,
         command=_command(comparison, validation, input),
         warnings=warnings,
