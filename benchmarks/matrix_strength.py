@@ -1,17 +1,17 @@
-"""`python -m benchmarks.matrix_strength`: choose the strengths of `matrix` and `dirichlet`.
+"""`python -m benchmarks.matrix_strength`: strengths by data, against other libraries.
 
-Held-out negative log-likelihood, in percent above that of temperature scaling on the same rows: the
-mean over draws, and the worst draw. Strengths are printed times N, because they are divided by N.
-Rows are validation rows of paper 003's ResNet-110, if available, half of them held out (its test
-rows are not read), and synthetic rows (`benchmarks.soft_bins`) whose miscalibration no temperature
-corrects. Without ties between classes (the first line of each map: the
-strengths as published, which do not shrink with N) a class without errors has no best slope.
+Held-out negative log-likelihood, in 10⁻⁴ nats above that of the peer's map, and the difference in
+standard errors over the held-out rows of all draws. The maps choose their strengths; the peers are
+probmetrics' SMS and SVS, and torch-uncertainty's Dirichlet scaling with the published penalty. Rows
+are those of paper 003's ResNet-110, if available (validation rows alone), and synthetic rows
+(`benchmarks.soft_bins`) whose miscalibration no temperature corrects.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import product
+import warnings
+from collections.abc import Callable, Iterator
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -21,104 +21,107 @@ from rich.table import Table
 
 from benchmarks.data import data_folder
 from benchmarks.paper_tables import load
+from benchmarks.peers import peers_of
 from benchmarks.soft_bins import synthetic
-from recalib.fitting.fit import configure_pair
-from recalib.fitting.problem import Problem
-from recalib.fitting.solvers import solve
-from recalib.ops import NumpyOps
+from recalib.fitting.fit import fit
 
 __all__ = ["main"]
 
 _Rows = tuple[NDArray[np.float64], NDArray[np.int64]]
-_Draws = list[tuple[_Rows, _Rows]]
+_Draw = tuple[_Rows, _Rows]
+_Losses = NDArray[np.float64]
 
-_PUBLISHED = {"diagonal": 0.0, "intercept": 0.1}
-_GRIDS: dict[str, tuple[str, dict[str, tuple[float, ...]]]] = {
-    "matrix": (
-        "off_diagonal",
-        {
-            "diagonal": (5_000, 25_000, 100_000),
-            "off_diagonal": (200_000, 1_000_000),
-            "intercept": (1_000, 5_000),
-        },
-    ),
-    "dirichlet": (
-        "strength",
-        {
-            "diagonal": (1_000, 5_000, 25_000),
-            "strength": (1_000_000, 5_000_000),
-            "intercept": (1_000, 5_000),
-        },
-    ),
+#: The peer of each map.
+_PEERS = {
+    "structured_matrix": "SMSCalibrator",
+    "structured_vector": "SVSCalibrator",
+    "dirichlet": "DirichletScaler",
+    "matrix": "SMSCalibrator",
 }
 
 
 def main() -> None:
-    """Print the held-out likelihood by each setting and source."""
-    sources = dict(_sources())
-    single = {name: _losses(draws, "temperature", {}) for name, draws in sources.items()}
-    table = Table("map", "strengths times N", *sources, box=None)
-    for column in table.columns[2:]:
-        column.justify = "right"
-
-    def add(name: str, setting: dict[str, float], label: str, by_rows: bool = True) -> None:
-        cells = []
-        for source, draws in sources.items():
-            losses = _losses(draws, name, setting, by_rows=by_rows)
-            mean = losses.mean() / single[source].mean() - 1
-            worst = (losses / single[source] - 1).max()
-            cells.append(f"{mean:+.2%} ({worst:+.2%})")
-        table.add_row(name, label, *cells)
-
-    for name, (strength, grid) in _GRIDS.items():
-        add(name, {**_PUBLISHED, strength: 100.0}, "as published, 100", by_rows=False)
-        for values in product(*grid.values()):
-            setting = dict(zip(grid, values, strict=True))
-            add(name, setting, ", ".join(f"{value:g}" for value in values))
-    for worth in (500, 2_500, 12_500):
-        l2: dict[str, Any] = {"regularisation": "l2", "strength": worth}
-        add("dirichlet", l2, f"l2, {worth}")
-    add("structured_matrix", {}, "")
-    Console(width=150).print("percent over temperature scaling, mean (worst)", table)
+    """Print the differences by map and source."""
+    peers_of("structured_matrix")  # which installs the libraries
+    peers_of("dirichlet")
+    table = Table("source", "map", "strengths", "NLL", "peer", "1e-4 nats", "z", box=None)
+    for source, draws in _sources():
+        for name, peer in _PEERS.items():
+            settled = [fit(*fitted, name).card.fit.settled for fitted, _ in draws]
+            ours = _losses(draws, lambda rows, z, name=name: np.log(fit(*rows, name).predict(z)))
+            theirs = _losses(draws, lambda rows, z, peer=peer: _PREDICT[peer](rows, z))
+            gap = ours - theirs
+            z = gap.mean() / (gap.std() / np.sqrt(len(gap)))
+            first = ", ".join(f"{next(iter(values.values())):.3g}" for values in settled)
+            numbers = f"{ours.mean():.4f}", peer, f"{gap.mean() * 1e4:+.1f}", f"{z:+.1f}"
+            table.add_row(source, name, first, *numbers)
+    Console(width=150).print(table)
 
 
 def _losses(
-    draws: _Draws, name: str, setting: dict[str, Any], *, by_rows: bool = True
-) -> NDArray[np.float64]:
-    """Return the held-out NLL of each draw, in nats."""
-    losses = []
-    for (logits, labels), (held_out, truth) in draws:
-        scale = 1 / len(labels) if by_rows else 1.0
-        options = {
-            key: value if isinstance(value, str) else value * scale
-            for key, value in setting.items()
-        }
-        the_map, objective = configure_pair(name, "nll", options)
-        solution = solve(Problem(the_map, objective, logits, labels))
-        log_p = the_map.log_probabilities(NumpyOps(), held_out, solution.parameters)
-        losses.append(-log_p[np.arange(len(truth)), truth].mean())
-    return np.array(losses)
+    draws: list[_Draw], predict: Callable[[_Rows, NDArray[np.float64]], NDArray[Any]]
+) -> _Losses:
+    """Return the NLL of each held-out row of all draws, in nats."""
+    return np.concatenate(
+        [-predict(fitted, z)[np.arange(len(y)), y] for fitted, (z, y) in draws]
+    ).astype(np.float64)
 
 
-def _sources() -> Iterator[tuple[str, _Draws]]:
+def _by_probmetrics(name: str) -> Callable[[_Rows, NDArray[np.float64]], NDArray[Any]]:
+    def predict(rows: _Rows, z: NDArray[np.float64]) -> NDArray[Any]:
+        import torch
+
+        logits = import_module("probmetrics.distributions").CategoricalLogits
+        calibrator = getattr(import_module("probmetrics.calibrators.logistic"), name)()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            calibrator.fit_torch(logits(torch.as_tensor(rows[0])), torch.as_tensor(rows[1]))
+        distribution = calibrator.predict_proba_torch(logits(torch.as_tensor(z)))
+        probabilities: NDArray[Any] = distribution.get_probs().double().numpy()
+        return np.log(np.maximum(probabilities, 1e-38))
+
+    return predict
+
+
+def _by_torch_uncertainty(rows: _Rows, z: NDArray[np.float64]) -> NDArray[Any]:
+    import torch
+    from torch.utils.data import DataLoader, TensorDataset
+
+    scalers = import_module("torch_uncertainty.post_processing.calibration")
+    scaler = scalers.DirichletScaler(z.shape[1], lambda_reg=100.0, mu_reg=0.1)
+    data = TensorDataset(torch.as_tensor(rows[0]).float(), torch.as_tensor(rows[1]))
+    scaler.fit(DataLoader(data, batch_size=None, sampler=[slice(None)]), progress=False)
+    with torch.no_grad():
+        log_p: NDArray[Any] = torch.log_softmax(scaler(torch.as_tensor(z).float()), 1).numpy()
+    return log_p
+
+
+_PREDICT: dict[str, Callable[[_Rows, NDArray[np.float64]], NDArray[Any]]] = {
+    "SMSCalibrator": _by_probmetrics("SMSCalibrator"),
+    "SVSCalibrator": _by_probmetrics("SVSCalibrator"),
+    "DirichletScaler": _by_torch_uncertainty,
+}
+
+
+def _sources() -> Iterator[tuple[str, list[_Draw]]]:
     folder = data_folder()
     if (folder / "resnet110-cifar10-val.npz").is_file():
         rows = load(folder)[0]
         z, y = rows.logits.astype(np.float64), rows.labels
-        for count in (100, 500, 2_500):
+        for count in (1_000, 2_500):
             draws = []
-            for seed in range(4):
+            for seed in range(3):
                 order = np.random.default_rng(seed).permutation(len(y))
                 fitted, held_out = order[:count], order[2_500:]
                 draws.append(((z[fitted], y[fitted]), (z[held_out], y[held_out])))
             yield f"resnet110, N {count}", draws
-    for classes, count in ((3, 200), (10, 500), (30, 1_000)):
-        draws = []
-        for seed in range(2):
-            logits, labels = synthetic(count + 4_000, classes, "sharp", seed)
-            head, tail = slice(count), slice(count, None)
-            draws.append(((logits[head], labels[head]), (logits[tail], labels[tail])))
-        yield f"synthetic, K {classes}, N {count}", draws
+    for classes, count in ((10, 1_000), (100, 3_000)):
+        logits, labels = synthetic(count + 4_000, classes, "sharp", 0)
+        head, tail = slice(count), slice(count, None)
+        yield (
+            f"synthetic, K {classes}, N {count}",
+            [((logits[head], labels[head]), (logits[tail], labels[tail]))],
+        )
 
 
 if __name__ == "__main__":
