@@ -22,6 +22,7 @@ __all__ = [
     "Floats",
     "Integers",
     "WeightKind",
+    "centre_log_odds",
     "check_finite",
     "check_labels",
     "check_logits",

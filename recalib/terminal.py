@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -15,8 +15,10 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from rich.table import Table
 from rich.text import Text
 
-from recalib.card import AutoChoice, MetricValue
 from recalib.sanitize import sanitize_text
+
+if TYPE_CHECKING:  # the card imports NumPy, which `--help` does not need
+    from recalib.card import AutoChoice, MetricValue
 
 __all__ = [
     "candidates_table",
