@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
 
-from recalib.card import CandidateResult
 from recalib.cli.arguments import (
     Cluster,
     Columns,
@@ -36,6 +35,9 @@ from recalib.terminal import (
     say,
     warn,
 )
+
+if TYPE_CHECKING:
+    from recalib.card import CandidateResult
 
 __all__ = ["compare"]
 
