@@ -24,11 +24,13 @@ __all__ = [
     "Diagnostic",
     "FitSummary",
     "MetricValue",
+    "OperatingPoint",
     "PolicyWinner",
     "PooledGain",
     "PredictionPolicy",
     "ScoreEstimate",
     "Selection",
+    "Thresholds",
 ]
 
 #: The version of the card's format; a reader rejects newer versions.
@@ -42,6 +44,25 @@ class MetricValue(msgspec.Struct, frozen=True):
     low: float | None = None
     high: float | None = None
     floor: float | None = None
+
+
+class OperatingPoint(msgspec.Struct, frozen=True):
+    """A threshold on P(y = 1), above which a row is predicted positive."""
+
+    threshold: float
+    #: The share of positive rows above it; None without positive rows.
+    recall: float | None
+    #: The share of rows above it that are positive; None without rows above it.
+    precision: float | None
+
+
+class Thresholds(msgspec.Struct, frozen=True):
+    """Thresholds on the calibrated P(y = 1), measured on the rows of `Card.metrics`."""
+
+    #: At 0.5.
+    half: OperatingPoint
+    #: Predicts what 0.5 predicted before the calibration.
+    equal: OperatingPoint
 
 
 class DataSummary(msgspec.Struct, frozen=True):
@@ -254,6 +275,8 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     calibration_error: MetricValue | None = None
     #: The reference for served confidences, or P(y = 1); None for fits older than this field.
     confidences: ConfidenceHistogram | None = None
+    #: Of two classes; None for fits older than this field.
+    thresholds: Thresholds | None = None
     selection: Selection | None = None
     #: Present if the policy `auto` chose the map.
     choice: AutoChoice | None = None

@@ -17,6 +17,7 @@ from recalib.errors import InputError
 from recalib.fitting.cross_validation import compare_as_fitted
 from recalib.fitting.fit import measure_metrics
 from recalib.fitting.row_digests import Digests, decode_digests
+from recalib.fitting.thresholds import measure_thresholds
 from recalib.registry import Dataset, Model
 from training.champion_comparison import MIN_UNSEEN, Champion, rows_of_champion
 from training.dataset_rows import DatasetRows, read_rows
@@ -155,7 +156,10 @@ def _compare(
             target = target_of(model.classes)
             monitored = monitored_probabilities(probabilities, target)
             histogram = reference_histogram(monitored, target)
-            card = msgspec.structs.replace(card, confidences=histogram)
+            thresholds = None
+            if target == "positive_class":
+                thresholds = measure_thresholds(calibrator, monitored, labels)
+            card = msgspec.structs.replace(card, confidences=histogram, thresholds=thresholds)
         selection = msgspec.structs.replace(selection, dataset=rows.dataset.name)
     version = None if reference is None else champion.expected.version
     selection = msgspec.structs.replace(selection, reference_version=version)

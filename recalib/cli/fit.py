@@ -80,6 +80,7 @@ def fit(
     from recalib.fitting.auto_choice import winner_sentences
     from recalib.fitting.fit import check_request_device, resolve_fit
     from recalib.fitting.fit import fit as fit_calibrator
+    from recalib.fitting.thresholds import describe_thresholds
     from recalib.fitting.validation_error import validation_warnings
     from recalib.scale import fit as fit_files
 
@@ -155,6 +156,8 @@ def fit(
     size = f"{card.data.rows} rows, {card.classes} {columns}"
     title = f"{card.map} by {card.objective} on {size} (in sample)"
     say(metrics_table(card.metrics, title) if metrics else title)
+    if card.thresholds is not None:
+        say(describe_thresholds(card.thresholds))
     say(f"saved {output}")
 
 

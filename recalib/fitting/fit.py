@@ -40,6 +40,7 @@ from recalib.fitting.diagnostics import diagnose, diagnostic_text
 from recalib.fitting.multilabel import LabelCandidate, fit_multilabel, measure_label_metrics
 from recalib.fitting.problem import Problem, Progress
 from recalib.fitting.solvers import check_device_pair, check_pair, solve
+from recalib.fitting.thresholds import measure_thresholds
 from recalib.fitting.validation_error import calibration_error
 from recalib.inputs import as_array, check_index, column_names, counted_rows, score_matrix
 from recalib.maps import MAPS, Map, Parameters, card_options
@@ -476,7 +477,14 @@ def _describe(
         parts = (monitored_probabilities(calibrator.predict_float32(z), target) for z in blocks)
         confidences = np.concatenate(list(parts))
     histogram = reference_histogram(confidences, target)
+    thresholds = None
+    if target == "positive_class":
+        thresholds = measure_thresholds(calibrator, confidences, labels, sample_weight)
     card = msgspec.structs.replace(
-        calibrator.card, metrics=metrics, calibration_error=error, confidences=histogram
+        calibrator.card,
+        metrics=metrics,
+        calibration_error=error,
+        confidences=histogram,
+        thresholds=thresholds,
     )
     return Calibrator(calibrator.parameters, card)

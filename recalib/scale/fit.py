@@ -27,6 +27,7 @@ from recalib.fitting.fit import (
 )
 from recalib.fitting.problem import Problem, Progress
 from recalib.fitting.solvers import solve
+from recalib.fitting.thresholds import thresholds_of
 from recalib.fitting.validation_error import error_of_sums
 from recalib.fragments import Source, check_unchanged, list_fragments, source_name
 from recalib.options import options_of
@@ -172,6 +173,9 @@ def _describe(
         calibrator.card,
         confidences=ConfidenceHistogram(edges, counts, target_of(survey.classes)),
         calibration_error=error_of_sums(sums) if measure else None,
+        thresholds=thresholds_of(calibrator, description.positives)
+        if survey.classes == 2
+        else None,
         metrics={
             stage: metric_values(evaluation.finish(0.95))
             for stage, evaluation in description.metrics.items()

@@ -28,6 +28,7 @@ from recalib.files import DataFile, Input
 from recalib.fitting.linear_form import LINEAR_MAPS
 from recalib.fitting.linear_nll import LinearNll
 from recalib.fitting.newton import ends_and_spreads, has_masks, logit_scale, moment_sums
+from recalib.fitting.thresholds import positive_counts
 from recalib.fragments import Fragment, no_rows, none_if_empty
 from recalib.maps import Map
 from recalib.masks import LowLogits, Mask, find_mask
@@ -113,11 +114,14 @@ class Description:
     monitored: CalibrationSums
     #: The metrics before and after the map, if they were requested.
     metrics: dict[str, StreamingEvaluation]
+    #: `positive_counts` of two classes; empty for more.
+    positives: Numbers
 
     def merge(self, other: Description) -> Description:
         """Return the sums over the rows of both."""
         metrics = {name: part.merge(other.metrics[name]) for name, part in self.metrics.items()}
-        return Description(self.monitored.merge(other.monitored), metrics)
+        positives = self.positives + other.positives
+        return Description(self.monitored.merge(other.monitored), metrics, positives)
 
 
 class FragmentRows:
@@ -354,11 +358,14 @@ def _describe(
     names = ("before", "after") if measure else ()
     weighted, classes = isinstance(fragment, WeightedFragment), calibrator.card.classes
     metrics = {name: StreamingEvaluation(classes, weighted=weighted) for name in names}
+    positives = np.zeros((2, 3) if classes == 2 else 0)
     with fragment.open(kind) as file:
         for z, y, w in iter_chunks(file, kind):
             p: Any = calibrator.predict_float64(z)
             sums.add_labels(*pairs_of_rows(p, y))
+            if classes == 2:
+                positives += positive_counts(calibrator, p[:, 1], y, w)
             if measure:
                 metrics["before"].add(y, logits=z, sample_weight=w)
                 metrics["after"].add(y, probabilities=p, sample_weight=w)
-    return Description(sums, metrics)
+    return Description(sums, metrics, positives)

@@ -98,6 +98,7 @@ def _with_claims(card: Card, labels: tuple[str, ...] | None) -> Card:
         choice=None,
         # The baseline of monitoring, which the server measures.
         confidences=unmeasured_histogram(card),
+        thresholds=None,
         selection=None,
     )
 

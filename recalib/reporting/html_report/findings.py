@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from recalib.arrays import Floats
 from recalib.files import LabelledData
 from recalib.fitting.comparison import Comparison
+from recalib.fitting.thresholds import describe_thresholds
 from recalib.metrics import Estimate
 from recalib.metrics.headline import headline_error
 
@@ -150,6 +151,9 @@ def _about_the_fit(evidence: Evidence) -> Iterator[str]:
             f"The recommended calibrator changes the predicted class of {evidence.changed:,} test "
             "rows."
         )
+    thresholds = evidence.comparison.recommended.card.thresholds
+    if thresholds is not None and thresholds.equal != thresholds.half:
+        yield f"{describe_thresholds(thresholds)}, on validation rows."
     yield from _about_remaining_errors(evidence)
 
 
