@@ -11,6 +11,9 @@ import recalib.scale
 from recalib.card import Card
 from tests.maps.test_two_classes import shifted_rows
 
+#: Fits of shifted rows warn of what they leave, which is not the subject here.
+pytestmark = pytest.mark.filterwarnings("ignore::recalib.errors.RecalibWarning")
+
 
 @pytest.mark.parametrize("name", ["beta", "vector", "quadratic", "isotonic", "temperature"])
 def test_new_threshold_predicts_what_one_half_predicted(name: str) -> None:

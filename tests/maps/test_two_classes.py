@@ -18,6 +18,9 @@ from recalib.maps import MAPS, Map
 from recalib.ops import NumpyOps
 from tests.maps.conftest import some_logits, some_parameters
 
+#: Fits of shifted rows warn of what they leave, which is not the subject here.
+pytestmark = pytest.mark.filterwarnings("ignore::recalib.errors.RecalibWarning")
+
 #: Maps of which a fit to two classes has log-odds that rise with those of the classifier.
 RISING = [name for name, member in MAPS.items() if member().preserves_order]
 #: Maps with a free intercept for P(y = 1), by a fit with default options.
@@ -117,7 +120,6 @@ def test_wrong_base_rate_is_repaired(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", WITH_INTERCEPT)
-@pytest.mark.filterwarnings("ignore:.*lower bound")
 def test_scores_with_another_zero_are_calibrated(name: str) -> None:
     """Scores above 0, few of them positive: no temperature fits, but the order is informative."""
     odds, labels, true = shifted_rows(shift=12.0)
