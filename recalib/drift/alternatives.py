@@ -73,7 +73,8 @@ def alternatives(target: Target = "top_label") -> Alternatives:
     angles = (np.arange(_CELLS) + 0.5) / _CELLS * np.pi / 2
     confidences = clip(np.sin(angles) ** 2)[:, None]
     if target == "top_label":
-        shares, too_sure = _WEIGHTS, _TOO_SURE
+        shares: tuple[float, ...] = _WEIGHTS
+        too_sure = _TOO_SURE
         families = [
             _temperatures(confidences, _RIVALS),
             _intercepts(confidences, _INTERCEPTS, too_sure),
