@@ -29,6 +29,7 @@ __all__ = [
     "MoreValidationData",
     "ObjectiveNames",
     "OutputFile",
+    "PredictionsPolicy",
     "PreserveAccuracy",
     "ServerUrl",
     "Task",

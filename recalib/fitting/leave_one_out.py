@@ -13,9 +13,8 @@ Legend: N rows, K classes, D features of a class, n rows that count for a class.
 from __future__ import annotations
 
 import numpy as np
+import scipy
 from numpy.typing import NDArray
-from scipy.linalg import solve_triangular
-from scipy.special import logsumexp, softmax
 
 from recalib.fitting.linear_nll import LinearNll
 
@@ -43,7 +42,7 @@ def leave_one_out_nll(nll: LinearNll, theta: Numbers, rows: float) -> float:
     if nll.masked is not None:
         scores[nll.masked] = -np.inf
     true = np.arange(len(scores)), nll.labels
-    g = softmax(scores, axis=1)
+    g: Numbers = scipy.special.softmax(scores, axis=1)
     g[true] -= 1
     ridge = np.zeros_like(theta) if nll.ridge is None else nll.ridge.diagonal
     for k, column in enumerate(g.T):
@@ -55,7 +54,9 @@ def leave_one_out_nll(nll: LinearNll, theta: Numbers, rows: float) -> float:
         spreads = _spreads(features, weights / len(g), 2 * ridge[k]) / rows
         leverages = np.minimum(spreads * variances, _MAX_LEVERAGE)
         scores[index, k] += spreads * residuals / (1 - leverages)
-    return float(np.average(logsumexp(scores, axis=1) - scores[true], weights=nll.weights))
+    return float(
+        np.average(scipy.special.logsumexp(scores, axis=1) - scores[true], weights=nll.weights)
+    )
 
 
 def _spreads(features: Numbers, weights: Numbers, ridge: Numbers) -> Numbers:
@@ -63,5 +64,5 @@ def _spreads(features: Numbers, weights: Numbers, ridge: Numbers) -> Numbers:
     block = (features.T * weights) @ features
     block[np.diag_indices_from(block)] += ridge
     block[np.diag_indices_from(block)] += _JITTER * max(block.diagonal().max(), 1.0)
-    whitened = solve_triangular(np.linalg.cholesky(block), features.T, lower=True)
+    whitened = scipy.linalg.solve_triangular(np.linalg.cholesky(block), features.T, lower=True)
     return np.einsum("ij,ij->j", whitened, whitened)  # type: ignore[no-any-return]

@@ -611,7 +611,7 @@ MUTATIONS = [
         "service/calibrators/parameter_file.py",
         "tests/service/test_uploaded_calibrators.py",
         ("not (is_legal and error <= _TOLERANCE)", "not is_legal and error > _TOLERANCE"),
-        ("confidences=None,", "confidences=card.confidences,"),
+        ("confidences=unmeasured_histogram(card),", "confidences=card.confidences,"),
     ),
     *_file(
         "training/refit_map.py",
