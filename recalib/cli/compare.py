@@ -124,9 +124,10 @@ def compare(
     rows = []
     for entry in comparison.entries:
         card = entry.calibrator.card
-        for message in (*card.fit.bounds_reached, *card.fit.warnings):
-            warn(f"{card.map}: {message}")
         rows.append(([card.map, card.objective], entry.metrics))
+    fit = comparison.recommended.card.fit
+    for message in (*fit.bounds_reached, *fit.warnings):
+        warn(message)
     title = f"fitted on {short_name(validation_data)}, measured on {short_name(test_data)}"
     say(comparison_table(("map", "objective"), rows, title))
     say(candidates_table(comparison.choice))

@@ -27,7 +27,7 @@ def test_warnings_go_to_standard_error(cli: Cli) -> None:
 
 @pytest.mark.slow
 def test_error_above_the_tolerance_of_monitoring_is_a_warning(cli: Cli) -> None:
-    rows = draw_with_wrong_labels(1_000, 4, 0.3)
+    rows = draw_with_wrong_labels(1_000, 20, 0.3)
     cli.write("misfit.npz", write_npz(*rows))
     text = cli("fit", "misfit.npz", "-o", "t.calib").err
     assert "this calibrator (temperature) on its own validation data is" in text
@@ -39,8 +39,8 @@ def test_error_above_the_tolerance_of_monitoring_is_a_warning(cli: Cli) -> None:
 @pytest.mark.slow
 def test_compare_and_report_warn_of_the_tolerance(cli: Cli) -> None:
     """About the recommended calibrator: on standard error, and as a finding of the page."""
-    cli.write("misfit.npz", write_npz(*draw_with_wrong_labels(1_000, 4, 0.3)))
-    text = "he calibration error of the recommended calibrator (temperature) on its own validation"
+    cli.write("misfit.npz", write_npz(*draw_with_wrong_labels(1_000, 20, 0.3)))
+    text = "he calibration error of the recommended calibrator (stack) on its own validation"
     only = ["--maps", "identity,temperature"]
     compared = cli("compare", "misfit.npz", "misfit.npz", *only, "--json")
     assert text in compared.err
