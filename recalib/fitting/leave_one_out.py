@@ -16,6 +16,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from recalib.arrays import Floats
 from recalib.fitting.linear_nll import LinearNll
 
 __all__ = ["leave_one_out_nll"]
@@ -59,7 +60,7 @@ def leave_one_out_nll(nll: LinearNll, theta: Numbers, rows: float) -> float:
     )
 
 
-def _spreads(features: Numbers, weights: Numbers, ridge: Numbers) -> Numbers:
+def _spreads(features: Floats, weights: Numbers, ridge: Numbers) -> Numbers:
     """Return φᵀ H⁻¹ φ of each row, (n,), with H = Σ w φ φᵀ + ridge."""
     block = (features.T * weights) @ features
     block[np.diag_indices_from(block)] += ridge

@@ -49,8 +49,8 @@ class EqualMassBins:
         """
         ends = self.groups.ends
         if self.groups.counts.dtype.kind == "f":
-            cuts: Vector = bin_start(np.arange(self.bins + 1), self.rows, self.bins)
-            return cuts * float(ends[-1] / self.rows)
+            cuts = bin_start(np.arange(self.bins + 1), self.rows, self.bins)
+            return np.asarray(cuts * (ends[-1] / self.rows), np.float64)
         rows = int(ends[-1])
         count = min(self.bins, rows)
         if count <= _MAX_SEPARATE:
