@@ -45,6 +45,9 @@ _OF_SEVERAL_CLASSES = (
     "class_temperature", "structured_vector", "structured_matrix", "dirichlet", "matrix",
 )  # fmt: skip
 
+#: With more classes `structured_matrix` stands for these, which take as long and predict alike.
+_MATRICES, _MAX_MATRIX_CLASSES = ("dirichlet", "matrix"), 20
+
 #: Fewer rows are not cross-validated.
 _MIN_CROSS_VALIDATED = 5
 #: Folds times rows.
@@ -186,7 +189,10 @@ def choose(
     )
     entries = _run(race, contenders, sample, undetermined)
     outcome = _decide(entries, race, sample, z, predictions, smoothing)
-    choice = outcome.winner.candidate(smoothing)
+    of_candidate = {entry.candidate: entry for entry in outcome.entries}
+    choice = outcome.winner.candidate(
+        smoothing, lambda candidate: race.with_strength(of_candidate[candidate])
+    )
     return choice, describe(outcome, choice.map.name)
 
 
@@ -261,6 +267,8 @@ def _unfit(candidate: Candidate, rows: int, classes: int) -> str:
     most = candidate.map.max_classes
     if most is not None and classes > most:
         return f"{classes} classes are more than {most}"
+    if classes > _MAX_MATRIX_CLASSES and candidate.map.name in _MATRICES:
+        return f"above {_MAX_MATRIX_CLASSES} classes structured_matrix stands for it"
     count = candidate.count_parameters(classes)
     if candidate.map.fitted_by == "gradient" and count > _NUMBERS_PER_ROW * rows:
         return f"{count:,} numbers are more than {_NUMBERS_PER_ROW} for each row"

@@ -118,7 +118,7 @@ class Race:
         """Run folds of an entry."""
         started = time.perf_counter()
         fits = fold_fits(
-            self._with_strength(entry), self.logits, self.labels, self.folds, self.weights,
+            self.with_strength(entry), self.logits, self.labels, self.folds, self.weights,
             only=folds, progress=self.progress,
         )  # fmt: skip
         for rows, map, parameters in fits:
@@ -126,7 +126,7 @@ class Race:
             entry.log_p[rows] = map.log_probabilities(_OPS, z, parameters)
         entry.seconds += time.perf_counter() - started
 
-    def _with_strength(self, entry: Entry) -> Candidate:
+    def with_strength(self, entry: Entry) -> Candidate:
         """Return the candidate with the strength of its penalty, which it chooses once.
 
         A choice in each fold would take five times as long.

@@ -5,7 +5,7 @@ Legend: N rows, K classes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -104,12 +104,19 @@ class Winner:
         members = (f"{candidate.name} {weight:.2g}" for candidate, weight in self.weights.items())
         return f"stack of {', '.join(members)}"
 
-    def candidate(self, smoothing: float) -> Candidate:
-        """Return the candidate to fit to all rows, for probabilities with this smoothing."""
+    def candidate(
+        self, smoothing: float, with_strength: Callable[[Candidate], Candidate]
+    ) -> Candidate:
+        """Return the candidate to fit to all rows, for probabilities with this smoothing.
+
+        Parameters
+        ----------
+        with_strength: returns a member with the strength of its penalty that the folds had.
+        """
         if len(self.weights) == 1 and smoothing == 0:
             return next(iter(self.weights))
         members = (
-            Member(candidate.map.name, weight, options_of(candidate.map))
+            Member(candidate.map.name, weight, options_of(with_strength(candidate).map))
             for candidate, weight in self.weights.items()
         )
         return Candidate(Stack(tuple(members), smoothing=smoothing), NegativeLogLikelihood())
