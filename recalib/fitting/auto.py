@@ -90,7 +90,8 @@ class Auto:
 
     With fewer than five rows `identity` is the choice. If every row is right, the best temperature
     is 0: then it is `identity`, and for two classes `beta` and `quadratic` compete, which have a
-    prior. At most 2,000,000 logits are compared, but at least 1,000 rows.
+    prior. The uniform share is then 1 / (N + 1)², so that no new row has a loss without bound. At
+    most 2,000,000 logits are compared, but at least 1,000 rows.
 
     Options
     -------
@@ -175,10 +176,11 @@ def choose(
     identity, temperature = (_reference(name, candidates) for name in REFERENCES)
     resolved = (candidate.for_classes(classes) for candidate in candidates)
     contenders = list(dict.fromkeys([identity, temperature, *resolved]))
+    if len(y) < _MIN_CROSS_VALIDATED:
+        reason = f"fewer than {_MIN_CROSS_VALIDATED} rows: {len(y)}"
+        return identity, describe_default(identity, contenders, reason, len(y), predictions)
     undetermined = _reason_undetermined(z, y, sample.weights)
-    if undetermined and (len(y) < _MIN_CROSS_VALIDATED or classes > 2):
-        return identity, describe_default(identity, contenders, undetermined, len(y), predictions)
-    smoothing = _best_smoothing(z, y, sample) if smooths else 0.0
+    smoothing = _best_smoothing(z, y, sample, undetermined) if smooths else 0.0
     race = Race(
         Stack(smoothing=smoothing).smooth(NumpyOps(), z),
         y,
@@ -214,21 +216,25 @@ def _reference(name: str, candidates: Sequence[Candidate]) -> Candidate:
 
 def _reason_undetermined(logits: Floats, labels: Integers, weights: Weights | None) -> str | None:
     """Return why these rows do not determine a temperature, or None."""
-    if len(labels) < _MIN_CROSS_VALIDATED:
-        return f"fewer than {_MIN_CROSS_VALIDATED} rows: {len(labels)}"
     fit = fit_temperature(logits, labels, weights)
     if fit.bound == "lower":
         return f"these rows determine no temperature: the best is the least, {fit.temperature:.3g}"
     return None
 
 
-def _best_smoothing(logits: Floats, labels: Integers, sample: Sample) -> float:
-    """Return the share of uniform probabilities, 1 / (N + 1) or 0, by the likelihood of a fit.
+def _best_smoothing(
+    logits: Floats, labels: Integers, sample: Sample, undetermined: str | None
+) -> float:
+    """Return the share of uniform probabilities, 1 / (N + 1) or 0 by the likelihood of a fit.
 
+    N rows without an error do not show whether the next one has a loss without bound. The share
+    1 / (N + 1)² bounds its loss at 2 log (N + 1) + log K nats, and costs other rows 1 / (N + 1)².
     The fit has few numbers, and the same with and without, so the rows may be those of the fit:
     for two classes a slope and an intercept, otherwise a temperature.
     """
     smoothing = 1 / (len(sample) + 1)
+    if undetermined is not None:
+        return smoothing**2
     map = MAPS["vector" if logits.shape[1] == 2 else "temperature"]()
     candidate = Candidate(map, NegativeLogLikelihood())
     smooth = Stack(smoothing=smoothing).smooth(NumpyOps(), logits)
@@ -244,7 +250,8 @@ def _run(
     """Return the entries of the contenders that compete, then those that do not."""
     reasons = {candidate: _unfit(candidate, *race.logits.shape) for candidate in contenders}
     if undetermined is not None:
-        reasons = {c: "" if c.map.name in _FOR_SEPARABLE_ROWS else undetermined for c in contenders}
+        allowed = _FOR_SEPARABLE_ROWS if race.logits.shape[1] == 2 else ("identity",)
+        reasons = {c: "" if c.map.name in allowed else undetermined for c in contenders}
 
     def survivors(entries: Sequence[Entry], rows: NDArray[np.intp]) -> set[Candidate]:
         return _survivors(entries, race.labels, sample, rows)

@@ -205,7 +205,8 @@ def unit_of_log_odds(single: TemperatureFit, sums: _Vector) -> TemperatureFit:
 
     It is the best single temperature, but at most the standard deviation of the log-odds, with one
     row at 0 added. A base rate far from that of the training rows, or scores with another zero,
-    makes the best single temperature too large, at worst infinite, and a curve of it flat.
+    makes the best single temperature too large, at worst infinite, and a curve of it flat. Rows
+    without an error make it too small, and every probability 0 or 1: it is then the deviation too.
 
     Parameters
     ----------
@@ -214,7 +215,7 @@ def unit_of_log_odds(single: TemperatureFit, sums: _Vector) -> TemperatureFit:
     rows, first, second = sums
     mean = first / (rows + 1)
     deviation = math.sqrt(max(second / (rows + 1) - mean**2, 0.0))
-    if not 0 < deviation < single.temperature:
+    if deviation == 0 or (single.bound != "lower" and deviation >= single.temperature):
         return single
     return replace(single, temperature=deviation, bound="", warnings=())
 
