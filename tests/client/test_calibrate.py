@@ -145,7 +145,7 @@ def test_invalid_rows_are_reported_by_global_row_number(client: Either, model: s
     rows[333, 2] = np.nan
     with pytest.raises(InputError, match=r"logits\[333\]\[2\]: found NaN"):
         client.calibrate(model, rows)
-    for bad, found in (([], "shape"), (LOGITS[0], "shape"), ([[1, 2], [3]], "different lengths")):
+    for bad, found in (([], "no rows"), (LOGITS[None], "shape"), ([[1], [2, 3]], "lengths")):
         with pytest.raises(InputError, match=found):
             client.calibrate(model, bad)
 

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import recalib
 from benchmarks import load_requests
 from benchmarks.load import Champions, rise_mib
 from recalib.calibrator import Calibrator
+from recalib.fitting.fit import fit
 from tests.fitting.conftest import draw
 
 _ROOT = Path(__file__).parents[2]
@@ -54,8 +54,8 @@ def champions() -> Champions:
     champions = Champions(lag=1)
     data = draw(300, 4, 3.0)
     champions.versions = {
-        1: recalib.fit(*data, map="identity"),
-        2: recalib.fit(*data, map="temperature"),
+        1: fit(*data, map="identity"),
+        2: fit(*data, map="temperature"),
     }
     champions.promotions = [(9.5, 10.0, 1), (19.5, 20.0, 2)]
     return champions
