@@ -105,7 +105,7 @@ def test_logits_in_parts_are_those_of_all_rows() -> None:
     assert reduce(LowLogits.merge, parts) == LowLogits.of(logits, labels)
 
 
-@pytest.mark.parametrize("name", ["temperature", "matrix", "isotonic"])
+@pytest.mark.parametrize("name", ["temperature", "vector", "isotonic"])
 def test_files_give_the_fit_of_arrays(
     tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

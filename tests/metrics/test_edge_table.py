@@ -39,7 +39,7 @@ ACCEPTED: dict[str, Case] = {
 #: Illegal probabilities, each with the error message.
 REJECTED = {
     "no rows": (np.ones((0, 3)) / 3, "found no rows"),
-    "one class": (np.ones((3, 1)), "class"),
+    "no class": (np.ones((3, 0)), "class"),
     "NaN": (np.array([[0.5, 0.5], [np.nan, 1.0], [0.5, 0.5]]), r"probabilities\[1\]\[0\].*nan"),
     "a sum that is not 1": (np.array([[0.5, 0.5], [0.5, 0.5], [0.5, 0.6]]), r"\[2\].*sum of 1.1"),
     "logits": (np.array([[2.0, -1.0], [0.0, 1.0], [0.0, 1.0]]), "are these logits"),

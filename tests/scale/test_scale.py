@@ -77,7 +77,7 @@ def test_auto_selects_a_map_on_the_sample_and_fits_it_to_all_rows(
     assert choice is not None
     assert (choice.rows, single.card.data.rows) == (500, _ROWS)
     assert single.card.map == choice.map != "temperature"  # the classes differ
-    expected = recalib.scale.fit(folder, choice.map).parameters
+    expected = recalib.scale.fit(folder, choice.map, **single.card.options).parameters
     for name, value in expected.items():
         assert np.array_equal(single.parameters[name], value)
         assert np.array_equal(three.parameters[name], value)
