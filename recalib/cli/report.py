@@ -158,7 +158,8 @@ def _check_label_options(
         raise InputError("objectives", found=objectives, accepted="nll for task multilabel")
     accepted = "none for task multilabel: rows have no predicted class"
     if preserve_accuracy is not None:
-        raise InputError("preserve-accuracy", found=f"{preserve_accuracy}", accepted=accepted)
+        option = "preserve-accuracy" if preserve_accuracy else "any-accuracy"
+        raise InputError(option, found=f"--{option}", accepted=accepted)
     if predictions is not None:
         raise InputError("predictions", found=predictions, accepted=accepted)
 

@@ -14,6 +14,7 @@ import pytest
 import recalib
 from recalib import Calibrator
 from recalib.errors import InputError
+from recalib.fitting.fit import fit
 from recalib.fitting.row_digests import encode_digests, row_digests
 from recalib.maps.labels import LABEL_MAPS
 from service.calibrators.parameter_file import check_parameter_file
@@ -348,7 +349,7 @@ def test_every_label_map_is_accepted(name: str) -> None:
 
 
 _REFUSED: dict[str, tuple[Callable[[], Calibrator], str]] = {
-    "another task": (lambda: recalib.fit(_SCORES, _LABELS.argmax(axis=1)), "a multiclass calib"),
+    "another task": (lambda: fit(_SCORES, _LABELS.argmax(axis=1)), "a multiclass calib"),
     "another objective": (lambda: with_card(_fitted(), objective="brier"), "objective 'brier'"),
     "an unknown option": (lambda: with_card(_fitted(), objective_options={"x": 1}), "options.x"),
 }
