@@ -46,13 +46,21 @@ _LABELS = {"type": "array", "items": {"type": "integer", "minimum": 0, "maximum"
 
 
 def _rows(items: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "array", "items": {"type": "array", "items": items}}
+    """Return the schema of rows (N, K), or of numbers (N,) of class 1 of 2."""
+    number = {**items, "type": "number"}
+    number.pop("description", None)
+    return {
+        "anyOf": [
+            {"type": "array", "items": {"type": "array", "items": items}},
+            {"type": "array", "items": number},
+        ]
+    }
 
 
 _JSON_DATA = {
     "title": "Data",
-    "description": "One of `logits` and `probabilities`, (N, K), and a label for each row; a list "
-    "of K zeros and ones for each row of a multilabel model.",
+    "description": "One of `logits` and `probabilities`, (N, K) or of two classes (N,), and a "
+    "label for each row; a list of K zeros and ones for each row of a multilabel model.",
     "type": "object",
     "properties": {
         "logits": _rows(_LOGIT),

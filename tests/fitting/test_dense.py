@@ -85,7 +85,10 @@ def test_images_are_groups_of_pixels(images: tuple[Any, Any]) -> None:
 def test_auto_compares_images(images: tuple[Any, Any]) -> None:
     choice = recalib.fit(*images, map="auto", ignore_index=VOID).card.choice
     assert choice is not None
-    assert "groups" in choice.reason
+    pixels = recalib.fit(*rows_of(*images), map="auto", ignore_index=VOID).card.choice
+    assert pixels is not None
+    assert choice.rows == pixels.rows
+    assert choice.winners[0].nll != pixels.winners[0].nll  # in folds of images
 
 
 @pytest.mark.parametrize(
