@@ -10,6 +10,7 @@ import pytest
 import recalib
 from recalib.errors import InputError
 from recalib.fitting.cross_validation import mean_and_standard_error, random_folds
+from recalib.fitting.fit import fit
 from tests.fitting.conftest import draw
 
 LOGITS, LABELS = draw(150, 3, 2.0)
@@ -40,11 +41,11 @@ def test_copies_of_rows_do_not_prefer_a_larger_map() -> None:
     """Copies in both the fit and the held-out rows would reward a map that fits noise."""
     logits, labels = np.repeat(LOGITS, 10, axis=0), np.repeat(LABELS, 10)
     groups = np.repeat([f"row {i}" for i in range(150)], 10)
-    misled = recalib.fit(logits, labels, "auto")
-    together = recalib.fit(logits, labels, "auto", groups=groups)
+    misled = fit(logits, labels, "auto")
+    together = fit(logits, labels, "auto", groups=groups)
     assert misled.card.map != "temperature"
     assert together.card.map == "temperature"
-    alone = recalib.fit(LOGITS, LABELS, "auto")
+    alone = fit(LOGITS, LABELS, "auto")
     widths = []
     for calibrator in (misled, together, alone):
         choice = calibrator.card.choice
