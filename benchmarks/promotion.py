@@ -11,7 +11,7 @@ A run is 20 refits, each on N fresh rows, compared with the champion by
   parameter, N times the gain is ½|ξ − η|² − C, and its standard error |ξ − η|, with C of
   cross-validation in k folds, ½ χ²(P (k − 1)) (2k − 1)/(k − 1)².
 - `maps`: real fits of each map at each N (`--maps`, `--rows`); `benchmarks.newton_folds` fits
-  `temperature` and `vector`.
+  `temperature`.
 
 `benchmarks.more_rows` measures the rule for refits to more rows; `normal` also has runs whose
 refits are all worse by exactly its margin.
@@ -154,7 +154,7 @@ def _maps(population: Population, name: str, rows: int, runs: int, thresholds: T
     means, errors = np.empty((runs, REFITS)), np.empty((runs, REFITS))
     for run in range(runs):
         rng = np.random.default_rng([run, rows])
-        gains = fast_gains if name in ("temperature", "vector") else real_gains
+        gains = fast_gains if name == "temperature" else real_gains
         means[run], errors[run] = gains(population, name, rows, rng, REFITS)
     first = first_promotions(means, errors, thresholds)
     ratios = means / errors
