@@ -163,7 +163,8 @@ class Stream:
     def _reduce(self, probabilities: Floats) -> tuple[_Kind, Floats]:
         """Return the monitored (N, 1); predicted classes and confidences if some are watched."""
         if not self._settings.classes:
-            return "monitored", monitored_probabilities(probabilities, self._target)[:, None]
+            monitored = monitored_probabilities(probabilities, self._target)
+            return "monitored", monitored.astype(probabilities.dtype, copy=False)[:, None]
         predicted = probabilities.argmax(axis=1)
         confidences = probabilities[np.arange(len(predicted)), predicted]
         return "classes", np.column_stack([predicted, confidences])
