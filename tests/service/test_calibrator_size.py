@@ -40,12 +40,13 @@ def grown(contents, rows, classes):
     return (after - before) / sum(calibrator.size for calibrator in calibrators)
 
 small = parameter_file(1.5)
-count = 300
-print(grown(small, 20_000, 3))
+# The large ones first: they would reuse what the small ones leave.
 card = msgspec.structs.replace(Calibrator.from_bytes(small).card, map="matrix", classes=500)
 parameters = configure(MAPS, "matrix", {}, field="map").start(500, 1.5)
 count = 12
 print(grown(Calibrator(parameters, card).to_bytes(), 200, 500))
+count = 300
+print(grown(small, 20_000, 3))
 """
     process = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=False
