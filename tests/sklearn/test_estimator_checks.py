@@ -1,4 +1,4 @@
-"""scikit-learn's checks of estimators, without exceptions."""
+"""scikit-learn's checks of estimators: all but one, for `auto`."""
 
 from __future__ import annotations
 
@@ -47,12 +47,24 @@ class OnProjections(TransformerMixin, BaseEstimator):
         return tags
 
 
+def expected_failed_checks(estimator: Any) -> dict[str, str]:
+    """`auto` draws folds of rows: a row of weight 2 is in one fold, two equal rows may be in two.
+
+    The maps that it fits pass, as tests/fitting/test_weights.py shows for each.
+    """
+    if getattr(estimator, "map", None) != "auto":
+        return {}
+    names = ("dense_data", "sparse_data")
+    return {f"check_sample_weight_equivalence_on_{name}": "random folds" for name in names}
+
+
 @parametrize_with_checks(
     [
         CalibratedClassifier(LogisticRegression(C=1), cv=3),
         CalibratedClassifier(GaussianNB(), map="temperature", cv=3),
         OnProjections(Calibrator(map="temperature")),
-    ]
+    ],
+    expected_failed_checks=expected_failed_checks,
 )
 def test_estimator_passes_check(estimator: Any, check: Callable[[Any], None]) -> None:
     check(estimator)
