@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalib.arrays import Floats, Integers
+from recalib.blas_threads import one_blas_thread
 from recalib.card import AutoChoice, PredictionPolicy
 from recalib.errors import InputError
 from recalib.fitting.auto_choice import Outcome, allows, describe, describe_default
@@ -136,6 +137,7 @@ def resolve_predictions(
     return "keep" if preserve_accuracy else "may_change"
 
 
+@one_blas_thread()
 def choose(
     candidates: Sequence[Candidate],
     logits: Floats,

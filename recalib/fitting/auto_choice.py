@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,8 @@ from recalib.fitting.winners import Sample, Winner
 
 __all__ = ["Outcome", "allows", "describe", "describe_default", "winner_sentences"]
 
-Key = TypeVar("Key")
+#: Numbers of rows (N,) by name.
+Columns = Mapping[str, NDArray[Any]]
 
 _RESAMPLES = 1_000
 #: More rows are summed into this many groups, which are resampled.
@@ -123,7 +124,7 @@ def describe(outcome: Outcome, map: str) -> AutoChoice:
     name = outcome.winner.name
     weights = outcome.winner.weights
     reason = f"{name}: {_reason(outcome)}"
-    intervals = _intervals(outcome)
+    values = _bootstrap_all(_candidate_columns(outcome) | _winner_columns(outcome), outcome.sample)
     candidates = tuple(
         CandidateResult(
             entry.candidate.map.name,
@@ -131,7 +132,7 @@ def describe(outcome: Outcome, map: str) -> AutoChoice:
             entry.seconds,
             entry.candidate in weights,
             _verdict(entry, outcome),
-            **intervals.get(entry.candidate, {}),
+            **values.get(entry.candidate, {}),
             weight=weights.get(entry.candidate, 0.0),
         )
         for entry in outcome.entries
@@ -146,7 +147,7 @@ def describe(outcome: Outcome, map: str) -> AutoChoice:
         candidates=candidates,
         predictions=outcome.predictions,
         smoothing=outcome.smoothing,
-        winners=_policy_winners(outcome),
+        winners=_policy_winners(outcome, values),
     )
 
 
@@ -197,19 +198,10 @@ def allows(predictions: PredictionPolicy, candidate: Candidate) -> bool:
     return predictions == "may_change" or candidate.map.preserves_order
 
 
-def _policy_winners(outcome: Outcome) -> tuple[PolicyWinner, ...]:
-    """Return the winners with scores and their differences from the winner of `keep`."""
-    keep = outcome.winners["keep"]
-    columns = {
-        policy: {
-            "nll": winner.scores.nll,
-            "accuracy": winner.correct,
-            "nll_difference": winner.scores.nll - keep.scores.nll,
-            "accuracy_difference": winner.correct - keep.correct,
-        }
-        for policy, winner in outcome.winners.items()
-    }
-    values = _bootstrap_all(columns, outcome.sample)
+def _policy_winners(
+    outcome: Outcome, values: Mapping[Candidate | str, Mapping[str, MetricValue]]
+) -> tuple[PolicyWinner, ...]:
+    """Return the winners with their values."""
     return tuple(
         PolicyWinner(
             predictions=policy,
@@ -222,19 +214,32 @@ def _policy_winners(outcome: Outcome) -> tuple[PolicyWinner, ...]:
     )
 
 
-def _intervals(outcome: Outcome) -> dict[Candidate, dict[str, MetricValue]]:
-    """Return NLL, Brier score and the difference of NLLs from temperature's, with intervals."""
+def _winner_columns(outcome: Outcome) -> dict[Candidate | str, Columns]:
+    """Return each winner's scores and its differences from the winner of `keep`."""
+    keep = outcome.winners["keep"]
+    return {
+        policy: {
+            "nll": winner.scores.nll,
+            "accuracy": winner.correct,
+            "nll_difference": winner.scores.nll - keep.scores.nll,
+            "accuracy_difference": winner.correct - keep.correct,
+        }
+        for policy, winner in outcome.winners.items()
+    }
+
+
+def _candidate_columns(outcome: Outcome) -> dict[Candidate | str, Columns]:
+    """Return NLL, Brier score and the difference of NLLs from temperature's."""
     scores, base = outcome.scores, outcome.scores[outcome.reference].nll
-    columns = {
+    return {
         candidate: {"nll": s.nll, "brier": s.brier, "nll_difference": s.nll - base}
         for candidate, s in scores.items()
     }
-    return _bootstrap_all(columns, outcome.sample)
 
 
 def _bootstrap_all(
-    columns: Mapping[Key, Mapping[str, NDArray[Any]]], sample: Sample
-) -> dict[Key, dict[str, MetricValue]]:
+    columns: Mapping[Candidate | str, Columns], sample: Sample
+) -> dict[Candidate | str, dict[str, MetricValue]]:
     """Return the mean of each named column (N,) of each key, with its interval."""
     flat = [column for named in columns.values() for column in named.values()]
     values = iter(_bootstrap(np.stack(flat, axis=1), sample))
@@ -256,10 +261,9 @@ def _bootstrap(columns: NDArray[np.float64], sample: Sample) -> list[MetricValue
     groups = min(len(weighted), _MAX_GROUPS)
     shuffled = weighted[rng.permutation(len(weighted))]
     sums = np.add.reduceat(shuffled, np.arange(groups) * len(weighted) // groups, axis=0)
-    means = np.empty((_RESAMPLES, columns.shape[1]))
-    for i in range(_RESAMPLES):
-        total = np.bincount(rng.integers(groups, size=groups), minlength=groups) @ sums
-        means[i] = total[:-1] / total[-1]
+    draws = (rng.integers(groups, size=groups) for _ in range(_RESAMPLES))
+    totals = np.array([np.bincount(draw, minlength=groups) for draw in draws], np.float64) @ sums
+    means = totals[:, :-1] / totals[:, -1:]
     values = np.average(columns, axis=0, weights=w)
     low, high = np.quantile(means, [0.025, 0.975], axis=0)
     return [MetricValue(*(float(x) for x in row)) for row in zip(values, low, high, strict=True)]

@@ -11,7 +11,6 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.blas_threads import one_blas_thread
 from recalib.fitting.linear_form import LINEAR_MAPS, LinearForm
 from recalib.fitting.linear_nll import LinearNll, Ridge, SummedNll
 from recalib.fitting.newton import TemperatureFit
@@ -53,8 +52,7 @@ def fit_linear(problem: Problem) -> Solution:
         x, masked = form.rows(problem.map, problem.logits, single.temperature)
         weights = problem.relative_weights
         nll = LinearNll(form.design, x, masked, problem.labels, weights, ridge)
-        with one_blas_thread():
-            minimum = _minimise_array(problem, nll, theta, form.box)
+        minimum = _minimise_array(problem, nll, theta, form.box)
     return linear_solution(form, single, start, minimum)
 
 

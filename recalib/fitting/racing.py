@@ -36,7 +36,7 @@ _RACED_ROWS = 1_200
 #: The folds before the race.
 _FIRST_FOLDS = 1
 #: Rows that give the strength of a penalty, which hardly depends on their number.
-_STRENGTH_ROWS = 2_000
+_STRENGTH_ROWS = 1_000
 #: A network must be better by this many standard errors.
 _CLEAR = 2.0
 
@@ -84,13 +84,14 @@ class Race:
         entries = [Entry(candidate, self._nothing()) for candidate in candidates]
         count = int(self.folds.max()) + 1
         first = min(_FIRST_FOLDS, count) if self._is_raced else count
-        for entry in entries:
-            if self._is_late(started, entry):
-                continue
-            if entry.candidate.map.name in NETWORKS:
-                self._screen(entry, entries)
-            if not entry.reason:
+        networks = [entry for entry in entries if entry.candidate.map.name in NETWORKS]
+        others = [entry for entry in entries if entry not in networks]
+        for entry in others:
+            if not self._is_late(started, entry):
                 self._add(entry, range(first))
+        on_time = [entry for entry in networks if not self._is_late(started, entry)]
+        for entry in self._screen(on_time, others):
+            self._add(entry, range(first))
         if first < count:
             self._drop(entries, np.flatnonzero(self.folds < first), survivors)
         for entry in entries:
@@ -140,33 +141,32 @@ class Race:
         chosen = {name: value for name, value in (entry.settled or {}).items() if name in free}
         return replace(entry.candidate, map=replace(map, **chosen))
 
-    def _screen(self, entry: Entry, others: Sequence[Entry]) -> None:
-        """Give a network a reason unless, fitted to few rows, it is better than simpler maps.
+    def _screen(self, networks: Sequence[Entry], others: Sequence[Entry]) -> list[Entry]:
+        """Return the networks that, fitted to few rows, are clearly better than a simpler map.
 
-        These are the maps that also keep predictions, fitted to the same rows.
+        It is the one with the least NLL in the first fold of those that also keep predictions.
         """
-        simple = [
-            other.candidate
-            for other in others
-            if other.candidate.map.preserves_accuracy and other.candidate.map.name not in NETWORKS
-        ]
+        if not networks:
+            return []
         out, fitted = np.flatnonzero(self.folds == 0), np.flatnonzero(self.folds != 0)
         few = np.sort(np.random.default_rng(0).permutation(fitted)[:_FEW_ROWS])
+        w = None if self.weights is None else self.weights[out]
+        simple = [e for e in others if e.candidate.map.preserves_accuracy and not e.reason]
+        best = min(simple, key=lambda e: np.average(self._losses(e, out), weights=w))
         race = self._subset(np.concatenate([out, few]), np.repeat([0, 1], [len(out), len(few)]))
-        rivals = [Entry(candidate, race._nothing()) for candidate in (entry.candidate, *simple)]
+        first = np.arange(len(out))
+        rivals = [Entry(e.candidate, race._nothing()) for e in (best, *networks)]
         for rival in rivals:
             race._add(rival, [0])
-        losses = [race._losses(rival, len(out)) for rival in rivals]
-        w = None if race.weights is None else race.weights[: len(out)]
-        means = [float(np.average(loss, weights=w)) for loss in losses]
-        best = 1 + int(np.argmin(means[1:]))
-        gain, error = mean_and_standard_error(losses[best] - losses[0], w)
-        entry.seconds += rivals[0].seconds
-        if gain <= _CLEAR * error:
-            entry.reason = (
-                f"not clearly better than {rivals[best].candidate.name}, both fitted to {len(few)} "
-                "rows"
-            )
+        base, *losses = (race._losses(rival, first) for rival in rivals)
+        for network, rival, loss in zip(networks, rivals[1:], losses, strict=True):
+            network.seconds += rival.seconds
+            gain, error = mean_and_standard_error(base - loss, w)
+            if gain <= _CLEAR * error:
+                network.reason = (
+                    f"not clearly better than {best.candidate.name}, both fitted to {len(few)} rows"
+                )
+        return [network for network in networks if not network.reason]
 
     def _subset(self, rows: NDArray[np.intp], folds: NDArray[np.int64]) -> Race:
         weights = None if self.weights is None else self.weights[rows]
@@ -174,10 +174,9 @@ class Race:
             self, logits=self.logits[rows], labels=self.labels[rows], weights=weights, folds=folds
         )
 
-    def _losses(self, entry: Entry, count: int) -> NDArray[np.float64]:
-        """Return the NLL of the first `count` rows."""
-        log_p = entry.log_p[np.arange(count), self.labels[:count]]
-        return -log_p.astype(np.float64)
+    def _losses(self, entry: Entry, rows: NDArray[np.intp]) -> NDArray[np.float64]:
+        """Return the NLL of the rows with these indices."""
+        return -entry.log_p[rows, self.labels[rows]].astype(np.float64)
 
     def _drop(self, entries: Sequence[Entry], rows: NDArray[np.intp], survivors: Survivors) -> None:
         """Give those that cannot win a reason, by the rows that all have predicted."""

@@ -14,6 +14,7 @@ from importlib.util import find_spec
 import numpy as np
 
 from recalib.arrays import centre_log_odds
+from recalib.blas_threads import one_blas_thread
 from recalib.errors import InputError
 from recalib.fitting.beta import fit_beta
 from recalib.fitting.coordinate_search import search_class_grid, search_coordinates
@@ -51,6 +52,7 @@ __all__ = [
 _MAX_NLL_LOSS, _MAX_NLL_LOSS_NATS = 0.1, 0.01
 
 
+@one_blas_thread()
 def solve(problem: Problem) -> Solution:
     """Return the fitted parameters of a problem.
 
