@@ -34,6 +34,7 @@ __all__ = [
     "drop_rows_without_weight",
     "log_probabilities",
     "probability_resemblance",
+    "repeated_rows",
     "two_columns",
 ]
 
@@ -54,6 +55,8 @@ _SUM_TOLERANCE = 1e-2
 SMALLEST_PROBABILITY = 1e-38
 #: As many log-odds are hardly ever all between 0 and 1.
 _LEAST_SCORES = 10
+#: The largest sum of counts whose rows are repeated in memory.
+_MAX_REPEATED = 100_000_000
 #: What to write for logits that look like probabilities.
 RESEMBLANCE_HINT = (
     'if these are probabilities, write input="probabilities", otherwise input="logits"'
@@ -294,6 +297,21 @@ def drop_rows_without_weight(
     weights = weights[rows]
     rest = [None if array is None else array[rows] for array in arrays]
     return None if (weights == 1).all() else weights, *rest
+
+
+def repeated_rows(counts: ArrayLike, *, rows: int, field: str) -> NDArray[np.intp]:
+    """Return the index of each of N = `rows` rows, as often as it counts.
+
+    Raises
+    ------
+    InputError: as `check_weights`; counts that are not whole, or a sum above 100,000,000.
+    """
+    check_weights(counts, rows=rows, field=field, kind="counts")
+    times = check_row_weights(counts, rows, field)
+    if times.sum() > _MAX_REPEATED or (times != np.rint(times)).any():
+        accepted = f"whole numbers, of a sum of at most {_MAX_REPEATED:,}"
+        raise InputError(field, found="counts that cannot be repeated", accepted=accepted)
+    return np.repeat(np.arange(rows), times.astype(np.intp))
 
 
 def check_row_weights(

@@ -18,6 +18,7 @@ from recalib.array_bytes import array_digest, read_arrays
 from recalib.arrays import (
     RESEMBLANCE_HINT,
     Floats,
+    WeightKind,
     check_logits,
     check_probabilities,
     log_probabilities,
@@ -195,6 +196,7 @@ class Calibrator:
         *,
         input: _Input | None = None,
         sample_weight: ArrayLike | None = None,
+        weight_kind: WeightKind = "survey",
         ignore_index: int | None = None,
         metrics: Iterable[str] | None = None,
         intervals: bool = False,
@@ -210,7 +212,7 @@ class Calibrator:
         values, input: as in `predict`.
         labels: (N,), integers in [0, K), or names of the card's classes; (N, ...) for dense
             predictions.
-        sample_weight, metrics, intervals, floors, level: as in `recalib.evaluate`.
+        sample_weight, weight_kind, metrics, intervals, floors, level: as in `recalib.evaluate`.
         ignore_index: the label of rows that do not count, as in `recalib.fit`.
 
         Raises
@@ -242,6 +244,7 @@ class Calibrator:
             indices,
             probabilities=probabilities,
             sample_weight=sample_weight,
+            weight_kind=weight_kind,
             metrics=metrics,
             level=level if intervals or floors else None,
         )

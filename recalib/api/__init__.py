@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from recalib.arrays import (
+    WeightKind,
     check_labels,
     check_logits,
     check_probabilities,
@@ -46,6 +47,7 @@ def evaluate(
     *,
     logits: Any = None,
     sample_weight: ArrayLike | None = None,
+    weight_kind: WeightKind = "survey",
     ignore_index: int | None = None,
     metrics: Iterable[str] | None = None,
     bins: int = 15,
@@ -70,6 +72,8 @@ def evaluate(
     probabilities: (N, K), or (N,) of class 1 of 2; or
     logits: (N, K), or the log-odds (N,) of class 1 of 2; exactly one of the two.
     sample_weight: (N,), how many rows of the population each row stands for, on any scale.
+    weight_kind: `counts` if a weight is a whole number of equal rows that a row replaces: metrics,
+        intervals and floors are those of the repeated rows, and so is the memory.
     ignore_index: the label of rows that do not count, such as 255 for void pixels; none by default.
     metrics: names in `recalib.metrics.METRICS`, or one name; by default all but the slow ones, and
         with weights all of these that have a weighted form.
@@ -103,7 +107,8 @@ def evaluate(
             raise InputError("ignore_index", found=f"{ignore_index}", accepted="none: multilabel")
         return _evaluate_labels(
             labels, scores, kind, class_labels, intervals, floors,
-            sample_weight=sample_weight, metrics=metrics, bins=bins, level=interval_level,
+            sample_weight=sample_weight, weight_kind=weight_kind, metrics=metrics, bins=bins,
+            level=interval_level,
         )  # fmt: skip
     if task != "multiclass":
         raise InputError("task", found=repr(task), accepted="multiclass or multilabel")
@@ -115,6 +120,7 @@ def evaluate(
         logits=matrix if kind == "logits" else None,
         probabilities=matrix if kind == "probabilities" else None,
         sample_weight=rows.of_rows(sample_weight, "sample_weight"),
+        weight_kind=weight_kind,
         metrics=metrics,
         bins=bins,
         level=interval_level,

@@ -18,7 +18,6 @@ from recalib.fitting.temperature_preprocessing import (
     Groups,
     ScaledRows,
     absence_warnings,
-    group_by_odds,
     make_solution,
 )
 
@@ -82,12 +81,12 @@ def fit_beta(problem: Problem) -> Solution:
     scaled = ScaledRows.from_problem(problem, of_classes=True)
     curves = np.tile(BETA.centre, (problem.classes, 1))
     absent, failed = 0, 0
-    for k, odds, hits in scaled.iter_classes():
-        if (scaled.weights[hits] > 0).any():
-            curves[k], converged = beta_curve(group_by_odds(odds, hits, scaled.weights))
-            failed += not converged
-        else:
+    for k, groups in enumerate(scaled.iter_groups()):
+        if groups is None:
             absent += 1
+        else:
+            curves[k], converged = beta_curve(groups)
+            failed += not converged
     parameters, bounds = beta_parameters(curves)
     warnings = absence_warnings(absent, problem.classes)
     solution = make_solution(scaled, parameters, warnings)

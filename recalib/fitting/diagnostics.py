@@ -169,7 +169,7 @@ def _single_temperature(problem: Problem, solution: Solution) -> float:
     if _is_temperature(problem):
         return float(solution.parameters["temperature"])
     part = problem.subset(_spaced(len(problem.labels), _TEMPERATURE_ROWS))
-    return fit_temperature(part.logits, part.labels, part.relative_weights).temperature
+    return fit_temperature(part.logits, part.labels, part.weights).temperature
 
 
 def _count_parameters(problem: Problem) -> int:

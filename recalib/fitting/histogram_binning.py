@@ -119,8 +119,8 @@ def _each_class(scaled: ScaledRows, map: HistogramBinning) -> tuple[_Vector, _Ve
     classes, cells = scaled.problem.classes, next_power_of_two(map.bins)
     edges, values = np.empty((classes, cells - 1)), np.empty((classes, cells))
     absent = 0
-    for k, odds, hits in scaled.iter_classes():
-        if (scaled.weights[hits] > 0).any():
+    for k, (odds, hits) in enumerate(scaled.iter_classes()):
+        if hits.any():
             edges[k], values[k] = class_steps(group_by_odds(odds, hits, scaled.weights), map)
         else:
             edges[k], values[k] = absent_class_steps(float(odds.min()), float(odds.max()), map)

@@ -153,18 +153,16 @@ def _each_class(scaled: ScaledRows, map: Isotonic) -> Solution:
     knots, values = np.empty((2, classes, length))
     absent = 0
     calibrated = CalibratedRows(scaled)
-    for k, odds, hits in scaled.iter_classes():
-        groups = None
-        if (scaled.weights[hits] > 0).any():
+    for k, (odds, hits) in enumerate(scaled.iter_classes()):
+        if hits.any():
             groups = group_by_odds(odds, hits, scaled.weights)
             knots[k], values[k] = class_curve(groups, map)
+            # Three times as fast as of `odds`, because these ascend.
+            log_p = groups.of_rows(np.interp(groups.odds, knots[k], values[k]))
         else:
             knots[k], values[k] = absent_class_curve(float(odds.min()), float(odds.max()), map)
-            absent += 1
-        if groups is None or groups.order is None:
             log_p = np.interp(odds, knots[k], values[k])
-        else:  # three times as fast, because these odds ascend
-            log_p = groups.of_rows(np.interp(groups.odds, knots[k], values[k]))
+            absent += 1
         calibrated.add(k, log_p, hits)
     warnings = absence_warnings(absent, classes)
     return make_solution(scaled, {"knots": knots, "values": values}, warnings, calibrated)

@@ -46,7 +46,7 @@ def fit_meta(problem: Problem) -> Solution:
     scaled = ScaledRows.from_problem(problem)
     groups = group_by_odds(scaled.odds, scaled.correct, scaled.weights)
     threshold, warnings = meta_threshold(groups, map)
-    accepted = (scaled.odds >= threshold) & (scaled.weights > 0)
+    accepted = scaled.odds >= threshold
     single = scaled.single
     if accepted.any() and not accepted.all():
         accepted_rows = problem.subset(accepted)

@@ -91,18 +91,19 @@ def fit_temperature(
 
     The search ends with a step that leaves an error of the order of 10⁻¹⁰, relative to 1/T, or
     on a bound of [scale / 1000, scale · 1000], where scale is the median over rows of the distance
-    of a row's largest logit from its median, which no outlier moves. Separable data ends on the
-    lower bound and labels that are all wrong on the upper one; constant logits, on which no
-    temperature has an effect, give 1.
+    of a row's largest logit from its median, see `logit_scale`, which no outlier moves. Separable
+    data ends on the lower bound and labels that are all wrong on the upper one; constant logits,
+    on which no temperature has an effect, give 1.
 
     Parameters
     ----------
     logits: (N, K), checked; −inf masks a class.
     labels: (N,), checked.
-    weights: (N,), on any scale; None for equal weights.
+    weights: (N,), positive, on any scale; None if all are 1. A sum below the number of rows that
+        `logit_scale` takes makes the bounds less exact.
     device: a device of torch that rows pass through in chunks; by default NumPy sums.
     """
-    scale, tops = _scale(logits)
+    scale, tops = _scale(logits, weights)
     if scale == 0:
         nll = float(np.average(np.log(np.isfinite(logits).sum(axis=1)), weights=weights))
         warning = "all logits of each row are equal: no temperature has any effect"
@@ -335,28 +336,31 @@ def has_masks(logits: Floats, scale: float) -> bool:
     return float(logits.min(initial=0.0)) < _MASKED * scale
 
 
-def _scale(logits: Floats) -> tuple[float, Floats]:
+def _scale(logits: Floats, weights: Weights | None) -> tuple[float, Floats]:
     """Return the unit of the logits, 0 if those of each row are equal, and max z (N,)."""
     step = max(1, _SCALE_CHUNK // logits.shape[1])
     blocks = [logits[i : i + step] for i in range(0, len(logits), step)]
     lowest, tops, spreads = zip(*map(ends_and_spreads, blocks), strict=True)
     top = np.concatenate(tops)
-    spread = float(np.mean(np.concatenate(spreads), dtype=np.float64))
+    spread = float(np.average(np.concatenate(spreads).astype(np.float64), weights=weights))
     # Rounding error in the mean of equal numbers is not a spread.
     noise = float(np.finfo(logits.dtype).eps) * max(abs(min(lowest)), abs(float(top.max())))
-    return logit_scale(logits, spread) if spread > noise else 0.0, top
+    return logit_scale(logits, weights, spread) if spread > noise else 0.0, top
 
 
-def logit_scale(logits: Floats, spread: float) -> float:
+def logit_scale(logits: Floats, weights: Weights | None, spread: float) -> float:
     """Return the median over evenly spaced rows of max z − median z, masked classes left out.
 
     Parameters
     ----------
+    weights: (N,), positive; a row of weight w is as w rows. None if all are 1.
     spread: what replaces a median of 0, as of rows with one high logit among ties.
     """
     rows, classes = logits.shape
-    count = min(rows, max(_SCALE_ROWS, _SCALE_SAMPLE // classes))
-    ordered = np.sort(logits[np.linspace(0, rows - 1, count).astype(np.intp)], axis=1)
+    ends = np.arange(1.0, rows + 1) if weights is None else np.cumsum(weights)
+    count = max(1, int(min(ends[-1], max(_SCALE_ROWS, _SCALE_SAMPLE // classes))))
+    places = np.linspace(0, max(ends[-1] - 1, 0.0), count)
+    ordered = np.sort(logits[np.searchsorted(ends[:-1], places, "right")], axis=1)
     unmasked = np.count_nonzero(ordered != -np.inf, axis=1)
     middle = ordered[np.arange(count), classes - 1 - unmasked // 2]
     scale = float(np.median(ordered[:, -1].astype(np.float64) - middle))

@@ -76,11 +76,10 @@ class OddsSums:
         return combine(odds, rows, hits, self.resolution)
 
     def groups(self) -> Groups:
-        """Return the groups for a solver; groups without weight are left out."""
+        """Return the groups for a solver."""
         starts = group_starts(self.odds)
         rows, hits = (np.add.reduceat(values, starts) for values in (self.rows, self.hits))
-        used = rows > 0
-        return Groups(self.odds[starts][used], rows[used], hits[used])
+        return Groups(self.odds[starts], rows, hits)
 
     def start_of_cell(self, threshold: float) -> float:
         """Return the least log-odds of the first cell with a mean at or above a threshold.
@@ -114,8 +113,7 @@ def _sum_cells(odds: _Vector, rows: _Vector, hits: _Vector, resolution: Resoluti
     count, hit, total = _sums_by(group, rows, hits, rows * odds)
     # The mean of a cell may be rounded out of it, and merged sums would leave the cell.
     high = np.nextafter((cells + 1) * width, -np.inf)
-    mean = np.divide(total, count, out=cells * width, where=count > 0)
-    return OddsSums(cells, np.clip(mean, cells * width, high), count, hit, resolution)
+    return OddsSums(cells, np.clip(total / count, cells * width, high), count, hit, resolution)
 
 
 def _sums_by(group: NDArray[np.intp], *values: _Vector) -> list[_Vector]:

@@ -81,7 +81,7 @@ def _best_of_path(problem: Problem, map: RidgeMap) -> tuple[float, Parameters]:
     """Return the strength, relative to the map's strength 1, and the parameters fitted with it."""
     form, rows = LINEAR_MAPS[map.name], problem.effective_rows
     weights = problem.relative_weights
-    single = fit_temperature(problem.logits, problem.labels, weights)
+    single = fit_temperature(problem.logits, problem.labels, problem.weights)
     unit = form.unit(single.temperature)
     start = map.start(problem.classes, single.temperature)
     theta = best = form.theta(start, unit)

@@ -84,11 +84,6 @@ class ScaledRows:
         """(N,): true if the prediction is the label."""
         return np.asarray(self.top == self.problem.labels)
 
-    @property
-    def count(self) -> float:
-        """The sum of weights."""
-        return float(self.weights.sum())
-
     def groups(self, target: str | None) -> Groups:
         """Return the groups of the map's only curve, of class 1 or of the top label."""
         if target != "positive_class":
@@ -98,19 +93,18 @@ class ScaledRows:
 
     def iter_groups(self) -> Iterator[Groups | None]:
         """Yield the groups of each class, None for a class without labels."""
-        for _, odds, hits in self.iter_classes():
-            has_hits = (self.weights[hits] > 0).any()
-            yield group_by_odds(odds, hits, self.weights) if has_hits else None
+        for odds, hits in self.iter_classes():
+            yield group_by_odds(odds, hits, self.weights) if hits.any() else None
 
-    def iter_classes(self) -> Iterator[tuple[int, _Vector, NDArray[np.bool_]]]:
-        """Yield each class, its log-odds (N,) within ±`MAX_LOG_ODDS`, and a mask of its label."""
+    def iter_classes(self) -> Iterator[tuple[_Vector, NDArray[np.bool_]]]:
+        """Yield the log-odds of each class (N,), within ±`MAX_LOG_ODDS`, and its labels (N,)."""
         z, labels = self.problem.logits, self.problem.labels
         for block in _blocks(self.problem.classes, len(labels)):
             columns = np.array(z[:, block].T, np.float64, order="C")
             columns /= self.single.temperature
             columns -= self.total
             for k, logs in enumerate(columns, block.start):
-                yield k, _odds_of_logs(logs, self.top == k, self.odds), labels == k
+                yield _odds_of_logs(logs, self.top == k, self.odds), labels == k
 
 
 @dataclass(frozen=True)
@@ -122,7 +116,7 @@ class Groups:
     #: (G,): the weighted numbers of rows and of hits.
     rows: _Vector
     hits: _Vector
-    #: (N,): the rows in ascending order of their odds; None if groups were left out.
+    #: (N,): the rows in ascending order of their odds; None for sums of rows elsewhere.
     order: NDArray[np.intp] | None = None
     #: (G,): the place in `order` of the first row of each group.
     starts: NDArray[np.intp] | None = None
@@ -257,7 +251,7 @@ def absence_warnings(absent: int, classes: int) -> list[str]:
 
 
 def group_by_odds(odds: _Vector, hits: NDArray[np.bool_], weights: _Vector) -> Groups:
-    """Group rows (N,) by their log-odds; groups without weight are left out."""
+    """Group rows (N,) by their log-odds."""
     order = np.argsort(odds)
     ascending, rows = odds[order], weights[order]
     hit = rows * hits[order]
@@ -265,10 +259,7 @@ def group_by_odds(odds: _Vector, hits: NDArray[np.bool_], weights: _Vector) -> G
     if len(starts) < len(order):
         ascending = ascending[starts]
         rows, hit = np.add.reduceat(rows, starts), np.add.reduceat(hit, starts)
-    if rows.all():
-        return Groups(ascending, rows, hit, order, starts)
-    used = rows > 0
-    return Groups(ascending[used], rows[used], hit[used])
+    return Groups(ascending, rows, hit, order, starts)
 
 
 def group_starts(ascending: _Vector) -> NDArray[np.intp]:

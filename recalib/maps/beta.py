@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
-from recalib.maps.base import Map, Parameter
+from recalib.maps.base import Link
+from recalib.maps.class_curves import ClassCurves
 from recalib.maps.one_vs_rest import log_p_and_complement
 from recalib.ops.base import Array, Ops
 
@@ -18,7 +19,7 @@ _MAX_AGAINST = 80.0
 
 
 @dataclass(frozen=True)
-class Beta(Map):
+class Beta(ClassCurves):
     """Beta calibration, each class against the rest: q_k = σ(a_k ln p_k − b_k ln(1 − p_k) + c_k).
 
     p = softmax(z / T), and each row of q is divided by its sum. a, b > 0, so every curve rises;
@@ -43,19 +44,11 @@ class Beta(Map):
 
     name: ClassVar[str] = "beta"
     summary: ClassVar[str] = "a curve of three numbers for each class's probability"
-    preserves_accuracy: ClassVar[bool] = False
-    preserves_order: ClassVar[bool] = True
-    shift_invariant: ClassVar[bool] = True
-    passes_masks: ClassVar[bool] = True
-    fitted_by: ClassVar[Literal["gradient", "solver"]] = "solver"
-
-    def parameters(self, classes: int) -> Mapping[str, Parameter]:
-        return {
-            "temperature": Parameter((), "log"),
-            "low": Parameter((classes,), "log", (0,)),
-            "high": Parameter((classes,), "log", (0,)),
-            "bias": Parameter((classes,), "real", (0,)),
-        }
+    links: ClassVar[Mapping[str, Link]] = {
+        "low": "log",
+        "high": "log",
+        "bias": "real",
+    }
 
     def transform(self, ops: Ops, logits: Array, parameters: Mapping[str, Array]) -> Array:
         # log q: its softmax is q divided by its sum.

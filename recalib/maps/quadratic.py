@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
-from recalib.maps.base import Map, Parameter
+from recalib.maps.base import Link
+from recalib.maps.class_curves import ClassCurves
 from recalib.maps.one_vs_rest import class_log_odds, restore_mask
 from recalib.ops.base import Array, Ops
 
@@ -14,7 +15,7 @@ __all__ = ["Quadratic"]
 
 
 @dataclass(frozen=True)
-class Quadratic(Map):
+class Quadratic(ClassCurves):
     """Quadratic scaling, each class against the rest: q_k = σ(G_k(s_k)), s_k the log-odds of p_k.
 
     p = softmax(z / T), and each row of q is divided by its sum. On a range of log-odds [l, h], G is
@@ -41,21 +42,13 @@ class Quadratic(Map):
 
     name: ClassVar[str] = "quadratic"
     summary: ClassVar[str] = "a rising parabola for each class's log-odds"
-    preserves_accuracy: ClassVar[bool] = False
-    preserves_order: ClassVar[bool] = True
-    shift_invariant: ClassVar[bool] = True
-    passes_masks: ClassVar[bool] = True
-    fitted_by: ClassVar[Literal["gradient", "solver"]] = "solver"
-
-    def parameters(self, classes: int) -> Mapping[str, Parameter]:
-        return {
-            "temperature": Parameter((), "log"),
-            "low": Parameter((classes,), "real", (0,)),
-            "width": Parameter((classes,), "log", (0,)),
-            "low_slope": Parameter((classes,), "log", (0,)),
-            "high_slope": Parameter((classes,), "log", (0,)),
-            "value": Parameter((classes,), "real", (0,)),
-        }
+    links: ClassVar[Mapping[str, Link]] = {
+        "low": "real",
+        "width": "log",
+        "low_slope": "log",
+        "high_slope": "log",
+        "value": "real",
+    }
 
     def transform(self, ops: Ops, logits: Array, parameters: Mapping[str, Array]) -> Array:
         width, low_slope = parameters["width"], parameters["low_slope"]

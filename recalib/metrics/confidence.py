@@ -8,18 +8,19 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.arrays import SMALLEST_PROBABILITY
-from recalib.metrics.base import Better, Estimate, StreamingMetric, UndefinedMetricError, Unit
-from recalib.metrics.mean_metrics import MeanState, interval_of_mean, wilson
+from recalib.arrays import SMALLEST_PROBABILITY, Floats
+from recalib.metrics.base import Better, Estimate, UndefinedMetricError, Unit
+from recalib.metrics.mean_metrics import MeanState
 from recalib.metrics.predictions import Predictions, row_chunks
-from recalib.metrics.weighted import WeightedMean, weighted_fraction, weighted_mean
+from recalib.metrics.row_means import RowFraction, RowMean
+from recalib.metrics.weighted import WeightedMean
 
 __all__ = ["S99", "MeanConfidence", "MeanEntropy", "S99Accuracy"]
 
 _THRESHOLD = 0.99
 
 
-class MeanConfidence(StreamingMetric[MeanState]):
+class MeanConfidence(RowMean):
     """The mean probability of the predicted class; range [0, 1], at least 1/K.
 
     Accuracy minus mean confidence is the gap of a single bin with all rows, a lower bound for the
@@ -34,20 +35,18 @@ class MeanConfidence(StreamingMetric[MeanState]):
     better: ClassVar[Better | None] = None
     state_kind: ClassVar[str] = "mean_confidence"
 
-    def state(self, classes: int) -> MeanState:
-        return MeanState(attrgetter("confidences"))
-
-    def weighted_state(self, classes: int) -> WeightedMean:
-        return WeightedMean(attrgetter("confidences"))
-
-    def estimate_weighted(self, state: WeightedMean, level: float | None = None) -> Estimate:
-        return _within_1(weighted_mean(state.totals, level))
+    @staticmethod
+    def scores(predictions: Predictions) -> Floats:
+        return predictions.confidences
 
     def estimate(self, state: MeanState, level: float | None = None) -> Estimate:
-        return _within_1(interval_of_mean(state, level))
+        return _within_1(super().estimate(state, level))
+
+    def estimate_weighted(self, state: WeightedMean, level: float | None = None) -> Estimate:
+        return _within_1(super().estimate_weighted(state, level))
 
 
-class MeanEntropy(StreamingMetric[MeanState]):
+class MeanEntropy(RowMean):
     """The mean of −Σ_k p_k log p_k, in nats; range [0, log K].
 
     0 log 0 is 0. A uniform prediction has log K; for a calibrated classifier the value equals the
@@ -62,20 +61,22 @@ class MeanEntropy(StreamingMetric[MeanState]):
     better: ClassVar[Better | None] = None
     state_kind: ClassVar[str] = "mean_entropy"
 
-    def state(self, classes: int) -> MeanState:
-        return MeanState(_entropies)
+    @staticmethod
+    def scores(predictions: Predictions) -> NDArray[np.float64]:
+        # log p is clipped at log 1e-38.
+        probabilities = predictions.probabilities
+        dtype = np.promote_types(probabilities.dtype, np.float32)
+        entropies = np.empty(len(predictions))
+        for rows in row_chunks(probabilities.shape):
+            p = probabilities[rows].astype(dtype, copy=False)
+            logs = np.maximum(p, dtype.type(SMALLEST_PROBABILITY))
+            np.log(logs, out=logs)
+            logs *= p
+            entropies[rows] = -logs.sum(axis=1, dtype=np.float64)
+        return np.maximum(entropies, 0.0)  # no −0
 
-    def weighted_state(self, classes: int) -> WeightedMean:
-        return WeightedMean(_entropies)
 
-    def estimate_weighted(self, state: WeightedMean, level: float | None = None) -> Estimate:
-        return weighted_mean(state.totals, level)
-
-    def estimate(self, state: MeanState, level: float | None = None) -> Estimate:
-        return interval_of_mean(state, level)
-
-
-class S99(StreamingMetric[MeanState]):
+class S99(RowFraction):
     """|S99|: the fraction of rows with a confidence above 0.99; range [0, 1].
 
     0.99 is rounded to the dtype of the probabilities; a confidence equal to it does not count.
@@ -91,20 +92,12 @@ class S99(StreamingMetric[MeanState]):
     better: ClassVar[Better | None] = None
     state_kind: ClassVar[str] = "s99"
 
-    def state(self, classes: int) -> MeanState:
-        return MeanState(_is_s99)
-
-    def weighted_state(self, classes: int) -> WeightedMean:
-        return WeightedMean(_is_s99)
-
-    def estimate_weighted(self, state: WeightedMean, level: float | None = None) -> Estimate:
-        return weighted_fraction(state.totals, level)
-
-    def estimate(self, state: MeanState, level: float | None = None) -> Estimate:
-        return _fraction(state, level)
+    @staticmethod
+    def scores(predictions: Predictions) -> NDArray[np.bool_]:
+        return _is_s99(predictions)
 
 
-class S99Accuracy(StreamingMetric[MeanState]):
+class S99Accuracy(RowFraction):
     """The accuracy of the rows with a confidence above 0.99; range [0, 1].
 
     Not defined without such rows; `s99` is then 0. Ties as in `s99` and `accuracy`. Unbiased; the
@@ -119,19 +112,20 @@ class S99Accuracy(StreamingMetric[MeanState]):
     better: ClassVar[Better | None] = "higher"
     state_kind: ClassVar[str] = "s99_accuracy"
 
-    def state(self, classes: int) -> MeanState:
-        return MeanState(_correct_of_s99)
+    @staticmethod
+    def scores(predictions: Predictions) -> NDArray[np.bool_]:
+        return predictions.correct[_is_s99(predictions)]
 
     def weighted_state(self, classes: int) -> WeightedMean:
         return WeightedMean(attrgetter("correct"), among=_is_s99)
 
-    def estimate_weighted(self, state: WeightedMean, level: float | None = None) -> Estimate:
-        _check_rows(state.rows)
-        return weighted_fraction(state.totals, level)
-
     def estimate(self, state: MeanState, level: float | None = None) -> Estimate:
         _check_rows(state.count)
-        return _fraction(state, level)
+        return super().estimate(state, level)
+
+    def estimate_weighted(self, state: WeightedMean, level: float | None = None) -> Estimate:
+        _check_rows(state.rows)
+        return super().estimate_weighted(state, level)
 
 
 def _within_1(estimate: Estimate) -> Estimate:
@@ -147,33 +141,7 @@ def _check_rows(rows: int) -> None:
         raise UndefinedMetricError("probabilities", found="none", accepted=accepted)
 
 
-def _fraction(state: MeanState, level: float | None) -> Estimate:
-    if level is None:
-        return Estimate(state.mean)
-    low, high = wilson(state.sum, state.count, level)
-    return Estimate(state.mean, float(low), float(high))
-
-
 def _is_s99(predictions: Predictions) -> NDArray[np.bool_]:
     p = predictions.confidences
     above: NDArray[np.bool_] = p > p.dtype.type(_THRESHOLD)
     return above
-
-
-def _entropies(predictions: Predictions) -> NDArray[np.float64]:
-    """Return −Σ p log p of each row, (N,); log p is clipped at log 1e-38."""
-    probabilities = predictions.probabilities
-    dtype = np.promote_types(probabilities.dtype, np.float32)
-    entropies = np.empty(len(predictions))
-    for rows in row_chunks(probabilities.shape):
-        p = probabilities[rows].astype(dtype, copy=False)
-        logs = np.maximum(p, dtype.type(SMALLEST_PROBABILITY))
-        np.log(logs, out=logs)
-        logs *= p
-        entropies[rows] = -logs.sum(axis=1, dtype=np.float64)
-    return np.maximum(entropies, 0.0)  # no −0
-
-
-def _correct_of_s99(predictions: Predictions) -> NDArray[np.bool_]:
-    correct: NDArray[np.bool_] = predictions.correct[_is_s99(predictions)]
-    return correct

@@ -10,11 +10,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from recalib.array_bytes import state_from_bytes, state_to_bytes
 from recalib.arrays import (
+    WeightKind,
     check_labels,
     check_logits,
     check_probabilities,
     check_row_weights,
+    check_weight_kind,
     check_weights,
+    repeated_rows,
 )
 from recalib.errors import CorruptError, InputError
 from recalib.files import Input
@@ -43,6 +46,7 @@ def evaluate(
     logits: ArrayLike | None = None,
     probabilities: ArrayLike | None = None,
     sample_weight: ArrayLike | None = None,
+    weight_kind: WeightKind = "survey",
     metrics: Iterable[str] | None = None,
     bins: int = 15,
     level: float | None = None,
@@ -55,6 +59,8 @@ def evaluate(
     logits: (N, K), or
     probabilities: (N, K); exactly one of the two.
     sample_weight: (N,), how many rows of the population each row stands for; on any scale.
+    weight_kind: `counts` if a weight is how many equal rows a row replaces: metrics, intervals and
+        floors are those of the repeated rows, and so is the memory.
     metrics: names in `METRICS`, or one name; by default all that are defined for K classes but
         those marked `on_request`, and with weights all of these that have a weighted form. A metric
         for which no row counts is left out.
@@ -68,12 +74,15 @@ def evaluate(
     """
     _check_level(level)
     predictions = _predictions(labels, logits, probabilities)
-    return measure_all(predictions, sample_weight, metrics=metrics, bins=bins, level=level)
+    return measure_all(
+        predictions, sample_weight, weight_kind, metrics=metrics, bins=bins, level=level
+    )
 
 
 def measure_all(
     predictions: Predictions,
     sample_weight: ArrayLike | None = None,
+    weight_kind: WeightKind = "survey",
     *,
     metrics: Iterable[str] | None = None,
     bins: int = 15,
@@ -81,6 +90,10 @@ def measure_all(
 ) -> Evaluation[Estimate]:
     """Return the metrics of predictions by name; parameters and errors as in `evaluate`."""
     chosen = _select(metrics, bins, predictions.classes)
+    check_weight_kind(weight_kind)
+    if sample_weight is not None and weight_kind == "counts":
+        rows = repeated_rows(sample_weight, rows=len(predictions), field="sample_weight")
+        predictions, sample_weight = predictions.take(rows), None
     if sample_weight is not None:
         weights = _weights(sample_weight, len(predictions))
         chosen = _with_weighted_form(chosen, named=metrics is not None)

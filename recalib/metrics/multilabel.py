@@ -14,7 +14,7 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray
 
-from recalib.arrays import Floats, check_weights
+from recalib.arrays import Floats, WeightKind, check_weight_kind, check_weights, repeated_rows
 from recalib.files import Input
 from recalib.label_arrays import label_log_odds
 from recalib.metrics import METRICS, Estimate, Predictions
@@ -75,6 +75,10 @@ class LabelPredictions:
             * np.square(self.labels - self.probabilities.astype(np.float64)).mean(axis=1),
         }
 
+    def take(self, rows: NDArray[np.intp]) -> LabelPredictions:
+        """Return the predictions of some rows, by their indices (n,)."""
+        return LabelPredictions(self.labels[rows], self.log_odds[rows], self.probabilities[rows])
+
     def of_label(self, k: int, metric: str) -> Predictions:
         """Return label k as two classes, as a metric in `LABEL_METRICS` reads it.
 
@@ -101,6 +105,7 @@ def evaluate_labels(
     predictions: LabelPredictions,
     *,
     sample_weight: ArrayLike | None = None,
+    weight_kind: WeightKind = "survey",
     metrics: Iterable[str] | None = None,
     bins: int = 15,
     level: float | None = None,
@@ -118,7 +123,7 @@ def evaluate_labels(
 
     Parameters
     ----------
-    sample_weight: (N,), as in `recalib.metrics.evaluate.evaluate`.
+    sample_weight, weight_kind: as in `recalib.metrics.evaluate.evaluate`.
     metrics: names in `LABEL_METRICS`; by default accuracy, proper scores and ECE.
     bins: the number of bins of binned metrics.
     level: confidence of intervals; none by default.
@@ -132,6 +137,10 @@ def evaluate_labels(
     for name in names:
         if name not in LABEL_METRICS:
             raise unknown_name("metrics", name, LABEL_METRICS)
+    check_weight_kind(weight_kind)
+    if sample_weight is not None and weight_kind == "counts":
+        rows = repeated_rows(sample_weight, rows=len(predictions), field="sample_weight")
+        predictions, sample_weight = predictions.take(rows), None
     each = [
         {
             name: measure_all(

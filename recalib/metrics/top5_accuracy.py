@@ -7,17 +7,16 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.metrics.base import Better, Estimate, StreamingMetric, Unit
-from recalib.metrics.mean_metrics import MeanState, wilson
+from recalib.metrics.base import Better, Unit
 from recalib.metrics.predictions import Predictions, row_chunks
-from recalib.metrics.weighted import WeightedMean, weighted_fraction
+from recalib.metrics.row_means import RowFraction
 
 __all__ = ["Top5Accuracy"]
 
 _TOP = 5
 
 
-class Top5Accuracy(StreamingMetric[MeanState]):
+class Top5Accuracy(RowFraction):
     """The fraction of rows whose label is among the 5 largest scores; range [0, 1].
 
     For K > 5. Ties for the fifth place go to the first classes. Logits are ranked
@@ -36,38 +35,23 @@ class Top5Accuracy(StreamingMetric[MeanState]):
     def is_defined_for(cls, classes: int) -> bool:
         return classes > _TOP
 
-    def state(self, classes: int) -> MeanState:
-        return MeanState(_in_top_5)
-
-    def weighted_state(self, classes: int) -> WeightedMean:
-        return WeightedMean(_in_top_5)
-
-    def estimate_weighted(self, state: WeightedMean, level: float | None = None) -> Estimate:
-        return weighted_fraction(state.totals, level)
-
-    def estimate(self, state: MeanState, level: float | None = None) -> Estimate:
-        if level is None:
-            return Estimate(state.mean)
-        low, high = wilson(state.sum, state.count, level)
-        return Estimate(state.mean, float(low), float(high))
-
-
-def _in_top_5(predictions: Predictions) -> NDArray[np.bool_]:
-    """Return whether fewer than 5 classes come before the label, (N,)."""
-    in_top_5 = np.empty(len(predictions), np.bool_)
-    for rows in row_chunks(predictions.scores.shape):
-        scores, labels = predictions.scores[rows], predictions.labels[rows]
-        label_scores = scores[np.arange(len(scores)), labels][:, None]
-        # For most rows the count of the scores above the label's, or at least as large, is enough.
-        in_top_5[rows] = _counts(scores > label_scores) < _TOP
-        ranked = np.flatnonzero(in_top_5[rows])
-        scores, labels, label_scores = scores[ranked], labels[ranked], label_scores[ranked]
-        tied = _counts(scores >= label_scores) > _TOP
-        scores, labels, label_scores = scores[tied], labels[tied], label_scores[tied]
-        before = scores > label_scores
-        before |= (scores == label_scores) & (np.arange(predictions.classes) < labels[:, None])
-        in_top_5[rows][ranked[tied]] = _counts(before) < _TOP
-    return in_top_5
+    @staticmethod
+    def scores(predictions: Predictions) -> NDArray[np.bool_]:
+        # Whether fewer than 5 classes come before the label.
+        in_top_5 = np.empty(len(predictions), np.bool_)
+        for rows in row_chunks(predictions.scores.shape):
+            scores, labels = predictions.scores[rows], predictions.labels[rows]
+            label_scores = scores[np.arange(len(scores)), labels][:, None]
+            # For most rows the scores above the label's, or at least as large, are enough.
+            in_top_5[rows] = _counts(scores > label_scores) < _TOP
+            ranked = np.flatnonzero(in_top_5[rows])
+            scores, labels, label_scores = scores[ranked], labels[ranked], label_scores[ranked]
+            tied = _counts(scores >= label_scores) > _TOP
+            scores, labels, label_scores = scores[tied], labels[tied], label_scores[tied]
+            before = scores > label_scores
+            before |= (scores == label_scores) & (np.arange(predictions.classes) < labels[:, None])
+            in_top_5[rows][ranked[tied]] = _counts(before) < _TOP
+        return in_top_5
 
 
 def _counts(is_before: NDArray[np.bool_]) -> NDArray[np.uint32]:

@@ -37,7 +37,7 @@ from recalib.scale.evaluate import labelled_chunks
 from recalib.scale.row_sample import RowSample, max_sample_rows, sample_shares
 from recalib.scale.sample_weights import WeightedFragment
 
-__all__ = ["Description", "FragmentRows", "LinearMeans", "Survey", "iter_chunks"]
+__all__ = ["Description", "FragmentRows", "LinearMeans", "Survey", "iter_chunks", "weighted_sum"]
 
 R = TypeVar("R")
 Numbers = NDArray[np.float64]
@@ -57,7 +57,7 @@ class Survey:
     squares: float
     #: (K,): rows with each label.
     counts: Integers
-    #: Σ over rows of max z − mean z, without masked classes.
+    #: Σ w (max z − mean z) over rows, without masked classes.
     spread: float
     #: The largest |z| of a class that is not masked, and the rounding error of the dtype.
     largest: float
@@ -83,10 +83,10 @@ class Survey:
     @property
     def scale(self) -> float:
         """The unit of the logits; 0 if those of each row are equal up to rounding."""
-        spread = self.spread / self.rows
+        spread = self.spread / self.weight
         if spread <= self.epsilon * self.largest:
             return 0.0
-        return logit_scale(self.logits, spread)
+        return logit_scale(self.logits, self.weights, spread)
 
     @classmethod
     def of(cls, parts: Sequence[Survey], sample: RowSample) -> Survey:
@@ -162,7 +162,7 @@ class FragmentRows:
                 for fragment in self.fragments
             ]
             survey.weights = survey.weights * factor
-            survey.weight *= factor
+            survey.weight, survey.spread = survey.weight * factor, survey.spread * factor
         return survey
 
     def _read(self) -> Survey:
@@ -266,6 +266,11 @@ def _factor(survey: Survey) -> float:
     return survey.weight / survey.squares
 
 
+def weighted_sum(values: Floats, weights: Numbers | None) -> float:
+    """Return Σ w v, in float64."""
+    return float(np.sum(values if weights is None else weights * values, dtype=np.float64))
+
+
 def iter_chunks(file: DataFile, kind: Input) -> Iterator[tuple[Floats, Integers, Numbers | None]]:
     """Yield logits, labels and weights of the rows with weight.
 
@@ -299,7 +304,7 @@ def _survey(kind: Input, task: tuple[float, Fragment]) -> Survey:
                 weight=float(len(z)) if w is None else float(w.sum()),
                 squares=float(len(z)) if w is None else float(w @ w),
                 counts=np.bincount(y, minlength=file.classes),
-                spread=float(spread.sum(dtype=np.float64)),
+                spread=weighted_sum(spread, w),
                 largest=max(abs(lowest), abs(float(tops.max()))),
                 epsilon=float(np.finfo(z.dtype).eps),
                 low=LowLogits.of(z, y),

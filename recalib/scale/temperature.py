@@ -19,7 +19,7 @@ from recalib.fitting.newton import (
 )
 from recalib.fitting.temperature_preprocessing import top_odds
 from recalib.fragments import Fragment
-from recalib.scale.rows import FragmentRows, Survey, iter_chunks
+from recalib.scale.rows import FragmentRows, Survey, iter_chunks, weighted_sum
 
 __all__ = ["Acceptance", "accepted_survey", "fit_temperature"]
 
@@ -106,7 +106,7 @@ def _moments(
 
 
 def _extent(kind: Input, acceptance: Acceptance, fragment: Fragment) -> Numbers:
-    """Return N and Σw of accepted rows, Σ of max z − mean z, and the largest |z|."""
+    """Return N and Σw of accepted rows, Σ w (max z − mean z), and the largest |z|."""
     count, weight, spread, largest = 0, 0.0, 0.0, 0.0
     with fragment.open(kind) as file:
         for z, _, w in iter_chunks(file, kind):
@@ -115,7 +115,8 @@ def _extent(kind: Input, acceptance: Acceptance, fragment: Fragment) -> Numbers:
             if len(accepted):
                 lowest, tops, spreads = ends_and_spreads(accepted)
                 count += len(accepted)
-                weight += len(accepted) if w is None else float(w[at].sum())
-                spread += float(spreads.sum(dtype=np.float64))
+                weights = None if w is None else w[at]
+                weight += len(accepted) if weights is None else float(weights.sum())
+                spread += weighted_sum(spreads, weights)
                 largest = max(largest, abs(lowest), abs(float(tops.max())))
     return np.array([count, weight, spread, largest])

@@ -115,7 +115,7 @@ def test_result_of_one_vs_rest_is_that_of_the_map() -> None:
     logits = 2 * np.eye(4)[labels] + 2 * rng.normal(size=(500, 4))
     logits[::7, 3] = -np.inf
     logits[::50] *= 100  # log-odds beyond the clip
-    weights = rng.integers(0, 3, 500).astype(float)
+    weights = rng.integers(1, 4, 500).astype(float)
     curves = Isotonic(target="one_vs_rest")
     problem = Problem(curves, NegativeLogLikelihood(), logits, labels, weights)
     solution = fit_isotonic(problem)

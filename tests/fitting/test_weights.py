@@ -49,6 +49,18 @@ def test_counts_equal_repeated_rows(name: str, options: dict[str, Any]) -> None:
     assert by_counts.card.fit.objective == pytest.approx(plain.card.fit.objective, rel=1e-8)
 
 
+def test_bounds_of_the_temperature_see_counts() -> None:
+    """Labels that the logits do not predict take the temperature to its bound."""
+    random = np.random.default_rng(0)
+    logits = random.normal(size=(150, 4)) * random.gamma(1.0, 3.0, (150, 1))
+    labels, times = logits.argmin(axis=1), random.integers(1, 5, 150)
+    repeated = np.repeat(np.arange(150), times)
+    by_counts = fit(logits, labels, weights=times, weight_kind="counts")
+    plain = fit(logits[repeated], labels[repeated])
+    assert by_counts.card.fit.bounds_reached == plain.card.fit.bounds_reached != ()
+    assert by_counts.parameters["temperature"] == plain.parameters["temperature"]
+
+
 @pytest.mark.parametrize(("name", "options"), FITS, ids=str)
 def test_rows_of_weight_0_change_nothing(name: str, options: dict[str, Any]) -> None:
     """Not the sums, the number of rows, the scale of the logits or the confidences in the card."""

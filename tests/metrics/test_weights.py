@@ -162,3 +162,30 @@ def test_intervals_of_weighted_samples_have_nominal_coverage() -> None:
     assert covered.pop("plain accuracy") < 50
     # P(X < 88) for 100 draws of 0.95 is 0.001; s99_accuracy has few errors among its rows.
     assert {name: count for name, count in covered.items() if count < 88} == {}
+
+
+def test_counts_are_repeated_rows() -> None:
+    """Intervals and floors, metrics without a weighted form, and independent labels too."""
+    rng = np.random.default_rng(0)
+    p, labels, times = rng.dirichlet(np.ones(4), 60), rng.integers(0, 4, 60), rng.integers(0, 4, 60)
+    rows = np.repeat(np.arange(60), times)
+    counts = {"sample_weight": times, "weight_kind": "counts"}
+    result = recalib.evaluate(labels, p, intervals=True, **counts)
+    assert result == recalib.evaluate(labels[rows], p[rows], intervals=True)
+    assert "classwise_ce" in result
+    hits = np.eye(4)[labels]
+    by_label = recalib.evaluate(hits, p, task="multilabel", intervals=True, **counts)
+    repeated = recalib.evaluate(hits[rows], p[rows], task="multilabel", intervals=True)
+    assert by_label == repeated
+    assert by_label.labels == repeated.labels
+
+
+@pytest.mark.parametrize("counts", [[0.5, 1], [1e9, 1]])
+def test_counts_that_cannot_be_repeated_are_rejected(counts: list[float]) -> None:
+    with pytest.raises(InputError, match=r"sample_weight: .*whole numbers"):
+        recalib.evaluate([0, 1], [0.2, 0.7], sample_weight=counts, weight_kind="counts")
+
+
+def test_an_unknown_kind_of_weights_is_rejected() -> None:
+    with pytest.raises(InputError, match=r"weight_kind: .*survey or counts"):
+        recalib.evaluate([0, 1], [0.2, 0.7], weight_kind="count")  # type: ignore[arg-type]
