@@ -11,6 +11,7 @@ from recalib.card import DataSummary
 from recalib.decoding import convert
 from recalib.errors import InputError
 from recalib.fitting.fit import fit
+from recalib.registry import Model
 from recalib.scale.fit import fits_in_parts
 from training.champion_comparison import Champion, compare_with_champion
 from training.dataset_rows import read_rows
@@ -19,6 +20,10 @@ from training.publication import publish
 from training.worker import JobContext
 
 __all__ = ["run_fit"]
+
+
+#: Options of `auto` that say which predictions may change.
+_POLICY_OPTIONS = ("predictions", "preserve_accuracy")
 
 
 class FitRequest(msgspec.Struct, frozen=True):
@@ -49,16 +54,18 @@ def run_fit(context: JobContext, policy: ClusterPolicy = IN_MEMORY) -> None:
         model = tx.models.get(request.model)
         dataset = tx.datasets.get(model, request.dataset)
 
+    options = _options(request, model)
+
     # 2. The fit on all rows, in parts or in memory.
     def report(stage: str, iteration: int, value: float) -> None:
         context.progress(0.1, f"fitting {stage}: iteration {iteration}, objective {value:.5f}")
         context.check_cancelled()
 
     context.progress(0.0, "reading the data set")
-    fit_in_parts = fits_in_parts(request.map, request.objective, request.options)
+    fit_in_parts = fits_in_parts(request.map, request.objective, options)
     if fit_in_parts and policy.is_large(model, dataset):
         with open_large(context, model, dataset, policy) as large:
-            calibrator = large.fit(request.map, request.objective, request.options, report)
+            calibrator = large.fit(request.map, request.objective, options, report)
             rows = large.sample()
     else:
         rows = read_rows(context.registry, model, dataset)
@@ -74,7 +81,7 @@ def run_fit(context: JobContext, policy: ClusterPolicy = IN_MEMORY) -> None:
             measure=True,
             data=DataSummary(rows=dataset.rows, digest=dataset.digest, name=dataset.name),
             progress=report,
-            **request.options,
+            **options,
         )
 
     def on_fold(fold: int, folds: int) -> None:
@@ -90,6 +97,14 @@ def run_fit(context: JobContext, policy: ClusterPolicy = IN_MEMORY) -> None:
         return Calibrator(calibrator.parameters, card)
 
     publish(context, model, compare, promote=request.promote, dataset_name=dataset.name)
+
+
+def _options(request: FitRequest, model: Model) -> dict[str, Any]:
+    """Return the options of a fit; `auto` without its own policy has that of the model."""
+    if request.map != "auto" or not request.options.keys().isdisjoint(_POLICY_OPTIONS):
+        return request.options
+    # Fits of models without the setting kept the predicted class.
+    return request.options | {"predictions": model.predictions or "keep"}
 
 
 def _request(payload: dict[str, Any]) -> FitRequest:

@@ -8,14 +8,14 @@ from typing import Any
 import msgspec
 
 from recalib.calibrator import Calibrator
-from recalib.card import Selection
+from recalib.card import Card, Selection
 from recalib.errors import ConflictError
 from recalib.fitting.validation_error import validation_warnings
 from recalib.registry import ExpectedVersion, Model
 from training.champion_comparison import Champion, find_champion
 from training.worker import JobContext
 
-__all__ = ["publish"]
+__all__ = ["fit_result", "publish"]
 
 _CHAMPION = "champion"
 #: Attempts to compare with a champion that changes meanwhile; each can be a cross-validation.
@@ -70,14 +70,9 @@ def _publish(
 ) -> None:
     """Publish the version, promote it and finish the job, atomically."""
     context.progress(0.95, "publishing")
-    card, monitoring = calibrator.card, model.monitoring
+    card = calibrator.card
     selection = card.selection
     assert selection is not None  # noqa: S101  (set by `compare`)
-    warnings = []
-    if not model.is_multilabel:  # its card has no calibration error with an interval
-        warnings = validation_warnings(
-            card, "this version", tolerance=monitoring.tolerance, objective=monitoring.objective
-        )
     if_better = promote == "if_better"
     is_promoted = selection.better if if_better else bool(promote)
     reason = selection.reason if if_better else "as requested"
@@ -92,12 +87,31 @@ def _publish(
         result={
             "promoted": is_promoted,
             "reason": reason,
-            "map": card.map,
-            "warnings": warnings,
+            **fit_result(card, model, "this version"),
             "comparison": _comparison(selection),
         },
         row_digests=row_digests,
     )
+
+
+def fit_result(card: Card, model: Model, name: str) -> dict[str, Any]:
+    """Return what the results of jobs say of a fit: map, warnings, thresholds, best maps.
+
+    Parameters
+    ----------
+    name: of the version, for the warnings.
+    """
+    monitoring, about_monitoring = model.monitoring, []
+    if not model.is_multilabel:  # its card has no calibration error with an interval
+        about_monitoring = validation_warnings(
+            card, name, tolerance=monitoring.tolerance, objective=monitoring.objective
+        )
+    result = {"map": card.map, "warnings": [*card.fit.warnings, *about_monitoring]}
+    if card.thresholds is not None:
+        result["thresholds"] = msgspec.to_builtins(card.thresholds)
+    if card.choice is not None:
+        result["winners"] = msgspec.to_builtins(card.choice.winners)
+    return result
 
 
 def _comparison(selection: Selection) -> dict[str, Any]:

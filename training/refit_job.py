@@ -19,12 +19,12 @@ from recalib.errors import ConflictError, RecalibError, UnavailableError
 from recalib.fitting.fit import candidate_of, fit
 from recalib.fitting.multilabel import fit_multilabel
 from recalib.fitting.row_digests import encode_digests, row_digests
-from recalib.fitting.validation_error import validation_warnings
 from recalib.options import options_of
 from recalib.registry import Candidate, Model, MonitorRow, Transaction
 from recalib.registry.job_kinds import REFIT
 from training.logit_samples import LabelledSample, read_labelled_sample
-from training.refit_map import choose_label_map, choose_map, refused_maps
+from training.publication import fit_result
+from training.refit_map import choose_label_map, choose_map, refit_policy, refused_maps
 from training.worker import JobContext
 
 __all__ = ["refit_is_due", "request_refit", "run_refit"]
@@ -187,7 +187,7 @@ def _fit_candidate(
     else:
         candidate = candidate_of(card)
         if refused is not None:
-            candidate, choice = choose_map(card, refused, rows, report)
+            candidate, choice = choose_map(card, refused, rows, refit_policy(model, card), report)
         calibrator = fit(
             rows.logits,
             rows.labels,
@@ -216,10 +216,6 @@ def _publish(
     reason = f"{context.payload['reason']}: fitted {card.map} on {rows} kept predictions"
     if card.choice is not None:
         reason += f"; {card.choice.reason}"
-    monitoring = model.monitoring
-    warnings = validation_warnings(
-        card, "the candidate", tolerance=monitoring.tolerance, objective=monitoring.objective
-    )
     with context.finishing() as tx:
         version = tx.calibrators.publish(
             context.lease,
@@ -231,15 +227,14 @@ def _publish(
             reason,
             row_digests=digests,
         )
-        alpha = _alpha(monitoring.alpha, tx.candidates.count(model, champion))
+        alpha = _alpha(model.monitoring.alpha, tx.candidates.count(model, champion))
         candidate = Candidate(version, champion, 0, now, through, alpha, {}, None, None)
         actor = f"job:{context.lease.job.id}"
         _drop_proven_candidate(tx, model, actor, version)
         tx.candidates.add(model, candidate)
         tx.monitors.record(model, version, "refitted", actor, reason, {"rows": rows})
         result = {"model": model.name, "version": version, "candidate": True}
-        warnings = [*card.fit.warnings, *warnings]
-        result |= {"map": card.map, "reason": reason, "warnings": warnings}
+        result |= {"reason": reason, **fit_result(card, model, "the candidate")}
         tx.jobs.succeed(context.lease, result)
     fields = {"action": "refitted", "model": model.name, "version": version}
     log.info("Model %s has candidate %d: %s.", model.name, version, reason, extra=fields)

@@ -28,7 +28,7 @@ from recalib.masks import mask_constants
 from recalib.registry import Model, Transaction
 from training.logit_samples import LabelledSample
 
-__all__ = ["choose_label_map", "choose_map", "refused_maps"]
+__all__ = ["choose_label_map", "choose_map", "refit_policy", "refused_maps"]
 
 #: Maps of labels to fit after the champion's, from the simplest to the most flexible.
 _LABEL_MAPS = ("platt", "beta", "isotonic")
@@ -55,16 +55,35 @@ def refused_maps(tx: Transaction, model: Model, version: int, card: Card) -> dic
     return refused
 
 
+def refit_policy(model: Model, card: Card) -> PredictionPolicy:
+    """Return which predictions a refit of a champion with this card may change.
+
+    None that the setting of the model keeps. If that keeps none, those that the champion's fit
+    might change, by its own policy or else by its map.
+    """
+    if model.predictions not in (None, "may_change"):
+        return model.predictions
+    if card.choice is not None and card.choice.predictions is not None:
+        return card.choice.predictions
+    map = candidate_of(card).map
+    if map.preserves_accuracy:
+        return "keep"
+    return "keep_order" if card.classes == 2 and map.preserves_order else "may_change"
+
+
 def choose_map(
-    card: Card, refused: Mapping[str, str], rows: LabelledSample, progress: Progress
+    card: Card,
+    refused: Mapping[str, str],
+    rows: LabelledSample,
+    predictions: PredictionPolicy,
+    progress: Progress,
 ) -> tuple[Candidate, AutoChoice]:
     """Return the candidate to fit after the champion with this card, and the reason.
 
-    The candidates are those of `auto` with the champion's objective, and the champion's own map.
-    Maps that may change predictions are chosen only if the champion's may, too.
+    The candidates are those of `auto` with the champion's objective, and the champion's own map,
+    of those that `predictions` allows.
     """
     champion = candidate_of(card)
-    policy: PredictionPolicy = "keep" if champion.map.preserves_accuracy else "may_change"
     candidates = {
         candidate.map.name: candidate for candidate in Auto().candidates(champion.objective)
     }
@@ -72,7 +91,7 @@ def choose_map(
     logits, labels = check_data(rows.logits, rows.labels, "logits")
     logits, _ = mask_constants(logits, labels)
     winner, choice = choose(
-        list(candidates.values()), logits, labels, predictions=policy, progress=progress
+        list(candidates.values()), logits, labels, predictions=predictions, progress=progress
     )
     if winner.map.name not in refused:
         return winner, choice
@@ -82,7 +101,7 @@ def choose_map(
         if result.nll is not None
         and result.map not in refused
         and result.map in candidates
-        and allows(policy, candidates[result.map])
+        and allows(predictions, candidates[result.map])
     }
     reason = f"{winner.name} was refused: {refused[winner.map.name]}"
     if not others:

@@ -65,7 +65,8 @@ CALIBRATION = [
         "{{model}} {{calibrator}} {{state}}": f"recalib_calibration_state{_MODEL}",
     }),
     Panel("ECE of the window with its noise floor", "percentunit",
-          "A perfectly calibrated model has an ECE near the floor. With a selection_ratio, the "
+          "Of two classes it is the error of P(y = 1), binary_ece. A perfectly calibrated model has "
+          "an ECE near the floor. With a selection_ratio, the "
           "band of selection holds for labels selected by outcome up to this ratio.", {
         "{{model}} ECE": error("ece"),
         "{{model}} low": error("ece_low"),
@@ -83,7 +84,13 @@ CALIBRATION = [
     Panel("ECE of one day", "percentunit", "From the counters of matured predictions.", {
         "{{model}} {{calibrator}}": f"recalib:ece:ratio1d{_MODEL}",
     }),
-    Panel("Accuracy and confidence", "percentunit", "Over the labels of the window.", {
+    Panel("ROC AUC", "percentunit",
+          "Of P(y = 1), for models of two classes, over the matured labels of the version.", {
+        "{{model}} {{calibrator}}": f"recalib_roc_auc{_MODEL}",
+    }),
+    Panel("Accuracy and confidence", "percentunit",
+          "Over the labels of the window. Of two classes: the frequency of class 1, and the mean of "
+          "P(y = 1).", {
         "{{model}} accuracy": f"recalib_accuracy_ratio{_MODEL}",
         "{{model}} confidence": f"recalib_confidence_ratio{_MODEL}",
     }),

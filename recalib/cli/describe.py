@@ -1,8 +1,8 @@
-"""`recalib describe`: show or change the description of a model, a data set or a version."""
+"""`recalib describe`: show or change what is written about a model, a data set or a version."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -33,17 +33,30 @@ def describe(
         str | None,
         typer.Option(help="A new name of the model, which has no champion.", show_default=False),
     ] = None,
+    predictions: Annotated[
+        Literal["may_change", "keep_order", "keep"] | None,
+        typer.Option(
+            help="Which predictions later fits of the model may change: any, not the order by "
+            "P(y = 1) of two classes, or not the predicted class.",
+            show_default=False,
+        ),
+    ] = None,
     json_output: JsonOutput = False,
 ) -> None:
-    """Show the description and the tags of a model, data set or version, or change them."""
+    """Show the description and the tags of a model, data set or version, or change them.
+
+    Of a model also which predictions its fits may change.
+    """
     import msgspec
 
     from recalib.client import Client
 
     if dataset is not None and version is not None:
         raise InputError("version", found=f"{version} and a data set", accepted="one of the two")
-    if name is not None and (dataset is not None or version is not None):
-        raise InputError("name", found=name, accepted="a new name for a model only")
+    if dataset is not None or version is not None:
+        for field, value in (("name", name), ("predictions", predictions)):
+            if value is not None:
+                raise InputError(field, found=value, accepted="an option for a model only")
     changes: dict[str, Any] = {}
     if description is not None:
         changes["description"] = description
@@ -51,6 +64,8 @@ def describe(
         changes["tags"] = [tag.strip() for tag in tags.split(",") if tag.strip()]
     if name is not None:
         changes["rename"] = name
+    if predictions is not None:
+        changes["predictions"] = predictions
     with Client(server) as client:
         resource = _resource(client, model, dataset, version, changes)
     if json_output:
@@ -59,6 +74,8 @@ def describe(
     title = getattr(resource, "name", None) or f"version {version} of {model}"
     say(f"{title}: {resource.description or 'no description'}")
     say(f"tags: {', '.join(resource.tags) or 'none'}")
+    if (policy := getattr(resource, "predictions", None)) is not None:
+        say(f"predictions: {policy}")
 
 
 def _resource(

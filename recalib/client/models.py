@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from recalib.card import PredictionPolicy
 from recalib.client.drivers import Listing
 from recalib.client.errors import ContradictionError
 from recalib.client.operations import Flow, Session
@@ -24,6 +25,7 @@ def create_model(
     *,
     monitoring: Mapping[str, Any] | None = None,
     task: Literal["multiclass", "multilabel"] = "multiclass",
+    predictions: PredictionPolicy | None = None,
     exist_ok: bool = False,
 ) -> Flow[Model]:
     """Create a model, which is a classifier to calibrate.
@@ -34,7 +36,10 @@ def create_model(
     monitoring: the monitoring settings, as for `set_monitoring`.
     task: `multilabel` if a row has any number of labels, each with its own probability.
         `add_observations` monitors such a model.
-    exist_ok: return an existing model if it has the same classes and task.
+    predictions: which predictions the fits of `auto` without this option and automatic refits may
+        change: `may_change`, the default, `keep_order` or `keep`, as in `recalib.fit`.
+    exist_ok: return an existing model if it has the same classes and task, and `predictions` if
+        that is given.
 
     Raises
     ------
@@ -51,6 +56,8 @@ def create_model(
             body["task"] = task
         if monitoring is not None:
             body["monitoring"] = dict(monitoring)
+        if predictions is not None:
+            body["predictions"] = predictions
         return (
             yield from fetch(
                 session, Model, "POST", path("models"), json=body, headers=idempotency_headers()
@@ -62,6 +69,8 @@ def create_model(
         model = yield from get_model(session, name)
         labels = None if model.labels is None else list(model.labels)
         if (requested, task) != (model.classes if labels is None else labels, model.task):
+            raise
+        if predictions not in (None, model.predictions):
             raise
         return model
 

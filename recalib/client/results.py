@@ -70,6 +70,8 @@ class Model(msgspec.Struct, frozen=True):
     tags: tuple[str, ...] = ()
     #: How long resources are kept, in seconds; None is for ever.
     retention: dict[str, float | None] = {}
+    #: Which predictions fits and refits may change; None for a multilabel model or one of before.
+    predictions: str | None = None
 
 
 class Estimate(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""Changes of names, descriptions, tags and retention settings."""
+"""Changes of names, descriptions, tags and settings."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
+from recalib.card import PredictionPolicy
 from recalib.client.operations import Flow, Session
 from recalib.client.results import Calibrator, Dataset, Model
 from recalib.client.retry import fetch, idempotency_headers, path
@@ -24,6 +25,7 @@ def update_model(
     description: str | None = None,
     tags: Sequence[str] | None = None,
     retention: Mapping[str, float | None] | None = None,
+    predictions: PredictionPolicy | None = None,
 ) -> Flow[Model]:
     """Change a model; what is None stays as it is.
 
@@ -33,6 +35,8 @@ def update_model(
     tags: they replace the tags.
     retention: `dataset_seconds`, `version_seconds` and `label_seconds`; a setting that is left out
         keeps the resources.
+    predictions: which predictions later fits of `auto` and automatic refits may change, as in
+        `recalib.fit`.
 
     Raises
     ------
@@ -46,7 +50,13 @@ def update_model(
         if seconds is not None and not math.isfinite(seconds):
             accepted = "a number of seconds, or None to keep them"
             raise InputError(f"retention.{field}", found=f"{seconds}", accepted=accepted)
-    changes = {"name": rename, "description": description, "tags": tags, "retention": retention}
+    changes = {
+        "name": rename,
+        "description": description,
+        "tags": tags,
+        "retention": retention,
+        "predictions": predictions,
+    }
     return _update(session, Model, path("models", name), changes)
 
 

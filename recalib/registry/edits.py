@@ -1,4 +1,4 @@
-"""Edits of descriptions, tags, names and retention of models, data sets and versions."""
+"""Edits of descriptions, tags, names and settings of models, data sets and versions."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import Table, select, update
 
+from recalib.card import PredictionPolicy
 from recalib.errors import ConflictError
 from recalib.registry import tables
 from recalib.registry.aliases import CHAMPION, Aliases
@@ -17,7 +18,7 @@ from recalib.registry.datasets import Datasets
 from recalib.registry.details import check_description, check_tags, upsert
 from recalib.registry.events import Events
 from recalib.registry.jobs import Jobs
-from recalib.registry.models import Models
+from recalib.registry.models import Models, check_predictions
 from recalib.registry.records import CalibratorVersion, Dataset, Model
 from recalib.registry.resource_names import check_name
 from recalib.registry.retention import Retention
@@ -27,7 +28,7 @@ __all__ = ["Edits"]
 
 
 class Edits(Queries):
-    """Names, descriptions, tags and retention settings; None leaves a value as it is."""
+    """Names, descriptions, tags and settings; None leaves a value as it is."""
 
     def model(
         self,
@@ -38,6 +39,7 @@ class Edits(Queries):
         description: str | None = None,
         tags: Sequence[str] | None = None,
         retention: Retention | None = None,
+        predictions: PredictionPolicy | None = None,
     ) -> Model:
         """Change a model and return it.
 
@@ -57,6 +59,9 @@ class Edits(Queries):
             # The settings of monitoring may have changed before the model was held.
             retention.check_monitoring(models.get(model.name).monitoring)
             values["retention"] = retention.to_dict()
+        if predictions is not None:
+            check_predictions(predictions, model.classes, model.task)
+            values["predictions"] = predictions
         statement = update(tables.models).where(tables.models.c.id == model.id)
         if values:
             self._connection.execute(statement.values(**values))

@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import RowMapping, Select, func, insert, select, update
 
+from recalib.card import PredictionPolicy
 from recalib.errors import InputError, NotFoundError
 from recalib.registry import tables
 from recalib.registry.base import Queries
@@ -18,7 +19,7 @@ from recalib.registry.resource_names import check_name, is_name
 from recalib.registry.retention import Retention
 from recalib.watched_classes import class_indices
 
-__all__ = ["Models", "model_of"]
+__all__ = ["Models", "check_predictions", "model_of"]
 
 _TABLE = tables.models
 _HIDDEN = ("deleted_at", "purged_at")
@@ -35,15 +36,19 @@ class Models(Queries):
         actor: str,
         monitoring: MonitoringConfig | None = None,
         task: Task = "multiclass",
+        predictions: PredictionPolicy | None = None,
     ) -> Model:
         """Add a model; `ExistsError` if the name is taken.
 
         Raises
         ------
-        InputError: the name or the labels are not valid, or monitoring names an unknown class.
+        InputError: the name or the labels are not valid, monitoring names an unknown class, or the
+            model cannot have the setting `predictions`.
         """
         check_name("name", name)
         _check_classes(labels, classes)
+        if predictions is not None:
+            check_predictions(predictions, classes, task)
         if monitoring is not None and monitoring.classes:
             class_indices(monitoring.classes, classes, labels)
         statement = insert(_TABLE).values(
@@ -55,6 +60,7 @@ class Models(Queries):
             created_at=now(),
             monitoring=None if monitoring is None else monitoring.to_dict(),
             task=task,
+            predictions=predictions,
         )
         self._insert(statement, conflict=f"a model named {name!r} already exists")
         return self.get(name)
@@ -143,6 +149,16 @@ class Models(Queries):
         if after is not None:
             statement = statement.where(_TABLE.c.name > after)
         return [model_of(row._mapping) for row in self._connection.execute(statement)]
+
+
+def check_predictions(predictions: PredictionPolicy, classes: int, task: Task) -> None:
+    """Raise `InputError` if a model of this kind cannot have the setting."""
+    if task == "multilabel":
+        accepted = "none: the map `auto` is for models with one class in each row"
+        raise InputError("predictions", found=predictions, accepted=accepted)
+    if predictions == "keep_order" and classes != 2:
+        found = f"keep_order with {classes} classes"
+        raise InputError("predictions", found=found, accepted="keep or may_change")
 
 
 def model_of(row: RowMapping | dict[str, Any]) -> Model:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from recalib.card import PredictionPolicy
 from recalib.errors import InputError
 from recalib.registry.monitoring_settings import MonitoringConfig
 from recalib.registry.retention import Retention
@@ -70,6 +71,10 @@ class Model:
     tags: tuple[str, ...] = ()
     #: How long its resources are kept.
     retention: Retention = field(default_factory=Retention)
+    #: Which predictions the fits of `auto` and automatic refits may change. None for a multilabel
+    #: model, and for a model of before: fits keep the predicted class, refits what the champion's
+    #: map keeps.
+    predictions: PredictionPolicy | None = None
 
     @property
     def is_multilabel(self) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 
 from recalib.errors import InputError
-from recalib.registry import Model as ModelRow
 from recalib.registry import Retention, Transaction
 from service.access.authenticator import current_principal
 from service.deletion import delete_once
@@ -24,7 +23,7 @@ def create_model(tx: Transaction, request: ModelCreate, key: str | None, actor: 
 
     Raises
     ------
-    InputError: the name is not valid, or labels repeat.
+    InputError: the name is not valid, labels repeat, or the model cannot have `predictions`.
     ConflictError: the name is taken, or `key` was used for another request.
     """
 
@@ -59,7 +58,7 @@ def get_model(tx: Transaction, name: str) -> Model:
 
 
 def update_model(tx: Transaction, name: str, change: ModelUpdate, key: str | None) -> Model:
-    """Change the name, the description, the tags or the retention settings of a model.
+    """Change the name, the description, the tags or the settings of a model.
 
     Raises
     ------
@@ -77,6 +76,7 @@ def update_model(tx: Transaction, name: str, change: ModelUpdate, key: str | Non
             description=change.description,
             tags=change.tags,
             retention=None if retention is None else Retention(**retention.model_dump()),
+            predictions=change.predictions,
         )
         return Model.of(model)
 
@@ -103,17 +103,19 @@ def delete_model(
 
 
 def _create(tx: Transaction, request: ModelCreate, actor: str) -> Model:
-    classes, monitoring, task = request.classes, request.monitoring.monitoring(), request.task
-    if isinstance(classes, int):
-        return _answer(tx, tx.models.create(request.name, None, classes, actor, monitoring, task))
-    label, times = Counter(classes).most_common(1)[0]
-    if times > 1:
-        raise InputError(
-            "classes", found=f"label {label!r} {times} times", accepted="labels that differ"
-        )
-    labels, count = tuple(classes), len(classes)
-    return _answer(tx, tx.models.create(request.name, labels, count, actor, monitoring, task))
-
-
-def _answer(tx: Transaction, model: ModelRow) -> Model:
+    labels = None if isinstance(request.classes, int) else tuple(request.classes)
+    if labels is not None:
+        label, times = Counter(labels).most_common(1)[0]
+        if times > 1:
+            raise InputError(
+                "classes", found=f"label {label!r} {times} times", accepted="labels that differ"
+            )
+    count = request.classes if isinstance(request.classes, int) else len(request.classes)
+    predictions = request.predictions
+    if predictions is None and request.task == "multiclass":
+        predictions = "may_change"
+    monitoring = request.monitoring.monitoring()
+    model = tx.models.create(
+        request.name, labels, count, actor, monitoring, request.task, predictions
+    )
     return Model.of(model, warnings_of(tx, model, None))

@@ -73,7 +73,7 @@ def update_model(
     state: StateDependency,
     idempotency_key: IdempotencyKey = None,
 ) -> Model:
-    """Change the name, description, tags or retention settings of a classifier.
+    """Change the name, description, tags or settings of a classifier.
 
     A model is renamed while it has no champion and no unfinished jobs. Its old name is free then.
     """

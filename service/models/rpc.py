@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
+from recalib.card import PredictionPolicy
 from recalib.errors import InputError
 from recalib.registry import Task
 from service.access.authenticator import current_principal
@@ -31,7 +32,13 @@ class Models:
         classes = request.classes if size == "classes" else list(request.labels.labels)
         monitoring = settings_of(request.monitoring)
         task = cast("Task", enum_value("task", pb.Task.DESCRIPTOR, request.task))
-        model = ModelCreate(name=request.name, classes=classes, monitoring=monitoring, task=task)
+        model = ModelCreate(
+            name=request.name,
+            classes=classes,
+            monitoring=monitoring,
+            task=task,
+            predictions=_predictions(request),
+        )
         key = idempotency_key(context)
         with self._state.registry.transaction() as tx:
             return to_message(
@@ -44,13 +51,14 @@ class Models:
             return to_message(pb.Model, handlers.get_model(tx, request.model))
 
     def update_model(self, request: pb.UpdateModelRequest, context: Context) -> pb.Model:
-        """Change the name, description, tags or retention settings of a classifier."""
+        """Change the name, description, tags or settings of a classifier."""
         fields = details_of(request)
         if request.HasField("name"):
             fields["name"] = request.name
         if request.HasField("retention"):
             seconds = request.retention.ListFields()
             fields["retention"] = {field.name: value for field, value in seconds}
+        fields["predictions"] = _predictions(request)
         change, key = ModelUpdate.model_validate(fields), idempotency_key(context)
         with self._state.registry.transaction() as tx:
             answer = handlers.update_model(tx, request.model, change, key)
@@ -80,3 +88,13 @@ class Models:
                 tx, limit, request.cursor or None, name=name, tag=tag, state=state
             )
         return to_message(pb.ModelPage, page)
+
+
+def _predictions(
+    request: pb.CreateModelRequest | pb.UpdateModelRequest,
+) -> PredictionPolicy | None:
+    """Return the policy of a request, or None if it has none."""
+    if not request.HasField("predictions"):
+        return None
+    value = enum_value("predictions", pb.PredictionPolicy.DESCRIPTOR, request.predictions)
+    return cast("PredictionPolicy", value)

@@ -6,6 +6,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from recalib.card import PredictionPolicy
 from recalib.registry import Task
 from service.schemas.details import DetailsUpdate
 from service.schemas.field_types import INTEGRAL, NAME, Documented, Text
@@ -43,6 +44,12 @@ class ModelCreate(BaseModel):
         "probability, and the labels of data sets are (N, K). Responses have prediction ids on "
         "request only.",
     )
+    predictions: PredictionPolicy | None = Field(
+        None,
+        description="Which predictions the fits of `auto` without this option and automatic refits "
+        "may change: any (`may_change`, the default), not the order by P(y = 1) of two classes "
+        "(`keep_order`), not the predicted class (`keep`). A multilabel model has no such setting.",
+    )
 
 
 class ModelUpdate(DetailsUpdate):
@@ -53,6 +60,9 @@ class ModelUpdate(DetailsUpdate):
     )
     retention: RetentionSettings | None = Field(
         None, description="How long resources are kept; fields that are not set keep them for ever."
+    )
+    predictions: PredictionPolicy | None = Field(
+        None, description="Which predictions later fits and refits may change."
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pydantic import BaseModel, Field
 
 from recalib import registry
+from recalib.card import PredictionPolicy
 from service.schemas.monitoring_settings import MonitoringSettings
 from service.schemas.retention_settings import RetentionSettings
 from service.times import iso
@@ -28,6 +29,12 @@ class Model(BaseModel):
     description: str = ""
     tags: list[str] = []
     retention: RetentionSettings = RetentionSettings()
+    predictions: PredictionPolicy | None = Field(
+        None,
+        description="Which predictions fits and refits may change. Null for a multilabel model, and"
+        " for a model that was created before this setting: its fits keep the predicted class, its "
+        "refits what the map of the champion keeps.",
+    )
     warnings: list[str] = Field(
         [],
         description="After a change of the monitoring settings: why the champion cannot stay fresh "
@@ -47,5 +54,6 @@ class Model(BaseModel):
             description=model.description,
             tags=list(model.tags),
             retention=RetentionSettings(**model.retention.to_dict()),
+            predictions=model.predictions,
             warnings=list(warnings),
         )

@@ -61,7 +61,7 @@ def test_command_describes(cli: Cli, server: Server, name: str) -> None:
         client.upload_dataset(name, "test", LOGITS, LABELS, progress=False)
         client.wait(client.fit(name, "test", promote=False), progress=False)
         result = cli("describe", name, "--description", "of May", "--tags", f"a, {name}-b", *there)
-        assert result.out == f"{name}: of May\ntags: a, {name}-b\n"
+        assert result.out == f"{name}: of May\ntags: a, {name}-b\npredictions: may_change\n"
         assert [model.name for model in client.list_models(tag=f"{name}-b")] == [name]
         assert cli("describe", name, "--dataset", "test", *there).out == (
             "test: no description\ntags: none\n"
@@ -69,7 +69,9 @@ def test_command_describes(cli: Cli, server: Server, name: str) -> None:
         result = cli("describe", name, "--version", "1", "--tags", "a", *there, "--json")
         assert result.json["tags"] == ["a"]
         result = cli("describe", name, "--dataset", "test", "--name", "x", *there)
-        assert (result.status, "a new name for a model only" in result.err) == (2, True)
+        assert (result.status, "an option for a model only" in result.err) == (2, True)
+        result = cli("describe", name, "--predictions", "keep", *there)
+        assert result.out.endswith(f"tags: a, {name}-b\npredictions: keep\n")
         assert cli("describe", name, "--tags", "", "--name", f"{name}-2", *there).status == 0
         assert client.get_model(f"{name}-2").tags == ()
 
@@ -112,6 +114,11 @@ def test_client_updates(client: Either, name: str) -> None:
     assert (model.tags, model.retention["version_seconds"]) == (("a",), 3600.0)
     with pytest.raises(InputError, match=r"retention\.version_seconds: found nan"):
         client.update_model(name, retention={"version_seconds": float("nan")})
+    assert model.predictions == "may_change"
+    assert client.update_model(name, predictions="keep").predictions == "keep"
+    with pytest.raises(ContradictionError):
+        client.create_model(name, 4, predictions="may_change", exist_ok=True)
+    assert client.create_model(name, 4, predictions="keep", exist_ok=True).name == name
     assert client.update_dataset(name, "test", description="of May").description == "of May"
     assert [item.name for item in client.list_models(name=name, state="unverified")] == [name]
     assert client.update_model(name, rename=f"{name}-2").name == f"{name}-2"

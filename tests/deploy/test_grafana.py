@@ -124,17 +124,19 @@ def _address(process: subprocess.Popen[bytes], log: Path) -> str:
 def test_every_query_of_every_panel_returns_data(
     scraping: tuple[Server, str], programs: Programs
 ) -> None:
-    """The service has traffic, and labels that mature."""
+    """The service has traffic of two classes, and labels that mature."""
     server, address = scraping
     registry = Registry(
         f"sqlite:///{programs.home / 'recalib.db'}", (programs.home / "blobs").as_uri()
     )
-    model = a_champion(registry, replace(WATCHING, segments=("eu",), selection_ratio=2.0))
+    model = a_champion(
+        registry, replace(WATCHING, segments=("eu",), selection_ratio=2.0), classes=2
+    )
     stream = Stream(registry, model)
     over = threading.Event()
 
     def traffic() -> None:
-        rows = np.random.default_rng(0).normal(0, 3, (5, 4))
+        rows = np.random.default_rng(0).normal(0, 3, (5, 2))
         while not over.wait(0.2):
             ids = server.calibrate(rows, model="resnet")["prediction_ids"]
             items = [{"prediction_id": prediction_id, "label": 1} for prediction_id in ids]

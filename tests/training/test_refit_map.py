@@ -14,13 +14,13 @@ from recalib.drift import ScoreTest
 from recalib.fitting.fit import fit
 from recalib.maps import MAPS
 from recalib.maps.labels import LABEL_MAPS
-from recalib.registry import Candidate, Registry
+from recalib.registry import Candidate, Model, MonitoringConfig, Registry
 from recalib.registry.job_kinds import REFIT
 from tests.fitting.conftest import draw, draw_with_wrong_labels
 from tests.training.test_refit_job import candidate, drifted, work
 from tests.training.watched import CAPTURING, a_champion, serve
 from training.logit_samples import LabelledSample
-from training.refit_map import choose_label_map, choose_map, refused_maps
+from training.refit_map import choose_label_map, choose_map, refit_policy, refused_maps
 
 __all__ = ["drifted"]
 
@@ -49,16 +49,16 @@ def with_error(card: Card, low: float) -> Card:
 
 @pytest.mark.slow
 def test_auto_selects_the_map() -> None:
-    kept, choice = choose_map(CARD, {}, FITTING, quiet)
+    kept, choice = choose_map(CARD, {}, FITTING, "keep", quiet)
     assert (kept.map.name, choice.map) == ("temperature", "temperature")
-    other, choice = choose_map(CARD, {}, MISFIT, quiet)
+    other, choice = choose_map(CARD, {}, MISFIT, "keep", quiet)
     assert other.map.name == choice.map == "stack"
     assert other.map.preserves_accuracy
 
 
 def test_refused_map_is_replaced_by_the_best_of_the_others() -> None:
     refused = {"temperature": "candidate 2 was no better than version 1"}
-    chosen, choice = choose_map(CARD, refused, FITTING, quiet)
+    chosen, choice = choose_map(CARD, refused, FITTING, "keep", quiet)
     results = {result.map: result for result in choice.candidates}
     assert chosen.map.name != "temperature"
     others = [
@@ -75,25 +75,42 @@ def test_refused_map_is_replaced_by_the_best_of_the_others() -> None:
 
 @pytest.mark.slow
 def test_refused_map_is_repeated_when_no_other_is_left() -> None:
-    _, choice = choose_map(CARD, {}, FITTING, quiet)
+    _, choice = choose_map(CARD, {}, FITTING, "keep", quiet)
     refused = {result.map: "it was no better" for result in choice.candidates}
-    chosen, choice = choose_map(CARD, refused, FITTING, quiet)
+    chosen, choice = choose_map(CARD, refused, FITTING, "keep", quiet)
     assert chosen.map.name == "temperature"
     assert choice.reason.endswith("but no other map is left")
 
 
 @pytest.mark.slow
 def test_champions_own_options_compete() -> None:
-    """A map that may change predictions is chosen only after a champion that may, too."""
     card = fit(*draw(500, 4, 3.0), map="vector").card
-    _, choice = choose_map(card, {}, FITTING, quiet)
+    _, choice = choose_map(card, {}, FITTING, "may_change", quiet)
     maps = {result.map for result in choice.candidates}
     assert {"vector", "structured_matrix"} <= maps
-    _, choice = choose_map(CARD, {}, FITTING, quiet)
+    _, choice = choose_map(CARD, {}, FITTING, "keep", quiet)
     assert choice.predictions == "keep"
     assert all(
         MAPS[result.map]().preserves_accuracy for result in choice.candidates if result.chosen
     )
+
+
+def test_refit_changes_what_model_and_champion_allow() -> None:
+    """The setting of the model if it keeps something, else what the champion's fit allows."""
+    rows = draw(300, 2, 3.0)
+    cards = {name: fit(*rows, name).card for name in ("temperature", "quadratic", "isotonic")}
+    chosen = fit(*rows, "auto", predictions="may_change").card
+    model = Model(1, "m", 2, None, 1, "anna", 0.0, MonitoringConfig())
+    for setting in (None, "may_change"):
+        owner = replace(model, predictions=setting)
+        policies = {name: refit_policy(owner, card) for name, card in cards.items()}
+        assert policies == {
+            "temperature": "keep", "quadratic": "keep_order", "isotonic": "may_change",
+        }  # fmt: skip
+        assert (chosen.map, refit_policy(owner, chosen)) == ("temperature", "may_change")
+    for keeping in ("keep_order", "keep"):
+        owner = replace(model, predictions=keeping)
+        assert {refit_policy(owner, card) for card in (*cards.values(), chosen)} == {keeping}
 
 
 def test_next_map_of_labels_follows_one_that_is_refused() -> None:

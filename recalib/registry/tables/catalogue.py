@@ -59,6 +59,9 @@ models = Table(
     # When its content was erased. The row stays, or SQLite would use its id again, which the ids of
     # its predictions hold.
     Column("purged_at", Double),
+    # `may_change`, `keep_order` or `keep`; null for multilabel models, and for models of a time
+    # when every fit kept the predicted classes.
+    Column("predictions", String(16)),
 )
 
 datasets = Table(

@@ -62,6 +62,12 @@ class Task(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     TASK_MULTICLASS: _ClassVar[Task]
     TASK_MULTILABEL: _ClassVar[Task]
 
+class PredictionPolicy(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    PREDICTION_POLICY_MAY_CHANGE: _ClassVar[PredictionPolicy]
+    PREDICTION_POLICY_KEEP_ORDER: _ClassVar[PredictionPolicy]
+    PREDICTION_POLICY_KEEP: _ClassVar[PredictionPolicy]
+
 class CalibrationState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     CALIBRATION_STATE_UNVERIFIED: _ClassVar[CalibrationState]
@@ -118,6 +124,9 @@ PROMOTE_CANDIDATE_AUTOMATIC: PromoteCandidate
 PROMOTE_CANDIDATE_MANUAL: PromoteCandidate
 TASK_MULTICLASS: Task
 TASK_MULTILABEL: Task
+PREDICTION_POLICY_MAY_CHANGE: PredictionPolicy
+PREDICTION_POLICY_KEEP_ORDER: PredictionPolicy
+PREDICTION_POLICY_KEEP: PredictionPolicy
 CALIBRATION_STATE_UNVERIFIED: CalibrationState
 CALIBRATION_STATE_FRESH: CalibrationState
 CALIBRATION_STATE_SUSPECT: CalibrationState
@@ -141,18 +150,20 @@ class ClassLabels(_message.Message):
     def __init__(self, labels: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class CreateModelRequest(_message.Message):
-    __slots__ = ("name", "classes", "labels", "monitoring", "task")
+    __slots__ = ("name", "classes", "labels", "monitoring", "task", "predictions")
     NAME_FIELD_NUMBER: _ClassVar[int]
     CLASSES_FIELD_NUMBER: _ClassVar[int]
     LABELS_FIELD_NUMBER: _ClassVar[int]
     MONITORING_FIELD_NUMBER: _ClassVar[int]
     TASK_FIELD_NUMBER: _ClassVar[int]
+    PREDICTIONS_FIELD_NUMBER: _ClassVar[int]
     name: str
     classes: int
     labels: ClassLabels
     monitoring: MonitoringSettings
     task: Task
-    def __init__(self, name: _Optional[str] = ..., classes: _Optional[int] = ..., labels: _Optional[_Union[ClassLabels, _Mapping]] = ..., monitoring: _Optional[_Union[MonitoringSettings, _Mapping]] = ..., task: _Optional[_Union[Task, str]] = ...) -> None: ...
+    predictions: PredictionPolicy
+    def __init__(self, name: _Optional[str] = ..., classes: _Optional[int] = ..., labels: _Optional[_Union[ClassLabels, _Mapping]] = ..., monitoring: _Optional[_Union[MonitoringSettings, _Mapping]] = ..., task: _Optional[_Union[Task, str]] = ..., predictions: _Optional[_Union[PredictionPolicy, str]] = ...) -> None: ...
 
 class MonitoringSettings(_message.Message):
     __slots__ = ("objective", "tolerance", "alpha", "maturity_seconds", "cohort_seconds", "least_labels", "window_labels", "segments", "capture", "capture_seconds", "refit", "refit_every_seconds", "promote", "selection_ratio", "classes")
@@ -395,7 +406,7 @@ class ListModelsRequest(_message.Message):
     def __init__(self, limit: _Optional[int] = ..., cursor: _Optional[str] = ..., name: _Optional[str] = ..., tag: _Optional[str] = ..., state: _Optional[_Union[CalibrationState, str]] = ...) -> None: ...
 
 class Model(_message.Message):
-    __slots__ = ("name", "classes", "labels", "created_at", "monitoring", "warnings", "task", "description", "tags", "retention")
+    __slots__ = ("name", "classes", "labels", "created_at", "monitoring", "warnings", "task", "description", "tags", "retention", "predictions")
     NAME_FIELD_NUMBER: _ClassVar[int]
     CLASSES_FIELD_NUMBER: _ClassVar[int]
     LABELS_FIELD_NUMBER: _ClassVar[int]
@@ -406,6 +417,7 @@ class Model(_message.Message):
     DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
     TAGS_FIELD_NUMBER: _ClassVar[int]
     RETENTION_FIELD_NUMBER: _ClassVar[int]
+    PREDICTIONS_FIELD_NUMBER: _ClassVar[int]
     name: str
     classes: int
     labels: _containers.RepeatedScalarFieldContainer[str]
@@ -416,7 +428,8 @@ class Model(_message.Message):
     description: str
     tags: _containers.RepeatedScalarFieldContainer[str]
     retention: RetentionSettings
-    def __init__(self, name: _Optional[str] = ..., classes: _Optional[int] = ..., labels: _Optional[_Iterable[str]] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., monitoring: _Optional[_Union[MonitoringSettings, _Mapping]] = ..., warnings: _Optional[_Iterable[str]] = ..., task: _Optional[_Union[Task, str]] = ..., description: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ..., retention: _Optional[_Union[RetentionSettings, _Mapping]] = ...) -> None: ...
+    predictions: PredictionPolicy
+    def __init__(self, name: _Optional[str] = ..., classes: _Optional[int] = ..., labels: _Optional[_Iterable[str]] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., monitoring: _Optional[_Union[MonitoringSettings, _Mapping]] = ..., warnings: _Optional[_Iterable[str]] = ..., task: _Optional[_Union[Task, str]] = ..., description: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ..., retention: _Optional[_Union[RetentionSettings, _Mapping]] = ..., predictions: _Optional[_Union[PredictionPolicy, str]] = ...) -> None: ...
 
 class Tags(_message.Message):
     __slots__ = ("items",)
@@ -435,18 +448,20 @@ class RetentionSettings(_message.Message):
     def __init__(self, dataset_seconds: _Optional[float] = ..., version_seconds: _Optional[float] = ..., label_seconds: _Optional[float] = ...) -> None: ...
 
 class UpdateModelRequest(_message.Message):
-    __slots__ = ("model", "name", "description", "tags", "retention")
+    __slots__ = ("model", "name", "description", "tags", "retention", "predictions")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
     TAGS_FIELD_NUMBER: _ClassVar[int]
     RETENTION_FIELD_NUMBER: _ClassVar[int]
+    PREDICTIONS_FIELD_NUMBER: _ClassVar[int]
     model: str
     name: str
     description: str
     tags: Tags
     retention: RetentionSettings
-    def __init__(self, model: _Optional[str] = ..., name: _Optional[str] = ..., description: _Optional[str] = ..., tags: _Optional[_Union[Tags, _Mapping]] = ..., retention: _Optional[_Union[RetentionSettings, _Mapping]] = ...) -> None: ...
+    predictions: PredictionPolicy
+    def __init__(self, model: _Optional[str] = ..., name: _Optional[str] = ..., description: _Optional[str] = ..., tags: _Optional[_Union[Tags, _Mapping]] = ..., retention: _Optional[_Union[RetentionSettings, _Mapping]] = ..., predictions: _Optional[_Union[PredictionPolicy, str]] = ...) -> None: ...
 
 class UpdateDatasetRequest(_message.Message):
     __slots__ = ("model", "name", "description", "tags")
