@@ -65,9 +65,9 @@ CALIBRATION = [
         "{{model}} {{calibrator}} {{state}}": f"recalib_calibration_state{_MODEL}",
     }),
     Panel("ECE of the window with its noise floor", "percentunit",
-          "Of two classes it is the error of P(y = 1), binary_ece. A perfectly calibrated model has "
-          "an ECE near the floor. With a selection_ratio, the "
-          "band of selection holds for labels selected by outcome up to this ratio.", {
+          "Of two classes it is the error of P(y = 1), binary_ece. A perfectly calibrated model has"
+          " an ECE near the floor. With a selection_ratio, the band of selection holds for labels "
+          "selected by outcome up to this ratio.", {
         "{{model}} ECE": error("ece"),
         "{{model}} low": error("ece_low"),
         "{{model}} high": error("ece_high"),
@@ -89,8 +89,8 @@ CALIBRATION = [
         "{{model}} {{calibrator}}": f"recalib_roc_auc{_MODEL}",
     }),
     Panel("Accuracy and confidence", "percentunit",
-          "Over the labels of the window. Of two classes: the frequency of class 1, and the mean of "
-          "P(y = 1).", {
+          "Over the labels of the window. Of two classes: the frequency of class 1, and the mean of"
+          " P(y = 1).", {
         "{{model}} accuracy": f"recalib_accuracy_ratio{_MODEL}",
         "{{model}} confidence": f"recalib_confidence_ratio{_MODEL}",
     }),

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from recalib.card import Card, MetricValue
+from recalib.card import AutoChoice, Card, MetricValue
 from recalib.drift import ScoreTest
 from recalib.fitting.fit import fit
 from recalib.maps import MAPS
@@ -99,7 +99,8 @@ def test_refit_changes_what_model_and_champion_allow() -> None:
     """The setting of the model if it keeps something, else what the champion's fit allows."""
     rows = draw(300, 2, 3.0)
     cards = {name: fit(*rows, name).card for name in ("temperature", "quadratic", "isotonic")}
-    chosen = fit(*rows, "auto", predictions="may_change").card
+    choice = AutoChoice("temperature", "nll", "", 300, 5, False, (), predictions="may_change")
+    chosen = msgspec.structs.replace(cards["temperature"], choice=choice)
     model = Model(1, "m", 2, None, 1, "anna", 0.0, MonitoringConfig())
     for setting in (None, "may_change"):
         owner = replace(model, predictions=setting)
@@ -107,7 +108,7 @@ def test_refit_changes_what_model_and_champion_allow() -> None:
         assert policies == {
             "temperature": "keep", "quadratic": "keep_order", "isotonic": "may_change",
         }  # fmt: skip
-        assert (chosen.map, refit_policy(owner, chosen)) == ("temperature", "may_change")
+        assert refit_policy(owner, chosen) == "may_change"
     for keeping in ("keep_order", "keep"):
         owner = replace(model, predictions=keeping)
         assert {refit_policy(owner, card) for card in (*cards.values(), chosen)} == {keeping}
