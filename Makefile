@@ -33,7 +33,7 @@ pictures: $(STAMP) ## Run examples/quickstart.ipynb again, and take the pictures
 		--with-editable '.[pictures]' python examples/pictures.py
 
 # Clients of other projects, each with only the packages that it imports, for the tests.
-CLIENTS := triton kserve mlserver mlflow transformers vision ray gcs
+CLIENTS := triton kserve mlserver mlflow transformers vision gcs
 CLIENT_STAMPS := $(CLIENTS:%=.venv-clients/%/.installed)
 .venv-clients/%/.installed: tests/clients/requirements/%.txt | $(STAMP)
 	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python .venv-clients/$*

@@ -4,7 +4,7 @@
     python examples/dense_prediction.py runs/scenes --data FOLDER
 
 The network of the run predicts all pixels of its validation and test images. The maps are fitted to
-the validation images: one temperature, one for each class, and one for each pixel.
+the validation images: one temperature, and one for each class.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from rich.table import Table
 
 import recalib
-from recalib.fitting.local_temperature import fit_local_temperature
 from recalib.metrics.dense import DenseEvaluation, DenseResult
 from recalib.recipe import read_recipe
 from recalib.terminal import say
@@ -57,9 +56,6 @@ def compare(run: Path, data: Path) -> dict[str, DenseResult]:
         name: recalib.fit(logits, labels, map=name, ignore_index=void).predict(test_logits)
         for name in ("identity", "temperature", "class_temperature")
     }
-    local = fit_local_temperature(logits, labels, ignore_index=void)
-    with torch.inference_mode():
-        probabilities["local_temperature"] = local(torch.from_numpy(test_logits)).numpy()
 
     results = {}
     for name, answer in probabilities.items():

@@ -1,12 +1,11 @@
-"""Workers that compute on parts of the data: threads, processes, or a cluster of Dask or Ray.
+"""Workers that compute on parts of the data: threads, processes, or a cluster of Dask.
 
 >>> with open_workers("local:2") as workers:
 ...     totals = list(workers.map(sum, [[1, 2], [3, 4]]))
 
 A cluster is named as on the command line: `threads:2`, `processes:2`; `local:2`, a cluster of Dask
 with two processes on this machine; `tcp://host:8786` and `tls://host:8786`, the scheduler of a
-cluster that runs; `ray:local:2`, a cluster of Ray with two processes on this machine; or
-`ray://host:10001`, one that runs. Anyone who can reach a scheduler can run code on its workers.
+cluster that runs. Anyone who can reach a scheduler can run code on its workers.
 """
 
 from __future__ import annotations
@@ -27,17 +26,13 @@ from urllib.parse import urlsplit
 
 from recalib.blas_threads import one_blas_thread
 from recalib.errors import InputError, UnavailableError
-from recalib.ray_executor import open_ray
 
 __all__ = ["Cluster", "Workers", "open_workers"]
 
 T = TypeVar("T")
 R = TypeVar("R")
 
-_ACCEPTED = (
-    "threads:N, processes:N, local:N, tcp://HOST:PORT, tls://HOST:PORT, ray:local:N or "
-    "ray://HOST:PORT"
-)
+_ACCEPTED = "threads:N, processes:N, local:N, tcp://HOST:PORT or tls://HOST:PORT"
 #: Tasks that are submitted for each worker: one runs, and the next is ready.
 _TASKS_PER_WORKER = 2
 #: How often a cluster repeats a task whose worker ended.
@@ -135,8 +130,7 @@ def open_workers(cluster: Cluster = None) -> Iterator[Workers]:
 
     Raises
     ------
-    InputError: the text names no cluster, Dask or Ray is not installed, or Dask has no
-        certificates.
+    InputError: the text names no cluster, Dask is not installed or has no certificates.
     UnavailableError: the cluster does not answer, or has no workers.
     """
     if isinstance(cluster, Workers):
@@ -146,19 +140,15 @@ def open_workers(cluster: Cluster = None) -> Iterator[Workers]:
         with ThreadPoolExecutor(1) as executor:
             yield Workers(executor, 1)
         return
-    if cluster.startswith(("tcp:", "tls:", "ray://")) and not _has_port(cluster):
-        raise InputError("cluster", found=repr(cluster)[:100], accepted=_ACCEPTED)
     if cluster.startswith(("tcp:", "tls:")):
+        if not _has_port(cluster):
+            raise InputError("cluster", found=repr(cluster)[:100], accepted=_ACCEPTED)
         with _dask(cluster) as workers:
             yield workers
         return
-    if cluster.startswith("ray://"):
-        with open_ray(cluster, retries=_RETRIES) as executor:
-            yield Workers(executor, executor.count)
-        return
     kind, _, number = cluster.rpartition(":")
     count = int(number) if number.isascii() and number.isdigit() and len(number) < 6 else 0
-    if kind not in ("threads", "processes", "local", "ray:local") or not 1 <= count <= _MAX_WORKERS:
+    if kind not in ("threads", "processes", "local") or not 1 <= count <= _MAX_WORKERS:
         raise InputError("cluster", found=repr(cluster)[:100], accepted=_ACCEPTED)
     if kind == "threads":
         with ThreadPoolExecutor(count) as executor:
@@ -167,9 +157,6 @@ def open_workers(cluster: Cluster = None) -> Iterator[Workers]:
         # Forked processes would inherit threads of NumPy and Arrow in an unknown state.
         with ProcessPoolExecutor(count, mp_context=get_context("spawn")) as executor:
             yield Workers(executor, count)
-    elif kind == "ray:local":
-        with open_ray(count, retries=_RETRIES) as executor:
-            yield Workers(executor, executor.count)
     else:
         with _dask(count) as workers:
             yield workers

@@ -97,8 +97,7 @@ Cluster = Annotated[
     typer.Option(
         "--cluster",
         help="Where several files are read: threads:N, processes:N, local:N for a cluster of Dask "
-        "on this machine, tcp://HOST:PORT of its scheduler, ray:local:N or ray://HOST:PORT; "
-        "RECALIB_CLUSTER by default.",
+        "on this machine, tcp://HOST:PORT of its scheduler; RECALIB_CLUSTER by default.",
     ),
 ]
 LogitsFile = Annotated[

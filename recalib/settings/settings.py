@@ -345,8 +345,7 @@ class Settings(BaseSettings):
     cluster: str = Field(
         "",
         description="Where jobs on large data sets compute: threads:N, processes:N, local:N, "
-        "tcp://HOST:PORT, tls://HOST:PORT, ray:local:N or ray://HOST:PORT, as `--cluster`; empty "
-        "for the memory of the worker.",
+        "tcp://HOST:PORT or tls://HOST:PORT, as `--cluster`; empty for the memory of the worker.",
     )
     cluster_bytes: int = Field(
         1024 * _MIB, gt=0, description="Size from which a data set is large, in bytes."

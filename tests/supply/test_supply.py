@@ -10,10 +10,10 @@ from packaging.utils import canonicalize_name
 from tests.supply import licences
 from tests.supply.requirements import ROOT, direct_requirements, pins, required_packages
 
-#: The installer, what torch requires on a GPU, and Ray and gcsfs, which have their own environments
+#: The installer, what torch requires on a GPU, and gcsfs, which has its own environment
 #: (`make clients`); `make constraints` checks these.
 _NOT_INSTALLED_HERE = re.compile(
-    r"uv|ray|triton|(nvidia|cuda)-.*|gcsfs|decorator|(google|grpc-google)-.*|proto-plus"
+    r"uv|triton|(nvidia|cuda)-.*|gcsfs|decorator|(google|grpc-google)-.*|proto-plus"
     r"|oauthlib|requests-oauthlib|pyasn1(-modules)?"
 )
 
