@@ -13,8 +13,7 @@ A run is 20 refits, each on N fresh rows, compared with the champion by
 - `maps`: real fits of each map at each N (`--maps`, `--rows`); `benchmarks.newton_folds` fits
   `temperature`.
 
-`benchmarks.more_rows` measures the rule for refits to more rows; `normal` also has runs whose
-refits are all worse by exactly its margin.
+`normal` also has runs whose refits are all worse by exactly the rule's margin.
 
 `--thresholds` replaces the thresholds of a gain and of a pooled gain.
 """
@@ -29,7 +28,7 @@ import scipy.stats
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from benchmarks.folds import POPULATIONS, Population
+from benchmarks.logit_populations import POPULATIONS, Population
 from benchmarks.newton_folds import fit_folds, nll
 from recalib.fitting import promotion
 from recalib.fitting.cross_validation import (

@@ -49,7 +49,7 @@ __all__ = [
 ]
 
 #: The numbers of folds for few and for many rows. A fit to 95% of the rows has nearly the error of
-#: the fit to all; a fit to 80% has a quarter more, see `python -m benchmarks.folds`.
+#: the fit to all; a fit to 80% has a quarter more: record 0009.
 _MAX_FOLDS, _MIN_FOLDS = 20, 5
 #: Folds times rows, which limits the time of all fits.
 _FITTED_ROWS = 40_000

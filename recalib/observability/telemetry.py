@@ -1,7 +1,7 @@
 """OpenTelemetry traces: one span per request and per job, if an OTLP endpoint is set.
 
 Without an endpoint, only the OpenTelemetry API is imported, which FastAPI imports anyway, and each
-request costs one comparison (`python -m benchmarks.telemetry`). The span of a request continues the
+request costs one comparison. The span of a request continues the
 caller's `traceparent`. A job stores the `traceparent` of the request that created it, so its span
 belongs to the same trace, although it runs later and in another process.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from benchmarks.folds import POPULATIONS
+from benchmarks.logit_populations import POPULATIONS
 from benchmarks.promotion import fast_gains, real_gains, share
 
 

@@ -1,11 +1,11 @@
-"""The benchmark of folds measures bias against a truth that is known."""
+"""The populations of the benchmark of promotions have the stated probabilities."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
-from benchmarks.folds import KINDS, POPULATIONS, biases
+from benchmarks.logit_populations import POPULATIONS
 
 
 @pytest.mark.parametrize("name", POPULATIONS)
@@ -18,11 +18,3 @@ def test_labels_have_the_stated_probabilities(name: str) -> None:
     _, labels = population.sample(np.random.default_rng(0), 4_000)
     shares = np.bincount(labels, minlength=population.classes) / 4_000
     np.testing.assert_allclose(shares, np.exp(log_q).mean(axis=0), atol=0.035)
-
-
-def test_more_folds_have_less_bias() -> None:
-    """A fit to 80% of the rows has a larger excess than one to 95%."""
-    truths, differences = biases(POPULATIONS["temperature 2, K=2"], "vector", 200, 4)
-    assert (truths > 0).all()
-    assert set(differences) == set(KINDS)
-    assert differences["5"].mean() > differences["10"].mean() > differences["20"].mean() > 0
