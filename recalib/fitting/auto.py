@@ -60,8 +60,6 @@ _MIN_ROWS = 100
 _FOR_FEW_ROWS = (
     "identity", "temperature", "beta", "quadratic", "structured_vector", "structured_matrix",
 )  # fmt: skip
-#: Where rows of two classes are separable, only maps with a prior have bounded numbers.
-_FOR_SEPARABLE_ROWS = ("identity", "beta", "quadratic")
 #: Networks need more rows.
 _MIN_ROWS_OF_NETWORKS = 300
 #: More logits than this are subsampled, to at least `_ENOUGH_ROWS` rows.
@@ -90,9 +88,12 @@ class Auto:
     them, as those of a forest are, all maps take this mixture.
 
     With fewer than five rows `identity` is the choice. If every row is right, the best temperature
-    is 0: then it is `identity`, and for two classes `beta` and `quadratic` compete, which have a
-    prior. The uniform share is then 1 / (N + 1)², so that no new row has a loss without bound. At
-    most 2,000,000 logits are compared, but at least 1,000 rows.
+    is 0, and held-out rows cannot say how much of it to believe. After n rows without an error the
+    next one is wrong with a probability of about 1 / (n + 1) (Laplace): the choice is a mixture of
+    that temperature and, with the weight 1 / (n + 1), the identity, n the rows of the rarest class.
+    The uniform share is then 1 / (N + 1)², so that no new row has a loss without bound.
+
+    At most 2,000,000 logits are compared, but at least 1,000 rows.
 
     Options
     -------
@@ -104,7 +105,8 @@ class Auto:
     max_seconds: candidates that have not run when this time is over do not compete. Off by default:
         the result then depends on the machine.
 
-    Source: Wolpert 1992 and Breiman 1996 for stacking; Berta et al. 2025 for the uniform share.
+    Source: Wolpert 1992 and Breiman 1996 for stacking; Berta et al. 2025 for the uniform share;
+    Laplace 1814, the rule of succession, for rows without an error.
     """
 
     predictions: PredictionPolicy | None = None
@@ -192,7 +194,7 @@ def choose(
         progress,
     )
     entries = _run(race, contenders, sample, undetermined)
-    outcome = _decide(entries, race, sample, z, predictions, smoothing)
+    outcome = _decide(entries, race, sample, z, predictions, smoothing, undetermined)
     of_candidate = {entry.candidate: entry for entry in outcome.entries}
     choice = outcome.winner.candidate(
         smoothing, lambda candidate: race.with_strength(of_candidate[candidate])
@@ -230,7 +232,7 @@ def _best_smoothing(
     """Return the share of uniform probabilities, 1 / (N + 1) or 0 by the likelihood of a fit.
 
     N rows without an error do not show whether the next one has a loss without bound. The share
-    1 / (N + 1)² bounds its loss at 2 log (N + 1) + log K nats, and costs other rows 1 / (N + 1)².
+    1 / (N + 1)² bounds that of the identity at 2 log (N + 1) + log K nats.
     The fit has few numbers, and the same with and without, so the rows may be those of the fit:
     for two classes a slope and an intercept, otherwise a temperature.
     """
@@ -252,8 +254,7 @@ def _run(
     """Return the entries of the contenders that compete, then those that do not."""
     reasons = {candidate: _unfit(candidate, *race.logits.shape) for candidate in contenders}
     if undetermined is not None:
-        allowed = _FOR_SEPARABLE_ROWS if race.logits.shape[1] == 2 else ("identity",)
-        reasons = {c: "" if c.map.name in allowed else undetermined for c in contenders}
+        reasons = {c: "" if c.map.name in REFERENCES else undetermined for c in contenders}
 
     def survivors(entries: Sequence[Entry], rows: NDArray[np.intp]) -> set[Candidate]:
         return _survivors(entries, race.labels, sample, rows)
@@ -308,13 +309,19 @@ def _decide(
     logits: Floats,
     predictions: PredictionPolicy,
     smoothing: float,
+    undetermined: str | None,
 ) -> Outcome:
     """Return the winner of each policy, and the one that is chosen."""
     y, competing = race.labels, [entry for entry in entries if not entry.reason]
     winners = {}
     for policy in _policies(logits.shape[1]):
         allowed = [entry for entry in competing if allows(policy, entry.candidate)]
-        winners[policy] = Winner.of(find_weights(allowed, y, sample), allowed, y)
+        weights = (
+            find_weights(allowed, y, sample)
+            if undetermined is None
+            else _weights_without_errors(allowed, y, logits.shape[1])
+        )
+        winners[policy] = Winner.of(weights, allowed, y)
     outcome = Outcome(
         predictions=predictions,
         chosen=predictions,
@@ -325,8 +332,19 @@ def _decide(
         predicted=logits.argmax(axis=1),
         folds=int(race.folds.max()) + 1,
         smoothing=smoothing,
+        undetermined=undetermined,
     )
     return _refuse(outcome, competing, y) if predictions == "may_change" else outcome
+
+
+def _weights_without_errors(
+    entries: Sequence[Entry], labels: Integers, classes: int
+) -> dict[Candidate, float]:
+    """Return the weights of the references for rows without an error, by Laplace's rule."""
+    share = 1 / (int(np.bincount(labels, minlength=classes).min()) + 1)
+    of_name = {entry.candidate.map.name: entry.candidate for entry in entries}
+    identity, temperature = (of_name[name] for name in REFERENCES)
+    return {temperature: 1 - share, identity: share} if share < 1 else {identity: 1.0}
 
 
 def _refuse(outcome: Outcome, entries: Sequence[Entry], labels: Integers) -> Outcome:

@@ -52,14 +52,15 @@ class Outcome:
     predicted: NDArray[np.intp]
     folds: int
     smoothing: float
+    #: Why these rows determine no temperature; None if they do.
+    undetermined: str | None = None
     #: The best of all maps, if its accuracy was too low.
     refused: Winner | None = None
 
     @property
     def reference(self) -> Candidate:
-        """Temperature scaling, or the identity if the rows determine no temperature."""
-        of_name = {candidate.map.name: candidate for candidate in self.scores}
-        return of_name.get("temperature", of_name["identity"])
+        """Temperature scaling."""
+        return next(candidate for candidate in self.scores if candidate.map.name == "temperature")
 
     @property
     def winner(self) -> Winner:
@@ -154,11 +155,7 @@ def describe(outcome: Outcome, map: str) -> AutoChoice:
 def _reason(outcome: Outcome) -> str:
     """Return why the winner is the choice, and which better map a policy leaves out."""
     winner = outcome.winner
-    reference = outcome.reference
-    change = _change(outcome, outcome.scores[reference].nll - winner.scores.nll)
-    is_plain = list(winner.weights) == [reference]
-    text = "no other map is better" if is_plain else f"the best, {change} than {reference.name}'s"
-    text += " on held-out folds"
+    text = outcome.undetermined or _comparison(outcome)
     if outcome.smoothing:
         text += f"; probabilities are first mixed with {outcome.smoothing:.2g} of uniform ones"
     if outcome.refused is not None:
@@ -173,6 +170,15 @@ def _reason(outcome: Outcome) -> str:
     return text
 
 
+def _comparison(outcome: Outcome) -> str:
+    """Return by how much the winner is better than temperature scaling."""
+    winner, reference = outcome.winner, outcome.reference
+    if list(winner.weights) == [reference]:
+        return "no other map is better on held-out folds"
+    change = _change(outcome, outcome.scores[reference].nll - winner.scores.nll)
+    return f"the best, {change} than {reference.name}'s on held-out folds"
+
+
 def _change(outcome: Outcome, gains: NDArray[np.float64]) -> str:
     gain, error = outcome.sample.mean(gains)
     return f"NLL {'lower' if gain >= 0 else 'higher'} by {abs(gain):.3g} ± {error:.2g}"
@@ -182,7 +188,7 @@ def _verdict(entry: Entry, outcome: Outcome) -> str:
     """Return why a candidate is part of the choice or not."""
     weight = outcome.winner.weights.get(entry.candidate)
     if weight is not None:
-        return "the choice" if weight == 1 else f"{weight:.0%} of the choice"
+        return "the choice" if weight == 1 else f"{weight:.1%} of the choice"
     if entry.reason:
         return entry.reason
     if not allows(outcome.chosen, entry.candidate):
