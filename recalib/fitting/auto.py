@@ -46,8 +46,9 @@ _OF_SEVERAL_CLASSES = (
     "class_temperature", "structured_vector", "structured_matrix", "dirichlet", "matrix",
 )  # fmt: skip
 
-#: With more classes `structured_matrix` stands for these, which take as long and predict alike.
-_MATRICES, _MAX_MATRIX_CLASSES = ("dirichlet", "matrix"), 20
+#: With more classes `structured_matrix` stands for these, which take as long and predict alike:
+#: on 16 draws of networks of 10 classes the mean NLL differed by .0001, that of a draw by .006.
+_MATRICES, _MAX_MATRIX_CLASSES = ("dirichlet", "matrix"), 9
 
 #: Fewer rows are not cross-validated.
 _MIN_CROSS_VALIDATED = 5
