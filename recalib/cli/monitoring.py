@@ -95,20 +95,24 @@ def _evidence(status: Monitoring) -> str:
 
 def _window(evidence: dict[str, Any]) -> str:
     """Return the metrics of the latest window in one line."""
+    from recalib.drift.target import TARGET_NAMES
+
     if evidence.get("ece") is None:
         return "no window: too few labels"
+    # Servers of earlier versions have no target.
+    error = TARGET_NAMES[evidence.get("target") or "top_label"].error
 
     def percent(name: str) -> str:
         return _percent(evidence, name)
 
     ece = (
-        f"ECE {percent('ece')} [{percent('ece_low')}, {percent('ece_high')}], "
+        f"{error} {percent('ece')} [{percent('ece_low')}, {percent('ece_high')}], "
         f"floor {percent('ece_floor')}"
     )
     unbiased = f"unbiased CE {percent('ce')} [{percent('ce_low')}, {percent('ce_high')}]"
     if evidence.get("selection_low") is not None:
         ece += (
-            f"; ECE [{percent('selection_low')}, {percent('selection_high')}] for selection of "
+            f"; {error} [{percent('selection_low')}, {percent('selection_high')}] for selection of "
             f"labels up to a ratio of {evidence['selection_ratio']:g}"
         )
     frequency, probability = "accuracy", "confidence"

@@ -235,12 +235,15 @@ def _timeline(result: Replay, heading: str) -> Table:
 
 
 def _maturity(result: Replay) -> str:
+    from recalib.drift.target import TARGET_NAMES
+
     origin = "99% of labels came by then" if result.maturity_from == "delays" else "as given"
     reference = "the first" if result.reference_from == "log" else "the calibration set's"
     return (
         f"read {_format_duration(result.maturity)} after prediction ({origin}): {result.late:,}"
         f" labels came too late and {result.immature:,} predictions are too young, and are not"
-        f" used; compared with {reference} {result.reference:,} predictions"
+        f" used; {TARGET_NAMES[result.target].values} are compared with {reference}"
+        f" {result.reference:,} predictions"
     )
 
 

@@ -201,6 +201,7 @@ def _describe_ece(evidence: Evidence) -> str:
             f" right and wrong predictions differ by a factor up to {evidence.selection_ratio:g}"
         )
     return (
-        f"ECE {evidence.ece:.1%} on {evidence.n:,} labels (interval {evidence.ece_low:.1%} to"
-        f" {evidence.ece_high:.1%}{selection}, noise floor {evidence.ece_floor:.1%})"
+        f"{TARGET_NAMES[evidence.target].error} {evidence.ece:.1%} on {evidence.n:,} labels"
+        f" (interval {evidence.ece_low:.1%} to {evidence.ece_high:.1%}{selection}, noise floor"
+        f" {evidence.ece_floor:.1%})"
     )

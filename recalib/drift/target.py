@@ -33,16 +33,19 @@ Target = Literal["top_label", "positive_class"]
 
 
 class TargetNames(NamedTuple):
-    """The words for outcomes and probabilities of a target."""
+    """The words for outcomes, probabilities and the error of a target."""
 
     frequency: str
     probability: str
     values: str
+    error: str
 
 
 TARGET_NAMES: dict[Target, TargetNames] = {
-    "top_label": TargetNames("accuracy", "confidence", "confidences"),
-    "positive_class": TargetNames("the frequency of class 1", "P(y = 1)", "values of P(y = 1)"),
+    "top_label": TargetNames("accuracy", "confidence", "confidences", "ECE"),
+    "positive_class": TargetNames(
+        "the frequency of class 1", "P(y = 1)", "values of P(y = 1)", "ECE of P(y = 1)"
+    ),
 }
 
 

@@ -62,6 +62,7 @@ def test_calibrated_probabilities_are_fresh():
     y = (np.random.default_rng(1).random(_ROWS) < p).astype(np.int64)
     result = recalib.monitor(probabilities=both(p), label=y, time=time, cohort=_COHORT)
     assert (result.target, result.state) == ("positive_class", "fresh")
+    assert result.events[-1].status.reason.startswith("ECE of P(y = 1) ")
 
 
 def test_correct_and_label_say_the_same():

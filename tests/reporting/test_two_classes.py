@@ -96,6 +96,14 @@ def test_report_names_the_error_of_two_classes() -> None:
         rows.scores, rows.labels, test.scores, test.labels, maps=["temperature"], shift={}
     )
     assert "the ECE of P(y = 1)" in report.verdict
+    first = " ".join(
+        re.sub("<.*?>", "", report.html[report.html.index("Class 1 is") :])[:200].split()
+    )
+    before, after = (values["binary_ece"].value for values in (report.before, report.after))
+    assert first.startswith(
+        f"Class 1 is {test.labels.mean():.2%} of the test rows, and P(y = 1) of the classifier is"
+        f" off by {before:.2%} on average. Calibrated by temperature, it is off by {after:.2%}."
+    )
     titles = re.findall(r"<h3>(.*?)</h3>", report.html)
     assert titles[0] == "Frequency of class 1 by P(y = 1)"
     assert len(titles) == 4

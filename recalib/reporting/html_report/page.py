@@ -279,11 +279,18 @@ def create_page(
 
 def _statement(measured: Measurements) -> dict[str, float]:
     """Return the figures in the first sentence of the page."""
+    before, after = measured.before, measured.after
+    if (error := headline_error(before)) == "binary_ece":
+        return {
+            "frequency": measured.test.counts[1] / measured.test.rows,
+            "error": before[error].value,
+            "error_after": after[error].value,
+        }
     return {
-        "accuracy": measured.before["accuracy"].value,
-        "confidence": measured.before["mean_confidence"].value,
-        "accuracy_after": measured.after["accuracy"].value,
-        "confidence_after": measured.after["mean_confidence"].value,
+        "accuracy": before["accuracy"].value,
+        "confidence": before["mean_confidence"].value,
+        "accuracy_after": after["accuracy"].value,
+        "confidence_after": after["mean_confidence"].value,
     }
 
 
