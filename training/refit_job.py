@@ -137,14 +137,13 @@ def _too_few(rows: LabelledSample, model: Model, onset: float | None) -> str:
             "no logits are kept: declare a `capture` rate, and labels of predictions made from "
             "then on can be fitted on"
         )
-    rate = (
-        f"a `capture` rate above {monitoring.capture:g}, or with " if monitoring.capture < 1 else ""
-    )
+    needs = "more labels"
+    if monitoring.capture < 1:
+        needs = f"a `capture` rate above {monitoring.capture:g}, or with {needs}"
     since = "" if onset is None else f" since the drift began ({_timestamp(onset)})"
     return (
         f"{len(rows)} predictions{since} have both kept logits ({rows.sampled}) and a "
-        f"label, and {monitoring.least_labels} are needed; more arrive with time, or with {rate}more"
-        " labels"
+        f"label, and {monitoring.least_labels} are needed; more arrive with time, or with {needs}"
     )
 
 
