@@ -22,9 +22,10 @@ __all__ = [
 
 CalibrationState = Literal["fresh", "unverified", "suspect", "stale"]
 _EVIDENCE = (
-    "The numbers behind the state, as fractions: `log_evidence` of the test and its "
+    "The numbers behind the state, as fractions: the `target` of all of them, `positive_class` for "
+    "P(y = 1) of two classes or `top_label` for the confidence; `log_evidence` of the test and its "
     "`threshold`; `ece`, its noise floor `ece_floor` and interval of the latest window of `n` "
-    "labels; the unbiased `ce`; `psi` of confidences served and its `psi_threshold`; `coverage` of "
+    "labels; the unbiased `ce`; `psi` of what is served and its `psi_threshold`; `coverage` of "
     "labels and whether they are `selective`; the share of traffic without useful labels "
     "(`silent`), and which it is (`silent_reason`); the interval of the error (`selection_low` to "
     "`selection_high`) under the model's `selection_ratio`; mean `delay` of labels in seconds. "
