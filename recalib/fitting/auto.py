@@ -86,7 +86,7 @@ class Auto:
     decisions depend on rows alone.
 
     If the classifier's probabilities are more likely when 1 / (N + 1) of uniform ones is mixed into
-    them, as those of a forest are, all maps take this mixture.
+    them, as those of a forest are, all maps take this mixture. Only maps by NLL are mixed so.
 
     With fewer than five rows `identity` is the choice. If every row is right, the best temperature
     is 0, and held-out rows cannot say how much of it to believe. After n rows without an error the
@@ -185,6 +185,8 @@ def choose(
         reason = f"fewer than {_MIN_CROSS_VALIDATED} rows: {len(y)}"
         return identity, describe_default(identity, contenders, reason, len(y), predictions)
     undetermined = _reason_undetermined(z, y, sample.weights)
+    # Members of a stack are fitted by NLL.
+    smooths &= temperature.objective.name == "nll"
     smoothing = _best_smoothing(z, y, sample, undetermined) if smooths else 0.0
     race = Race(
         Stack(smoothing=smoothing).smooth(NumpyOps(), z),
@@ -345,7 +347,9 @@ def _weights_without_errors(
     share = 1 / (int(np.bincount(labels, minlength=classes).min()) + 1)
     of_name = {entry.candidate.map.name: entry.candidate for entry in entries}
     identity, temperature = (of_name[name] for name in REFERENCES)
-    return {temperature: 1 - share, identity: share} if share < 1 else {identity: 1.0}
+    if share == 1 or temperature.objective.name != "nll":
+        return {identity: 1.0}
+    return {temperature: 1 - share, identity: share}
 
 
 def _refuse(outcome: Outcome, entries: Sequence[Entry], labels: Integers) -> Outcome:

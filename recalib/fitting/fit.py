@@ -120,7 +120,8 @@ def fit(
     weights: the same as `sample_weight`.
     weight_kind: `survey` if a weight is how many rows of the population a row stands for, on any
         scale: penalties and smoothing see Kish's effective number of rows, (Σw)² / Σw². `counts` if
-        it is how many equal rows a row replaces: the fit is that of the repeated rows.
+        it is how many equal rows a row replaces: the fit is that of the repeated rows. `auto` has a
+        row with its count in one fold.
     groups: (N,), for `auto`: numbers or texts, such as the patient or the question of a row. Rows
         of a group are in the same fold of the cross-validation and are compared as one. For dense
         predictions they are of images, by default different, because pixels of an image are alike.

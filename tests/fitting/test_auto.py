@@ -360,6 +360,16 @@ def test_objective_applies_to_all_candidates() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("is_right", [False, True])
+def test_objective_fits_the_choice_where_probabilities_are_zero(is_right: bool) -> None:
+    """A stack mixes uniform probabilities in, and is fitted by NLL: no stack is the choice."""
+    votes = np.random.default_rng(0).integers(0, 11, 200)
+    p = np.stack([1 - votes / 10, votes / 10], axis=1)
+    labels = (votes > 5) ^ ((np.arange(200) % 10 == 0) & (not is_right))
+    choice = auto((p, labels.astype(int)), objective="brier", input="probabilities")
+    assert (choice.objective, choice.smoothing) == ("brier", 0)
+
+
 def test_card_records_the_choice(tmp_path: Path) -> None:
     calibrator = fit(*draw(300, 3, 2.0), "auto")
     calibrator.save(tmp_path / "a.calib")
