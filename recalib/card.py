@@ -88,7 +88,7 @@ class ScoreEstimate(msgspec.Struct, frozen=True):
     """A mean score on new rows, estimated from the rows of the fit; lower is better."""
 
     value: float
-    #: Of `identity` and of `temperature`, on the same rows.
+    #: Of `identity`, and of `temperature` if the rows have an error, on the same rows.
     references: dict[str, float]
     #: Of the paired differences from the references.
     standard_errors: dict[str, float]

@@ -181,8 +181,9 @@ def choose(
     identity, temperature = (_reference(name, candidates) for name in REFERENCES)
     resolved = (candidate.for_classes(classes) for candidate in candidates)
     contenders = list(dict.fromkeys([identity, temperature, *resolved]))
-    if len(y) < _MIN_CROSS_VALIDATED:
-        reason = f"fewer than {_MIN_CROSS_VALIDATED} rows: {len(y)}"
+    if sample.size < _MIN_CROSS_VALIDATED:
+        rows = "rows" if weights is None else "effective rows"
+        reason = f"fewer than {_MIN_CROSS_VALIDATED} {rows}: {sample.size:.3g}"
         return identity, describe_default(identity, contenders, reason, len(y), predictions)
     undetermined = _reason_undetermined(z, y, sample.weights)
     # Members of a stack are fitted by NLL.
@@ -239,7 +240,7 @@ def _best_smoothing(
     The fit has few numbers, and the same with and without, so the rows may be those of the fit:
     for two classes a slope and an intercept, otherwise a temperature.
     """
-    smoothing = 1 / (len(sample) + 1)
+    smoothing = 1 / (sample.size + 1)
     if undetermined is not None:
         return smoothing**2
     map = MAPS["vector" if logits.shape[1] == 2 else "temperature"]()

@@ -41,6 +41,7 @@ __all__ = [
     "class_scores",
     "compare_as_fitted",
     "compare_by_cross_validation",
+    "effective_size",
     "fold_fits",
     "held_out",
     "incomparable",
@@ -378,6 +379,22 @@ def random_folds(
     count = min(units, max(_MIN_FOLDS, min(_MAX_FOLDS, fitted_rows // max(rows, 1))))
     folds: NDArray[np.int64] = np.random.default_rng(0).permutation(units) % count
     return folds if groups is None else folds[groups]
+
+
+def effective_size(
+    rows: int, weights: Weights | None = None, groups: NDArray[np.intp] | None = None
+) -> float:
+    """Return the effective number of independent rows, or of groups of rows.
+
+    Parameters
+    ----------
+    weights: (N,), with the effective number of rows as their sum, see `check_weights`.
+    groups: (N,), from 0; their number is (Σ w)² / Σ w² with w summed over each group.
+    """
+    if groups is None:
+        return float(rows) if weights is None else float(weights.sum())
+    sums = np.bincount(groups, weights).astype(np.float64)
+    return float(sums.sum() ** 2 / (sums @ sums))
 
 
 def mean_and_standard_error(

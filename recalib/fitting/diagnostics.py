@@ -1,10 +1,11 @@
 """Does a fit harm? What its rows say about the loss on new rows, and about the rows themselves.
 
 The loss on new rows is the loss l on the rows of the fit plus its optimism. For temperature scaling
-by NLL that is 1/N (Akaike 1974). Other maps are fitted again to a random part of the rows, with the
-weight of all: this adds s to the weight of a row, −1 for the rows left out. The optimism is then
-−Σ s Δl / Σ s²; to second order its expectation is the trace term tr(H⁻¹ J) / N (Takeuchi 1976), for
-any map that can be fitted. Penalties and smoothing see the same sum of weights.
+by NLL that is 1/N (Akaike 1974), and N times it has the χ² distribution of one number. Other maps
+are fitted again to a random part of the rows, with the weight of all: this adds s to the weight of
+a row, −1 for the rows left out. The optimism is then −Σ s Δl / Σ s²; to second order its
+expectation is the trace term tr(H⁻¹ J) / N (Takeuchi 1976), for any map that can be fitted.
+Penalties and smoothing see the same sum of weights.
 
 A claim of harm needs a loss above that of the reference by `MARGINS` and by `Z` standard errors.
 
@@ -23,7 +24,7 @@ from numpy.typing import NDArray
 
 from recalib.arrays import Floats, Integers
 from recalib.card import Diagnostic, ScoreEstimate
-from recalib.fitting.cross_validation import mean_and_standard_error
+from recalib.fitting.cross_validation import effective_size, mean_and_standard_error
 from recalib.fitting.newton import fit_temperature
 from recalib.fitting.problem import Problem, Solution
 from recalib.fitting.repeated_rows import distinct_rows, excess_agreement
@@ -128,11 +129,11 @@ def diagnose(
     kept = _spaced(len(problem.labels), max(_SIZE // problem.classes, _LEAST_SAMPLE))
     part = problem if len(kept) == len(problem.labels) else problem.subset(kept)
     groups = None if groups is None else np.unique(groups[kept], return_inverse=True)[1]
-    single = _single_temperature(part, solution)
+    single, is_determined = _single_temperature(part, solution)
     z, y, w = part.logits.astype(np.float64), part.labels, part.weights
     equal = distinct_rows(part.logits) if groups is None else None
     repeats = None if equal is None else excess_agreement(z, single, y, equal)
-    size = _independent_rows(part, groups if repeats is None else equal)
+    size = effective_size(len(y), w, groups if repeats is None else equal)
     sample = _Rows(z, y, w, groups, size * rows / len(y))
     after, p = sample.scores(problem.map, solution.parameters)
     totals = p.sum(axis=0) if w is None else w @ p
@@ -147,7 +148,9 @@ def diagnose(
     estimates = {}
     if size >= _LEAST_ROWS and repeats is None:
         references = {"identity": sample.scores(Identity(), {})[0], "temperature": after}
-        if not _is_temperature(problem):
+        if not is_determined:
+            del references["temperature"]
+        elif not _is_temperature(problem):
             parameters = {"temperature": np.array(single)}
             references["temperature"] = sample.scores(Temperature(), parameters)[0]
         optimism = np.zeros((2, 3))
@@ -164,12 +167,13 @@ def _is_temperature(problem: Problem) -> bool:
     return problem.map.name == "temperature" and problem.objective.name == "nll"
 
 
-def _single_temperature(problem: Problem, solution: Solution) -> float:
-    """Return the best temperature by NLL, of some of the rows unless it is the fit's."""
+def _single_temperature(problem: Problem, solution: Solution) -> tuple[float, bool]:
+    """Return the best temperature by NLL, of some rows unless it is the fit's, and if it is > 0."""
     if _is_temperature(problem):
-        return float(solution.parameters["temperature"])
+        return float(solution.parameters["temperature"]), True
     part = problem.subset(_spaced(len(problem.labels), _TEMPERATURE_ROWS))
-    return fit_temperature(part.logits, part.labels, part.weights).temperature
+    single = fit_temperature(part.logits, part.labels, part.weights)
+    return single.temperature, single.bound != "lower"
 
 
 def _count_parameters(problem: Problem) -> int:
@@ -178,14 +182,6 @@ def _count_parameters(problem: Problem) -> int:
 
 def _spaced(rows: int, count: int) -> NDArray[np.intp]:
     return np.linspace(0, rows - 1, min(rows, count)).astype(np.intp)
-
-
-def _independent_rows(problem: Problem, units: NDArray[np.intp] | None) -> float:
-    """Return the effective rows of a problem, (Σ w)² / Σ w² with w summed over units."""
-    if units is None:
-        return problem.effective_rows
-    sums = np.bincount(units, problem.weights)
-    return float(sums.sum() ** 2 / np.square(sums, dtype=np.float64).sum())
 
 
 def _optimism(
@@ -204,7 +200,7 @@ def _optimism(
     rows: the number of rows of the fit.
     """
     if _is_temperature(problem):
-        return np.array([[1 / sample.effective, 0.0, 0.0], [0.0, 0.0, 0.0]])
+        return np.outer([1.0, math.sqrt(2)], [1 / sample.effective, 0.0, 0.0])
     shapes = problem.map.parameters(problem.classes).values()
     count = sum(math.prod(array.shape) for array in shapes)
     if count * _NO_OPTIMISM < sample.effective or len(problem.labels) < rows:
@@ -231,7 +227,8 @@ def _estimates(
     """Return the estimate of each score on new rows, with those of the references."""
     value = sample.mean(after) + optimism[0]
     values = {name: sample.mean(of) for name, of in references.items()}
-    values["temperature"][0] += 1 / sample.effective
+    if "temperature" in values:
+        values["temperature"][0] += 1 / sample.effective
     errors = {
         name: np.hypot(sample.error(after - of), optimism[1]) for name, of in references.items()
     }

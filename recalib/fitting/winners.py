@@ -17,9 +17,10 @@ from recalib.fitting.cross_validation import (
     HeldOutScores,
     Weights,
     class_scores,
+    effective_size,
     mean_and_standard_error,
 )
-from recalib.fitting.racing import Entry
+from recalib.fitting.racing import REFERENCES, Entry
 from recalib.fitting.stacking import mixture_weights
 from recalib.maps.stack import Member, Stack
 from recalib.objectives.nll import NegativeLogLikelihood
@@ -30,6 +31,8 @@ __all__ = ["Sample", "Winner", "find_weights"]
 #: The cost of other maps than temperature scaling, in standard errors of the difference of NLLs:
 #: a quarter, and one more with 25 rows.
 _COST, _COST_OF_FEW_ROWS = 0.25, 25.0
+#: What other maps than the references have to gain, in nats: a tie is no reason for one of them.
+_LEAST_GAIN = 1e-6
 #: Weights have this many digits.
 _DIGITS = 4
 #: Finite, so that no sum is NaN.
@@ -52,9 +55,10 @@ class Sample:
         )
         return Sample(len(rows), weights, groups)
 
-    def __len__(self) -> int:
-        """Return the number of independent units."""
-        return self.rows if self.groups is None else int(self.groups.max()) + 1
+    @property
+    def size(self) -> float:
+        """The effective number of independent rows."""
+        return effective_size(self.rows, self.weights, self.groups)
 
     @property
     def shares(self) -> Weights:
@@ -142,12 +146,13 @@ def find_weights(
     names = [entry.candidate.map.name for entry in entries]
     plain = names.index("temperature" if "temperature" in names else "identity")
     errors = np.array([sample.mean(column - log_p[:, plain])[1] for column in log_p.T])
-    costs = (_COST + _COST_OF_FEW_ROWS / len(sample)) * errors
+    costs = (_COST + _COST_OF_FEW_ROWS / sample.size) * errors
+    costs += np.where([name in REFERENCES for name in names], 0.0, _LEAST_GAIN)
     losses = costs - sample.shares @ log_p
     best = int(np.argmin(losses))
     mixed = np.flatnonzero([_is_mixed(entry.candidate) for entry in entries])
     if len(mixed) > 1:
-        least = price * (losses - costs).min() / len(sample)
+        least = price * (losses - costs).min() / sample.size
         weights, loss = mixture_weights(log_p[:, mixed], sample.shares, costs[mixed], least)
         if loss <= losses[best]:
             pairs = zip(mixed.tolist(), _round(weights).tolist(), strict=True)

@@ -288,6 +288,24 @@ def test_very_few_rows_are_not_compared(rows: int) -> None:
     assert all(candidate.nll is None for candidate in choice.candidates)
 
 
+def test_weights_that_leave_very_few_rows_are_not_compared() -> None:
+    weights = np.ones(300)
+    weights[0] = 1e6
+    choice = fit(*draw(300, 3, 1.0), "auto", sample_weight=weights).card.choice
+    assert choice is not None
+    assert choice.reason == "identity: fewer than 5 effective rows: 1"
+
+
+def test_a_tie_leaves_the_reference() -> None:
+    """Several maps are uniform, or nearly so, where logits of rows are equal."""
+    labels = np.random.default_rng(0).permutation(np.repeat(np.arange(3), 40))
+    choice = auto((np.zeros((120, 3)), labels))
+    assert set(winner_of(choice, "may_change").members) <= {"identity", "temperature"}
+    logits, labels = draw(600, 4, 2.0)
+    choice = auto((logits, labels), predictions="keep")
+    assert set(winner_of(choice, "keep").members) == {"temperature"}
+
+
 @pytest.mark.slow
 def test_scores_match_a_loop() -> None:
     """Each fold under a fit to the others; the interval of a mean is about ±1.96 errors."""
