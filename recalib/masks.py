@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 
 from recalib.arrays import Floats, Integers
+from recalib.errors import InputError
 from recalib.ops import NumpyOps
 from recalib.ops.base import Array, Ops
 
@@ -34,6 +35,8 @@ _CONSTANTS = {
     -3.3895313892515355e38,  # the least bfloat16
 }
 _LEAST_COUNT = 3
+#: The squares of larger and smaller logits leave the range of float64.
+_LARGEST, _SMALLEST = 1e100, 1e-100
 
 
 class Mask(msgspec.Struct, frozen=True):
@@ -109,16 +112,27 @@ def find_mask(low: LowLogits) -> Mask | None:
     The least logit is a mask if it is at most −999, no label has it, the gap above it is at least
     ten times the range of all other logits, and it is a usual constant (a power of ten, one more
     than that, the least float of a type) or in three cells or more.
+
+    Raises
+    ------
+    InputError: the largest absolute value of the other logits is below 1e-100 or above 1e100.
     """
     value, range = low.least, max(low.largest - low.next, 1.0)
-    if not (value <= _HIGHEST and low.next < np.inf and low.label > value):
-        return None
     is_constant = low.count >= _LEAST_COUNT or value in _CONSTANTS
-    if not is_constant or low.next - value < _LEAST_GAP * range:
+    is_alone = value <= _HIGHEST and low.label > value and low.next < np.inf
+    if not (is_constant and is_alone and low.next - value >= _LEAST_GAP * range):
+        _check_size(max(abs(value), abs(low.largest)))
         return None
+    _check_size(max(abs(low.next), abs(low.largest)))
     # float32, as in served graphs, holds the threshold.
     below = max(value / 2 + low.next / 2, float(np.finfo(np.float32).min))
     return Mask(value, below)
+
+
+def _check_size(largest: float) -> None:
+    if largest and not _SMALLEST <= largest <= _LARGEST:
+        found = f"a largest absolute value of {largest:.3g}"
+        raise InputError("logits", found=found, accepted=f"{_SMALLEST:g} to {_LARGEST:g}")
 
 
 def mask_constants(logits: Floats, labels: Integers) -> tuple[Floats, Mask | None]:

@@ -12,6 +12,7 @@ from sklearn.datasets import load_digits
 from sklearn.naive_bayes import GaussianNB
 
 from recalib.calibrator import Calibrator
+from recalib.errors import InputError
 from recalib.fitting.fit import fit
 from recalib.fitting.newton import fit_temperature
 from recalib.maps import MAPS
@@ -40,6 +41,21 @@ def test_a_constant_gives_the_fit_of_masked_classes(value: float) -> None:
     assert fitted.card.mask is not None
     assert fitted.card.mask.value == value
     assert [text for text in fitted.card.fit.warnings if "write -inf" in text]
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1e200])
+def test_logits_whose_squares_leave_the_range_are_refused(scale: float) -> None:
+    logits, labels = draw(0.0)
+    with pytest.raises(InputError, match="logits: found a largest absolute value of"):
+        fit(scale * logits, labels)
+
+
+@pytest.mark.parametrize("scale", [1e-90, 1e90])
+@pytest.mark.parametrize("name", ["temperature", "vector", "structured_matrix", "spline"])
+def test_the_unit_of_logits_changes_no_prediction(name: str, scale: float) -> None:
+    logits, labels = draw(0.0)
+    scaled = fit(scale * logits, labels, name).predict_float64(scale * logits)
+    assert scaled == pytest.approx(fit(logits, labels, name).predict_float64(logits), abs=1e-5)
 
 
 @pytest.mark.parametrize("name", MAPS)

@@ -36,7 +36,7 @@ _MAX_BINS = 10_000
 #: What the bytes of a `StreamingEvaluation` are, and the version of its sums.
 _KIND, _VERSION = "evaluation", 3
 
-#: Weights of streams: the squares of smaller and larger ones leave the range of float64.
+#: The squares of smaller and larger weights leave the range of float64.
 _MIN_WEIGHT, _MAX_WEIGHT = 1e-100, 1e100
 
 
@@ -385,10 +385,12 @@ def _with_weighted_form(metrics: dict[str, Metric], named: bool) -> dict[str, Me
 
 
 def _weights(sample_weight: ArrayLike, rows: int) -> NDArray[np.float64]:
-    """Return checked weights (N,) on their scale."""
+    """Return checked weights (N,), near 1 if their squares leave the range of float64."""
     weights = as_array(sample_weight, "sample_weight")
     check_weights(weights, rows=rows, field="sample_weight")
-    return weights.astype(np.float64)
+    weights = weights.astype(np.float64)
+    largest = weights.max()
+    return weights if _MIN_WEIGHT <= largest <= _MAX_WEIGHT else weights / largest
 
 
 def _stream_weights(sample_weight: ArrayLike, rows: int) -> NDArray[np.float64]:

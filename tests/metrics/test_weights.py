@@ -38,7 +38,7 @@ def test_whole_weights_equal_repeated_rows(case: Case, bins: int, seed: int) -> 
 
 
 @settings(max_examples=5)
-@given(coarse(), bins, st.sampled_from([1e-3, 1.0, 7.0]), st.integers(0, 2**32 - 1))
+@given(coarse(), bins, st.sampled_from([1e-300, 1e-3, 7.0, 1e300]), st.integers(0, 2**32 - 1))
 def test_scale_of_weights_changes_nothing(case: Case, bins: int, scale: float, seed: int) -> None:
     """Neither values, intervals nor floors; and each value is inside its interval."""
     p, labels = case
