@@ -52,7 +52,7 @@ def test_bars_are_frequencies_of_class_1(positives: float, scale: str | None) ->
     text = str(specification)
     assert ("'type': 'sqrt'" in text) == (scale == "sqrt")
     value = evaluate(predictions.labels, probabilities=predictions.probabilities)["binary_ece"]
-    assert f"ECE of P(y = 1) {value.value:.2%}" in text
+    assert f"binary ECE {value.value:.2%}" in text
     assert "'title': 'P(y = 1)'" in text
     assert "'title': 'frequency of class 1'" in text
 

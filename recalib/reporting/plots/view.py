@@ -106,7 +106,7 @@ def view_of(series: Mapping[str, Predictions]) -> tuple[View, dict[str, Predicti
     view = View(
         "P(y = 1)",
         "frequency of class 1",
-        "ECE of P(y = 1)",
+        "binary ECE",
         ("class 1", "class 0"),
         is_root=bool((first.labels == 1).mean() <= _RARE),
     )
