@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from recalib.drift.target import TARGET_NAMES
 from recalib.errors import InputError
 from recalib.reporting.plots.style import (
     BLUE,
@@ -46,7 +47,8 @@ def timeline(
     ----------
     windows: one for each cohort, in order, with `start`, `time`, `state`, and of `Evidence` at
         least `ece`, `ece_low`, `ece_high`, `ece_floor`, `log_evidence` and `threshold`; None
-        values, and the band without `selection_low` and `selection_high`, are left out.
+        values, and the band without `selection_low` and `selection_high`, are left out. The
+        `target` of the last one names the error, `top_label` without it.
     objective: the largest acceptable ECE.
 
     Raises
@@ -62,9 +64,10 @@ def timeline(
     data = inline(values)
     kind = "T" if dated else "Q"
     last = values[-1]
+    error_name = TARGET_NAMES[windows[-1].get("target", "top_label")].error
     subtitle = [
         f"{last['state']} in the end; {len(values)} cohorts",
-        f"objective: ECE below {objective:.1%}; the test rejects at log E"
+        f"objective: {error_name} below {objective:.1%}; the test rejects at log E"
         f" {windows[-1]['threshold']:.2f}",
     ]
 
