@@ -55,7 +55,7 @@ _TEMPERATURE_ROWS = 1_000
 _NO_OPTIMISM = 2_000
 #: A quarter of the rows gives the optimism, or as many as this up to a half: larger changes of the
 #: weights cost less time, and with few rows they are no longer small.
-_PART_ROWS = 2_000
+_PART_ROWS = 1_000
 _LEAST_PROBABILITY = 1e-320
 #: Weighted rows count as few below this, and if they are less than half of all rows.
 _FEW_ROWS = 50
@@ -125,9 +125,10 @@ def diagnose(
     rows: the number of rows of the fit, by default those of the problem.
     refit: False for a map that held-out rows have chosen: its optimism counts as 0.
     """
-    rows = rows or len(problem.labels)
-    kept = _spaced(len(problem.labels), max(_SIZE // problem.classes, _LEAST_SAMPLE))
-    part = problem if len(kept) == len(problem.labels) else problem.subset(kept)
+    count = len(problem.labels)
+    rows = rows or count
+    kept = _spaced(count, max(_SIZE // problem.classes, _LEAST_SAMPLE))
+    part = problem if len(kept) == count else problem.subset(kept)
     groups = None if groups is None else np.unique(groups[kept], return_inverse=True)[1]
     single, is_determined = _single_temperature(part, solution)
     z, y, w = part.logits.astype(np.float64), part.labels, part.weights
@@ -136,23 +137,14 @@ def diagnose(
     size = effective_size(len(y), w, groups if repeats is None else equal)
     sample = _Rows(z, y, w, groups, size * rows / len(y))
     after, p = sample.scores(problem.map, solution.parameters)
-    totals = p.sum(axis=0) if w is None else w @ p
-    if len(y) == len(problem.labels):
+    if len(y) == count:
         solution.confidences = p.max(axis=1)
-    found = [
-        _few_rows(problem.effective_rows, len(problem.labels)),
-        repeats,
-        _class_totals(y, totals, w, size),
-        _column_scale(z),
-    ]
+    totals = p.sum(axis=0) if w is None else w @ p
+    found = [_few_rows(problem.effective_rows, count), repeats]
+    found += [_class_totals(y, totals, w, size), _column_scale(z)]
     estimates = {}
     if size >= _LEAST_ROWS and repeats is None:
-        references = {"identity": sample.scores(Identity(), {})[0], "temperature": after}
-        if not is_determined:
-            del references["temperature"]
-        elif not _is_temperature(problem):
-            parameters = {"temperature": np.array(single)}
-            references["temperature"] = sample.scores(Temperature(), parameters)[0]
+        references = _reference_scores(problem, sample, after, single if is_determined else None)
         optimism = np.zeros((2, 3))
         if refit:
             optimism = _optimism(problem, solution, kept, sample, after, rows)
@@ -161,6 +153,19 @@ def diagnose(
         found += [harm["nll"] or harm["brier"], harm["error"]]
     diagnostics = tuple(item for item in found if item is not None)
     return Diagnosis(sample.effective, estimates, diagnostics)
+
+
+def _reference_scores(
+    problem: Problem, sample: _Rows, after: Numbers, temperature: float | None
+) -> dict[str, Numbers]:
+    """Return the scores without a map, and by the best temperature if rows determine one."""
+    references = {"identity": sample.scores(Identity(), {})[0]}
+    if temperature is not None and _is_temperature(problem):
+        references["temperature"] = after
+    elif temperature is not None:
+        parameters = {"temperature": np.array(temperature)}
+        references["temperature"] = sample.scores(Temperature(), parameters)[0]
+    return references
 
 
 def _is_temperature(problem: Problem) -> bool:
@@ -201,9 +206,7 @@ def _optimism(
     """
     if _is_temperature(problem):
         return np.outer([1.0, math.sqrt(2)], [1 / sample.effective, 0.0, 0.0])
-    shapes = problem.map.parameters(problem.classes).values()
-    count = sum(math.prod(array.shape) for array in shapes)
-    if count * _NO_OPTIMISM < sample.effective or len(problem.labels) < rows:
+    if _count_parameters(problem) * _NO_OPTIMISM < sample.effective or len(problem.labels) < rows:
         return np.zeros((2, 3))
     count = max(rows // 4, min(rows // 2, _PART_ROWS))
     chosen = np.zeros(rows, np.bool_)
