@@ -47,7 +47,7 @@ class Mask(msgspec.Struct, frozen=True):
 
     #: The constant in the rows of the fit.
     value: float
-    #: Halfway between the constant and the least other logit.
+    #: Far below the least other logit, at the nearest halfway to the constant.
     below: float
 
     def apply(self, ops: Ops, logits: Array) -> Array:
@@ -111,7 +111,8 @@ def find_mask(low: LowLogits) -> Mask | None:
 
     The least logit is a mask if it is at most −999, no label has it, the gap above it is at least
     ten times the range of all other logits, and it is a usual constant (a power of ten, one more
-    than that, the least float of a type) or in three cells or more.
+    than that, the least float of a type) or in three cells or more. The rule begins at −999 and ten
+    times the range below all other logits, so other constants that are served are masks too.
 
     Raises
     ------
@@ -124,9 +125,10 @@ def find_mask(low: LowLogits) -> Mask | None:
         _check_size(max(abs(value), abs(low.largest)))
         return None
     _check_size(max(abs(low.next), abs(low.largest)))
+    halfway = value / 2 + low.next / 2
+    below = max(halfway, min(_HIGHEST, low.next - _LEAST_GAP * range))
     # float32, as in served graphs, holds the threshold.
-    below = max(value / 2 + low.next / 2, float(np.finfo(np.float32).min))
-    return Mask(value, below)
+    return Mask(value, max(below, float(np.finfo(np.float32).min)))
 
 
 def _check_size(largest: float) -> None:
@@ -136,6 +138,8 @@ def _check_size(largest: float) -> None:
 
 
 def mask_constants(logits: Floats, labels: Integers) -> tuple[Floats, Mask | None]:
-    """Return checked rows with −inf for a constant that stands for it, and the rule, if any."""
-    mask = find_mask(LowLogits.of(logits, labels))
-    return (logits if mask is None else mask.apply_to(logits)), mask
+    """Return checked rows with −inf for constants that stand for it, and the rule, if any."""
+    mask = None
+    while (found := find_mask(LowLogits.of(logits, labels))) is not None:
+        mask, logits = found, found.apply_to(logits)
+    return logits, mask

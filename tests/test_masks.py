@@ -58,6 +58,15 @@ def test_the_unit_of_logits_changes_no_prediction(name: str, scale: float) -> No
     assert scaled == pytest.approx(fit(logits, labels, name).predict_float64(logits), abs=1e-5)
 
 
+def test_other_constants_are_masks_too() -> None:
+    """Two in the fit, and a third in predictions."""
+    masked, labels = draw(-np.inf)
+    logits = np.where(np.isneginf(masked), np.where(labels[:, None] % 2, -1e9, -1e4), masked)
+    expected, fitted = fit(masked, labels, "dirichlet"), fit(logits, labels, "dirichlet")
+    served = np.where(np.isneginf(masked), -1e5, masked)
+    assert fitted.predict(served) == pytest.approx(expected.predict(masked), abs=1e-6)
+
+
 @pytest.mark.parametrize("name", MAPS)
 def test_every_map_applies_the_rule_in_every_form(name: str) -> None:
     masked, labels = draw(-np.inf, rows=120)

@@ -28,8 +28,9 @@ _NEGLIGIBLE = 1e-3
 #: A row that alone determines its score would have 1.
 _MAX_LEVERAGE = 0.999
 _JITTER = 1e-12
-#: Rows that are scored, and that the blocks of classes are summed over.
-_MAX_ROWS = 2_000
+#: Rows that are scored, and that the blocks of classes are summed over: the numbers of many classes
+#: limit them, down to the least.
+_MAX_ROWS, _MAX_NUMBERS, _LEAST_ROWS = 2_000, 100_000, 1_000
 
 
 def leave_one_out_nll(nll: LinearNll, theta: Numbers, rows: float) -> float:
@@ -41,8 +42,9 @@ def leave_one_out_nll(nll: LinearNll, theta: Numbers, rows: float) -> float:
     theta: (K, D), its minimiser.
     rows: the number of rows that the penalty sees.
     """
-    count = len(nll.x)
-    kept = np.arange(min(count, _MAX_ROWS)) * count // min(count, _MAX_ROWS)
+    count, classes = nll.x.shape
+    most = min(count, _MAX_ROWS, max(_LEAST_ROWS, _MAX_NUMBERS // classes))
+    kept = np.arange(most) * count // most
     x, row_weights = nll.x[kept], None if nll.weights is None else nll.weights[kept]
     scores = nll.design.scores(x, theta)
     if nll.masked is not None:

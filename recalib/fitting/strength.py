@@ -1,9 +1,10 @@
 """The strength of a ridge penalty, chosen by data.
 
-Strengths g fall along a path of fits, each from the one before. The one with the least approximate
-leave-one-out NLL is taken. Few rows show little of it, so a normal prior of log g is added:
-N · NLL + ½ (log g − log g₀)², g₀ = 10 (1 + P / N) for P numbers. A penalty is a prior of the
-parameters, which does not depend on N, so a sample of the rows is enough to choose its strength.
+The strength g with the least approximate leave-one-out NLL is taken. Few rows show little of it, so
+a normal prior of log g is added: N · NLL + ½ (log g − log g₀)², g₀ = 10 (1 + P / N) for P numbers.
+Fits begin at g₀ and follow lower strengths, each from the one before; higher ones, if no lower one
+is better. A penalty is a prior of the parameters, which does not depend on N, so a sample of the
+rows is enough to choose its strength.
 
 On 96 draws of 60 to 5,000 rows of ten networks (3 to 100 classes) the held-out NLL of
 `structured_matrix` was 1.4% below temperature scaling's on average and at worst 3.4% above; with
@@ -14,9 +15,11 @@ g = 1 these are .2% and 15%, with g = 1 + 10 P / N .9% and 7%, with the best g o
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from recalib.arrays import centre_log_odds
 from recalib.blas_threads import one_blas_thread
@@ -31,9 +34,11 @@ from recalib.maps.ridge import USUAL_STRENGTH, RidgeMap
 
 __all__ = ["with_strength"]
 
-#: Strengths of the path. The first is temperature scaling but for the fourth digit of the NLL.
-_STRENGTHS = [10.0 ** (exponent / 2) for exponent in range(6, -5, -1)]
-#: The path ends after this number of strengths without a better one.
+Numbers = NDArray[np.float64]
+
+#: Strengths. The first is temperature scaling but for the fourth digit of the NLL.
+_STRENGTHS = 10.0 ** np.arange(3.0, -2.5, -0.5)
+#: A path ends after this number of strengths without a better one.
 _PATIENCE = 2
 #: Fits of the path end with a step of less predicted gain, in nats: scores differ by much more.
 _TOLERANCE = 1e-6
@@ -79,26 +84,47 @@ def _sample(problem: Problem) -> Problem:
 
 def _best_of_path(problem: Problem, map: RidgeMap) -> tuple[float, Parameters]:
     """Return the strength, relative to the map's strength 1, and the parameters fitted with it."""
-    form, rows = LINEAR_MAPS[map.name], problem.effective_rows
-    weights = problem.relative_weights
+    form = LINEAR_MAPS[map.name]
     single = fit_temperature(problem.logits, problem.labels, problem.weights)
     unit = form.unit(single.temperature)
     start = map.start(problem.classes, single.temperature)
-    theta = best = form.theta(start, unit)
+    theta = form.theta(start, unit)
     x, masked = form.rows(map, problem.logits.astype(np.float64, copy=False), single.temperature)
+    rows = problem.effective_rows
     usual = USUAL_STRENGTH * (1 + theta.size / rows)
-    scores: list[float] = []
-    for strength in _STRENGTHS:
-        ridge = form.ridge(
-            map.with_strength(strength, problem.classes, rows), problem.classes, rows, unit
-        )
+    scores: dict[int, float] = {}
+
+    def fit(index: int, theta: Numbers) -> Numbers:
+        strength = float(_STRENGTHS[index])
+        chosen = map.with_strength(strength, problem.classes, rows)
+        ridge = form.ridge(chosen, problem.classes, rows, unit)
+        weights = problem.relative_weights
         nll = LinearNll(form.design, x, masked, problem.labels, weights, ridge)
         theta = minimise(nll.around, theta, form.box, tolerance=_TOLERANCE, small_step=1e-2).x
         prior = math.log(strength / usual) ** 2 / 2
-        scores.append(leave_one_out_nll(nll, theta, rows) + prior / rows)
-        if scores[-1] <= min(scores):
-            best = theta
-        elif len(scores) - 1 - int(np.argmin(scores)) >= _PATIENCE:
+        scores[index] = leave_one_out_nll(nll, theta, rows) + prior / rows
+        problem.report(f"{map.name}, strength {strength:.3g}", len(scores), scores[index])
+        return theta
+
+    best, theta = _descend(fit, scores, int(np.abs(np.log(_STRENGTHS / usual)).argmin()), theta)
+    return float(_STRENGTHS[best]), {**start, **form.natural(theta, unit)}
+
+
+def _descend(
+    fit: Callable[[int, Numbers], Numbers], scores: Mapping[int, float], first: int, theta: Numbers
+) -> tuple[int, Numbers]:
+    """Return the index of the least score on both sides of the first, and its parameters.
+
+    `fit` returns the parameters of an index from those of its neighbour, and sets its score.
+    """
+    best, of_best = first, fit(first, theta)
+    for step in (1, -1):
+        theta, index = of_best, first + step
+        while 0 <= index < len(_STRENGTHS) and abs(index - best) <= _PATIENCE:
+            theta = fit(index, theta)
+            if scores[index] <= scores[best]:
+                best, of_best = index, theta
+            index += step
+        if best != first:
             break
-        problem.report(f"{map.name}, strength {strength:.3g}", len(scores), scores[-1])
-    return _STRENGTHS[int(np.argmin(scores))], {**start, **form.natural(best, unit)}
+    return best, of_best

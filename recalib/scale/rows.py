@@ -140,7 +140,7 @@ class FragmentRows:
         self._batch = workers.batch(len(fragments))
 
     def survey(self, weight_kind: WeightKind = "survey") -> Survey:
-        """Read all rows once, and again if a constant stands for −inf.
+        """Read all rows once, and again for each constant that stands for −inf.
 
         Weights are then scaled, here and in each later pass, so that their sum is the effective
         number of rows; see `recalib.arrays.check_weights`.
@@ -151,8 +151,7 @@ class FragmentRows:
             none has rows, or rows with weight.
         """
         survey = self._read()
-        mask = find_mask(survey.low)
-        if mask is not None:
+        while (mask := find_mask(survey.low)) is not None:
             self.fragments = [replace(fragment, mask=mask) for fragment in self.fragments]
             survey = replace(self._read(), mask=mask)
         if survey.weights is not None:
