@@ -14,7 +14,7 @@ from recalib.calibrator import Calibrator
 from recalib.decoding import convert
 from recalib.errors import InputError
 from recalib.files import Input
-from recalib.fitting.row_digests import decode_digests
+from recalib.fitting.row_digests import decode_digests, may_be_chance
 from recalib.registry import Dataset, Model
 from training.dataset_rows import DatasetRows, read_rows
 from training.large_datasets import IN_MEMORY, ClusterPolicy, LargeDataset, open_large
@@ -87,7 +87,7 @@ def run_evaluation(context: JobContext, policy: ClusterPolicy = IN_MEMORY) -> No
     warnings = [
         text
         for name, count in zip(scores, fitted_rows, strict=True)
-        if (text := _warning(name, count, dataset.rows))
+        if (text := _warning(name, count, dataset.rows, model.classes))
     ]
 
     # 3. Metrics, changes and pictures.
@@ -148,10 +148,10 @@ def _read_version(
     return calibrator, int(np.count_nonzero(np.isin(rows.digests, decode_digests(stored))))
 
 
-def _warning(name: str, fitted: int | None, rows: int) -> str:
+def _warning(name: str, fitted: int | None, rows: int, classes: int) -> str:
     if fitted is None:
         return f"The rows that {name} was fitted on are not known; they may be among these rows."
-    if fitted == 0:
+    if fitted == 0 or may_be_chance(fitted, rows, classes):
         return ""
     return (
         f"{name[0].upper()}{name[1:]} was fitted on {fitted:,} of these {rows:,} rows: its metrics "

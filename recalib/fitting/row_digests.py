@@ -12,13 +12,22 @@ from numpy.typing import NDArray
 
 from recalib.arrays import Floats
 
-__all__ = ["DIGEST_BYTES", "Digests", "decode_digests", "encode_digests", "row_digests"]
+__all__ = [
+    "DIGEST_BYTES",
+    "Digests",
+    "decode_digests",
+    "encode_digests",
+    "may_be_chance",
+    "row_digests",
+]
 
 Digests = NDArray[np.uint64]
 
 #: Of a stored digest.
 _STORED = np.dtype("<u8")
 DIGEST_BYTES = _STORED.itemsize
+#: The share of rows of two classes that may equal others by chance.
+_MAX_CHANCE = 0.01
 #: Numbers of a block of rows: 32 MB of float32.
 _BLOCK = 8_000_000
 
@@ -28,7 +37,8 @@ def row_digests(values: Floats) -> Digests:
 
     It is BLAKE2b with 8 bytes, of the row's values as little-endian float32. It does not depend on
     the order of the rows, on the file's format, or on whether values of float32 are stored as
-    float64. A new row equals one of n others with probability n / 2⁶⁴.
+    float64. A new row equals one of n others with probability n / 2⁶⁴; of two
+    classes more often, see `may_be_chance`.
 
     The label is not included. If it were, a file in which some labels are corrected would have just
     these rows as new ones, and a comparison on them would be selected by outcome.
@@ -45,6 +55,15 @@ def row_digests(values: Floats) -> Digests:
         for row in block:
             digests += hashlib.blake2b(row, digest_size=DIGEST_BYTES).digest()
     return decode_digests(bytes(digests))
+
+
+def may_be_chance(equal: int, rows: int, classes: int) -> bool:
+    """Return whether so few of N rows equal others that they may be different rows.
+
+    Rows of two classes may have one degree of freedom, the log-odds: of 20,000 new rows, a few
+    equal one of 20,000 others in float32, and more if the scores have few digits.
+    """
+    return classes == 2 and equal <= _MAX_CHANCE * rows
 
 
 def encode_digests(digests: Digests) -> bytes:

@@ -8,7 +8,12 @@ import numpy as np
 import pytest
 
 from recalib.files import read
-from recalib.fitting.row_digests import decode_digests, encode_digests, row_digests
+from recalib.fitting.row_digests import (
+    decode_digests,
+    encode_digests,
+    may_be_chance,
+    row_digests,
+)
 from tests.files.examples import example, write_npz, write_parquet, write_safetensors
 from tests.fitting.conftest import draw
 
@@ -57,3 +62,15 @@ def test_rounding_to_float32_keeps_the_digest() -> None:
     logits, _ = draw(100, 5, 1.0)
     assert (logits != logits.astype(np.float32)).any()
     np.testing.assert_array_equal(row_digests(logits), row_digests(logits.astype(np.float32)))
+
+
+def test_new_rows_of_two_classes_equal_others_by_chance() -> None:
+    """They are one number of float32; rows of more classes are not equal by chance."""
+    rng, rows = np.random.default_rng(0), 20_000
+    odds = rng.normal(0, 2, (2, rows))
+    first, second = (row_digests(np.stack([-z / 2, z / 2], axis=1)) for z in odds)
+    equal = int(np.isin(first, second).sum())
+    assert equal > 0
+    assert may_be_chance(equal, rows, 2)
+    assert not may_be_chance(equal, rows, 3)
+    assert not may_be_chance(rows // 50, rows, 2)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from recalib.arrays import Floats
 from recalib.files import LabelledData
 from recalib.fitting.comparison import Comparison
+from recalib.fitting.row_digests import may_be_chance
 from recalib.fitting.thresholds import describe_thresholds
 from recalib.metrics import Estimate
 from recalib.metrics.headline import headline_error
@@ -89,9 +90,10 @@ def _about_the_files(evidence: Evidence) -> Iterator[str]:
             "on, and every number here flatters it."
         )
         return
-    if evidence.shared > 0:
+    test = evidence.test
+    if evidence.shared > 0 and not may_be_chance(evidence.shared, test.rows, len(test.counts)):
         yield (
-            f"{evidence.shared:,} of {evidence.test.rows:,} test rows are in the validation file "
+            f"{evidence.shared:,} of {test.rows:,} test rows are in the validation file "
             "too, to the last digit: what is measured on them flatters the calibrator."
         )
 
