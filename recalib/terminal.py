@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,7 @@ from rich.text import Text
 from recalib.sanitize import sanitize_text
 
 if TYPE_CHECKING:  # the card imports NumPy, which `--help` does not need
-    from recalib.card import AutoChoice, MetricValue
+    from recalib.card import AutoChoice, CandidateResult, MetricValue
 
 __all__ = [
     "candidates_table",
@@ -147,11 +147,13 @@ def comparison_table(
 
 
 def candidates_table(choice: AutoChoice) -> Table:
-    """Return a table of the cross-validation result of each candidate."""
+    """Return a table of the candidates that have predicted all folds, and why others have not."""
     rows = f"{choice.rows} rows in {choice.folds} folds"
     table = Table(
         title=f"cross-validated on {rows}; NLL and what it is over temperature's, 95% intervals",
         title_justify="left",
+        caption=_verdicts(c for c in choice.candidates if c.nll is None),
+        caption_justify="left",
         box=SIMPLE_HEAD,
         pad_edge=False,
         padding=(0, 1, 0, 0),
@@ -162,14 +164,19 @@ def candidates_table(choice: AutoChoice) -> Table:
     for name in ("nll", "over temperature"):
         table.add_column(name, justify="right", no_wrap=True)
     for candidate in choice.candidates:
-        mark = "*" if candidate.chosen else ""
-        scores = (
-            [f"{candidate.nll.value:.4f}", _format_change(candidate.nll_difference)]
-            if candidate.nll
-            else ["", ""]
-        )
-        table.add_row(mark, candidate.map, candidate.objective, *scores)
+        if candidate.nll is not None:
+            change = _format_change(candidate.nll_difference)
+            names = "*" if candidate.chosen else "", candidate.map, candidate.objective
+            table.add_row(*names, f"{candidate.nll.value:.4f}", change)
     return table
+
+
+def _verdicts(candidates: Iterable[CandidateResult]) -> str:
+    """Return a line for each verdict, with the maps that have it."""
+    names: dict[str, list[str]] = {}
+    for candidate in candidates:
+        names.setdefault(candidate.verdict, []).append(candidate.map)
+    return "\n".join(f"{verdict}: {', '.join(maps)}" for verdict, maps in names.items())
 
 
 def _format_change(metric: MetricValue | None) -> str:

@@ -38,6 +38,7 @@ __all__ = [
     "WeightKind",
     "Weights",
     "check_output_path",
+    "class_names_of",
     "cluster_name",
     "only_file",
     "read_file",
@@ -176,8 +177,8 @@ Columns = Annotated[
         "--columns",
         metavar="NAME,NAME,...",
         help="The columns of scores of a .csv, .parquet or .arrow file that have the names of the "
-        "classes, in order; labels may then be these names. Default: one column of lists, or "
-        "numbered columns.",
+        "classes, in order; labels may then be these names. One name is that of class 1 of 2. "
+        "Default: one column of lists, or numbered columns.",
     ),
 ]
 ModelName = Annotated[str, typer.Argument(help="The model's name.", show_default=False)]
@@ -285,6 +286,12 @@ def read_file(
 def split_names(text: str | None) -> tuple[str, ...] | None:
     """Return the names of a comma-separated list, None if it is missing or empty."""
     return tuple(name.strip() for name in (text or "").split(",") if name.strip()) or None
+
+
+def class_names_of(columns: str | None) -> tuple[str, ...] | None:
+    """Return names of columns as names of classes, None for the one column of class 1 of 2."""
+    names = split_names(columns)
+    return None if names is None or len(names) == 1 else names
 
 
 def read_weights(path: str | None, field: str = "weights") -> Any:

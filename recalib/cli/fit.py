@@ -19,11 +19,11 @@ from recalib.cli.arguments import (
     WeightKind,
     Weights,
     check_output_path,
+    class_names_of,
     cluster_name,
     only_file,
     read_file,
     read_weights,
-    split_names,
 )
 from recalib.errors import InputError
 from recalib.terminal import candidates_table, metrics_table, print_json, progress, say, warn
@@ -130,7 +130,7 @@ def fit(
                 start=start_calibrator,
                 device=device,
                 measure=metrics,
-                class_labels=split_names(columns),
+                class_labels=class_names_of(columns),
                 data=summary,
                 progress=report,
                 **options,

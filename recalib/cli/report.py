@@ -25,6 +25,7 @@ from recalib.cli.arguments import (
     TestData,
     ValidationData,
     check_output_path,
+    class_names_of,
     cluster_name,
     split_names,
 )
@@ -189,7 +190,7 @@ def _report_on_labels(
             test,
             maps,
             input=input,
-            class_labels=split_names(columns),
+            class_labels=class_names_of(columns),
             title=title,
             progress=update,
         )
@@ -244,7 +245,7 @@ def _report_on_rows(
         pairs,
         input=input,
         predictions=policy,
-        class_names=split_names(columns),
+        class_names=class_names_of(columns),
         shifted=dict(zip(shifted, sources[2:], strict=True)),
         title=title,
         progress=update,

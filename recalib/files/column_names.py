@@ -6,9 +6,9 @@
   the integer. If several prefixes qualify, the prefix that starts with the declared word is used
   (`logit...`, `prob...`).
 - Otherwise, in a table, there is one column `logit` or `probability`: that of class 1 of 2.
-- The caller may name the columns of a table instead, one a class, in the order of the classes; or
-  the names of the classes, which are the columns of a table that has all of them and no column
-  called as declared.
+- The caller may name the columns of a table instead, one a class, in the order of the classes, or
+  that of class 1 of 2; or the names of the classes, which are the columns of a table that has all
+  of them and no column called as declared.
 - The labels are called `labels` or `label`.
 - Everything else is ignored.
 """

@@ -76,7 +76,8 @@ def winner_sentences(choice: AutoChoice) -> list[str]:
     """Return a sentence about the winner of each policy, for people."""
     sentences = []
     for winner in choice.winners:
-        members = ", ".join(f"{name} {weight:.2g}" for name, weight in winner.members.items())
+        shares = [f"{name} {weight:.2g}" for name, weight in winner.members.items()]
+        members = ", ".join(shares if len(shares) > 1 else winner.members)
         text = f"{winner.predictions}: {members}"
         text += f", NLL {winner.nll.value:.4f}, accuracy {winner.accuracy.value:.2%}"
         if winner.predictions != "keep":

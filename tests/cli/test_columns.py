@@ -52,6 +52,21 @@ def test_named_columns_are_scores_and_names_of_the_classes(
     )
 
 
+def test_one_name_is_the_column_of_class_1(cli: Cli) -> None:
+    scores, labels = LOGITS[:, 0] - LOGITS[:, 1], (LABELS == 0).astype(int)
+    pyarrow.csv.write_csv(pa.table({"score": scores, "label": labels}), cli.folder / "x.csv")
+    columns = ("--columns", "score")
+    assert cli("fit", "x.csv", *columns, "-o", "s.calib", "--map", "vector").status == 0
+    fitted = recalib.load(cli.folder / "s.calib")
+    assert fitted.card.labels is None
+    expected = recalib.fit(scores, labels, "vector")
+    np.testing.assert_allclose(fitted.predict(scores), expected.predict(scores), rtol=1e-6)
+    measured = cli("evaluate", "x.csv", *columns, "--calibrator", "s.calib", "--json").json
+    assert measured["roc_auc"] == pytest.approx(expected.evaluate(scores, labels)["roc_auc"])
+    report = ("report", "x.csv", "x.csv", *columns, "--maps", "vector", "-o", "r.html")
+    assert cli(*report).status == 0
+
+
 def test_order_of_columns_is_that_of_the_classes(cli: Cli) -> None:
     write_table(cli, "x.csv", np.array(NAMES)[LABELS].tolist())
     assert cli("fit", "x.csv", "--columns", "fox,cat,dog,emu", "-o", "n.calib").status == 0

@@ -100,6 +100,9 @@ def test_auto_reports_choice_and_reason(cli: Cli) -> None:
     assert chosen[0]["nll"]["low"] < chosen[0]["nll"]["value"] < chosen[0]["nll"]["high"]
     text = cli("fit", "val.npz", "-o", "b.calib", "--map", "auto").out
     assert choice["reason"] in text
+    for candidate in choice["candidates"]:
+        assert candidate["map"] in text
+        assert candidate["nll"] is not None or candidate["verdict"][:40] in text
     assert "cross-validated on 300 rows in 5 folds" in text
     assert f"{card['map']} by nll on 300 rows" in text
 
