@@ -30,7 +30,7 @@ from sklearn.preprocessing import StandardScaler
 
 from recalib.sklearn import CalibratedClassifier
 
-__all__ = ["METHODS", "Task", "main", "scores", "tasks"]
+__all__ = ["METHODS", "Task", "differences", "main", "scores", "tasks"]
 
 METHODS = ("sigmoid", "isotonic", "temperature")
 _TRAINING_ROWS, _TEST_ROWS = 1_500, 5_000
@@ -118,17 +118,25 @@ def main() -> None:
             results.append(scores(task))
             cells = " ".join(f"{loss:7.4f} ({brier:.4f})" for loss, brier in results[-1])
             print(f"{task.name:48s} {cells}", flush=True)
-    values = np.stack(results)
-    theirs = {name: values[:, i + 1] for i, name in enumerate(METHODS)}
-    theirs["best of each task"] = values[:, 1:].min(axis=1)
-    for name, other in theirs.items():
-        differences = values[:, 0] - other
+    for name, ours_less_theirs in differences(np.stack(results)).items():
         cells = [
             f"{of}: {d.mean():+.5f} ± {d.std(ddof=1) / np.sqrt(len(d)):.5f}, "
             f"lower on {(d < 0).sum()} of {len(d)}"
-            for of, d in zip(("log loss", "Brier"), differences.T, strict=True)
+            for of, d in zip(("log loss", "Brier"), ours_less_theirs.T, strict=True)
         ]
         print(f"ours − {name}: " + "; ".join(cells))
+
+
+def differences(values: NDArray[np.float64]) -> dict[str, NDArray[np.float64]]:
+    """Return ours minus theirs for each method, and for the best of each task and score, (n, 2).
+
+    Parameters
+    ----------
+    values: (n, 4, 2), the `scores` of n tasks.
+    """
+    theirs = {name: values[:, i + 1] for i, name in enumerate(METHODS)}
+    theirs["best of each task"] = values[:, 1:].min(axis=1)
+    return {name: values[:, 0] - other for name, other in theirs.items()}
 
 
 if __name__ == "__main__":
