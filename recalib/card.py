@@ -61,7 +61,7 @@ class Thresholds(msgspec.Struct, frozen=True):
 
     #: At 0.5.
     half: OperatingPoint
-    #: Predicts what 0.5 predicted before the calibration.
+    #: Predicts what 0.5 predicted before the calibration; about that, if the map makes ties.
     equal: OperatingPoint
 
 

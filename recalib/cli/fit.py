@@ -156,8 +156,8 @@ def fit(
     size = f"{card.data.rows} rows, {card.classes} {columns}"
     title = f"{card.map} by {card.objective} on {size} (in sample)"
     say(metrics_table(card.metrics, title) if metrics else title)
-    if card.thresholds is not None:
-        say(describe_thresholds(card.thresholds))
+    if text := describe_thresholds(calibrator):
+        say(text)
     say(f"saved {output}")
 
 

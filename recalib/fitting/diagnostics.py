@@ -334,9 +334,10 @@ def diagnostic_text(item: Diagnostic, problem: Problem, names: Sequence[str] | N
             f"{values['frequency']:.3g}: {other or 'fit vector, which moves each class'}"
         )
     if kind == "effective rows":
+        advice = "" if problem.map.name in ("identity", "temperature") else "fit temperature, or "
         return (
             f"the weights leave {values['effective']:.0f} effective rows of {values['rows']:.0f}: "
-            "fit temperature, or limit the largest weights"
+            f"{advice}limit the largest weights"
         )
     if kind == "repeated rows":
         return (

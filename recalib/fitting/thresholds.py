@@ -89,20 +89,23 @@ def _ratio(part: float, total: float) -> float | None:
     return part / total if total > 0 else None
 
 
-def describe_thresholds(thresholds: Thresholds) -> str:
-    """Return a sentence on both thresholds.
+def describe_thresholds(calibrator: Calibrator) -> str:
+    """Return a sentence on both thresholds of two classes, or "".
 
-    >>> points = OperatingPoint(0.5, 0.15, 0.7), OperatingPoint(0.02, 0.81, 0.2)
-    >>> describe_thresholds(Thresholds(*points)).partition("; ")[0]
-    'P(y = 1) above 0.02 predicts what 0.5 predicted before: recall 0.81, precision 0.2'
+    It says "about" for a map that may not keep the order by P(y = 1): with ties, such as those of
+    `histogram_binning`, no threshold equals the old one.
     """
+    thresholds = calibrator.card.thresholds
+    if thresholds is None:
+        return ""
     half, equal = thresholds.half, thresholds.equal
     of_half, of_equal = (_describe(point) for point in (half, equal))
     if equal.threshold == half.threshold:
         return f"P(y = 1) above 0.5 predicts what it did before: {of_half}"
+    about = "" if calibrator.map.preserves_order else "about "
     return (
-        f"P(y = 1) above {equal.threshold:.4g} predicts what 0.5 predicted before: {of_equal}; "
-        f"above 0.5: {of_half}"
+        f"P(y = 1) above {equal.threshold:.4g} predicts {about}what 0.5 predicted before: "
+        f"{of_equal}; above 0.5: {of_half}"
     )
 
 

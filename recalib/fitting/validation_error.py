@@ -92,7 +92,8 @@ def validation_warnings(
     error = None if card is None else validation_error(card)
     if card is None or error is None or not exceeds_tolerance(card, tolerance):
         return warnings
-    contradiction, advice = "", "fit another map, or `auto`"
+    contradiction = ""
+    advice = "fit another map, or `auto`" if card.choice is None else "fit another map"
     if error.value <= objective:
         contradiction = f", although it meets the objective of {objective:.3g}"
         advice += f", or set a tolerance above {error.value:.3f}"

@@ -9,6 +9,7 @@ import sklearn.metrics
 import recalib
 import recalib.scale
 from recalib.card import Card
+from recalib.fitting.thresholds import describe_thresholds
 from tests.maps.test_two_classes import shifted_rows
 
 #: Fits of shifted rows warn of what they leave, which is not the subject here.
@@ -38,6 +39,16 @@ def test_new_threshold_predicts_what_one_half_predicted(name: str) -> None:
         assert thresholds.equal.recall is not None
         assert thresholds.half.recall is not None
         assert thresholds.equal.recall > 2 * thresholds.half.recall
+        assert "predicts what 0.5 predicted before" in describe_thresholds(calibrator)
+
+
+def test_bins_have_no_threshold_that_equals_one_half() -> None:
+    odds, labels, _ = shifted_rows(2000)
+    calibrator = recalib.fit(odds, labels, "histogram_binning")
+    assert calibrator.card.thresholds is not None
+    p = calibrator.predict(odds)[:, 1]
+    assert ((p > calibrator.card.thresholds.equal.threshold) != (odds > 0)).any()
+    assert "predicts about what 0.5 predicted before" in describe_thresholds(calibrator)
 
 
 def test_several_classes_have_no_threshold() -> None:

@@ -153,9 +153,10 @@ def _about_the_fit(evidence: Evidence) -> Iterator[str]:
             f"The recommended calibrator changes the predicted class of {evidence.changed:,} test "
             "rows."
         )
-    thresholds = evidence.comparison.recommended.card.thresholds
+    recommended = evidence.comparison.recommended
+    thresholds = recommended.card.thresholds
     if thresholds is not None and thresholds.equal != thresholds.half:
-        yield f"{describe_thresholds(thresholds)}, on validation rows."
+        yield f"{describe_thresholds(recommended)}, on validation rows."
     yield from _about_remaining_errors(evidence)
 
 
