@@ -19,7 +19,7 @@ from recalib.card import Card, Selection
 from recalib.errors import CorruptError, NotFoundError, TooLargeError
 from recalib.fitting.cross_validation import Candidate, Refit, compare_by_cross_validation
 from recalib.fitting.fit import candidate_of
-from recalib.fitting.row_digests import Digests, decode_digests
+from recalib.fitting.row_digests import Digests, are_distinct, decode_digests
 from recalib.registry import Dataset, ExpectedVersion, Model, Registry
 from training.dataset_rows import DatasetRows, read_rows
 from training.job_context import JobContext
@@ -190,7 +190,7 @@ def _plan(
             return _plan_without_digests(name, calibrator, rows)
         digests, seen = champion_rows.rows.digests, champion_rows.contained
     else:
-        seen = np.isin(rows.digests, digests)
+        seen = np.isin(rows.digests, digests) & are_distinct(rows.digests)
     unseen = total - int(np.count_nonzero(seen))
     if unseen == total:
         return _Plan(calibrator)
@@ -247,9 +247,11 @@ def _own_rows(
     try:
         if policy.is_large(model, dataset):
             with open_large(context, model, dataset, policy) as large:
-                return _OwnRows(large.sample(), large.contains(rows.digests))
-        champion_rows = read_rows(context.registry, model, dataset)
-        return _OwnRows(champion_rows, np.isin(rows.digests, champion_rows.digests))
+                champion_rows, contained = large.sample(), large.contains(rows.digests)
+        else:
+            champion_rows = read_rows(context.registry, model, dataset)
+            contained = np.isin(rows.digests, champion_rows.digests)
+        return _OwnRows(champion_rows, contained & are_distinct(rows.digests))
     except (CorruptError, NotFoundError, TooLargeError) as error:
         fields = {"action": "champion_rows_unreadable", "model": model.name}
         log.warning("The data of the champion cannot be read: %s", error, extra=fields)
@@ -261,7 +263,7 @@ def rows_of_champion(
 ) -> NDArray[np.bool_] | None:
     """Return which rows (N,) the champion was fitted on; None if that is not known."""
     if champion.digests is not None:
-        return np.isin(rows.digests, champion.digests)
+        return np.isin(rows.digests, champion.digests) & are_distinct(rows.digests)
     champion_rows = _own_rows(context, model, champion, rows, policy)
     return None if champion_rows is None else champion_rows.contained
 

@@ -14,7 +14,7 @@ from recalib.calibrator import Calibrator
 from recalib.decoding import convert
 from recalib.errors import InputError
 from recalib.files import Input
-from recalib.fitting.row_digests import decode_digests, may_be_chance
+from recalib.fitting.row_digests import are_distinct, decode_digests, may_be_chance
 from recalib.registry import Dataset, Model
 from training.dataset_rows import DatasetRows, read_rows
 from training.large_datasets import IN_MEMORY, ClusterPolicy, LargeDataset, open_large
@@ -142,8 +142,8 @@ def _read_version(
     if is_own:
         return calibrator, rows.dataset.rows
     # Digests recognise rows of the same input only; those of a sample do not count all rows.
-    is_sample = rows.all_counts is not None
-    if stored is None or is_sample or calibrator.card.input != rows.dataset.input:
+    is_known = rows.all_counts is None and are_distinct(rows.digests)
+    if stored is None or not is_known or calibrator.card.input != rows.dataset.input:
         return calibrator, None
     return calibrator, int(np.count_nonzero(np.isin(rows.digests, decode_digests(stored))))
 

@@ -16,7 +16,7 @@ from recalib.drift.target import monitored_probabilities, target_of
 from recalib.errors import InputError
 from recalib.fitting.cross_validation import compare_as_fitted
 from recalib.fitting.fit import measure_metrics
-from recalib.fitting.row_digests import Digests, decode_digests
+from recalib.fitting.row_digests import Digests, are_distinct, decode_digests
 from recalib.fitting.thresholds import measure_thresholds
 from recalib.registry import Dataset, Model
 from training.champion_comparison import MIN_UNSEEN, Champion, rows_of_champion
@@ -121,12 +121,12 @@ def _fitted_rows(
 ) -> NDArray[np.bool_] | None:
     """Return which rows (N,) an upload was fitted on; None if that is not known."""
     if upload.digests is not None:
-        return np.isin(rows.digests, upload.digests)
+        return np.isin(rows.digests, upload.digests) & are_distinct(rows.digests)
     dataset = upload.dataset
     if dataset is None:
         return None
     with open_large(context, model, dataset, policy) as large:
-        return large.contains(rows.digests)
+        return large.contains(rows.digests) & are_distinct(rows.digests)
 
 
 def _compare(

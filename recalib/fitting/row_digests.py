@@ -15,6 +15,7 @@ from recalib.arrays import Floats
 __all__ = [
     "DIGEST_BYTES",
     "Digests",
+    "are_distinct",
     "decode_digests",
     "encode_digests",
     "may_be_chance",
@@ -26,6 +27,8 @@ Digests = NDArray[np.uint64]
 #: Of a stored digest.
 _STORED = np.dtype("<u8")
 DIGEST_BYTES = _STORED.itemsize
+#: Digests with as many rows on average do not tell rows apart.
+_MAX_REPEATS = 5
 #: The share of rows of two classes that may equal others by chance.
 _MAX_CHANCE = 0.01
 #: Numbers of a block of rows: 32 MB of float32.
@@ -55,6 +58,16 @@ def row_digests(values: Floats) -> Digests:
         for row in block:
             digests += hashlib.blake2b(row, digest_size=DIGEST_BYTES).digest()
     return decode_digests(bytes(digests))
+
+
+def are_distinct(digests: Digests) -> bool:
+    """Return whether digests (N,) tell rows apart.
+
+    Scores of few values, such as those of a forest of ten trees, repeat: new rows equal old ones.
+    On rows of few values a map has little advantage where it was fitted, since it has few values to
+    fit, so such rows count as new ones.
+    """
+    return len(digests) < _MAX_REPEATS * len(np.unique(digests))
 
 
 def may_be_chance(equal: int, rows: int, classes: int) -> bool:

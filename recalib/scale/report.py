@@ -15,7 +15,7 @@ from recalib.calibrator import Calibrator
 from recalib.card import PredictionPolicy
 from recalib.executors import Cluster, Workers, open_workers
 from recalib.files import Input, LabelledData
-from recalib.fitting.row_digests import Digests, row_digests
+from recalib.fitting.row_digests import Digests, are_distinct, row_digests
 from recalib.fragments import (
     Fragment,
     Source,
@@ -109,7 +109,8 @@ def report(
             for name, source in {"validation": validation, **sets}.items()
         }
         first, second = contents["validation"], contents[UNSHIFTED]
-        shared = int(np.count_nonzero(np.isin(second.digests, first.digests)))
+        same = np.isin(second.digests, first.digests) & are_distinct(second.digests)
+        shared = int(np.count_nonzero(same))
         measured = Measurements(
             comparison,
             first.rows,

@@ -9,6 +9,7 @@ import pytest
 
 from recalib.files import read
 from recalib.fitting.row_digests import (
+    are_distinct,
     decode_digests,
     encode_digests,
     may_be_chance,
@@ -74,3 +75,9 @@ def test_new_rows_of_two_classes_equal_others_by_chance() -> None:
     assert may_be_chance(equal, rows, 2)
     assert not may_be_chance(equal, rows, 3)
     assert not may_be_chance(rows // 50, rows, 2)
+
+
+def test_scores_of_few_values_do_not_tell_rows_apart() -> None:
+    values = np.arange(100, dtype=np.float64)[:, None] * [1.0, -1.0]
+    assert are_distinct(row_digests(values.repeat(4, axis=0)))
+    assert not are_distinct(row_digests(values.repeat(5, axis=0)))

@@ -222,3 +222,26 @@ def test_publish_keeps_digests(registry: Registry) -> None:
         tx.calibrators.publish(lease, model, None, {}, b"", None, "", row_digests=b"12345678")
         assert tx.calibrators.row_digests(model, 1) == b"12345678"
         assert tx.calibrators.row_digests(model, 2) is None
+
+
+def forest(seed: int, shift: float) -> tuple[Logits, Labels]:
+    """Return log-votes of ten trees for two of the classes, and labels of a shifted base rate."""
+    rng = np.random.default_rng(seed)
+    votes = rng.integers(0, 11, 600)
+    logits = np.full((600, _CLASSES), -6.0)
+    logits[:, :2] = np.log(np.stack([votes, 10 - votes], axis=1) + 0.5)
+    truth = logits + shift * (np.arange(_CLASSES) == 1)
+    return logits, (truth + rng.gumbel(size=truth.shape)).argmax(axis=1)
+
+
+@pytest.mark.parametrize("shift", [0.0, 2.0])
+def test_new_rows_with_equal_scores_are_compared(registry: Registry, shift: float) -> None:
+    """Scores of few values repeat: new rows do not count as those of the champion."""
+    with registry.transaction() as tx:
+        tx.models.create("m", None, _CLASSES, "test")
+    upload(registry, "old", *forest(1, 0.0))
+    run_fit(registry, "old", "vector", promote=True)
+    upload(registry, "new", *forest(2, shift))
+    result = run_fit(registry, "new", "vector")
+    assert "was fitted on" not in result["reason"]
+    assert result["promoted"] == (shift > 0), result["reason"]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from recalib.arrays import Floats
 from recalib.files import LabelledData
 from recalib.fitting.comparison import Comparison
-from recalib.fitting.row_digests import may_be_chance
+from recalib.fitting.row_digests import are_distinct, may_be_chance, row_digests
 from recalib.fitting.thresholds import describe_thresholds
 from recalib.metrics import Estimate
 from recalib.metrics.headline import headline_error
@@ -187,8 +187,11 @@ def _rows(count: int, of: str) -> str:
 
 
 def count_shared_rows(first: Floats, second: Floats) -> int:
-    """Return the number of rows of `second` that are exactly equal to rows of `first`."""
-    if first.dtype != second.dtype:
+    """Return the number of rows of `second` that are exactly equal to rows of `first`.
+
+    It is 0 for scores of few values, see `are_distinct`.
+    """
+    if first.dtype != second.dtype or not are_distinct(row_digests(second)):
         return 0
     rows = {row.tobytes() for row in np.ascontiguousarray(first)}
     return sum(row.tobytes() in rows for row in np.ascontiguousarray(second))
