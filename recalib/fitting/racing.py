@@ -8,8 +8,8 @@ Legend: N rows, K classes.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,8 +35,6 @@ _FEW_ROWS = 1_000
 _RACED_ROWS = 1_200
 #: The folds before the race.
 _FIRST_FOLDS = 1
-#: Rows that give the strength of a penalty, which hardly depends on their number.
-_STRENGTH_ROWS = 1_000
 #: A network must be better by this many standard errors.
 _CLEAR = 2.0
 
@@ -56,8 +54,8 @@ class Entry:
     seconds: float = 0.0
     #: Why it does not have all folds; "" if it has.
     reason: str = ""
-    #: Options that a fit has set.
-    settled: Mapping[str, float] | None = None
+    #: The candidate with the strength of its penalty, once it is chosen.
+    fitted: Candidate | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,18 +126,13 @@ class Race:
         entry.seconds += time.perf_counter() - started
 
     def with_strength(self, entry: Entry) -> Candidate:
-        """Return the candidate with the strength of its penalty, which it chooses once.
+        """Return the candidate with the strength of its penalty, which it chooses once by all rows.
 
-        A choice in each fold would take five times as long.
+        A single number hardly favours the held-out ones.
         """
-        map = entry.candidate.map
-        free = [option.name for option in fields(map) if getattr(map, option.name) is None]
-        if free and entry.settled is None:
-            rows = np.sort(np.random.default_rng(0).permutation(len(self.labels))[:_STRENGTH_ROWS])
-            part = self._subset(rows, self.folds[rows])
-            entry.settled = entry.candidate.fit(part.logits, part.labels, part.weights).settled
-        chosen = {name: value for name, value in (entry.settled or {}).items() if name in free}
-        return replace(entry.candidate, map=replace(map, **chosen))
+        if entry.fitted is None:
+            entry.fitted = entry.candidate.with_strength(self.logits, self.labels, self.weights)
+        return entry.fitted
 
     def _screen(self, networks: Sequence[Entry], others: Sequence[Entry]) -> list[Entry]:
         """Return the networks that, fitted to few rows, are clearly better than a simpler map.
