@@ -34,7 +34,7 @@ from recalib.maps.identity import Identity
 from recalib.maps.temperature import Temperature
 from recalib.ops import NumpyOps
 
-__all__ = ["Diagnosis", "diagnose", "diagnostic_text"]
+__all__ = ["Diagnosis", "diagnose", "diagnostic_text", "label_totals", "label_totals_text"]
 
 Numbers = NDArray[np.float64]
 
@@ -273,22 +273,57 @@ def _class_totals(
     of independent labels; levels are `TOTALS_LEVEL` / K. `effective` is the number of independent
     rows among these. Classes without labels have a warning of their own, and are left out.
     """
-    classes = len(totals)
-    counts = np.bincount(labels, weights, classes)
+    counts = np.bincount(labels, weights, len(totals))
     totals = np.where(counts > 0, totals, 0.0)
     share, p = counts / counts.sum(), np.clip(totals / totals.sum(), 0.0, 1.0)
-    n, mean = share * effective, p * effective
-    tails = np.minimum(
-        scipy.special.pdtr(np.floor(n), mean), scipy.special.gammainc(np.maximum(n, 1e-12), mean)
-    )
-    costs = scipy.special.kl_div(share, p) + scipy.special.kl_div(1 - share, 1 - p)
-    costs = np.where(2 * tails * classes < TOTALS_LEVEL, costs, 0.0)
+    costs = _total_costs(share, p, effective)
     if costs.sum() < TOTALS_LOSS:
         return None
     ratios = np.abs(np.log(np.maximum(p, 1e-12) / np.maximum(share, 1e-12)))
     worst = int(np.argmax(np.where(costs > 0, ratios, 0.0)))
     numbers = {"class": float(worst), "mean": float(p[worst]), "frequency": float(share[worst])}
     return Diagnostic("class totals", numbers)
+
+
+def label_totals(
+    labels: NDArray[np.bool_], probabilities: Numbers, weights: Numbers | None
+) -> Diagnostic | None:
+    """Return that the mean probability of a label differs from its frequency, by the largest cost.
+
+    Tests are those of class totals. A label that all rows have, or none, is left out.
+
+    Parameters
+    ----------
+    labels, probabilities: (N, K), independent labels and their calibrated probabilities.
+    weights: (N,), with the effective number of rows as their sum; None if all are 1.
+    """
+    share, p = (np.average(of, axis=0, weights=weights) for of in (labels, probabilities))
+    p = np.where((share > 0) & (share < 1), p, share)
+    costs = _total_costs(share, p, len(labels) if weights is None else float(weights.sum()))
+    worst = int(np.argmax(costs))
+    if costs[worst] < TOTALS_LOSS:
+        return None
+    numbers = {"label": float(worst), "mean": float(p[worst]), "frequency": float(share[worst])}
+    return Diagnostic("label totals", numbers)
+
+
+def label_totals_text(item: Diagnostic, names: Sequence[str] | None) -> str:
+    """Return the warning of `label_totals`; `names` are of the labels, if they are known."""
+    k, values = int(item.values["label"]), item.values
+    return (
+        f"label {k if names is None else names[k]} has a mean probability of {values['mean']:.3g} "
+        f"and a frequency of {values['frequency']:.3g}: fit platt, which moves each label"
+    )
+
+
+def _total_costs(share: Numbers, p: Numbers, effective: float) -> Numbers:
+    """Return the NLL that equal totals would save, (K,), 0 where they may differ by chance."""
+    n, mean = share * effective, p * effective
+    tails = np.minimum(
+        scipy.special.pdtr(np.floor(n), mean), scipy.special.gammainc(np.maximum(n, 1e-12), mean)
+    )
+    costs = scipy.special.kl_div(share, p) + scipy.special.kl_div(1 - share, 1 - p)
+    return np.where(2 * tails * len(share) < TOTALS_LEVEL, costs, 0.0)
 
 
 def _column_scale(z: Floats) -> Diagnostic | None:

@@ -31,6 +31,7 @@ from recalib.class_names import check_label_rows
 from recalib.errors import InputError
 from recalib.fitting.beta import beta_curve, platt_curve
 from recalib.fitting.cross_validation import Candidate, Weights
+from recalib.fitting.diagnostics import label_totals, label_totals_text
 from recalib.fitting.isotonic import isotonic_blocks, merge_blocks
 from recalib.fitting.newton import fit_temperature
 from recalib.fitting.problem import Progress, Solution
@@ -169,7 +170,7 @@ def fit_multilabel(
             warnings=(*messages, *solution.warnings),
         ),
     )
-    return _describe(Calibrator(solution.parameters, card), z, y, sample_weight, measure)
+    return _describe(Calibrator(solution.parameters, card), z, y, weights, sample_weight, measure)
 
 
 def _fit_each(
@@ -271,10 +272,11 @@ def _describe(
     calibrator: Calibrator,
     log_odds: Floats,
     labels: NDArray[np.bool_],
+    weights: _Vector | None,
     sample_weight: ArrayLike | None,
     measure: bool,
 ) -> Calibrator:
-    """Return the calibrator with its objective, and metrics on request, in its card.
+    """Return the calibrator with objective and diagnostics, and metrics on request, in its card.
 
     Metrics are means over labels, without intervals. There is no histogram of confidences, since a
     row has no confidence: `recalib.drift` monitors predictions of one class.
@@ -282,9 +284,14 @@ def _describe(
     after = calibrator.predict_float64(log_odds)
     signs = np.where(labels, 1.0, -1.0)
     loss = -scipy.special.log_expit(signs * label_log_odds(after)).mean(axis=1)
-    weights = check_weights(sample_weight, rows=len(labels))
+    fit, names = calibrator.card.fit, calibrator.card.labels
+    found = label_totals(labels, after, weights)
     fit = msgspec.structs.replace(
-        calibrator.card.fit, objective=float(np.average(loss, weights=weights))
+        fit,
+        objective=float(np.average(loss, weights=weights)),
+        effective_rows=float(len(labels) if weights is None else weights.sum()),
+        diagnostics=() if found is None else (found,),
+        warnings=fit.warnings + (() if found is None else (label_totals_text(found, names),)),
     )
     metrics: dict[str, dict[str, MetricValue]] = {}
     if measure:

@@ -165,3 +165,16 @@ def test_a_card_has_the_values(tmp_path: object) -> None:
     calibrator.save(path)
     assert Calibrator.load(path).card.fit == calibrator.card.fit
     assert set(calibrator.card.fit.estimates) == {"nll", "brier", "error"}
+
+
+def test_independent_labels_whose_base_rate_a_temperature_cannot_repair() -> None:
+    random = np.random.default_rng(0)
+    odds = 1.5 * random.normal(size=(2_000, 3))
+    labels = (random.random(odds.shape) < 1 / (1 + np.exp(-odds))).astype(int)
+    fits = {"task": "multilabel", "class_labels": ("sea", "sun", "dog")}
+    assert kinds(fit(odds, labels, **fits)) == []
+    shifted = odds + np.array([0, 2, 0])
+    calibrator = fit(shifted, labels, **fits)
+    assert kinds(calibrator) == ["label totals"]
+    assert "label sun has a mean probability of 0.6" in calibrator.card.fit.warnings[-1]
+    assert kinds(fit(shifted, labels, "platt", **fits)) == []
