@@ -37,7 +37,7 @@ _URL = "/v1/models/tagger"
 
 
 def _fitted(map: str = "platt") -> Calibrator:
-    return recalib.fit(_SCORES, _LABELS, map, task="multilabel", measure=True)
+    return fit(_SCORES, _LABELS, map, task="multilabel", measure=True)
 
 
 def _published(service: Service, **options: Any) -> dict[str, Any]:
