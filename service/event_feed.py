@@ -30,7 +30,7 @@ class EventFeed:
 
     Parameters
     ----------
-    max_streams: the maximum number of concurrent streams, over all transports.
+    max_streams: the maximum number of concurrent streams.
     """
 
     def __init__(self, registry: Registry, max_streams: int) -> None:

@@ -31,7 +31,6 @@ from recalib.client import (
 )
 from recalib.client.drivers import (
     AsyncDriver,
-    FollowOperation,
     ListOperation,
     Operation,
     SyncDriver,
@@ -40,7 +39,6 @@ from recalib.client.errors import (
     MalformedAnswerError,
     TimedOutError,
     UnreachableError,
-    service_error,
 )
 from recalib.client.operations import Deadline, Request, Response, Retries, Session, Sink, Stream
 from recalib.errors import InputError
@@ -123,7 +121,7 @@ class Operations:
     cancel_job = Operation(jobs.cancel_job)
 
     list_events = ListOperation(events.list_events)
-    events = FollowOperation(events.events)
+    events = ListOperation(events.events)
     create_webhook = Operation(webhooks.create_webhook)
     list_webhooks = ListOperation(webhooks.list_webhooks)
     get_webhook = Operation(webhooks.get_webhook)
@@ -202,18 +200,6 @@ class Client(Operations, SyncDriver):
         except self._library.RequestError as error:
             raise _transport_error(self._library, self.session, request, error) from error
 
-    def _messages(self, request: Request) -> Iterator[tuple[str, str]]:
-        try:
-            with self._http.sse(**_httpx_arguments(self.session, request, b"")) as source:
-                response = source.response
-                if not response.is_success:
-                    body, headers = response.read(), dict(response.headers)
-                    raise service_error(Response(request, response.status_code, headers, body))
-                for message in source:
-                    yield message.data, message.id
-        except self._library.RequestError as error:
-            raise _transport_error(self._library, self.session, request, error) from error
-
     def _pause(self, seconds: float) -> None:
         time.sleep(seconds)
 
@@ -272,18 +258,6 @@ class AsyncClient(Operations, AsyncDriver):
                     headers = dict(response.headers)
                     return Response(request, response.status_code, headers, body)
         except (self._library.RequestError, TimeoutError) as error:
-            raise _transport_error(self._library, self.session, request, error) from error
-
-    async def _messages(self, request: Request) -> AsyncIterator[tuple[str, str]]:
-        try:
-            async with self._http.sse(**_httpx_arguments(self.session, request, b"")) as source:
-                response = source.response
-                if not response.is_success:
-                    body, headers = await response.aread(), dict(response.headers)
-                    raise service_error(Response(request, response.status_code, headers, body))
-                async for message in source:
-                    yield message.data, message.id
-        except self._library.RequestError as error:
             raise _transport_error(self._library, self.session, request, error) from error
 
     async def _pause(self, seconds: float) -> None:

@@ -16,15 +16,13 @@ from dataclasses import dataclass, field
 from types import MethodType
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
-from recalib.client.errors import OverloadedError, TooOftenError, UnreachableError
 from recalib.client.operations import Action, Flow, Request, Response, Session
 from recalib.client.results import Page
 from recalib.client.retry import fetch
 
 __all__ = [
+    "PAGE_SIZE",
     "AsyncDriver",
-    "FollowOperation",
-    "Following",
     "ListOperation",
     "Listing",
     "Operation",
@@ -34,10 +32,8 @@ __all__ = [
 P = ParamSpec("P")
 T = TypeVar("T")
 
-#: Errors after which a list is followed further.
-_TEMPORARY = (UnreachableError, OverloadedError, TooOftenError)
 #: Items per page; the maximum of the server.
-_PAGE_SIZE = 1000
+PAGE_SIZE = 1000
 
 
 @dataclass(frozen=True)
@@ -50,29 +46,8 @@ class Listing(Generic[T]):
 
     def page(self, session: Session, cursor: str | None) -> Flow[Page[T]]:
         """Return the page at `cursor`; None is the first page."""
-        query = {**self.query, "limit": str(_PAGE_SIZE)} | ({"cursor": cursor} if cursor else {})
+        query = {**self.query, "limit": str(PAGE_SIZE)} | ({"cursor": cursor} if cursor else {})
         return fetch(session, self.kind, "GET", self.path, query=query)
-
-
-class Following(ABC, Generic[T]):
-    """An endless list that a server sends as it grows, over one connection after another."""
-
-    @abstractmethod
-    def request(self) -> Request:
-        """Return the request for the items after those that were received."""
-
-    @abstractmethod
-    def read(self, data: str, id: str) -> T | None:
-        """Return the item of a message; None if it has none."""
-
-    @abstractmethod
-    def pause(self, session: Session, error: Exception | None) -> float:
-        """Return the seconds until the next connection; raise `error` if there is none.
-
-        Parameters
-        ----------
-        error: why the connection has ended; None if the server has closed it.
-        """
 
 
 class SyncDriver(ABC):
@@ -83,10 +58,6 @@ class SyncDriver(ABC):
     @abstractmethod
     def _request(self, request: Request) -> Response:
         """Return the response; raise `UnreachableError` if there is none."""
-
-    @abstractmethod
-    def _messages(self, request: Request) -> Iterator[tuple[str, str]]:
-        """Yield data and id of server-sent events; raise as `_request`, or `ServiceError`."""
 
     @abstractmethod
     def _pause(self, seconds: float) -> None: ...
@@ -118,18 +89,6 @@ class SyncDriver(ABC):
             if (cursor := page.next_cursor) is None:
                 return
 
-    def _follow(self, following: Following[T]) -> Iterator[T]:
-        while True:
-            failure: Exception | None = None
-            try:
-                for message in self._messages(following.request()):
-                    item = following.read(*message)
-                    if item is not None:
-                        yield item
-            except _TEMPORARY as error:
-                failure = error
-            self._pause(following.pause(self.session, failure))
-
 
 class AsyncDriver(ABC):
     """Performs the actions of flows asynchronously."""
@@ -139,10 +98,6 @@ class AsyncDriver(ABC):
     @abstractmethod
     async def _request(self, request: Request) -> Response:
         """Return the response; raise `UnreachableError` if there is none."""
-
-    @abstractmethod
-    def _messages(self, request: Request) -> AsyncIterator[tuple[str, str]]:
-        """Yield data and id of server-sent events; raise as `_request`, or `ServiceError`."""
 
     @abstractmethod
     async def _pause(self, seconds: float) -> None: ...
@@ -174,18 +129,6 @@ class AsyncDriver(ABC):
                 yield item
             if (cursor := page.next_cursor) is None:
                 return
-
-    async def _follow(self, following: Following[T]) -> AsyncIterator[T]:
-        while True:
-            failure: Exception | None = None
-            try:
-                async for message in self._messages(following.request()):
-                    item = following.read(*message)
-                    if item is not None:
-                        yield item
-            except _TEMPORARY as error:
-                failure = error
-            await self._pause(following.pause(self.session, failure))
 
 
 class Operation(Generic[P, T]):
@@ -232,28 +175,6 @@ class ListOperation(Generic[P, T]):
         @functools.wraps(listing)
         def method(self: SyncDriver | AsyncDriver, *args: P.args, **kwargs: P.kwargs) -> Any:
             return self._items(listing(*args, **kwargs))
-
-        return _bind(method, client)
-
-
-class FollowOperation(Generic[P, T]):
-    """Turns an endless list into a method of both clients that returns an iterator."""
-
-    def __init__(self, following: Callable[P, Following[T]]) -> None:
-        self._following = following
-
-    @overload
-    def __get__(self, client: SyncDriver, owner: type) -> Callable[P, Iterator[T]]: ...
-    @overload
-    def __get__(self, client: AsyncDriver, owner: type) -> Callable[P, AsyncIterator[T]]: ...
-    @overload
-    def __get__(self, client: None, owner: type) -> Callable[..., Any]: ...
-    def __get__(self, client: SyncDriver | AsyncDriver | None, owner: type) -> Callable[..., Any]:
-        following = self._following
-
-        @functools.wraps(following)
-        def method(self: SyncDriver | AsyncDriver, *args: P.args, **kwargs: P.kwargs) -> Any:
-            return self._follow(following(*args, **kwargs))
 
         return _bind(method, client)
 

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Literal
 
-import msgspec
-
-from recalib.client.drivers import Following, Listing
-from recalib.client.errors import MalformedAnswerError
-from recalib.client.operations import Flow, Request, Response, Session
+from recalib.client.drivers import PAGE_SIZE, Listing
+from recalib.client.errors import OverloadedError, TooOftenError, UnreachableError
+from recalib.client.operations import Flow, Pause, Session
 from recalib.client.results import Event, Page
-from recalib.client.retry import path
-from recalib.decoding import decoder_of
+from recalib.client.retry import fetch, path
 
 __all__ = ["events", "list_events"]
 
-#: The server sends something at least every 15 seconds.
-_SILENCE_SECONDS = 60.0
+#: Errors after which events are followed further.
+_TEMPORARY = (UnreachableError, OverloadedError, TooOftenError)
+#: Between two requests without an event.
+_POLL_SECONDS = 1.0
 
 
 def list_events(
@@ -49,19 +48,19 @@ def events(
     models: Sequence[str] | str = (),
     types: Sequence[str] | str = (),
     after: int | None = None,
-) -> Following[Event]:
-    """Iterate over events as they happen, without end.
+) -> Listing[Event]:
+    """Iterate over events as they happen, without end; the server is asked each second.
 
-    After an interruption, it connects again and misses no event that the server still has. An event
-    of the type `gap`, for any `types`, reports that the server no longer has all of them. It raises
-    an error if the first connection fails after all retries, or if the server refuses it.
+    After an interruption, it goes on and misses no event that the server still has. An event of the
+    type `gap`, for any `types`, reports that the server no longer has all of them. It raises an
+    error if the first request fails after all retries, or if the server refuses it.
 
     Parameters
     ----------
     models, types: as for `list_events`.
     after: the id of the last event that you have; by default, only new events are returned.
     """
-    return _Events(_filters(models, types), after)
+    return _NewEvents(Page[Event], path("events"), _filters(models, types), after)
 
 
 class _EventListing(Listing[Event]):
@@ -78,41 +77,40 @@ class _EventListing(Listing[Event]):
         return Page([*page.items, page.gap] if is_last else page.items, page.next_cursor)
 
 
-class _Events(Following[Event]):
-    """The position of an iteration over events."""
+@dataclass(frozen=True)
+class _NewEvents(Listing[Event]):
+    """Events without end: the cursor is the id of the last event."""
 
-    def __init__(self, filters: dict[str, list[str]], after: int | None) -> None:
-        self._filters = filters
-        self._position = None if after is None else str(after)
-        self._is_connected = False
-        self._failures = 0
+    after: int | None = None
 
-    def request(self) -> Request:
-        """Return the request for the events after those that were received."""
-        query = self._filters | ({} if self._position is None else {"after": self._position})
-        return Request("GET", path("events", "stream"), query, seconds=_SILENCE_SECONDS)
-
-    def read(self, data: str, id: str) -> Event | None:
-        """Return the event of a message; None if it only has a position."""
-        self._is_connected, self._failures = True, 0
-        event = None
-        if data:
+    def page(self, session: Session, cursor: str | None) -> Flow[Page[Event]]:
+        """Return the events after those that were received, once there are some."""
+        position, is_connected = cursor, cursor is not None
+        while True:
             try:
-                event = decoder_of(Event).decode(data)
-            except msgspec.DecodeError as error:
-                response = Response(self.request(), 200, {}, b"")
-                raise MalformedAnswerError(response, f"cannot be read: {error}") from None
-        self._position = id or self._position
-        return event
+                if position is None:
+                    position = yield from self._start(session)
+                query = {**self.query, "after": position, "order": "oldest"}
+                query["limit"] = str(PAGE_SIZE)
+                page = yield from fetch(session, self.kind, "GET", self.path, query=query)
+            except _TEMPORARY:
+                if not is_connected:
+                    raise
+                yield Pause(session.retries.longest_pause)
+                continue
+            is_connected = True
+            events = page.items if page.gap is None else [page.gap, *page.items]
+            if events:
+                return Page(events, str(events[-1].id))
+            yield Pause(_POLL_SECONDS)
 
-    def pause(self, session: Session, error: Exception | None) -> float:
-        """Return the seconds until the next connection; raise `error` if there is none."""
-        self._failures += 1
-        retries = session.retries
-        if error is not None and not self._is_connected and self._failures >= retries.attempts:
-            raise error
-        bound = min(retries.longest_pause, retries.first_pause * 2.0 ** min(self._failures - 1, 60))
-        return random.uniform(0, bound)  # noqa: S311  (no secret)
+    def _start(self, session: Session) -> Flow[str]:
+        """Return the id after which the events begin: that of the newest, if none is given."""
+        if self.after is not None:
+            return str(self.after)
+        query = {**self.query, "order": "newest", "limit": "1"}
+        page = yield from fetch(session, self.kind, "GET", self.path, query=query)
+        return str(page.items[0].id if page.items else 0)
 
 
 def _filters(models: Sequence[str] | str, types: Sequence[str] | str) -> dict[str, list[str]]:

@@ -145,7 +145,7 @@ class Settings(BaseSettings):
     max_event_streams: int = Field(
         100,
         gt=0,
-        description="Maximum number of event streams of each server process.",
+        description="Maximum number of event streams over gRPC of each server process.",
     )
     deleted_seconds: float = Field(
         7 * 86_400.0,

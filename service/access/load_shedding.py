@@ -53,8 +53,6 @@ class LoadShedding:
         self.reserved_limit = self._max_requests + max(_STEP, self._max_requests // 4)
         #: Connections whose request is incomplete. They wait for the client and hold no place.
         self.receiving: set[LimitedProtocol] = set()
-        #: Number of requests that wait for events; they have a limit of their own.
-        self.streams = 0
         #: Connections that wait for their refusal and are not read meanwhile.
         self.held = 0
         self._rpcs = 0
@@ -69,7 +67,7 @@ class LoadShedding:
         tasks: the number of requests whose head has arrived.
         target: URL of the request, without host.
         """
-        in_progress = tasks - len(self.receiving) - self.streams
+        in_progress = tasks - len(self.receiving)
         if in_progress < self.limit:
             return True
         path = target.partition(b"?")[0]

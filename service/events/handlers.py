@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
@@ -26,7 +25,6 @@ __all__ = [
     "StreamStep",
     "list_events",
     "list_model_events",
-    "parse_position",
 ]
 
 #: Largest id of the database.
@@ -193,10 +191,3 @@ class EventStream:
         # The newest event may not match the filter; it need not be read again.
         self.position = max(self.position, last if is_complete else events[-1].id)
         return events, is_complete
-
-
-def parse_position(field: str, text: str) -> int:
-    """Return the id of an event from a text; raise `InputError` if it is none."""
-    if not re.fullmatch(r"[0-9]{1,19}", text) or int(text) > MAX_EVENT_ID:
-        raise InputError(field, found=repr(text[:40]), accepted="the id of an event")
-    return int(text)

@@ -1,4 +1,4 @@
-"""Following events: the stream of a real server, reconnection, and `recalib events`."""
+"""Following events: those of a real server, interruptions, and `recalib events`."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ import subprocess
 from collections.abc import Callable
 from itertools import islice
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from recalib.client import RefusedError, UnreachableError
+from recalib.client import MalformedAnswerError, RefusedError, UnreachableError
+from recalib.client import events as client_events
+from recalib.registry import Registry
 from tests.cli.conftest import cli
 from tests.cli.running import Cli
 from tests.client.either import Either
-from tests.client.flaky import Flaky, closes, problem, resets, says
+from tests.client.flaky import Act, Flaky, Received, problem, resets, says
 from tests.end_to_end.programs import Programs, recalib_command
-from tests.end_to_end.test_events import record
 
 __all__ = ["cli"]
 
 Clients = Callable[..., Either]
-
-_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
 
 
 def described(number: int, type_: str = "job.failed") -> dict[str, Any]:
@@ -32,33 +32,37 @@ def described(number: int, type_: str = "job.failed") -> dict[str, Any]:
     return {"id": number, "at": at, "type": type_, "model": "m", "data": data}
 
 
-def stream(*events: int, heartbeat: int | None = None) -> bytes:
-    body = b"" if heartbeat is None else b": heartbeat\nid: %d\nretry: 1000\n\n" % heartbeat
-    for number in events:
-        body += f"data: {json.dumps(described(number))}\nid: {number}\n\n".encode()
-    return _HEAD + body
+def after(request: Received) -> str:
+    return parse_qs(urlsplit(request.path).query)["after"][0]
 
 
-def test_interrupted_stream_continues_where_it_ended(client_of: Clients, flaky: Flaky) -> None:
-    """The end of a connection, an error and half an event: no event is lost or repeated."""
-    flaky.will(
-        problem(503, "starting"),
-        closes(stream(7, heartbeat=5)),
-        resets,
-        closes(stream(8) + b'data: {"id": 9'),
-        closes(stream(heartbeat=20)),
-        closes(stream(21)),
-    )
-    events = client_of(flaky.url).events(models="m", types=["job", "alias"], after=3)
+def page(*events: int, gap: Any = None) -> Act:
+    return says(200, {"items": [*map(described, events)], "next_cursor": None, "gap": gap})
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_events, "_POLL_SECONDS", 0.01)
+
+
+def test_interrupted_client_continues_where_it_was(client_of: Clients, flaky: Flaky) -> None:
+    """An error, a broken connection and a time without events: none is lost or repeated."""
+    flaky.will(problem(503, "starting"), page(7), resets, resets, page(), page(8, 21))
+    events = client_of(flaky.url, attempts=2).events(models="m", types=["job", "alias"], after=3)
     assert [event.id for event in islice(events, 3)] == [7, 8, 21]
-    assert [request.path.partition("after=")[2] for request in flaky.received] == [
-        *("3", "3", "7", "7", "8", "20")
-    ]
+    assert [after(request) for request in flaky.received] == [*("3", "3", "7", "7", "7", "7")]
     assert "model=m&type=job&type=alias" in flaky.received[0].path
 
 
+def test_new_events_are_those_after_the_newest(client_of: Clients, flaky: Flaky) -> None:
+    flaky.will(page(41), page(), page(42))
+    assert next(client_of(flaky.url).events()).id == 42
+    assert "order=newest" in flaky.received[0].path
+    assert after(flaky.received[2]) == "41"
+
+
 def test_gap_is_an_event(client_of: Clients, flaky: Flaky) -> None:
-    """It stands in a list where events are missing, and in a stream before the first event."""
+    """It stands in a list where events are missing, and among new events before the first."""
     gap = {**described(6, "gap"), "model": None, "data": {"after": 3, "first": 7}}
     client = client_of(flaky.url)
     flaky.will(
@@ -71,14 +75,12 @@ def test_gap_is_an_event(client_of: Clients, flaky: Flaky) -> None:
         says(200, {"items": [described(7)], "next_cursor": None, "gap": gap}),
     )
     assert [event.id for event in client.list_events(after=3)] == [8, 7, 6]
-    message = f"data: {json.dumps(gap)}\nid: 6\n\n".encode()
-    flaky.will(closes(_HEAD + message), closes(stream(7)))
+    flaky.will(page(7, gap=gap))
     first, second = islice(client.events(after=3), 2)
     assert (first.type, first.data["first"], second.id) == ("gap", 7, 7)
-    assert flaky.received[-1].path.endswith("after=6")
 
 
-def test_first_connection_fails_after_its_retries(client_of: Clients, flaky: Flaky) -> None:
+def test_first_request_fails_after_its_retries(client_of: Clients, flaky: Flaky) -> None:
     flaky.will(resets)
     with pytest.raises(UnreachableError):
         next(client_of(flaky.url, attempts=3).events())
@@ -86,17 +88,25 @@ def test_first_connection_fails_after_its_retries(client_of: Clients, flaky: Fla
     flaky.will(problem(422, "No.", {"field": "type", "found": "x", "accepted": "y"}))
     with pytest.raises(RefusedError):
         next(client_of(flaky.url).events(types="x"))
-    # No stream of events, such as the page of a proxy.
+    # The page of a proxy.
     flaky.will(says(200, b"<html>", Content_Type="text/html"))
-    with pytest.raises(UnreachableError, match="text/event-stream"):
-        next(client_of(flaky.url, attempts=2).events())
+    with pytest.raises(MalformedAnswerError):
+        next(client_of(flaky.url).events())
+
+
+def record(programs: Programs, type: str, model: str) -> None:
+    """Write an event to the registry of a server that runs."""
+    registry = Registry(f"sqlite:///{programs.home / 'recalib.db'}", "memory://")
+    with registry.transaction() as tx:
+        tx.events.record(type, model, {})
+    registry.close()
 
 
 @pytest.mark.slow
 def test_events_arrive_while_they_happen(
     client: Either, shared_programs: Programs, name: str
 ) -> None:
-    """Those of other models do not; a second stream continues after an event of the first."""
+    """Those of other models do not; a second iterator continues after an event of the first."""
     received: list[Any] = []
     events = client.events(models=[name], after=0)
     client.create_model(name, 3)
@@ -128,7 +138,7 @@ def test_events_command_prints_lines(cli: Cli, flaky: Flaky) -> None:
 
 @pytest.mark.slow
 def test_events_command_follows_until_it_is_interrupted(flaky: Flaky) -> None:
-    flaky.will(closes(stream(4, 5, heartbeat=3)), closes(stream(6)), problem(503, "away"))
+    flaky.will(page(3), page(4, 5), page(6), page())
     command = recalib_command("events", "--server", flaky.url, "--follow", "--json")
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None

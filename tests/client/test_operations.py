@@ -17,7 +17,7 @@ import pytest
 
 from recalib.client import AsyncClient, Client, RefusedError, Retries, ServiceError
 from recalib.client.clients import Operations
-from recalib.client.drivers import FollowOperation, ListOperation, Operation
+from recalib.client.drivers import ListOperation, Operation
 from recalib.settings import Settings
 from service.app import create_app
 from tests.client.flaky import BATCH, DATASET, Flaky, problem, says
@@ -52,7 +52,6 @@ CALLS: dict[str, Callable[[Client], Any]] = {
     "list_evaluations": lambda client: next(client.list_evaluations("m")),
     "list_audit": lambda client: next(client.list_audit(actor="web")),
     "list_events": lambda client: next(client.list_events(models="m", types=["job"])),
-    "stream_events": lambda client: next(client.events(models=["m"])),
     "create_webhook": lambda client: client.create_webhook("https://example.com/", types="job"),
     "list_webhooks": lambda client: next(client.list_webhooks(model="m")),
     "get_webhook": lambda client: client.get_webhook("w"),
@@ -179,7 +178,7 @@ def operations() -> list[str]:
 @pytest.mark.parametrize("name", operations())
 def test_both_clients_have_documented_methods(name: str) -> None:
     """`help` shows parameters and the first sentence; coroutines are recognised."""
-    assert isinstance(vars(Operations)[name], Operation | ListOperation | FollowOperation)
+    assert isinstance(vars(Operations)[name], Operation | ListOperation)
     first, second = getattr(Client, name), getattr(AsyncClient, name)
     assert first.__doc__ == second.__doc__
     assert inspect.signature(first) == inspect.signature(second)

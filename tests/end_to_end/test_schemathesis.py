@@ -32,7 +32,6 @@ def test_responses_match_the_openapi_description(programs: Programs, tmp_path: P
         server.finished(server.ask_fit(promote=True))
         program = [sys.executable, "-m", "schemathesis.cli"]
         arguments = ["--config-file", _CONFIGURATION, "run", f"{server.url}/openapi.json"]
-        arguments += ["--exclude-operation-id", "stream_events"]  # it has no end
         process = subprocess.run(
             [*program, *arguments, "--no-color", "--generation-database", "none", *_bounds()],
             cwd=tmp_path,

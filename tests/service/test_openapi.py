@@ -92,7 +92,6 @@ PROVOKED: dict[tuple[str, int], tuple[str, str, dict[str, Any]]] = {
     ("redeliver", 404): ("POST", "/v1/webhooks/w/deliveries/9", {}),
     ("redeliver", 409): ("POST", "/v1/webhooks/w/deliveries/9", {"headers": KEY}),
     ("redeliver", 422): ("POST", "/v1/webhooks/w/deliveries/0", {}),
-    ("stream_events", 422): ("GET", "/v1/events/stream?after=-1", {}),
     ("list_models", 422): ("GET", "/v1/models?limit=0", {}),
     ("get_model", 404): ("GET", UNKNOWN, {}),
     ("update_model", 404): ("PATCH", UNKNOWN, {"json": {}}),
@@ -387,7 +386,6 @@ def requests_of(name: str) -> tuple[str, str, dict[str, Any]]:
         "list_audit": ("GET", "/v1/audit", {}),
         "list_events": ("GET", "/v1/events", {}),
         "list_webhooks": ("GET", "/v1/webhooks", {}),
-        "stream_events": ("GET", "/v1/events/stream", {}),
         "create_calibrator": ("POST", f"{DIGITS}/calibrators", {"json": {"dataset": "d"}}),
         "calibrate": ("POST", f"{UNKNOWN}/calibrate", {"json": {"logits": [[0, 1]]}}),
     }
