@@ -28,7 +28,7 @@ _NEGLIGIBLE = 1e-3
 #: A row that alone determines its score would have 1.
 _MAX_LEVERAGE = 0.999
 _JITTER = 1e-12
-#: Rows that are scored, and that the blocks of classes are summed over: the numbers of many classes
+#: Rows that are scored, and that the blocks of classes are summed over: many features of a class
 #: limit them, down to the least.
 _MAX_ROWS, _MAX_NUMBERS, _LEAST_ROWS = 2_000, 100_000, 1_000
 
@@ -42,8 +42,8 @@ def leave_one_out_nll(nll: LinearNll, theta: Numbers, rows: float) -> float:
     theta: (K, D), its minimiser.
     rows: the number of rows that the penalty sees.
     """
-    count, classes = nll.x.shape
-    most = min(count, _MAX_ROWS, max(_LEAST_ROWS, _MAX_NUMBERS // classes))
+    count = len(nll.x)
+    most = min(count, _MAX_ROWS, max(_LEAST_ROWS, _MAX_NUMBERS // theta.shape[1]))
     kept = np.arange(most) * count // most
     x, row_weights = nll.x[kept], None if nll.weights is None else nll.weights[kept]
     scores = nll.design.scores(x, theta)
