@@ -18,6 +18,7 @@ from recalib.fitting.auto import choose
 from recalib.fitting.auto_choice import winner_sentences
 from recalib.fitting.cross_validation import Candidate, random_folds
 from recalib.fitting.fit import configure_pair, resolve_fit
+from recalib.fitting.racing import Entry, Race
 from recalib.maps.temperature import Temperature
 from recalib.maps.vector import Vector
 from tests.fitting.conftest import draw, draw_with_wrong_labels
@@ -206,6 +207,20 @@ def test_race_and_choice_repeat_bit_for_bit() -> None:
     dropped = [c for c in first.card.choice.candidates if "cannot win" in c.verdict]  # type: ignore[union-attr]
     assert dropped
     assert all(candidate.nll is None for candidate in dropped)
+
+
+def test_strength_of_a_penalty_is_that_of_all_rows() -> None:
+    """Few rows prefer a strong penalty: 1,000 of these take ten times as much as all."""
+    rng = np.random.default_rng(0)
+    truth = rng.normal(size=(4000, 8)) * 2
+    labels = (truth + rng.gumbel(size=truth.shape)).argmax(axis=1)
+    logits = truth @ (np.eye(8) + 0.05 * rng.normal(size=(8, 8)))
+    candidate = Candidate(*configure_pair("structured_matrix", "nll", {}))
+    race = Race(logits, labels, None, random_folds(4000))
+    of_race = race.with_strength(Entry(candidate, np.empty((0, 8), np.float32)))
+    few = candidate.with_strength(logits[:1000], labels[:1000])
+    assert of_race == candidate.with_strength(logits, labels)
+    assert of_race.map.strength < few.map.strength / 5  # type: ignore[attr-defined]
 
 
 def test_candidates_after_the_time_do_not_compete() -> None:
