@@ -182,8 +182,8 @@ def choose(
     resolved = (candidate.for_classes(classes) for candidate in candidates)
     contenders = list(dict.fromkeys([identity, temperature, *resolved]))
     if sample.size < _MIN_CROSS_VALIDATED:
-        rows = "rows" if weights is None else "effective rows"
-        reason = f"fewer than {_MIN_CROSS_VALIDATED} {rows}: {sample.size:.3g}"
+        kind = "rows" if weights is None else "effective rows"
+        reason = f"fewer than {_MIN_CROSS_VALIDATED} {kind}: {sample.size:.3g}"
         return identity, describe_default(identity, contenders, reason, len(y), predictions)
     undetermined = _reason_undetermined(z, y, sample.weights)
     # Members of a stack are fitted by NLL.
