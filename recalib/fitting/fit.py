@@ -127,7 +127,7 @@ def fit(
         predictions they are of images, by default different, because pixels of an image are alike.
     ignore_index: the label of rows that do not count, such as 255 for void pixels; none by default.
     measure: whether the card gets the metrics of these rows before and after the map, with 95%
-        intervals and with the weights. They take much longer than most fits;
+        intervals and with the weights, as `survey` weights. They take much longer than most fits;
         `Calibrator.evaluate` measures other rows.
     start: an earlier fit of the same map with the same options, used as the start.
     class_labels: names of the classes, for the card, in the order of the columns.

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 import recalib
 from recalib.errors import InputError
+from recalib.fitting.fit import fit
 from recalib.metrics import METRICS
 from recalib.metrics.evaluate import evaluate
 from tests.metrics.rows import defined
@@ -173,6 +174,10 @@ def test_counts_are_repeated_rows() -> None:
     result = recalib.evaluate(labels, p, intervals=True, **counts)
     assert result == recalib.evaluate(labels[rows], p[rows], intervals=True)
     assert "classwise_ce" in result
+    fitted = fit(np.log(p), labels)
+    assert fitted.evaluate(np.log(p), labels, **counts) == fitted.evaluate(
+        np.log(p[rows]), labels[rows]
+    )
     hits = np.eye(4)[labels]
     by_label = recalib.evaluate(hits, p, task="multilabel", intervals=True, **counts)
     repeated = recalib.evaluate(hits[rows], p[rows], task="multilabel", intervals=True)
