@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -36,9 +36,9 @@ from recalib.errors import InputError
 from recalib.files import Task
 from recalib.fitting.auto import AUTO, Auto, choose
 from recalib.fitting.cross_validation import Candidate
-from recalib.fitting.diagnostics import diagnose, diagnostic_text
+from recalib.fitting.diagnostics import Diagnosis, diagnose, diagnostic_text
 from recalib.fitting.multilabel import LabelCandidate, fit_multilabel, measure_label_metrics
-from recalib.fitting.problem import Problem, Progress
+from recalib.fitting.problem import Problem, Progress, Solution
 from recalib.fitting.solvers import check_device_pair, check_pair, solve
 from recalib.fitting.thresholds import measure_thresholds
 from recalib.fitting.validation_error import calibration_error
@@ -59,6 +59,7 @@ __all__ = [
     "check_request_device",
     "check_start",
     "configure_pair",
+    "create_card",
     "data_warnings",
     "fit",
     "measure_metrics",
@@ -198,39 +199,23 @@ def fit(
     else:
         candidate, choice = request.choose(z, y, w, units, progress)
     candidate = candidate.for_classes(z.shape[1])
-    the_map, the_objective = candidate.map, candidate.objective
-    warm = None if start is None else start_parameters(start, the_map, z.shape[1])
+    warm = None if start is None else start_parameters(start, candidate.map, z.shape[1])
     started = time.perf_counter()
-    problem = Problem(the_map, the_objective, z, y, w, warm, progress, device)
+    problem = Problem(candidate.map, candidate.objective, z, y, w, warm, progress, device)
     solution = solve(problem)
     seconds = time.perf_counter() - started
     with one_blas_thread():
         diagnosis = diagnose(problem, solution, groups=units, refit=choice is None)
-    messages += [diagnostic_text(item, problem, class_labels) for item in diagnosis.diagnostics]
-    card = Card(
-        map=the_map.name,
-        objective=the_objective.name,
-        options=options_of(the_map),
-        objective_options=options_of(the_objective),
-        classes=z.shape[1],
+    card = create_card(
+        problem,
+        solution,
+        diagnosis,
+        seconds=seconds,
+        warnings=messages,
         labels=class_labels,
         input=kind,
         mask=mask,
-        library=version("recalib"),
-        created_at=datetime.now(UTC).isoformat(timespec="seconds"),
         data=msgspec.structs.replace(data or DataSummary(0), rows=len(z)),
-        fit=FitSummary(
-            seconds=seconds,
-            iterations=solution.iterations,
-            converged=solution.converged,
-            objective=solution.objective,
-            bounds_reached=tuple(_limit(solution.bounds)),
-            settled=solution.settled,
-            warnings=(*solution.warnings, *messages),
-            effective_rows=diagnosis.effective_rows,
-            estimates=diagnosis.estimates,
-            diagnostics=diagnosis.diagnostics,
-        ),
         choice=choice,
     )
     calibrator = Calibrator(solution.parameters, card)
@@ -284,6 +269,52 @@ def resolve_fit(
         return Candidate(*configure_pair(map, objective, options))
     the_objective, map_options = _objective_of(objective, options)
     return AutoPolicy(configure({AUTO: Auto}, AUTO, map_options, field="map"), the_objective)
+
+
+def create_card(
+    problem: Problem,
+    solution: Solution,
+    diagnosis: Diagnosis,
+    *,
+    seconds: float,
+    warnings: Sequence[str],
+    labels: tuple[str, ...] | None = None,
+    **fields: Any,
+) -> Card:
+    """Return the card of a fit.
+
+    Parameters
+    ----------
+    problem: with the map and the objective of the fit.
+    seconds: the time of the fit.
+    warnings: about the rows.
+    labels: names of the classes, if they are known.
+    fields: further fields of the card.
+    """
+    texts = [diagnostic_text(item, problem, labels) for item in diagnosis.diagnostics]
+    return Card(
+        map=problem.map.name,
+        objective=problem.objective.name,
+        options=options_of(problem.map),
+        objective_options=options_of(problem.objective),
+        classes=problem.classes,
+        labels=labels,
+        library=version("recalib"),
+        created_at=datetime.now(UTC).isoformat(timespec="seconds"),
+        fit=FitSummary(
+            seconds=seconds,
+            iterations=solution.iterations,
+            converged=solution.converged,
+            objective=solution.objective,
+            bounds_reached=tuple(_limit(solution.bounds)),
+            settled=solution.settled,
+            warnings=(*solution.warnings, *warnings, *texts),
+            effective_rows=diagnosis.effective_rows,
+            estimates=diagnosis.estimates,
+            diagnostics=diagnosis.diagnostics,
+        ),
+        **fields,
+    )
 
 
 def check_request_device(request: Candidate | AutoPolicy, device: str | None) -> None:

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime
-from importlib.metadata import version
 from typing import Any
 
 import msgspec
 
 from recalib.arrays import WeightKind, check_weight_kind
 from recalib.calibrator import Calibrator
-from recalib.card import Card, ConfidenceHistogram, DataSummary, FitSummary
+from recalib.card import ConfidenceHistogram, DataSummary
 from recalib.drift.target import target_of
 from recalib.errors import InputError
 from recalib.executors import Cluster, open_workers
 from recalib.files import Input
 from recalib.fitting.cross_validation import Candidate
-from recalib.fitting.diagnostics import diagnose, diagnostic_text
+from recalib.fitting.diagnostics import diagnose
 from recalib.fitting.fit import (
     check_start,
+    create_card,
     data_warnings,
     metric_values,
     resolve_fit,
@@ -30,7 +29,6 @@ from recalib.fitting.solvers import solve
 from recalib.fitting.thresholds import thresholds_of
 from recalib.fitting.validation_error import error_of_sums
 from recalib.fragments import Source, check_unchanged, list_fragments, source_name
-from recalib.options import options_of
 from recalib.scale.rows import FragmentRows, Survey
 from recalib.scale.sample_weights import check_weights_unchanged, list_weights, with_weights
 from recalib.scale.solvers import check_summable, solve_over_fragments
@@ -114,45 +112,24 @@ def fit(
             sample = survey.logits, survey.labels, survey.weights
             candidate, choice = request.choose(*sample, None, progress, smooths=is_small)
         candidate = candidate.for_classes(survey.classes)
-        the_map, the_objective = candidate.map, candidate.objective
-        warm = None if start is None else start_parameters(start, the_map, survey.classes)
         problem = Problem(
-            the_map,
-            the_objective,
-            survey.logits,
-            survey.labels,
-            survey.weights,
-            start=warm,
+            candidate.map, candidate.objective, survey.logits, survey.labels, survey.weights,
+            start=None if start is None else start_parameters(start, candidate.map, survey.classes),
             progress=progress,
-        )
+        )  # fmt: skip
         solution = solve(problem) if is_small else solve_over_fragments(rows, survey, problem)
         resemblance = survey.resemblance if input is None else ""
         warnings = data_warnings(survey.counts, resemblance, survey.mask)
         diagnosis = diagnose(problem, solution, rows=survey.rows, refit=choice is None)
-        warnings += [diagnostic_text(item, problem) for item in diagnosis.diagnostics]
-        card = Card(
-            map=the_map.name,
-            objective=the_objective.name,
-            options=options_of(the_map),
-            objective_options=options_of(the_objective),
-            classes=survey.classes,
+        card = create_card(
+            problem,
+            solution,
+            diagnosis,
+            seconds=time.perf_counter() - started,
+            warnings=warnings,
             input=kind,
             mask=survey.mask,
-            library=version("recalib"),
-            created_at=datetime.now(UTC).isoformat(timespec="seconds"),
             data=DataSummary(rows=survey.rows, name=source_name(source)),
-            fit=FitSummary(
-                seconds=time.perf_counter() - started,
-                iterations=solution.iterations,
-                converged=solution.converged,
-                objective=solution.objective,
-                bounds_reached=tuple(solution.bounds),
-                settled=solution.settled,
-                warnings=(*solution.warnings, *warnings),
-                effective_rows=diagnosis.effective_rows,
-                estimates=diagnosis.estimates,
-                diagnostics=diagnosis.diagnostics,
-            ),
             choice=choice,
         )
         calibrator = _describe(Calibrator(solution.parameters, card), rows, survey, measure)

@@ -49,6 +49,16 @@ def ugly_data() -> tuple[Any, Any]:
     return logits.astype(np.float32), labels
 
 
+def test_cards_of_files_list_as_many_bounds_as_those_of_arrays(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    logits, labels = rng.normal(size=(80, 30)), rng.integers(0, 30, 80)
+    for part in range(2):
+        np.savez(tmp_path / f"{part}.npz", logits=logits[part::2], labels=labels[part::2])
+    of_files = recalib.scale.fit(str(tmp_path), "vector").card.fit.bounds_reached
+    assert len(of_files) == len(fit(logits, labels, "vector").card.fit.bounds_reached) == 11
+    assert of_files[-1].endswith("more")
+
+
 @pytest.fixture
 def ugly_folder(
     ugly_data: tuple[Any, Any],
