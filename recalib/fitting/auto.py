@@ -177,7 +177,9 @@ def choose(
             "predictions", found=f"keep_order with {classes} classes", accepted="keep or may_change"
         )
     rows = _rows_of(len(labels), classes, weights)
-    z, y, sample = logits[rows], labels[rows], Sample(len(labels), weights, groups).subset(rows)
+    # float64, so that near ties do not depend on the type of the logits.
+    z, y = logits[rows].astype(np.float64), labels[rows]
+    sample = Sample(len(labels), weights, groups).subset(rows)
     identity, temperature = (_reference(name, candidates) for name in REFERENCES)
     resolved = (candidate.for_classes(classes) for candidate in candidates)
     contenders = list(dict.fromkeys([identity, temperature, *resolved]))
