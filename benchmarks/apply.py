@@ -24,14 +24,14 @@ from numpy.typing import NDArray
 import recalib
 from benchmarks.timing import Goal, interleaved
 from recalib.calibrator import Calibrator
-from recalib.card import Card, DataSummary, FitSummary
+from recalib.core.card import Card, DataSummary, FitSummary
+from recalib.core.options import options_of
 from recalib.fitting import fit
 from recalib.maps import MAPS, Map
 from recalib.maps.histogram_binning import HistogramBinning
 from recalib.maps.isotonic import Isotonic
 from recalib.ops.base import Array
 from recalib.ops.onnx_ops import OnnxOps
-from recalib.options import options_of
 from tests.maps.conftest import some_logits, some_parameters
 
 __all__ = ["run"]

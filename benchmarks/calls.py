@@ -28,7 +28,7 @@ import recalib
 from benchmarks.fitting import against, rows_like
 from benchmarks.peers import Fit, Fitted, FixedLogits, Labels, Rows, peers_of
 from benchmarks.timing import Goal, interleaved
-from recalib.blas_threads import one_blas_thread
+from recalib.core.blas_threads import one_blas_thread
 from recalib.ops import NumpyOps
 
 __all__ = ["run"]

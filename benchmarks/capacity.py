@@ -26,8 +26,8 @@ from numpy.typing import NDArray
 
 from benchmarks.databases import Database, postgresql, sqlite
 from benchmarks.traffic import day
+from recalib.core.prediction_ids import Prediction
 from recalib.fitting import fit
-from recalib.prediction_ids import Prediction
 from recalib.registry import Model, Registry
 from recalib.registry.backup import backup
 from recalib.registry.restore import restore

@@ -28,7 +28,7 @@ import psutil
 
 from benchmarks.capacity import publish, served
 from benchmarks.databases import Database, postgresql, sqlite
-from recalib.prediction_ids import Prediction, Predictions, SigningKey, mint, read_ids
+from recalib.core.prediction_ids import Prediction, Predictions, SigningKey, mint, read_ids
 from recalib.registry import Model, Registry
 from service.labels.handlers import add_labels, counts_of
 from service.labels.schemas import LateLabel

@@ -22,8 +22,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.scale import processor_seconds
+from recalib.core.executors import Workers, open_workers
 from recalib.drift.class_monitor import ClassMonitor
-from recalib.executors import Workers, open_workers
 from recalib.replay import Log, ReplayOptions, replay
 
 __all__ = ["Seconds", "measure", "write_log"]

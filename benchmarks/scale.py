@@ -29,7 +29,7 @@ import recalib
 import recalib.scale
 from benchmarks.fitting import rows_like
 from benchmarks.timing import Goal
-from recalib.executors import Workers, open_workers
+from recalib.core.executors import Workers, open_workers
 from recalib.metrics.evaluate import StreamingEvaluation
 
 __all__ = ["memory", "processor_seconds", "run", "write_files"]

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from recalib.card import Card, ConfidenceHistogram, DataSummary, FitSummary
+from recalib.core.card import Card, ConfidenceHistogram, DataSummary, FitSummary
 from recalib.registry import MAX_SEGMENTS, Model, MonitoringConfig, Registry, TrafficCount
 from recalib.settings import Settings
 from service.serving.traffic import Traffic

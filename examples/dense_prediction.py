@@ -21,7 +21,7 @@ from rich.table import Table
 import recalib
 from recalib.metrics.dense import DenseEvaluation, DenseResult
 from recalib.recipe import read_recipe
-from recalib.terminal import say
+from recalib.reporting.terminal import say
 from training.data import Split
 from training.engine.artifacts import load_all
 from training.engine.weights import read_weights

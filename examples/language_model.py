@@ -24,7 +24,7 @@ import recalib
 from recalib.llm import option_logits, split_questions
 from recalib.metrics import Estimate
 from recalib.metrics.evaluate import evaluate
-from recalib.terminal import metrics_table, say
+from recalib.reporting.terminal import metrics_table, say
 
 #: Characters that the model sees, options of a question, and options that it returns.
 _CONTEXT, _LETTERS, _TOP = 5, "ABCD", 3

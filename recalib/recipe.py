@@ -22,9 +22,9 @@ from pydantic import (
     model_validator,
 )
 
+from recalib.core.violations import accepted_values
 from recalib.errors import InputError
 from recalib.losses import PRIMARY, SECONDARY, SOFT_LABELS, WHOLE_BATCH
-from recalib.violations import accepted_values
 
 __all__ = [
     "Calibrate",

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from numpy.typing import NDArray
 
-from recalib.arrays import SMALLEST_PROBABILITY
+from recalib.core.arrays import SMALLEST_PROBABILITY
+from recalib.core.masks import Mask
 from recalib.errors import InputError
 from recalib.maps import Map
-from recalib.masks import Mask
 from recalib.ops.torch_ops import TorchOps
 
 if TYPE_CHECKING:

@@ -17,18 +17,18 @@ import numpy as np
 import torch
 import torchmetrics
 
-from recalib.arrays import (
+from recalib.core.arrays import (
     RESEMBLANCE_HINT,
     check_labels,
     check_logits,
     check_probabilities,
     probability_resemblance,
 )
+from recalib.core.inputs import as_array, score_matrix
+from recalib.core.options import unknown_name
 from recalib.errors import InputError, RecalibWarning
-from recalib.inputs import as_array, score_matrix
 from recalib.metrics import METRICS, Predictions, State, StreamingMetric
 from recalib.metrics.base import UndefinedMetricError
-from recalib.options import unknown_name
 
 __all__ = ["CalibrationMetric", "calibration_metrics"]
 

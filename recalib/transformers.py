@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from recalib.core.options import unknown_name
 from recalib.errors import InputError
 from recalib.metrics import METRICS
 from recalib.metrics.evaluate import evaluate
 from recalib.metrics.headline import epoch_metrics
-from recalib.options import unknown_name
 
 if TYPE_CHECKING:
     from recalib.calibrator import Calibrator

@@ -17,7 +17,7 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 import recalib
-from recalib.access import Limits
+from recalib.core.access import Limits
 from recalib.errors import UnavailableError
 from recalib.observability import telemetry
 from recalib.registry import Registry

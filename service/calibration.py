@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 from anyio import CapacityLimiter, to_thread
 
-from recalib.arrays import Floats
+from recalib.core.arrays import Floats
 from recalib.errors import InputError, TooLargeError, UnavailableError
 from service.access.authenticator import current_principal
 from service.serving.loaded_calibrators import LoadedCalibrator, LoadedCalibrators

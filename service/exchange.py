@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-from recalib.access import ANONYMOUS, Principal
+from recalib.core.access import ANONYMOUS, Principal
 from recalib.observability import telemetry
 from recalib.observability.logs import set_log_fields
 from service.access.authenticator import Authenticator, set_principal

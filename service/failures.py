@@ -6,8 +6,8 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
+from recalib.core.violations import accepted_values
 from recalib.errors import CorruptError, RecalibError, UnavailableError
-from recalib.violations import accepted_values
 
 __all__ = ["UNEXPECTED", "log_failure", "violation_of"]
 

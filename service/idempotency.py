@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel
 
-from recalib.access import ANONYMOUS
+from recalib.core.access import ANONYMOUS
 from recalib.errors import ConflictError
 from recalib.registry import Transaction
 from service.access.authenticator import current_principal

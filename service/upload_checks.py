@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
-from recalib.decoding import convert
+from recalib.core.decoding import convert
 from recalib.errors import InputError
 from recalib.files import DataFile, Input, Task, open_data
 from recalib.replay import LogSummary, ModelLog, ModelLogOptions

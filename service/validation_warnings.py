@@ -6,8 +6,8 @@ from contextlib import suppress
 
 import msgspec
 
-from recalib.card import Card
-from recalib.decoding import convert
+from recalib.core.card import Card
+from recalib.core.decoding import convert
 from recalib.fitting.validation_error import validation_warnings
 from recalib.registry import Model, Transaction
 

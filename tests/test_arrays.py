@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from recalib.arrays import (
+from recalib.core.arrays import (
     check_labels,
     check_logits,
     check_probabilities,

@@ -8,8 +8,8 @@ import sys
 import msgspec
 import pytest
 
-from recalib.card import Card
-from recalib.decoding import convert, decoder_of
+from recalib.core.card import Card
+from recalib.core.decoding import convert, decoder_of
 from recalib.recipe import Recipe
 
 #: The first decoding of a type takes many steps; another thread may run between any of them.
@@ -17,7 +17,7 @@ _MANY_THREADS = """
 import sys, threading
 from types import ModuleType
 
-from recalib.decoding import convert, decoder_of
+from recalib.core.decoding import convert, decoder_of
 
 source = "from __future__ import annotations\\nimport msgspec\\n"
 source += "from dataclasses import dataclass\\n"

@@ -17,8 +17,8 @@ import pytest
 import trustme
 from threadpoolctl import ThreadpoolController
 
+from recalib.core.executors import open_workers
 from recalib.errors import InputError, UnavailableError
-from recalib.executors import open_workers
 
 
 def _square(x: int) -> int:
@@ -143,7 +143,7 @@ def test_interrupt_ends_a_command_and_its_workers(tmp_path: Path) -> None:
         np.savez(tmp_path / f"{part}.npz", logits=logits, labels=rng.integers(0, 50, 20_000))
     script = (
         "import recalib.scale\n"
-        "from recalib.executors import open_workers\n"
+        "from recalib.core.executors import open_workers\n"
         "with open_workers('local:2') as workers:\n"
         "    while True:\n"
         "        recalib.scale.evaluate('.', cluster=workers)\n"

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from recalib.errors import InputError, UnsupportedError
-from recalib.fragments import Fragment, Source, is_single_file, list_fragments
+from recalib.files.fragments import Fragment, Source, is_single_file, list_fragments
 
 _ROWS, _CLASSES = 300, 4
 

@@ -12,11 +12,11 @@ from sklearn.datasets import load_digits
 from sklearn.naive_bayes import GaussianNB
 
 from recalib.calibrator import Calibrator
+from recalib.core.masks import LowLogits, find_mask
 from recalib.errors import InputError
 from recalib.fitting.fit import fit
 from recalib.fitting.newton import fit_temperature
 from recalib.maps import MAPS
-from recalib.masks import LowLogits, find_mask
 from recalib.scale.fit import fit as fit_files
 
 CONSTANTS = [-1e3, -9999.0, -1e4, -1e9, *(float(np.finfo(kind).min) for kind in "efd")]

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recalib.prediction_ids import (
+from recalib.core.prediction_ids import (
     ID_LENGTH,
     Prediction,
     Predictions,

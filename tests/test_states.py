@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from recalib import StreamingEvaluation
-from recalib.array_bytes import state_to_bytes
+from recalib.core.array_bytes import state_to_bytes
 from recalib.drift import CalibrationSums, ClassTraffic
 from recalib.errors import CorruptError
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from numpy.typing import ArrayLike, NDArray
 
-from recalib.card import Card
+from recalib.core.card import Card
+from recalib.core.watched_classes import class_indices
 from recalib.drift import (
     ClassRows,
     ClassTraffic,
@@ -20,7 +21,6 @@ from recalib.drift import (
 )
 from recalib.drift.reference_histogram import reference_edges, reference_target
 from recalib.registry import Assessment, CohortRow, Model, MonitoringConfig
-from recalib.watched_classes import class_indices
 
 __all__ = ["KEEP_SECONDS", "Assessor", "evidence_of", "fixed_options", "plain", "segment_names"]
 

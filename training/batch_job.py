@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalib.calibrator import Calibrator
-from recalib.decoding import convert
+from recalib.core.decoding import convert
 from recalib.errors import InputError
 from recalib.files import MEDIA_TYPES, DataFile, Input, open_data
+from recalib.files.fragments import Fragment, list_fragments
 from recalib.files.probabilities import ProbabilityFormat, write_probabilities
-from recalib.fragments import Fragment, list_fragments
 from recalib.references import MANIFEST_TYPE, ReferencedRows, check_content, unchanged
 from recalib.registry import BlobStore, Model, Registry
 from training.batch_parts import BatchParts, StoredPart

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalib.calibrator import Calibrator
-from recalib.card import Card, Selection
+from recalib.core.card import Card, Selection
 from recalib.errors import CorruptError, NotFoundError, TooLargeError
 from recalib.fitting.cross_validation import Candidate, Refit, compare_by_cross_validation
 from recalib.fitting.fit import candidate_of

@@ -7,11 +7,11 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from recalib.arrays import Floats, log_probabilities
+from recalib.core.arrays import Floats, log_probabilities
+from recalib.core.label_arrays import label_log_odds
 from recalib.errors import TooLargeError
 from recalib.files import MEDIA_TYPES, LabelledData, read
 from recalib.fitting.row_digests import Digests, encode_digests, row_digests
-from recalib.label_arrays import label_log_odds
 from recalib.references import Manifest, read_referenced
 from recalib.registry import Dataset, Model, Registry
 

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from recalib.calibrator import Calibrator
-from recalib.decoding import convert
+from recalib.core.decoding import convert
 from recalib.errors import InputError
 from recalib.files import Input
 from recalib.fitting.row_digests import are_distinct, decode_digests, may_be_chance

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 from recalib.calibrator import Calibrator
-from recalib.card import DataSummary
-from recalib.decoding import convert
+from recalib.core.card import DataSummary
+from recalib.core.decoding import convert
 from recalib.errors import InputError
 from recalib.fitting.fit import fit
 from recalib.registry import Model

@@ -14,14 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 import recalib.scale
-from recalib.arrays import Floats, Integers
 from recalib.calibrator import Calibrator
-from recalib.card import DataSummary
-from recalib.executors import Workers, open_workers
+from recalib.core.arrays import Floats, Integers
+from recalib.core.card import DataSummary
+from recalib.core.executors import Workers, open_workers
 from recalib.files import MEDIA_TYPES, Input, LabelledData
+from recalib.files.fragments import Fragment, list_fragments
 from recalib.fitting.problem import Progress
 from recalib.fitting.row_digests import Digests, row_digests
-from recalib.fragments import Fragment, list_fragments
 from recalib.metrics.streaming_changes import PairedMetrics
 from recalib.references import check_content, unchanged
 from recalib.registry import Dataset, Model
@@ -43,8 +43,8 @@ class ClusterPolicy:
 
     Parameters
     ----------
-    cluster: as in `recalib.executors`; None: uploads are read into memory, and large data sets by
-        reference in parts by this process.
+    cluster: as in `recalib.core.executors`; None: uploads are read into memory, and large data sets
+        by reference in parts by this process.
     min_bytes: data sets of more bytes are large, and those by reference that are larger than an
         upload may be.
     """

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from recalib.core.options import unknown_name
 from recalib.errors import InputError
 from recalib.losses import PRIMARY, QUADRATIC, SECONDARY
 from recalib.losses.base import Loss
-from recalib.options import unknown_name
 from recalib.recipe import Recipe
 from training.engine.averaging import WeightAverage
 from training.engine.batches import seed_of

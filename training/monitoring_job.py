@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from recalib.card import Card
-from recalib.decoding import convert
+from recalib.core.card import Card
+from recalib.core.decoding import convert
 from recalib.drift import CalibrationSums, ClassTraffic, Cohort, Status
 from recalib.drift.target import values_of_predicted_class
 from recalib.errors import ConflictError, RecalibError, UnavailableError

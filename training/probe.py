@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 
-from recalib.exit_status import probe_exit_status
+from recalib.core.exit_status import probe_exit_status
 from recalib.registry import Registry
 from recalib.settings import Settings
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from recalib.card import Card
-from recalib.decoding import convert
+from recalib.core.card import Card
+from recalib.core.decoding import convert
 from recalib.fitting.promotion import MAX_POOLED, Gain
 from recalib.fitting.row_digests import Digests, decode_digests
 from recalib.registry import Model, Transaction

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from recalib.calibrator import Calibrator
-from recalib.card import Card, Selection
+from recalib.core.card import Card, Selection
 from recalib.errors import ConflictError
 from recalib.fitting.validation_error import validation_warnings
 from recalib.registry import ExpectedVersion, Model

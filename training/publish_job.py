@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalib.calibrator import Calibrator
-from recalib.card import Selection
-from recalib.decoding import convert
+from recalib.core.card import Selection
+from recalib.core.decoding import convert
 from recalib.drift.reference_histogram import reference_histogram
 from recalib.drift.target import monitored_probabilities, target_of
 from recalib.errors import InputError

@@ -13,13 +13,13 @@ from typing import Any
 import msgspec
 
 from recalib.calibrator import Calibrator
-from recalib.card import Card, DataSummary
-from recalib.decoding import convert
+from recalib.core.card import Card, DataSummary
+from recalib.core.decoding import convert
+from recalib.core.options import options_of
 from recalib.errors import ConflictError, RecalibError, UnavailableError
 from recalib.fitting.fit import candidate_of, fit
 from recalib.fitting.multilabel import fit_multilabel
 from recalib.fitting.row_digests import encode_digests, row_digests
-from recalib.options import options_of
 from recalib.registry import Candidate, Model, MonitorRow, Transaction
 from recalib.registry.job_kinds import REFIT
 from training.logit_samples import LabelledSample, read_labelled_sample

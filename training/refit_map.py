@@ -14,8 +14,9 @@ from typing import Any
 
 import msgspec
 
-from recalib.card import AutoChoice, Card, PredictionPolicy
-from recalib.decoding import convert
+from recalib.core.card import AutoChoice, Card, PredictionPolicy
+from recalib.core.decoding import convert
+from recalib.core.masks import mask_constants
 from recalib.drift import ScoreTest
 from recalib.fitting.auto import Auto, choose
 from recalib.fitting.auto_choice import allows
@@ -24,7 +25,6 @@ from recalib.fitting.fit import candidate_of, check_data
 from recalib.fitting.multilabel import LabelCandidate
 from recalib.fitting.problem import Progress
 from recalib.fitting.validation_error import exceeds_tolerance
-from recalib.masks import mask_constants
 from recalib.registry import Model, Transaction
 from training.logit_samples import LabelledSample
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import msgspec
 
-from recalib.card import Card
-from recalib.decoding import convert
+from recalib.core.card import Card
+from recalib.core.decoding import convert
 from recalib.drift import CalibrationSums
 from recalib.errors import ConflictError, InputError
 from recalib.registry import Assessment, CohortRow, MonitorRow, Registry, Transaction

@@ -14,7 +14,7 @@ from benchmarks.capacity import served
 from benchmarks.plan.client import closed_loop, poisson
 from benchmarks.plan.costs import CLASSES, FILES, RowCost, processor_seconds, system
 from benchmarks.plan.simulation import Kind, Pass, Step, elapsed, simulate
-from recalib.executors import open_workers
+from recalib.core.executors import open_workers
 
 __all__ = ["check_pool", "check_server"]
 

@@ -21,7 +21,7 @@ from benchmarks.capacity import publish, served
 from benchmarks.databases import Database, postgresql
 from benchmarks.plan.client import closed_loop
 from benchmarks.scale import write_files
-from recalib.prediction_ids import Prediction
+from recalib.core.prediction_ids import Prediction
 from recalib.registry import Registry
 from training.monitoring_job import watch
 

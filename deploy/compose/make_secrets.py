@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from recalib.access import new_secret
+from recalib.core.access import new_secret
 from recalib.registry.backup_encryption import new_key
 
 _USER = _DATABASE = "recalib"

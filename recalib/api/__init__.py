@@ -10,19 +10,19 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from recalib.arrays import (
+from recalib.calibrator import Calibrator
+from recalib.core.arrays import (
     WeightKind,
     check_labels,
     check_logits,
     check_probabilities,
     probability_resemblance,
 )
-from recalib.calibrator import Calibrator
-from recalib.class_names import check_label_rows, class_indices
+from recalib.core.class_names import check_label_rows, class_indices
+from recalib.core.inputs import check_index, column_names, counted_rows, score_matrix
+from recalib.core.label_arrays import label_resemblance
 from recalib.errors import InputError, RecalibWarning
 from recalib.files import Input
-from recalib.inputs import check_index, column_names, counted_rows, score_matrix
-from recalib.label_arrays import label_resemblance
 from recalib.metrics import Predictions
 from recalib.metrics.evaluate import evaluate as _evaluate
 from recalib.metrics.evaluation import Evaluation, select_parts

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from recalib.arrays import RESEMBLANCE_HINT, WeightKind, probability_resemblance
-from recalib.card import PredictionPolicy
-from recalib.class_names import check_label_rows, class_indices
+from recalib.core.arrays import RESEMBLANCE_HINT, WeightKind, probability_resemblance
+from recalib.core.card import PredictionPolicy
+from recalib.core.class_names import check_label_rows, class_indices
+from recalib.core.inputs import check_index, column_names, score_matrix
+from recalib.core.label_arrays import label_resemblance
 from recalib.errors import InputError, RecalibWarning
 from recalib.files import LabelledData, Task
 from recalib.fitting.auto import resolve_predictions
 from recalib.fitting.comparison import Comparison, compatible_pairs
 from recalib.fitting.comparison import compare as _compare
 from recalib.fitting.fit import check_data
-from recalib.inputs import check_index, column_names, score_matrix
-from recalib.label_arrays import label_resemblance
 
 if TYPE_CHECKING:
     from recalib.reporting.html_report import LabelReport, Report, Source

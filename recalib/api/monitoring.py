@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from recalib.calibrator import Calibrator
+from recalib.core.inputs import as_array
+from recalib.core.lazy_import import LazyModule
 from recalib.errors import InputError
 from recalib.files import Task
-from recalib.inputs import as_array
-from recalib.lazy_import import LazyModule
 from recalib.replay import Replay, ReplayOptions, replay
 
 if TYPE_CHECKING:

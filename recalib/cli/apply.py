@@ -21,7 +21,7 @@ from recalib.cli.arguments import (
     read_file,
 )
 from recalib.errors import InputError
-from recalib.terminal import print_json, progress, say
+from recalib.reporting.terminal import print_json, progress, say
 
 __all__ = ["apply"]
 

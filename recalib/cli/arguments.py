@@ -199,7 +199,7 @@ def only_file(data: list[str], cluster: str | None, **options: Any) -> Path | No
     ----------
     options: by name, options that need all rows in memory; with other data each must be None.
     """
-    from recalib.fragments import is_single_file
+    from recalib.files.fragments import is_single_file
 
     if cluster is None and is_single_file(data):
         return Path(data[0])
@@ -266,7 +266,7 @@ def read_file(
         Without columns that are known to be scores, the message says which option names them.
     """
     from recalib import files
-    from recalib.class_names import check_column_order
+    from recalib.core.class_names import check_column_order
 
     names = split_names(columns)
     if columns is not None and names is None:

@@ -10,7 +10,7 @@ import typer
 
 from recalib.cli.arguments import JsonOutput
 from recalib.cli.context import DatabaseOption, HomeOption, load_settings, open_registry
-from recalib.terminal import print_json, say
+from recalib.reporting.terminal import print_json, say
 
 __all__ = ["audit"]
 

@@ -21,8 +21,8 @@ from recalib.cli.context import (
 )
 from recalib.errors import InputError, RecalibError, UnavailableError
 from recalib.observability import logs
+from recalib.reporting.terminal import print_json, progress, say, warn
 from recalib.settings.effective import redact
-from recalib.terminal import print_json, progress, say, warn
 
 if TYPE_CHECKING:
     from pyrage.x25519 import Identity

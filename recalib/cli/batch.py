@@ -9,7 +9,7 @@ import typer
 
 from recalib.cli.arguments import InputKind, JsonOutput, OutputFile, ServerUrl, check_output_path
 from recalib.errors import InputError
-from recalib.terminal import print_json, progress, say
+from recalib.reporting.terminal import print_json, progress, say
 
 __all__ = ["batch"]
 

@@ -15,7 +15,7 @@ from recalib.cli.arguments import (
     check_output_path,
 )
 from recalib.errors import InputError
-from recalib.terminal import print_json, progress, say
+from recalib.reporting.terminal import print_json, progress, say
 
 __all__ = ["calibrate"]
 

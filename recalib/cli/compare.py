@@ -27,7 +27,7 @@ from recalib.cli.arguments import (
     short_name,
 )
 from recalib.cli.comparison import compatible_pairs, local_paths, read_validation_and_test
-from recalib.terminal import (
+from recalib.reporting.terminal import (
     candidates_table,
     comparison_table,
     print_json,
@@ -37,7 +37,7 @@ from recalib.terminal import (
 )
 
 if TYPE_CHECKING:
-    from recalib.card import CandidateResult
+    from recalib.core.card import CandidateResult
 
 __all__ = ["compare"]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from recalib.cli.arguments import read_file, split_names
 from recalib.errors import InputError
-from recalib.terminal import warn
+from recalib.reporting.terminal import warn
 
 if TYPE_CHECKING:
     from recalib.files import LabelledData
@@ -30,7 +30,7 @@ def local_paths(
     ------
     InputError: other sources, with `columns`.
     """
-    from recalib.fragments import is_single_file
+    from recalib.files.fragments import is_single_file
 
     if cluster is None and all(is_single_file(source) for source in sources):
         return [Path(source[0]) for source in sources]

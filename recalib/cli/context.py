@@ -18,11 +18,11 @@ import typer
 from pydantic import ValidationError
 
 import recalib
+from recalib.core.violations import accepted_values
 from recalib.errors import InputError
 from recalib.settings import Settings
 from recalib.settings.effective import unknown_variables
 from recalib.settings.toml_file import origin_of
-from recalib.violations import accepted_values
 
 if TYPE_CHECKING:
     from recalib.registry import Registry

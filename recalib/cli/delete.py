@@ -9,7 +9,7 @@ import typer
 
 from recalib.cli.arguments import JsonOutput, ServerUrl
 from recalib.errors import InputError
-from recalib.terminal import print_json, say
+from recalib.reporting.terminal import print_json, say
 
 if TYPE_CHECKING:
     from recalib.client import Client, Deletion

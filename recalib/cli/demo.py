@@ -24,6 +24,6 @@ def demo(
 
     The command shows the metrics before and after calibration.
     """
-    from recalib.demo import run
+    from recalib.cli.demo_steps import run
 
     run(keep=keep, json_output=json_output, examples=examples)

@@ -9,8 +9,8 @@ import typer
 
 from recalib.cli.arguments import JsonOutput
 from recalib.cli.context import DatabaseOption, HomeOption, load_settings
+from recalib.reporting.terminal import print_json, say
 from recalib.settings.effective import effective_settings
-from recalib.terminal import print_json, say
 
 __all__ = ["doctor"]
 

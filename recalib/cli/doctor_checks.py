@@ -144,7 +144,7 @@ def _check_oidc(settings: Settings) -> CheckResult:
 
 
 def _check_dataset_roots(settings: Settings) -> CheckResult:
-    from recalib.fragments import filesystem_of
+    from recalib.files.fragments import filesystem_of
     from recalib.references import DatasetRoots
 
     roots = DatasetRoots(settings.dataset_roots).fixed

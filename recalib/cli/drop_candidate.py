@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from recalib.cli.arguments import JsonOutput, ModelName, ServerUrl
-from recalib.terminal import print_json, say
+from recalib.reporting.terminal import print_json, say
 
 __all__ = ["drop_candidate"]
 

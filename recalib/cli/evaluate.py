@@ -24,7 +24,7 @@ from recalib.cli.arguments import (
     split_names,
 )
 from recalib.errors import InputError
-from recalib.terminal import metrics_table, print_json, progress, say, warn
+from recalib.reporting.terminal import metrics_table, print_json, progress, say, warn
 
 if TYPE_CHECKING:
     from altair.typing import ChartType
@@ -67,7 +67,7 @@ def evaluate(
     from a fine histogram.
     """
     from recalib.api import load
-    from recalib.arrays import RESEMBLANCE_HINT, check_weights, probability_resemblance
+    from recalib.core.arrays import RESEMBLANCE_HINT, check_weights, probability_resemblance
     from recalib.metrics.evaluate import evaluate as compute_metrics
 
     fitted = load(calibrator) if calibrator is not None else None

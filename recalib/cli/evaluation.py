@@ -10,7 +10,7 @@ import typer
 
 from recalib.cli.arguments import JsonOutput, ServerUrl, check_output_path
 from recalib.errors import InputError
-from recalib.terminal import metrics_table, print_json, progress, say, warn
+from recalib.reporting.terminal import metrics_table, print_json, progress, say, warn
 
 if TYPE_CHECKING:
     from recalib.client import VersionResult

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from recalib.cli.arguments import JsonOutput, ServerUrl
-from recalib.event_text import event_text
-from recalib.terminal import say
+from recalib.core.event_text import event_text
+from recalib.reporting.terminal import say
 
 if TYPE_CHECKING:
     from recalib.client import Event

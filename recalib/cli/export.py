@@ -15,7 +15,7 @@ from recalib.cli.arguments import (
     check_output_path,
 )
 from recalib.errors import InputError
-from recalib.terminal import print_json, say
+from recalib.reporting.terminal import print_json, say
 
 __all__ = ["export"]
 

@@ -26,7 +26,14 @@ from recalib.cli.arguments import (
     read_weights,
 )
 from recalib.errors import InputError
-from recalib.terminal import candidates_table, metrics_table, print_json, progress, say, warn
+from recalib.reporting.terminal import (
+    candidates_table,
+    metrics_table,
+    print_json,
+    progress,
+    say,
+    warn,
+)
 
 __all__ = ["fit"]
 
@@ -76,7 +83,7 @@ def fit(
     """
     from recalib import files
     from recalib.api import load
-    from recalib.card import DataSummary
+    from recalib.core.card import DataSummary
     from recalib.fitting.auto_choice import winner_sentences
     from recalib.fitting.fit import check_request_device, resolve_fit
     from recalib.fitting.fit import fit as fit_calibrator

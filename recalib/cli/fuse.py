@@ -16,7 +16,7 @@ from recalib.cli.arguments import (
     check_output_path,
 )
 from recalib.errors import InputError
-from recalib.terminal import print_json, progress, say, warn
+from recalib.reporting.terminal import print_json, progress, say, warn
 
 __all__ = ["fuse"]
 

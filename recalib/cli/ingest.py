@@ -11,7 +11,7 @@ import typer
 from recalib.cli.arguments import JsonOutput, ServerUrl
 from recalib.cli.context import stop_on_signal
 from recalib.errors import InputError
-from recalib.terminal import say
+from recalib.reporting.terminal import say
 
 if TYPE_CHECKING:
     from recalib.ingest import Kafka, Progress

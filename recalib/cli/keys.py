@@ -10,7 +10,6 @@ from typing import Annotated, Any
 
 import typer
 
-from recalib.access import SCOPES, ApiKey, Limits, check_secret
 from recalib.cli.arguments import JsonOutput
 from recalib.cli.context import (
     DatabaseOption,
@@ -20,8 +19,9 @@ from recalib.cli.context import (
     load_settings,
     open_registry,
 )
+from recalib.core.access import SCOPES, ApiKey, Limits, check_secret
 from recalib.errors import InputError
-from recalib.terminal import say, warn
+from recalib.reporting.terminal import say, warn
 
 __all__ = ["app"]
 

@@ -49,9 +49,9 @@ from recalib.cli.train import train
 from recalib.cli.upload import upload
 from recalib.cli.webhooks import app as webhooks_app
 from recalib.cli.worker import worker
+from recalib.core.sanitize import sanitize_text
 from recalib.errors import RecalibError, RecalibWarning
-from recalib.sanitize import sanitize_text
-from recalib.terminal import name_options, warn
+from recalib.reporting.terminal import name_options, warn
 
 __all__ = ["app", "main", "root_command"]
 

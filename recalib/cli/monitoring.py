@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from recalib.cli.arguments import JsonOutput, ModelName, ServerUrl
-from recalib.terminal import narrow_table, print_json, say, warn
+from recalib.reporting.terminal import narrow_table, print_json, say, warn
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -10,7 +10,7 @@ from recalib.cli.context import (
     load_settings,
     open_registry,
 )
-from recalib.terminal import print_json, say
+from recalib.reporting.terminal import print_json, say
 
 __all__ = ["prepare"]
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from recalib.cli.arguments import CalibratorFile, JsonOutput, ServerUrl
-from recalib.terminal import metrics_table, print_json, progress, say, warn
+from recalib.reporting.terminal import metrics_table, print_json, progress, say, warn
 
 __all__ = ["publish"]
 
@@ -40,9 +40,9 @@ def publish(
     It becomes the next version of the model. The metrics of its card are shown as claims; the
     server compares it with the champion on rows that neither was fitted on.
     """
-    from recalib.card import Card
     from recalib.client import Client
-    from recalib.decoding import convert
+    from recalib.core.card import Card
+    from recalib.core.decoding import convert
 
     with Client(server) as client, progress("publish", quiet=json_output) as update:
         queued_job = client.publish(

@@ -8,7 +8,7 @@ import typer
 
 from recalib.cli.arguments import JsonOutput, OutputFile, ServerUrl, check_output_path
 from recalib.errors import InputError
-from recalib.terminal import print_json, say
+from recalib.reporting.terminal import print_json, say
 
 __all__ = ["pull"]
 

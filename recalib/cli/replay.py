@@ -16,8 +16,8 @@ from recalib.cli.arguments import (
     short_name,
 )
 from recalib.cli.replay_into import check_options, replay_into
-from recalib.terminal import narrow_table, print_json, progress, say, warn
-from recalib.time_text import time_text
+from recalib.core.time_text import time_text
+from recalib.reporting.terminal import narrow_table, print_json, progress, say, warn
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -144,7 +144,7 @@ def replay(
     if into is not None and server is not None:
         replay_into(log, into, server, version, to_now=to_now, json_output=json_output)
         return
-    from recalib.fragments import is_single_file
+    from recalib.files.fragments import is_single_file
     from recalib.replay import ReplayOptions
     from recalib.replay import replay as replay_log
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import typer
 
+from recalib.core.time_text import time_text
 from recalib.errors import InputError
-from recalib.terminal import narrow_table, print_json, progress, say
-from recalib.time_text import time_text
+from recalib.reporting.terminal import narrow_table, print_json, progress, say
 
 __all__ = ["check_options", "replay_into"]
 
@@ -47,7 +47,7 @@ def replay_into(
 ) -> None:
     """Upload a log, wait for its replay, and show the changes of state."""
     from recalib.client import Client
-    from recalib.fragments import is_single_file
+    from recalib.files.fragments import is_single_file
 
     if not is_single_file(log):
         found = ", ".join(log)[:200]

@@ -36,10 +36,10 @@ from recalib.cli.comparison import (
     read_validation_and_test,
 )
 from recalib.errors import InputError
-from recalib.terminal import print_json, progress, say, warn
+from recalib.reporting.terminal import print_json, progress, say, warn
 
 if TYPE_CHECKING:
-    from recalib.card import PredictionPolicy
+    from recalib.core.card import PredictionPolicy
     from recalib.reporting.html_report import Report
 
 __all__ = ["report"]

@@ -17,7 +17,7 @@ from recalib.cli.context import (
     load_settings,
     open_registry,
 )
-from recalib.terminal import print_json, progress, say, warn
+from recalib.reporting.terminal import print_json, progress, say, warn
 
 __all__ = ["restore"]
 

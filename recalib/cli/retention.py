@@ -9,7 +9,7 @@ import typer
 
 from recalib.cli.arguments import JsonOutput, ModelName, ServerUrl
 from recalib.errors import InputError
-from recalib.terminal import print_json, say
+from recalib.reporting.terminal import print_json, say
 
 __all__ = ["retention"]
 

@@ -15,7 +15,7 @@ from recalib.cli.context import (
     load_settings,
     open_registry,
 )
-from recalib.terminal import say
+from recalib.reporting.terminal import say
 
 __all__ = ["rotate_key"]
 

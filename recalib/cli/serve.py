@@ -24,8 +24,8 @@ from recalib.cli.context import (
 from recalib.cli.network import check_tls, is_loopback, listen, reserve_grpc_port
 from recalib.errors import InputError
 from recalib.observability import logs, telemetry
+from recalib.reporting.terminal import say
 from recalib.settings import Settings
-from recalib.terminal import say
 
 __all__ = ["require_authentication", "serve"]
 

@@ -14,7 +14,7 @@ from recalib.cli.arguments import JsonOutput
 from recalib.cli.context import check_package, stop_on_signal
 from recalib.errors import InputError
 from recalib.recipe import Recipe, read_recipe
-from recalib.terminal import print_json, progress, say, warn
+from recalib.reporting.terminal import print_json, progress, say, warn
 
 if TYPE_CHECKING:
     from training.engine.loop import Position

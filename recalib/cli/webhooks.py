@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from recalib.cli.arguments import JsonOutput, ServerUrl
-from recalib.terminal import print_json, say
+from recalib.reporting.terminal import print_json, say
 
 __all__ = ["app"]
 

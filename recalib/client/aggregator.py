@@ -18,14 +18,14 @@ from uuid import uuid4
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from recalib.arrays import Floats, check_logits, check_probabilities
-from recalib.card import Card
 from recalib.client.calibrators import CHAMPION
 from recalib.client.clients import Client
 from recalib.client.errors import MissingError, RefusedError
 from recalib.client.retry import encode_json
 from recalib.client.sampling import SampleShare
-from recalib.decoding import convert
+from recalib.core.arrays import Floats, check_logits, check_probabilities
+from recalib.core.card import Card
+from recalib.core.decoding import convert
 from recalib.errors import InputError, RecalibError
 
 __all__ = ["Aggregated", "Aggregator"]

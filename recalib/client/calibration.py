@@ -12,14 +12,14 @@ import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from recalib.arrays import Floats, check_logits, check_probabilities
 from recalib.client.calibrators import CHAMPION, resolve_version
 from recalib.client.errors import MalformedAnswerError, RefusedAsTooLargeError
 from recalib.client.operations import Flow, Request, Response, Session
 from recalib.client.results import Likeliest, Predictions
 from recalib.client.retry import path, read, send_checked
+from recalib.core.arrays import Floats, check_logits, check_probabilities
+from recalib.core.label_arrays import check_label_scores
 from recalib.errors import InputError, NotFoundError
-from recalib.label_arrays import check_label_scores
 
 __all__ = ["calibrate", "calibrate_top", "predict"]
 

@@ -121,8 +121,8 @@ def _base64(content: bytes) -> str:
 def _row_digests(calibrator: FittedCalibrator, fitted_on: str | PathLike[str] | ArrayLike) -> bytes:
     """Return the digests of the rows that a calibrator was fitted on."""
     from recalib import files
+    from recalib.core.inputs import score_matrix
     from recalib.fitting.row_digests import encode_digests, row_digests
-    from recalib.inputs import score_matrix
 
     card = calibrator.card
     if isinstance(fitted_on, str | PathLike):

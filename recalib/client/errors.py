@@ -29,7 +29,7 @@ import msgspec
 from recalib import errors
 from recalib.client.operations import Response
 from recalib.client.results import Job
-from recalib.decoding import decoder_of
+from recalib.core.decoding import decoder_of
 
 __all__ = [
     "ContradictionError",

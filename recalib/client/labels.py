@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from recalib.arrays import Floats, check_logits
 from recalib.client.calibrators import CHAMPION
 from recalib.client.errors import MalformedAnswerError, RefusedAsTooLargeError
 from recalib.client.operations import Flow, Request, Response, Session
@@ -23,8 +22,9 @@ from recalib.client.retry import (
     read,
     send_checked,
 )
+from recalib.core.arrays import Floats, check_logits
+from recalib.core.label_arrays import check_label_matrix
 from recalib.errors import InputError
-from recalib.label_arrays import check_label_matrix
 
 if TYPE_CHECKING:
     from recalib.drift.target import Target

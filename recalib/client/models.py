@@ -7,12 +7,12 @@ from typing import Any, Literal
 
 import numpy as np
 
-from recalib.card import PredictionPolicy
 from recalib.client.drivers import Listing
 from recalib.client.errors import ContradictionError
 from recalib.client.operations import Flow, Session
 from recalib.client.results import Model, Page
 from recalib.client.retry import fetch, idempotency_headers, path
+from recalib.core.card import PredictionPolicy
 from recalib.errors import InputError
 
 __all__ = ["create_model", "get_model", "list_models"]

@@ -14,7 +14,7 @@ import numpy as np
 
 from recalib.client.errors import MalformedAnswerError, UnreachableError, service_error
 from recalib.client.operations import Deadline, Flow, Pause, Request, Response, Session
-from recalib.decoding import decoder_of
+from recalib.core.decoding import decoder_of
 from recalib.errors import InputError
 
 __all__ = [

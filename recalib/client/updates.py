@@ -6,10 +6,10 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
-from recalib.card import PredictionPolicy
 from recalib.client.operations import Flow, Session
 from recalib.client.results import Calibrator, Dataset, Model
 from recalib.client.retry import fetch, idempotency_headers, path
+from recalib.core.card import PredictionPolicy
 from recalib.errors import InputError
 
 __all__ = ["update_calibrator", "update_dataset", "update_model"]

@@ -16,10 +16,10 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from recalib.arrays import check_labels, check_logits, check_probabilities
 from recalib.client.progress import Report
+from recalib.core.arrays import check_labels, check_logits, check_probabilities
+from recalib.core.label_arrays import check_label_matrix, check_label_scores
 from recalib.errors import InputError, UnsupportedError
-from recalib.label_arrays import check_label_matrix, check_label_scores
 
 __all__ = ["Upload", "array_upload", "file_upload"]
 
@@ -101,7 +101,7 @@ def array_upload(
 
     Raises
     ------
-    InputError: `recalib.arrays` rejects the arrays.
+    InputError: `recalib.core.arrays` rejects the arrays.
     """
     if input not in ("logits", "probabilities"):
         raise InputError("input", found=repr(input), accepted="logits or probabilities")

@@ -9,7 +9,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from recalib.array_bytes import state_from_bytes, state_to_bytes
+from recalib.core.array_bytes import state_from_bytes, state_to_bytes
 from recalib.drift.validation import check_confidences, check_rows
 from recalib.errors import CorruptError, InputError
 

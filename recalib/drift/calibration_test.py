@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from recalib.core.options import check_option
 from recalib.drift.bettors import Bettor, default_bettors
 from recalib.drift.validation import check_rows
 from recalib.errors import InputError
-from recalib.options import check_option
 
 __all__ = ["STATE_VERSION", "CalibrationTest"]
 

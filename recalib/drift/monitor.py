@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from recalib.core.options import check_option
 from recalib.drift.calibration_sums import CalibrationSums, check_edges
 from recalib.drift.class_monitor import ClassEvidence, ClassMonitor, decide_class_state
 from recalib.drift.class_rows import ClassRows
@@ -21,7 +22,6 @@ from recalib.drift.stream_monitor import Cohort, StreamMonitor
 from recalib.drift.target import Target
 from recalib.drift.windows import Weighting
 from recalib.errors import InputError
-from recalib.options import check_option
 
 __all__ = ["Monitor", "MonitorOptions", "SegmentStatus", "Status", "spend_alpha"]
 

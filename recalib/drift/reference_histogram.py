@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.card import Card, ConfidenceHistogram
+from recalib.core.card import Card, ConfidenceHistogram
 from recalib.drift.calibration_sums import bin_indices
 from recalib.drift.psi import quantile_edges
 from recalib.drift.target import Target

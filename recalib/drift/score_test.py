@@ -9,8 +9,8 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from recalib.core.options import check_option
 from recalib.errors import InputError
-from recalib.options import check_option
 
 __all__ = ["ScoreTest", "ScoreVerdict"]
 

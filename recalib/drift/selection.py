@@ -20,9 +20,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from recalib.core.options import check_option
 from recalib.metrics.calibration_gaps import Gaps
 from recalib.metrics.intervals import interval_of_mean_gap
-from recalib.options import check_option
 
 __all__ = [
     "MAX_SELECTION_RATIO",

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.arrays import Floats
+from recalib.core.arrays import Floats
 
 __all__ = [
     "TARGET_NAMES",

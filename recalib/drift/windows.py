@@ -9,6 +9,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from recalib.core.options import check_option
 from recalib.drift.bin_groups import group_bins
 from recalib.drift.calibration_sums import CalibrationSums
 from recalib.drift.selection import check_selection_ratio, selection_interval
@@ -19,7 +20,6 @@ from recalib.metrics.intervals import (
     interval_of_mean_squared_gap,
     variances_under,
 )
-from recalib.options import check_option
 
 __all__ = ["Weighting", "Window", "summarise_window"]
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, BinaryIO, ClassVar
 
+from recalib.core.lazy_import import LazyModule
 from recalib.errors import EmptyError, InputError, UnsupportedError
 from recalib.files.base import DataFile, Layout, Numbers
 from recalib.files.column_names import class_columns
@@ -17,7 +18,6 @@ from recalib.files.limits import check_unpacked_size
 from recalib.files.messages import Messages
 from recalib.files.raw_arrays import Window, size_of
 from recalib.files.tables import Columns
-from recalib.lazy_import import LazyModule
 
 __all__ = ["ArrowFile", "open_batches"]
 

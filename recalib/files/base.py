@@ -1,7 +1,7 @@
 """The contract of a reader of validation data, for all formats.
 
 Shapes: N rows, K classes. Logits (or probabilities: the caller says which) are (N, K), labels (N,).
-One column, (N,) or (N, 1), is that of class 1 of 2, and becomes two: `recalib.arrays.two_columns`.
+One column, (N,) or (N, 1), is that of class 1 of 2: `recalib.core.arrays.two_columns`.
 In multilabel data the K columns are independent labels, and `labels` are booleans (N, K).
 """
 
@@ -17,10 +17,10 @@ from typing import Any, BinaryIO, ClassVar, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.arrays import check_labels, check_logits, check_probabilities
+from recalib.core.arrays import check_labels, check_logits, check_probabilities
+from recalib.core.label_arrays import check_label_matrix, check_label_scores
+from recalib.core.masks import Mask
 from recalib.errors import EmptyError, InputError, RecalibError, TooLargeError
-from recalib.label_arrays import check_label_matrix, check_label_scores
-from recalib.masks import Mask
 
 __all__ = [
     "MAX_CLASSES",

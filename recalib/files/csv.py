@@ -11,13 +11,13 @@ import re
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
+from recalib.core.lazy_import import LazyModule
 from recalib.errors import EmptyError, InputError, TooLargeError
 from recalib.files.base import DataFile, Layout, Numbers
 from recalib.files.column_names import class_columns
 from recalib.files.limits import check_column_count
 from recalib.files.raw_arrays import CHUNK_BYTES, Window, size_of
 from recalib.files.tables import Columns
-from recalib.lazy_import import LazyModule
 
 __all__ = ["CsvFile"]
 

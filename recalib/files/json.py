@@ -14,7 +14,7 @@ from typing import Any, ClassVar, cast
 import msgspec
 import numpy as np
 
-from recalib.arrays import Floats
+from recalib.core.arrays import Floats
 from recalib.errors import EmptyError, InputError, TooLargeError
 from recalib.files.base import DataFile, Layout, Numbers
 from recalib.files.column_names import array_names

@@ -7,6 +7,7 @@ import io
 from collections.abc import Collection, Iterator
 from typing import Any, BinaryIO, ClassVar
 
+from recalib.core.lazy_import import LazyModule
 from recalib.errors import EmptyError, InputError, TooLargeError
 from recalib.files.base import DataFile, Input, Layout, Numbers, translate_errors
 from recalib.files.column_names import class_columns
@@ -15,7 +16,6 @@ from recalib.files.messages import Messages
 from recalib.files.raw_arrays import Window, read_exactly, size_of
 from recalib.files.row_groups import MAX_GROUP_BYTES, check_row_groups
 from recalib.files.tables import Columns
-from recalib.lazy_import import LazyModule
 
 __all__ = ["ParquetFile", "open_table", "row_group_sizes"]
 

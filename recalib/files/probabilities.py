@@ -10,7 +10,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.lazy_import import LazyModule
+from recalib.core.lazy_import import LazyModule
 
 __all__ = ["PROBABILITY_FORMATS", "ProbabilityFormat", "write_probabilities"]
 

@@ -76,7 +76,7 @@ def size_of(stream: BinaryIO) -> int:
 
 
 def check_dtype(dtype: np.dtype[Any], field: str) -> None:
-    """Raise `InputError` unless `recalib.arrays` accepts the dtype."""
+    """Raise `InputError` unless `recalib.core.arrays` accepts the dtype."""
     if dtype.hasobject:
         raise InputError(
             field,

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from recalib.core.lazy_import import LazyModule
 from recalib.errors import InputError
 from recalib.files.base import Input, Numbers, Task
 from recalib.files.column_names import Names, column_names
 from recalib.files.limits import check_column_count
-from recalib.lazy_import import LazyModule
 
 __all__ = ["Columns"]
 

@@ -13,9 +13,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.arrays import Floats, Integers
-from recalib.blas_threads import one_blas_thread
-from recalib.card import AutoChoice, PredictionPolicy
+from recalib.core.arrays import Floats, Integers
+from recalib.core.blas_threads import one_blas_thread
+from recalib.core.card import AutoChoice, PredictionPolicy
 from recalib.errors import InputError
 from recalib.fitting.auto_choice import Outcome, allows, describe, describe_default
 from recalib.fitting.cross_validation import Candidate, Weights, class_scores, random_folds

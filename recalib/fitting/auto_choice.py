@@ -12,7 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.card import AutoChoice, CandidateResult, MetricValue, PolicyWinner, PredictionPolicy
+from recalib.core.card import (
+    AutoChoice,
+    CandidateResult,
+    MetricValue,
+    PolicyWinner,
+    PredictionPolicy,
+)
 from recalib.fitting.cross_validation import Candidate, HeldOutScores
 from recalib.fitting.racing import Entry
 from recalib.fitting.winners import Sample, Winner

@@ -12,9 +12,19 @@ import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from recalib.arrays import Floats, Integers, WeightKind, check_weights, drop_rows_without_weight
 from recalib.calibrator import Calibrator
-from recalib.card import AutoChoice, CandidateResult, MetricValue, PredictionPolicy
+from recalib.core.arrays import (
+    Floats,
+    Integers,
+    WeightKind,
+    check_weights,
+    drop_rows_without_weight,
+)
+from recalib.core.card import AutoChoice, CandidateResult, MetricValue, PredictionPolicy
+from recalib.core.html_table import html_table
+from recalib.core.inputs import as_array
+from recalib.core.masks import mask_constants
+from recalib.core.options import options_of, unknown_name
 from recalib.drift.target import pairs_of_rows
 from recalib.errors import InputError
 from recalib.files import LabelledData
@@ -22,17 +32,13 @@ from recalib.fitting.auto import choose
 from recalib.fitting.auto_choice import winner_sentences
 from recalib.fitting.fit import candidate_of, check_data, configure_pair, fit
 from recalib.fitting.validation_error import calibration_error, validation_warnings
-from recalib.html_table import html_table
-from recalib.inputs import as_array
 from recalib.maps import MAPS
 from recalib.maps.stack import Stack
-from recalib.masks import mask_constants
 from recalib.metrics import Estimate
 from recalib.metrics.evaluate import evaluate
 from recalib.metrics.evaluation import format_metric
 from recalib.metrics.headline import headline_metrics
 from recalib.objectives import OBJECTIVES
-from recalib.options import options_of, unknown_name
 
 __all__ = ["Comparison", "ComparisonEntry", "compare", "compatible_pairs", "recommend"]
 

@@ -16,9 +16,10 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from recalib.arrays import Floats, Integers
 from recalib.calibrator import Calibrator
-from recalib.card import Selection
+from recalib.core.arrays import Floats, Integers
+from recalib.core.card import Selection
+from recalib.core.masks import mask_constants
 from recalib.drift.target import pairs_of_rows
 from recalib.fitting.problem import Problem, Progress, Solution
 from recalib.fitting.promotion import THRESHOLD, Gain, decide
@@ -29,7 +30,6 @@ from recalib.maps import Map, Parameters
 from recalib.maps.identity import Identity
 from recalib.maps.labels import LabelMap
 from recalib.maps.labels.identity import LabelIdentity
-from recalib.masks import mask_constants
 from recalib.objectives import Objective
 from recalib.ops import NumpyOps
 

@@ -22,8 +22,8 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from recalib.arrays import Floats, Integers
-from recalib.card import Diagnostic, ScoreEstimate
+from recalib.core.arrays import Floats, Integers
+from recalib.core.card import Diagnostic, ScoreEstimate
 from recalib.fitting.cross_validation import effective_size, mean_and_standard_error
 from recalib.fitting.newton import fit_temperature
 from recalib.fitting.problem import Problem, Solution

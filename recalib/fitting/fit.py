@@ -13,7 +13,8 @@ import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from recalib.arrays import (
+from recalib.calibrator import Calibrator
+from recalib.core.arrays import (
     RESEMBLANCE_HINT,
     Floats,
     Integers,
@@ -25,11 +26,13 @@ from recalib.arrays import (
     drop_rows_without_weight,
     probability_resemblance,
 )
-from recalib.arrays import log_probabilities as as_logits
-from recalib.blas_threads import one_blas_thread
-from recalib.calibrator import Calibrator
-from recalib.card import AutoChoice, Card, DataSummary, FitSummary, MetricValue
-from recalib.class_names import class_indices
+from recalib.core.arrays import log_probabilities as as_logits
+from recalib.core.blas_threads import one_blas_thread
+from recalib.core.card import AutoChoice, Card, DataSummary, FitSummary, MetricValue
+from recalib.core.class_names import class_indices
+from recalib.core.inputs import as_array, check_index, column_names, counted_rows, score_matrix
+from recalib.core.masks import Mask, mask_constants
+from recalib.core.options import configure, options_of, unknown_name
 from recalib.drift.reference_histogram import reference_histogram
 from recalib.drift.target import monitored_probabilities, pairs_of_rows, target_of
 from recalib.errors import InputError
@@ -42,15 +45,12 @@ from recalib.fitting.problem import Problem, Progress, Solution
 from recalib.fitting.solvers import check_device_pair, check_pair, solve
 from recalib.fitting.thresholds import measure_thresholds
 from recalib.fitting.validation_error import calibration_error
-from recalib.inputs import as_array, check_index, column_names, counted_rows, score_matrix
 from recalib.maps import MAPS, Map, Parameters, card_options
-from recalib.masks import Mask, mask_constants
 from recalib.metrics.base import Estimate
 from recalib.metrics.evaluate import measure_all
 from recalib.metrics.evaluation import Evaluation
 from recalib.metrics.predictions import Predictions
 from recalib.objectives import OBJECTIVES, Objective
-from recalib.options import configure, options_of, unknown_name
 
 __all__ = [
     "AutoPolicy",

@@ -18,8 +18,9 @@ import scipy
 import torch
 from numpy.typing import NDArray
 
-from recalib.arrays import Floats
-from recalib.blas_threads import one_torch_thread
+from recalib.core.arrays import Floats
+from recalib.core.blas_threads import one_torch_thread
+from recalib.core.options import options_of
 from recalib.fitting.problem import RANGE, Problem, Solution
 from recalib.fitting.row_chunks import RowChunks, as_tensor
 from recalib.fitting.row_temperatures import RowLikelihood
@@ -27,7 +28,6 @@ from recalib.maps import Parameter
 from recalib.maps.parameterized_temperature import ParameterizedTemperature
 from recalib.objectives import Objective
 from recalib.ops.torch_ops import TorchOps
-from recalib.options import options_of
 
 __all__ = [
     "FIRST_STEP",

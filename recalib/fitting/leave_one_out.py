@@ -16,7 +16,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from recalib.arrays import Floats
+from recalib.core.arrays import Floats
 from recalib.fitting.linear_nll import LinearNll
 
 __all__ = ["leave_one_out_nll"]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.arrays import Floats
+from recalib.core.arrays import Floats
 from recalib.fitting.linear_nll import Design, DiagonalDesign, FullDesign, Ridge
 from recalib.fitting.newton import TemperatureFit
 from recalib.fitting.newton_cg import Box

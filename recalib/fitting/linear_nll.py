@@ -24,7 +24,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.arrays import Floats, Integers
+from recalib.core.arrays import Floats, Integers
 
 __all__ = [
     "MAX_BLOCKS",

@@ -18,16 +18,19 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray
 
-from recalib.arrays import (
+from recalib.calibrator import Calibrator
+from recalib.core.arrays import (
     RESEMBLANCE_HINT,
     Floats,
     WeightKind,
     check_weights,
     drop_rows_without_weight,
 )
-from recalib.calibrator import Calibrator
-from recalib.card import Card, DataSummary, FitSummary, MetricValue
-from recalib.class_names import check_label_rows
+from recalib.core.card import Card, DataSummary, FitSummary, MetricValue
+from recalib.core.class_names import check_label_rows
+from recalib.core.inputs import as_array
+from recalib.core.label_arrays import label_log_odds, label_resemblance
+from recalib.core.options import configure, options_of, unknown_name
 from recalib.errors import InputError
 from recalib.fitting.beta import beta_curve, platt_curve
 from recalib.fitting.cross_validation import Candidate, Weights
@@ -36,14 +39,11 @@ from recalib.fitting.isotonic import isotonic_blocks, merge_blocks
 from recalib.fitting.newton import fit_temperature
 from recalib.fitting.problem import Progress, Solution
 from recalib.fitting.temperature_preprocessing import Groups, group_by_odds
-from recalib.inputs import as_array
-from recalib.label_arrays import label_log_odds, label_resemblance
 from recalib.maps.base import STEP
 from recalib.maps.labels import LABEL_MAPS, LabelMap
 from recalib.maps.lookup_table import next_power_of_two, pad_table
 from recalib.metrics.multilabel import LabelPredictions, evaluate_labels
 from recalib.objectives import OBJECTIVES
-from recalib.options import configure, options_of, unknown_name
 
 __all__ = ["LabelCandidate", "fit_multilabel", "measure_label_metrics"]
 

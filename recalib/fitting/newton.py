@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.arrays import Floats, Integers
+from recalib.core.arrays import Floats, Integers
 
 __all__ = [
     "TemperatureFit",

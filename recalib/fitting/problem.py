@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.arrays import Floats, Integers
+from recalib.core.arrays import Floats, Integers
 from recalib.maps import Map, Parameters
 from recalib.objectives import Objective
 

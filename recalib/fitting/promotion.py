@@ -25,7 +25,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from recalib.card import PooledGain
+from recalib.core.card import PooledGain
 
 __all__ = [
     "MARGIN",

@@ -12,8 +12,8 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from recalib.arrays import Floats, Integers
-from recalib.card import Diagnostic
+from recalib.core.arrays import Floats, Integers
+from recalib.core.card import Diagnostic
 from recalib.fitting.cross_validation import mean_and_standard_error
 
 __all__ = ["distinct_rows", "excess_agreement"]

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from recalib.arrays import Floats, Integers
+from recalib.core.arrays import Floats, Integers
 from recalib.errors import InputError
 
 __all__ = ["RowChunks", "as_tensor", "check_device"]

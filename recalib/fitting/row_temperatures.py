@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from recalib.arrays import Integers
+from recalib.core.arrays import Integers
 
 __all__ = ["RowLikelihood"]
 

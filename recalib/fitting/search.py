@@ -13,7 +13,7 @@ from typing import Protocol, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.arrays import Floats
+from recalib.core.arrays import Floats
 from recalib.fitting.newton import TemperatureFit, fit_temperature
 from recalib.fitting.problem import Problem, Solution
 from recalib.objectives.ece_grid import EceGrid

@@ -13,8 +13,8 @@ from importlib.util import find_spec
 
 import numpy as np
 
-from recalib.arrays import centre_log_odds
-from recalib.blas_threads import one_blas_thread
+from recalib.core.arrays import centre_log_odds
+from recalib.core.blas_threads import one_blas_thread
 from recalib.errors import InputError
 from recalib.fitting.beta import fit_beta
 from recalib.fitting.coordinate_search import search_class_grid, search_coordinates

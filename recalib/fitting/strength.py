@@ -21,8 +21,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.arrays import centre_log_odds
-from recalib.blas_threads import one_blas_thread
+from recalib.core.arrays import centre_log_odds
+from recalib.core.blas_threads import one_blas_thread
 from recalib.fitting.leave_one_out import leave_one_out_nll
 from recalib.fitting.linear_form import LINEAR_MAPS
 from recalib.fitting.linear_nll import FullDesign, LinearNll

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.arrays import Floats
+from recalib.core.arrays import Floats
 from recalib.fitting.newton import TemperatureFit, fit_temperature
 from recalib.fitting.problem import Problem, Solution
 from recalib.maps import Parameters

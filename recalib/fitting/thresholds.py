@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from recalib.calibrator import Calibrator
-from recalib.card import OperatingPoint, Thresholds
+from recalib.core.card import OperatingPoint, Thresholds
 
 __all__ = [
     "describe_thresholds",

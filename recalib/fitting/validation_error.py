@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.card import Card, MetricValue
+from recalib.core.card import Card, MetricValue
 from recalib.drift import CalibrationSums, MonitorOptions, summarise_window
 from recalib.drift.reference_histogram import reference_histogram
 

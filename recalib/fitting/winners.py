@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.arrays import Integers
+from recalib.core.arrays import Integers
+from recalib.core.options import options_of
 from recalib.fitting.cross_validation import (
     Candidate,
     HeldOutScores,
@@ -24,7 +25,6 @@ from recalib.fitting.racing import REFERENCES, Entry
 from recalib.fitting.stacking import mixture_weights
 from recalib.maps.stack import Member, Stack
 from recalib.objectives.nll import NegativeLogLikelihood
-from recalib.options import options_of
 
 __all__ = ["Sample", "Winner", "find_weights"]
 

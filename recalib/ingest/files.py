@@ -12,7 +12,7 @@ from typing import Any
 
 from recalib.client import Client
 from recalib.errors import InputError
-from recalib.fragments import file_errors, filesystem_of, list_files
+from recalib.files.fragments import file_errors, filesystem_of, list_files
 from recalib.ingest.labels import STORED, Label, decode_labels, send
 from recalib.ingest.progress import Progress
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from recalib.lazy_import import LazyClasses
+from recalib.core.lazy_import import LazyClasses
 
 if TYPE_CHECKING:
     from recalib.losses.base import Loss, Regulariser

@@ -8,8 +8,8 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from recalib.core.options import check_option
 from recalib.losses.base import Regulariser, RowLoss, is_masked
-from recalib.options import check_option
 
 __all__ = ["Acls"]
 

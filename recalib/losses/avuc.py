@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from recalib.core.options import check_option
 from recalib.losses.base import BatchLoss, Regulariser, entropy, is_masked, take_column
 from recalib.losses.confidence_scores import log_entropy
-from recalib.options import check_option
 
 __all__ = ["Avuc", "AvucGradientStopping", "SoftAvuc"]
 

@@ -315,7 +315,7 @@ def count_labels(labels: Tensor, logits: Tensor) -> Tensor:
 
 
 def ops_for(logits: Tensor) -> TorchOps:
-    """Return the backend for `recalib.formulas` on tensors like `logits`."""
+    """Return the backend for `recalib.ops.formulas` on tensors like `logits`."""
     return TorchOps(logits.dtype, logits.device)
 
 

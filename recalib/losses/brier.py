@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from recalib.formulas import squared_error
 from recalib.losses.base import RowLoss, ops_for
+from recalib.ops.formulas import squared_error
 
 __all__ = ["Brier"]
 

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from recalib.core.options import check_option
 from recalib.losses.base import Regulariser, RowLoss, is_masked
-from recalib.options import check_option
 
 __all__ = ["Cpc"]
 

@@ -8,10 +8,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from recalib.core.options import check_option
 from recalib.errors import InputError
 from recalib.losses.base import BatchLoss, Regulariser, flatten_batch, top_prediction
 from recalib.losses.processes import gather_rows
-from recalib.options import check_option
 
 __all__ = ["Crl"]
 

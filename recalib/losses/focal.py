@@ -11,14 +11,14 @@ import scipy
 import torch
 from torch import Tensor
 
+from recalib.core.options import check_option
 from recalib.errors import InputError
-from recalib.formulas import focal_terms_from_log_p
 from recalib.losses.base import (
     RowLoss,
     label_log_probabilities,
     ops_for,
 )
-from recalib.options import check_option
+from recalib.ops.formulas import focal_terms_from_log_p
 
 __all__ = ["Focal", "FocalSampleDependent", "FocalScheduled", "gamma_for"]
 

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from recalib.core.options import check_option
 from recalib.losses.base import RowLoss, label_log_probabilities
-from recalib.options import check_option
 
 __all__ = ["InverseFocal"]
 

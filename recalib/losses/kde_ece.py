@@ -8,9 +8,9 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
+from recalib.core.options import check_option
 from recalib.errors import InputError
 from recalib.losses.base import BatchLoss, Regulariser
-from recalib.options import check_option
 
 __all__ = ["KernelError"]
 

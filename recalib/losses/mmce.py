@@ -8,8 +8,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from recalib.core.options import check_option
 from recalib.losses.base import BatchLoss, Regulariser, top_prediction
-from recalib.options import check_option
 
 __all__ = ["Mmce"]
 

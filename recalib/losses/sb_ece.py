@@ -8,9 +8,9 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from recalib.formulas import soft_binned_error
+from recalib.core.options import check_option
 from recalib.losses.base import BatchLoss, Regulariser, ops_for, top_prediction
-from recalib.options import check_option
+from recalib.ops.formulas import soft_binned_error
 
 __all__ = ["SoftBinnedEce"]
 
@@ -22,8 +22,8 @@ class SoftBinnedEce(BatchLoss, Regulariser):
     `variant`:
 
     - `label_binned`, with which paper 000 trains: (1/N Σ_i Σ_j u_j(c_i) |A_j − c_i|^p)^(1/p), where
-      u_j(c) is the membership of a confidence in bin j (`recalib.formulas.soft_bins`), and A_j is
-      the accuracy in bin j.
+      u_j(c) is the membership of a confidence in bin j (`recalib.ops.formulas.soft_bins`), and A_j
+      is the accuracy in bin j.
     - `binned`, never larger: (Σ_j S_j/N |A_j − C_j|^p)^(1/p).
 
     The estimate is noisy in small batches; the paper uses 512 rows.

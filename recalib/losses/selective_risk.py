@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from recalib.core.options import check_option
 from recalib.losses.base import BatchLoss
 from recalib.losses.confidence_scores import Confidence, losses_and_scores, score_range
-from recalib.options import check_option
 
 __all__ = ["SelectiveRisk"]
 

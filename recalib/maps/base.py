@@ -13,7 +13,7 @@ named arrays (`Parameters`). A map defines
 Most maps are fitted by gradient with any objective. The others have their own solver
 (`fitted_by = "solver"`, see `recalib.fitting.solvers`), which defines what it minimises.
 
-Logits and labels are not checked here; `recalib.arrays` checks them once at the boundary.
+Logits and labels are not checked here; `recalib.core.arrays` checks them once at the boundary.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ class Map(ABC):
     def penalty(self, ops: Ops, parameters: Mapping[str, Array], rows: float) -> Array | float:
         """Return the penalty that a fit adds to the mean objective; usually 0.
 
-        `rows` is the effective number of rows, see `recalib.arrays.check_weights`.
+        `rows` is the effective number of rows, see `recalib.core.arrays.check_weights`.
         """
         return 0.0
 

@@ -9,6 +9,7 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from recalib.core.options import options_of
 from recalib.errors import InputError
 from recalib.maps.base import Parameter
 from recalib.maps.ridge import (
@@ -20,7 +21,6 @@ from recalib.maps.ridge import (
     unit_odir,
 )
 from recalib.ops.base import Array, Ops
-from recalib.options import options_of
 
 __all__ = ["Dirichlet"]
 

@@ -9,6 +9,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from recalib.core.options import options_of
 from recalib.maps.base import Parameter, Parameters
 from recalib.maps.ridge import (
     USUAL_STRENGTH,
@@ -19,7 +20,6 @@ from recalib.maps.ridge import (
     unit_odir,
 )
 from recalib.ops.base import Array, Ops
-from recalib.options import options_of
 
 __all__ = ["Matrix"]
 

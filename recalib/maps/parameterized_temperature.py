@@ -9,9 +9,9 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from recalib.core.options import check_option
 from recalib.maps.base import Map, Parameter
 from recalib.ops.base import Array, Ops
-from recalib.options import check_option
 
 __all__ = ["ParameterizedTemperature"]
 

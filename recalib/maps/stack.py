@@ -12,10 +12,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from recalib.core.options import configure, options_of
 from recalib.errors import InputError
 from recalib.maps.base import Map, Parameter, Parameters
 from recalib.ops.base import Array, Ops
-from recalib.options import configure, options_of
 
 __all__ = ["Member", "Stack"]
 

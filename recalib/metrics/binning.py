@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.arrays import Floats
+from recalib.core.arrays import Floats
 from recalib.metrics.base import State
 from recalib.metrics.calibration_gaps import Gaps
 from recalib.metrics.predictions import Predictions, row_chunks

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.arrays import Floats, Integers
+from recalib.core.arrays import Floats, Integers
 from recalib.metrics.base import Estimate, State, StreamingMetric, Unit
 from recalib.metrics.binning import bin_indices
 from recalib.metrics.calibration_gaps import Gaps, mean_gap, root_mean_squared_gap

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.arrays import Floats
+from recalib.core.arrays import Floats
 from recalib.metrics.base import Estimate, Metric, Unit
 from recalib.metrics.calibration_gaps import Gaps, mean_gap
 from recalib.metrics.confidence_order import bin_start

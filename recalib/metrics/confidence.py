@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.arrays import SMALLEST_PROBABILITY, Floats
+from recalib.core.arrays import SMALLEST_PROBABILITY, Floats
 from recalib.metrics.base import Better, Estimate, UndefinedMetricError, Unit
 from recalib.metrics.mean_metrics import MeanState
 from recalib.metrics.predictions import Predictions, row_chunks

@@ -13,9 +13,9 @@ import numpy as np
 import scipy.ndimage
 from numpy.typing import ArrayLike, NDArray
 
-from recalib.arrays import Integers, check_labels, check_logits, check_probabilities
+from recalib.core.arrays import Integers, check_labels, check_logits, check_probabilities
+from recalib.core.inputs import as_array
 from recalib.errors import InputError
-from recalib.inputs import as_array
 from recalib.metrics.base import Estimate
 from recalib.metrics.binning import bin_indices
 from recalib.metrics.evaluate import StreamingEvaluation

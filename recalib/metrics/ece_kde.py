@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.arrays import Integers
+from recalib.core.arrays import Integers
 from recalib.metrics.base import Estimate, Metric, Unit
 from recalib.metrics.kernel_noise import KernelEstimates, estimate_with_noise
 from recalib.metrics.kernels import best_bandwidth, smooth

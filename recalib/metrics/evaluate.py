@@ -8,8 +8,8 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from recalib.array_bytes import state_from_bytes, state_to_bytes
-from recalib.arrays import (
+from recalib.core.array_bytes import state_from_bytes, state_to_bytes
+from recalib.core.arrays import (
     WeightKind,
     check_labels,
     check_logits,
@@ -19,15 +19,15 @@ from recalib.arrays import (
     check_weights,
     repeated_rows,
 )
+from recalib.core.inputs import as_array
+from recalib.core.options import unknown_name
 from recalib.errors import CorruptError, InputError
 from recalib.files import Input
-from recalib.inputs import as_array
 from recalib.metrics import METRICS, Estimate, Metric, Predictions, State, StreamingMetric
 from recalib.metrics.base import WeightedState, defined
 from recalib.metrics.evaluation import Evaluation
 from recalib.metrics.mean_metrics import MeanState
 from recalib.metrics.weighted import WeightedMean
-from recalib.options import unknown_name
 
 __all__ = ["StreamingEvaluation", "evaluate", "measure_all"]
 
@@ -207,7 +207,7 @@ class StreamingEvaluation:
         ... # doctest: +SKIP
         >>> evaluation.merge(*parts).finish()  # doctest: +SKIP
         """
-        from recalib.batches import read_parts, single_value
+        from recalib.files.batches import read_parts, single_value
 
         if self.weighted:
             raise InputError("sample_weight", found="a weighted stream", accepted="one without")

@@ -7,7 +7,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from recalib.html_table import html_table
+from recalib.core.html_table import html_table
 from recalib.metrics.base import Estimate
 from recalib.metrics.headline import headline_metrics
 

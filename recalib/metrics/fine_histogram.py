@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.arrays import Floats
+from recalib.core.arrays import Floats
 from recalib.metrics.binning import BinState
 
 __all__ = ["CELLS", "FineHistogram", "cell_edges", "cell_indices"]

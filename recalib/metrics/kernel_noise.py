@@ -14,7 +14,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from recalib.arrays import Integers
+from recalib.core.arrays import Integers
 from recalib.metrics.base import Estimate
 from recalib.metrics.kernels import kernel_weights, spread_rows
 

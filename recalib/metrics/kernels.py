@@ -19,7 +19,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from recalib.arrays import SMALLEST_PROBABILITY
+from recalib.core.arrays import SMALLEST_PROBABILITY
 
 __all__ = [
     "BANDWIDTHS",

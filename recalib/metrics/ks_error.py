@@ -9,7 +9,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from recalib.arrays import Floats
+from recalib.core.arrays import Floats
 from recalib.metrics.base import Estimate, Metric, StreamingMetric, Unit
 from recalib.metrics.confidence_groups import ConfidenceGroups
 from recalib.metrics.fine_histogram import FineHistogram

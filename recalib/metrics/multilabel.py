@@ -14,14 +14,14 @@ import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray
 
-from recalib.arrays import Floats, WeightKind, check_weight_kind, check_weights, repeated_rows
+from recalib.core.arrays import Floats, WeightKind, check_weight_kind, check_weights, repeated_rows
+from recalib.core.label_arrays import label_log_odds
+from recalib.core.options import unknown_name
 from recalib.files import Input
-from recalib.label_arrays import label_log_odds
 from recalib.metrics import METRICS, Estimate, Predictions
 from recalib.metrics.binning import bin_indices
 from recalib.metrics.evaluate import measure_all
 from recalib.metrics.weighted import WeightedMean, weighted_fraction, weighted_mean
-from recalib.options import unknown_name
 
 __all__ = [
     "LABEL_METRICS",

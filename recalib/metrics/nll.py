@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from recalib.arrays import Floats
+from recalib.core.arrays import Floats
 from recalib.metrics.base import Unit
 from recalib.metrics.predictions import Predictions
 from recalib.metrics.row_means import RowMean

@@ -2,7 +2,7 @@
 
 Each quantity is computed once, so twenty metrics take one softmax. The softmax and log p(y) are
 computed in one pass over the logits, the others on first use. Shapes: N rows, K classes. Arrays are
-checked before, by `recalib.arrays`.
+checked before, by `recalib.core.arrays`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.arrays import Floats, Integers, log_probabilities
+from recalib.core.arrays import Floats, Integers, log_probabilities
 
 __all__ = ["Predictions", "Ties", "row_chunks", "ties_of"]
 

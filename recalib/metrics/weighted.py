@@ -22,7 +22,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from recalib.arrays import Floats
+from recalib.core.arrays import Floats
 from recalib.metrics.base import Estimate, WeightedState
 from recalib.metrics.binning import bin_indices
 from recalib.metrics.calibration_gaps import Gaps

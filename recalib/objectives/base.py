@@ -11,8 +11,8 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
-from recalib.formulas import top_predictions
 from recalib.ops.base import Array, FittingOps
+from recalib.ops.formulas import top_predictions
 
 __all__ = ["Objective", "TopLabelObjective"]
 

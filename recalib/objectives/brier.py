@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from recalib.formulas import squared_error
 from recalib.objectives.base import Objective
 from recalib.ops.base import Array, FittingOps
+from recalib.ops.formulas import squared_error
 
 __all__ = ["Brier"]
 

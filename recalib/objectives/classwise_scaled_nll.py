@@ -11,9 +11,9 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from recalib.core.options import check_option
 from recalib.objectives.base import Objective
 from recalib.ops.base import Array, FittingOps
-from recalib.options import check_option
 
 __all__ = ["ClasswiseScaledNll"]
 

@@ -8,9 +8,9 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from recalib.core.options import check_option
 from recalib.objectives.hard_binned_ece import HardBinned, hard_binned_error
 from recalib.ops.base import Array, FittingOps
-from recalib.options import check_option
 
 __all__ = ["EceGrid"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from recalib.formulas import focal_terms
+from recalib.core.options import check_option
 from recalib.objectives.base import Objective
 from recalib.ops.base import Array, FittingOps
-from recalib.options import check_option
+from recalib.ops.formulas import focal_terms
 
 __all__ = ["Focal"]
 

@@ -7,9 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from recalib.core.options import check_option
 from recalib.objectives.base import TopLabelObjective
 from recalib.ops.base import Array, FittingOps
-from recalib.options import check_option
 
 __all__ = ["HardBinned", "HardBinnedEce", "hard_binned_error"]
 

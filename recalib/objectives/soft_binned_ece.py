@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from recalib.formulas import (
+from recalib.core.options import check_option
+from recalib.objectives.base import TopLabelObjective
+from recalib.ops.base import Array, FittingOps
+from recalib.ops.formulas import (
     soft_bin_sums,
     soft_binned_error,
     soft_binned_error_of_sums,
 )
-from recalib.objectives.base import TopLabelObjective
-from recalib.ops.base import Array, FittingOps
-from recalib.options import check_option
 
 __all__ = ["SoftBinnedEce"]
 
@@ -22,7 +22,7 @@ class SoftBinnedEce(TopLabelObjective):
     """Soft-binned ECE of the top prediction; range [0, 1].
 
     Confidence c_i and correctness a_i of each row belong to every bin j with a membership u_j(c_i),
-    see `recalib.formulas.soft_bins`. With S_j = Σ u_j(c_i), C_j = Σ u_j(c_i) c_i / S_j and
+    see `recalib.ops.formulas.soft_bins`. With S_j = Σ u_j(c_i), C_j = Σ u_j(c_i) c_i / S_j and
     A_j = Σ u_j(c_i) a_i / S_j:
 
     - `binned`: (Σ_j S_j/N |A_j − C_j|^p)^(1/p);

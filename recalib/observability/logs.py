@@ -17,13 +17,13 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any
 
-from recalib.sanitize import sanitize_line
+from recalib.core.sanitize import sanitize_line
 from recalib.settings import Settings
 
 __all__ = ["ACCESS", "configure", "log_fields", "record_fields", "set_log_fields"]
 
 #: The access log: one line per request, if the setting `access_log` is on.
-ACCESS = logging.getLogger("recalib.access")
+ACCESS = logging.getLogger("recalib.core.access")
 
 _NO_FIELDS: Mapping[str, Any] = {}
 _context_fields: ContextVar[Mapping[str, Any]] = ContextVar(

@@ -11,8 +11,8 @@ import onnx.version_converter
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
 from onnx.numpy_helper import from_array, to_array
 
-from recalib.arrays import SMALLEST_PROBABILITY
 from recalib.calibrator import Calibrator
+from recalib.core.arrays import SMALLEST_PROBABILITY
 from recalib.errors import InputError, UnsupportedError
 from recalib.files import Input
 from recalib.ops.onnx_ops import OPSET
@@ -25,7 +25,7 @@ _OLDEST_OPSET = 13
 _AXES_AS_INPUT = 18
 
 _FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE)
-_CARD = "recalib.card"
+_CARD = "recalib.core.card"
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.arrays import Floats
 from recalib.calibrator import Calibrator
+from recalib.core.arrays import Floats
 from recalib.errors import InputError
 from recalib.files import Input
 from recalib.onnx_fusion.append import AppendedModel
@@ -73,7 +73,7 @@ class Runtime:
     """
 
     def __init__(self, data: bytes, folder: Path) -> None:
-        from recalib.ort import onnxruntime
+        from recalib.calibrator.ort import onnxruntime
 
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 4  # errors are raised; do not log them too

@@ -12,7 +12,7 @@ from itertools import islice
 from pathlib import Path
 
 from recalib.errors import InputError, TooLargeError, UnavailableError, UnsupportedError
-from recalib.fragments import File, file_of, list_files
+from recalib.files.fragments import File, file_of, list_files
 from recalib.references.roots import ACCEPTED_URLS, is_plain
 
 __all__ = [
@@ -51,7 +51,7 @@ def list_referenced(uri: str, root: str) -> list[File]:
 
     Parameters
     ----------
-    uri: a file, a folder or a glob, see `recalib.fragments.list_fragments`.
+    uri: a file, a folder or a glob, see `recalib.files.fragments.list_fragments`.
     root: see `DatasetRoots.root_of`. Local files are within it when all links are followed.
 
     Raises

@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import msgspec
 
-from recalib.decoding import decoder_of
+from recalib.core.decoding import decoder_of
 from recalib.errors import CorruptError, InputError, UnsupportedError
-from recalib.fragments import MAX_FRAGMENT_BYTES, File, Fragment, divide_files, open_stream
+from recalib.files.fragments import MAX_FRAGMENT_BYTES, File, Fragment, divide_files, open_stream
 from recalib.references.listing import find_referenced, folder_of, outage
 
 __all__ = [

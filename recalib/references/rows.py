@@ -11,7 +11,7 @@ import numpy as np
 
 from recalib.errors import CorruptError
 from recalib.files import Chunk, Input, LabelledData, Task, open_data, read
-from recalib.fragments import Fragment, open_stream
+from recalib.files.fragments import Fragment, open_stream
 from recalib.references.manifest import Manifest, ReferencedFile, check_content
 
 __all__ = ["ReferencedRows", "read_referenced", "unchanged"]

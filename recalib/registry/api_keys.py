@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Row, insert, select, update
 
-from recalib.access import ApiKey, Limits, check_scopes, check_secret, hash_secret, new_secret
+from recalib.core.access import ApiKey, Limits, check_scopes, check_secret, hash_secret, new_secret
 from recalib.errors import InputError, NotFoundError
 from recalib.registry import tables
 from recalib.registry.audit import Audit
@@ -44,7 +44,7 @@ class ApiKeys(Queries):
         models: the models that it may use, existing or not; None for all.
         limits: the limits of the key; None in a field means the server's limit.
         actor: the actor in the audit trail.
-        secret: a secret from `recalib.access.new_secret`; None creates a new secret.
+        secret: a secret from `recalib.core.access.new_secret`; None creates a new secret.
 
         Raises
         ------

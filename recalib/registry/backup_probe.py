@@ -9,7 +9,7 @@ import math
 import sys
 from pathlib import Path
 
-from recalib.exit_status import probe_exit_status
+from recalib.core.exit_status import probe_exit_status
 from recalib.registry.backup_rotation import backup_age
 
 __all__ = ["main"]

@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Table, select, update
 
-from recalib.card import PredictionPolicy
+from recalib.core.card import PredictionPolicy
 from recalib.errors import ConflictError
 from recalib.registry import tables
 from recalib.registry.aliases import CHAMPION, Aliases

@@ -17,7 +17,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.dialects import postgresql, sqlite
 
-from recalib.prediction_ids import Prediction
+from recalib.core.prediction_ids import Prediction
 from recalib.registry import tables
 from recalib.registry.array_parameters import unnest
 from recalib.registry.base import Queries

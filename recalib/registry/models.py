@@ -7,7 +7,8 @@ from typing import Any
 
 from sqlalchemy import RowMapping, Select, func, insert, select, update
 
-from recalib.card import PredictionPolicy
+from recalib.core.card import PredictionPolicy
+from recalib.core.watched_classes import class_indices
 from recalib.errors import InputError, NotFoundError
 from recalib.registry import tables
 from recalib.registry.base import Queries
@@ -17,7 +18,6 @@ from recalib.registry.monitoring_settings import MonitoringConfig
 from recalib.registry.records import Model, Task
 from recalib.registry.resource_names import check_name, is_name
 from recalib.registry.retention import Retention
-from recalib.watched_classes import class_indices
 
 __all__ = ["Models", "check_predictions", "model_of"]
 

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, Self
 
+from recalib.core.watched_classes import MAX_WATCHED_CLASSES
 from recalib.drift.selection import MAX_SELECTION_RATIO
 from recalib.errors import ConflictError, InputError
 from recalib.registry.resource_names import check_name
-from recalib.watched_classes import MAX_WATCHED_CLASSES
 
 __all__ = ["MAX_SEGMENTS", "MonitoringConfig"]
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from recalib.card import PredictionPolicy
+from recalib.core.card import PredictionPolicy
 from recalib.errors import InputError
 from recalib.registry.monitoring_settings import MonitoringConfig
 from recalib.registry.retention import Retention
@@ -230,7 +230,7 @@ class LabelledPrediction:
     version: int
     #: By the clock of the server that made the prediction.
     predicted_at: float
-    #: Identifies the prediction: see `recalib.prediction_ids`.
+    #: Identifies the prediction: see `recalib.core.prediction_ids`.
     digest: bytes
     #: Both of the predicted class.
     raw_confidence: float

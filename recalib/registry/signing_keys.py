@@ -10,8 +10,8 @@ from contextlib import suppress
 
 from sqlalchemy import delete, insert, select
 
+from recalib.core.prediction_ids import SigningKey
 from recalib.errors import ConflictError
-from recalib.prediction_ids import SigningKey
 from recalib.registry import tables
 from recalib.registry.base import Queries
 from recalib.registry.clock import now

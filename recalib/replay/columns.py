@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.arrays import Floats
+from recalib.core.arrays import Floats
+from recalib.core.lazy_import import LazyModule
 from recalib.drift import ClassRows
 from recalib.drift.target import Target, monitored_probabilities, values_of_predicted_class
 from recalib.errors import InputError
-from recalib.lazy_import import LazyModule
 from recalib.replay.probabilities import (
     TOLERANCE,
     check_confidences,

@@ -9,12 +9,12 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.arrays import Floats
+from recalib.core.arrays import Floats
+from recalib.core.lazy_import import LazyModule
 from recalib.drift.class_rows import MAX_DENSE_CLASSES
 from recalib.drift.target import Target, target_of
 from recalib.errors import InputError
-from recalib.fragments import Fragment
-from recalib.lazy_import import LazyModule
+from recalib.files.fragments import Fragment
 from recalib.replay.columns import (
     COLUMNS,
     MULTILABEL_COLUMNS,

@@ -9,8 +9,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from recalib.errors import EmptyError, InputError, UnsupportedError
 from recalib.files.base import translate_errors
-from recalib.files.parquet import open_table
-from recalib.fragments import (
+from recalib.files.fragments import (
     Fragment,
     Source,
     file_of,
@@ -20,6 +19,7 @@ from recalib.fragments import (
     open_stream,
     version_of,
 )
+from recalib.files.parquet import open_table
 
 __all__ = ["LogFiles", "LogSource"]
 

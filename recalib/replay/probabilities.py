@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.arrays import Floats, check_probabilities
+from recalib.core.arrays import Floats, check_probabilities
+from recalib.core.label_arrays import check_label_scores
+from recalib.core.lazy_import import LazyModule
 from recalib.errors import InputError
-from recalib.label_arrays import check_label_scores
-from recalib.lazy_import import LazyModule
 
 __all__ = ["TOLERANCE", "check_confidences", "is_lists", "label_sets_of", "matrix_of"]
 

@@ -11,7 +11,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.card import Card, ConfidenceHistogram
+from recalib.core.card import Card, ConfidenceHistogram
+from recalib.core.executors import Cluster, open_workers
+from recalib.core.html_table import html_table
+from recalib.core.options import check_option
+from recalib.core.time_text import time_text
+from recalib.core.watched_classes import class_indices
 from recalib.drift import (
     ClassEvidence,
     Monitor,
@@ -22,10 +27,7 @@ from recalib.drift import (
 from recalib.drift.calibration_sums import bin_indices
 from recalib.drift.target import Target
 from recalib.errors import InputError
-from recalib.executors import Cluster, open_workers
 from recalib.files import Task
-from recalib.html_table import html_table
-from recalib.options import check_option
 from recalib.replay.class_shares import ClassShares, Period, class_shares
 from recalib.replay.cohorts import class_rows, class_traffic, cohorts_by_segment
 from recalib.replay.columns import Rows
@@ -35,8 +37,6 @@ from recalib.replay.segment_search import SegmentSearch, search_segments
 from recalib.replay.splits import split_of
 from recalib.replay.survey import Survey
 from recalib.replay.survey_files import survey_on_workers
-from recalib.time_text import time_text
-from recalib.watched_classes import class_indices
 
 __all__ = ["Replay", "ReplayOptions", "replay"]
 
@@ -195,9 +195,9 @@ def replay(
     ----------
     source: a Parquet file, a folder, a glob, a URL, several of these, or an open file.
     card: the card of the calibrator; its calibration set then gives the bins and the reference.
-    cluster: as in `recalib.executors`: where the first pass, which reads and checks all columns,
-        is done, a file at a time; the monitor is in this process. The result does not depend on
-        it. None: this process.
+    cluster: as in `recalib.core.executors`: where the first pass, which reads and checks all
+        columns, is done, a file at a time; the monitor is in this process. The result does not
+        depend on it. None: this process.
 
     Raises
     ------

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from recalib.core.lazy_import import LazyModule
 from recalib.errors import InputError
-from recalib.lazy_import import LazyModule
 from recalib.replay.columns import numbers_of
 
 __all__ = ["Split", "split_of"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from recalib.core.executors import Workers
 from recalib.errors import InputError
-from recalib.executors import Workers
-from recalib.fragments import Fragment
+from recalib.files.fragments import Fragment
 from recalib.replay.log import Log
 from recalib.replay.survey import Survey
 

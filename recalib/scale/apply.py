@@ -17,12 +17,13 @@ import numpy as np
 from fsspec.utils import glob_translate
 
 import recalib
-from recalib.array_bytes import array_digest
 from recalib.calibrator import Calibrator
+from recalib.core.array_bytes import array_digest
+from recalib.core.executors import open_workers
+from recalib.core.lazy_import import LazyModule
 from recalib.errors import ConflictError, InputError
-from recalib.executors import open_workers
 from recalib.files import Input
-from recalib.fragments import (
+from recalib.files.fragments import (
     Fragment,
     Source,
     file_errors,
@@ -33,7 +34,6 @@ from recalib.fragments import (
     none_if_empty,
     source_names,
 )
-from recalib.lazy_import import LazyModule
 
 __all__ = ["MANIFEST", "Applied", "apply"]
 
@@ -84,11 +84,11 @@ def apply(
 
     Parameters
     ----------
-    source, format: as in `recalib.fragments.list_fragments`.
+    source, format: as in `recalib.files.fragments.list_fragments`.
     output: a folder, which may be a URL; every worker can write to it. It is new, empty, or has
         parts of the same call.
     input: what the files hold; by default what the calibrator was fitted on.
-    cluster: as in `recalib.executors`; None: this process.
+    cluster: as in `recalib.core.executors`; None: this process.
     progress: called after each part.
 
     Raises

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalib.files import Input
+from recalib.files.fragments import Fragment
 from recalib.fitting.beta import CurveLosses, beta_inputs, curve_losses
 from recalib.fitting.newton import TemperatureFit
 from recalib.fitting.odds_sums import OF_CLASSES, OddsSums
@@ -17,7 +18,6 @@ from recalib.fitting.temperature_preprocessing import (
     log_odds_sums,
     unit_of_log_odds,
 )
-from recalib.fragments import Fragment
 from recalib.scale.rows import FragmentRows, Survey, iter_chunks
 
 __all__ = ["beta_losses", "class_odds_sums", "fit_unit"]

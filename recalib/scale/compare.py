@@ -6,15 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-from recalib.arrays import WeightKind
 from recalib.calibrator import Calibrator
-from recalib.card import MetricValue, PredictionPolicy
+from recalib.core.arrays import WeightKind
+from recalib.core.card import MetricValue, PredictionPolicy
+from recalib.core.executors import Cluster, open_workers
 from recalib.errors import InputError
-from recalib.executors import Cluster, open_workers
 from recalib.files import Input
+from recalib.files.fragments import Source, list_fragments
 from recalib.fitting.comparison import Comparison, recommend
 from recalib.fitting.validation_error import error_of_sums
-from recalib.fragments import Source, list_fragments
 from recalib.scale.evaluate import evaluate_all
 from recalib.scale.fit import fit
 from recalib.scale.rows import FragmentRows
@@ -45,7 +45,7 @@ def compare(
 
     Parameters
     ----------
-    validation, test: as in `recalib.fragments.list_fragments`; every file has labels.
+    validation, test: as in `recalib.files.fragments.list_fragments`; every file has labels.
     pairs: names of maps and objectives.
     input: what the files hold.
     predictions: which predictions the recommended map may change, as in `Auto`.
@@ -53,7 +53,7 @@ def compare(
     sample_weight, test_weight: weights of the validation and test rows, as in `fit` and
         `evaluate`: metrics are then those with a weighted form.
     weight_kind: that of `sample_weight`, as in `fit`.
-    cluster: as in `recalib.executors`; None: this process.
+    cluster: as in `recalib.core.executors`; None: this process.
     progress: called with a description of the current step.
 
     Raises

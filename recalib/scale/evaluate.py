@@ -9,12 +9,12 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.arrays import Floats, Integers
 from recalib.calibrator import Calibrator
+from recalib.core.arrays import Floats, Integers
+from recalib.core.executors import Cluster, open_workers
 from recalib.errors import InputError
-from recalib.executors import Cluster, open_workers
 from recalib.files import DataFile, Input
-from recalib.fragments import Fragment, Source, list_fragments, no_rows, none_if_empty
+from recalib.files.fragments import Fragment, Source, list_fragments, no_rows, none_if_empty
 from recalib.metrics.evaluate import StreamingEvaluation
 from recalib.scale.sample_weights import list_weights, with_weights
 
@@ -42,14 +42,14 @@ def evaluate(
 
     Parameters
     ----------
-    source, format: as in `recalib.fragments.list_fragments`; every file has labels.
+    source, format: as in `recalib.files.fragments.list_fragments`; every file has labels.
     calibrator: calibrate the rows first.
     input: what the files hold; by default what the calibrator was fitted on, or logits.
     bins: the number of bins M of binned metrics.
     sample_weight: `.npy` files with a number for each row: one for each file of the source, with
         the same names before the suffix; a file, a folder, a glob, a URL or several. The metrics
         are then those with a weighted form.
-    cluster: as in `recalib.executors`; None: this process.
+    cluster: as in `recalib.core.executors`; None: this process.
     progress: called after each fragment.
 
     Raises

@@ -7,13 +7,14 @@ from typing import Any
 
 import msgspec
 
-from recalib.arrays import WeightKind, check_weight_kind
 from recalib.calibrator import Calibrator
-from recalib.card import ConfidenceHistogram, DataSummary
+from recalib.core.arrays import WeightKind, check_weight_kind
+from recalib.core.card import ConfidenceHistogram, DataSummary
+from recalib.core.executors import Cluster, open_workers
 from recalib.drift.target import target_of
 from recalib.errors import InputError
-from recalib.executors import Cluster, open_workers
 from recalib.files import Input
+from recalib.files.fragments import Source, check_unchanged, list_fragments, source_name
 from recalib.fitting.cross_validation import Candidate
 from recalib.fitting.diagnostics import diagnose
 from recalib.fitting.fit import (
@@ -28,7 +29,6 @@ from recalib.fitting.problem import Problem, Progress
 from recalib.fitting.solvers import solve
 from recalib.fitting.thresholds import thresholds_of
 from recalib.fitting.validation_error import error_of_sums
-from recalib.fragments import Source, check_unchanged, list_fragments, source_name
 from recalib.scale.rows import FragmentRows, Survey
 from recalib.scale.sample_weights import check_weights_unchanged, list_weights, with_weights
 from recalib.scale.solvers import check_summable, solve_over_fragments
@@ -67,7 +67,7 @@ def fit(
 
     Parameters
     ----------
-    source, format: as in `recalib.fragments.list_fragments`; every file has labels.
+    source, format: as in `recalib.files.fragments.list_fragments`; every file has labels.
     map, objective: names as in `recalib.fit`; the objective is a function of sums over rows. `auto`
         selects the map by cross-validation on the sample, and `choice` in the card names its rows.
     input: what the files hold, logits by default.
@@ -79,7 +79,7 @@ def fit(
         source, with the same names before the suffix; a file, a folder, a glob, a URL or several.
         Equal by default.
     weight_kind: `survey` or `counts`, as in `recalib.fit`.
-    cluster: as in `recalib.executors`; None: this process.
+    cluster: as in `recalib.core.executors`; None: this process.
     progress: called with the stage's name, the iteration and the objective's value.
     options: the map's options.
 

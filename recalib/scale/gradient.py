@@ -15,17 +15,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from recalib.blas_threads import one_torch_thread
+from recalib.core.blas_threads import one_torch_thread
+from recalib.core.options import options_of
 from recalib.files import Input
+from recalib.files.fragments import Fragment
 from recalib.fitting.gradient import Stage, masked_gap, rows_per_chunk, without_masks
 from recalib.fitting.problem import Problem, Solution
 from recalib.fitting.row_chunks import as_tensor
-from recalib.fragments import Fragment
 from recalib.maps import Map, Parameters
 from recalib.objectives import Objective
 from recalib.ops import NumpyOps
 from recalib.ops.torch_ops import TorchOps
-from recalib.options import options_of
 from recalib.scale.rows import FragmentRows, Survey, iter_chunks
 
 __all__ = ["fit_by_gradient"]

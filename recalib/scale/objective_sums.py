@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalib.files import Input
+from recalib.files.fragments import Fragment
 from recalib.fitting.odds_sums import OddsSums
 from recalib.fitting.search import confidences_of, gaps_below_top
 from recalib.fitting.temperature_preprocessing import top_odds
-from recalib.fragments import Fragment
 from recalib.maps import Map, Parameters
 from recalib.objectives import Objective
 from recalib.objectives.base import TopLabelObjective

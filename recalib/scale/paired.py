@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial, reduce
 
-from recalib.arrays import log_probabilities
 from recalib.calibrator import Calibrator
-from recalib.executors import Workers
+from recalib.core.arrays import log_probabilities
+from recalib.core.executors import Workers
 from recalib.files import Input, LabelledData
-from recalib.fragments import Fragment
+from recalib.files.fragments import Fragment
 from recalib.metrics import Predictions
 from recalib.metrics.streaming_changes import PairedMetrics, StreamingChanges
 from recalib.scale.evaluate import labelled_chunks

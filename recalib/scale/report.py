@@ -12,11 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalib.calibrator import Calibrator
-from recalib.card import PredictionPolicy
-from recalib.executors import Cluster, Workers, open_workers
+from recalib.core.card import PredictionPolicy
+from recalib.core.executors import Cluster, Workers, open_workers
 from recalib.files import Input, LabelledData
-from recalib.fitting.row_digests import Digests, are_distinct, row_digests
-from recalib.fragments import (
+from recalib.files.fragments import (
     Fragment,
     Source,
     list_fragments,
@@ -24,6 +23,7 @@ from recalib.fragments import (
     source_name,
     source_names,
 )
+from recalib.fitting.row_digests import Digests, are_distinct, row_digests
 from recalib.reporting.html_report import Report
 from recalib.reporting.html_report import Source as PageSource
 from recalib.reporting.html_report.accuracy_cost import accuracy_cost, best_maps
@@ -67,9 +67,9 @@ def report(
 
     Parameters
     ----------
-    validation, test: as in `recalib.fragments.list_fragments`; every file has labels.
+    validation, test: as in `recalib.files.fragments.list_fragments`; every file has labels.
     shifted: further test sets by name, in order of increasing distance from validation.
-    cluster: as in `recalib.executors`; None: this process.
+    cluster: as in `recalib.core.executors`; None: this process.
     pairs, input, predictions, progress: as in `compare`.
     title: the title of the page.
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.arrays import Floats, Integers
-from recalib.fragments import Fragment
+from recalib.core.arrays import Floats, Integers
+from recalib.files.fragments import Fragment
 
 Weights = NDArray[np.float64] | None
 

@@ -10,7 +10,8 @@ from typing import Any, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.arrays import (
+from recalib.calibrator import Calibrator
+from recalib.core.arrays import (
     Floats,
     Integers,
     WeightKind,
@@ -18,20 +19,19 @@ from recalib.arrays import (
     log_probabilities,
     probability_resemblance,
 )
-from recalib.calibrator import Calibrator
+from recalib.core.executors import Workers
+from recalib.core.masks import LowLogits, Mask, find_mask
 from recalib.drift import CalibrationSums
 from recalib.drift.reference_histogram import reference_histogram
 from recalib.drift.target import monitored_probabilities, pairs_of_rows, target_of
 from recalib.errors import EmptyError, InputError
-from recalib.executors import Workers
 from recalib.files import DataFile, Input
+from recalib.files.fragments import Fragment, no_rows, none_if_empty
 from recalib.fitting.linear_form import LINEAR_MAPS
 from recalib.fitting.linear_nll import LinearNll
 from recalib.fitting.newton import ends_and_spreads, has_masks, logit_scale, moment_sums
 from recalib.fitting.thresholds import positive_counts
-from recalib.fragments import Fragment, no_rows, none_if_empty
 from recalib.maps import Map
-from recalib.masks import LowLogits, Mask, find_mask
 from recalib.metrics.evaluate import StreamingEvaluation
 from recalib.scale.evaluate import labelled_chunks
 from recalib.scale.row_sample import RowSample, max_sample_rows, sample_shares
@@ -143,7 +143,7 @@ class FragmentRows:
         """Read all rows once, and again for each constant that stands for −inf.
 
         Weights are then scaled, here and in each later pass, so that their sum is the effective
-        number of rows; see `recalib.arrays.check_weights`.
+        number of rows; see `recalib.core.arrays.check_weights`.
 
         Raises
         ------

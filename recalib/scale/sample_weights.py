@@ -11,13 +11,13 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.arrays import check_row_weights
+from recalib.core.arrays import check_row_weights
 from recalib.errors import InputError
 from recalib.files import DataFile, Input
 from recalib.files.base import translate_errors
+from recalib.files.fragments import File, Fragment, Source, list_sources, open_stream
 from recalib.files.npy import check_length, read_header
 from recalib.files.raw_arrays import Window, read_exactly, size_of
-from recalib.fragments import File, Fragment, Source, list_sources, open_stream
 
 __all__ = ["WeightedFragment", "check_weights_unchanged", "list_weights", "with_weights"]
 

@@ -8,8 +8,9 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.arrays import Floats
+from recalib.core.arrays import Floats
 from recalib.files import Input
+from recalib.files.fragments import Fragment
 from recalib.fitting.newton import (
     TemperatureFit,
     ends_and_spreads,
@@ -18,7 +19,6 @@ from recalib.fitting.newton import (
     moment_sums,
 )
 from recalib.fitting.temperature_preprocessing import top_odds
-from recalib.fragments import Fragment
 from recalib.scale.rows import FragmentRows, Survey, iter_chunks, weighted_sum
 
 __all__ = ["Acceptance", "accepted_survey", "fit_temperature"]

@@ -12,9 +12,9 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from recalib.arrays import RESEMBLANCE_HINT, WeightKind, probability_resemblance
+from recalib.core.arrays import RESEMBLANCE_HINT, WeightKind, probability_resemblance
+from recalib.core.inputs import score_matrix
 from recalib.errors import InputError, RecalibWarning
-from recalib.inputs import score_matrix
 from recalib.sklearn.scores import ScoreKind, fit_calibrator
 
 __all__ = ["Calibrator"]

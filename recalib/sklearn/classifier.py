@@ -19,7 +19,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted, column_or_1d, has_fit_parameter
 
-from recalib.arrays import WeightKind
+from recalib.core.arrays import WeightKind
 from recalib.errors import InputError, RecalibWarning
 from recalib.sklearn.folds import CalibratedFold, average, fit_fold, rows_with_weight
 from recalib.sklearn.scores import ScoreKind, ScoreMethod, fit_calibrator, score_method

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.utils.metadata_routing import MetadataRequest
 
+from recalib.core.options import unknown_name
 from recalib.metrics import METRICS
 from recalib.metrics.base import UndefinedMetricError
 from recalib.metrics.evaluate import evaluate
-from recalib.options import unknown_name
 from recalib.sklearn.scores import class_numbers
 
 __all__ = ["Scorer", "make_scorer"]

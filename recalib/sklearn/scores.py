@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from sklearn.utils.validation import column_or_1d
 
-from recalib.arrays import WeightKind
 from recalib.calibrator import Calibrator
+from recalib.core.arrays import WeightKind
 from recalib.errors import InputError
 from recalib.fitting.fit import fit
 

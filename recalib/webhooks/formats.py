@@ -12,7 +12,7 @@ import json
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 
-from recalib.event_text import event_text
+from recalib.core.event_text import event_text
 
 if TYPE_CHECKING:
     from recalib.registry import Event

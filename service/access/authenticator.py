@@ -9,7 +9,7 @@ import time
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
-from recalib.access import ANONYMOUS, Limits, Principal, hash_secret
+from recalib.core.access import ANONYMOUS, Limits, Principal, hash_secret
 from recalib.errors import ForbiddenError, UnauthorizedError, UnavailableError
 from recalib.registry import Registry, is_name
 from service.access.limits import FailedAttempts, Limiter

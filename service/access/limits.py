@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 
-from recalib.access import Principal
+from recalib.core.access import Principal
 from recalib.errors import LimitedError, TooLargeError
 from service.access.shared_usage import REQUESTS, ROWS, USAGE_FILE, SharedUsage
 from service.metrics import LIMITED

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from recalib.access import SCOPES
+from recalib.core.access import SCOPES
 from recalib.errors import InputError, UnavailableError
 from recalib.settings import Settings
 

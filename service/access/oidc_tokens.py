@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import jwt
 
-from recalib.access import Principal
+from recalib.core.access import Principal
 from recalib.errors import UnauthorizedError
 from service.access.jwks import IssuerKeys
 from service.access.oidc import MAX_TOKEN_LENGTH, OidcConfig, SigningKeyUnknownError

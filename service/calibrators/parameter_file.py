@@ -10,11 +10,11 @@ import msgspec
 import numpy as np
 
 from recalib.calibrator import Calibrator
-from recalib.card import Card, Claims
+from recalib.core.card import Card, Claims
+from recalib.core.options import options_of
 from recalib.drift.reference_histogram import unmeasured_histogram
 from recalib.errors import CorruptError, InputError
 from recalib.fitting.fit import candidate_of
-from recalib.options import options_of
 from recalib.registry import Task
 
 __all__ = ["check_parameter_file", "read_parameter_file"]

@@ -12,7 +12,7 @@ import msgspec
 
 from recalib.errors import CorruptError, EmptyError, InputError
 from recalib.files import DataFile, Input, Task, open_data
-from recalib.fragments import File, Fragment, format_of, open_stream
+from recalib.files.fragments import File, Fragment, format_of, open_stream
 from recalib.metrics.evaluate import StreamingEvaluation
 from recalib.metrics.multilabel import StreamingLabelEvaluation
 from recalib.references import (

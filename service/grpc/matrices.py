@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from recalib.arrays import Floats
+from recalib.core.arrays import Floats
 from recalib.errors import InputError
 from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
 from service.grpc.messages import enum_value

@@ -11,7 +11,7 @@ import json
 import ssl
 import sys
 
-from recalib.exit_status import probe_exit_status
+from recalib.core.exit_status import probe_exit_status
 from recalib.settings import Settings
 
 __all__ = ["ask", "main"]

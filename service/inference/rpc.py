@@ -11,7 +11,7 @@ import numpy as np
 from anyio import to_thread
 
 import recalib
-from recalib.arrays import Floats
+from recalib.core.arrays import Floats
 from recalib.errors import ConflictError, InputError, NotFoundError, UnavailableError
 from service.calibration import Batch, CalibrationResult, calibrate_batch, get_or_load
 from service.grpc.generated.recalib.v2wire import inference_pb2 as pb

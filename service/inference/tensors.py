@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 import orjson
 
-from recalib.arrays import Floats
+from recalib.core.arrays import Floats
 from recalib.errors import InputError, TooLargeError
 from recalib.files.json import decode
 from service.serving.datatypes import DATATYPES, MAX_DIMENSION, from_bytes

@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 
+from recalib.core.prediction_ids import Prediction, Refusal, read_ids
 from recalib.errors import TooLargeError
-from recalib.prediction_ids import Prediction, Refusal, read_ids
 from recalib.registry import Model, Registry
 from service.labels.schemas import LateLabel, Outcome, RowLabel, Status
 from service.metrics import LABELS

@@ -17,12 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from recalib.arrays import Floats
+from recalib.core.arrays import Floats
+from recalib.core.prediction_ids import Prediction, summarise_drawn_labels, summarise_predictions
+from recalib.core.watched_classes import class_indices
 from recalib.drift.calibration_sums import bin_indices
 from recalib.drift.reference_histogram import reference_edges, reference_target
 from recalib.drift.target import values_of_predicted_class
 from recalib.errors import InputError
-from recalib.prediction_ids import Prediction, summarise_drawn_labels, summarise_predictions
 from recalib.registry import (
     ClassTrafficCount,
     Model,
@@ -30,7 +31,6 @@ from recalib.registry import (
     TrafficCount,
     merge_counts,
 )
-from recalib.watched_classes import class_indices
 from service.access.authenticator import current_principal
 from service.calibration import check_logits
 from service.labels.handlers import (

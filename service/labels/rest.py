@@ -9,7 +9,7 @@ import numpy as np
 from anyio import to_thread
 from fastapi import Query, Request, Response
 
-from recalib.arrays import Floats
+from recalib.core.arrays import Floats
 from recalib.errors import TooLargeError
 from recalib.files.json import decode
 from service.access.authenticator import current_principal

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from recalib.arrays import Floats
+from recalib.core.arrays import Floats
 from recalib.drift.reference_histogram import reference_edges, reference_target
 from recalib.errors import InputError
 from recalib.registry import Model, TrafficCount, Transaction, merge_counts

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
-from recalib.card import PredictionPolicy
+from recalib.core.card import PredictionPolicy
 from recalib.errors import InputError
 from recalib.registry import Task
 from service.access.authenticator import current_principal

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from recalib.card import PredictionPolicy
+from recalib.core.card import PredictionPolicy
 from recalib.registry import Task
 from service.schemas.details import DetailsUpdate
 from service.schemas.field_types import INTEGRAL, NAME, Documented, Text

@@ -10,11 +10,11 @@ from typing import Any
 from anyio import to_thread
 from pydantic import BaseModel
 
+from recalib.core.watched_classes import class_indices
 from recalib.errors import InputError
 from recalib.registry import BlobWriter, Model, Registry, Transaction
 from recalib.registry.job_kinds import REPLAY
 from recalib.replay import LogSummary, ModelLogOptions
-from recalib.watched_classes import class_indices
 from service.access.authenticator import current_principal
 from service.idempotency import run_once
 from service.reader_process import reader_process

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 from numpy.lib import format as npy
 
-from recalib.arrays import Floats
+from recalib.core.arrays import Floats
 from recalib.errors import InputError, TooLargeError
 from recalib.files import open_data
 from recalib.files.json import are_plain, array_of, decode, rows_of

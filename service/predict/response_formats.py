@@ -14,8 +14,8 @@ import numpy as np
 import orjson
 from numpy.lib import format as npy
 
-from recalib.lazy_import import LazyModule
-from recalib.prediction_ids import ID_LENGTH
+from recalib.core.lazy_import import LazyModule
+from recalib.core.prediction_ids import ID_LENGTH
 from service.calibration import CalibrationResult
 from service.predict.request_formats import ARROW, JSON, NPY, NPZ
 from service.predict.top_k import top_classes

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pydantic import BaseModel, Field
 
 from recalib import registry
-from recalib.card import PredictionPolicy
+from recalib.core.card import PredictionPolicy
 from service.schemas.monitoring_settings import MonitoringSettings
 from service.schemas.retention_settings import RetentionSettings
 from service.times import iso

@@ -6,9 +6,9 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from recalib.core.watched_classes import MAX_WATCHED_CLASSES
 from recalib.drift.selection import MAX_SELECTION_RATIO
 from recalib.registry import MAX_SEGMENTS, MonitoringConfig
-from recalib.watched_classes import MAX_WATCHED_CLASSES
 from service.schemas.field_types import INTEGRAL, NAME, Documented, Text
 
 __all__ = ["MonitoringSettings"]

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from recalib.arrays import Floats
+from recalib.core.arrays import Floats
 
 __all__ = ["DATATYPES", "MAX_DIMENSION", "from_bytes"]
 

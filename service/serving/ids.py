@@ -12,15 +12,15 @@ from typing import cast
 
 import numpy as np
 
-from recalib.arrays import Floats
-from recalib.errors import InputError, UnavailableError
-from recalib.prediction_ids import (
+from recalib.core.arrays import Floats
+from recalib.core.prediction_ids import (
     Predictions,
     SigningKey,
     summarise_drawn_labels,
     summarise_predictions,
 )
-from recalib.prediction_ids import mint as mint_ids
+from recalib.core.prediction_ids import mint as mint_ids
+from recalib.errors import InputError, UnavailableError
 from recalib.registry import Registry
 from service.serving.loaded_calibrators import LoadedCalibrator
 from service.single_flight import SingleFlight

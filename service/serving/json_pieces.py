@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 import orjson
 
-from recalib.arrays import Floats
+from recalib.core.arrays import Floats
 from recalib.errors import InputError, TooLargeError
 from recalib.files.base import MAX_CLASSES
 from recalib.files.json import array_of, decode

@@ -25,8 +25,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.arrays import Floats
 from recalib.calibrator import Calibrator
+from recalib.core.arrays import Floats
 from recalib.errors import (
     ConflictError,
     CorruptError,
@@ -339,7 +339,7 @@ class LoadedCalibrators:
 def warm_up() -> None:
     """Import what the first calibrator needs; it takes longer than loading a thousand of them."""
     importlib.import_module("recalib.ops.onnx_ops")
-    importlib.import_module("recalib.ort")
+    importlib.import_module("recalib.calibrator.ort")
 
 
 def _parse_selector(selector: str) -> str | int:

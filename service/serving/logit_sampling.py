@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.arrays import Floats
-from recalib.lazy_import import LazyModule
+from recalib.core.arrays import Floats
+from recalib.core.lazy_import import LazyModule
 from recalib.registry import Capture, Registry
 
 __all__ = ["Captures", "is_captured", "write_captures"]

@@ -11,8 +11,8 @@ from asyncio import Future
 
 import numpy as np
 
-from recalib.arrays import Floats
-from recalib.calibrator import SMALL_BATCH
+from recalib.calibrator.calibrator import SMALL_BATCH
+from recalib.core.arrays import Floats
 from service.serving.ids import PredictionIds
 from service.serving.loaded_calibrators import LoadedCalibrator
 

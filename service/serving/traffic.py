@@ -16,8 +16,9 @@ from weakref import WeakValueDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.arrays import Floats
-from recalib.card import Card
+from recalib.core.arrays import Floats
+from recalib.core.card import Card
+from recalib.core.watched_classes import class_indices
 from recalib.drift.calibration_sums import bin_indices
 from recalib.drift.reference_histogram import reference_edges, reference_target
 from recalib.drift.target import Target, monitored_probabilities, values_of_predicted_class
@@ -28,7 +29,6 @@ from recalib.registry import (
     TrafficCount,
     merge_counts,
 )
-from recalib.watched_classes import class_indices
 from service.serving.logit_sampling import Captures
 
 __all__ = ["Counts", "Stream", "Traffic"]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import recalib
-from recalib.arrays import log_probabilities
+from recalib.core.arrays import log_probabilities
 from recalib.metrics.evaluate import evaluate
 from tests.cli.running import LABELS, LOGITS, Cli
 from tests.files.examples import write_npz

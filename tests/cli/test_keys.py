@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from recalib.access import new_secret
+from recalib.core.access import new_secret
 from recalib.registry import Registry
 from tests.cli.running import Cli
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from recalib.client import MalformedAnswerError, MissingError, RefusedError
+from recalib.core.prediction_ids import Predictions, mint
 from recalib.errors import InputError
-from recalib.prediction_ids import Predictions, mint
 from recalib.registry import Registry
 from tests.client.conftest import MAX_LABELS
 from tests.client.either import Either

@@ -13,7 +13,7 @@ from gcp_storage_emulator.server import create_server
 
 import recalib.scale
 from recalib.errors import InputError
-from recalib.fragments import filesystem_of
+from recalib.files.fragments import filesystem_of
 from recalib.scale import row_sample
 
 

@@ -15,7 +15,7 @@ import botocore.session
 import pytest
 from sqlalchemy import make_url
 
-from recalib.access import check_secret
+from recalib.core.access import check_secret
 from recalib.registry.backup_encryption import read_key
 from tests.deploy.composed import ROOT, SERVICES, mounts
 

@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pytest
 
+from recalib.core.watched_classes import class_indices
 from recalib.drift import (
     CalibrationTest,
     ClassMonitor,
@@ -18,7 +19,6 @@ from recalib.drift import (
 )
 from recalib.drift.class_rows import MAX_DENSE_CLASSES, MIN_PROBABILITY
 from recalib.errors import InputError
-from recalib.watched_classes import class_indices
 
 _HOUR = 3_600.0
 _SUSPICION = 10.0

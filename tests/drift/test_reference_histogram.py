@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from recalib.card import Card
-from recalib.decoding import convert
+from recalib.core.card import Card
+from recalib.core.decoding import convert
 from recalib.drift import confidence_shift
 from recalib.drift.calibration_sums import bin_indices, check_edges
 from recalib.drift.reference_histogram import (

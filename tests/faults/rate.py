@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 
-from recalib.access import Limits
+from recalib.core.access import Limits
 from recalib.registry import Registry
 from tests.end_to_end.programs import Server
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from recalib.prediction_ids import Prediction, read_ids
+from recalib.core.prediction_ids import Prediction, read_ids
 from tests.end_to_end.programs import Programs, Server
 from tests.faults.ledger import MODEL, open_ledger
 from tests.faults.wrong_clock import command_ahead

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from recalib.prediction_ids import Prediction
+from recalib.core.prediction_ids import Prediction
 from tests.end_to_end.programs import Programs
 from tests.faults.ledger import MODEL, Entry, Ledger, open_ledger
 

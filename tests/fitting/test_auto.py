@@ -11,7 +11,7 @@ import scipy.special
 from numpy.typing import NDArray
 
 from recalib.calibrator import Calibrator
-from recalib.card import AutoChoice, CandidateResult, Card, PolicyWinner
+from recalib.core.card import AutoChoice, CandidateResult, Card, PolicyWinner
 from recalib.errors import InputError
 from recalib.fitting import fit
 from recalib.fitting.auto import choose

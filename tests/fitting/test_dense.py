@@ -9,8 +9,8 @@ import pytest
 import torch
 
 import recalib
+from recalib.core.inputs import counted_rows
 from recalib.errors import InputError
-from recalib.inputs import counted_rows
 
 K, VOID = 4, 255
 

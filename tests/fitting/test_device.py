@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import recalib
-from recalib.arrays import check_weights
+from recalib.core.arrays import check_weights
 from recalib.errors import InputError
 from recalib.fitting import row_chunks
 from recalib.fitting.fit import configure_pair

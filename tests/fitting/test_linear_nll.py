@@ -9,7 +9,7 @@ import pytest
 import scipy.optimize
 from sklearn.linear_model import LogisticRegression
 
-from recalib.arrays import check_weights
+from recalib.core.arrays import check_weights
 from recalib.errors import InputError
 from recalib.fitting import linear_maps
 from recalib.fitting.fit import configure_pair, fit

@@ -88,7 +88,7 @@ def test_files_and_graphs_keep_the_task(map: str, tmp_path: Path) -> None:
     assert np.ptp(p.sum(axis=1)) > 0.5
     graph = loaded.to_onnx()
     model = onnx.load_from_string(graph)
-    cards = [entry.value for entry in model.metadata_props if entry.key == "recalib.card"]
+    cards = [entry.value for entry in model.metadata_props if entry.key == "recalib.core.card"]
     assert json.loads(cards[0])["task"] == "multilabel"
     session = onnxruntime.InferenceSession(graph)
     (served,) = session.run(None, {"logits": z.astype(np.float32)})

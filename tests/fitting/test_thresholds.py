@@ -8,7 +8,7 @@ import sklearn.metrics
 
 import recalib
 import recalib.scale
-from recalib.card import Card
+from recalib.core.card import Card
 from recalib.fitting.thresholds import describe_thresholds
 from tests.maps.test_two_classes import shifted_rows
 

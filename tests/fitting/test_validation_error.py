@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from recalib.card import Card, MetricValue
+from recalib.core.card import Card, MetricValue
 from recalib.fitting.cross_validation import compare_by_cross_validation
 from recalib.fitting.fit import fit
 from recalib.fitting.validation_error import (

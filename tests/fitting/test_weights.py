@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from recalib.arrays import check_weights, drop_rows_without_weight
+from recalib.core.arrays import check_weights, drop_rows_without_weight
 from recalib.errors import InputError
 from recalib.files import LabelledData
 from recalib.fitting.comparison import compare

@@ -23,14 +23,14 @@ import pyarrow.parquet as pq
 import safetensors.numpy
 
 from recalib import Calibrator
-from recalib.arrays import check_logits
-from recalib.card import Card, DataSummary, FitSummary
+from recalib.core.arrays import check_logits
+from recalib.core.card import Card, DataSummary, FitSummary
+from recalib.core.options import configure
+from recalib.core.prediction_ids import Predictions, SigningKey, mint, read_ids
 from recalib.errors import InputError, RecalibError
 from recalib.files import FORMATS, read
 from recalib.files.json import decode_document
 from recalib.maps import MAPS
-from recalib.options import configure
-from recalib.prediction_ids import Predictions, SigningKey, mint, read_ids
 from recalib.recipe import read_recipe
 from service.calibrators.parameter_file import check_parameter_file
 from service.grpc.generated.recalib.v1 import recalib_pb2 as pb

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from rich.table import Table
 
 from recalib.cli.main import main
-from recalib.sanitize import sanitize_line, sanitize_text
-from recalib.terminal import say, warn
+from recalib.core.sanitize import sanitize_line, sanitize_text
+from recalib.reporting.terminal import say, warn
 
 #: Colour, a window name, an 8-bit control, an overwritten line, reversed text.
 _EVIL = "\x1b[31m\x1b]0;owned\x07\x9b2J\rover\u202eesrever\x7f"

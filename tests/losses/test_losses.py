@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from recalib.core.options import configure, options_of
 from recalib.errors import InputError
 from recalib.losses import LOSSES, Loss
-from recalib.options import configure, options_of
 from tests.losses.definitions import DEFINITIONS
 
 #: Options of the losses in these tests; other losses need none.

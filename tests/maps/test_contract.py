@@ -13,7 +13,8 @@ import pytest
 
 import recalib
 from recalib.calibrator import Calibrator
-from recalib.card import Card, DataSummary, FitSummary
+from recalib.core.card import Card, DataSummary, FitSummary
+from recalib.core.options import options_of
 from recalib.errors import CorruptError
 from recalib.maps import MAPS, Map, Parameter
 from recalib.maps.histogram_binning import HistogramBinning
@@ -21,7 +22,6 @@ from recalib.maps.isotonic import Isotonic
 from recalib.maps.stack import Member, Stack
 from recalib.ops import NumpyOps
 from recalib.ops.base import Array, Ops
-from recalib.options import options_of
 from tests.maps.conftest import some_logits, some_parameters
 
 

@@ -12,7 +12,7 @@ import sklearn.isotonic
 
 import recalib
 from recalib.calibrator import Calibrator
-from recalib.card import Card, DataSummary, FitSummary
+from recalib.core.card import Card, DataSummary, FitSummary
 from recalib.errors import InputError
 from recalib.maps import MAPS, Map
 from recalib.ops import NumpyOps

@@ -128,7 +128,7 @@ MUTATIONS = [
         ),
     ),
     *_file(
-        "recalib/array_bytes.py",
+        "recalib/core/array_bytes.py",
         "tests/test_states.py",
         ("if digest != array_digest(text, arrays):", "if False:"),
         ("if found != text:", "if False:"),
@@ -501,7 +501,7 @@ MUTATIONS = [
         ("created_at < now() - older_than_seconds", "created_at > now() - older_than_seconds"),
     ),
     *_file(
-        "recalib/access.py",
+        "recalib/core/access.py",
         "tests/service/test_access.py",
         (
             'scope not in self.scopes and "admin" not in self.scopes',
@@ -510,7 +510,7 @@ MUTATIONS = [
         ("self.models is None or model in self.models", "self.models is None or model is not None"),
     ),
     *_file(
-        "recalib/access.py",
+        "recalib/core/access.py",
         "tests/cli/test_keys.py",
         ("time.time() < self.expires_at", "time.time() > self.expires_at"),
     ),
@@ -541,7 +541,7 @@ MUTATIONS = [
         ("if len(token) > ", "if -len(token) > "),
     ),
     *_file(
-        "recalib/prediction_ids.py",
+        "recalib/core/prediction_ids.py",
         "tests/test_prediction_ids.py",
         ("if of_model != model:", "if False:"),
         ("made_at < now - lifetime_seconds", "made_at < now + lifetime_seconds"),

@@ -95,7 +95,7 @@ def test_log_levels_and_access_log(
     logs.ACCESS.info("heard")
     set_log_fields()
     assert [line.partition(" ")[2] for line in lines(capsys)] == [
-        "INFO recalib.access: heard request_id=a"
+        "INFO recalib.core.access: heard request_id=a"
     ]
 
 

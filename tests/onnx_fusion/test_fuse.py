@@ -271,7 +271,7 @@ def _nan(model: ModelProto) -> None:
 
 def _fused_already(model: ModelProto) -> None:
     entry = model.metadata_props.add()
-    entry.key, entry.value = "recalib.card", "{}"
+    entry.key, entry.value = "recalib.core.card", "{}"
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from sqlalchemy import func, select
 
+from recalib.core.prediction_ids import Prediction
 from recalib.errors import ConflictError, FencedError, NotFoundError
-from recalib.prediction_ids import Prediction
 from recalib.registry import (
     Candidate,
     Capture,

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import text
 
-from recalib.prediction_ids import Prediction
+from recalib.core.prediction_ids import Prediction
 from recalib.registry import LabelledPrediction, Model, Registry
 from tests.registry.scenes import a_model, a_version
 

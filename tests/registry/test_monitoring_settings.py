@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from recalib.core.watched_classes import MAX_WATCHED_CLASSES
 from recalib.errors import ConflictError, InputError, NotFoundError
 from recalib.registry import MAX_SEGMENTS, MonitoringConfig, Registry
-from recalib.watched_classes import MAX_WATCHED_CLASSES
 from tests.registry.scenes import a_model
 
 

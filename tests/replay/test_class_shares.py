@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from numpy.typing import NDArray
 
-from recalib.card import ConfidenceHistogram
+from recalib.core.card import ConfidenceHistogram
 from recalib.errors import InputError
 from recalib.fitting.fit import fit
 from recalib.replay import Replay, ReplayOptions

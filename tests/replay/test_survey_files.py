@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from recalib.core.executors import open_workers
 from recalib.errors import InputError
-from recalib.executors import open_workers
-from recalib.fragments import list_fragments
+from recalib.files.fragments import list_fragments
 from recalib.replay import Log, ReplayOptions, replay
 from recalib.replay.survey_files import survey_on_workers
 from tests.replay.logs import write

@@ -10,10 +10,10 @@ import pytest
 
 import recalib
 import recalib.scale
+from recalib.core.executors import Workers, open_workers
 from recalib.errors import InputError
-from recalib.executors import Workers, open_workers
+from recalib.files.fragments import Fragment
 from recalib.fitting import coordinate_search
-from recalib.fragments import Fragment
 from recalib.metrics import Predictions
 from recalib.metrics.evaluate import evaluate
 from recalib.metrics.paired import paired_changes

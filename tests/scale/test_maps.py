@@ -13,16 +13,16 @@ import torch
 
 import recalib
 import recalib.scale
-from recalib.blas_threads import one_torch_thread
+from recalib.core.blas_threads import one_torch_thread
+from recalib.core.executors import open_workers
+from recalib.core.options import configure
 from recalib.errors import InputError
-from recalib.executors import open_workers
+from recalib.files.fragments import list_fragments
 from recalib.fitting import fit, odds_sums
 from recalib.fitting.odds_sums import OddsSums, Resolution
 from recalib.fitting.temperature_preprocessing import top_odds
-from recalib.fragments import list_fragments
 from recalib.objectives import OBJECTIVES
 from recalib.ops import NumpyOps
-from recalib.options import configure
 from recalib.scale import class_sums, objective_sums, row_sample
 from recalib.scale import rows as scale_rows
 

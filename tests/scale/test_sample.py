@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from recalib.executors import open_workers
-from recalib.fragments import list_fragments
+from recalib.core.executors import open_workers
+from recalib.files.fragments import list_fragments
 from recalib.scale import row_sample
 from recalib.scale import rows as scale_rows
 from recalib.scale.rows import FragmentRows, Survey

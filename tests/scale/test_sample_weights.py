@@ -180,7 +180,7 @@ def test_weighted_metrics_are_those_of_all_rows(
     sources: Sources, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A Parquet file that is divided at its row groups has the weights of its rows."""
-    monkeypatch.setattr("recalib.fragments.MAX_FRAGMENT_BYTES", 4_000)
+    monkeypatch.setattr("recalib.files.fragments.MAX_FRAGMENT_BYTES", 4_000)
     one, three = (
         recalib.scale.evaluate(sources.data, sample_weight=sources.weight_files, cluster=cluster)
         for cluster in (None, "threads:3")

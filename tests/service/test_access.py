@@ -14,7 +14,7 @@ from google.protobuf.message_factory import GetMessageClass
 from grpc_health.v1 import health_pb2
 from starlette.testclient import TestClient
 
-from recalib.access import SCOPES, Limits
+from recalib.core.access import SCOPES, Limits
 from recalib.errors import UnauthorizedError
 from recalib.registry import Registry
 from recalib.settings import Settings

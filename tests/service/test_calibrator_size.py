@@ -17,7 +17,7 @@ def test_estimated_size_matches_process_growth(calibrator: str) -> None:
 import gc, sys, numpy as np, psutil
 from recalib.calibrator import Calibrator
 from recalib.maps import MAPS
-from recalib.options import configure
+from recalib.core.options import configure
 import msgspec
 from recalib.registry import Model, MonitoringConfig
 from service.serving.traffic import Traffic

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from recalib.prediction_ids import Predictions, mint
+from recalib.core.prediction_ids import Predictions, mint
 from recalib.registry import LabelledPrediction, MonitorRow
 from tests.service.conftest import Service
 from tests.service.test_transport import sample

@@ -23,7 +23,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
-from recalib.access import ANONYMOUS, Limits, Principal
+from recalib.core.access import ANONYMOUS, Limits, Principal
 from recalib.errors import InputError, LimitedError, TooLargeError
 from recalib.registry import Registry
 from recalib.settings import Settings
@@ -177,7 +177,7 @@ def test_full_table_replaces_idle_callers_first() -> None:
 
 _CHILD = """
 import sys, time
-from recalib.access import Limits, Principal
+from recalib.core.access import Limits, Principal
 from service.access.limits import Limiter
 web = Principal("web", frozenset(), limits=Limits(requests_per_second=100, concurrency=3))
 rate_only = Principal("web", frozenset(), limits=Limits(requests_per_second=100))

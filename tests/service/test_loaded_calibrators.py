@@ -15,7 +15,7 @@ import pytest
 from sqlalchemy import event
 
 from recalib.calibrator import Calibrator
-from recalib.card import Card, DataSummary, FitSummary
+from recalib.core.card import Card, DataSummary, FitSummary
 from recalib.errors import ConflictError, CorruptError, NotFoundError, UnavailableError
 from recalib.registry import Registry
 from recalib.settings import Settings

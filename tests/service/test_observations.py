@@ -13,9 +13,9 @@ import pytest
 from sqlalchemy import update
 
 from recalib.calibrator import Calibrator
+from recalib.core.prediction_ids import summarise_predictions
 from recalib.drift.calibration_sums import bin_indices
 from recalib.drift.reference_histogram import reference_edges
-from recalib.prediction_ids import summarise_predictions
 from recalib.registry import Model, MonitorRow, tables
 from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
 from service.serving.logit_sampling import write_captures

@@ -17,7 +17,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from recalib.access import Principal
+from recalib.core.access import Principal
 from recalib.errors import ForbiddenError, InputError, UnauthorizedError, UnavailableError
 from recalib.settings import Settings
 from service.access.jwks import IssuerKeys

@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from recalib.card import Card, ConfidenceHistogram, DataSummary, FitSummary
+from recalib.core.card import Card, ConfidenceHistogram, DataSummary, FitSummary
 from recalib.drift.reference_histogram import reference_edges
 from recalib.errors import UnavailableError
 from recalib.registry import Model, MonitoringConfig, Registry, TrafficCount

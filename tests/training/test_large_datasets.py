@@ -16,9 +16,9 @@ import pyarrow.parquet as pq
 import pytest
 from scipy.special import softmax
 
-import recalib.fragments
+import recalib.files.fragments
 from recalib.calibrator import Calibrator
-from recalib.card import DataSummary
+from recalib.core.card import DataSummary
 from recalib.files import Input
 from recalib.fitting.fit import fit
 from recalib.registry import Job, Registry
@@ -47,7 +47,7 @@ _PICTURES = "recalib.reporting.html_report.versions.draw_pictures"
 def stored(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> Registry:
     """A registry with 900 rows in one Parquet file of nine row groups, a fragment each."""
     divided = {"format": None, "max_bytes": 1}
-    monkeypatch.setattr(recalib.fragments.list_fragments, "__kwdefaults__", divided)
+    monkeypatch.setattr(recalib.files.fragments.list_fragments, "__kwdefaults__", divided)
     monkeypatch.setattr(row_sample, "_SAMPLE_ROWS", 200)
     with registry.transaction() as tx:
         tx.models.create("m", None, 4, "test")

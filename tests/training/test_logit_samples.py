@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from recalib.prediction_ids import mint, read_ids, summarise_predictions
+from recalib.core.prediction_ids import mint, read_ids, summarise_predictions
 from recalib.registry import (
     MonitoringConfig,
     Registry,

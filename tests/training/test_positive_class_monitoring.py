@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from recalib.card import ConfidenceHistogram
+from recalib.core.card import ConfidenceHistogram
 from recalib.registry import Model, MonitorRow, Registry
 from tests.training.watched import WATCHING, a_champion, serve
 from training.monitoring_job import watch

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from recalib.card import Card, DataSummary, FitSummary, Selection
+from recalib.core.card import Card, DataSummary, FitSummary, Selection
 from recalib.fitting.promotion import THRESHOLD, Gain
 from recalib.fitting.row_digests import encode_digests
 from recalib.registry import Registry

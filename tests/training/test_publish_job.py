@@ -12,7 +12,7 @@ from sqlalchemy import func, select
 
 import recalib
 from recalib import Calibrator
-from recalib.card import DataSummary
+from recalib.core.card import DataSummary
 from recalib.fitting.fit import fit
 from recalib.fitting.row_digests import encode_digests, row_digests
 from recalib.registry import Registry, tables

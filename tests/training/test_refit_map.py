@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import pytest
 
-from recalib.card import AutoChoice, Card, MetricValue
+from recalib.core.card import AutoChoice, Card, MetricValue
 from recalib.drift import ScoreTest
 from recalib.fitting.fit import fit
 from recalib.maps import MAPS

@@ -21,11 +21,11 @@ import pytest
 from numpy.typing import NDArray
 from sqlalchemy import update
 
-from recalib.card import Card
-from recalib.decoding import convert
+from recalib.core.card import Card
+from recalib.core.decoding import convert
+from recalib.core.prediction_ids import Prediction
 from recalib.drift import spend_alpha
 from recalib.drift.calibration_sums import bin_indices
-from recalib.prediction_ids import Prediction
 from recalib.registry import (
     Assessment,
     Job,

@@ -7,7 +7,7 @@ import logging
 import pytest
 from sqlalchemy import update
 
-from recalib.prediction_ids import Prediction
+from recalib.core.prediction_ids import Prediction
 from recalib.registry import Model, Registry, Retention, tables
 from recalib.registry.datasets import Datasets
 from tests.registry.scenes import a_model, a_version

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from sqlalchemy import update
 
 from recalib.calibrator import Calibrator
-from recalib.card import ConfidenceHistogram
+from recalib.core.card import ConfidenceHistogram
+from recalib.core.prediction_ids import Prediction, mint, read_ids, summarise_predictions
 from recalib.drift.calibration_sums import bin_indices
 from recalib.drift.reference_histogram import reference_target
 from recalib.drift.target import monitored_probabilities
 from recalib.fitting.fit import fit
-from recalib.prediction_ids import Prediction, mint, read_ids, summarise_predictions
 from recalib.registry import (
     Capture,
     ClassTrafficCount,

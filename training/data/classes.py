@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.class_names import class_indices
+from recalib.core.class_names import class_indices
+from recalib.core.options import check_option
 from recalib.errors import InputError
-from recalib.options import check_option
 from training.data.base import Parts, checked_labels
 from training.data.split import Inputs, Split
 

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from torch import Generator, Tensor
 from torch.utils.data import default_collate
 
+from recalib.core.options import check_option
 from recalib.errors import InputError
-from recalib.options import check_option
 from training.data.base import Files, Parts, Source
 from training.data.classes import Rows, check_classes, parts_of
 from training.data.encoded import ImageRows

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from recalib.core.options import check_option
 from recalib.errors import InputError
-from recalib.options import check_option
 from training.data.base import Files, Parts, Source
 from training.data.classes import Rows, check_classes, parts_of
 from training.data.encoded import EncodedImages, ImageRows

@@ -11,8 +11,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from recalib.core.options import configure
 from recalib.errors import InputError
-from recalib.options import configure
 from training.data.arrays import Arrays
 from training.data.base import Files, Source
 from training.data.datasets import Datasets

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from recalib.core.options import check_option
 from recalib.errors import InputError
 from recalib.metrics.dense import boundary_band
-from recalib.options import check_option
 from training.data.base import Files, Parts, Source, checked_labels
 from training.data.encoded import ImageRows, decode
 from training.data.pixels import Pixels, scale_of

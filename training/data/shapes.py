@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.options import check_option
+from recalib.core.options import check_option
 from training.data.arrays import Array
 from training.data.base import Files, Parts, Source
 from training.data.split import Split

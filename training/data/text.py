@@ -13,8 +13,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from recalib.core.options import check_option
 from recalib.errors import InputError
-from recalib.options import check_option
 from training.data.base import Files, Parts, Source
 from training.data.classes import Rows, check_classes, parts_of
 from training.data.split import Inputs, keys_of

@@ -12,8 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from recalib.core.options import check_option
 from recalib.errors import InputError
-from recalib.options import check_option
 from training.data.base import Files, Parts, Source
 from training.data.split import Inputs, Split, keys_of
 from training.data.tables import read_table

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 import recalib
-from recalib.card import DataSummary
-from recalib.decoding import convert
+from recalib.core.card import DataSummary
+from recalib.core.decoding import convert
 from recalib.errors import InputError, UnavailableError
 from recalib.files import LabelledData, digest, write_atomically
 from recalib.fitting.fit import fit, resolve_fit

@@ -15,7 +15,7 @@ import safetensors.torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from recalib.decoding import decoder_of
+from recalib.core.decoding import decoder_of
 from recalib.errors import CorruptError
 
 __all__ = ["Checkpoint", "Counters", "RunIdentity", "read_checkpoint", "save_state", "snapshot"]

@@ -7,11 +7,11 @@ from typing import Literal
 
 from torch import Tensor, nn
 
+from recalib.core.options import configure
 from recalib.errors import InputError
 from recalib.losses import LOSSES, QUADRATIC
 from recalib.losses.base import BatchLoss, Loss
 from recalib.losses.crl import Crl
-from recalib.options import configure
 from recalib.recipe import LossPart, Schedule
 from training.engine.pixels import loss_pixels
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from recalib.decoding import decoder_of
+from recalib.core.decoding import decoder_of
 from recalib.recipe import Recipe, Tune
 from training.engine.artifacts import LoadedData, write_lines
 from training.engine.divergence import DivergedError

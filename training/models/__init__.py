@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 from torch import nn
 
-from recalib.decoding import convert
+from recalib.core.decoding import convert
 from recalib.errors import InputError
 from training.models.base import Make
 from training.models.densenet import DenseNet, DenseNetBottleneck

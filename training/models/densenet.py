@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from recalib.options import check_option
+from recalib.core.options import check_option
 from training.models.base import initialise
 
 __all__ = ["DenseNet", "DenseNetBottleneck"]

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from recalib.options import check_option
+from recalib.core.options import check_option
 from training.models.base import initialise
 
 __all__ = ["ResNet", "ResNetBottleneck"]

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from recalib.options import check_option
+from recalib.core.options import check_option
 
 __all__ = ["TreeLstm"]
 

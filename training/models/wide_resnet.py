@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from recalib.options import check_option
+from recalib.core.options import check_option
 from training.models.base import initialise
 
 __all__ = ["WideResNet"]

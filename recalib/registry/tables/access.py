@@ -27,7 +27,7 @@ api_keys = Table(
     Column("created_at", Double, nullable=False),
     Column("expires_at", Double),
     Column("revoked_at", Double),
-    # Limits of the key, see `recalib.access.Limits`; null for none.
+    # Limits of the key, see `recalib.core.access.Limits`; null for none.
     Column("limits", Json),
 )
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from recalib.metrics.headline import headline_error
 from recalib.metrics.paired import Change
-from recalib.terminal import is_percentage
+from recalib.reporting.terminal import is_percentage
 
 __all__ = [
     "VERDICT_WORDS",

@@ -12,7 +12,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from recalib.arrays import Floats
+from recalib.core.arrays import Floats
 from recalib.files import LabelledData
 from recalib.fitting.comparison import Comparison
 from recalib.fitting.row_digests import are_distinct, may_be_chance, row_digests

@@ -9,8 +9,10 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.arrays import Floats
 from recalib.calibrator import Calibrator
+from recalib.core.arrays import Floats
+from recalib.core.label_arrays import label_log_odds
+from recalib.core.options import unknown_name
 from recalib.errors import InputError
 from recalib.files import Input
 from recalib.fitting.cross_validation import (
@@ -21,9 +23,7 @@ from recalib.fitting.cross_validation import (
 )
 from recalib.fitting.fit import fit
 from recalib.fitting.multilabel import LabelCandidate
-from recalib.label_arrays import label_log_odds
 from recalib.maps.labels import LABEL_MAPS
-from recalib.options import unknown_name
 from recalib.reporting.html_report.changes import verdict_sentence
 from recalib.reporting.html_report.findings import count_shared_rows
 from recalib.reporting.html_report.rendering import Page, Source

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from recalib.arrays import log_probabilities
 from recalib.calibrator import Calibrator
-from recalib.card import PredictionPolicy
+from recalib.core.arrays import log_probabilities
+from recalib.core.card import PredictionPolicy
 from recalib.files import LabelledData
 from recalib.fitting.auto_choice import winner_sentences
 from recalib.fitting.comparison import Comparison, compare
@@ -40,7 +40,7 @@ from recalib.reporting.html_report.rendering import (
     render,
 )
 from recalib.reporting.html_report.shift import UnderShift, about_shift, measure_shift
-from recalib.terminal import is_percentage
+from recalib.reporting.terminal import is_percentage
 
 __all__ = [
     "LEVEL",

@@ -22,7 +22,7 @@ from recalib.metrics import METRICS, Estimate
 from recalib.metrics.paired import Change
 from recalib.reporting.html_report.changes import VERDICT_WORDS, change_text, interval_text
 from recalib.reporting.plots.style import DARK_COLOURS, GAP, series_colours
-from recalib.terminal import is_percentage
+from recalib.reporting.terminal import is_percentage
 
 __all__ = ["Page", "Source", "describe_source", "metric_rows", "render"]
 

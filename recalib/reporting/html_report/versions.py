@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from recalib.arrays import Floats
+from recalib.core.arrays import Floats
 from recalib.files import Input
 from recalib.metrics import Predictions
 from recalib.metrics.evaluate import evaluate

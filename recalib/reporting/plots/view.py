@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.arrays import Floats
+from recalib.core.arrays import Floats
 from recalib.metrics import BinState, Predictions
 from recalib.metrics.binning import bin_indices
 from recalib.metrics.ece import ExpectedCalibrationError

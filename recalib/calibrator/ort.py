@@ -1,4 +1,4 @@
-"""onnxruntime with its telemetry disabled: `from recalib.ort import onnxruntime`.
+"""onnxruntime with its telemetry disabled: `from recalib.calibrator.ort import onnxruntime`.
 
 From 1.29 on, the Linux builds of onnxruntime report each start and each session's model to
 Microsoft, with a machine id that they store in the user's cache. Models are confidential, and a

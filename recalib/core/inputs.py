@@ -1,7 +1,8 @@
 """What users pass as scores and weights: sequences, tensors, data frames, scores of two classes.
 
-The functions here convert these to the arrays that `recalib.arrays` checks; `recalib.class_names`
-converts labels. Servers and files do not use them: there, only numbers are valid.
+The functions here convert these to the arrays that `recalib.core.arrays` checks;
+`recalib.core.class_names` converts labels. Servers and files do not use them: there, only numbers
+are valid.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from recalib.arrays import two_columns
+from recalib.core.arrays import two_columns
 from recalib.errors import InputError
 
 __all__ = [

@@ -14,7 +14,7 @@ from typing import Self
 import msgspec
 import numpy as np
 
-from recalib.arrays import Floats, Integers
+from recalib.core.arrays import Floats, Integers
 from recalib.errors import InputError
 from recalib.ops import NumpyOps
 from recalib.ops.base import Array, Ops

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from recalib.arrays import Floats
+from recalib.core.arrays import Floats
+from recalib.core.inputs import as_array, as_scores, column_names
+from recalib.core.label_arrays import check_label_matrix, check_label_scores
 from recalib.errors import InputError
-from recalib.inputs import as_array, as_scores, column_names
-from recalib.label_arrays import check_label_matrix, check_label_scores
 
 __all__ = [
     "check_class_names",

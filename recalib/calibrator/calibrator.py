@@ -14,8 +14,9 @@ import safetensors
 import safetensors.numpy
 from numpy.typing import ArrayLike, NDArray
 
-from recalib.array_bytes import array_digest, read_arrays
-from recalib.arrays import (
+from recalib.calibrator.ort_sessions import shared_session
+from recalib.core.array_bytes import array_digest, read_arrays
+from recalib.core.arrays import (
     RESEMBLANCE_HINT,
     Floats,
     WeightKind,
@@ -24,12 +25,10 @@ from recalib.arrays import (
     log_probabilities,
     probability_resemblance,
 )
-from recalib.card import Card
-from recalib.class_names import check_column_order, class_indices, like
-from recalib.errors import CorruptError, InputError, RecalibWarning
-from recalib.files import write_atomically
-from recalib.html_table import html_table
-from recalib.inputs import (
+from recalib.core.card import Card
+from recalib.core.class_names import check_column_order, class_indices, like
+from recalib.core.html_table import html_table
+from recalib.core.inputs import (
     as_array,
     as_scores,
     check_index,
@@ -37,13 +36,14 @@ from recalib.inputs import (
     counted_rows,
     score_matrix,
 )
-from recalib.label_arrays import check_label_scores, label_log_odds, label_resemblance
+from recalib.core.label_arrays import check_label_scores, label_log_odds, label_resemblance
+from recalib.core.options import configure
+from recalib.errors import CorruptError, InputError, RecalibWarning
+from recalib.files import write_atomically
 from recalib.maps import MAPS, Map, Parameters, card_options
 from recalib.maps.labels import LABEL_MAPS
 from recalib.ops import NumpyOps
 from recalib.ops.base import Array, Ops
-from recalib.options import configure
-from recalib.ort_sessions import shared_session
 
 if TYPE_CHECKING:
     from recalib.metrics.evaluation import Evaluation
@@ -156,8 +156,8 @@ class Calibrator:
 
         Raises
         ------
-        InputError: invalid values (see `recalib.arrays`), another K than the card's, or another
-            `input` than the fit's if the map is not shift invariant.
+        InputError: invalid values (see `recalib.core.arrays`), another K than the card's, or
+            another `input` than the fit's if the map is not shift invariant.
 
         Examples
         --------
@@ -281,7 +281,7 @@ class Calibrator:
         --------
         >>> frame.mapInArrow(calibrator.map_batches, schema)  # doctest: +SKIP
         """
-        from recalib.batches import add_lists, map_stream, read_parts
+        from recalib.files.batches import add_lists, map_stream, read_parts
 
         card = self.card
 
@@ -353,7 +353,7 @@ class Calibrator:
         constants = self.map.constants(ops, self.parameters)
         logits = self.apply_mask(ops, ops.input("logits"))
         output = self.map.probabilities(ops, logits, constants)
-        metadata = [("recalib.card", self.card.to_json())]
+        metadata = [("recalib.core.card", self.card.to_json())]
         model = ops.model(output, classes=self.card.classes, metadata=metadata)
         serialised: bytes = model.SerializeToString()
         return serialised
@@ -398,7 +398,7 @@ class Calibrator:
         return self._session[1]
 
     def _create_session(self) -> Any:
-        from recalib.ort import onnxruntime
+        from recalib.calibrator.ort import onnxruntime
 
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = self._threads
@@ -475,7 +475,7 @@ class Calibrator:
 @cache
 def _share_memory() -> None:
     """Create the memory arena that sessions of this process share, once."""
-    from recalib.ort import onnxruntime
+    from recalib.calibrator.ort import onnxruntime
 
     kind = onnxruntime.OrtAllocatorType.ORT_ARENA_ALLOCATOR
     memory = onnxruntime.OrtMemoryInfo("Cpu", kind, 0, onnxruntime.OrtMemType.DEFAULT)

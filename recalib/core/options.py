@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from recalib.decoding import convert
+from recalib.core.decoding import convert
 from recalib.errors import InputError
 
 __all__ = ["check_option", "configure", "options_of", "unknown_name"]

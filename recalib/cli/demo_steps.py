@@ -28,7 +28,7 @@ from recalib.errors import InputError, RecalibError, UnavailableError
 from recalib.files import read
 from recalib.metrics import Estimate, Predictions
 from recalib.metrics.evaluate import evaluate
-from recalib.terminal import metrics_table, print_json, progress, say
+from recalib.reporting.terminal import metrics_table, print_json, progress, say
 
 __all__ = ["run"]
 

@@ -18,10 +18,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePosixPath
 from typing import Any, BinaryIO, NamedTuple, TypeVar
 
+from recalib.core.masks import Mask
 from recalib.errors import EmptyError, InputError, UnsupportedError
 from recalib.files import FORMATS, SUFFIXES, DataFile, Input, open_data
 from recalib.files.parquet import ParquetFile, row_group_sizes
-from recalib.masks import Mask
 
 __all__ = [
     "MAX_FRAGMENT_BYTES",

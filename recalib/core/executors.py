@@ -24,7 +24,7 @@ from multiprocessing import get_context
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from recalib.blas_threads import one_blas_thread
+from recalib.core.blas_threads import one_blas_thread
 from recalib.errors import InputError, UnavailableError
 
 __all__ = ["Cluster", "Workers", "open_workers"]

@@ -11,7 +11,7 @@ import numpy as np
 import safetensors.numpy
 from numpy.typing import NDArray
 
-from recalib.decoding import decoder_of
+from recalib.core.decoding import decoder_of
 from recalib.errors import CorruptError
 
 __all__ = ["array_digest", "read_arrays", "state_from_bytes", "state_to_bytes"]

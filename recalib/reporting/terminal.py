@@ -15,10 +15,10 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from rich.table import Table
 from rich.text import Text
 
-from recalib.sanitize import sanitize_text
+from recalib.core.sanitize import sanitize_text
 
 if TYPE_CHECKING:  # the card imports NumPy, which `--help` does not need
-    from recalib.card import AutoChoice, CandidateResult, MetricValue
+    from recalib.core.card import AutoChoice, CandidateResult, MetricValue
 
 __all__ = [
     "candidates_table",

@@ -31,7 +31,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from recalib.arrays import Floats
+from recalib.core.arrays import Floats
 
 __all__ = [
     "ID_LENGTH",

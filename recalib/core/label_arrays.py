@@ -1,7 +1,7 @@
 """Validate arrays of independent labels (multilabel).
 
 Shapes: N rows, K labels, at least two. A label has the log-odds z or the probability p = σ(z), and
-a row may have any number of labels. Errors are as in `recalib.arrays`.
+a row may have any number of labels. Errors are as in `recalib.core.arrays`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from recalib.arrays import SMALLEST_PROBABILITY, Floats, check_finite, check_matrix
+from recalib.core.arrays import SMALLEST_PROBABILITY, Floats, check_finite, check_matrix
 from recalib.errors import InputError
 
 __all__ = ["check_label_matrix", "check_label_scores", "label_log_odds", "label_resemblance"]

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from recalib.core.lazy_import import LazyModule
 from recalib.errors import InputError
 from recalib.files import Input
 from recalib.files.column_names import Names, class_columns, column_names
 from recalib.files.tables import Columns
-from recalib.lazy_import import LazyModule
 
 __all__ = ["add_lists", "map_stream", "read_parts", "single_value"]
 

@@ -10,9 +10,9 @@ from typing import Any, Literal
 
 import msgspec
 
-from recalib.decoding import decoder_of
+from recalib.core.decoding import decoder_of
+from recalib.core.masks import Mask
 from recalib.errors import CorruptError
-from recalib.masks import Mask
 
 __all__ = [
     "AutoChoice",

@@ -1,0 +1,1 @@
+"""What every package uses: errors of arrays, inputs, names, options, text."""
