@@ -34,8 +34,6 @@ from recalib.ops.base import Array
 from recalib.ops.onnx_ops import OnnxOps
 from tests.maps.conftest import some_logits, some_parameters
 
-__all__ = ["run"]
-
 _ROWS, _CLASSES = 10_000, 1000
 #: Repetitions for maps with a lower bound, which are slow, and for the others, whose ratios are
 #: closer to 3.

@@ -31,8 +31,6 @@ from benchmarks.timing import Goal, interleaved
 from recalib.core.blas_threads import one_blas_thread
 from recalib.ops import NumpyOps
 
-__all__ = ["run"]
-
 #: Maps of many parameters, with options for the objective of the peer.
 _OPTIONS: dict[str, dict[str, Any]] = {
     "vector": {},

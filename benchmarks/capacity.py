@@ -32,8 +32,6 @@ from recalib.registry import Model, Registry
 from recalib.registry.backup import backup
 from recalib.registry.restore import restore
 
-__all__ = ["measured", "publish", "served"]
-
 _LABELS = 100_000
 _BATCH = 1_000
 _MODELS = 300

@@ -28,8 +28,6 @@ from benchmarks.coverage import CLASSWISE, GOAL, without_floors
 from benchmarks.populations import BINS, CLASSES, LOGITS, Classes
 from recalib.metrics import METRICS, Predictions
 
-__all__ = ["Line", "main", "measure"]
-
 _LEVEL = 0.95
 _CLASSES, _ROWS = (2, 3, 10, 100), (200, 1_000, 5_000, 10_000)
 #: A third of the draws from this number of probabilities.

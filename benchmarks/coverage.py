@@ -48,8 +48,6 @@ from recalib.metrics.confidence_groups import ConfidenceGroups
 from recalib.metrics.ece_sweep import _max_bins
 from recalib.metrics.kernels import best_bandwidth
 
-__all__ = ["CLASSWISE", "GOAL", "Result", "main", "measure", "without_floors"]
-
 Values = NDArray[np.float64]
 TrueValue = Callable[[Any, Predictions], float]
 

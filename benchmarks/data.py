@@ -6,8 +6,6 @@ import os
 import sys
 from pathlib import Path
 
-__all__ = ["data_folder", "folder_with"]
-
 
 def data_folder() -> Path:
     """Return the folder that `RECALIB_DATA` names, or its default; it may be missing."""

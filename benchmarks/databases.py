@@ -13,8 +13,6 @@ import psycopg
 
 from tests.registry.fixtures import execute, new_database, start_postgresql
 
-__all__ = ["Database", "postgresql", "sqlite"]
-
 
 class Database(NamedTuple):
     """A database without a schema."""

@@ -30,8 +30,6 @@ from sklearn.preprocessing import StandardScaler
 
 from recalib.sklearn import CalibratedClassifier
 
-__all__ = ["METHODS", "Task", "differences", "main", "scores", "tasks"]
-
 METHODS = ("sigmoid", "isotonic", "temperature")
 _TRAINING_ROWS, _TEST_ROWS = 1_500, 5_000
 

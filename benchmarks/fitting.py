@@ -11,8 +11,6 @@ from benchmarks.peers import Fit, Fitted, Labels, Rows, peers_of
 from benchmarks.timing import Goal, interleaved
 from recalib.fitting.newton import fit_temperature
 
-__all__ = ["against", "rows_like", "run"]
-
 
 def run() -> Iterator[Goal]:
     """Measure temperature by NLL on 5,000 x 10 and on 25,000 x 1000 float64."""

@@ -18,8 +18,6 @@ import scipy.stats
 from recalib.errors import RecalibWarning
 from recalib.fitting.fit import fit
 
-__all__ = ["main"]
-
 _MAPS = ("temperature", "vector", "beta", "isotonic", "histogram_binning", "spline")
 _SIZES = ((200, 2), (1_000, 2), (1_000, 5))
 _NEAR = 0.005

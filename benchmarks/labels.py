@@ -35,8 +35,6 @@ from service.labels.schemas import LateLabel
 from tests.registry.fixtures import execute
 from training.monitoring_job import watch
 
-__all__ = ["Bench", "Upkeep", "main", "request_costs", "upkeep_costs"]
-
 _BODIES = (1, 100, 10_000)
 _MAX_LABELS = 10_000
 #: Single labels take a transaction and a request each.

@@ -18,8 +18,6 @@ from recalib.fitting.problem import Problem
 from recalib.fitting.solvers import solve
 from recalib.ops import NumpyOps
 
-__all__ = ["run"]
-
 _MAPS: dict[str, dict[str, Any]] = {
     "class_temperature": {},
     "vector": {},

@@ -52,8 +52,6 @@ from benchmarks.serving.champions import npz_of
 from benchmarks.serving.processes import Tree, free_port, running, until
 from recalib.calibrator import Calibrator
 
-__all__ = ["Champions", "Report", "main", "rise_mib"]
-
 _MAPS = ("identity", "temperature", "class_temperature", "vector", "ensemble_temperature")
 _PROMOTE_SECONDS, _UPLOAD_SECONDS, _FIT_SECONDS, _SCRAPE_SECONDS = 2.0, 1.5, 5.0, 1.0
 _ASKERS, _CALLERS, _PAUSE_SECONDS = 6, 2, 0.02

@@ -15,8 +15,6 @@ from benchmarks.serving.wire import Request
 from service.grpc.generated.recalib.v1 import recalib_pb2 as v1
 from service.grpc.generated.recalib.v2wire import inference_pb2 as v2
 
-__all__ = ["CALIBRATE", "CLASSES", "FORMS", "MODEL", "ROW", "RPCS", "WRONG", "batch", "named_by"]
-
 MODEL, CLASSES = "digits", 10
 CALIBRATE, INFER = f"/v1/models/{MODEL}/calibrate", f"/v2/models/{MODEL}/infer"
 #: Formats of calibrate requests.

@@ -22,8 +22,6 @@ from training.data.encoded import EncodedImages, ImageRows
 from training.data.pixels import Pixels
 from training.engine.loading import BatchLoader, Share
 
-__all__ = ["measure_augmentations", "measure_workers"]
-
 _BATCH = 128
 
 

@@ -10,8 +10,6 @@ import scipy.special
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-__all__ = ["POPULATIONS", "Population"]
-
 Values = NDArray[np.float64]
 Labels = NDArray[np.int64]
 

@@ -33,8 +33,6 @@ from benchmarks.peers import peers_of
 from recalib.fitting.fit import fit
 from training.data.tables import read_table
 
-__all__ = ["main"]
-
 _Rows = tuple[NDArray[np.float64], NDArray[np.int64]]
 _Losses = NDArray[np.float64]
 

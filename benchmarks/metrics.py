@@ -16,8 +16,6 @@ from recalib.metrics import METRICS, Predictions
 from recalib.metrics.ece import ExpectedCalibrationError
 from recalib.metrics.evaluate import evaluate
 
-__all__ = ["run"]
-
 _BINS = 15
 
 Numbers = NDArray[np.float32]

@@ -10,8 +10,6 @@ import numpy as np
 import scipy.special
 from numpy.typing import NDArray
 
-__all__ = ["fit_folds", "nll"]
-
 Values = NDArray[np.float64]
 Labels = NDArray[np.int64]
 

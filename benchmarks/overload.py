@@ -41,8 +41,6 @@ from benchmarks.capacity import publish, served
 from benchmarks.databases import sqlite
 from recalib.registry import Registry
 
-__all__ = ["main"]
-
 _ROWS, _CLASSES = 8, 100
 _MODEL = "m0"
 _FACTORS = (0.5, 1.0, 2.0, 3.0, 4.0, 5.0)

@@ -58,17 +58,6 @@ from recalib.objectives.nll import NegativeLogLikelihood
 from recalib.ops.base import Array, FittingOps
 from recalib.ops.torch_ops import TorchOps
 
-__all__ = [
-    "PUBLISHED",
-    "Split",
-    "by_protocol",
-    "is_reproduced",
-    "load",
-    "percent",
-    "perturbed",
-    "range_by_rounding",
-]
-
 #: (map, objective with its options): ECE in percent, accuracy in percent.
 PUBLISHED: dict[tuple[str, str], tuple[float, float]] = {
     ("temperature", "nll"): (1.14, 93.56),

@@ -29,8 +29,6 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.frozen import FrozenEstimator
 
-__all__ = ["PEERS", "Fit", "Fitted", "FixedLogits", "Labels", "Rows", "install", "peers_of"]
-
 Rows = NDArray[np.float64]
 Labels = NDArray[np.int64]
 

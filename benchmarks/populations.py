@@ -23,8 +23,6 @@ from recalib.metrics.binning import bin_indices
 from recalib.metrics.kernels import kernel_means
 from recalib.metrics.smooth_ece import smooth_residuals
 
-__all__ = ["BINS", "CLASSES", "LAWS", "LOGITS", "TRUTHS", "Classes", "Population", "TopLabel"]
-
 Values = NDArray[np.float64]
 
 BINS = 15

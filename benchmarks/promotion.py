@@ -39,8 +39,6 @@ from recalib.fitting.cross_validation import (
 )
 from recalib.fitting.fit import configure_pair, fit
 
-__all__ = ["REFITS", "fast_gains", "first_promotions", "main", "real_gains", "share"]
-
 Values = NDArray[np.float64]
 #: Of a gain and of a pooled gain, in standard errors.
 Thresholds = tuple[float, float]

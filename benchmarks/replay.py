@@ -26,8 +26,6 @@ from recalib.core.executors import Workers, open_workers
 from recalib.drift.class_monitor import ClassMonitor
 from recalib.replay import Log, ReplayOptions, replay
 
-__all__ = ["Seconds", "measure", "write_log"]
-
 _FILES = 16
 _DAYS = 30
 #: Rows that are drawn at a time.

@@ -32,8 +32,6 @@ from benchmarks.timing import Goal
 from recalib.core.executors import Workers, open_workers
 from recalib.metrics.evaluate import StreamingEvaluation
 
-__all__ = ["memory", "processor_seconds", "run", "write_files"]
-
 #: What the engine may cost, in processor time of the same work without it.
 _MAX_ENGINE = 1.3
 #: What memory may grow by from the shortest to the longest stream.

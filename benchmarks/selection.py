@@ -24,8 +24,6 @@ from recalib.fitting.cross_validation import Candidate
 from recalib.fitting.fit import resolve_fit
 from recalib.ops import NumpyOps
 
-__all__ = ["main"]
-
 _LIMIT = 0.005
 _RESAMPLES = 400
 

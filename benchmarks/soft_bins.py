@@ -34,8 +34,6 @@ from recalib.fitting.problem import Problem
 from recalib.fitting.solvers import solve
 from recalib.metrics.evaluate import evaluate
 
-__all__ = ["main", "synthetic"]
-
 Half = tuple[NDArray[np.float64], NDArray[np.int64]]
 Halves = list[tuple[Half, Half]]
 

@@ -36,8 +36,6 @@ from sklearn.neural_network import MLPClassifier
 
 from benchmarks.data import data_folder
 
-__all__ = ["Draw", "Experiment", "Rows", "experiments"]
-
 #: Smallest probability when probabilities are converted to logits.
 _TINY = 1e-12
 #: Training rows of scikit-learn, and calibration and test rows.

@@ -6,8 +6,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-__all__ = ["Goal", "best_of", "interleaved"]
-
 
 @dataclass(frozen=True)
 class Goal:

@@ -19,8 +19,6 @@ from recalib.registry import MAX_SEGMENTS, Model, MonitoringConfig, Registry, Tr
 from recalib.settings import Settings
 from service.serving.traffic import Traffic
 
-__all__ = ["counting_seconds", "day"]
-
 _BINS = 15
 _DAY = 86_400
 

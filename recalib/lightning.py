@@ -25,8 +25,6 @@ else:
     except ModuleNotFoundError:
         from pytorch_lightning import Callback
 
-__all__ = ["CalibrationCallback"]
-
 
 class CalibrationCallback(Callback):
     """Metrics of calibration after each validation epoch.

@@ -58,8 +58,6 @@ from service.webhooks.rest import router as webhooks
 if TYPE_CHECKING:
     from service.access.oidc_tokens import TokenVerifier
 
-__all__ = ["create_app"]
-
 log = logging.getLogger(__name__)
 
 #: How long a hanging call to the registry may delay shutdown; there are three such waits.

@@ -22,15 +22,6 @@ from service.serving.loaded_calibrators import LoadedCalibrator, LoadedCalibrato
 from service.serving.micro_batch import MAX_NUMBERS, compute
 from service.state import State
 
-__all__ = [
-    "Batch",
-    "CalibrationResult",
-    "Input",
-    "calibrate_batch",
-    "check_logits",
-    "get_or_load",
-]
-
 T = TypeVar("T")
 
 Input = Literal["logits", "probabilities"]

@@ -13,8 +13,6 @@ from service.idempotency import run_once
 from service.schemas.deletion import Deletion
 from service.times import iso
 
-__all__ = ["delete_job", "delete_once"]
-
 
 class _DeletionRequest(BaseModel):
     force: bool

@@ -17,8 +17,6 @@ from recalib.registry import Registry
 from service.metrics import LIMITED
 from service.single_flight import SingleFlight
 
-__all__ = ["EventFeed"]
-
 log = logging.getLogger(__name__)
 
 #: When a refused client may try again.

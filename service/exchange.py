@@ -11,8 +11,6 @@ from recalib.observability.logs import set_log_fields
 from service.access.authenticator import Authenticator, set_principal
 from service.request_ids import request_id_of, traceparent_of
 
-__all__ = ["Exchange"]
-
 
 class Exchange:
     """Request id, log fields, trace span, caller and limits of one request.

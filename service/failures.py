@@ -9,8 +9,6 @@ from typing import Any
 from recalib.core.violations import accepted_values
 from recalib.errors import CorruptError, RecalibError, UnavailableError
 
-__all__ = ["UNEXPECTED", "log_failure", "violation_of"]
-
 log = logging.getLogger(__name__)
 
 #: The message for an unexpected error: its details are in the log only.

@@ -35,8 +35,6 @@ from service.state import State
 from service.training_runs.rpc import TrainingRuns
 from service.webhooks.rpc import Webhooks
 
-__all__ = ["RpcServer"]
-
 log = logging.getLogger(__name__)
 
 _MAX_CONNECTIONS = 1000

@@ -14,8 +14,6 @@ from recalib.errors import ConflictError
 from recalib.registry import Transaction
 from service.access.authenticator import current_principal
 
-__all__ = ["ANSWERS_SECONDS", "EmptyRequest", "run_once"]
-
 Answer = TypeVar("Answer", bound=BaseModel)
 
 #: Time for which a response is kept for repeats.

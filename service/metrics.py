@@ -20,15 +20,6 @@ from prometheus_client.registry import Collector
 from recalib.observability import telemetry
 from recalib.observability.logs import ACCESS
 
-__all__ = [
-    "CALIBRATED_ROWS",
-    "LABELS",
-    "LIMITED",
-    "exposition",
-    "record_request",
-    "record_rpc",
-]
-
 _BUCKETS = (
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60
 )  # fmt: skip

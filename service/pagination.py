@@ -11,8 +11,6 @@ from typing import TypeVar
 from recalib.errors import InputError
 from recalib.registry import is_name
 
-__all__ = ["decode_cursor", "decode_number", "next_cursor"]
-
 T = TypeVar("T")
 
 

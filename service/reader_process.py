@@ -32,8 +32,6 @@ from typing import IO, Any, Literal
 from recalib import errors
 from recalib.errors import InputError, UnavailableError
 
-__all__ = ["ReaderProcess", "reader_process"]
-
 log = logging.getLogger(__name__)
 
 #: Address space of the child. A valid file needs at most one row group or record batch of 256 MiB

@@ -9,8 +9,6 @@ from pydantic import BaseModel, Field
 from recalib.errors import UnavailableError
 from service.state import State
 
-__all__ = ["Ready", "readiness"]
-
 _TIMEOUT_SECONDS = 0.5
 
 

@@ -14,8 +14,6 @@ from itertools import count
 
 from recalib.observability import telemetry
 
-__all__ = ["HEADER", "new_request_id", "request_id_of", "traceparent_of"]
-
 HEADER = b"x-request-id"
 _TRACE = b"traceparent"
 _ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")

@@ -28,8 +28,6 @@ from service.access.shared_usage import USAGE_FILE, file_size
 from service.shared_memory import shared_folder
 from service.shutdown import GRACE_SECONDS
 
-__all__ = ["EmbeddedWorkers", "serve"]
-
 log = logging.getLogger(__name__)
 
 #: Wait before a worker is restarted: a worker that fails at startup must not be restarted in a busy

@@ -14,8 +14,6 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["shared_folder"]
-
 _MEMORY = Path("/dev/shm")  # noqa: S108  (each folder has a random name)
 _PREFIX = "recalib-shared-"
 _LOCK = "lock"

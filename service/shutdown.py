@@ -8,8 +8,6 @@ import threading
 from collections.abc import Callable
 from types import FrameType
 
-__all__ = ["GRACE_SECONDS", "on_stop_signal"]
-
 #: Time that running requests have after a stop signal. With a worker's time it stays below the 30
 #: seconds that Kubernetes waits.
 GRACE_SECONDS = 10

@@ -9,8 +9,6 @@ from concurrent import futures
 from concurrent.futures import Future
 from typing import Any, Generic, TypeVar
 
-__all__ = ["SingleFlight"]
-
 T = TypeVar("T")
 
 

@@ -19,8 +19,6 @@ from service.serving.loaded_calibrators import LoadedCalibrators
 from service.serving.micro_batch import MicroBatcher
 from service.single_flight import SingleFlight
 
-__all__ = ["State", "StateDependency"]
-
 #: Smaller bodies do not count as memory; with all connections they are 64 MiB.
 _UNCOUNTED_BYTES = 16_384
 

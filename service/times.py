@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-__all__ = ["iso"]
-
 
 def iso(seconds: float) -> str:
     """Return `seconds` since 1970 as ISO 8601 with milliseconds."""

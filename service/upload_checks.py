@@ -10,8 +10,6 @@ from recalib.errors import InputError
 from recalib.files import DataFile, Input, Task, open_data
 from recalib.replay import LogSummary, ModelLog, ModelLogOptions
 
-__all__ = ["check_classes", "count_rows", "open_url", "survey_log"]
-
 
 def open_url(url: str) -> BinaryIO:
     """Return the file at an fsspec URL."""

@@ -9,8 +9,6 @@ from anyio import to_thread
 from recalib.errors import InputError
 from recalib.registry import BlobWriter
 
-__all__ = ["read_seconds", "receive"]
-
 #: Bytes collected before a worker thread writes them: switching threads takes as long as copying
 #: this much.
 _BUFFER_BYTES = 2**20

@@ -11,8 +11,6 @@ from recalib.core.decoding import convert
 from recalib.fitting.validation_error import validation_warnings
 from recalib.registry import Model, Transaction
 
-__all__ = ["warnings_of"]
-
 
 def warnings_of(tx: Transaction, model: Model, version: int | None) -> list[str]:
     """Return the warnings about a version; about the settings alone if it is None."""

@@ -7,8 +7,6 @@ from recalib.errors import InputError, NotFoundError
 from recalib.registry import Model, Transaction
 from recalib.registry.records import InputKind
 
-__all__ = ["find_version", "resolve_version"]
-
 
 def resolve_version(
     tx: Transaction, model: Model, name: int | str, input: InputKind, field: str

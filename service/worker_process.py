@@ -19,8 +19,6 @@ from recalib.observability import logs
 from recalib.settings import Settings
 from service import app
 
-__all__ = ["create_app"]
-
 
 def create_app() -> FastAPI:
     """Return the application; shut this process down when its parent process ends."""

@@ -22,8 +22,6 @@ from recalib.drift import (
 from recalib.drift.reference_histogram import reference_edges, reference_target
 from recalib.registry import Assessment, CohortRow, Model, MonitoringConfig
 
-__all__ = ["KEEP_SECONDS", "Assessor", "evidence_of", "fixed_options", "plain", "segment_names"]
-
 #: Name of the rows outside all declared segments; no segment can have this name.
 _REST = "(rest)"
 #: Age in seconds at which cohorts and assessments are deleted.

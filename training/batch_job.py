@@ -27,8 +27,6 @@ from training.large_datasets import IN_MEMORY, ClusterPolicy, job_workers
 from training.pause import Pause
 from training.worker import Cancelled, JobContext
 
-__all__ = ["batch_handler"]
-
 #: Logits that are read and calibrated at a time, and rows that are copied at a time, in bytes.
 _CHUNK_BYTES = 8 << 20
 #: A part holds at least this much, unless it is the last. A killed worker loses at most a part.

@@ -21,8 +21,6 @@ from recalib.errors import CorruptError, FencedError
 from recalib.registry import BlobWriter
 from training.job_context import JobContext
 
-__all__ = ["BatchParts", "StoredPart"]
-
 
 class StoredPart(NamedTuple):
     """A part that a worker of a cluster has stored."""

@@ -26,14 +26,6 @@ from training.job_context import JobContext
 from training.large_datasets import IN_MEMORY, ClusterPolicy, open_large
 from training.promotion_history import earlier_gains, is_same_configuration
 
-__all__ = [
-    "MIN_UNSEEN",
-    "Champion",
-    "compare_with_champion",
-    "find_champion",
-    "rows_of_champion",
-]
-
 log = logging.getLogger(__name__)
 
 _CHAMPION = "champion"

@@ -15,8 +15,6 @@ from recalib.errors import FencedError, NotFoundError
 from recalib.registry import Registry
 from training.job_context import JobContext
 
-__all__ = ["CheckpointBlobs", "sweep_checkpoints", "sweep_job"]
-
 
 class CheckpointBlobs:
     """The newest checkpoint of a job, written under its lease."""

@@ -9,8 +9,6 @@ from recalib.drift import ClassRows
 from recalib.registry import LabelColumns, Model, Registry
 from training.logit_samples import read_labelled_sample
 
-__all__ = ["read_class_rows"]
-
 #: About this number of rows with logits is read of a cohort: 80 MB with 1,000 classes.
 _MAX_SAMPLED_ROWS = 20_000
 

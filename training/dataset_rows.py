@@ -15,8 +15,6 @@ from recalib.fitting.row_digests import Digests, encode_digests, row_digests
 from recalib.references import Manifest, read_referenced
 from recalib.registry import Dataset, Model, Registry
 
-__all__ = ["DatasetRows", "read_manifest", "read_rows"]
-
 
 @dataclass(frozen=True, eq=False)
 class DatasetRows:

@@ -23,8 +23,6 @@ from training.worker import JobContext
 if TYPE_CHECKING:
     from recalib.reporting.html_report import VersionResult
 
-__all__ = ["CONTENT", "run_evaluation"]
-
 #: Name of the file in the job's result: the pictures, the metrics of single labels, which may be
 #: many, and the page, as JSON.
 CONTENT = "evaluation.json"

@@ -19,9 +19,6 @@ from training.large_datasets import IN_MEMORY, ClusterPolicy, open_large
 from training.publication import publish
 from training.worker import JobContext
 
-__all__ = ["run_fit"]
-
-
 #: Options of `auto` that say which predictions may change.
 _POLICY_OPTIONS = ("predictions", "preserve_accuracy")
 

@@ -10,8 +10,6 @@ from contextlib import contextmanager
 from recalib.errors import FencedError, UnavailableError
 from training.job_context import JobContext
 
-__all__ = ["heartbeat"]
-
 _log = logging.getLogger(__name__)
 #: Beats per lease: two may fail before it expires.
 _BEATS_PER_LEASE = 3

@@ -12,8 +12,6 @@ from typing import Any
 
 from recalib.errors import InputError
 
-__all__ = ["import_function"]
-
 
 def import_function(name: str, field: str) -> Callable[..., Any]:
     """Return the function or class `package.module:function` or `path/to/file.py:function`.

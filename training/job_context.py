@@ -10,8 +10,6 @@ from typing import Any, Literal
 from recalib.errors import FencedError, UnavailableError
 from recalib.registry import ExpectedVersion, Lease, Model, Registry, Transaction
 
-__all__ = ["Cancelled", "JobContext", "Reason"]
-
 Reason = Literal["cancelled", "lost", "stopping"]
 
 #: Waits in seconds between attempts to publish while the database is unavailable. A restart takes

@@ -31,8 +31,6 @@ from recalib.scale.row_sample import RowSample, max_sample_rows, sample_shares
 from training.dataset_rows import DatasetRows, read_manifest
 from training.job_context import JobContext
 
-__all__ = ["IN_MEMORY", "ClusterPolicy", "LargeDataset", "job_workers", "open_large"]
-
 T = TypeVar("T")
 R = TypeVar("R")
 

@@ -8,8 +8,6 @@ import sys
 import threading
 from types import FrameType
 
-__all__ = ["stop_on_signals", "watch_parent"]
-
 
 def stop_on_signals(stop: threading.Event, *, embedded: bool = False) -> None:
     """Set `stop` on SIGTERM or SIGINT; a second signal ends the process immediately.

@@ -39,8 +39,6 @@ from training.engine.objective import make_loss
 from training.engine.optimizer import clip_gradients, learning_rate, optimiser_for, set_rate
 from training.engine.pixels import loss_pixels
 
-__all__ = ["TrainedModel", "train"]
-
 _LOADERS = ("train", "validation", "test")
 #: Logits (n, K, ...) and labels (n, ...).
 _Output = tuple[NDArray[np.float32], NDArray[np.int64]]

@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 from recalib.errors import CorruptError, NotFoundError
 from recalib.registry import Capture, Model, Registry
 
-__all__ = ["MAX_ROWS", "LabelledSample", "read_labelled_sample"]
-
 log = logging.getLogger(__name__)
 
 #: Largest number of rows of a sample.

@@ -29,8 +29,6 @@ from training.training_job import training_handler
 from training.webhook_delivery import deliveries
 from training.worker import JobHandler, Worker, stop_on_signals, watch_parent
 
-__all__ = ["HANDLERS", "handlers", "run"]
-
 _log = logging.getLogger(__name__)
 
 #: Handlers of the kinds of job that need no settings.

@@ -47,8 +47,6 @@ from training.retention import apply_retention
 from training.shadow_comparison import compare
 from training.worker import JobContext
 
-__all__ = ["run_monitor", "tidy", "watch"]
-
 log = logging.getLogger(__name__)
 
 _CHAMPION = "champion"

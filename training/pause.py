@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-__all__ = ["Pause"]
-
 
 class Pause:
     """Calls a function, at most once per interval."""

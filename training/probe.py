@@ -13,8 +13,6 @@ from recalib.core.exit_status import probe_exit_status
 from recalib.registry import Registry
 from recalib.settings import Settings
 
-__all__ = ["main"]
-
 
 def main() -> int:
     """Run the probe, print the problem to standard error, and return the exit status."""

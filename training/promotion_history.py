@@ -10,8 +10,6 @@ from recalib.fitting.promotion import MAX_POOLED, Gain
 from recalib.fitting.row_digests import Digests, decode_digests
 from recalib.registry import Model, Transaction
 
-__all__ = ["earlier_gains", "is_same_configuration"]
-
 #: The number of versions in which earlier comparisons are sought.
 _MAX_VERSIONS = 20
 #: The largest share of rows that two pooled comparisons have in common.

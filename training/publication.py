@@ -15,8 +15,6 @@ from recalib.registry import ExpectedVersion, Model
 from training.champion_comparison import Champion, find_champion
 from training.worker import JobContext
 
-__all__ = ["fit_result", "publish"]
-
 _CHAMPION = "champion"
 #: Attempts to compare with a champion that changes meanwhile; each can be a cross-validation.
 _MAX_COMPARISONS = 5

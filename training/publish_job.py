@@ -25,8 +25,6 @@ from training.large_datasets import IN_MEMORY, ClusterPolicy, open_large
 from training.publication import publish
 from training.worker import JobContext
 
-__all__ = ["run_publish"]
-
 
 class PublishRequest(msgspec.Struct, frozen=True):
     """The payload of a publication job."""

@@ -27,8 +27,6 @@ from training.publication import fit_result
 from training.refit_map import choose_label_map, choose_map, refit_policy, refused_maps
 from training.worker import JobContext
 
-__all__ = ["refit_is_due", "request_refit", "run_refit"]
-
 log = logging.getLogger(__name__)
 
 _CHAMPION = "champion"

@@ -28,8 +28,6 @@ from recalib.fitting.validation_error import exceeds_tolerance
 from recalib.registry import Model, Transaction
 from training.logit_samples import LabelledSample
 
-__all__ = ["choose_label_map", "choose_map", "refit_policy", "refused_maps"]
-
 #: Maps of labels to fit after the champion's, from the simplest to the most flexible.
 _LABEL_MAPS = ("platt", "beta", "isotonic")
 

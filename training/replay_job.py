@@ -24,8 +24,6 @@ from training.checkpoint_blobs import sweep_job
 from training.pause import Pause
 from training.worker import JobContext
 
-__all__ = ["replay_handler"]
-
 #: The actor of replayed events.
 _ACTOR = "replay"
 #: Progress when every row is checked.

@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from recalib.errors import ConflictError, NotFoundError
 from recalib.registry import Model, Registry, Retention, Transaction
 
-__all__ = ["apply_retention"]
-
 log = logging.getLogger(__name__)
 
 #: The actor in the audit trail.

@@ -21,8 +21,6 @@ from recalib.errors import ConflictError
 from recalib.registry import Candidate, ExpectedVersion, Model, Registry, Transaction
 from training.logit_samples import LabelledSample, read_labelled_sample
 
-__all__ = ["compare"]
-
 log = logging.getLogger(__name__)
 
 _CHAMPION = "champion"

@@ -21,8 +21,6 @@ from training.worker import Cancelled, JobContext
 if TYPE_CHECKING:
     from training.engine.loop import Position
 
-__all__ = ["training_handler"]
-
 _NPZ = "application/x-npz"
 _CHUNK = 1 << 20
 #: Progress at the end of the last epoch; storing the files is the rest.

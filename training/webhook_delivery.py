@@ -25,8 +25,6 @@ from recalib.webhooks import AllowedTargets, check_url, message_of, resolve, sig
 if TYPE_CHECKING:
     import httpx2
 
-__all__ = ["WebhookSender", "deliveries"]
-
 _log = logging.getLogger(__name__)
 
 _LEASE_SECONDS = 120.0

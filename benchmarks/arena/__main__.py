@@ -30,8 +30,6 @@ from benchmarks.arena.pairs import chosen
 from benchmarks.arena.scores import losses, ranks, regret, scores
 from benchmarks.arena.worker import read
 
-__all__ = ["main"]
-
 _RESULTS = Path(__file__).parents[1] / "results" / "arena"
 _QUICK = 8
 _POLICIES = ("auto", "auto, keep")

@@ -14,8 +14,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["BASE", "OURS", "PEERS", "Method", "method"]
-
 Rows = NDArray[np.float64]
 #: Takes log-probabilities (N, K), labels (N,) and log-probabilities (M, K); returns (M, K).
 Method = Callable[[Rows, NDArray[np.int64], Rows], Rows]

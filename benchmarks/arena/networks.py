@@ -25,8 +25,6 @@ from benchmarks.arena.sets import load
 from benchmarks.data import data_folder
 from benchmarks.peers import install
 
-__all__ = ["NETWORKS", "ROWS", "main", "write"]
-
 ROWS = (1_000, 5_000)
 _DRAWS = 2
 _TRAIN = 5_000

@@ -27,17 +27,6 @@ from numpy.typing import NDArray
 from benchmarks.arena.sets import LEAST_ROWS, DataSet, load, names
 from benchmarks.peers import install
 
-__all__ = [
-    "CLASSIFIERS",
-    "PACKAGES",
-    "Split",
-    "chosen",
-    "log_probabilities",
-    "main",
-    "save",
-    "splits",
-]
-
 #: The peers and what trains the classifiers.
 PACKAGES = Path(__file__).with_name("peers.txt")
 CLASSIFIERS = ("logistic", "forest", "lightgbm", "mlp", "naive_bayes")

@@ -23,8 +23,6 @@ from scipy.stats import rankdata
 from benchmarks.arena.calibrators import BASE, PEERS
 from benchmarks.arena.sets import family
 
-__all__ = ["Losses", "Score", "losses", "ranks", "regret", "scores", "win_rates"]
-
 _RESAMPLES = 1_000
 _HARM = 1.05
 _LEAST_LOSS, _LEAST_BEST = 1e-3, 1e-2

@@ -15,8 +15,6 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["LEAST_ROWS", "DataSet", "family", "is_development", "load", "names"]
-
 #: 210 calibration rows when 70% of the rows are bagged.
 LEAST_ROWS = 300
 

@@ -22,8 +22,6 @@ from benchmarks.arena.calibrators import PEERS, method
 from benchmarks.arena.pairs import PACKAGES
 from benchmarks.peers import install
 
-__all__ = ["main", "nll", "read", "run", "score"]
-
 #: Seconds of processor time that a fit and its predictions may take.
 _LIMIT = 120
 

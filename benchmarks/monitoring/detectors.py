@@ -21,8 +21,6 @@ from benchmarks.monitoring.streams import LABELS, TOLERANCE, stream
 from benchmarks.peers import install
 from recalib.drift import CalibrationTest
 
-__all__ = ["DETECTORS", "EXACT", "OURS", "Detector", "available"]
-
 Values = NDArray[np.float64]
 #: Returns the number of labels at the first alarm, or None, for confidences and correctness (N,).
 Detector = Callable[[Values, Values], int | None]

@@ -14,8 +14,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["PAGE", "SECTIONS", "Section", "read", "render", "run"]
-
 PAGE = Path(__file__).parents[2] / "docs" / "monitoring-evidence.md"
 
 _HEAD = """# Evidence for monitoring

@@ -14,8 +14,6 @@ import scipy.stats
 from benchmarks.monitoring.detectors import DETECTORS, EXACT, OURS
 from benchmarks.monitoring.streams import BENT, DRIFTS, NULLS, ONSET, stream
 
-__all__ = ["Row", "Verdict", "measure", "verdict"]
-
 _ALPHA = 0.05
 #: A detector does not hold α if so many false alarms are less probable than this at a rate of α.
 _UNLUCKY = 1e-3

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from recalib.drift import CalibrationSums, summarise_window
 
-__all__ = ["Covered", "measure"]
-
 Values = NDArray[np.float64]
 
 GOAL = 0.93

@@ -9,8 +9,6 @@ import numpy as np
 from benchmarks.monitoring.streams import stream
 from recalib.drift import CalibrationSums, CalibrationTest, label_coverage
 
-__all__ = ["flags", "microseconds_per_label"]
-
 _EDGES = np.arange(1, 15) / 15
 _TRAFFIC, _BULK = 5_000, 100_000
 

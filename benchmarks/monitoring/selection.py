@@ -20,8 +20,6 @@ from numpy.typing import NDArray
 from benchmarks.monitoring.unlabelled import interval
 from recalib.drift import CalibrationSums, Cohort, Monitor, MonitorOptions, Window, summarise_window
 
-__all__ = ["SCENES", "Outcome", "Scene", "measure", "states"]
-
 Values = NDArray[np.float64]
 
 _BINS, _RANKS = 15, 200_000

@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 from benchmarks.monitoring.bound import drifts
 from recalib.drift import CalibrationTest
 
-__all__ = ["main", "stakes"]
-
 _LABELS = (5_137, 20_000, 60_000)
 _CLASSES = (2, 10, 100)
 

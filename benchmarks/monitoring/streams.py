@@ -13,8 +13,6 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["BENT", "DRIFTS", "LABELS", "NULLS", "ONSET", "TOLERANCE", "stream"]
-
 Values = NDArray[np.float64]
 Rows = tuple[Values, Values]
 

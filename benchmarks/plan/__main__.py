@@ -17,8 +17,6 @@ from benchmarks.plan.checks import check_pool, check_server
 from benchmarks.plan.costs import CLASSES, FILES, row_costs, server_costs, system
 from benchmarks.plan.tables import print_rates, print_rows
 
-__all__ = ["main"]
-
 
 def main() -> None:
     """Measure, and print the plans."""

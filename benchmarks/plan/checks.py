@@ -16,8 +16,6 @@ from benchmarks.plan.costs import CLASSES, FILES, RowCost, processor_seconds, sy
 from benchmarks.plan.simulation import Kind, Pass, Step, elapsed, simulate
 from recalib.core.executors import open_workers
 
-__all__ = ["check_pool", "check_server"]
-
 
 def check_server(folder: Path, seconds: float) -> None:
     """Compare the simulation with a server of one process, for requests of 32x1000 in JSON."""

@@ -9,8 +9,6 @@ from dataclasses import dataclass
 import httpx2
 import numpy as np
 
-__all__ = ["Connection", "closed_loop", "poisson"]
-
 
 @dataclass(frozen=True)
 class Connection:

@@ -25,18 +25,6 @@ from recalib.core.prediction_ids import Prediction
 from recalib.registry import Registry
 from training.monitoring_job import watch
 
-__all__ = [
-    "BATCH",
-    "CLASSES",
-    "FILES",
-    "Costs",
-    "RowCost",
-    "processor_seconds",
-    "row_costs",
-    "server_costs",
-    "system",
-]
-
 CLASSES = 1_000
 FILES = 8
 #: Labels of a request.

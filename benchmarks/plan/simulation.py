@@ -14,8 +14,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import simpy
 
-__all__ = ["Kind", "Pass", "Result", "Step", "elapsed", "simulate"]
-
 _Events = Generator[simpy.Event, Any, None]
 
 

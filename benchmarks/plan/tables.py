@@ -10,8 +10,6 @@ import numpy as np
 from benchmarks.plan.costs import BATCH, CLASSES, Costs, RowCost
 from benchmarks.plan.simulation import Kind, Pass, Result, Step, elapsed, simulate
 
-__all__ = ["Machines", "needs", "planned", "print_rates", "print_rows"]
-
 _FRAGMENT_BYTES = 128 * 2**20
 #: A machine of the plans: processors, and network of 10 Gbit/s.
 _CORES, _BYTES_PER_SECOND = 16, 1.25e9

@@ -13,8 +13,6 @@ import numpy as np
 from benchmarks.serving.processes import free_port, running, until
 from recalib.calibrator import Calibrator
 
-__all__ = ["npz_of", "prepare"]
-
 _CLASSES = (10, 1000)
 _ROWS = 500
 

@@ -22,21 +22,6 @@ from benchmarks.serving import wire
 from benchmarks.serving.processes import free_port
 from benchmarks.serving.wire import Request
 
-__all__ = [
-    "BARE",
-    "BINARY",
-    "CONTESTANTS",
-    "ENDPOINT",
-    "JSON",
-    "MODEL_SERVERS",
-    "NO_LIMITS",
-    "OURS",
-    "SMALL",
-    "Contestant",
-    "bare_requests",
-    "installed",
-]
-
 SMALL, JSON, BINARY = "1x10 JSON", "32x1000 JSON", "32x1000 binary"
 
 _HERE = Path(__file__).parent

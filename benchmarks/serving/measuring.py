@@ -34,8 +34,6 @@ from benchmarks.serving.contestants import (
 from benchmarks.serving.processes import Tree, free_port, running, until
 from benchmarks.serving.wire import Request
 
-__all__ = ["CASES", "CONNECTIONS", "Measured", "Trial", "batches", "measure", "median", "wrong"]
-
 _POST = Path(__file__).with_name("post.lua")
 #: Enough for each of two processes to get some.
 CONNECTIONS = 16

@@ -13,8 +13,6 @@ from pathlib import Path
 
 import psutil
 
-__all__ = ["Tree", "free_port", "running", "until"]
-
 #: Importing a model server takes seconds, more on a busy machine.
 _PATIENCE_SECONDS = 180
 _GRACE_SECONDS = 15

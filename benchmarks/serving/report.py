@@ -24,8 +24,6 @@ from benchmarks.serving.contestants import (
 from benchmarks.serving.measuring import Measured, Trial, median
 from benchmarks.timing import Goal
 
-__all__ = ["as_json", "goals", "show"]
-
 
 def goals(measured: Measured, workers: int) -> list[Goal]:
     """Return the measured goals: ratios of processor time per request."""

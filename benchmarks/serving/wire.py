@@ -12,17 +12,6 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-__all__ = [
-    "Answer",
-    "Request",
-    "file_upload",
-    "npy",
-    "raw",
-    "rows",
-    "tensor",
-    "tensor_bytes",
-]
-
 Rows = NDArray[np.float32]
 #: Headers (names in lower case) and body.
 Answer = tuple[Mapping[str, str], bytes]

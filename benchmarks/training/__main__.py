@@ -27,8 +27,6 @@ from benchmarks.training.objectives import LEADING, OBJECTIVES
 from benchmarks.training.running import Budget, Finished, finish, prepare, recipe_for
 from benchmarks.training.table import write
 
-__all__ = ["budget_of", "main", "parser"]
-
 _HERE = Path(__file__).parent
 
 

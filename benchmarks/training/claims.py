@@ -16,8 +16,6 @@ import numpy as np
 import scipy.stats
 from numpy.typing import NDArray
 
-__all__ = ["CLAIMS", "TITLES", "Claim", "Side", "Verdict", "cohens_d", "has_learnt", "verdict"]
-
 
 @dataclass(frozen=True)
 class Side:

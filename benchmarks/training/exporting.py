@@ -10,8 +10,6 @@ import numpy as np
 from benchmarks.training.running import Budget, Finished
 from recalib.files import write_atomically
 
-__all__ = ["EXPORTED", "export"]
-
 #: Objectives, and what their files are called.
 EXPORTED = {"CE": "cross-entropy", "FLSD-53": "focal"}
 

@@ -27,8 +27,6 @@ from training.data.arrays import Array
 from training.data.corruption import corrupted
 from training.data.pixels import StoredImages
 
-__all__ = ["COMPONENTS", "Extractor", "Features", "feature_splits"]
-
 #: Numbers in a feature vector.
 COMPONENTS = 256
 _FILTERS = 256

@@ -19,8 +19,6 @@ from rich.table import Table
 from recalib.losses import LOSSES
 from recalib.losses.confidence_scores import Confidence
 
-__all__ = ["outweighs", "slope"]
-
 _ROWS = 100
 
 

@@ -23,8 +23,6 @@ from training.data import Splits
 from training.data.text import Words
 from training.data.trees import TreeInputs
 
-__all__ = ["DIMENSIONS", "NAME", "embedding", "read"]
-
 DIMENSIONS = 50
 #: The name of the vectors in recipes.
 NAME = "glove.6B.50d"

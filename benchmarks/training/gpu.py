@@ -34,8 +34,6 @@ from benchmarks.training.running import Budget, Finished, finish, prepare, recip
 from recalib.files import write_atomically
 from recalib.losses import LOSSES
 
-__all__ = ["PUBLISHED", "Published", "comparison", "main"]
-
 _ROOT = Path(__file__).parents[2]
 _RESULTS = _ROOT / "benchmarks" / "results" / "gpu"
 _STEPS = ("tests", "overhead", "data", "processes", "training")

@@ -24,8 +24,6 @@ from rich.table import Table
 from recalib.losses import LOSSES
 from training.models import build
 
-__all__ = ["Outcome", "compare", "descend", "draw"]
-
 _TRAIN, _TEST = 4000, 1000
 _CORNERS = np.array([[-2.0, -2.0], [-2.0, 2.0], [2.0, -2.0], [2.0, 2.0]])
 _FLIPPED = 0.1

@@ -29,8 +29,6 @@ from recalib.fitting import fit
 from recalib.metrics.evaluate import evaluate
 from training.data import Splits
 
-__all__ = ["MAPS", "OBJECTIVES", "markdown", "measure"]
-
 _HERE = Path(__file__).parent
 MAPS = (
     "temperature",

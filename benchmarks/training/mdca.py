@@ -36,8 +36,6 @@ from benchmarks.training.table import cell, claims_table
 from recalib.files import write_atomically
 from recalib.recipe import LossPart, Recipe
 
-__all__ = ["SETTINGS", "Setting", "claims", "main", "markdown", "recipe_of"]
-
 _BUDGET = Budget(
     model="mlp", size=32, rows=10_000, epochs=15, batch=128, width=256, shifted=0, device="cpu"
 )

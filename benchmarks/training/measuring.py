@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from recalib.fitting import fit
 from recalib.metrics.evaluate import evaluate
 
-__all__ = ["MAPS", "METRICS", "measure"]
-
 #: Those of paper 000, tables 1, 2, 4 and 6, and of paper 004, tables 1 to 13.
 METRICS = (
     "accuracy", "ece", "ece_l2_equal_mass", "ece_equal_mass", "classwise_ece", "ks_error",

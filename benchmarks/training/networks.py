@@ -5,8 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-__all__ = ["FACTORIES", "Mlp", "WordMean"]
-
 
 class Mlp(nn.Module):
     """Two hidden layers with batch normalisation on feature vectors (N, D)."""

@@ -10,8 +10,6 @@ from typing import Any
 
 from recalib.recipe import LossPart
 
-__all__ = ["INTERLEAVED", "LEADING", "OBJECTIVES"]
-
 
 def _plain(name: str, **options: Any) -> LossPart:
     return LossPart(primary=name, options=options)

@@ -29,8 +29,6 @@ from recalib.losses import LOSSES, SECONDARY
 from recalib.losses.crl import Crl
 from training.models import build
 
-__all__ = ["Cost", "measure"]
-
 
 @dataclass(frozen=True)
 class Cost:

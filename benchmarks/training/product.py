@@ -44,8 +44,6 @@ from training.engine.artifacts import LoadedData
 from training.engine.search import SequentialSearch
 from training.engine.trials import Candidate, Trial, TrialRecord
 
-__all__ = ["DATA", "GRID", "INTERLEAVED", "Data", "cells", "grid_of", "main", "recipe_for"]
-
 PRIMARY = {"NLL": "cross_entropy", "focal": "focal", "MSE": "brier"}
 SECONDARY = {
     "MMCE": "mmce", "AvUC": "avuc", "AvUC-GS": "avuc_gs", "S-AvUC": "s_avuc", "SB-ECE": "sb_ece",

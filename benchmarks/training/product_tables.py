@@ -16,8 +16,6 @@ from benchmarks.training.table import cell as percent
 from benchmarks.training.table import claims_table
 from recalib.files import write_atomically
 
-__all__ = ["PAPER", "Cell", "best_methods", "claims", "counts", "markdown", "write"]
-
 Story: TypeAlias = dict[str, Any]
 _ERROR = "ece_l2_equal_mass"
 #: ℓ2 ECE, after TS and after TS-SB-ECE, of a WRN-28-10 on CIFAR-10: paper 000, table 2. The runs of

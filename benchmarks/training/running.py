@@ -31,8 +31,6 @@ from training.engine.fabric import launch_fabric
 from training.engine.loop import NullWatcher, train
 from training.models import build
 
-__all__ = ["Budget", "Finished", "finish", "prepare", "recipe_for"]
-
 #: Validation rows, as papers 000 and 004 keep them.
 _VALIDATION = 5000
 #: Rows that are measured after each epoch: these numbers are only looked at.

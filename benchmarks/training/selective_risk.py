@@ -41,16 +41,6 @@ from recalib.metrics.evaluate import evaluate
 from recalib.recipe import LossPart
 from training.data import Splits
 
-__all__ = [
-    "Candidate",
-    "candidates",
-    "distances",
-    "main",
-    "markdown",
-    "measure_selection",
-    "select",
-]
-
 SCORES: tuple[Confidence, ...] = get_args(Confidence)
 #: The values that the paper names, and larger ones.
 NUS = (0.01, 0.1, 0.3, 1.0)

@@ -33,8 +33,6 @@ from recalib.files import write_atomically
 from recalib.recipe import LossPart, ModelPart, Optimiser, Recipe, Stop
 from training.data import DataSpec, Splits, load
 
-__all__ = ["CLAIMS", "OBJECTIVES", "markdown", "options_of", "recipe_for"]
-
 _HERE = Path(__file__).parent
 OBJECTIVES = {
     "CE": LossPart(),

@@ -31,8 +31,6 @@ from training.engine.fabric import launch_fabric
 from training.engine.loading import BatchLoader
 from training.engine.run_state import begin
 
-__all__ = ["CONFIGURATIONS", "StepTime", "images", "measure", "recipe_for"]
-
 _CLASSES = 10
 #: Fields of a recipe by the name of a configuration.
 CONFIGURATIONS: dict[str, dict[str, Any]] = {

@@ -23,8 +23,6 @@ from recalib.files import write_atomically
 from training.data import Splits
 from training.data.corruption import CORRUPTIONS
 
-__all__ = ["cell", "claims_table", "write"]
-
 Story = dict[str, Any]
 Value = Callable[[Story], float]
 

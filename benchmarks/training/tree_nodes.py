@@ -27,8 +27,6 @@ from training.data.tables import read_table
 from training.data.trees import Node, TreeInputs, parse
 from training.models import build
 
-__all__ = ["NodeBatches", "RootBatches", "read_trees", "train_on_nodes"]
-
 _NEUTRAL = 2
 
 

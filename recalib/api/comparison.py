@@ -26,8 +26,6 @@ from recalib.fitting.fit import check_data
 if TYPE_CHECKING:
     from recalib.reporting.html_report import LabelReport, Report, Source
 
-__all__ = ["compare", "report"]
-
 Kind = Literal["logits", "probabilities"]
 
 

@@ -11,8 +11,6 @@ from recalib.calibrator import Calibrator
 from recalib.errors import RecalibWarning
 from recalib.fitting.fit import fit as _fit
 
-__all__ = ["fit"]
-
 P = ParamSpec("P")
 
 

@@ -18,8 +18,6 @@ from recalib.replay import Replay, ReplayOptions, replay
 if TYPE_CHECKING:
     from recalib.reporting.plots import Picture
 
-__all__ = ["monitor", "timeline"]
-
 pa = LazyModule("pyarrow")
 pq = LazyModule("pyarrow.parquet")
 

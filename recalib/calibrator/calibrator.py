@@ -49,8 +49,6 @@ if TYPE_CHECKING:
     from recalib.metrics.evaluation import Evaluation
     from recalib.torch import CalibratorModule
 
-__all__ = ["SMALL_BATCH", "Calibrator"]
-
 #: Larger files are rejected, so that a hostile header cannot allocate much memory.
 _MAX_FILE_BYTES = 2**30
 

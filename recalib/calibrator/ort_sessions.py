@@ -7,8 +7,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Any
 
-__all__ = ["shared_session"]
-
 #: Sessions that are kept for the next task of a worker process.
 _MAX_SESSIONS = 8
 

@@ -23,8 +23,6 @@ from recalib.cli.arguments import (
 from recalib.errors import InputError
 from recalib.reporting.terminal import print_json, progress, say
 
-__all__ = ["apply"]
-
 
 def apply(
     calibrator: CalibratorFile,

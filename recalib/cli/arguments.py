@@ -11,42 +11,6 @@ import typer
 
 from recalib.errors import ColumnsError, InputError
 
-__all__ = [
-    "CalibratorFile",
-    "CalibratorInput",
-    "Cluster",
-    "Columns",
-    "InputKind",
-    "JsonOutput",
-    "LabelledData",
-    "LogitsData",
-    "LogitsFile",
-    "MapNames",
-    "ModelName",
-    "ModelOutput",
-    "ModelOutputKind",
-    "MoreTestData",
-    "MoreValidationData",
-    "ObjectiveNames",
-    "OutputFile",
-    "PredictionsPolicy",
-    "PreserveAccuracy",
-    "ServerUrl",
-    "Task",
-    "TestData",
-    "ValidationData",
-    "WeightKind",
-    "Weights",
-    "check_output_path",
-    "class_names_of",
-    "cluster_name",
-    "only_file",
-    "read_file",
-    "read_weights",
-    "short_name",
-    "split_names",
-]
-
 LabelledData = Annotated[
     list[str],
     typer.Argument(

@@ -12,8 +12,6 @@ from recalib.cli.arguments import JsonOutput
 from recalib.cli.context import DatabaseOption, HomeOption, load_settings, open_registry
 from recalib.reporting.terminal import print_json, say
 
-__all__ = ["audit"]
-
 
 def audit(
     actor: Annotated[

@@ -30,14 +30,6 @@ if TYPE_CHECKING:
     from recalib.registry.backup import Manifest
     from recalib.settings import Settings
 
-__all__ = [
-    "KeyFileOption",
-    "backup",
-    "manifest_summary",
-    "manifest_text",
-    "references_text",
-]
-
 _LOG = logging.getLogger(__name__)
 _HOUR_SECONDS = 3600.0
 #: The wait after a failed backup of a schedule.

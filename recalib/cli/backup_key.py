@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import typer
 
-__all__ = ["backup_key"]
-
 
 def backup_key() -> None:
     """Print a new key for encrypted backups.

@@ -17,8 +17,6 @@ from recalib.cli.arguments import (
 from recalib.errors import InputError
 from recalib.reporting.terminal import print_json, progress, say
 
-__all__ = ["calibrate"]
-
 
 def calibrate(
     data: LogitsFile,

@@ -39,8 +39,6 @@ from recalib.reporting.terminal import (
 if TYPE_CHECKING:
     from recalib.core.card import CandidateResult
 
-__all__ = ["compare"]
-
 
 def compare(
     validation: ValidationData,

@@ -13,13 +13,6 @@ from recalib.reporting.terminal import warn
 if TYPE_CHECKING:
     from recalib.files import LabelledData
 
-__all__ = [
-    "compatible_pairs",
-    "local_paths",
-    "read_labelled",
-    "read_validation_and_test",
-]
-
 
 def local_paths(
     sources: Sequence[Sequence[str]], cluster: str | None, columns: str | None = None

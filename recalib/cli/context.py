@@ -27,19 +27,6 @@ from recalib.settings.toml_file import origin_of
 if TYPE_CHECKING:
     from recalib.registry import Registry
 
-__all__ = [
-    "DatabaseOption",
-    "HomeOption",
-    "check_package",
-    "create_home",
-    "current_actor",
-    "exit_on_sigterm",
-    "load_settings",
-    "open_registry",
-    "stop_on_signal",
-    "warn_of_unknown_variables",
-]
-
 _log = logging.getLogger(__name__)
 
 HomeOption = Annotated[

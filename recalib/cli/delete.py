@@ -14,8 +14,6 @@ from recalib.reporting.terminal import print_json, say
 if TYPE_CHECKING:
     from recalib.client import Client, Deletion
 
-__all__ = ["delete"]
-
 
 def delete(
     server: ServerUrl,

@@ -9,8 +9,6 @@ import typer
 
 from recalib.cli.arguments import JsonOutput
 
-__all__ = ["demo"]
-
 
 def demo(
     keep: Annotated[bool, typer.Option("--keep", help="Leave the server running.")] = False,

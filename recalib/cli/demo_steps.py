@@ -30,8 +30,6 @@ from recalib.metrics import Estimate, Predictions
 from recalib.metrics.evaluate import evaluate
 from recalib.reporting.terminal import metrics_table, print_json, progress, say
 
-__all__ = ["run"]
-
 _TRAINING_ROWS, _VALIDATION_ROWS = 80, 700
 _PATIENCE_SECONDS = 120
 _METRICS = ("accuracy", "nll", "ece")

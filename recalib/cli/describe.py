@@ -13,8 +13,6 @@ from recalib.reporting.terminal import print_json, say
 if TYPE_CHECKING:
     from recalib.client import Calibrator, Client, Dataset, Model
 
-__all__ = ["describe"]
-
 
 def describe(
     model: ModelName,

@@ -12,8 +12,6 @@ from recalib.cli.context import DatabaseOption, HomeOption, load_settings
 from recalib.reporting.terminal import print_json, say
 from recalib.settings.effective import effective_settings
 
-__all__ = ["doctor"]
-
 _STATE_TEXTS = {"ok": "ok     ", "warning": "warning", "failed": "FAILED "}
 
 

@@ -16,8 +16,6 @@ from recalib.registry import Registry, migrate
 from recalib.settings import Settings
 from recalib.settings.effective import effective_settings, redact, unknown_variables
 
-__all__ = ["CheckResult", "run_checks"]
-
 _State = Literal["ok", "warning", "failed"]
 
 #: With less free space, an upload or a checkpoint may not fit.

@@ -9,8 +9,6 @@ import typer
 from recalib.cli.arguments import JsonOutput, ModelName, ServerUrl
 from recalib.reporting.terminal import print_json, say
 
-__all__ = ["drop_candidate"]
-
 
 def drop_candidate(
     model: ModelName,

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
     from recalib.calibrator import Calibrator
 
-__all__ = ["evaluate"]
-
 Picture = Literal["reliability", "smooth", "classwise", "confidence", "risk"]
 
 

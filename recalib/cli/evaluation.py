@@ -15,8 +15,6 @@ from recalib.reporting.terminal import metrics_table, print_json, progress, say,
 if TYPE_CHECKING:
     from recalib.client import VersionResult
 
-__all__ = ["evaluation"]
-
 
 def evaluation(
     server: ServerUrl,

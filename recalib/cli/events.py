@@ -14,8 +14,6 @@ from recalib.reporting.terminal import say
 if TYPE_CHECKING:
     from recalib.client import Event
 
-__all__ = ["events"]
-
 
 def events(
     server: ServerUrl,

@@ -17,8 +17,6 @@ from recalib.cli.arguments import (
 from recalib.errors import InputError
 from recalib.reporting.terminal import print_json, say
 
-__all__ = ["export"]
-
 
 def export(
     calibrator: CalibratorFile,

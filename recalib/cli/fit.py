@@ -35,8 +35,6 @@ from recalib.reporting.terminal import (
     warn,
 )
 
-__all__ = ["fit"]
-
 #: Parameters with more values are shown as a range.
 _MAX_SHOWN_VALUES = 12
 

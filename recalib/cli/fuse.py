@@ -18,8 +18,6 @@ from recalib.cli.arguments import (
 from recalib.errors import InputError
 from recalib.reporting.terminal import print_json, progress, say, warn
 
-__all__ = ["fuse"]
-
 
 def fuse(
     model: Annotated[Path, typer.Argument(help="Your classifier, .onnx.", show_default=False)],

@@ -16,8 +16,6 @@ from recalib.reporting.terminal import say
 if TYPE_CHECKING:
     from recalib.ingest import Kafka, Progress
 
-__all__ = ["ingest"]
-
 
 def ingest(
     server: ServerUrl,

@@ -23,8 +23,6 @@ from recalib.core.access import SCOPES, ApiKey, Limits, check_secret
 from recalib.errors import InputError
 from recalib.reporting.terminal import say, warn
 
-__all__ = ["app"]
-
 app = typer.Typer(
     help="Manage API keys.",
     add_completion=False,

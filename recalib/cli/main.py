@@ -53,8 +53,6 @@ from recalib.core.sanitize import sanitize_text
 from recalib.errors import RecalibError, RecalibWarning
 from recalib.reporting.terminal import name_options, warn
 
-__all__ = ["app", "main", "root_command"]
-
 #: Exit status of bad input; click uses the same for bad usage.
 _BAD_INPUT_STATUS = 2
 _INTERRUPTED_STATUS = 130

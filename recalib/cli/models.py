@@ -9,8 +9,6 @@ import typer
 from recalib.cli.arguments import JsonOutput, ServerUrl
 from recalib.reporting.terminal import print_json, say
 
-__all__ = ["models"]
-
 
 def models(
     server: ServerUrl,

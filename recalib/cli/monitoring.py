@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 
     from recalib.client import Candidate, Monitoring, MonitoringEntry
 
-__all__ = ["monitoring"]
-
 #: Lines of a table; the newest ones are shown.
 _MAX_LINES = 12
 #: Characters of an actor's name. A job's full name would leave no room for the reason.

@@ -10,8 +10,6 @@ from pathlib import Path
 from recalib.errors import InputError
 from recalib.settings import Settings
 
-__all__ = ["check_tls", "is_loopback", "listen", "reserve_grpc_port"]
-
 #: Connections that may wait to be accepted; uvicorn's default.
 _BACKLOG = 2048
 

@@ -12,8 +12,6 @@ from recalib.cli.context import (
 )
 from recalib.reporting.terminal import print_json, say
 
-__all__ = ["prepare"]
-
 
 def prepare(
     home: HomeOption = None,

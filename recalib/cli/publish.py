@@ -10,8 +10,6 @@ import typer
 from recalib.cli.arguments import CalibratorFile, JsonOutput, ServerUrl
 from recalib.reporting.terminal import metrics_table, print_json, progress, say, warn
 
-__all__ = ["publish"]
-
 _PROMOTE: dict[str, Any] = {"if-better": "if_better", "always": True, "never": False}
 
 

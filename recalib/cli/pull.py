@@ -10,8 +10,6 @@ from recalib.cli.arguments import JsonOutput, OutputFile, ServerUrl, check_outpu
 from recalib.errors import InputError
 from recalib.reporting.terminal import print_json, say
 
-__all__ = ["pull"]
-
 
 def pull(
     server: ServerUrl,

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from recalib.drift.target import Target, TargetNames
     from recalib.replay import ClassShares, Replay, SegmentGap, SegmentSearch
 
-__all__ = ["replay"]
-
 #: Classes that are listed when the class shares have changed: those that changed most.
 _MAX_CLASSES = 3
 _MIN_WINDOW_LABELS = 300

@@ -11,8 +11,6 @@ from recalib.core.time_text import time_text
 from recalib.errors import InputError
 from recalib.reporting.terminal import narrow_table, print_json, progress, say
 
-__all__ = ["check_options", "replay_into"]
-
 #: Parameters that only `--into` needs, and parameters that it may have.
 _OWN = ("server", "version", "to_now")
 _SHARED = ("log", "into", "json_output")

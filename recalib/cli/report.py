@@ -42,8 +42,6 @@ if TYPE_CHECKING:
     from recalib.core.card import PredictionPolicy
     from recalib.reporting.html_report import Report
 
-__all__ = ["report"]
-
 #: Names of the files that every report has.
 _RESERVED_NAMES = ("validation", "test")
 #: A picture with more test sets is hard to read.

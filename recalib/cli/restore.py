@@ -19,8 +19,6 @@ from recalib.cli.context import (
 )
 from recalib.reporting.terminal import print_json, progress, say, warn
 
-__all__ = ["restore"]
-
 
 def restore(
     source: Annotated[Path, typer.Argument(metavar="FROM", help="A file that `backup` wrote.")],

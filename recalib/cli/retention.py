@@ -11,8 +11,6 @@ from recalib.cli.arguments import JsonOutput, ModelName, ServerUrl
 from recalib.errors import InputError
 from recalib.reporting.terminal import print_json, say
 
-__all__ = ["retention"]
-
 _DAY_SECONDS = 86_400.0
 
 

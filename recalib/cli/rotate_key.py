@@ -17,8 +17,6 @@ from recalib.cli.context import (
 )
 from recalib.reporting.terminal import say
 
-__all__ = ["rotate_key"]
-
 
 def rotate_key(
     revoke: Annotated[

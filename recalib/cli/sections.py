@@ -6,8 +6,6 @@ from typing import Any
 
 from typer.core import TyperGroup
 
-__all__ = ["FILES", "OPERATION", "SERVER", "TRAINING", "SectionedGroup"]
-
 FILES = "Work on data files"
 TRAINING = "Train networks"
 SERVER = "Use a server"

@@ -27,8 +27,6 @@ from recalib.observability import logs, telemetry
 from recalib.reporting.terminal import say
 from recalib.settings import Settings
 
-__all__ = ["require_authentication", "serve"]
-
 log = logging.getLogger(__name__)
 
 

@@ -19,8 +19,6 @@ from recalib.reporting.terminal import print_json, progress, say, warn
 if TYPE_CHECKING:
     from training.engine.loop import Position
 
-__all__ = ["train"]
-
 
 def train(
     config: Annotated[Path, typer.Argument(help="The recipe: .toml or .json.", show_default=False)],

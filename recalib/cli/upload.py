@@ -11,8 +11,6 @@ from recalib.cli.arguments import InputKind, JsonOutput, ServerUrl
 from recalib.errors import InputError
 from recalib.reporting.terminal import print_json, progress, say
 
-__all__ = ["upload"]
-
 
 def upload(
     server: ServerUrl,

@@ -10,8 +10,6 @@ import typer
 from recalib.cli.arguments import JsonOutput, ServerUrl
 from recalib.reporting.terminal import print_json, say
 
-__all__ = ["app"]
-
 app = typer.Typer(
     help="Send events of a server to URLs: create, list, change and delete webhooks.",
     no_args_is_help=True,

@@ -16,8 +16,6 @@ from recalib.cli.context import (
 )
 from recalib.observability import logs, telemetry
 
-__all__ = ["worker"]
-
 
 def worker(
     home: HomeOption = None,

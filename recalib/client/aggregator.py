@@ -28,8 +28,6 @@ from recalib.core.card import Card
 from recalib.core.decoding import convert
 from recalib.errors import InputError, RecalibError
 
-__all__ = ["Aggregated", "Aggregator"]
-
 log = logging.getLogger(__name__)
 
 #: After these errors, the same request never succeeds. After others it may: a conflict means that

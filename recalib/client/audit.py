@@ -6,8 +6,6 @@ from recalib.client.drivers import Listing
 from recalib.client.results import AuditEntry, Page
 from recalib.client.retry import path
 
-__all__ = ["list_audit"]
-
 
 def list_audit(
     *, actor: str | None = None, action: str | None = None, model: str | None = None

@@ -26,8 +26,6 @@ from recalib.client.retry import (
 from recalib.client.uploads import Upload, array_upload, file_upload
 from recalib.errors import InputError
 
-__all__ = ["create_batch", "download_batch", "get_batch", "list_batches"]
-
 #: A file may be large, and the server checks all rows of an upload before it acknowledges it.
 _TRANSFER_TIMEOUT_SECONDS = 3600.0
 

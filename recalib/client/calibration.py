@@ -21,8 +21,6 @@ from recalib.core.arrays import Floats, check_logits, check_probabilities
 from recalib.core.label_arrays import check_label_scores
 from recalib.errors import InputError, NotFoundError
 
-__all__ = ["calibrate", "calibrate_top", "predict"]
-
 Rows: TypeAlias = ArrayLike | Sequence[Sequence[float | None]]
 Input: TypeAlias = Literal["logits", "probabilities"]
 

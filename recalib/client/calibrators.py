@@ -19,20 +19,6 @@ from recalib.errors import InputError, NotFoundError
 if TYPE_CHECKING:
     from recalib.calibrator import Calibrator as FittedCalibrator
 
-__all__ = [
-    "CHAMPION",
-    "alias_history",
-    "download_calibrator",
-    "fit",
-    "get_calibrator",
-    "list_aliases",
-    "list_calibrators",
-    "promote",
-    "publish",
-    "resolve_version",
-    "rollback",
-]
-
 #: The alias that serves by default.
 CHAMPION = "champion"
 #: Suffix of the destination to the resource that is downloaded.

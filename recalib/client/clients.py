@@ -46,8 +46,6 @@ from recalib.errors import InputError
 if TYPE_CHECKING:
     import httpx2
 
-__all__ = ["AsyncClient", "Client"]
-
 _CONNECT_TIMEOUT_SECONDS = 10.0
 #: Bytes of a response body that a sink receives at once.
 _CHUNK_BYTES = 1 << 20

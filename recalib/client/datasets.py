@@ -18,14 +18,6 @@ from recalib.client.retry import JSON, encode_json, fetch, path, read, send_chec
 from recalib.client.uploads import Upload, array_upload, file_upload
 from recalib.errors import InputError
 
-__all__ = [
-    "download_dataset",
-    "get_dataset",
-    "list_datasets",
-    "reference_dataset",
-    "upload_dataset",
-]
-
 #: A file may be large, and the server computes metrics of all rows before it acknowledges it.
 _TRANSFER_TIMEOUT_SECONDS = 3600.0
 

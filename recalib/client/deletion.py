@@ -10,16 +10,6 @@ from recalib.client.operations import Flow, Session
 from recalib.client.results import Deletion, Job
 from recalib.client.retry import fetch, idempotency_headers, path
 
-__all__ = [
-    "delete_alias",
-    "delete_batch",
-    "delete_calibrator",
-    "delete_dataset",
-    "delete_evaluation",
-    "delete_model",
-    "delete_run",
-]
-
 
 def delete_model(session: Session, name: str, *, force: bool = False) -> Flow[Deletion]:
     """Delete a model with everything in it; its name is free again.

@@ -7,8 +7,6 @@ from typing import BinaryIO
 
 from recalib.client.progress import Report
 
-__all__ = ["Download"]
-
 
 class Download:
     """A response body of `size` bytes that is written to `file`.

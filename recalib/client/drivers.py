@@ -20,15 +20,6 @@ from recalib.client.operations import Action, Flow, Request, Response, Session
 from recalib.client.results import Page
 from recalib.client.retry import fetch
 
-__all__ = [
-    "PAGE_SIZE",
-    "AsyncDriver",
-    "ListOperation",
-    "Listing",
-    "Operation",
-    "SyncDriver",
-]
-
 P = ParamSpec("P")
 T = TypeVar("T")
 

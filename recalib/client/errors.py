@@ -31,26 +31,6 @@ from recalib.client.operations import Response
 from recalib.client.results import Job
 from recalib.core.decoding import decoder_of
 
-__all__ = [
-    "ContradictionError",
-    "JobFailedError",
-    "MalformedAnswerError",
-    "MissingError",
-    "NotAllowedError",
-    "OverloadedError",
-    "RefusedAsTooLargeError",
-    "RefusedError",
-    "RefusedFormError",
-    "RefusedFormatError",
-    "ServiceError",
-    "TimedOutError",
-    "TooOftenError",
-    "UnknownCallerError",
-    "UnreachableError",
-    "Violation",
-    "service_error",
-]
-
 #: Characters shown of a response that is no problem document, such as a proxy's.
 _MAX_SHOWN_LENGTH = 200
 

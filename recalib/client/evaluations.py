@@ -12,8 +12,6 @@ from recalib.client.operations import Flow, Request, Session
 from recalib.client.results import Evaluation, Job, Page
 from recalib.client.retry import fetch, idempotency_headers, path, send_checked
 
-__all__ = ["download_report", "evaluate", "get_evaluation", "list_evaluations"]
-
 
 def evaluate(
     session: Session,

@@ -12,8 +12,6 @@ from recalib.client.operations import Flow, Pause, Session
 from recalib.client.results import Event, Page
 from recalib.client.retry import fetch, path
 
-__all__ = ["events", "list_events"]
-
 #: Errors after which events are followed further.
 _TEMPORARY = (UnreachableError, OverloadedError, TooOftenError)
 #: Between two requests without an event.

@@ -7,8 +7,6 @@ from recalib.client.operations import Flow, Request, Session
 from recalib.client.results import Readiness
 from recalib.client.retry import read
 
-__all__ = ["ready"]
-
 
 def ready(session: Session) -> Flow[Readiness]:
     """Return whether the server is ready, and the reason if it is not. There are no retries.

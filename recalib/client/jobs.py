@@ -11,8 +11,6 @@ from recalib.client.progress import Progress, Report, progress_reporter
 from recalib.client.results import Job, Page
 from recalib.client.retry import fetch, idempotency_headers, path
 
-__all__ = ["cancel_job", "get_job", "list_jobs", "wait"]
-
 _FIRST_PAUSE, _MAX_PAUSE, _PAUSE_GROWTH = 0.05, 2.0, 1.3
 
 

@@ -29,8 +29,6 @@ from recalib.errors import InputError
 if TYPE_CHECKING:
     from recalib.drift.target import Target
 
-__all__ = ["RowLabels", "add_labels", "add_observations", "add_traffic"]
-
 #: The class of each row, or of a multilabel model the labels that it has.
 RowLabels: TypeAlias = Sequence[int | str | Sequence[int | str]] | NDArray[np.integer | np.bool_]
 

@@ -15,8 +15,6 @@ from recalib.client.retry import fetch, idempotency_headers, path
 from recalib.core.card import PredictionPolicy
 from recalib.errors import InputError
 
-__all__ = ["create_model", "get_model", "list_models"]
-
 
 def create_model(
     session: Session,

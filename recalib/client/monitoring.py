@@ -13,15 +13,6 @@ from recalib.client.results import Candidate, Job, Model, Monitoring, Monitoring
 from recalib.client.retry import fetch, idempotency_headers, path, read, send_checked
 from recalib.client.uploads import file_upload
 
-__all__ = [
-    "drop_candidate",
-    "get_monitoring",
-    "list_monitoring_history",
-    "refit",
-    "replay",
-    "set_monitoring",
-]
-
 _UPLOAD_TIMEOUT_SECONDS = 3600.0
 
 

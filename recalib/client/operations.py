@@ -15,19 +15,6 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 from recalib.errors import InputError
 
-__all__ = [
-    "Action",
-    "Deadline",
-    "Flow",
-    "Pause",
-    "Request",
-    "Response",
-    "Retries",
-    "Session",
-    "Sink",
-    "Stream",
-]
-
 T = TypeVar("T")
 
 

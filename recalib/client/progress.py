@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TypeAlias
 
-__all__ = ["Progress", "Report", "progress_reporter"]
-
 #: A callback: the completed fraction, from 0 to 1, and the current activity.
 Report: TypeAlias = Callable[[float, str], None]
 #: True: a bar on standard error if it is a terminal; False: nothing; or a callback.

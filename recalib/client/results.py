@@ -13,42 +13,6 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = [
-    "Alias",
-    "AliasChange",
-    "AuditEntry",
-    "Batch",
-    "Calibrator",
-    "Candidate",
-    "Change",
-    "CountedTraffic",
-    "Dataset",
-    "Deletion",
-    "Delivery",
-    "Estimate",
-    "Evaluation",
-    "EvaluationPicture",
-    "Event",
-    "Items",
-    "Job",
-    "JobProgress",
-    "LabelOutcome",
-    "LabelResult",
-    "Labelled",
-    "Likeliest",
-    "Model",
-    "Monitoring",
-    "MonitoringEntry",
-    "MonitoringEvent",
-    "MonitoringWindow",
-    "Page",
-    "Predictions",
-    "Readiness",
-    "SegmentState",
-    "VersionResult",
-    "Webhook",
-]
-
 T = TypeVar("T")
 
 

@@ -17,17 +17,6 @@ from recalib.client.operations import Deadline, Flow, Pause, Request, Response, 
 from recalib.core.decoding import decoder_of
 from recalib.errors import InputError
 
-__all__ = [
-    "JSON",
-    "encode_json",
-    "fetch",
-    "idempotency_headers",
-    "path",
-    "read",
-    "send",
-    "send_checked",
-]
-
 T = TypeVar("T")
 
 JSON = {"Content-Type": "application/json"}

@@ -7,8 +7,6 @@ import time
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["SampleShare"]
-
 #: Quantile of the normal distribution for an interval of 95%.
 _Z = 1.959963984540054
 #: At least this variance is assumed: about that at a mean confidence of 0.99.

@@ -11,8 +11,6 @@ from recalib.client.operations import Flow, Request, Session
 from recalib.client.results import Job
 from recalib.client.retry import fetch, idempotency_headers, path, send_checked
 
-__all__ = ["download_run_file", "train"]
-
 
 def train(session: Session, recipe: Mapping[str, Any]) -> Flow[Job]:
     """Start a training run; return its job.

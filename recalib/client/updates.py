@@ -12,8 +12,6 @@ from recalib.client.retry import fetch, idempotency_headers, path
 from recalib.core.card import PredictionPolicy
 from recalib.errors import InputError
 
-__all__ = ["update_calibrator", "update_dataset", "update_model"]
-
 T = TypeVar("T")
 
 

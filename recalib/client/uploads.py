@@ -21,8 +21,6 @@ from recalib.core.arrays import check_labels, check_logits, check_probabilities
 from recalib.core.label_arrays import check_label_matrix, check_label_scores
 from recalib.errors import InputError, UnsupportedError
 
-__all__ = ["Upload", "array_upload", "file_upload"]
-
 _CHUNK_BYTES = 1 << 20
 _DTYPES = {"float16": "F16", "float32": "F32", "float64": "F64", "int64": "I64", "uint8": "U8"}
 

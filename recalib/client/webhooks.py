@@ -10,17 +10,6 @@ from recalib.client.operations import Flow, Session
 from recalib.client.results import Delivery, Page, Webhook
 from recalib.client.retry import fetch, idempotency_headers, path
 
-__all__ = [
-    "create_webhook",
-    "delete_webhook",
-    "get_webhook",
-    "list_deliveries",
-    "list_webhooks",
-    "redeliver",
-    "rotate_webhook_secret",
-    "update_webhook",
-]
-
 
 def create_webhook(
     session: Session,

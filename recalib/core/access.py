@@ -12,18 +12,6 @@ from functools import cached_property
 
 from recalib.errors import ForbiddenError, InputError
 
-__all__ = [
-    "ANONYMOUS",
-    "SCOPES",
-    "ApiKey",
-    "Limits",
-    "Principal",
-    "check_scopes",
-    "check_secret",
-    "hash_secret",
-    "new_secret",
-]
-
 #: The scopes. Every key may read metrics; `metrics` allows nothing else. `predict` allows
 #: calibration and `label` late labels. `fit` allows uploads, fits, training and reading everything
 #: about a model. `admin` allows all of these, and changes of models, aliases and monitoring.

@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 from recalib.core.decoding import decoder_of
 from recalib.errors import CorruptError
 
-__all__ = ["array_digest", "read_arrays", "state_from_bytes", "state_to_bytes"]
-
 Arrays = Mapping[str, NDArray[Any]]
 
 

@@ -16,28 +16,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from recalib.errors import InputError
 
-__all__ = [
-    "RESEMBLANCE_HINT",
-    "SMALLEST_PROBABILITY",
-    "Floats",
-    "Integers",
-    "WeightKind",
-    "centre_log_odds",
-    "check_finite",
-    "check_labels",
-    "check_logits",
-    "check_matrix",
-    "check_probabilities",
-    "check_row_weights",
-    "check_weight_kind",
-    "check_weights",
-    "drop_rows_without_weight",
-    "log_probabilities",
-    "probability_resemblance",
-    "repeated_rows",
-    "two_columns",
-]
-
 Floats = NDArray[np.floating[Any]]
 Integers = NDArray[np.int64]
 #: What sample weights are: how many rows of the population a row stands for, on any scale, or how

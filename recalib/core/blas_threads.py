@@ -11,8 +11,6 @@ from typing import Any
 
 from threadpoolctl import OpenBLASController, ThreadpoolController
 
-__all__ = ["one_blas_thread", "one_torch_thread"]
-
 _lock = threading.Lock()
 #: The contexts that are open in this process, and the limit of the first.
 _open = 0

@@ -14,25 +14,6 @@ from recalib.core.decoding import decoder_of
 from recalib.core.masks import Mask
 from recalib.errors import CorruptError
 
-__all__ = [
-    "AutoChoice",
-    "CandidateResult",
-    "Card",
-    "Claims",
-    "ConfidenceHistogram",
-    "DataSummary",
-    "Diagnostic",
-    "FitSummary",
-    "MetricValue",
-    "OperatingPoint",
-    "PolicyWinner",
-    "PooledGain",
-    "PredictionPolicy",
-    "ScoreEstimate",
-    "Selection",
-    "Thresholds",
-]
-
 #: The version of the card's format; a reader rejects newer versions.
 FORMAT = 1
 

@@ -20,14 +20,6 @@ from recalib.core.inputs import as_array, as_scores, column_names
 from recalib.core.label_arrays import check_label_matrix, check_label_scores
 from recalib.errors import InputError
 
-__all__ = [
-    "check_class_names",
-    "check_column_order",
-    "check_label_rows",
-    "class_indices",
-    "like",
-]
-
 #: Names in an error.
 _MAX_SHOWN = 10
 

@@ -13,8 +13,6 @@ from typing import Any, TypeVar
 
 import msgspec
 
-__all__ = ["convert", "decoder_of"]
-
 T = TypeVar("T")
 
 _lock = threading.Lock()

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["event_text"]
-
 #: Details that a line shows, in this order.
 _DETAILS = ("name", "state", "kind", "job", "alias", "version", "from_version", "actor")
 

@@ -27,8 +27,6 @@ from urllib.parse import urlsplit
 from recalib.core.blas_threads import one_blas_thread
 from recalib.errors import InputError, UnavailableError
 
-__all__ = ["Cluster", "Workers", "open_workers"]
-
 T = TypeVar("T")
 R = TypeVar("R")
 

@@ -7,8 +7,6 @@ from collections.abc import Callable
 
 from recalib.errors import RecalibError
 
-__all__ = ["probe_exit_status"]
-
 
 def probe_exit_status(probe: Callable[[], str]) -> int:
     """Return 0 if the probe finds no problem; otherwise print the problem and return 1.

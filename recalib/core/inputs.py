@@ -21,16 +21,6 @@ from numpy.typing import ArrayLike, NDArray
 from recalib.core.arrays import two_columns
 from recalib.errors import InputError
 
-__all__ = [
-    "CountedRows",
-    "as_array",
-    "as_scores",
-    "check_index",
-    "column_names",
-    "counted_rows",
-    "score_matrix",
-]
-
 #: Names of columns that are labels, in files too, and so no scores.
 _LABEL_COLUMNS = ("labels", "label")
 #: Of rows in a column of lists; a text has a length too.

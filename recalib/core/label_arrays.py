@@ -12,8 +12,6 @@ from numpy.typing import ArrayLike, NDArray
 from recalib.core.arrays import SMALLEST_PROBABILITY, Floats, check_finite, check_matrix
 from recalib.errors import InputError
 
-__all__ = ["check_label_matrix", "check_label_scores", "label_log_odds", "label_resemblance"]
-
 
 def check_label_scores(
     values: ArrayLike,

@@ -6,8 +6,6 @@ import importlib
 from collections.abc import Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
-__all__ = ["LazyClasses", "LazyModule"]
-
 T = TypeVar("T")
 
 

@@ -19,8 +19,6 @@ from recalib.errors import InputError
 from recalib.ops import NumpyOps
 from recalib.ops.base import Array, Ops
 
-__all__ = ["LowLogits", "Mask", "find_mask", "mask_constants"]
-
 #: A mask is at most this. The logarithm of the least float64 is −745.
 _HIGHEST = -999.0
 #: The gap above the constant, as a multiple of the range of all other logits. Log-probabilities of

@@ -13,8 +13,6 @@ import msgspec
 from recalib.core.decoding import convert
 from recalib.errors import InputError
 
-__all__ = ["check_option", "configure", "options_of", "unknown_name"]
-
 T = TypeVar("T")
 
 #: What other libraries call our members.

@@ -33,18 +33,6 @@ from numpy.typing import NDArray
 
 from recalib.core.arrays import Floats
 
-__all__ = [
-    "ID_LENGTH",
-    "Prediction",
-    "Predictions",
-    "Refusal",
-    "SigningKey",
-    "mint",
-    "read_ids",
-    "summarise_drawn_labels",
-    "summarise_predictions",
-]
-
 #: Length of an id in characters.
 ID_LENGTH = 88
 

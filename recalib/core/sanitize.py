@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import re
 
-__all__ = ["sanitize_line", "sanitize_text"]
-
 #: Control characters, zero-width spaces (but not joiners, which some scripts need), line and
 #: paragraph separators, bidirectional controls, and surrogates, which have no UTF-8.
 _UNSAFE = (

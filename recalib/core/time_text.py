@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-__all__ = ["time_text"]
-
 #: Seconds since 1970 of September 2001; smaller times of a log are relative.
 _MIN_DATE_SECONDS = 1e9
 

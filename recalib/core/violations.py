@@ -6,8 +6,6 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["accepted_values"]
-
 #: For the kinds whose message does not name accepted values.
 _BY_KIND = {
     "extra_forbidden": "no field of this name",

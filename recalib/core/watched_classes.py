@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 from recalib.errors import InputError
 
-__all__ = ["ALL_CLASSES", "MAX_WATCHED_CLASSES", "class_indices"]
-
 #: The only entry of a list of watched classes that stands for every class.
 ALL_CLASSES = "all"
 #: Largest number of watched classes: cost and the size of the state grow with it.

@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 
 from recalib.drift.target import Target
 
-__all__ = ["EDGE", "Alternatives", "alternatives", "cell_indices", "clip"]
-
 Values = NDArray[np.float64]
 
 #: Predictions are clipped this far from 0 and 1: one wrong bet may not lose the whole stake.

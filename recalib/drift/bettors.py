@@ -20,8 +20,6 @@ from recalib.drift.alternatives import EDGE, alternatives, cell_indices, clip
 from recalib.drift.target import Target
 from recalib.errors import InputError
 
-__all__ = ["Bettor", "BinnedBettor", "MixtureBettor", "default_bettors"]
-
 Values = NDArray[np.float64]
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["group_bins"]
-
 
 def group_bins(counts: NDArray[np.int64], minimum: float = 2) -> NDArray[np.intp]:
     """Return the first bin of each group of neighbours that together hold at least `minimum`.

@@ -13,8 +13,6 @@ from recalib.core.array_bytes import state_from_bytes, state_to_bytes
 from recalib.drift.validation import check_confidences, check_rows
 from recalib.errors import CorruptError, InputError
 
-__all__ = ["CalibrationSums", "bin_indices", "check_edges"]
-
 Values = NDArray[np.float64]
 Counts = NDArray[np.int64]
 

@@ -14,8 +14,6 @@ from recalib.drift.bettors import Bettor, default_bettors
 from recalib.drift.validation import check_rows
 from recalib.errors import InputError
 
-__all__ = ["STATE_VERSION", "CalibrationTest"]
-
 Values = NDArray[np.float64]
 
 #: Labels of a block.

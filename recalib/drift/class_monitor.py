@@ -18,8 +18,6 @@ from recalib.drift.sliding_window import SlidingWindow
 from recalib.drift.timed_test import TimedTest
 from recalib.errors import InputError
 
-__all__ = ["ClassEvidence", "ClassGap", "ClassMonitor", "decide_class_state"]
-
 Values = NDArray[np.float64]
 
 #: Classes in the evidence: those with the most.

@@ -13,8 +13,6 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["MAX_DENSE_CLASSES", "MIN_PROBABILITY", "ClassRows", "watched_positions"]
-
 Values = NDArray[np.float64]
 Labels = NDArray[np.int64]
 

@@ -14,8 +14,6 @@ from recalib.drift.class_rows import watched_positions
 from recalib.drift.silence import SilentClasses, is_silent
 from recalib.errors import CorruptError, InputError
 
-__all__ = ["ClassTraffic", "ClassWindow"]
-
 Values = NDArray[np.float64]
 Counts = NDArray[np.int64]
 

@@ -10,8 +10,6 @@ import scipy
 from recalib.drift.bin_groups import group_bins
 from recalib.drift.calibration_sums import CalibrationSums
 
-__all__ = ["Coverage", "label_coverage"]
-
 #: False alarm rate of the test that label rates do not depend on confidence.
 _FALSE_FLAGS = 0.01
 #: Smallest expected number of labelled, and of unlabelled, predictions in a cell: below it the test

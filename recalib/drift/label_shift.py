@@ -7,8 +7,6 @@ from numpy.typing import NDArray
 
 from recalib.errors import InputError
 
-__all__ = ["estimate_priors"]
-
 Values = NDArray[np.float64]
 
 

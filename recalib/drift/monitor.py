@@ -23,8 +23,6 @@ from recalib.drift.target import Target
 from recalib.drift.windows import Weighting
 from recalib.errors import InputError
 
-__all__ = ["Monitor", "MonitorOptions", "SegmentStatus", "Status", "spend_alpha"]
-
 Values = NDArray[np.float64]
 
 _WEEK = 7 * 86_400.0

@@ -7,8 +7,6 @@ from typing import Any, Literal, NamedTuple
 
 from recalib.drift.target import TARGET_NAMES, Target, TargetNames
 
-__all__ = ["STATES", "Decision", "Evidence", "State", "decide_state"]
-
 State = Literal["fresh", "unverified", "suspect", "stale"]
 #: From best to worst.
 STATES: tuple[State, ...] = ("fresh", "unverified", "suspect", "stale")

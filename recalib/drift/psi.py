@@ -14,8 +14,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from recalib.errors import InputError
 
-__all__ = ["ConfidenceShift", "confidence_shift", "quantile_edges"]
-
 Values = NDArray[np.float64]
 
 #: Added to the count of every bin, so that an empty bin has a logarithm.

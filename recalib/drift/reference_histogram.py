@@ -10,14 +10,6 @@ from recalib.drift.calibration_sums import bin_indices
 from recalib.drift.psi import quantile_edges
 from recalib.drift.target import Target
 
-__all__ = [
-    "BINS",
-    "reference_edges",
-    "reference_histogram",
-    "reference_target",
-    "unmeasured_histogram",
-]
-
 #: Bins of a histogram; fewer where probabilities tie.
 BINS = 15
 #: An edge lies this far below the probability that starts its bin. Maps with few values, such as

@@ -12,8 +12,6 @@ from numpy.typing import ArrayLike, NDArray
 from recalib.core.options import check_option
 from recalib.errors import InputError
 
-__all__ = ["ScoreTest", "ScoreVerdict"]
-
 Values = NDArray[np.float64]
 ScoreVerdict = Literal["better", "no better"]
 

@@ -24,14 +24,6 @@ from recalib.core.options import check_option
 from recalib.metrics.calibration_gaps import Gaps
 from recalib.metrics.intervals import interval_of_mean_gap
 
-__all__ = [
-    "MAX_SELECTION_RATIO",
-    "AccuracyBounds",
-    "accuracy_bounds",
-    "check_selection_ratio",
-    "selection_interval",
-]
-
 Values = NDArray[np.float64]
 
 #: At this ratio, the bounds are nearly those without an assumption.

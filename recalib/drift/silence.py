@@ -12,8 +12,6 @@ from numpy.typing import ArrayLike, NDArray
 from recalib.drift.calibration_sums import CalibrationSums
 from recalib.drift.target import TARGET_NAMES, Target
 
-__all__ = ["SilentClasses", "describe_silence", "is_silent", "silent_bins", "worst_gaps"]
-
 #: Probability that any of the compared bins or segments is called silent by chance.
 _FALSE_SILENCE = 0.01
 #: With this number of labels, a bin or segment is estimated from them.

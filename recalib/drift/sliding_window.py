@@ -9,8 +9,6 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["SlidingWindow", "Sums"]
-
 #: Most entries: memory does not grow with the number of cohorts.
 _MAX_ENTRIES = 24
 

@@ -22,8 +22,6 @@ from recalib.drift.validation import check_rows
 from recalib.drift.windows import Weighting, summarise_window
 from recalib.errors import InputError
 
-__all__ = ["Cohort", "StreamMonitor"]
-
 Values = NDArray[np.float64]
 Counts = NDArray[np.int64]
 

@@ -18,16 +18,6 @@ from numpy.typing import NDArray
 
 from recalib.core.arrays import Floats
 
-__all__ = [
-    "TARGET_NAMES",
-    "Target",
-    "TargetNames",
-    "monitored_probabilities",
-    "pairs_of_rows",
-    "target_of",
-    "values_of_predicted_class",
-]
-
 Values = NDArray[np.float64]
 Target = Literal["top_label", "positive_class"]
 

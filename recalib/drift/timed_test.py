@@ -11,8 +11,6 @@ from recalib.drift.bettors import default_bettors
 from recalib.drift.calibration_test import STATE_VERSION, CalibrationTest
 from recalib.drift.target import Target
 
-__all__ = ["TimedTest"]
-
 Values = NDArray[np.float64]
 
 

@@ -7,8 +7,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from recalib.errors import InputError
 
-__all__ = ["check_confidences", "check_rows"]
-
 Values = NDArray[np.float64]
 
 

@@ -21,8 +21,6 @@ from recalib.metrics.intervals import (
     variances_under,
 )
 
-__all__ = ["Weighting", "Window", "summarise_window"]
-
 Values = NDArray[np.float64]
 Weighting = Literal["labelled", "traffic"]
 

@@ -19,8 +19,6 @@ from recalib.files.messages import Messages
 from recalib.files.raw_arrays import Window, size_of
 from recalib.files.tables import Columns
 
-__all__ = ["ArrowFile", "open_batches"]
-
 pa = LazyModule("pyarrow")
 
 _FILE_MARK = b"ARROW1"

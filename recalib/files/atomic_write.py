@@ -15,8 +15,6 @@ from numpy.typing import ArrayLike
 
 from recalib.errors import InputError
 
-__all__ = ["digest", "open_atomically", "write_atomically", "write_npz"]
-
 
 def digest(path: str | Path) -> str:
     """Return the SHA-256 of the file's bytes in hexadecimal."""

@@ -22,19 +22,6 @@ from recalib.core.label_arrays import check_label_matrix, check_label_scores
 from recalib.core.masks import Mask
 from recalib.errors import EmptyError, InputError, RecalibError, TooLargeError
 
-__all__ = [
-    "MAX_CLASSES",
-    "Chunk",
-    "Data",
-    "DataFile",
-    "Input",
-    "LabelledData",
-    "Layout",
-    "Numbers",
-    "Task",
-    "translate_errors",
-]
-
 Input = Literal["logits", "probabilities"]
 Task = Literal["multiclass", "multilabel"]
 Numbers = NDArray[Any]

@@ -19,8 +19,6 @@ from recalib.files import Input
 from recalib.files.column_names import Names, class_columns, column_names
 from recalib.files.tables import Columns
 
-__all__ = ["add_lists", "map_stream", "read_parts", "single_value"]
-
 pa = LazyModule("pyarrow")
 pd = LazyModule("pandas")
 pl = LazyModule("polars")

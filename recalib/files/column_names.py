@@ -22,8 +22,6 @@ from dataclasses import dataclass
 from recalib.errors import ColumnsError, InputError
 from recalib.files.base import Input
 
-__all__ = ["Names", "array_names", "class_columns", "column_names"]
-
 _STEMS: dict[Input, str] = {"logits": "logit", "probabilities": "prob"}
 _SINGULAR: dict[Input, str] = {"logits": "logit", "probabilities": "probability"}
 _OPPOSITE: dict[Input, Input] = {"logits": "probabilities", "probabilities": "logits"}

@@ -19,8 +19,6 @@ from recalib.files.limits import check_column_count
 from recalib.files.raw_arrays import CHUNK_BYTES, Window, size_of
 from recalib.files.tables import Columns
 
-__all__ = ["CsvFile"]
-
 pa, arrow_csv = LazyModule("pyarrow"), LazyModule("pyarrow.csv")
 
 #: Names of 128 characters for the maximum number of columns.

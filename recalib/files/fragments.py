@@ -23,31 +23,6 @@ from recalib.errors import EmptyError, InputError, UnsupportedError
 from recalib.files import FORMATS, SUFFIXES, DataFile, Input, open_data
 from recalib.files.parquet import ParquetFile, row_group_sizes
 
-__all__ = [
-    "MAX_FRAGMENT_BYTES",
-    "File",
-    "Fragment",
-    "Source",
-    "check_unchanged",
-    "divide_files",
-    "file_errors",
-    "file_of",
-    "filesystem_of",
-    "format_of",
-    "fragments_of",
-    "glob_folder",
-    "is_single_file",
-    "list_files",
-    "list_fragments",
-    "list_sources",
-    "no_rows",
-    "none_if_empty",
-    "open_stream",
-    "source_name",
-    "source_names",
-    "version_of",
-]
-
 T = TypeVar("T")
 R = TypeVar("R")
 

@@ -20,8 +20,6 @@ from recalib.files.base import DataFile, Layout, Numbers
 from recalib.files.column_names import array_names
 from recalib.files.raw_arrays import size_of
 
-__all__ = ["JsonFile", "are_plain", "array_of", "decode", "decode_document", "rows_of"]
-
 #: As Python objects, numbers of 17 digits take about twice the space of their text.
 _MAX_DOCUMENT_BYTES = 64 << 20
 #: Memory of a parsed number (`1,`, 16 times its text) and of a parsed list (`[`, 64 times).

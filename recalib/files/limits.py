@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from recalib.errors import TooLargeError
 
-__all__ = ["MAX_COLUMNS", "check_column_count", "check_unpacked_size"]
-
 #: Arrow needs about 4 kB for each column of a CSV or Parquet file. ImageNet-21k has 21,841 classes;
 #: a column of lists has no such limit.
 MAX_COLUMNS = 32_768

@@ -20,8 +20,6 @@ from typing import BinaryIO
 from recalib.errors import InputError, TooLargeError, UnsupportedError
 from recalib.files.raw_arrays import Window, read_exactly
 
-__all__ = ["Messages"]
-
 #: A batch is read at once. By default, pyarrow writes a Feather file of a thousand float32 classes
 #: in batches of 65,536 rows, 250 MiB.
 MAX_BATCH_BYTES = 256 << 20

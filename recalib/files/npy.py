@@ -23,8 +23,6 @@ from recalib.files.raw_arrays import (
     size_of,
 )
 
-__all__ = ["NpyFile", "check_length", "read_header"]
-
 _MAGIC = b"\x93NUMPY"
 #: The limit of NumPy; the header of a plain array takes 118 bytes.
 _MAX_HEADER_BYTES = 10_000

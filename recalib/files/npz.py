@@ -21,8 +21,6 @@ from recalib.files.raw_arrays import (
     size_of,
 )
 
-__all__ = ["NpzFile"]
-
 _SUFFIX = ".npy"
 #: Deflate encodes at most 258 bytes in 2 bits: a member that claims to unpack to more than 1,032
 #: times its size is damaged.

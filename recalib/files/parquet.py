@@ -17,8 +17,6 @@ from recalib.files.raw_arrays import Window, read_exactly, size_of
 from recalib.files.row_groups import MAX_GROUP_BYTES, check_row_groups
 from recalib.files.tables import Columns
 
-__all__ = ["ParquetFile", "open_table", "row_group_sizes"]
-
 pq = LazyModule("pyarrow.parquet")
 
 #: pyarrow parses the whole footer. A thousand columns in a hundred groups take 10 MB.

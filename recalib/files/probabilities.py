@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from recalib.core.lazy_import import LazyModule
 
-__all__ = ["PROBABILITY_FORMATS", "ProbabilityFormat", "write_probabilities"]
-
 pa = LazyModule("pyarrow")
 pq = LazyModule("pyarrow.parquet")
 

@@ -12,20 +12,6 @@ import numpy as np
 from recalib.errors import InputError, TooLargeError
 from recalib.files.base import Numbers
 
-__all__ = [
-    "CHUNK_BYTES",
-    "RawArray",
-    "Readable",
-    "Window",
-    "check_dtype",
-    "check_labels_shape",
-    "check_shape",
-    "pair_with_labels",
-    "read_exactly",
-    "read_rows",
-    "size_of",
-]
-
 #: Bytes read at once: large enough that calls cost little, small enough that copies on the way
 #: (decompression, bytes to array) need little memory.
 CHUNK_BYTES = 1 << 20

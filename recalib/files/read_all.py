@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 from recalib.errors import InputError, TooLargeError
 from recalib.files.base import Chunk, Data, DataFile
 
-__all__ = ["read_all"]
-
 
 def read_all(file: DataFile) -> Data:
     """Return all rows of `file`.

@@ -18,8 +18,6 @@ import numpy as np
 from recalib.errors import InputError, TooLargeError
 from recalib.files.limits import check_unpacked_size
 
-__all__ = ["MAX_GROUP_BYTES", "check_row_groups"]
-
 #: Reading a row group costs up to about twice its size, encoded or decoded: all columns are read
 #: side by side, and one page may hold a whole column. pyarrow writes ImageNet's validation set
 #: (50,000 x 1000 float32, as lists) as one group of 191 MiB.

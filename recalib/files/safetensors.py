@@ -28,8 +28,6 @@ from recalib.files.raw_arrays import (
     size_of,
 )
 
-__all__ = ["SafetensorsFile"]
-
 #: bfloat16 is the upper half of a float32 and is read as its 16 bits.
 _DTYPES = {
     "F16": "<f2",

@@ -18,8 +18,6 @@ from recalib.files.base import Input, Numbers, Task
 from recalib.files.column_names import Names, column_names
 from recalib.files.limits import check_column_count
 
-__all__ = ["Columns"]
-
 pa = LazyModule("pyarrow")
 
 #: Of the widest number.

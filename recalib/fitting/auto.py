@@ -30,8 +30,6 @@ from recalib.objectives import Objective
 from recalib.objectives.nll import NegativeLogLikelihood
 from recalib.ops import NumpyOps
 
-__all__ = ["AUTO", "Auto", "choose", "resolve_predictions"]
-
 #: The name of the policy, used in place of a map's name.
 AUTO = "auto"
 

@@ -23,8 +23,6 @@ from recalib.fitting.cross_validation import Candidate, HeldOutScores
 from recalib.fitting.racing import Entry
 from recalib.fitting.winners import Sample, Winner
 
-__all__ = ["Outcome", "allows", "describe", "describe_default", "winner_sentences"]
-
 #: Numbers of rows (N,) by name.
 Columns = Mapping[str, NDArray[Any]]
 

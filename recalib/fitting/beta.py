@@ -21,22 +21,6 @@ from recalib.fitting.temperature_preprocessing import (
     make_solution,
 )
 
-__all__ = [
-    "BETA",
-    "SMALLEST",
-    "CurveLosses",
-    "Prior",
-    "beta_curve",
-    "beta_inputs",
-    "beta_parameters",
-    "curve_losses",
-    "fit_beta",
-    "fit_penalised_curve",
-    "lower_bounds",
-    "minimise_curves",
-    "platt_curve",
-]
-
 _Vector = NDArray[np.float64]
 
 #: The lower bound of a and b; the penalty bounds them above, and c on both sides.

@@ -20,8 +20,6 @@ from recalib.fitting.linear_form import LinearForm
 from recalib.fitting.linear_nll import MAX_BLOCKS, Design, DiagonalDesign, FullDesign
 from recalib.fitting.row_chunks import RowChunks
 
-__all__ = ["LinearChunkSums", "chunked_moment_sums"]
-
 Numbers = NDArray[np.float64]
 
 

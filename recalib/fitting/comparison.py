@@ -40,8 +40,6 @@ from recalib.metrics.evaluation import format_metric
 from recalib.metrics.headline import headline_metrics
 from recalib.objectives import OBJECTIVES
 
-__all__ = ["Comparison", "ComparisonEntry", "compare", "compatible_pairs", "recommend"]
-
 #: Fits a map by an objective, with options.
 FitMap = Callable[[str, str, Mapping[str, Any]], Calibrator]
 

@@ -17,14 +17,6 @@ from recalib.maps import Parameters
 from recalib.objectives.ece_grid import EceGrid
 from recalib.ops import NumpyOps
 
-__all__ = [
-    "ValuesAt",
-    "descend",
-    "descend_on_grid",
-    "search_class_grid",
-    "search_coordinates",
-]
-
 Numbers = NDArray[np.float64]
 
 #: Returns the objective at each of some parameters.

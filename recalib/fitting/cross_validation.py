@@ -33,22 +33,6 @@ from recalib.maps.labels.identity import LabelIdentity
 from recalib.objectives import Objective
 from recalib.ops import NumpyOps
 
-__all__ = [
-    "Candidate",
-    "HeldOutScores",
-    "Refit",
-    "Weights",
-    "class_scores",
-    "compare_as_fitted",
-    "compare_by_cross_validation",
-    "effective_size",
-    "fold_fits",
-    "held_out",
-    "incomparable",
-    "mean_and_standard_error",
-    "random_folds",
-]
-
 #: The numbers of folds for few and for many rows. A fit to 95% of the rows has nearly the error of
 #: the fit to all; a fit to 80% has a quarter more: record 0009.
 _MAX_FOLDS, _MIN_FOLDS = 20, 5

@@ -34,8 +34,6 @@ from recalib.maps.identity import Identity
 from recalib.maps.temperature import Temperature
 from recalib.ops import NumpyOps
 
-__all__ = ["Diagnosis", "diagnose", "diagnostic_text", "label_totals", "label_totals_text"]
-
 Numbers = NDArray[np.float64]
 
 #: The least harm: nats, Brier score, share of rows.

@@ -52,22 +52,6 @@ from recalib.metrics.evaluation import Evaluation
 from recalib.metrics.predictions import Predictions
 from recalib.objectives import OBJECTIVES, Objective
 
-__all__ = [
-    "AutoPolicy",
-    "candidate_of",
-    "check_data",
-    "check_request_device",
-    "check_start",
-    "configure_pair",
-    "create_card",
-    "data_warnings",
-    "fit",
-    "measure_metrics",
-    "metric_values",
-    "resolve_fit",
-    "start_parameters",
-]
-
 #: The largest number of reached bounds in a card.
 _MAX_TEXTS = 10
 #: Up to this size NumPy computes confidences and metrics in float64. Larger ones have float32

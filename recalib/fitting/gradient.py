@@ -29,15 +29,6 @@ from recalib.maps.parameterized_temperature import ParameterizedTemperature
 from recalib.objectives import Objective
 from recalib.ops.torch_ops import TorchOps
 
-__all__ = [
-    "FIRST_STEP",
-    "Stage",
-    "fit_by_gradient",
-    "masked_gap",
-    "rows_per_chunk",
-    "without_masks",
-]
-
 _LOG_RANGE = float(np.log(RANGE))
 _SMALLEST_GRADIENT = 1e-8
 _MAX_ITERATIONS = 2_000

@@ -23,15 +23,6 @@ from recalib.maps.base import STEP
 from recalib.maps.histogram_binning import HistogramBinning
 from recalib.maps.lookup_table import next_power_of_two, pad_table
 
-__all__ = [
-    "absent_class_steps",
-    "bin_rows",
-    "class_steps",
-    "fit_histogram_binning",
-    "histogram_steps",
-    "share_of_hits",
-]
-
 #: Bins with fewer rows than this give a warning.
 _MIN_ROWS = 5
 #: Maximum log-odds of a bin without rows: a probability of 1 - 2e-9.

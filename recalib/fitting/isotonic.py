@@ -26,16 +26,6 @@ from recalib.maps.base import STEP
 from recalib.maps.isotonic import Isotonic
 from recalib.maps.lookup_table import next_power_of_two, pad_table
 
-__all__ = [
-    "Blocks",
-    "absent_class_curve",
-    "class_curve",
-    "fit_isotonic",
-    "isotonic_blocks",
-    "isotonic_curve",
-    "merge_blocks",
-]
-
 #: Maximum slope in log-odds. A slope of 1 is ideal after temperature scaling; a slope of 10 turns
 #: the float32 rounding error of a logit of 30 into one part in 10,000.
 _MAX_SLOPE = 10.0

@@ -19,8 +19,6 @@ from numpy.typing import NDArray
 from recalib.core.arrays import Floats
 from recalib.fitting.linear_nll import LinearNll
 
-__all__ = ["leave_one_out_nll"]
-
 Numbers = NDArray[np.float64]
 
 #: Rows whose probability of a class is this near its label have no weight in the block.

@@ -19,8 +19,6 @@ from recalib.fitting.newton_cg import Box
 from recalib.fitting.problem import RANGE
 from recalib.maps import Map
 
-__all__ = ["LINEAR_MAPS", "LinearForm"]
-
 Numbers = NDArray[np.float64]
 
 #: Smaller inputs have float64 features even for narrower logits: at most 160 MB.

@@ -18,8 +18,6 @@ from recalib.fitting.newton_cg import Box, Minimum, minimise
 from recalib.fitting.problem import Problem, Solution
 from recalib.fitting.temperature_preprocessing import fit_unit
 
-__all__ = ["TOLERANCE", "fit_linear", "linear_solution"]
-
 Numbers = NDArray[np.float64]
 
 #: The search ends with a step whose predicted gain is below this, in nats per row.

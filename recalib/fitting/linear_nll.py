@@ -26,17 +26,6 @@ from numpy.typing import NDArray
 
 from recalib.core.arrays import Floats, Integers
 
-__all__ = [
-    "MAX_BLOCKS",
-    "Design",
-    "DiagonalDesign",
-    "FullDesign",
-    "LinearNll",
-    "LinearSums",
-    "Ridge",
-    "SummedNll",
-]
-
 Numbers = NDArray[np.float64]
 _Floating = type[np.floating[Any]]
 

@@ -23,15 +23,6 @@ from recalib.fitting.temperature_preprocessing import (
 from recalib.maps.meta_accuracy import MetaAccuracy
 from recalib.maps.meta_miscoverage import MetaMiscoverage
 
-__all__ = [
-    "REJECT_ALL",
-    "accuracy_threshold",
-    "fit_meta",
-    "meta_parameters",
-    "meta_threshold",
-    "miscoverage_threshold",
-]
-
 #: The threshold that rejects all rows with two or more classes; its negative accepts all.
 REJECT_ALL = 1e30
 #: The number of tested thresholds: more lowers the power of each test, fewer the resolution.

@@ -45,8 +45,6 @@ from recalib.maps.lookup_table import next_power_of_two, pad_table
 from recalib.metrics.multilabel import LabelPredictions, evaluate_labels
 from recalib.objectives import OBJECTIVES
 
-__all__ = ["LabelCandidate", "fit_multilabel", "measure_label_metrics"]
-
 _Vector = NDArray[np.float64]
 #: The largest number of reached bounds in a card.
 _MAX_BOUNDS = 10

@@ -22,16 +22,6 @@ from numpy.typing import NDArray
 
 from recalib.core.arrays import Floats, Integers
 
-__all__ = [
-    "TemperatureFit",
-    "ends_and_spreads",
-    "fit_temperature",
-    "fit_temperature_by_sums",
-    "has_masks",
-    "logit_scale",
-    "moment_sums",
-]
-
 Weights = NDArray[np.float64]
 
 #: Elements of one chunk: two float64 arrays of it fit into a second-level cache of 1 MiB.

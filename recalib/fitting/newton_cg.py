@@ -18,8 +18,6 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Box", "Local", "Minimum", "minimise"]
-
 Numbers = NDArray[np.float64]
 
 _MAX_STEPS = 200

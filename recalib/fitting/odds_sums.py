@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 
 from recalib.fitting.temperature_preprocessing import Groups, group_starts
 
-__all__ = ["OF_CLASSES", "OF_TOP_LABEL", "OddsSums", "Resolution"]
-
 _Vector = NDArray[np.float64]
 
 

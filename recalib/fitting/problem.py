@@ -15,8 +15,6 @@ from recalib.core.arrays import Floats, Integers
 from recalib.maps import Map, Parameters
 from recalib.objectives import Objective
 
-__all__ = ["RANGE", "Problem", "Progress", "Solution", "Solver"]
-
 #: A positive parameter stays within this factor of its start, the best single temperature or its
 #: inverse. All solvers use this range, so they report the same bounds.
 RANGE = 1_000.0

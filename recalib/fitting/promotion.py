@@ -27,18 +27,6 @@ from typing import Literal
 
 from recalib.core.card import PooledGain
 
-__all__ = [
-    "MARGIN",
-    "MAX_POOLED",
-    "MIN_GROWTH",
-    "POOLED_THRESHOLD",
-    "THRESHOLD",
-    "Decision",
-    "Gain",
-    "decide",
-    "pool",
-]
-
 #: A gain is proven above this number of standard errors, and a pooled gain above this number.
 THRESHOLD, POOLED_THRESHOLD = 2.96, 3.7
 #: The largest number of comparisons that are pooled, the latest included.

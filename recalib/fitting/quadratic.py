@@ -21,8 +21,6 @@ from recalib.fitting.temperature_preprocessing import (
     solution_after,
 )
 
-__all__ = ["fit_quadratic", "quadratic_solution"]
-
 _Vector = NDArray[np.float64]
 
 #: The parabola lies between this quantile of the log-odds of hits and its opposite of the others:

@@ -24,8 +24,6 @@ from recalib.fitting.cross_validation import (
 from recalib.fitting.problem import Progress
 from recalib.ops import NumpyOps
 
-__all__ = ["NETWORKS", "REFERENCES", "Entry", "Race"]
-
 #: The references, which no rule leaves out.
 REFERENCES = ("identity", "temperature")
 #: Maps whose fit takes ten times as long as the others': they first compete on few rows.

@@ -16,8 +16,6 @@ from recalib.core.arrays import Floats, Integers
 from recalib.core.card import Diagnostic
 from recalib.fitting.cross_validation import mean_and_standard_error
 
-__all__ = ["distinct_rows", "excess_agreement"]
-
 #: With this share of different numbers in one column, rows are not compared.
 _DIFFERENT = 0.9
 #: The least share of rows in groups, the least number of groups, and how many are compared.

@@ -18,8 +18,6 @@ from numpy.typing import NDArray
 from recalib.core.arrays import Floats, Integers
 from recalib.errors import InputError
 
-__all__ = ["RowChunks", "as_tensor", "check_device"]
-
 #: Elements of a chunk: on a CPU as in `gradient`, on a GPU enough for its cores to be busy, 128 MB
 #: of float64. A pass holds about six arrays of this size.
 _CPU_ELEMENTS, _GPU_ELEMENTS = 1_000_000, 16_000_000

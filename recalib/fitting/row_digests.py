@@ -12,16 +12,6 @@ from numpy.typing import NDArray
 
 from recalib.core.arrays import Floats
 
-__all__ = [
-    "DIGEST_BYTES",
-    "Digests",
-    "are_distinct",
-    "decode_digests",
-    "encode_digests",
-    "may_be_chance",
-    "row_digests",
-]
-
 Digests = NDArray[np.uint64]
 
 #: Of a stored digest.

@@ -20,8 +20,6 @@ from numpy.typing import NDArray
 
 from recalib.core.arrays import Integers
 
-__all__ = ["RowLikelihood"]
-
 #: Elements of one chunk: two arrays of it fit into a second-level cache of 1 MiB.
 _CHUNK = 50_000
 #: Elements from which a pass is shared out to threads: below, starting them costs more.

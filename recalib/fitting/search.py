@@ -20,15 +20,6 @@ from recalib.objectives.ece_grid import EceGrid
 from recalib.ops import NumpyOps
 from recalib.ops.base import Array, FittingOps
 
-__all__ = [
-    "confidences_of",
-    "gaps_below_top",
-    "search_grid",
-    "search_grid_near",
-    "search_near",
-    "search_temperature",
-]
-
 #: Temperatures are searched within this factor of the best by NLL. The minimum of a calibration
 #: error is normally within some tens of percent of it. Minima beyond are degenerate: confidences
 #: are all 1 or close to uniform.

@@ -35,18 +35,6 @@ from recalib.objectives import OBJECTIVES, Objective
 from recalib.objectives.nll import NegativeLogLikelihood
 from recalib.ops import NumpyOps
 
-__all__ = [
-    "check_classes",
-    "check_device_pair",
-    "check_pair",
-    "ensemble_by_search",
-    "fits_pair",
-    "missing_torch",
-    "prefer_nll",
-    "solve",
-    "temperature_solution",
-]
-
 #: The largest loss of NLL, relative and in nats, that a fit by a calibration error may have. The
 #: best temperatures by both differ by some percent, which costs much less.
 _MAX_NLL_LOSS, _MAX_NLL_LOSS_NATS = 0.1, 0.01

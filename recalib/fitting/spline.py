@@ -17,8 +17,6 @@ from recalib.fitting.temperature_preprocessing import (
 from recalib.maps.lookup_table import next_power_of_two, pad_table
 from recalib.maps.spline import Spline
 
-__all__ = ["Curve", "choose_knots", "fit_curve", "fit_spline", "spline_curve"]
-
 _Vector = NDArray[np.float64]
 
 #: Minimum distance of knots in nats; closer knots need more data than usual.

@@ -12,8 +12,6 @@ from recalib.maps import Parameters
 from recalib.maps.stack import Stack
 from recalib.ops import NumpyOps
 
-__all__ = ["fit_stack"]
-
 
 def fit_stack(
     problem: Problem, solve: Solver, objective_at: Callable[[Parameters], float]

@@ -6,8 +6,6 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-__all__ = ["mixture_weights"]
-
 _Array = NDArray[np.float64]
 _Members = NDArray[np.intp]
 

@@ -32,8 +32,6 @@ from recalib.fitting.problem import Problem
 from recalib.maps import Parameters
 from recalib.maps.ridge import USUAL_STRENGTH, RidgeMap
 
-__all__ = ["with_strength"]
-
 Numbers = NDArray[np.float64]
 
 #: Strengths. The first is temperature scaling but for the fourth digit of the NLL.

@@ -21,23 +21,6 @@ from recalib.maps import Parameters
 from recalib.maps.one_vs_rest import MAX_LOG_ODDS
 from recalib.ops import NumpyOps
 
-__all__ = [
-    "CalibratedRows",
-    "Groups",
-    "ScaledRows",
-    "absence_warnings",
-    "class_odds",
-    "fit_unit",
-    "group_by_odds",
-    "group_starts",
-    "log_odds_sums",
-    "make_solution",
-    "mean_nll",
-    "solution_after",
-    "top_odds",
-    "unit_of_log_odds",
-]
-
 #: Numbers in a block: 32 MB of float64.
 _BLOCK = 4_000_000
 

@@ -16,14 +16,6 @@ from numpy.typing import ArrayLike, NDArray
 from recalib.calibrator import Calibrator
 from recalib.core.card import OperatingPoint, Thresholds
 
-__all__ = [
-    "describe_thresholds",
-    "equal_threshold",
-    "measure_thresholds",
-    "positive_counts",
-    "thresholds_of",
-]
-
 _Vector = NDArray[np.float64]
 
 

@@ -11,14 +11,6 @@ from recalib.core.card import Card, MetricValue
 from recalib.drift import CalibrationSums, MonitorOptions, summarise_window
 from recalib.drift.reference_histogram import reference_histogram
 
-__all__ = [
-    "calibration_error",
-    "error_of_sums",
-    "exceeds_tolerance",
-    "validation_error",
-    "validation_warnings",
-]
-
 
 def calibration_error(
     probabilities: NDArray[np.float64], outcomes: NDArray[Any]

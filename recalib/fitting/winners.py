@@ -26,8 +26,6 @@ from recalib.fitting.stacking import mixture_weights
 from recalib.maps.stack import Member, Stack
 from recalib.objectives.nll import NegativeLogLikelihood
 
-__all__ = ["Sample", "Winner", "find_weights"]
-
 #: The cost of other maps than temperature scaling, in standard errors of the difference of NLLs:
 #: a quarter, and one more with 25 rows.
 _COST, _COST_OF_FEW_ROWS = 0.25, 25.0

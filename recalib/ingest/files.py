@@ -16,8 +16,6 @@ from recalib.files.fragments import file_errors, filesystem_of, list_files
 from recalib.ingest.labels import STORED, Label, decode_labels, send
 from recalib.ingest.progress import Progress
 
-__all__ = ["SUFFIXES", "ingest_files"]
-
 log = logging.getLogger(__name__)
 
 SUFFIXES = (".jsonl", ".ndjson", ".parquet")

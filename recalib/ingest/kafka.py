@@ -20,8 +20,6 @@ from recalib.ingest.progress import Progress
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, KafkaError, Message, Producer
 
-__all__ = ["Kafka", "ingest_kafka"]
-
 log = logging.getLogger(__name__)
 
 #: Messages of a batch, and how long a batch waits for them.

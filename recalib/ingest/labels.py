@@ -17,8 +17,6 @@ from recalib.client import (
 )
 from recalib.errors import InputError
 
-__all__ = ["STORED", "Label", "decode_labels", "send"]
-
 log = logging.getLogger(__name__)
 
 #: Outcomes of labels that the server has.

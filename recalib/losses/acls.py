@@ -11,8 +11,6 @@ from torch import Tensor
 from recalib.core.options import check_option
 from recalib.losses.base import Regulariser, RowLoss, is_masked
 
-__all__ = ["Acls"]
-
 
 @dataclass(eq=False)
 class Acls(RowLoss, Regulariser):

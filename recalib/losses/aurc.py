@@ -11,8 +11,6 @@ from torch import Tensor
 from recalib.losses.base import BatchLoss, label_log_probabilities
 from recalib.losses.confidence_scores import Confidence, rank_score
 
-__all__ = ["Aurc"]
-
 
 @dataclass(eq=False)
 class Aurc(BatchLoss):

@@ -14,8 +14,6 @@ from recalib.core.options import check_option
 from recalib.losses.base import BatchLoss, Regulariser, entropy, is_masked, take_column
 from recalib.losses.confidence_scores import log_entropy
 
-__all__ = ["Avuc", "AvucGradientStopping", "SoftAvuc"]
-
 #: Added to both sums: a batch may have no row in one of them.
 _EPSILON = 1e-10
 

@@ -25,22 +25,6 @@ from recalib.errors import InputError
 from recalib.losses.processes import gather_rows
 from recalib.ops.torch_ops import TorchOps
 
-__all__ = [
-    "BatchLoss",
-    "Loss",
-    "Regulariser",
-    "RowLoss",
-    "count_labels",
-    "entropy",
-    "flatten_batch",
-    "is_masked",
-    "label_log_probabilities",
-    "ops_for",
-    "over_labels",
-    "take_column",
-    "top_prediction",
-]
-
 _INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 

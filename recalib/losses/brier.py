@@ -10,8 +10,6 @@ from torch import Tensor
 from recalib.losses.base import RowLoss, ops_for
 from recalib.ops.formulas import squared_error
 
-__all__ = ["Brier"]
-
 
 @dataclass(eq=False)
 class Brier(RowLoss):

@@ -10,14 +10,6 @@ from torch import Tensor
 
 from recalib.losses.base import entropy, take_column
 
-__all__ = [
-    "Confidence",
-    "log_entropy",
-    "losses_and_scores",
-    "rank_score",
-    "score_range",
-]
-
 #: The maximum softmax probability; its margin over the second; the negative entropy in nats.
 #: Paper 002, appendix A, where the entropy is written with logits z instead of probabilities p.
 Confidence = Literal["msp", "margin", "negative_entropy"]

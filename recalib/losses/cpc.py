@@ -12,8 +12,6 @@ from torch.nn import functional
 from recalib.core.options import check_option
 from recalib.losses.base import Regulariser, RowLoss, is_masked
 
-__all__ = ["Cpc"]
-
 
 @dataclass(eq=False)
 class Cpc(RowLoss, Regulariser):

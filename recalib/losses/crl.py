@@ -13,8 +13,6 @@ from recalib.errors import InputError
 from recalib.losses.base import BatchLoss, Regulariser, flatten_batch, top_prediction
 from recalib.losses.processes import gather_rows
 
-__all__ = ["Crl"]
-
 
 @dataclass(eq=False)
 class Crl(BatchLoss, Regulariser):

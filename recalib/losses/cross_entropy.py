@@ -10,8 +10,6 @@ from torch.nn import functional
 
 from recalib.losses.base import RowLoss, label_log_probabilities
 
-__all__ = ["CrossEntropy"]
-
 
 @dataclass(eq=False)
 class CrossEntropy(RowLoss):

@@ -11,8 +11,6 @@ from torch import Tensor
 from recalib.core.options import check_option
 from recalib.losses.base import RowLoss, take_column
 
-__all__ = ["DualFocal", "DualFocalReleased"]
-
 #: Lower bound of the base of the power. A root has no derivative at 0.
 _MIN_BASE = 1e-12
 

@@ -9,8 +9,6 @@ from torch import Tensor
 
 from recalib.losses.base import Regulariser, RowLoss, entropy
 
-__all__ = ["EntropyPenalty"]
-
 
 @dataclass(eq=False)
 class EntropyPenalty(RowLoss, Regulariser):

@@ -20,8 +20,6 @@ from recalib.losses.base import (
 )
 from recalib.ops.formulas import focal_terms_from_log_p
 
-__all__ = ["Focal", "FocalSampleDependent", "FocalScheduled", "gamma_for"]
-
 
 @dataclass(eq=False)
 class Focal(RowLoss):

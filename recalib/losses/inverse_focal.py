@@ -10,8 +10,6 @@ from torch import Tensor
 from recalib.core.options import check_option
 from recalib.losses.base import RowLoss, label_log_probabilities
 
-__all__ = ["InverseFocal"]
-
 
 @dataclass(eq=False)
 class InverseFocal(RowLoss):

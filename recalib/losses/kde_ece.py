@@ -12,8 +12,6 @@ from recalib.core.options import check_option
 from recalib.errors import InputError
 from recalib.losses.base import BatchLoss, Regulariser
 
-__all__ = ["KernelError"]
-
 #: In place of log 0: its exponential is 0, and its product with any parameter is finite.
 _MIN_LOG_P = -1e30
 

@@ -11,8 +11,6 @@ from torch import Tensor
 from recalib.core.options import check_option
 from recalib.losses.base import RowLoss, is_masked, over_labels, take_column
 
-__all__ = ["LabelSmoothing"]
-
 
 @dataclass(eq=False)
 class LabelSmoothing(RowLoss):

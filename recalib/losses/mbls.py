@@ -11,8 +11,6 @@ from torch import Tensor
 from recalib.core.options import check_option
 from recalib.losses.base import Regulariser, RowLoss, is_masked
 
-__all__ = ["Mbls"]
-
 
 @dataclass(eq=False)
 class Mbls(RowLoss, Regulariser):

@@ -9,8 +9,6 @@ from torch import Tensor
 
 from recalib.losses.base import BatchLoss, Regulariser, count_labels
 
-__all__ = ["Mdca"]
-
 
 @dataclass(eq=False)
 class Mdca(BatchLoss, Regulariser):

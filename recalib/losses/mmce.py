@@ -11,8 +11,6 @@ from torch import Tensor
 from recalib.core.options import check_option
 from recalib.losses.base import BatchLoss, Regulariser, top_prediction
 
-__all__ = ["Mmce"]
-
 
 @dataclass(eq=False)
 class Mmce(BatchLoss, Regulariser):

@@ -7,8 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor, distributed
 
-__all__ = ["gather_rows"]
-
 
 def gather_rows(*tensors: Tensor) -> tuple[Tensor, ...]:
     """Return the rows of all processes, in the order of their ranks; without a group, the same.

@@ -12,8 +12,6 @@ from recalib.core.options import check_option
 from recalib.losses.base import BatchLoss, Regulariser, ops_for, top_prediction
 from recalib.ops.formulas import soft_binned_error
 
-__all__ = ["SoftBinnedEce"]
-
 
 @dataclass(eq=False)
 class SoftBinnedEce(BatchLoss, Regulariser):

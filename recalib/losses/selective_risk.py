@@ -13,8 +13,6 @@ from recalib.core.options import check_option
 from recalib.losses.base import BatchLoss
 from recalib.losses.confidence_scores import Confidence, losses_and_scores, score_range
 
-__all__ = ["SelectiveRisk"]
-
 
 @dataclass(eq=False)
 class SelectiveRisk(BatchLoss):

@@ -29,8 +29,6 @@ from numpy.typing import NDArray
 from recalib.errors import CorruptError
 from recalib.ops.base import Array, Ops
 
-__all__ = ["STEP", "Link", "Map", "Parameter", "Parameters"]
-
 Parameters = Mapping[str, NDArray[np.float64]]
 
 #: The legal range of a parameter, and the scale on which a fit moves it. `log`: positive, moved as

@@ -11,9 +11,6 @@ from recalib.maps.class_curves import ClassCurves
 from recalib.maps.one_vs_rest import log_p_and_complement
 from recalib.ops.base import Array, Ops
 
-__all__ = ["Beta"]
-
-
 #: Log-odds against the prediction are clipped here, since larger powers overflow.
 _MAX_AGAINST = 80.0
 

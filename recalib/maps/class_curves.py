@@ -8,8 +8,6 @@ from typing import ClassVar, Literal
 
 from recalib.maps.base import Link, Map, Parameter
 
-__all__ = ["ClassCurves"]
-
 
 @dataclass(frozen=True)
 class ClassCurves(Map):

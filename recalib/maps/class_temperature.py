@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from recalib.maps.base import Map, Parameter, Parameters
 from recalib.ops.base import Array, Ops
 
-__all__ = ["ClassTemperature"]
-
 
 @dataclass(frozen=True)
 class ClassTemperature(Map):

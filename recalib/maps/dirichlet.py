@@ -22,8 +22,6 @@ from recalib.maps.ridge import (
 )
 from recalib.ops.base import Array, Ops
 
-__all__ = ["Dirichlet"]
-
 
 @dataclass(frozen=True)
 class Dirichlet(RidgeMap):

@@ -19,8 +19,6 @@ from recalib.maps.positive_class import (
 from recalib.maps.top_label import split_top_label, top_label_logits, top_label_probabilities
 from recalib.ops.base import Array, Ops
 
-__all__ = ["HistogramBinning"]
-
 
 @dataclass(frozen=True)
 class HistogramBinning(Map):

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from recalib.maps.base import Map, Parameter
 from recalib.ops.base import Array, Ops
 
-__all__ = ["Identity"]
-
 
 @dataclass(frozen=True)
 class Identity(Map):

@@ -14,8 +14,6 @@ from recalib.maps.base import Map, Parameter
 from recalib.maps.ridge import Ridge, Strength, ridge_penalty
 from recalib.ops.base import Array, Ops
 
-__all__ = ["IntraOrderPreserving"]
-
 #: Gaps to the largest logit are clipped here, in units of the single temperature: the probability
 #: beyond is below 1e-8. A masked class has this gap.
 _MAX_GAP = 20.0

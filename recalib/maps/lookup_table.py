@@ -11,15 +11,6 @@ from numpy.typing import NDArray
 
 from recalib.ops.base import Array, Ops
 
-__all__ = [
-    "KnotPosition",
-    "cell_indices",
-    "interpolate",
-    "locate",
-    "next_power_of_two",
-    "pad_table",
-]
-
 
 def next_power_of_two(count: int) -> int:
     """Return the smallest power of two ≥ `count`: binary search needs such a number of cells."""

@@ -21,8 +21,6 @@ from recalib.maps.ridge import (
 )
 from recalib.ops.base import Array, Ops
 
-__all__ = ["Matrix"]
-
 
 @dataclass(frozen=True)
 class Matrix(RidgeMap):

@@ -10,8 +10,6 @@ from recalib.maps.base import Map, Parameter
 from recalib.maps.meta_cal import ConfidenceLevel, Fraction, meta_cal_parameters, selective_logits
 from recalib.ops.base import Array, Ops
 
-__all__ = ["MetaAccuracy"]
-
 
 @dataclass(frozen=True)
 class MetaAccuracy(Map):

@@ -15,8 +15,6 @@ from recalib.maps.base import Parameter
 from recalib.maps.top_label import split_top_label
 from recalib.ops.base import Array, Ops
 
-__all__ = ["ConfidenceLevel", "Fraction", "meta_cal_parameters", "selective_logits"]
-
 #: Options: a fraction of rows, and the probability that a bound holds.
 Fraction = Annotated[float, msgspec.Meta(gt=0, lt=1)]
 ConfidenceLevel = Annotated[float, msgspec.Meta(ge=0.5, lt=1)]

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 from recalib.ops.base import Array, Ops
 
-__all__ = ["MAX_LOG_ODDS", "class_log_odds", "log_p_and_complement", "restore_mask"]
-
 #: Log-odds are clipped to ± this: a probability of 1e-26.
 MAX_LOG_ODDS = 60.0
 #: The smallest sum of the other probabilities: log-odds of 69, above `MAX_LOG_ODDS`.

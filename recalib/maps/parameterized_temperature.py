@@ -13,8 +13,6 @@ from recalib.core.options import check_option
 from recalib.maps.base import Map, Parameter
 from recalib.ops.base import Array, Ops
 
-__all__ = ["ParameterizedTemperature"]
-
 #: Gaps are clipped here, in units of the single temperature: the probability beyond is below 1e-8.
 #: A masked class has this gap.
 _MAX_GAP = 20.0

@@ -16,8 +16,6 @@ from recalib.errors import InputError
 from recalib.maps.one_vs_rest import MAX_LOG_ODDS, restore_mask
 from recalib.ops.base import Array, Ops
 
-__all__ = ["Target", "default_target", "positive_class_logits", "positive_class_odds"]
-
 #: None becomes `positive_class` for K = 2 and `top_label` for more classes, when a map is fitted.
 Target = TypeVar("Target", bound=str)
 

@@ -11,8 +11,6 @@ from recalib.maps.class_curves import ClassCurves
 from recalib.maps.one_vs_rest import class_log_odds, restore_mask
 from recalib.ops.base import Array, Ops
 
-__all__ = ["Quadratic"]
-
 
 @dataclass(frozen=True)
 class Quadratic(ClassCurves):

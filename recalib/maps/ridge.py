@@ -15,19 +15,6 @@ from recalib.errors import InputError
 from recalib.maps.base import Map
 from recalib.ops.base import Array, Ops
 
-__all__ = [
-    "USUAL_STRENGTH",
-    "Ridge",
-    "RidgeMap",
-    "Strength",
-    "check_one_strength",
-    "diagonal_and_rest",
-    "odir",
-    "ridge_penalty",
-    "row_share",
-    "unit_odir",
-]
-
 #: A strength of regularisation, as an option; finite, so that products with it are not NaN.
 Strength = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
 

@@ -17,8 +17,6 @@ from recalib.errors import InputError
 from recalib.maps.base import Map, Parameter, Parameters
 from recalib.ops.base import Array, Ops
 
-__all__ = ["Member", "Stack"]
-
 #: A probability in a pool of logarithms is at least this: float32 has none that is smaller.
 _LEAST = 1e-38
 #: The weights may differ from a sum of 1 by rounding.

@@ -20,8 +20,6 @@ from recalib.maps.ridge import (
 )
 from recalib.ops.base import Array, Ops
 
-__all__ = ["StructuredMatrix"]
-
 
 @dataclass(frozen=True)
 class StructuredMatrix(RidgeMap):

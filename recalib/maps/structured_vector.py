@@ -13,8 +13,6 @@ from recalib.maps.base import Parameter
 from recalib.maps.ridge import Ridge, RidgeMap, Strength, check_one_strength, row_share
 from recalib.ops.base import Array, Ops
 
-__all__ = ["StructuredVector"]
-
 
 @dataclass(frozen=True)
 class StructuredVector(RidgeMap):

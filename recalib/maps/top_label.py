@@ -15,8 +15,6 @@ from dataclasses import dataclass
 
 from recalib.ops.base import Array, Ops
 
-__all__ = ["TopLabelSplit", "split_top_label", "top_label_logits", "top_label_probabilities"]
-
 #: The log-odds of the prediction in a row with a single unmasked class.
 _SINGLE_CLASS_ODDS = 1e38
 #: Corrected log-odds are clipped here: the others keep 1.8e-35, and no power overflows.

@@ -13,8 +13,6 @@ from recalib.maps.base import Parameter, Parameters
 from recalib.maps.ridge import Ridge, RidgeMap, Strength
 from recalib.ops.base import Array, Ops
 
-__all__ = ["Vector"]
-
 
 @dataclass(frozen=True)
 class Vector(RidgeMap):

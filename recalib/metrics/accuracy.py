@@ -11,8 +11,6 @@ from recalib.metrics.base import Better, Unit
 from recalib.metrics.predictions import Predictions
 from recalib.metrics.row_means import RowFraction
 
-__all__ = ["Accuracy"]
-
 
 class Accuracy(RowFraction):
     """The fraction of rows whose predicted class is the label: mean 1[ŷ = y]; range [0, 1].

@@ -17,8 +17,6 @@ from recalib.metrics.fine_histogram import FineHistogram
 from recalib.metrics.predictions import Predictions
 from recalib.metrics.weighted import WeightedCells
 
-__all__ = ["ExcessRiskCoverageArea", "RiskCoverageArea"]
-
 Vector = NDArray[np.float64]
 
 

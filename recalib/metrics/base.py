@@ -21,18 +21,6 @@ from numpy.typing import NDArray
 from recalib.errors import InputError
 from recalib.metrics.predictions import Predictions
 
-__all__ = [
-    "Better",
-    "Estimate",
-    "Metric",
-    "State",
-    "StreamingMetric",
-    "UndefinedMetricError",
-    "Unit",
-    "WeightedState",
-    "defined",
-]
-
 #: What a metric's value counts: `fraction`, which tables show as a percentage; `nats`; or `score`,
 #: a number without a unit.
 Unit = Literal["fraction", "nats", "score"]

@@ -13,8 +13,6 @@ from recalib.metrics.calibration_gaps import mean_gap
 from recalib.metrics.predictions import Predictions
 from recalib.metrics.weighted import WeightedBins
 
-__all__ = ["BinaryCalibrationError"]
-
 
 class PositiveBins(BinState):
     """The sums of `BinState` with P(y = 1) as confidence p, and y = 1[label = 1]."""

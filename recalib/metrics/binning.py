@@ -13,8 +13,6 @@ from recalib.metrics.base import State
 from recalib.metrics.calibration_gaps import Gaps
 from recalib.metrics.predictions import Predictions, row_chunks
 
-__all__ = ["BinState", "bin_indices", "upper_edges"]
-
 
 @lru_cache
 def upper_edges(bins: int, dtype: np.dtype[Any]) -> Floats:

@@ -11,8 +11,6 @@ from recalib.metrics.base import Unit
 from recalib.metrics.predictions import Predictions, row_chunks
 from recalib.metrics.row_means import RowMean
 
-__all__ = ["Brier"]
-
 
 class Brier(RowMean):
     """The mean of Σ_k (p_k − 1[y = k])²; range [0, 2].

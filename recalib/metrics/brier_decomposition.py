@@ -13,8 +13,6 @@ from recalib.metrics.intervals import interval_of_mean_squared_gap
 from recalib.metrics.mean_metrics import wilson
 from recalib.metrics.weighted import WeightedBins, weighted_fraction
 
-__all__ = ["BrierReliability", "BrierResolution", "BrierUncertainty"]
-
 
 class _Term(StreamingMetric[BinState]):
     """A term of mean (p − y)² = reliability − resolution + uncertainty + within-bin terms.

@@ -18,8 +18,6 @@ from recalib.metrics.intervals import (
 )
 from recalib.metrics.noise_floor import noise_floor
 
-__all__ = ["Gaps", "largest_gap", "mean_gap", "mean_squared_gap", "root_mean_squared_gap"]
-
 Vector = NDArray[np.float64]
 
 

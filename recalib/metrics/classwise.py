@@ -14,8 +14,6 @@ from recalib.metrics.calibration_gaps import Gaps, mean_gap, root_mean_squared_g
 from recalib.metrics.predictions import Predictions, row_chunks
 from recalib.metrics.weighted import WeightedClasses
 
-__all__ = ["ClasswiseError", "ClasswiseState", "MarginalError"]
-
 
 class ClasswiseState(State):
     """Sums for each class k and equal-width bin of p = p_k; arrays of (K, M).

@@ -13,8 +13,6 @@ from recalib.metrics.classwise import ClasswiseState
 from recalib.metrics.intervals import interval_of_unbiased_square
 from recalib.metrics.quadratic_form import QuadraticForm
 
-__all__ = ["UnbiasedClasswiseError"]
-
 Vector = NDArray[np.float64]
 
 #: Rows at the calibrated frequency that are added to each bin for its variance: a sample variance

@@ -13,8 +13,6 @@ from recalib.metrics.calibration_gaps import Gaps, mean_gap
 from recalib.metrics.confidence_order import bin_start
 from recalib.metrics.predictions import Predictions
 
-__all__ = ["ClasswiseEqualMassError"]
-
 
 class ClasswiseEqualMassError(Metric):
     """Adaptive class-wise ECE: 1/K Σ_k Σ_b n_b/N · |frequency_bk − confidence_bk|; range [0, 1].

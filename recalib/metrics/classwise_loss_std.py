@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 from recalib.metrics.base import Estimate, State, StreamingMetric, Unit, WeightedState
 from recalib.metrics.predictions import Predictions
 
-__all__ = ["ClassLossState", "ClasswiseLossDeviation", "WeightedClassLosses"]
-
 
 class ClassLossState(State):
     """Count and sum of NLL for each label; arrays of (K,)."""

@@ -15,8 +15,6 @@ from recalib.metrics.predictions import Predictions, row_chunks
 from recalib.metrics.row_means import RowFraction, RowMean
 from recalib.metrics.weighted import WeightedMean
 
-__all__ = ["S99", "MeanConfidence", "MeanEntropy", "S99Accuracy"]
-
 _THRESHOLD = 0.99
 
 

@@ -13,8 +13,6 @@ from recalib.core.arrays import Floats
 from recalib.metrics.fine_histogram import cell_edges
 from recalib.metrics.predictions import Ties
 
-__all__ = ["ConfidenceGroups"]
-
 Vector = NDArray[np.float64]
 
 

@@ -7,8 +7,6 @@ from numpy.typing import NDArray
 
 from recalib.metrics.predictions import Predictions
 
-__all__ = ["bin_of_row", "bin_start", "sort_by_confidence"]
-
 Indices = NDArray[np.int64]
 
 

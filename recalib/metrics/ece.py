@@ -9,8 +9,6 @@ from recalib.metrics.binning import BinState
 from recalib.metrics.calibration_gaps import largest_gap, mean_gap, root_mean_squared_gap
 from recalib.metrics.weighted import WeightedBins
 
-__all__ = ["ExpectedCalibrationError", "L2CalibrationError", "MaximumCalibrationError"]
-
 
 class ExpectedCalibrationError(StreamingMetric[BinState]):
     """Expected calibration error: Σ_b n_b/N · |accuracy_b − confidence_b|; range [0, 1].

@@ -14,8 +14,6 @@ from recalib.metrics.binning import BinState
 from recalib.metrics.intervals import variances_under
 from recalib.metrics.noise_floor import noise_floor
 
-__all__ = ["DebiasedError"]
-
 #: A squared error below this is rounding error of cancelling sums.
 _ROUNDING = 1e-14
 

@@ -13,8 +13,6 @@ from recalib.metrics.kernel_noise import KernelEstimates, estimate_with_noise
 from recalib.metrics.kernels import best_bandwidth, smooth
 from recalib.metrics.predictions import Predictions
 
-__all__ = ["CanonicalKernelError", "ClasswiseKernelError", "KernelError"]
-
 Values = NDArray[np.float64]
 
 

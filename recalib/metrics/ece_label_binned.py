@@ -16,8 +16,6 @@ from recalib.metrics.noise_floor import noise_floor
 from recalib.metrics.predictions import Predictions
 from recalib.metrics.weighted import WeightedBins
 
-__all__ = ["LabelBinnedError"]
-
 Values = NDArray[np.float64]
 _Bins = BinState | WeightedBins
 

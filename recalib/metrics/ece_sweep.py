@@ -15,8 +15,6 @@ from recalib.metrics.equal_mass import EqualMassBins
 from recalib.metrics.fine_histogram import FineHistogram
 from recalib.metrics.predictions import Predictions
 
-__all__ = ["SweepError"]
-
 #: Accuracies this close are equal: prefix sums of a million rows have errors of 1e-10, and
 #: accuracies that really differ do so by more.
 _EQUAL = 1e-9

@@ -17,8 +17,6 @@ from recalib.metrics.fine_histogram import FineHistogram
 from recalib.metrics.predictions import Predictions
 from recalib.metrics.weighted import WeightedBins, WeightedCells
 
-__all__ = ["EqualMassBins", "EqualMassError", "EqualMassL2Error"]
-
 Vector = NDArray[np.float64]
 
 #: With more bins than this, only the bins at the ends of groups are separate.

@@ -11,8 +11,6 @@ from recalib.core.html_table import html_table
 from recalib.metrics.base import Estimate
 from recalib.metrics.headline import headline_metrics
 
-__all__ = ["Evaluation", "format_metric", "select_parts"]
-
 V = TypeVar("V", float, Estimate)
 
 #: Metrics that a short text has.

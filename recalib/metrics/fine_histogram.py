@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from recalib.core.arrays import Floats
 from recalib.metrics.binning import BinState
 
-__all__ = ["CELLS", "FineHistogram", "cell_edges", "cell_indices"]
-
 _HALVINGS = 29
 _CELLS_PER_HALVING = 256
 #: Cells on each side of 1/2; the first is [0, 2⁻³⁰].

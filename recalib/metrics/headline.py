@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-__all__ = ["epoch_metrics", "headline_error", "headline_metrics"]
-
 _TWO_CLASSES = ("accuracy", "roc_auc", "nll", "binary_ece")
 _CLASSES = ("accuracy", "nll", "ece", "classwise_ce")
 

@@ -19,15 +19,6 @@ from numpy.typing import NDArray
 
 from recalib.metrics.quadratic_form import QuadraticForm
 
-__all__ = [
-    "interval_of_convex_error",
-    "interval_of_largest_gap",
-    "interval_of_mean_gap",
-    "interval_of_mean_squared_gap",
-    "interval_of_unbiased_square",
-    "variances_under",
-]
-
 Vector = NDArray[np.float64]
 Matrix = NDArray[np.float64]
 VariancesUnder = Callable[[Vector], Vector]

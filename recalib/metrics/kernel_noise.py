@@ -18,8 +18,6 @@ from recalib.core.arrays import Integers
 from recalib.metrics.base import Estimate
 from recalib.metrics.kernels import kernel_weights, spread_rows
 
-__all__ = ["KernelEstimates", "estimate_with_noise"]
-
 Values = NDArray[np.float64]
 
 _DRAWS = 200

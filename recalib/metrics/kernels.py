@@ -21,15 +21,6 @@ from numpy.typing import NDArray
 
 from recalib.core.arrays import SMALLEST_PROBABILITY
 
-__all__ = [
-    "BANDWIDTHS",
-    "best_bandwidth",
-    "kernel_means",
-    "kernel_weights",
-    "smooth",
-    "spread_rows",
-]
-
 Values = NDArray[np.float64]
 
 #: Candidate bandwidths, three in each decade.

@@ -18,8 +18,6 @@ from recalib.metrics.noise_floor import noise_floor
 from recalib.metrics.predictions import Predictions
 from recalib.metrics.weighted import WeightedCells
 
-__all__ = ["ClasswiseKsError", "KsError"]
-
 Values = NDArray[np.float64]
 
 _SIDES: tuple[Literal["left", "right"], ...] = ("left", "right")

@@ -7,8 +7,6 @@ from numpy.typing import NDArray
 
 from recalib.core.arrays import Floats, Integers
 
-__all__ = ["noise_of_columns"]
-
 Values = NDArray[np.float64]
 
 _DRAWS = 200

@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from recalib.metrics.base import Estimate, State
 from recalib.metrics.predictions import Predictions
 
-__all__ = ["MeanState", "interval_of_mean", "wilson"]
-
 Scores = Callable[[Predictions], NDArray[Any]]
 
 

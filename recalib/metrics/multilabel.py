@@ -23,14 +23,6 @@ from recalib.metrics.binning import bin_indices
 from recalib.metrics.evaluate import measure_all
 from recalib.metrics.weighted import WeightedMean, weighted_fraction, weighted_mean
 
-__all__ = [
-    "LABEL_METRICS",
-    "LabelEstimates",
-    "LabelPredictions",
-    "StreamingLabelEvaluation",
-    "evaluate_labels",
-]
-
 #: The metrics of a label. Calibration errors are those of the label's probability, whether it is
 #: large or small: the gap between p and the frequency of the label.
 LABEL_METRICS = (

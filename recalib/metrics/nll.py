@@ -9,8 +9,6 @@ from recalib.metrics.base import Unit
 from recalib.metrics.predictions import Predictions
 from recalib.metrics.row_means import RowMean
 
-__all__ = ["NegativeLogLikelihood"]
-
 
 class NegativeLogLikelihood(RowMean):
     """The mean of −log p(y), in nats; range [0, ∞), finite here.

@@ -9,8 +9,6 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-__all__ = ["drawn_gaps", "noise_floor"]
-
 Vector = NDArray[np.float64]
 
 #: The number of draws over all bins, and the limits on the draws of each bin. The errors of many

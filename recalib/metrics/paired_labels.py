@@ -15,8 +15,6 @@ from recalib.metrics import METRICS
 from recalib.metrics.multilabel import LabelEstimates, LabelPredictions
 from recalib.metrics.paired import Change, change_of, paired_changes, verdict_of
 
-__all__ = ["LabelChanges", "paired_label_changes"]
-
 
 @dataclass(frozen=True)
 class LabelChanges:

@@ -16,8 +16,6 @@ from numpy.typing import NDArray
 
 from recalib.core.arrays import Floats, Integers, log_probabilities
 
-__all__ = ["Predictions", "Ties", "row_chunks", "ties_of"]
-
 #: Different confidences (G,), the place of each row among them (N,), and their rows (G,).
 Ties = tuple[Floats, NDArray[np.intp], NDArray[np.intp]]
 

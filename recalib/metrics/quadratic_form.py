@@ -8,8 +8,6 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-__all__ = ["QuadraticForm"]
-
 Vector = NDArray[np.float64]
 
 

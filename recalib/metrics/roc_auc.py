@@ -15,8 +15,6 @@ from recalib.metrics.mean_metrics import wilson
 from recalib.metrics.predictions import Predictions
 from recalib.metrics.weighted import WeightedCells
 
-__all__ = ["RocAuc", "roc_auc_of_bins"]
-
 Vector = NDArray[np.float64]
 
 

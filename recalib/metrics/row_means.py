@@ -12,8 +12,6 @@ from recalib.metrics.mean_metrics import MeanState, interval_of_mean, wilson
 from recalib.metrics.predictions import Predictions
 from recalib.metrics.weighted import WeightedMean, weighted_fraction, weighted_mean
 
-__all__ = ["RowFraction", "RowMean"]
-
 
 class RowMean(StreamingMetric[MeanState]):
     """The mean of the scores of rows, which are at least 0, with Student's interval."""

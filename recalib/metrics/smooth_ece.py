@@ -16,8 +16,6 @@ from recalib.metrics.noise_floor import drawn_gaps
 from recalib.metrics.predictions import Predictions
 from recalib.metrics.weighted import WeightedCells
 
-__all__ = ["SmoothError", "smooth_residuals"]
-
 Values = NDArray[np.float32] | NDArray[np.float64]
 
 #: The smallest and largest number of grid cells; the latter resolves bandwidths to `_NARROWEST`.

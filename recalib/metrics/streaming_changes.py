@@ -16,8 +16,6 @@ from recalib.metrics.evaluation import Evaluation
 from recalib.metrics.paired import GROUPS, Change, change_of, have_intervals
 from recalib.metrics.predictions import Predictions
 
-__all__ = ["PairedMetrics", "StreamingChanges"]
-
 
 @dataclass(frozen=True)
 class PairedMetrics:

@@ -11,8 +11,6 @@ from recalib.metrics.base import Better, Unit
 from recalib.metrics.predictions import Predictions, row_chunks
 from recalib.metrics.row_means import RowFraction
 
-__all__ = ["Top5Accuracy"]
-
 _TOP = 5
 
 

@@ -30,15 +30,6 @@ from recalib.metrics.fine_histogram import CELLS, cell_indices
 from recalib.metrics.mean_metrics import wilson
 from recalib.metrics.predictions import Predictions
 
-__all__ = [
-    "WeightedBins",
-    "WeightedCells",
-    "WeightedClasses",
-    "WeightedMean",
-    "weighted_fraction",
-    "weighted_mean",
-]
-
 Vector = NDArray[np.float64]
 
 

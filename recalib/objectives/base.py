@@ -14,8 +14,6 @@ from typing import ClassVar
 from recalib.ops.base import Array, FittingOps
 from recalib.ops.formulas import top_predictions
 
-__all__ = ["Objective", "TopLabelObjective"]
-
 
 @dataclass(frozen=True)
 class Objective(ABC):

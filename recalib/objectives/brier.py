@@ -9,8 +9,6 @@ from recalib.objectives.base import Objective
 from recalib.ops.base import Array, FittingOps
 from recalib.ops.formulas import squared_error
 
-__all__ = ["Brier"]
-
 
 @dataclass(frozen=True)
 class Brier(Objective):

@@ -15,8 +15,6 @@ from recalib.core.options import check_option
 from recalib.objectives.base import Objective
 from recalib.ops.base import Array, FittingOps
 
-__all__ = ["ClasswiseScaledNll"]
-
 #: The start of alpha and beta (paper 003, section 5.1), and the range of beta.
 _ALPHA, _BETA = 1.0, 1.5
 _BETA_RANGE = (1.5, 2.0)

@@ -12,8 +12,6 @@ from recalib.core.options import check_option
 from recalib.objectives.hard_binned_ece import HardBinned, hard_binned_error
 from recalib.ops.base import Array, FittingOps
 
-__all__ = ["EceGrid"]
-
 
 @dataclass(frozen=True)
 class EceGrid(HardBinned):

@@ -10,8 +10,6 @@ from recalib.objectives.base import Objective
 from recalib.ops.base import Array, FittingOps
 from recalib.ops.formulas import focal_terms
 
-__all__ = ["Focal"]
-
 
 @dataclass(frozen=True)
 class Focal(Objective):

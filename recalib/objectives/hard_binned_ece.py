@@ -11,8 +11,6 @@ from recalib.core.options import check_option
 from recalib.objectives.base import TopLabelObjective
 from recalib.ops.base import Array, FittingOps
 
-__all__ = ["HardBinned", "HardBinnedEce", "hard_binned_error"]
-
 
 @dataclass(frozen=True)
 class HardBinned(TopLabelObjective):

@@ -10,8 +10,6 @@ from recalib.objectives.base import Objective
 from recalib.ops.base import Array, FittingOps
 from recalib.ops.formulas import smoothed_cross_entropy
 
-__all__ = ["LabelSmoothing"]
-
 
 @dataclass(frozen=True)
 class LabelSmoothing(Objective):

@@ -8,8 +8,6 @@ from typing import ClassVar
 from recalib.objectives.base import Objective
 from recalib.ops.base import Array, FittingOps
 
-__all__ = ["NegativeLogLikelihood"]
-
 
 @dataclass(frozen=True)
 class NegativeLogLikelihood(Objective):

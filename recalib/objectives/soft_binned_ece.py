@@ -14,8 +14,6 @@ from recalib.ops.formulas import (
     soft_binned_error_of_sums,
 )
 
-__all__ = ["SoftBinnedEce"]
-
 
 @dataclass(frozen=True)
 class SoftBinnedEce(TopLabelObjective):

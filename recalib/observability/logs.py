@@ -20,8 +20,6 @@ from typing import Any
 from recalib.core.sanitize import sanitize_line
 from recalib.settings import Settings
 
-__all__ = ["ACCESS", "configure", "log_fields", "record_fields", "set_log_fields"]
-
 #: The access log: one line per request, if the setting `access_log` is on.
 ACCESS = logging.getLogger("recalib.core.access")
 

@@ -24,18 +24,6 @@ from recalib.settings import Settings
 if TYPE_CHECKING:
     from opentelemetry.trace import Span, Tracer
 
-__all__ = [
-    "check",
-    "configure",
-    "current_traceparent",
-    "end_request_span",
-    "is_enabled",
-    "mark_failed",
-    "shutdown",
-    "span",
-    "start_request_span",
-]
-
 _MAX_ERROR_LENGTH = 400
 
 _tracer: Tracer | None = None

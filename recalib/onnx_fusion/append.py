@@ -17,8 +17,6 @@ from recalib.errors import InputError, UnsupportedError
 from recalib.files import Input
 from recalib.ops.onnx_ops import OPSET
 
-__all__ = ["AppendedModel", "append"]
-
 #: The oldest supported opset: Softmax over one axis was added in it.
 _OLDEST_OPSET = 13
 #: From this opset on, reductions take their axes as an input; ReduceSum does so earlier.

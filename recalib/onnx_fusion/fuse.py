@@ -18,8 +18,6 @@ from recalib.files import Input, write_atomically
 from recalib.onnx_fusion.append import AppendedModel, append
 from recalib.onnx_fusion.proof import Proof, Runtime, prove
 
-__all__ = ["FusionResult", "choose_source", "fuse", "load_model"]
-
 #: Largest protobuf message in bytes; larger models keep their weights in separate files.
 _LARGEST = 2**31 - 1
 

@@ -17,8 +17,6 @@ from recalib.files import Input
 from recalib.onnx_fusion.append import AppendedModel
 from recalib.ops import NumpyOps
 
-__all__ = ["Proof", "Runtime", "prove"]
-
 #: Batch sizes, if the model leaves the batch size free.
 _BATCHES = (32, 1, 7)
 #: Standard deviations of random floats: for logits of low, usual and high confidence.

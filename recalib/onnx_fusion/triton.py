@@ -20,8 +20,6 @@ from recalib.onnx_fusion.append import append
 from recalib.onnx_fusion.fuse import choose_source, load_model
 from recalib.ops.onnx_ops import OPSET
 
-__all__ = ["write_repository"]
-
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._\-]*")
 #: Data types of Triton by those of ONNX.
 _TYPES = {

@@ -8,8 +8,6 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Array", "FittingOps", "Ops"]
-
 #: An array of a backend: NumPy array, torch tensor or graph value. The three have no common base
 #: class or protocol for their operators.
 Array = Any

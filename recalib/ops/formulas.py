@@ -11,18 +11,6 @@ import numpy as np
 
 from recalib.ops.base import Array, FittingOps
 
-__all__ = [
-    "focal_terms",
-    "focal_terms_from_log_p",
-    "smoothed_cross_entropy",
-    "soft_bin_sums",
-    "soft_binned_error",
-    "soft_binned_error_of_sums",
-    "soft_bins",
-    "squared_error",
-    "top_predictions",
-]
-
 
 def focal_terms(
     ops: FittingOps, log_probabilities: Array, labels: Array, gamma: float | Array

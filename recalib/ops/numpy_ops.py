@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["NumpyOps"]
-
 _Floats = NDArray[np.floating[Any]]
 
 #: Arrays up to this size are computed in plain Python, which is faster: 4 us for a row of 10, while

@@ -13,8 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
-__all__ = ["OPSET", "GraphValue", "OnnxOps"]
-
 #: Opset 21 (onnx 1.16, March 2024) and IR version 10 work with deployed runtimes.
 OPSET = 21
 IR_VERSION = 10

@@ -9,8 +9,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-__all__ = ["TorchOps"]
-
 
 class TorchOps:
     """`Ops` on torch tensors of one dtype on one device."""

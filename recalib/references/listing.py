@@ -15,15 +15,6 @@ from recalib.errors import InputError, TooLargeError, UnavailableError, Unsuppor
 from recalib.files.fragments import File, file_of, list_files
 from recalib.references.roots import ACCEPTED_URLS, is_plain
 
-__all__ = [
-    "MAX_FILES",
-    "find_referenced",
-    "folder_of",
-    "list_referenced",
-    "outage",
-    "outage_errors",
-]
-
 #: Files of a data set. A job checks each of them.
 MAX_FILES = 10_000
 _LOCAL = "file://"

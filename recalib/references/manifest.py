@@ -13,15 +13,6 @@ from recalib.errors import CorruptError, InputError, UnsupportedError
 from recalib.files.fragments import MAX_FRAGMENT_BYTES, File, Fragment, divide_files, open_stream
 from recalib.references.listing import find_referenced, folder_of, outage
 
-__all__ = [
-    "MANIFEST_TYPE",
-    "Manifest",
-    "ReferencedFile",
-    "check_content",
-    "content_digest",
-    "sha256_of",
-]
-
 #: Content type of the blob of a data set by reference.
 MANIFEST_TYPE = "application/vnd.recalib.manifest+json"
 _CHUNK = 1 << 20

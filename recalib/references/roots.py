@@ -13,8 +13,6 @@ from typing import NamedTuple
 
 from recalib.errors import InputError
 
-__all__ = ["ACCEPTED_URLS", "DatasetRoots", "is_plain"]
-
 _SETTING = "RECALIB_DATASET_ROOTS"
 _SCHEMES = ("file", "s3", "gs")
 _MAX_LENGTH = 2_000

@@ -14,8 +14,6 @@ from recalib.files import Chunk, Input, LabelledData, Task, open_data, read
 from recalib.files.fragments import Fragment, open_stream
 from recalib.references.manifest import Manifest, ReferencedFile, check_content
 
-__all__ = ["ReferencedRows", "read_referenced", "unchanged"]
-
 
 class ReferencedRows:
     """All rows of a manifest, read in chunks, like those of a `recalib.files.DataFile`."""

@@ -17,8 +17,6 @@ from recalib.registry.notifications import notify
 from recalib.registry.records import Alias, AliasChange, ExpectedVersion, Model
 from recalib.registry.resource_names import check_alias, is_name
 
-__all__ = ["CHAMPION", "Aliases"]
-
 #: The alias that serves by default.
 CHAMPION = "champion"
 

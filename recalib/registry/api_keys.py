@@ -16,8 +16,6 @@ from recalib.registry.base import Queries
 from recalib.registry.clock import now
 from recalib.registry.resource_names import check_name
 
-__all__ = ["ApiKeys"]
-
 _TABLE = tables.api_keys
 _NO_LIMITS = Limits()
 #: Actors without a key in the audit trail.

@@ -31,8 +31,6 @@ from sqlalchemy.types import NullType
 if TYPE_CHECKING:
     import psycopg
 
-__all__ = ["ArrayParameter", "register", "unnest"]
-
 #: Object identifiers of PostgreSQL's types, and the big-endian numbers that they are sent as.
 _NUMBERS = {BigInteger: (20, ">i8"), Integer: (23, ">i4"), Double: (701, ">f8")}
 _BYTEA = 17

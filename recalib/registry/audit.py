@@ -11,8 +11,6 @@ from recalib.registry.clock import now
 from recalib.registry.records import AuditEntry
 from recalib.registry.resource_names import is_name
 
-__all__ = ["Audit"]
-
 _TABLE = tables.audit
 _MAX_CHARACTERS = 500
 

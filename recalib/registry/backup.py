@@ -37,18 +37,6 @@ from recalib.registry.table_dump import columns_of, read_rows, tables_of
 if TYPE_CHECKING:
     from pyrage.x25519 import Identity
 
-__all__ = [
-    "FORMAT",
-    "MANIFEST",
-    "VERSION",
-    "Manifest",
-    "Progress",
-    "TableEntry",
-    "backup",
-    "blob_name",
-    "named_blobs",
-]
-
 FORMAT = "recalib-backup"
 VERSION = 1
 MANIFEST = "manifest.json"

@@ -22,8 +22,6 @@ from recalib.errors import CorruptError, InputError, UnavailableError
 if TYPE_CHECKING:
     from pyrage.x25519 import Identity
 
-__all__ = ["MAGIC", "decrypted", "encrypted", "new_key", "read_key"]
-
 #: The first bytes of every age file.
 MAGIC = b"age-encryption.org/v1\n"
 _KEY_PREFIX = "AGE-SECRET-KEY-1"

@@ -12,8 +12,6 @@ from pathlib import Path
 from recalib.core.exit_status import probe_exit_status
 from recalib.registry.backup_rotation import backup_age
 
-__all__ = ["main"]
-
 
 def main(folder: str, hours: str) -> int:
     """Run the probe, print the problem to standard error, and return the exit status."""

@@ -12,8 +12,6 @@ from pathlib import Path
 
 from recalib.errors import InputError
 
-__all__ = ["SCHEDULED_BACKUP", "backup_age", "backups_in", "dated_path", "remove_old"]
-
 #: The action in the audit trail, from which the age of the last backup is exported.
 SCHEDULED_BACKUP = "scheduled_backup"
 _TIME_FORMAT = "%Y%m%dT%H%M%SZ"

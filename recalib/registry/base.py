@@ -9,8 +9,6 @@ from sqlalchemy.exc import IntegrityError
 
 from recalib.errors import ExistsError
 
-__all__ = ["Queries"]
-
 
 class Queries:
     """The queries of one table, on the connection of one transaction."""

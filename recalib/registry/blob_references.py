@@ -8,8 +8,6 @@ from recalib.registry import tables
 from recalib.registry.base import Queries
 from recalib.registry.job_kinds import BATCH, EVALUATE, REPLAY, TRAIN
 
-__all__ = ["BlobReferences"]
-
 #: Kinds of jobs with files in the blob store.
 _KINDS = (BATCH, EVALUATE, REPLAY, TRAIN)
 #: PostgreSQL's locks are 64-bit integers; two digests with the same one only wait for each other.

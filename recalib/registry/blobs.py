@@ -22,8 +22,6 @@ from uuid import uuid4
 
 from recalib.errors import CorruptError, InputError, NotFoundError, UnavailableError
 
-__all__ = ["BlobStore", "BlobWriter", "storage_errors"]
-
 _TEMPORARY = "temporary"
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _CHUNK = 1 << 20

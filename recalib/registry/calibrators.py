@@ -28,8 +28,6 @@ from recalib.registry.models import model_of
 from recalib.registry.records import CalibratorVersion, ExpectedVersion, Lease, Model, Serving
 from recalib.registry.resource_names import is_name
 
-__all__ = ["Calibrators"]
-
 _TABLE = tables.calibrators
 _DETAILS = tables.calibrator_details
 _IS_DELETED = exists(

@@ -13,8 +13,6 @@ from recalib.registry.base import Queries
 from recalib.registry.clock import now
 from recalib.registry.records import Candidate, Model
 
-__all__ = ["Candidates"]
-
 _TABLE = tables.candidates
 #: In comparison, or proven better and waiting for a decision.
 _OPEN = _TABLE.c.verdict.is_(None) | (_TABLE.c.verdict == "proven")

@@ -8,8 +8,6 @@ from recalib.registry import tables
 from recalib.registry.base import Queries
 from recalib.registry.records import Capture, Model
 
-__all__ = ["Captures"]
-
 _TABLE = tables.captures
 _COLUMNS = [column for column in _TABLE.c if column.name not in ("id", "model_id")]
 

@@ -12,8 +12,6 @@ from sqlalchemy import Connection, Double, select
 from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.functions import FunctionElement
 
-__all__ = ["now", "read_clock"]
-
 
 class now(FunctionElement[float]):  # noqa: N801 - reads as the SQL function that it is
     """The time at the start of the statement."""

@@ -14,8 +14,6 @@ from recalib.registry.details import upsert
 from recalib.registry.records import Dataset, InputKind, Model
 from recalib.registry.resource_names import check_name, is_name
 
-__all__ = ["Datasets"]
-
 _TABLE = tables.datasets
 _DETAILS = tables.dataset_details
 

@@ -30,8 +30,6 @@ from recalib.registry.jobs import Jobs
 from recalib.registry.models import Models
 from recalib.registry.records import Job, Model
 
-__all__ = ["Deletions"]
-
 _NAME_LENGTH = 128
 
 

@@ -10,8 +10,6 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from recalib.errors import InputError
 
-__all__ = ["check_description", "check_tags", "has_tag", "upsert"]
-
 #: Characters of a description and of a tag, and number of tags.
 _MAX_DESCRIPTION, _MAX_TAG, _MAX_TAGS = 10_000, 100, 50
 

@@ -24,8 +24,6 @@ from recalib.registry.resource_names import check_name
 from recalib.registry.retention import Retention
 from recalib.registry.webhooks import Webhooks
 
-__all__ = ["Edits"]
-
 
 class Edits(Queries):
     """Names, descriptions, tags and settings; None leaves a value as it is."""

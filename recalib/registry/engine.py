@@ -26,16 +26,6 @@ from sqlalchemy.exc import (
 from recalib.errors import InputError, UnavailableError
 from recalib.registry import array_parameters
 
-__all__ = [
-    "autocommit",
-    "connect_to",
-    "database_errors",
-    "in_use",
-    "reading",
-    "remote_tls_mode",
-    "writing",
-]
-
 _ACCEPTED = "sqlite:////path/to/file.db or postgresql://user:password@host/name"
 #: How long SQLite waits for a lock: a migration or a restore, which may wait for another one, and a
 #: reader, which waits only in rare cases.

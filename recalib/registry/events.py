@@ -22,8 +22,6 @@ from recalib.registry.base import Queries
 from recalib.registry.clock import now
 from recalib.registry.records import Event
 
-__all__ = ["Events"]
-
 _TABLE = tables.events
 _SEQUENCE = tables.event_sequence
 #: Execution option of a connection: the events that its transaction has recorded.

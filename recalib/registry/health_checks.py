@@ -9,8 +9,6 @@ from sqlalchemy import Connection, func, select
 from recalib.registry import migrate, tables
 from recalib.registry.clock import now
 
-__all__ = ["HealthChecks", "JobHealth"]
-
 _DAY_SECONDS = 86_400.0
 
 

@@ -9,8 +9,6 @@ from recalib.registry.base import Queries
 from recalib.registry.clock import now
 from recalib.registry.records import StoredResponse
 
-__all__ = ["Idempotency"]
-
 _TABLE = tables.idempotency
 
 

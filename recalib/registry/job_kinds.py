@@ -2,18 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = [
-    "BATCH",
-    "EVALUATE",
-    "FIT",
-    "MONITOR",
-    "PUBLISH",
-    "REFIT",
-    "REPLAY",
-    "TRAIN",
-    "monitor_key",
-]
-
 BATCH = "batch"
 EVALUATE = "evaluate"
 FIT = "fit"

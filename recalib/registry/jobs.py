@@ -39,8 +39,6 @@ from recalib.registry.models import Models
 from recalib.registry.records import Job, JobState, Lease, Model
 from recalib.registry.resource_names import check_name, is_name
 
-__all__ = ["Jobs"]
-
 _TABLE = tables.jobs
 _UNFINISHED = _TABLE.c.state.in_(("queued", "running"))
 _EXPIRED = and_(_TABLE.c.state == "running", _TABLE.c.lease_expires < now())

@@ -24,8 +24,6 @@ from recalib.registry.base import Queries
 from recalib.registry.clock import now, read_clock
 from recalib.registry.records import LabelledPrediction, Model
 
-__all__ = ["LabelColumns", "Labels"]
-
 _TABLE = tables.labels
 _KEY = ["model_id", "version", "predicted_at", "digest"]
 #: Columns with values per row; the others are the same in all rows.

@@ -24,19 +24,6 @@ from recalib.registry.tables import METADATA
 if TYPE_CHECKING:
     from alembic.config import Config
 
-__all__ = [
-    "advance",
-    "current",
-    "development_advice",
-    "downgrade",
-    "head",
-    "is_known",
-    "rebuild",
-    "reject_development_schema",
-    "upgrade",
-    "write_revision",
-]
-
 _SCRIPTS = Path(__file__).parent / "migrations"
 #: Alembic's table with the revision of the database.
 _VERSION = table("alembic_version", column("version_num"))

@@ -19,8 +19,6 @@ from recalib.registry.records import Model, Task
 from recalib.registry.resource_names import check_name, is_name
 from recalib.registry.retention import Retention
 
-__all__ = ["Models", "check_predictions", "model_of"]
-
 _TABLE = tables.models
 _HIDDEN = ("deleted_at", "purged_at")
 

@@ -11,8 +11,6 @@ from recalib.drift.selection import MAX_SELECTION_RATIO
 from recalib.errors import ConflictError, InputError
 from recalib.registry.resource_names import check_name
 
-__all__ = ["MAX_SEGMENTS", "MonitoringConfig"]
-
 #: Largest number of segments of a model: storage grows with it, and α is shared among segments. A
 #: prediction id has room for 255.
 MAX_SEGMENTS = 100

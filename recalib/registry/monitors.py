@@ -20,8 +20,6 @@ from recalib.registry.monitoring_settings import MonitoringConfig
 from recalib.registry.records import Assessment, CohortRow, Model, MonitoringEvent, MonitorRow
 from recalib.registry.traffic import Traffic
 
-__all__ = ["Monitors"]
-
 _MONITOR = tables.monitors
 _COHORT = tables.cohorts
 _ASSESSMENT = tables.assessments

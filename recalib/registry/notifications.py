@@ -12,8 +12,6 @@ from sqlalchemy import URL, Connection, func, select
 
 from recalib.errors import UnavailableError
 
-__all__ = ["listen", "notify"]
-
 _CHANNEL = "recalib_aliases"
 #: How often an idle connection is tested.
 _TEST_SECONDS = 60.0

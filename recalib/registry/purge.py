@@ -17,8 +17,6 @@ from recalib.registry.clock import now
 from recalib.registry.registry import Registry
 from recalib.registry.transaction import Transaction
 
-__all__ = ["purge"]
-
 _MODELS, _DATASETS, _CALIBRATORS = tables.models, tables.datasets, tables.calibrators
 _DATASET_DETAILS, _CALIBRATOR_DETAILS = tables.dataset_details, tables.calibrator_details
 _JOBS, _CAPTURES = tables.jobs, tables.captures

@@ -15,36 +15,6 @@ from recalib.registry.monitoring_settings import MonitoringConfig
 from recalib.registry.retention import Retention
 from recalib.webhooks import Format
 
-__all__ = [
-    "Alias",
-    "AliasChange",
-    "Assessment",
-    "AuditEntry",
-    "CalibratorVersion",
-    "Candidate",
-    "Capture",
-    "CohortRow",
-    "Dataset",
-    "Delivery",
-    "DeliveryState",
-    "DueDelivery",
-    "Event",
-    "ExpectedVersion",
-    "InputKind",
-    "Job",
-    "JobState",
-    "LabelledPrediction",
-    "Lease",
-    "Model",
-    "MonitorRow",
-    "MonitoringEvent",
-    "Serving",
-    "StoredResponse",
-    "Task",
-    "Webhook",
-    "WebhookLease",
-]
-
 InputKind = Literal["logits", "probabilities"]
 Task = Literal["multiclass", "multilabel"]
 DeliveryState = Literal["pending", "delivered", "dead"]

@@ -16,8 +16,6 @@ from recalib.registry.blobs import BlobStore, BlobWriter
 from recalib.registry.sqlite_writers import SqliteWriters
 from recalib.registry.transaction import Transaction
 
-__all__ = ["Registry"]
-
 
 class Registry:
     """Durable state, in SQLite or PostgreSQL and a folder or bucket of blobs.

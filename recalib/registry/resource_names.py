@@ -10,8 +10,6 @@ import re
 
 from recalib.errors import InputError
 
-__all__ = ["check_alias", "check_name", "is_name"]
-
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _ACCEPTED = "1 to 128 letters, digits, '.', '_' or '-', beginning with a letter or digit"
 

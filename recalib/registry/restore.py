@@ -37,8 +37,6 @@ from recalib.registry.table_dump import fill, tables_of
 if TYPE_CHECKING:
     from pyrage.x25519 import Identity
 
-__all__ = ["read_manifest", "restore"]
-
 _CHUNK = 1 << 20
 #: Longest line of a table: a calibrator of some hundred megabytes.
 _MAX_LINE_BYTES = 1 << 30

@@ -9,8 +9,6 @@ from typing import Any, Self
 from recalib.errors import InputError
 from recalib.registry.monitoring_settings import MonitoringConfig
 
-__all__ = ["Retention"]
-
 #: Limits of each setting, in seconds.
 _MIN_SECONDS, _MAX_SECONDS = 60.0, 1e10
 

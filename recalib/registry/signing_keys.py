@@ -16,8 +16,6 @@ from recalib.registry import tables
 from recalib.registry.base import Queries
 from recalib.registry.clock import now
 
-__all__ = ["SigningKeys"]
-
 _TABLE = tables.signing_keys
 _SECRET_BYTES = 32
 #: A server that cannot reach the registry may sign with an old key for this long.

@@ -17,8 +17,6 @@ from sqlalchemy.exc import OperationalError, TimeoutError
 
 from recalib.registry.engine import writing
 
-__all__ = ["SqliteWriters"]
-
 #: How long the first writer waits for a lock of another process, and how long after a wait in vain.
 _LOCK_SECONDS, _NEXT_LOCK_SECONDS = 3.5, 0.25
 #: How long a writer waits for those of its process. Transactions take milliseconds; the limit is

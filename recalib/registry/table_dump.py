@@ -34,8 +34,6 @@ from sqlalchemy import (
 from recalib.errors import CorruptError
 from recalib.registry.tables import METADATA
 
-__all__ = ["columns_of", "fill", "read_rows", "tables_of"]
-
 #: Rows in memory at once; a row of `calibrators` may have megabytes.
 _ROWS = 500
 

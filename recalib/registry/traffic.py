@@ -14,8 +14,6 @@ from recalib.registry.array_parameters import unnest
 from recalib.registry.base import Queries
 from recalib.registry.records import Model
 
-__all__ = ["ClassTraffic", "ClassTrafficCount", "Traffic", "TrafficCount", "merge_counts"]
-
 _Row = TypeVar("_Row", "TrafficCount", "ClassTrafficCount")
 
 

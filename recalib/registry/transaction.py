@@ -26,8 +26,6 @@ from recalib.registry.signing_keys import SigningKeys
 from recalib.registry.traffic import ClassTraffic, Traffic
 from recalib.registry.webhooks import Webhooks
 
-__all__ = ["Transaction"]
-
 
 class Transaction:
     """The result of `Registry.transaction` and `Registry.reading`; valid inside their block only.

@@ -40,8 +40,6 @@ from recalib.registry.events import Events
 from recalib.registry.records import Delivery, DeliveryState, DueDelivery, Webhook, WebhookLease
 from recalib.registry.resource_names import is_name
 
-__all__ = ["Webhooks"]
-
 _TABLE = tables.webhooks
 _DELIVERY = tables.webhook_deliveries
 _SECRET_BYTES = 32

@@ -14,8 +14,6 @@ from recalib.replay.columns import Rows
 from recalib.replay.log import Log
 from recalib.replay.survey import Survey
 
-__all__ = ["ClassShares", "Period", "class_shares"]
-
 Values = NDArray[np.float64]
 
 #: Largest number of probabilities in memory, 32 MB; of more rows, every n-th is used.

@@ -9,8 +9,6 @@ from recalib.drift import CalibrationSums, ClassRows, ClassTraffic, Cohort
 from recalib.drift.target import Target
 from recalib.replay.columns import Rows
 
-__all__ = ["class_rows", "class_traffic", "cohort_of_rows", "cohorts_by_segment"]
-
 
 def cohorts_by_segment(
     rows: Rows, on_time: NDArray[np.bool_], edges: NDArray[np.float64], target: Target

@@ -23,17 +23,6 @@ from recalib.replay.probabilities import (
     matrix_of,
 )
 
-__all__ = [
-    "COLUMNS",
-    "MULTILABEL_COLUMNS",
-    "Rows",
-    "check_schema",
-    "check_split_columns",
-    "numbers_of",
-    "rows_of",
-    "times_of",
-]
-
 pa = LazyModule("pyarrow")
 pc = LazyModule("pyarrow.compute")
 

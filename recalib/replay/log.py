@@ -28,8 +28,6 @@ from recalib.replay.log_files import LogFiles, LogSource
 from recalib.replay.probabilities import matrix_of
 from recalib.replay.survey import DELAY_CELLS, Survey, check_segments, delay_cells
 
-__all__ = ["Log"]
-
 pa = LazyModule("pyarrow")
 
 _BATCH = 1 << 16

@@ -21,8 +21,6 @@ from recalib.files.fragments import (
 )
 from recalib.files.parquet import open_table
 
-__all__ = ["LogFiles", "LogSource"]
-
 #: A path, a folder, a glob, a URL, several of these, fragments that are complete files, or an open
 #: file.
 LogSource = Source | BinaryIO

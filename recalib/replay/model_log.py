@@ -21,8 +21,6 @@ from recalib.replay.columns import Rows
 from recalib.replay.log import Log
 from recalib.replay.survey import Survey
 
-__all__ = ["LogCohort", "LogSummary", "ModelLog", "ModelLogOptions"]
-
 #: The results of a replay are in memory until it ends.
 _MAX_COHORTS = 10_000
 

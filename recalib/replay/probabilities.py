@@ -13,8 +13,6 @@ from recalib.core.label_arrays import check_label_scores
 from recalib.core.lazy_import import LazyModule
 from recalib.errors import InputError
 
-__all__ = ["TOLERANCE", "check_confidences", "is_lists", "label_sets_of", "matrix_of"]
-
 pa = LazyModule("pyarrow")
 pc = LazyModule("pyarrow.compute")
 

@@ -38,8 +38,6 @@ from recalib.replay.splits import split_of
 from recalib.replay.survey import Survey
 from recalib.replay.survey_files import survey_on_workers
 
-__all__ = ["Replay", "ReplayOptions", "replay"]
-
 #: Default cohorts of a log: at most 300, with 50 labels on average.
 _COHORTS, _LABELS = 300, 50
 _MAX_COHORTS = 10_000

@@ -14,8 +14,6 @@ from recalib.replay.log import Log
 from recalib.replay.splits import Split
 from recalib.replay.survey import Survey
 
-__all__ = ["SegmentGap", "SegmentSearch", "accuracy_interval", "search_segments"]
-
 Values = NDArray[np.float64]
 Counts = NDArray[np.int64]
 

@@ -20,8 +20,6 @@ from recalib.core.lazy_import import LazyModule
 from recalib.errors import InputError
 from recalib.replay.columns import numbers_of
 
-__all__ = ["Split", "split_of"]
-
 pa = LazyModule("pyarrow")
 pc = LazyModule("pyarrow.compute")
 

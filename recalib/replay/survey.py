@@ -11,8 +11,6 @@ from numpy.typing import NDArray
 
 from recalib.errors import InputError
 
-__all__ = ["DELAY_CELLS", "Survey", "check_segments", "delay_cells"]
-
 #: A model has up to 100 segments, and rows without a segment have the name "".
 _MAX_SEGMENTS = 101
 #: Delays are counted in cells that grow by a factor, from one millisecond on.

@@ -11,8 +11,6 @@ from recalib.files.fragments import Fragment
 from recalib.replay.log import Log
 from recalib.replay.survey import Survey
 
-__all__ = ["survey_on_workers"]
-
 
 def survey_on_workers(
     log: Log, workers: Workers, step: Callable[[int], object] = lambda rows: None

@@ -35,8 +35,6 @@ from recalib.files.fragments import (
     source_names,
 )
 
-__all__ = ["MANIFEST", "Applied", "apply"]
-
 pa = LazyModule("pyarrow")
 pq = LazyModule("pyarrow.parquet")
 

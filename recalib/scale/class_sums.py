@@ -20,8 +20,6 @@ from recalib.fitting.temperature_preprocessing import (
 )
 from recalib.scale.rows import FragmentRows, Survey, iter_chunks
 
-__all__ = ["beta_losses", "class_odds_sums", "fit_unit"]
-
 Numbers = NDArray[np.float64]
 Indices = NDArray[np.intp]
 

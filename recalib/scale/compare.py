@@ -20,8 +20,6 @@ from recalib.scale.fit import fit
 from recalib.scale.rows import FragmentRows
 from recalib.scale.sample_weights import list_weights, with_weights
 
-__all__ = ["compare"]
-
 
 def compare(
     validation: Source,

@@ -30,8 +30,6 @@ from recalib.scale.objective_sums import objective_at, odds_sums
 from recalib.scale.rows import FragmentRows, Survey
 from recalib.scale.temperature import Acceptance, accepted_survey, fit_temperature
 
-__all__ = ["fit_curves"]
-
 Numbers = NDArray[np.float64]
 
 #: Labels of a class that the sample needs to give the start of its three numbers.

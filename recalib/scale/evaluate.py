@@ -18,8 +18,6 @@ from recalib.files.fragments import Fragment, Source, list_fragments, no_rows, n
 from recalib.metrics.evaluate import StreamingEvaluation
 from recalib.scale.sample_weights import list_weights, with_weights
 
-__all__ = ["evaluate", "evaluate_all", "labelled_chunks"]
-
 #: Called with the number of finished fragments and the number of all.
 Progress = Callable[[int, int], None]
 

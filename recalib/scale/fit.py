@@ -33,8 +33,6 @@ from recalib.scale.rows import FragmentRows, Survey
 from recalib.scale.sample_weights import check_weights_unchanged, list_weights, with_weights
 from recalib.scale.solvers import check_summable, solve_over_fragments
 
-__all__ = ["fit", "fits_in_parts"]
-
 
 def fits_in_parts(map: str, objective: str, options: dict[str, Any]) -> bool:
     """Return whether `fit` takes a map and an objective; others need all rows in memory."""

@@ -28,8 +28,6 @@ from recalib.ops import NumpyOps
 from recalib.ops.torch_ops import TorchOps
 from recalib.scale.rows import FragmentRows, Survey, iter_chunks
 
-__all__ = ["fit_by_gradient"]
-
 Numbers = NDArray[np.float64]
 
 

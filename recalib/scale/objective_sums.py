@@ -20,8 +20,6 @@ from recalib.objectives.base import TopLabelObjective
 from recalib.ops import NumpyOps
 from recalib.scale.rows import FragmentRows, iter_chunks
 
-__all__ = ["binned_errors", "objective_at", "objectives_at", "odds_sums"]
-
 Numbers = NDArray[np.float64]
 
 #: Numbers of a block of rows: 8 MB of float64.

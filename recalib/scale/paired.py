@@ -14,8 +14,6 @@ from recalib.metrics import Predictions
 from recalib.metrics.streaming_changes import PairedMetrics, StreamingChanges
 from recalib.scale.evaluate import labelled_chunks
 
-__all__ = ["paired_metrics"]
-
 #: Two calibrators; None: without one.
 Pair = tuple[Calibrator | None, Calibrator | None]
 

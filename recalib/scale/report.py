@@ -41,8 +41,6 @@ from recalib.scale.evaluate import evaluate_all, labelled_chunks
 from recalib.scale.paired import paired_metrics
 from recalib.scale.rows import FragmentRows
 
-__all__ = ["report"]
-
 #: Rows of a source whose digests are compared with those of another; of more rows, a share.
 _MAX_DIGESTS = 1_000_000
 

@@ -17,8 +17,6 @@ from recalib.files.fragments import Fragment
 
 Weights = NDArray[np.float64] | None
 
-__all__ = ["RowSample", "max_sample_rows", "sample_shares"]
-
 #: Rows of a sample, and the numbers in it.
 _SAMPLE_ROWS = 20_000
 _SAMPLE_NUMBERS = 4_000_000

@@ -37,8 +37,6 @@ from recalib.scale.evaluate import labelled_chunks
 from recalib.scale.row_sample import RowSample, max_sample_rows, sample_shares
 from recalib.scale.sample_weights import WeightedFragment
 
-__all__ = ["Description", "FragmentRows", "LinearMeans", "Survey", "iter_chunks", "weighted_sum"]
-
 R = TypeVar("R")
 Numbers = NDArray[np.float64]
 

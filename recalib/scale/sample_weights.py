@@ -19,8 +19,6 @@ from recalib.files.fragments import File, Fragment, Source, list_sources, open_s
 from recalib.files.npy import check_length, read_header
 from recalib.files.raw_arrays import Window, read_exactly, size_of
 
-__all__ = ["WeightedFragment", "check_weights_unchanged", "list_weights", "with_weights"]
-
 _FIELD = "weights"
 _SUFFIXES = (".npy",)
 

@@ -36,8 +36,6 @@ from recalib.scale.objective_sums import binned_errors, objective_at, objectives
 from recalib.scale.rows import FragmentRows, LinearMeans, Survey
 from recalib.scale.temperature import fit_temperature
 
-__all__ = ["check_summable", "solve_over_fragments"]
-
 #: Rows for each parameter that a sample needs to give the start of a map with many.
 _ROWS_PER_PARAMETER = 10
 #: Parameters whose objectives a coordinate search computes in one pass.

@@ -21,8 +21,6 @@ from recalib.fitting.newton import (
 from recalib.fitting.temperature_preprocessing import top_odds
 from recalib.scale.rows import FragmentRows, Survey, iter_chunks, weighted_sum
 
-__all__ = ["Acceptance", "accepted_survey", "fit_temperature"]
-
 Numbers = NDArray[np.float64]
 
 #: Numbers of a block of rows: 8 MB of float64.

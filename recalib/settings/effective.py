@@ -11,8 +11,6 @@ from typing import Any
 from recalib.settings.settings import Settings
 from recalib.settings.toml_file import nearest, origin_of
 
-__all__ = ["effective_settings", "redact", "unknown_variables"]
-
 #: The user information of a URL, between `://` and `@`: a user and a password, or a key and its
 #: secret.
 _USER_INFO = re.compile(r"(?<=://)[^/@?#]*:[^/?#]*(?=@)|(?<=://):?[^/@?#]+(?=@)")

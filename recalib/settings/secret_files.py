@@ -15,8 +15,6 @@ from pydantic_settings import PydanticBaseSettingsSource
 
 from recalib.errors import InputError
 
-__all__ = ["SettingsFromFiles", "read_small_file", "variable"]
-
 #: Far above the size of any setting; it limits the damage of a wrong path.
 _MAX_FILE_BYTES = 65_536
 

@@ -16,8 +16,6 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 from recalib.settings.secret_files import SettingsFromFiles
 from recalib.settings.toml_file import SettingsFromToml
 
-__all__ = ["Settings"]
-
 _MIB = 2**20
 
 

@@ -17,8 +17,6 @@ from pydantic_settings import PydanticBaseSettingsSource
 from recalib.errors import InputError
 from recalib.settings.secret_files import read_small_file, variable
 
-__all__ = ["SettingsFromToml", "nearest", "origin_of"]
-
 _CONFIG_VARIABLE = "RECALIB_CONFIG"
 
 

@@ -17,8 +17,6 @@ from recalib.core.inputs import score_matrix
 from recalib.errors import InputError, RecalibWarning
 from recalib.sklearn.scores import ScoreKind, fit_calibrator
 
-__all__ = ["Calibrator"]
-
 
 class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """A transformer of scores (N, K), or (N,) of two classes, to calibrated probabilities (N, K).

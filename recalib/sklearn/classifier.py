@@ -24,8 +24,6 @@ from recalib.errors import InputError, RecalibWarning
 from recalib.sklearn.folds import CalibratedFold, average, fit_fold, rows_with_weight
 from recalib.sklearn.scores import ScoreKind, ScoreMethod, fit_calibrator, score_method
 
-__all__ = ["CalibratedClassifier"]
-
 
 class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc]
     """A classifier whose probabilities are calibrated by cross-validation.

@@ -15,8 +15,6 @@ from sklearn.utils.validation import _check_method_params
 from recalib.calibrator import Calibrator
 from recalib.sklearn.scores import ScoreKind, fit_calibrator
 
-__all__ = ["CalibratedFold", "average", "fit_fold", "rows_with_weight"]
-
 
 @dataclass(frozen=True)
 class CalibratedFold:

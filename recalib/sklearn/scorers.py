@@ -15,8 +15,6 @@ from recalib.metrics.base import UndefinedMetricError
 from recalib.metrics.evaluate import evaluate
 from recalib.sklearn.scores import class_numbers
 
-__all__ = ["Scorer", "make_scorer"]
-
 
 class Scorer:
     """A function of a fitted classifier, rows and their classes, as `make_scorer` returns it."""

@@ -14,8 +14,6 @@ from recalib.core.arrays import WeightKind
 from recalib.errors import InputError
 from recalib.fitting.fit import fit
 
-__all__ = ["ScoreKind", "ScoreMethod", "class_numbers", "fit_calibrator", "score_method"]
-
 ScoreKind = Literal["logits", "probabilities"]
 ScoreMethod = Literal["auto", "decision_function", "predict_proba"]
 

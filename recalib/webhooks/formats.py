@@ -17,8 +17,6 @@ from recalib.core.event_text import event_text
 if TYPE_CHECKING:
     from recalib.registry import Event
 
-__all__ = ["FORMATS", "STATE_CHANGED", "Format", "message_of"]
-
 Format = Literal["recalib", "slack", "alertmanager"]
 FORMATS: tuple[Format, ...] = ("recalib", "slack", "alertmanager")
 #: The type of the events that have the format `alertmanager`.

@@ -14,8 +14,6 @@ import hashlib
 import hmac
 from collections.abc import Sequence
 
-__all__ = ["encode_secret", "signature_headers"]
-
 
 def encode_secret(secret: bytes) -> str:
     """Return a secret as the receiver gets it."""

@@ -14,8 +14,6 @@ from urllib.parse import SplitResult, urlsplit
 
 from recalib.errors import InputError
 
-__all__ = ["AllowedTargets", "check_url", "resolve"]
-
 _MAX_URL_LENGTH = 2_000
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 #: Public addresses that a cloud uses inside: the metadata service of Azure.

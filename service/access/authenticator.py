@@ -27,8 +27,6 @@ from service.single_flight import SingleFlight
 if TYPE_CHECKING:
     from service.access.oidc_tokens import TokenVerifier
 
-__all__ = ["Authenticator", "current_principal", "set_principal"]
-
 #: How long a request waits for the issuer's signing keys.
 _ISSUER_TIMEOUT_SECONDS = 5.0
 #: Distinct refusals that are held in memory until they are written to the audit trail.

@@ -13,8 +13,6 @@ from collections.abc import Callable
 from recalib.errors import UnavailableError
 from service.metrics import LIMITED
 
-__all__ = ["Body", "BodyBudget"]
-
 #: Memory of a received part besides its bytes.
 _PART_BYTES = 64
 

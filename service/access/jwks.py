@@ -16,8 +16,6 @@ from jwt.exceptions import PyJWTError
 from recalib.errors import UnavailableError
 from service.access.oidc import OidcConfig, is_trusted
 
-__all__ = ["IssuerKeys"]
-
 log = logging.getLogger(__name__)
 
 #: Interval of the regular refresh: a key that the issuer withdraws is refused after this time.

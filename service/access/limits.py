@@ -16,8 +16,6 @@ from recalib.errors import LimitedError, TooLargeError
 from service.access.shared_usage import REQUESTS, ROWS, USAGE_FILE, SharedUsage
 from service.metrics import LIMITED
 
-__all__ = ["FailedAttempts", "Limiter"]
-
 log = logging.getLogger(__name__)
 
 #: Burst: an idle caller may use the allowance of this many seconds at once.

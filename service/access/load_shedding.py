@@ -21,8 +21,6 @@ from service.metrics import LIMITED
 if TYPE_CHECKING:
     from service.http.limited_protocol import LimitedProtocol
 
-__all__ = ["OVERLOAD", "SHED", "LoadShedding"]
-
 #: Message to a refused client, and the metric that counts them.
 OVERLOAD = "the server has too many requests in progress"
 SHED = LIMITED.labels("load")

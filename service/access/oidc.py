@@ -11,15 +11,6 @@ from recalib.core.access import SCOPES
 from recalib.errors import InputError, UnavailableError
 from recalib.settings import Settings
 
-__all__ = [
-    "ALGORITHMS",
-    "MAX_TOKEN_LENGTH",
-    "OidcConfig",
-    "SigningKeyUnknownError",
-    "is_token",
-    "is_trusted",
-]
-
 #: Signatures with a public key. HMAC is excluded: an attacker could use the issuer's public key as
 #: the shared secret.
 ALGORITHMS = (

@@ -15,8 +15,6 @@ from recalib.errors import UnauthorizedError
 from service.access.jwks import IssuerKeys
 from service.access.oidc import MAX_TOKEN_LENGTH, OidcConfig, SigningKeyUnknownError
 
-__all__ = ["TokenVerifier"]
-
 #: Verified tokens in the cache: verifying a signature takes as long as a hundred lookups.
 _MAX_CACHED = 4096
 #: `sub` is at most 255 ASCII characters (RFC 7519; OpenID Connect Core, section 2).

@@ -7,16 +7,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-__all__ = [
-    "DOCS_PATHS",
-    "MODEL_CHECKED_LATER",
-    "MUTATING",
-    "OPEN_PATHS",
-    "REFLECTION",
-    "RULES",
-    "Rule",
-]
-
 #: A scope, any valid key ("any"), or no key ("open").
 Rule = Literal["predict", "label", "fit", "admin", "any", "open"]
 

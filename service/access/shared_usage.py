@@ -16,8 +16,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-__all__ = ["REQUESTS", "ROWS", "USAGE_FILE", "SharedUsage", "file_size"]
-
 #: The environment variable that names the file if there are several processes.
 USAGE_FILE = "RECALIB_LEDGER"
 

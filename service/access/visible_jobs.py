@@ -6,8 +6,6 @@ from recalib.errors import ForbiddenError, NotFoundError
 from recalib.registry import Job, Transaction
 from service.access.authenticator import current_principal
 
-__all__ = ["job_of_model", "visible_job"]
-
 
 def job_of_model(tx: Transaction, model: str, kind: str, id: str) -> Job:
     """Return a job of a kind of a model, which the caller may read; or raise `NotFoundError`."""

@@ -7,8 +7,6 @@ from service.access.authenticator import current_principal
 from service.audit.schemas import AuditEntry, AuditPage
 from service.pagination import decode_number, next_cursor
 
-__all__ = ["list_audit"]
-
 
 def list_audit(
     tx: Transaction,

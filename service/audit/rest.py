@@ -14,8 +14,6 @@ from service.http.routing import Router
 from service.schemas.field_types import Text
 from service.state import StateDependency
 
-__all__ = ["router"]
-
 router = Router(prefix="/v1/audit", tags=["operations"], responses=problems(500, 503))
 
 _Exactly = Annotated[Text | None, Query(max_length=500)]

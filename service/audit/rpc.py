@@ -8,8 +8,6 @@ from service.grpc.messages import page_limit, to_message
 from service.grpc.rpc import Context
 from service.state import State
 
-__all__ = ["Audit"]
-
 
 class Audit:
     """`recalib.v1.Audit`."""

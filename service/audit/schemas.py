@@ -9,8 +9,6 @@ from pydantic import BaseModel, Field
 from recalib import registry
 from service.times import iso
 
-__all__ = ["AuditEntry", "AuditPage"]
-
 
 class AuditEntry(BaseModel):
     """An operation that was performed or refused."""

@@ -27,8 +27,6 @@ from service.upload_checks import count_rows
 from service.uploads import read_seconds, receive
 from service.versions import resolve_version
 
-__all__ = ["create_batch", "get_batch", "get_batch_content", "list_batches", "upload_batch"]
-
 
 @dataclass(frozen=True)
 class _Rows:

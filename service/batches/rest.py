@@ -28,8 +28,6 @@ from service.schemas.field_types import VERSION_DESCRIPTION, Text
 from service.schemas.job import Job
 from service.state import StateDependency
 
-__all__ = ["router"]
-
 router = Router(prefix="/v1/models/{model}/batches", tags=["batches"], responses=problems(500, 503))
 
 _JSON = "application/json"

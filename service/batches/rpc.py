@@ -17,8 +17,6 @@ from service.grpc.rpc import Context, idempotency_key
 from service.http.bodies import parse_media_type
 from service.state import State
 
-__all__ = ["Batches"]
-
 
 class Batches:
     """`recalib.v1.Batches`."""

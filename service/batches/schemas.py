@@ -13,8 +13,6 @@ from service.schemas.field_types import VERSION_DESCRIPTION, Text, Version
 from service.schemas.job import JobState, Progress
 from service.times import iso
 
-__all__ = ["Batch", "BatchCreate", "BatchPage"]
-
 
 class BatchCreate(BaseModel):
     """A request to calibrate the rows of a data set."""

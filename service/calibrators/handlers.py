@@ -34,22 +34,6 @@ from service.serving.loaded_calibrators import CHAMPION, LoadedCalibrators
 from service.times import iso
 from service.validation_warnings import warnings_of
 
-__all__ = [
-    "create_calibrator",
-    "delete_alias",
-    "delete_calibrator",
-    "get_alias_history",
-    "get_calibrator",
-    "get_onnx",
-    "get_parameters",
-    "list_aliases",
-    "list_calibrators",
-    "request_fit",
-    "request_publication",
-    "set_alias",
-    "update_calibrator",
-]
-
 _UPLOAD_FIELDS = ("parameters", "row_digests")
 
 

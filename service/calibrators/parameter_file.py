@@ -17,8 +17,6 @@ from recalib.errors import CorruptError, InputError
 from recalib.fitting.fit import candidate_of
 from recalib.registry import Task
 
-__all__ = ["check_parameter_file", "read_parameter_file"]
-
 #: The longest card in bytes, besides the names of classes. A page of versions has 1,000 cards.
 _MAX_CARD_BYTES = 2**16
 _ACCEPTED = "a .calib file, as `recalib fit` writes it"

@@ -28,8 +28,6 @@ from service.schemas.field_types import ALIAS, MAX_VERSION
 from service.schemas.job import Job
 from service.state import StateDependency
 
-__all__ = ["router"]
-
 router = Router(prefix="/v1/models/{model}", tags=["calibrators"], responses=problems(500, 503))
 
 Version = Annotated[int, Path(ge=1, le=MAX_VERSION)]

@@ -25,8 +25,6 @@ from service.grpc.rpc import Context, idempotency_key
 from service.schemas.details import DetailsUpdate
 from service.state import State
 
-__all__ = ["Calibrators"]
-
 _PROMOTE: dict[str, Any] = {"if_better": "if_better", "always": True, "never": False}
 #: Bytes of one message of a download; by default, clients accept 4 MB.
 _CHUNK = 2**20

@@ -15,17 +15,6 @@ from recalib.objectives import OBJECTIVES
 from service.schemas.field_types import INTEGRAL, MAX_VERSION, Documented, Text
 from service.times import iso
 
-__all__ = [
-    "Alias",
-    "AliasChange",
-    "AliasHistory",
-    "AliasList",
-    "AliasSet",
-    "Calibrator",
-    "CalibratorCreate",
-    "CalibratorPage",
-]
-
 #: Those of both tasks, each once.
 _MAPS = list(dict.fromkeys([*MAPS, *LABEL_MAPS, AUTO]))
 

@@ -13,8 +13,6 @@ from service.calibrators.parameter_file import read_parameter_file
 from service.calibrators.schemas import CalibratorCreate
 from service.reader_process import reader_process
 
-__all__ = ["Upload", "check_upload"]
-
 #: Wall time to check a parameter file, which is at most a few MiB.
 _READ_SECONDS = 60.0
 

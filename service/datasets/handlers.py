@@ -25,17 +25,6 @@ from service.schemas.deletion import Deletion
 from service.schemas.details import DetailsUpdate
 from service.uploads import read_seconds, receive
 
-__all__ = [
-    "delete_dataset",
-    "get_dataset",
-    "get_dataset_content",
-    "list_datasets",
-    "reference_dataset",
-    "register_dataset",
-    "update_dataset",
-    "upload_dataset",
-]
-
 #: Wall time to list the files of a reference, and to open each of them.
 _LIST_SECONDS, _OPEN_SECONDS = 60.0, 0.5
 #: Wall time to check the files of a reference, at most. Others wait.

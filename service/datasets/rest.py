@@ -26,8 +26,6 @@ from service.schemas.details import DetailsUpdate
 from service.schemas.field_types import NAME
 from service.state import StateDependency
 
-__all__ = ["router"]
-
 router = Router(
     prefix="/v1/models/{model}/datasets", tags=["datasets"], responses=problems(500, 503)
 )

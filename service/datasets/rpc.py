@@ -18,8 +18,6 @@ from service.http.bodies import parse_media_type
 from service.schemas.details import DetailsUpdate
 from service.state import State
 
-__all__ = ["Datasets"]
-
 
 class Datasets:
     """`recalib.v1.Datasets`."""

@@ -11,8 +11,6 @@ from recalib.metrics import METRICS
 from service.schemas.estimate import Estimate
 from service.times import iso
 
-__all__ = ["Dataset", "DatasetPage", "DatasetReference"]
-
 
 def _names(unit: str) -> str:
     """Return the names of the metrics of that unit which every upload is measured by."""

@@ -24,8 +24,6 @@ from recalib.references import (
 )
 from service.upload_checks import check_classes, open_url
 
-__all__ = ["DatasetSummary", "list_uri", "survey", "survey_files", "survey_url"]
-
 
 @dataclass(frozen=True)
 class DatasetSummary:

@@ -24,13 +24,6 @@ from service.schemas.deletion import Deletion
 from service.schemas.job import Job
 from service.versions import resolve_version
 
-__all__ = [
-    "create_evaluation",
-    "get_evaluation",
-    "get_evaluation_report",
-    "list_evaluations",
-]
-
 _IDENTITY = "identity"
 
 

@@ -17,8 +17,6 @@ from service.schemas.deletion import Deletion
 from service.schemas.job import Job
 from service.state import StateDependency
 
-__all__ = ["router"]
-
 router = Router(
     prefix="/v1/models/{model}/evaluations", tags=["evaluations"], responses=problems(500, 503)
 )

@@ -13,8 +13,6 @@ from service.grpc.messages import page_limit, to_message
 from service.grpc.rpc import Context, idempotency_key
 from service.state import State
 
-__all__ = ["Evaluations"]
-
 #: Bytes of one message of a download; by default, clients accept 4 MB.
 _CHUNK = 2**20
 

@@ -13,17 +13,6 @@ from service.schemas.field_types import Text, Version
 from service.schemas.job import JobState, Progress
 from service.times import iso
 
-__all__ = [
-    "MAX_VERSIONS",
-    "Change",
-    "Evaluation",
-    "EvaluationCreate",
-    "EvaluationPage",
-    "EvaluationPicture",
-    "LabelResult",
-    "VersionResult",
-]
-
 #: The page has a section for each version; more are hard to compare.
 MAX_VERSIONS = 8
 

@@ -18,15 +18,6 @@ from service.events.schemas import Event, EventOrder, EventPage
 from service.pagination import decode_number, next_cursor
 from service.schemas.event_types import check_event_types
 
-__all__ = [
-    "MAX_EVENT_ID",
-    "EventFilter",
-    "EventStream",
-    "StreamStep",
-    "list_events",
-    "list_model_events",
-]
-
 #: Largest id of the database.
 MAX_EVENT_ID = 2**63 - 1
 _MAX_MODELS = 100

@@ -15,8 +15,6 @@ from service.http.routing import Router
 from service.schemas.field_types import Text
 from service.state import StateDependency
 
-__all__ = ["router"]
-
 router = Router(prefix="/v1", tags=["events"], responses=problems(500, 503))
 
 _Models = Annotated[

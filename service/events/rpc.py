@@ -16,8 +16,6 @@ from service.grpc.messages import enum_value, page_limit, to_message
 from service.grpc.rpc import Context
 from service.state import State
 
-__all__ = ["Events"]
-
 #: Interval at which a stream looks for the end of the server; HTTP/2 has its own heartbeats.
 _CHECK_SECONDS = 60.0
 

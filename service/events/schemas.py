@@ -10,8 +10,6 @@ from pydantic import BaseModel, Field
 from recalib import registry
 from service.times import iso
 
-__all__ = ["Event", "EventOrder", "EventPage"]
-
 EventOrder = Literal["newest", "oldest"]
 
 

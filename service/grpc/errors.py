@@ -14,8 +14,6 @@ from pydantic import ValidationError
 from recalib import errors
 from service.failures import UNEXPECTED, log_failure, violation_of
 
-__all__ = ["CODES", "DETAILS", "Failure", "failure_of"]
-
 #: The code of every error class; a test proves it complete.
 CODES: dict[type[errors.RecalibError], grpc.StatusCode] = {
     errors.InputError: grpc.StatusCode.INVALID_ARGUMENT,

@@ -13,8 +13,6 @@ from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
 from service.grpc.messages import enum_value
 from service.serving.datatypes import DATATYPES, from_bytes
 
-__all__ = ["array_of", "extend", "matrix_of", "numbers_of"]
-
 #: Numbers that are converted at once; they take 2 ms.
 _PIECE = 65_536
 

@@ -17,17 +17,6 @@ from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
 from service.schemas.field_types import MAX_VERSION
 from service.schemas.monitoring_settings import MonitoringSettings
 
-__all__ = [
-    "checked_version",
-    "details_of",
-    "enum_value",
-    "page_limit",
-    "settings_of",
-    "struct_to_dict",
-    "to_message",
-    "upload_chunks",
-]
-
 M = TypeVar("M", bound=Message)
 
 _DEFAULT_LIMIT, _MAX_LIMIT = 100, 1000

@@ -13,8 +13,6 @@ from grpc_reflection.v1alpha._async import ReflectionServicer
 
 from service.grpc.rpc import Context
 
-__all__ = ["REFLECTION", "Reflection"]
-
 #: The descriptor of the service.
 REFLECTION = reflection_pb2.DESCRIPTOR.services_by_name["ServerReflection"]
 #: How long one RPC may take; a client reads all descriptors within milliseconds.

@@ -41,8 +41,6 @@ from service.grpc.wire import check_fields
 from service.metrics import record_rpc
 from service.request_ids import HEADER
 
-__all__ = ["Context", "handler_of", "idempotency_key", "method_name"]
-
 Context = grpc.aio.ServicerContext[Any, Any]
 
 _KEY = "idempotency-key"

@@ -13,8 +13,6 @@ from google.protobuf.message import DecodeError
 
 from recalib.errors import TooLargeError
 
-__all__ = ["check_fields"]
-
 #: Smaller messages are not checked: parsing one takes at most 50 ms.
 _SMALL_BYTES = 2**20
 #: Those of 10,000 labels.

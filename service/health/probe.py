@@ -14,8 +14,6 @@ import sys
 from recalib.core.exit_status import probe_exit_status
 from recalib.settings import Settings
 
-__all__ = ["ask", "main"]
-
 #: Shorter than the timeout of container engines, so that this program can report the error.
 _TIMEOUT_SECONDS = 4.0
 _LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104

@@ -23,8 +23,6 @@ from recalib.registry.backup_rotation import SCHEDULED_BACKUP
 from recalib.registry.job_kinds import FIT, MONITOR, REFIT, TRAIN
 from service.state import State
 
-__all__ = ["RegistrySnapshot", "families", "read", "take_snapshot"]
-
 #: A scrape has ten seconds and returns the other metrics even if the registry hangs.
 _PATIENCE_SECONDS = 2.0
 

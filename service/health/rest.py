@@ -13,8 +13,6 @@ from service.metrics import exposition
 from service.readiness import Ready, readiness
 from service.state import StateDependency
 
-__all__ = ["router"]
-
 router = Router(tags=["operations"])
 
 

@@ -15,8 +15,6 @@ from service.grpc.rpc import Context
 from service.readiness import readiness
 from service.state import State
 
-__all__ = ["Health"]
-
 _Status = pb.HealthCheckResponse
 
 

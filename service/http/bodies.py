@@ -17,8 +17,6 @@ from service.http.draining import connection_of
 from service.http.fast_routes import header_map
 from service.state import State
 
-__all__ = ["LimitedBody", "decode_json", "limit_body", "parse_media_type", "read_body"]
-
 _UPLOAD = "/datasets/"
 #: Largest body of the other routes, which accept JSON only. Parsing keeps the interpreter lock, so
 #: every other request waits for it.

@@ -12,8 +12,6 @@ from functools import lru_cache
 
 from recalib.settings import Settings
 
-__all__ = ["BrowserChecks"]
-
 #: Methods that change nothing (RFC 9110, 9.2.1).
 _SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 

@@ -21,8 +21,6 @@ from service.metrics import LIMITED
 if TYPE_CHECKING:
     from service.http.limited_protocol import LimitedProtocol
 
-__all__ = ["LIMITS", "ConnectionLimits"]
-
 #: Key of the `ConnectionLimits` in the lifespan's state.
 LIMITS = "connection_limits"
 #: Longest interval between two checks of the time limits, in seconds.

@@ -7,8 +7,6 @@ from functools import lru_cache
 
 from recalib.errors import NotAcceptableError
 
-__all__ = ["negotiate"]
-
 _QUALITY = re.compile(r"0(\.[0-9]{0,3})?|1(\.0{0,3})?")
 
 

@@ -9,8 +9,6 @@ from typing import TypeVar
 import anyio
 from starlette.requests import ClientDisconnect, Request
 
-__all__ = ["stop_on_disconnect"]
-
 T = TypeVar("T")
 
 

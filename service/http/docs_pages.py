@@ -15,8 +15,6 @@ from fastapi.openapi.docs import (
 )
 from starlette.responses import FileResponse, RedirectResponse
 
-__all__ = ["install"]
-
 _FOLDER = "/docs"
 _FILES = ("swagger-ui-bundle.js", "swagger-ui.css", "redoc.standalone.js", "favicon.png")
 

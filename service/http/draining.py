@@ -16,8 +16,6 @@ from starlette.types import Message, Receive, Scope, Send
 if TYPE_CHECKING:
     from service.http.limited_protocol import LimitedProtocol
 
-__all__ = ["CONNECTION", "connection_of", "send_early"]
-
 #: Key of the connection in a request's state (`scope["state"]`).
 CONNECTION = "connection"
 #: Limits of what is discarded.

@@ -23,8 +23,6 @@ from service.metrics import record_request
 from service.request_ids import HEADER
 from service.state import State
 
-__all__ = ["EXCHANGE", "answer"]
-
 #: Key of a request's `Exchange` in its ASGI scope.
 EXCHANGE = "recalib.exchange"
 #: The status counted for a client that closed the connection before the response, as in nginx.

@@ -10,8 +10,6 @@ import uvloop
 from recalib.settings import Settings
 from service.http.tls_server import TlsServer
 
-__all__ = ["EventLoop"]
-
 
 class EventLoop(uvloop.Loop):
     """uvloop; uvicorn has no setting for the limits."""

@@ -16,9 +16,6 @@ from urllib.parse import parse_qsl
 from fastapi import Response
 from starlette.types import Receive, Scope, Send
 
-__all__ = ["HEADERS", "BytesResponse", "FastRoute", "FastRoutes", "header_map", "query_parameters"]
-
-
 #: Key of a request's `header_map` in its ASGI scope; the HTTP server sets it if no header repeats.
 HEADERS = "recalib.headers"
 

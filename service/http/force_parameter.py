@@ -6,8 +6,6 @@ from typing import Annotated
 
 from fastapi import Query
 
-__all__ = ["Force"]
-
 Force = Annotated[
     bool,
     Query(

@@ -6,8 +6,6 @@ from typing import Annotated
 
 from fastapi import Header
 
-__all__ = ["IdempotencyKey"]
-
 IdempotencyKey = Annotated[
     str | None,
     Header(

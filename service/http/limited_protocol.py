@@ -23,8 +23,6 @@ from service.http.fast_routes import HEADERS
 from service.http.problems import problem
 from service.http.tls_server import Handshake
 
-__all__ = ["LimitedProtocol"]
-
 _MAX_HEAD_BYTES = 65_536
 _MAX_HEADERS = 100
 _MAX_TARGET_BYTES = 8_192

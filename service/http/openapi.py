@@ -10,8 +10,6 @@ from typing import Any
 from service.access.permissions import RULES
 from service.http.problems import MEDIA_TYPE, PLAIN_PREFIX, Problem
 
-__all__ = ["TAGS", "add_problem_responses", "problems"]
-
 TAGS = [
     {"name": "models", "description": "Classifiers to calibrate."},
     {"name": "datasets", "description": "Uploaded validation logits with labels."},

@@ -6,8 +6,6 @@ from typing import Annotated
 
 from fastapi import Query
 
-__all__ = ["Cursor", "Limit"]
-
 Limit = Annotated[int, Query(ge=1, le=1000, description="Maximum number of items of a page.")]
 Cursor = Annotated[
     str | None, Query(max_length=512, description="`next_cursor` of the previous page.")

@@ -15,19 +15,6 @@ from starlette.routing import Match
 from recalib import errors
 from service.failures import UNEXPECTED, log_failure, violation_of
 
-__all__ = [
-    "MEDIA_TYPE",
-    "PLAIN_PREFIX",
-    "PROBLEMS",
-    "Problem",
-    "Violation",
-    "error_response",
-    "install",
-    "problem",
-    "problem_for",
-    "problem_of",
-]
-
 #: HTTP status and title of every error class; a test proves it complete.
 PROBLEMS: dict[type[errors.RecalibError], tuple[int, str]] = {
     errors.InputError: (422, "Input cannot be used"),

@@ -13,8 +13,6 @@ from fastapi.routing import APIRoute
 from recalib.errors import TooLargeError
 from service.http.entry import EXCHANGE
 
-__all__ = ["Router"]
-
 #: Members of all objects of a JSON body. pydantic reports each unknown one, which takes 10 µs; a
 #: body of 1 MiB could have 100,000.
 _MAX_MEMBERS = 1_000

@@ -15,8 +15,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from service.http.limited_protocol import LimitedProtocol
 
-__all__ = ["Handshake", "TlsServer"]
-
 #: Connections that are accepted in one cycle of the event loop.
 _MAX_ACCEPTS = 64
 #: Pause after an error of the system, such as too many open files.

@@ -7,8 +7,6 @@ import zlib
 
 from recalib.errors import InputError, TooLargeError, UnsupportedError
 
-__all__ = ["compress", "decompress", "encoding_for"]
-
 #: `wbits` of zlib: 31 for gzip, 15 for the zlib format, which HTTP calls deflate.
 _WINDOWS = {"gzip": 31, "deflate": 15}
 #: The fastest level: slower ones compress floats hardly better.

@@ -11,8 +11,6 @@ from service.inference.tensors import IDS, INPUT, OUTPUT
 from service.serving.loaded_calibrators import LoadedCalibrator
 from service.state import State
 
-__all__ = ["model_metadata"]
-
 #: Versions in the list, the newest; older ones can be requested by number.
 _MAX_VERSIONS = 100
 #: Wait for the registry. Clients request metadata first, and a loaded calibrator must be usable

@@ -29,8 +29,6 @@ from service.readiness import readiness
 from service.serving.loaded_calibrators import CHAMPION
 from service.state import State, StateDependency
 
-__all__ = ["FAST_ROUTES", "router"]
-
 router = Router(prefix="/v2", tags=["inference"])
 
 _JSON, _BYTES = "application/json", "application/octet-stream"

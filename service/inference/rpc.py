@@ -32,8 +32,6 @@ from service.serving.datatypes import from_bytes
 from service.serving.loaded_calibrators import CHAMPION, LoadedCalibrator
 from service.state import State
 
-__all__ = ["WIRE_NAME", "Inference"]
-
 #: The protocol's name of the service; our descriptor is in another package.
 WIRE_NAME = "inference.GRPCInferenceService"
 

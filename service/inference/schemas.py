@@ -6,11 +6,6 @@ from typing import Any
 
 from pydantic import BaseModel, Field
 
-__all__ = [
-    "Error", "InferAnswer", "ModelMetadata", "ModelReady", "ServerLive", "ServerMetadata",
-    "ServerReady", "TensorMetadata",
-]  # fmt: skip
-
 
 class ServerMetadata(BaseModel):
     """Name, version and extensions of the server."""

@@ -10,8 +10,6 @@ from service.jobs.schemas import JobPage
 from service.pagination import decode_number, next_cursor
 from service.schemas.job import Job, JobState
 
-__all__ = ["cancel_job", "get_job", "list_jobs"]
-
 
 def list_jobs(
     tx: Transaction, model: str | None, state: JobState | None, limit: int, cursor: str | None

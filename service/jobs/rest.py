@@ -11,8 +11,6 @@ from service.jobs.schemas import JobPage
 from service.schemas.job import Job, JobState
 from service.state import StateDependency
 
-__all__ = ["router"]
-
 router = Router(prefix="/v1/jobs", tags=["jobs"], responses=problems(500, 503))
 
 

@@ -11,8 +11,6 @@ from service.jobs import handlers
 from service.schemas.job import JobState
 from service.state import State
 
-__all__ = ["Jobs"]
-
 
 class Jobs:
     """`recalib.v1.Jobs`."""

@@ -6,8 +6,6 @@ from pydantic import BaseModel
 
 from service.schemas.job import Job
 
-__all__ = ["JobPage"]
-
 
 class JobPage(BaseModel):
     """A page of jobs, newest first."""

@@ -14,16 +14,6 @@ from service.labels.schemas import LateLabel, Outcome, RowLabel, Status
 from service.metrics import LABELS
 from service.serving.logit_sampling import is_captured
 
-__all__ = [
-    "STATUSES",
-    "add_labels",
-    "counts_of",
-    "label_reader",
-    "label_sets",
-    "note_labels",
-    "outcome_of",
-]
-
 #: The possible outcomes of a label.
 STATUSES: tuple[Status, ...] = ("accepted", "duplicate", "conflict", "expired", "invalid")
 _ACCEPTED, _DUPLICATE = Outcome("accepted"), Outcome("duplicate")

@@ -16,8 +16,6 @@ from service.idempotency import ANSWERS_SECONDS
 from service.single_flight import SingleFlight
 from service.state import State
 
-__all__ = ["purge", "run_housekeeping"]
-
 log = logging.getLogger(__name__)
 
 #: Maximum delay until all processes use a new signing key.

@@ -44,8 +44,6 @@ from service.labels.schemas import Outcome, RowLabel
 from service.serving.loaded_calibrators import LoadedCalibrator
 from service.serving.traffic import Traffic
 
-__all__ = ["add_observations"]
-
 log = logging.getLogger(__name__)
 
 #: Maximum clock difference of sender and database, as for prediction ids.

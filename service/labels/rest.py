@@ -33,8 +33,6 @@ from service.serving.json_pieces import row_array
 from service.serving.loaded_calibrators import CHAMPION, LoadedCalibrator
 from service.state import State, StateDependency
 
-__all__ = ["ParsedObservations", "parse_observations", "router"]
-
 router = Router(
     prefix="/v1/models/{model}", tags=["labels"], responses=problems(404, 413, 415, 422, 500, 503)
 )

@@ -19,8 +19,6 @@ from service.labels.traffic_sums import add_traffic
 from service.serving.loaded_calibrators import CHAMPION, LoadedCalibrator
 from service.state import State
 
-__all__ = ["Labels"]
-
 
 class Labels:
     """`recalib.v1.Labels`."""

@@ -17,20 +17,6 @@ from pydantic import (
     model_serializer,
 )
 
-__all__ = [
-    "LabelAnswer",
-    "LabelCounts",
-    "LabelOutcome",
-    "LateLabel",
-    "Observations",
-    "Outcome",
-    "RowLabel",
-    "Status",
-    "TrafficAnswer",
-    "TrafficBucket",
-    "TrafficSums",
-]
-
 #: Cards have at most 15 bins; other programs may write cards with more.
 _MAX_BINS = 1000
 #: Documents have at most a thousand members of objects; a bucket has three.

@@ -14,8 +14,6 @@ from service.idempotency import run_once
 from service.labels.schemas import TrafficAnswer, TrafficBucket, TrafficSums
 from service.serving.loaded_calibrators import LoadedCalibrator
 
-__all__ = ["add_traffic"]
-
 #: Maximum clock difference of sender and database, as for prediction ids.
 _SKEW_SECONDS = 300.0
 #: Tolerated rounding of a confidence.

@@ -15,8 +15,6 @@ from service.schemas.deletion import Deletion
 from service.schemas.model import Model
 from service.validation_warnings import warnings_of
 
-__all__ = ["create_model", "delete_model", "get_model", "list_models", "update_model"]
-
 
 def create_model(tx: Transaction, request: ModelCreate, key: str | None, actor: str) -> Model:
     """Register a classifier with the number of its classes, or with their labels.

@@ -19,8 +19,6 @@ from service.schemas.field_types import Text
 from service.schemas.model import Model
 from service.state import StateDependency
 
-__all__ = ["router"]
-
 MonitoringState = Literal["fresh", "unverified", "suspect", "stale"]
 
 router = Router(prefix="/v1/models", tags=["models"], responses=problems(500, 503))

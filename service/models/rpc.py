@@ -15,8 +15,6 @@ from service.models import handlers
 from service.models.schemas import ModelCreate, ModelUpdate
 from service.state import State
 
-__all__ = ["Models"]
-
 
 class Models:
     """`recalib.v1.Models`."""

@@ -14,8 +14,6 @@ from service.schemas.model import Model
 from service.schemas.monitoring_settings import MonitoringSettings
 from service.schemas.retention_settings import RetentionSettings
 
-__all__ = ["MAX_CLASSES", "ModelCreate", "ModelPage", "ModelUpdate"]
-
 MAX_CLASSES = 1_000_000
 
 

@@ -17,8 +17,6 @@ from service.serving.traffic import Traffic
 from service.single_flight import SingleFlight
 from service.state import State
 
-__all__ = ["flush", "keep_flushing"]
-
 log = logging.getLogger(__name__)
 
 #: How long the last flush may take.

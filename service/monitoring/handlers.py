@@ -33,14 +33,6 @@ from service.serving.loaded_calibrators import CHAMPION
 from service.times import iso
 from service.validation_warnings import warnings_of
 
-__all__ = [
-    "create_refit",
-    "drop_candidate",
-    "get_history",
-    "get_monitoring",
-    "set_monitoring",
-]
-
 log = logging.getLogger(__name__)
 
 #: Limits of a monitoring report.

@@ -24,8 +24,6 @@ from service.upload_checks import survey_log
 from service.uploads import read_seconds, receive
 from service.versions import find_version
 
-__all__ = ["upload_replay"]
-
 #: How far a clock may be ahead of that of the database.
 _SKEW_SECONDS = 300.0
 

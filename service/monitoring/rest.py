@@ -26,8 +26,6 @@ from service.schemas.model import Model
 from service.schemas.monitoring_settings import MonitoringSettings
 from service.state import StateDependency
 
-__all__ = ["router"]
-
 router = Router(
     prefix="/v1/models/{model}/monitoring", tags=["monitoring"], responses=problems(404, 500, 503)
 )

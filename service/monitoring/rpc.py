@@ -14,8 +14,6 @@ from service.monitoring.replays import upload_replay
 from service.monitoring.schemas import CandidateDrop
 from service.state import State
 
-__all__ = ["Monitoring"]
-
 
 class Monitoring:
     """`recalib.v1.Monitoring`."""

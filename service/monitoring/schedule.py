@@ -12,8 +12,6 @@ from recalib.registry.job_kinds import MONITOR, monitor_key
 from service.single_flight import SingleFlight
 from service.state import State
 
-__all__ = ["ask_to_watch", "keep_watching"]
-
 log = logging.getLogger(__name__)
 
 #: Above jobs that users wait for: the job is short, and there is never more than one of a shard.

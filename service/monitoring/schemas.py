@@ -8,18 +8,6 @@ from pydantic import BaseModel, Field
 
 from service.schemas.field_types import MAX_VERSION, Text
 
-__all__ = [
-    "CalibrationState",
-    "CandidateDrop",
-    "CandidateReport",
-    "HistoryEntry",
-    "HistoryPage",
-    "MonitoringEvent",
-    "MonitoringReport",
-    "SegmentReport",
-    "WindowReport",
-]
-
 CalibrationState = Literal["fresh", "unverified", "suspect", "stale"]
 _EVIDENCE = (
     "The numbers behind the state, as fractions: the `target` of all of them, `positive_class` for "

@@ -20,17 +20,6 @@ from service.serving import json_numbers as numbers
 from service.serving.datatypes import MAX_DIMENSION
 from service.serving.json_pieces import PIECE_BYTES, row_array
 
-__all__ = [
-    "ARROW",
-    "JSON",
-    "NPY",
-    "NPZ",
-    "REQUEST_TYPES",
-    "decode_arrow",
-    "decode_json",
-    "decode_npy",
-]
-
 Input = Literal["logits", "probabilities"]
 
 JSON, NPY = "application/json", "application/x-npy"

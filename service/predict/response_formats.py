@@ -21,8 +21,6 @@ from service.predict.request_formats import ARROW, JSON, NPY, NPZ
 from service.predict.top_k import top_classes
 from service.serving.json_pieces import fragment
 
-__all__ = ["ENCODERS", "IDS_BY_DEFAULT", "WITH_IDS", "WITH_TOP"]
-
 pa = LazyModule("pyarrow")
 
 

@@ -31,8 +31,6 @@ from service.serving.ids import parse_share
 from service.serving.loaded_calibrators import CHAMPION, LoadedCalibrator
 from service.state import State, StateDependency
 
-__all__ = ["FAST_ROUTES", "router"]
-
 _PATH = "/v1/models/{model}/calibrate"
 
 router = Router(tags=["calibrate"])

@@ -16,8 +16,6 @@ from service.predict.top_k import top_classes
 from service.serving.loaded_calibrators import CHAMPION, LoadedCalibrator
 from service.state import State
 
-__all__ = ["Calibration"]
-
 
 class Calibration:
     """`recalib.v1.Calibration`."""

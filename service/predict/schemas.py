@@ -9,8 +9,6 @@ from __future__ import annotations
 import msgspec
 from pydantic import BaseModel, Field
 
-__all__ = ["CalibrateAnswer", "CalibrateRequest", "Calibrated", "TopAnswer"]
-
 
 class CalibrateRequest(msgspec.Struct, forbid_unknown_fields=True):
     """Logits, or probabilities, in rows; null is a masked class.

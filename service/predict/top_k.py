@@ -7,8 +7,6 @@ from numpy.typing import NDArray
 
 from recalib.core.arrays import Floats, Integers
 
-__all__ = ["top_classes"]
-
 #: Numbers per block, so that the sort keys fit the processor's cache.
 _BLOCK = 1 << 17
 

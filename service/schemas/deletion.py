@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pydantic import BaseModel, Field
 
-__all__ = ["Deletion"]
-
 
 class Deletion(BaseModel):
     """A deletion: the resource is hidden at once, and its content is erased later."""

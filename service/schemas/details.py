@@ -8,8 +8,6 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from service.schemas.field_types import Documented, Text
 
-__all__ = ["Description", "DetailsUpdate", "Tags"]
-
 Description = Annotated[Text, Field(max_length=10_000)]
 Tags = Annotated[
     list[Annotated[Text, Field(min_length=1, max_length=100)]],

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pydantic import BaseModel, Field
 
-__all__ = ["Estimate"]
-
 
 class Estimate(BaseModel):
     """A metric's value, and where there is one its 95% interval and its noise floor."""

@@ -7,8 +7,6 @@ from collections.abc import Sequence
 
 from recalib.errors import InputError
 
-__all__ = ["check_event_types"]
-
 _TYPE = re.compile(r"[a-z_]{1,32}(\.[a-z_]{1,31})?")
 _MAX_TYPES = 100
 

@@ -8,17 +8,6 @@ from typing import Annotated, Any
 from pydantic import AfterValidator, BeforeValidator, Field, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, PydanticCustomError
 
-__all__ = [
-    "ALIAS",
-    "INTEGRAL",
-    "MAX_VERSION",
-    "NAME",
-    "VERSION_DESCRIPTION",
-    "Documented",
-    "Text",
-    "Version",
-]
-
 #: The largest integer of the database.
 MAX_VERSION = 2**31 - 1
 

@@ -9,8 +9,6 @@ from pydantic import BaseModel, Field
 from recalib import registry
 from service.times import iso
 
-__all__ = ["Job", "JobState", "Progress"]
-
 JobState = Literal["queued", "running", "succeeded", "failed", "cancelled"]
 
 

@@ -12,8 +12,6 @@ from service.schemas.monitoring_settings import MonitoringSettings
 from service.schemas.retention_settings import RetentionSettings
 from service.times import iso
 
-__all__ = ["Model"]
-
 
 class Model(BaseModel):
     """A registered classifier."""

@@ -11,8 +11,6 @@ from recalib.drift.selection import MAX_SELECTION_RATIO
 from recalib.registry import MAX_SEGMENTS, MonitoringConfig
 from service.schemas.field_types import INTEGRAL, NAME, Documented, Text
 
-__all__ = ["MonitoringSettings"]
-
 _DEFAULT = MonitoringConfig()
 _Seconds = Annotated[float, Field(ge=1, lt=1e10, allow_inf_nan=False)]
 

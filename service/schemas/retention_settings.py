@@ -6,8 +6,6 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-__all__ = ["RetentionSettings"]
-
 _Seconds = Annotated[float, Field(ge=60, le=1e10, allow_inf_nan=False)]
 
 

@@ -6,8 +6,6 @@ from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Generic, Protocol, TypeVar
 
-__all__ = ["ClockCache", "Sized"]
-
 
 class Sized(Protocol):
     """A value that the cache can hold."""

@@ -8,8 +8,6 @@ import numpy as np
 
 from recalib.core.arrays import Floats
 
-__all__ = ["DATATYPES", "MAX_DIMENSION", "from_bytes"]
-
 #: A length that no array has; Python does not even print the product of two much larger ones.
 MAX_DIMENSION = 2**40
 

@@ -25,8 +25,6 @@ from recalib.registry import Registry
 from service.serving.loaded_calibrators import LoadedCalibrator
 from service.single_flight import SingleFlight
 
-__all__ = ["PredictionIds", "parse_share"]
-
 log = logging.getLogger(__name__)
 
 #: Time after a failure during which requests do not wait for a key.

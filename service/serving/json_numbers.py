@@ -13,8 +13,6 @@ import numpy as np
 import simdjson
 from numpy.typing import NDArray
 
-__all__ = ["LONG", "flat_in", "rows_in", "rows_under"]
-
 #: Bytes of text above which simdjson is faster in spite of its overhead.
 LONG = 2048
 

@@ -22,8 +22,6 @@ from recalib.files.base import MAX_CLASSES
 from recalib.files.json import array_of, decode
 from service.serving import json_numbers
 
-__all__ = ["PIECE_BYTES", "flat_array", "fragment", "row_array"]
-
 #: Text of one piece. The slowest, rows of one number, takes 4 ms.
 PIECE_BYTES = 65_536
 #: Numbers of one piece that is written.

@@ -41,8 +41,6 @@ from service.serving.negative_cache import NegativeCache
 from service.serving.traffic import Stream, Traffic
 from service.single_flight import SingleFlight
 
-__all__ = ["CHAMPION", "LoadedCalibrator", "LoadedCalibrators", "warm_up"]
-
 log = logging.getLogger(__name__)
 
 #: The default alias of requests.

@@ -19,8 +19,6 @@ from recalib.core.arrays import Floats
 from recalib.core.lazy_import import LazyModule
 from recalib.registry import Capture, Registry
 
-__all__ = ["Captures", "is_captured", "write_captures"]
-
 pa = LazyModule("pyarrow")
 pq = LazyModule("pyarrow.parquet")
 

@@ -16,8 +16,6 @@ from recalib.core.arrays import Floats
 from service.serving.ids import PredictionIds
 from service.serving.loaded_calibrators import LoadedCalibrator
 
-__all__ = ["MAX_NUMBERS", "MicroBatcher", "Result", "compute"]
-
 #: Numbers of a batch up to which joining it with others is cheaper than computing it alone.
 MAX_NUMBERS = 64
 

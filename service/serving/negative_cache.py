@@ -8,8 +8,6 @@ from collections import OrderedDict
 
 from recalib.errors import RecalibError
 
-__all__ = ["TTL_SECONDS", "NegativeCache"]
-
 #: Lifetime of an entry. Repeated requests for a missing calibrator reach the database four times a
 #: second, and a calibrator that has just been created is visible after this time at the latest.
 TTL_SECONDS = 0.25

@@ -31,8 +31,6 @@ from recalib.registry import (
 )
 from service.serving.logit_sampling import Captures
 
-__all__ = ["Counts", "Stream", "Traffic"]
-
 #: Probabilities of larger responses are reduced to the monitored ones before they are buffered.
 _MAX_BUFFERED_SIZE = 256
 #: Buffered responses before they are counted: about a megabyte.

@@ -19,8 +19,6 @@ from service.idempotency import run_once
 from service.schemas.deletion import Deletion
 from service.schemas.job import Job
 
-__all__ = ["create_training_run", "delete_training_run", "get_training_run_file"]
-
 #: Maximum depth of tables in the free parts of a recipe.
 _MAX_DEPTH = 20
 

@@ -16,8 +16,6 @@ from service.schemas.job import Job
 from service.state import StateDependency
 from service.training_runs import handlers
 
-__all__ = ["router"]
-
 router = Router(prefix="/v1/training-runs", tags=["training"], responses=problems(500, 503))
 
 _FILE: dict[int | str, dict[str, Any]] = {

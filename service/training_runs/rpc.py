@@ -13,8 +13,6 @@ from service.grpc.rpc import Context, idempotency_key
 from service.state import State
 from service.training_runs import handlers
 
-__all__ = ["TrainingRuns"]
-
 
 class TrainingRuns:
     """`recalib.v1.TrainingRuns`."""

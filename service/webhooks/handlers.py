@@ -24,17 +24,6 @@ from service.webhooks.schemas import (
     WebhookPage,
 )
 
-__all__ = [
-    "create_webhook",
-    "delete_webhook",
-    "get_webhook",
-    "list_deliveries",
-    "list_webhooks",
-    "redeliver",
-    "rotate_webhook_secret",
-    "update_webhook",
-]
-
 
 def create_webhook(
     tx: Transaction, settings: Settings, create: WebhookCreate, key: str | None

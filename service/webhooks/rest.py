@@ -22,8 +22,6 @@ from service.webhooks.schemas import (
     WebhookPage,
 )
 
-__all__ = ["router"]
-
 router = Router(prefix="/v1/webhooks", tags=["events"], responses=problems(500, 503))
 
 

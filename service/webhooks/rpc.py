@@ -13,8 +13,6 @@ from service.state import State
 from service.webhooks import handlers
 from service.webhooks.schemas import SecretRotation, WebhookChange, WebhookCreate
 
-__all__ = ["Webhooks"]
-
 
 class Webhooks:
     """`recalib.v1.Webhooks`."""

@@ -10,16 +10,6 @@ from recalib.webhooks import Format
 from service.schemas.field_types import Text
 from service.times import iso
 
-__all__ = [
-    "Delivery",
-    "DeliveryPage",
-    "SecretRotation",
-    "Webhook",
-    "WebhookChange",
-    "WebhookCreate",
-    "WebhookPage",
-]
-
 
 class WebhookCreate(BaseModel):
     """A request for a webhook."""

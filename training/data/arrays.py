@@ -21,8 +21,6 @@ from training.data.classes import Rows, check_classes, parts_of
 from training.data.pixels import Normalisation, Pixels, scale_of
 from training.data.split import Inputs, keys_of, rows_of, tensor_of
 
-__all__ = ["Array", "Arrays"]
-
 
 @dataclass
 class Arrays(Source):

@@ -18,8 +18,6 @@ from torch.nn import functional
 from recalib.errors import InputError
 from training.data.split import Batch, copy_to
 
-__all__ = ["AUGMENTATIONS", "Augmentation", "augmentation"]
-
 #: Moves the pixels of (N, C, H, W): floats of images, or integers of label maps. The number is the
 #: value of places outside the image.
 _Move: TypeAlias = Callable[[Tensor, int], Tensor]

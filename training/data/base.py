@@ -19,8 +19,6 @@ from numpy.typing import NDArray
 from recalib.errors import InputError
 from training.data.split import Split
 
-__all__ = ["Files", "Parts", "Source", "checked_labels"]
-
 
 @dataclass(frozen=True)
 class Files:

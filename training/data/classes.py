@@ -15,8 +15,6 @@ from recalib.errors import InputError
 from training.data.base import Parts, checked_labels
 from training.data.split import Inputs, Split
 
-__all__ = ["Classes", "Rows", "check_classes", "parts_of"]
-
 
 @dataclass(frozen=True)
 class Classes:

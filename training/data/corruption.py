@@ -26,8 +26,6 @@ from recalib.errors import InputError
 from training.data.pixels import Pixels, StoredImages
 from training.data.split import Split
 
-__all__ = ["CORRUPTIONS", "SEVERITIES", "corrupt", "corrupted"]
-
 SEVERITIES = (1, 2, 3, 4, 5)
 #: Images (N, H, W, 3) in [0, 1].
 Images = NDArray[np.float64]

@@ -25,8 +25,6 @@ from training.data.pixels import Normalisation
 from training.data.split import Batch, Inputs, keys_of
 from training.imported import import_function
 
-__all__ = ["Datasets", "Items"]
-
 #: Seeds of random items.
 _MAX_SEED = 2**31
 

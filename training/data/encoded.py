@@ -14,8 +14,6 @@ from recalib.errors import InputError
 from training.data.pixels import Pixels, Scale, StoredImages
 from training.data.split import keys_of
 
-__all__ = ["EncodedImages", "ImageRows", "decode"]
-
 #: Formats that Pillow decodes by itself. Others start programs, as EPS does, or are rare.
 _FORMATS = ("JPEG", "PNG", "WEBP", "AVIF", "GIF", "BMP", "TIFF", "PPM", "JPEG2000")
 _CHUNK = 1000

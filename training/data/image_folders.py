@@ -12,8 +12,6 @@ import numpy as np
 from recalib.errors import InputError
 from training.data.encoded import ImageRows
 
-__all__ = ["FolderImages", "ShardImages"]
-
 _SUFFIXES = (
     ".jpg", ".jpeg", ".png", ".webp", ".avif", ".gif", ".bmp", ".tif", ".tiff", ".ppm", ".pgm",
     ".jp2",

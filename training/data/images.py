@@ -14,8 +14,6 @@ from training.data.image_folders import FolderImages, ShardImages
 from training.data.pixels import Normalisation, Scale, scale_of
 from training.data.tables import TableImages
 
-__all__ = ["Images", "image_rows"]
-
 #: Largest height and width for scaling, because a request may name any number.
 _MAX_SIZE = 4096
 _TABLES = (".parquet", ".pq", ".arrow", ".arrows", ".feather")

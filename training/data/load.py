@@ -24,8 +24,6 @@ from training.data.split import Split, Splits
 from training.data.text import Text
 from training.data.trees import Trees
 
-__all__ = ["SOURCES", "DataSpec", "load"]
-
 SOURCES: dict[str, type[Source]] = {
     "images": Images,
     "arrays": Arrays,

@@ -7,8 +7,6 @@ from numpy.typing import NDArray
 
 from recalib.errors import InputError
 
-__all__ = ["long_tail_sizes", "long_tailed"]
-
 
 def long_tail_sizes(first: int, classes: int, ratio: float) -> NDArray[np.int64]:
     """Return the number of rows of each class, (K,): ⌊n₀ ρ^(i / (K − 1))⌋ for class i.

@@ -13,8 +13,6 @@ from torch import Tensor
 from recalib.errors import InputError
 from training.data.split import Inputs, copy_to, keys_of, rows_of, tensor_of
 
-__all__ = ["Normalisation", "Pixels", "Scale", "StoredImages", "scale_of"]
-
 #: `standardise`: each channel minus its mean over the training images, divided by its standard
 #: deviation; `imagenet`: the same with ImageNet's numbers, as pretrained networks expect; `unit`:
 #: in [0, 1]; `none`: 0 to 255.

@@ -17,8 +17,6 @@ from training.data.pixels import Pixels, scale_of
 from training.data.split import Split
 from training.data.tables import TableImages
 
-__all__ = ["Scenes"]
-
 #: The label of void pixels.
 _VOID = 255
 #: Places of all scenes; a request may name any number.

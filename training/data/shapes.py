@@ -12,8 +12,6 @@ from training.data.arrays import Array
 from training.data.base import Files, Parts, Source
 from training.data.split import Split
 
-__all__ = ["SHAPES", "Shapes"]
-
 #: Classes 1, 2 and 3; class 0 is the background.
 SHAPES = ("disc", "square", "cross")
 #: Drawing takes about 30 bytes a pixel, and a request may name any number of pixels.

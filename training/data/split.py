@@ -14,18 +14,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Generator, Tensor
 
-__all__ = [
-    "Batch",
-    "Indices",
-    "Inputs",
-    "Split",
-    "Splits",
-    "copy_to",
-    "keys_of",
-    "rows_of",
-    "tensor_of",
-]
-
 #: The input of a model.
 Batch: TypeAlias = Tensor | tuple[Tensor, ...] | dict[str, Tensor]
 Indices: TypeAlias = Sequence[int] | NDArray[np.int64]

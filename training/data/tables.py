@@ -17,8 +17,6 @@ from recalib.files.base import translate_errors
 from recalib.files.parquet import open_table
 from training.data.encoded import ImageRows
 
-__all__ = ["TableImages", "read_table"]
-
 _ARROW = (".arrow", ".arrows", ".feather")
 
 

@@ -20,8 +20,6 @@ from training.data.classes import Rows, check_classes, parts_of
 from training.data.split import Inputs, keys_of
 from training.data.tables import read_table
 
-__all__ = ["Text", "Vocabulary", "Words"]
-
 _WORD = re.compile(r"\w+|[^\w\s]")
 
 

@@ -19,8 +19,6 @@ from training.data.split import Inputs, Split, keys_of
 from training.data.tables import read_table
 from training.data.text import Vocabulary, Words
 
-__all__ = ["Node", "TreeInputs", "Trees", "parse"]
-
 _MAX_DEPTH = 500
 #: A bracket, or the text between brackets: words may hold other spaces (``8\xa01\\/2``).
 _SIGN = re.compile(r"[()]|[^() \t\r\n]+")

@@ -11,8 +11,6 @@ import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
-__all__ = ["WeightAverage"]
-
 
 class WeightAverage:
     """The exponential moving average of a network, w̄ ← d·w̄ + (1 − d)·w after each step.

@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 from recalib.recipe import Recipe
 from training.engine.objective import Terms
 
-__all__ = ["Step", "epoch_steps", "held_out", "seed_of", "shares"]
-
 #: Identifiers of the random streams.
 _HELD_OUT, _ORDER = 1, 2
 

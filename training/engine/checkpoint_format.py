@@ -18,8 +18,6 @@ from torch.optim import Optimizer
 from recalib.core.decoding import decoder_of
 from recalib.errors import CorruptError
 
-__all__ = ["Checkpoint", "Counters", "RunIdentity", "read_checkpoint", "save_state", "snapshot"]
-
 _FORMAT = "recalib-checkpoint-2"
 
 

@@ -8,8 +8,6 @@ from typing import Protocol
 from recalib.errors import InputError, UnavailableError
 from recalib.files import write_atomically
 
-__all__ = ["Checkpoints", "FolderCheckpoints"]
-
 
 class Checkpoints(Protocol):
     """Stores the newest checkpoint and replaces the previous checkpoint atomically."""

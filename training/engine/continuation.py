@@ -11,8 +11,6 @@ from recalib.recipe import Recipe
 from training.engine.checkpoint_format import RunIdentity
 from training.engine.objective import TrainingObjective
 
-__all__ = ["check_continuation"]
-
 
 def check_continuation(
     previous: RunIdentity, run: RunIdentity, recipe: Recipe, objective: TrainingObjective

@@ -19,8 +19,6 @@ from recalib.recipe import Dense
 from training.engine.divergence import DivergedError
 from training.engine.pixels import PixelSample
 
-__all__ = ["DensePrediction", "dense_measures"]
-
 
 class DensePrediction:
     """The metrics of dense predictions, and a uniform sample of their pixels.

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from recalib.errors import InputError
 
-__all__ = ["DivergedError"]
-
 
 class DivergedError(InputError):
     """An objective, or logits, that are not finite.

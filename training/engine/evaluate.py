@@ -27,16 +27,6 @@ from training.engine.kernels import float32_kernels
 from training.engine.loading import BatchLoader, Share
 from training.models import head
 
-__all__ = [
-    "Prediction",
-    "evaluating",
-    "forward",
-    "measure",
-    "predict",
-    "predict_split",
-    "weight_norms",
-]
-
 #: Rows of a prediction batch; without gradients a batch needs less memory.
 _BATCH = 512
 _LogitsNK = NDArray[np.float32]

@@ -15,8 +15,6 @@ from recalib.errors import InputError
 from recalib.recipe import Recipe
 from training.engine.kernels import choose_kernels
 
-__all__ = ["launch_fabric"]
-
 
 def launch_fabric(recipe: Recipe) -> Fabric:
     """Return a launched Fabric for a recipe.

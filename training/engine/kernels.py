@@ -8,8 +8,6 @@ from contextlib import contextmanager
 
 import torch
 
-__all__ = ["choose_kernels", "float32_kernels"]
-
 
 def choose_kernels(*, deterministic: bool) -> None:
     """Choose the kernels of this process; call it before CUDA starts.

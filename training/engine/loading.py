@@ -23,8 +23,6 @@ from recalib.errors import InputError, UnavailableError
 from training.data import Augmentation, Split
 from training.data.split import copy_to
 
-__all__ = ["BatchLoader", "LabelledBatch", "Share", "StartMethod", "to_device"]
-
 #: Inputs, and labels (N,) or (N, H, W).
 LabelledBatch: TypeAlias = tuple[Any, Tensor]
 StartMethod: TypeAlias = Literal["fork", "spawn"]

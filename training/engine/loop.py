@@ -28,8 +28,6 @@ from training.engine.optimizer import clip_gradients, learning_rate, set_rate
 from training.engine.run_state import Run, begin
 from training.engine.weights import LoadedWeights
 
-__all__ = ["NullWatcher", "Position", "TrainingResult", "Watcher", "train"]
-
 #: Identifiers of the random streams; `batches` and `run_state` use the smaller numbers.
 _AUGMENTATION, _NETWORK, _MEASURED, _MIXING = 4, 5, 6, 7
 #: Share of a GPU's free memory that inputs may use; the network needs the rest.

@@ -13,8 +13,6 @@ from torch.nn import functional
 from recalib.errors import InputError
 from recalib.recipe import Mixing
 
-__all__ = ["cut_box", "mix"]
-
 
 def mix(
     part: Mixing, inputs: Any, labels: Tensor, classes: int, seed: int

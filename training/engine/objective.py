@@ -15,8 +15,6 @@ from recalib.losses.crl import Crl
 from recalib.recipe import LossPart, Schedule
 from training.engine.pixels import loss_pixels
 
-__all__ = ["Terms", "TrainingObjective", "make_loss"]
-
 Terms = Literal["both", "primary", "secondary"]
 
 

@@ -14,8 +14,6 @@ from torch.optim import SGD, Adagrad, Adam, AdamW, Optimizer
 
 from recalib.recipe import Optimiser
 
-__all__ = ["clip_gradients", "learning_rate", "optimiser_for", "set_rate"]
-
 
 def optimiser_for(part: Optimiser, parameters: Iterable[nn.Parameter]) -> Optimizer:
     """Return the optimiser of a recipe for these parameters."""

@@ -23,8 +23,6 @@ from training.engine.search import Search, tuned_options
 from training.engine.trial_runs import Runner
 from training.engine.trials import Candidate, Trial, TrialRecord, best_of
 
-__all__ = ["OptunaSearch"]
-
 #: Seconds after which the lock of a killed process on the journal is released.
 _GRACE_SECONDS = 3
 #: Identifier of the random stream of the sampler; `loop` and `run_state` use smaller numbers.

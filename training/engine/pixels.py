@@ -12,8 +12,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-__all__ = ["PixelSample", "loss_pixels"]
-
 
 class PixelSample:
     """A uniform sample without replacement of the pixels of images that arrive one after another.

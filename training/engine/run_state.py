@@ -45,8 +45,6 @@ from training.engine.weights import (
 from training.models import build, check_model
 from training.models.size import is_about_size
 
-__all__ = ["Run", "begin", "check_network"]
-
 _LOGGER = logging.getLogger(__name__)
 #: Identifier of a random stream; `batches` uses 1 and 2.
 _WEIGHTS = 3

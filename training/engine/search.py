@@ -13,8 +13,6 @@ from training.engine.artifacts import LoadedData
 from training.engine.trial_runs import Runner
 from training.engine.trials import Candidate, Trial, TrialRecord, best_of
 
-__all__ = ["GridSearch", "Search", "SequentialSearch", "tuned_options"]
-
 #: The order of paper 000, appendix G.
 _ORDER = ("kappa", "temperature", "beta", "weight_decay")
 

@@ -31,8 +31,6 @@ from training.engine.divergence import DivergedError
 from training.engine.loop import Position, Watcher, train
 from training.engine.trials import Candidate, Trial, TrialRecord
 
-__all__ = ["Load", "Runner", "open_runner"]
-
 #: Seconds between two looks at the messages of the processes.
 _POLL_SECONDS = 0.2
 

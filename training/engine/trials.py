@@ -16,8 +16,6 @@ from training.engine.artifacts import LoadedData, write_lines
 from training.engine.divergence import DivergedError
 from training.engine.loop import TrainingResult
 
-__all__ = ["Candidate", "Trial", "TrialRecord", "best_of"]
-
 
 class Trial(msgspec.Struct, frozen=True):
     """A run with some values of the tuned options, as stored in `trials.jsonl`."""

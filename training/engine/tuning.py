@@ -18,8 +18,6 @@ from training.engine.search import GridSearch, Search, SequentialSearch, tuned_o
 from training.engine.trial_runs import Load, open_runner
 from training.engine.trials import Candidate, TrialRecord
 
-__all__ = ["tune"]
-
 
 def tune(
     recipe: Recipe, load: Load, output: Path, watcher: Watcher, *, jobs: int = 1

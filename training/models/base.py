@@ -22,8 +22,6 @@ from typing import TypeAlias
 
 from torch import nn
 
-__all__ = ["Make", "initialise"]
-
 #: ``make(classes, **options)``.
 Make: TypeAlias = Callable[..., nn.Module]
 

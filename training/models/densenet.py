@@ -8,8 +8,6 @@ from torch import Tensor, nn
 from recalib.core.options import check_option
 from training.models.base import initialise
 
-__all__ = ["DenseNet", "DenseNetBottleneck"]
-
 
 class DenseNet(nn.Module):
     """DenseNet for CIFAR: three blocks in which each layer receives all previous layers.

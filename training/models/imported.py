@@ -12,8 +12,6 @@ from torch import nn
 from recalib.errors import InputError
 from training.imported import import_function
 
-__all__ = ["import_factory"]
-
 #: Names by which factories of other packages take the number of classes.
 _CLASSES = ("classes", "num_classes", "num_labels")
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-__all__ = ["Linear"]
-
 
 class Linear(nn.Module):
     """One linear layer on the flattened input: multinomial logistic regression.

@@ -11,8 +11,6 @@ from torch.nn import functional
 from recalib.core.options import check_option
 from training.models.base import initialise
 
-__all__ = ["ResNet", "ResNetBottleneck"]
-
 
 class ResNet(nn.Module):
     """ResNet for CIFAR: three stages of plain blocks, 6n + 2 layers.

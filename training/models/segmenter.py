@@ -8,8 +8,6 @@ from torch.nn import functional
 
 from training.models.base import initialise
 
-__all__ = ["Segmenter"]
-
 
 class Segmenter(nn.Module):
     """A small U-Net: down to a quarter of the size and up again, with skip connections.

@@ -10,8 +10,6 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from recalib.errors import InputError
 
-__all__ = ["check_size", "is_about_size"]
-
 #: Layers use memory for Python objects besides weights. The deepest published network, with 1,202
 #: layers, has about 3,600 tensors.
 _MAX_TENSORS = 5_000

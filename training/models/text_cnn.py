@@ -7,8 +7,6 @@ from torch import Tensor, nn
 
 from recalib.core.options import check_option
 
-__all__ = ["TextCnn"]
-
 
 class TextCnn(nn.Module):
     """Embeddings, two convolutions over words, and global max pooling.

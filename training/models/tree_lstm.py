@@ -9,8 +9,6 @@ from torch import Tensor, nn
 
 from recalib.core.options import check_option
 
-__all__ = ["TreeLstm"]
-
 
 class TreeLstm(nn.Module):
     """Binary constituency Tree-LSTM: the state of a node depends on its two children.

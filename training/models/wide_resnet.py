@@ -7,8 +7,6 @@ from torch import Tensor, nn
 from recalib.core.options import check_option
 from training.models.base import initialise
 
-__all__ = ["WideResNet"]
-
 
 class WideResNet(nn.Module):
     """A residual network of few and wide pre-activation blocks, 6n + 4 layers.

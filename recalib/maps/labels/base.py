@@ -14,8 +14,6 @@ from typing import ClassVar, Literal
 from recalib.maps.base import Map
 from recalib.ops.base import Array, Ops
 
-__all__ = ["LabelMap"]
-
 
 @dataclass(frozen=True)
 class LabelMap(Map):

@@ -13,8 +13,6 @@ from recalib.maps.labels.base import LabelMap
 from recalib.maps.lookup_table import interpolate, next_power_of_two
 from recalib.ops.base import Array, Ops
 
-__all__ = ["LabelIsotonic"]
-
 
 @dataclass(frozen=True)
 class LabelIsotonic(LabelMap):

@@ -10,8 +10,6 @@ from recalib.maps.base import Parameter
 from recalib.maps.labels.base import LabelMap
 from recalib.ops.base import Array, Ops
 
-__all__ = ["LabelTemperature"]
-
 
 @dataclass(frozen=True)
 class LabelTemperature(LabelMap):

@@ -6,13 +6,6 @@ from sqlalchemy import Column, Double, Index, Integer, LargeBinary, String, Tabl
 
 from recalib.registry.tables.base import METADATA, Json, Key, Name
 
-__all__ = [
-    "api_keys",
-    "audit",
-    "idempotency",
-    "signing_keys",
-]
-
 api_keys = Table(
     "api_keys",
     METADATA,

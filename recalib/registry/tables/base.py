@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from sqlalchemy import JSON, BigInteger, Integer, MetaData, String
 
-__all__ = ["METADATA", "Json", "Key", "Name"]
-
 # Names of constraints, for use in migrations.
 METADATA = MetaData(
     naming_convention={

@@ -22,19 +22,6 @@ from sqlalchemy import (
 
 from recalib.registry.tables.base import METADATA, Json, Key, Name
 
-__all__ = [
-    "alias_changes",
-    "alias_revision",
-    "aliases",
-    "calibrator_details",
-    "calibrators",
-    "dataset_details",
-    "datasets",
-    "jobs",
-    "models",
-    "tombstones",
-]
-
 models = Table(
     "models",
     METADATA,

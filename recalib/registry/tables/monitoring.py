@@ -21,18 +21,6 @@ from sqlalchemy import (
 
 from recalib.registry.tables.base import METADATA, Json, Key
 
-__all__ = [
-    "assessments",
-    "candidates",
-    "captures",
-    "class_traffic",
-    "cohorts",
-    "labels",
-    "monitoring_events",
-    "monitors",
-    "traffic",
-]
-
 labels = Table(
     "labels",
     METADATA,

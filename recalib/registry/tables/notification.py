@@ -18,13 +18,6 @@ from sqlalchemy import (
 
 from recalib.registry.tables.base import METADATA, Json, Key, Name
 
-__all__ = [
-    "event_sequence",
-    "events",
-    "webhook_deliveries",
-    "webhooks",
-]
-
 events = Table(
     "events",
     METADATA,

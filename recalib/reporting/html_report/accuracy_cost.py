@@ -15,8 +15,6 @@ from recalib.metrics.paired import Change, paired_changes
 from recalib.metrics.streaming_changes import PairedMetrics
 from recalib.reporting.html_report.changes import sentence
 
-__all__ = ["AccuracyCost", "accuracy_cost", "best_maps", "measure_accuracy_cost"]
-
 _METRICS = ("accuracy", "roc_auc", "nll", "brier", "binary_ece", "ece", "classwise_ce")
 
 

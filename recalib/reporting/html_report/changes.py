@@ -8,15 +8,6 @@ from recalib.metrics.headline import headline_error
 from recalib.metrics.paired import Change
 from recalib.reporting.terminal import is_percentage
 
-__all__ = [
-    "VERDICT_WORDS",
-    "change_text",
-    "interval_text",
-    "sentence",
-    "verdict_sentence",
-    "version_sentence",
-]
-
 _NAMES = {
     "accuracy": "accuracy",
     "binary_ece": "the ECE of P(y = 1)",

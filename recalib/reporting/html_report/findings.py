@@ -20,8 +20,6 @@ from recalib.fitting.thresholds import describe_thresholds
 from recalib.metrics import Estimate
 from recalib.metrics.headline import headline_error
 
-__all__ = ["Evidence", "RowCounts", "count_shared_rows", "findings"]
-
 #: Significance level: two files from the same distribution differ by chance in 0.1% of cases.
 _MAX_P_VALUE = 1e-3
 #: With fewer rows, a calibration error of a few percent is hardly measurable.

@@ -35,8 +35,6 @@ from recalib.reporting.html_report.versions import (
     create_versions_report,
 )
 
-__all__ = ["LabelReport", "create_label_report"]
-
 _UNCALIBRATED = "uncalibrated"
 #: With fewer rows there is no comparison by cross-validation.
 _MIN_ROWS = 5

@@ -15,8 +15,6 @@ from recalib.reporting.html_report.results import LabelResult, VersionResult
 from recalib.reporting.plots import label_diagram
 from recalib.reporting.plots.style import panels
 
-__all__ = ["draw_label_pictures", "label_metric_rows", "label_table", "measure_labels"]
-
 #: Rows of the table of labels.
 _MAX_ROWS = 50
 #: What the metrics are, where the text for classes does not fit.

@@ -42,16 +42,6 @@ from recalib.reporting.html_report.rendering import (
 from recalib.reporting.html_report.shift import UnderShift, about_shift, measure_shift
 from recalib.reporting.terminal import is_percentage
 
-__all__ = [
-    "LEVEL",
-    "UNSHIFTED",
-    "Measurements",
-    "Report",
-    "create_page",
-    "create_report",
-    "predictions_of",
-]
-
 #: Confidence of all intervals.
 LEVEL = 0.95
 #: Labels of the two predictions in plots, and of the test set among shifted test sets.

@@ -26,8 +26,6 @@ from recalib.reporting.plots.view import TOP_LABEL, view_of
 if TYPE_CHECKING:
     from altair.typing import ChartType
 
-__all__ = ["Picture", "bar_legend", "draw_picture", "draw_pictures"]
-
 #: Width of the axes in pixels: labels have 11 to 15 pixels on a phone and on a desktop.
 _WIDTH = 300
 #: What the reliability diagram shows, by its x axis.

@@ -24,8 +24,6 @@ from recalib.reporting.html_report.changes import VERDICT_WORDS, change_text, in
 from recalib.reporting.plots.style import DARK_COLOURS, GAP, series_colours
 from recalib.reporting.terminal import is_percentage
 
-__all__ = ["Page", "Source", "describe_source", "metric_rows", "render"]
-
 
 class Page:
     """A page as HTML, which a notebook shows."""

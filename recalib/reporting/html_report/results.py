@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from recalib.metrics import Estimate
 from recalib.metrics.paired import Change
 
-__all__ = ["LabelResult", "VersionResult"]
-
 
 @dataclass(frozen=True)
 class LabelResult:

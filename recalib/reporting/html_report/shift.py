@@ -16,8 +16,6 @@ from recalib.reporting.plots import ShiftRow, error_over_shift
 if TYPE_CHECKING:
     import altair as alt
 
-__all__ = ["UnderShift", "about_shift", "draw_shift", "measure_shift"]
-
 
 @dataclass(frozen=True)
 class UnderShift:

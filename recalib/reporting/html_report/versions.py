@@ -23,15 +23,6 @@ from recalib.reporting.html_report.pictures import Picture, draw_pictures
 from recalib.reporting.html_report.rendering import Source, describe_source, metric_rows, render
 from recalib.reporting.html_report.results import VersionResult
 
-__all__ = [
-    "MapChoice",
-    "MapScore",
-    "Scores",
-    "VersionPicture",
-    "VersionsReport",
-    "create_versions_report",
-]
-
 _LEVEL = 0.95
 
 #: What the numbers of a version are, and the numbers (N, K).

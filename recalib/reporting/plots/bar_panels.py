@@ -14,8 +14,6 @@ from recalib.reporting.plots.view import View
 if TYPE_CHECKING:
     import altair as alt
 
-__all__ = ["PERFECT", "accuracy_bars", "bin_rows", "diagonal", "share_bars"]
-
 _STRIP_HEIGHT = 70
 #: Label of the line of a perfectly calibrated model.
 PERFECT = "perfect calibration"

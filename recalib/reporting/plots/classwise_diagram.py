@@ -22,8 +22,6 @@ from recalib.reporting.plots.view import FREQUENCY, view_of
 if TYPE_CHECKING:
     import altair as alt
 
-__all__ = ["classwise_diagram"]
-
 
 def classwise_diagram(
     predictions: Predictions,

@@ -25,8 +25,6 @@ from recalib.reporting.plots.view import View, view_of
 if TYPE_CHECKING:
     import altair as alt
 
-__all__ = ["confidence_histogram"]
-
 _HEIGHT = 240
 
 

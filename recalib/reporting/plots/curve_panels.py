@@ -12,8 +12,6 @@ from recalib.reporting.plots.view import View
 if TYPE_CHECKING:
     import altair as alt
 
-__all__ = ["accuracy_curve", "curve_axes", "curve_rows", "point_tooltip"]
-
 _GAP = "gap to perfect calibration"
 
 

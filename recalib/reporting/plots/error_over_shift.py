@@ -24,8 +24,6 @@ from recalib.reporting.plots.style import (
 if TYPE_CHECKING:
     import altair as alt
 
-__all__ = ["ShiftRow", "error_over_shift"]
-
 _WIDTH, _HEIGHT = 460, 300
 _MOST_SEVERITIES = 50
 #: Approximate width of a letter of a label, in pixels.

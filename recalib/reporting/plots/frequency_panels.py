@@ -13,8 +13,6 @@ from recalib.reporting.plots.view import FREQUENCY, View
 if TYPE_CHECKING:
     import altair as alt
 
-__all__ = ["check_worst", "frequency_grid", "frequency_panel"]
-
 _SIDE, _COLUMNS, _MOST_PANELS = 180, 3, 12
 
 

@@ -20,8 +20,6 @@ from recalib.reporting.plots.style import check_bins
 if TYPE_CHECKING:
     import altair as alt
 
-__all__ = ["label_diagram"]
-
 
 def label_diagram(
     predictions: LabelPredictions,

@@ -11,8 +11,6 @@ from recalib.reporting.plots.save import save, to_svg
 if TYPE_CHECKING:
     from altair.typing import ChartType
 
-__all__ = ["Picture"]
-
 
 class Picture:
     """A picture of calibration.

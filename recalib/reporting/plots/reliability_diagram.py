@@ -23,8 +23,6 @@ from recalib.reporting.plots.view import View, view_of
 if TYPE_CHECKING:
     import altair as alt
 
-__all__ = ["reliability_diagram"]
-
 
 def reliability_diagram(
     series: Mapping[str, Predictions], *, bins: int = 15, smooth: bool = False

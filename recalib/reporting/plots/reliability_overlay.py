@@ -23,8 +23,6 @@ from recalib.reporting.plots.view import View, view_of
 if TYPE_CHECKING:
     import altair as alt
 
-__all__ = ["reliability_overlay"]
-
 _WIDTH, _STRIP_HEIGHT = 420, 80
 _BINS = 15
 

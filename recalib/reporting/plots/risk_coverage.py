@@ -27,8 +27,6 @@ from recalib.reporting.plots.style import (
 if TYPE_CHECKING:
     import altair as alt
 
-__all__ = ["risk_coverage"]
-
 _WIDTH, _HEIGHT = 420, 300
 _POINTS = 200
 _BEST = "best order of the same errors"

@@ -12,8 +12,6 @@ from recalib.files import write_atomically
 if TYPE_CHECKING:
     from altair.typing import ChartType
 
-__all__ = ["check_suffix", "save", "to_svg"]
-
 _SUFFIXES = (".png", ".svg", ".html", ".json")
 
 #: A page without scripts, which a strict content security policy displays.

@@ -10,8 +10,6 @@ from numpy.typing import NDArray
 from recalib.metrics import BinState
 from recalib.metrics.mean_metrics import wilson
 
-__all__ = ["FINE_BINS", "SmoothCurve", "bandwidth_for", "smooth_curve"]
-
 #: Number of confidence bins whose sums stand for the rows, each at its mean confidence. Bins are a
 #: fortieth of the narrowest kernel, so no point moves by 1e-4.
 FINE_BINS = 4096

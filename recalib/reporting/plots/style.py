@@ -13,32 +13,6 @@ if TYPE_CHECKING:
     import altair as alt
     from altair.typing import ChartType
 
-__all__ = [
-    "BLUE",
-    "DARK_COLOURS",
-    "DASHES",
-    "FIFTHS",
-    "GAP",
-    "GREY",
-    "INK",
-    "LEVEL",
-    "PALETTE",
-    "REFERENCE",
-    "SHAPES",
-    "SIDE",
-    "apply_style",
-    "check_bins",
-    "check_series",
-    "colours",
-    "inline",
-    "panels",
-    "percent",
-    "series_colours",
-    "state_of",
-    "tint",
-    "title",
-]
-
 #: Confidence level of every interval and band.
 LEVEL = 0.95
 #: Width of a panel in pixels, and its height if the y axis is a share too.

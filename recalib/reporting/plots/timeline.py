@@ -22,8 +22,6 @@ from recalib.reporting.plots.style import (
 if TYPE_CHECKING:
     import altair as alt
 
-__all__ = ["STATE_COLOURS", "timeline"]
-
 _WIDTH, _HEIGHT, _STRIP = 620, 170, 22
 #: Distinct for every kind of colour vision and in greyscale.
 STATE_COLOURS = {

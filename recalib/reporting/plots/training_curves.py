@@ -11,8 +11,6 @@ from recalib.reporting.plots.style import apply_style, colours, inline, percent,
 if TYPE_CHECKING:
     import altair as alt
 
-__all__ = ["training_curves"]
-
 _WIDTH, _HEIGHT = 300, 190
 _SPLITS = ("train", "validation", "test")
 _MOST_EPOCHS = 5000

@@ -18,8 +18,6 @@ from recalib.reporting.plots.style import FIFTHS, LEVEL
 if TYPE_CHECKING:
     import altair as alt
 
-__all__ = ["FREQUENCY", "TOP_LABEL", "View", "view_of"]
-
 #: Up to this frequency of class 1, axes have a square-root scale.
 _RARE = 0.1
 _ROOT_TICKS = [0, 0.01, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1]
