@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import sys
 
-from benchmarks import apply, calls, fitting, linear, many_models, metrics, prediction_ids, serving
+from benchmarks import apply, calls, fitting, linear, metrics, serving
 
 
 def main() -> None:
     goals = []
-    for module in (apply, calls, fitting, linear, metrics, prediction_ids, serving, many_models):
+    for module in (apply, calls, fitting, linear, metrics, serving):
         for goal in module.run():
             print(goal, flush=True)
             goals.append(goal)

@@ -101,7 +101,10 @@ def test_metrics_without_a_weighted_form_are_named() -> None:
 
 _ROOT = Path(__file__).parents[1]
 _PAGES = [
-    *(_ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")),
+    *(
+        _ROOT / name
+        for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "benchmarks/README.md")
+    ),
     *(_ROOT / "docs").rglob("*.md"),
 ]
 _CODE = re.compile(r"```.*?```|`[^`\n]*`", re.DOTALL)

@@ -42,7 +42,7 @@ def write(path: Path, runs: Sequence[Finished], budget: Budget, splits: Splits) 
         "data": splits.digests,
         "runs": runs_without_history,
     }
-    write_atomically(path.with_suffix(".json"), json.dumps(document, indent=1).encode())
+    write_atomically(path.with_suffix(".json"), json.dumps(document, separators=(",", ":")).encode())
     write_atomically(path.with_suffix(".md"), _markdown(stories, budget, splits).encode())
 
 
