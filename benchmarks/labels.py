@@ -28,7 +28,7 @@ import psutil
 
 from benchmarks.capacity import publish, served
 from benchmarks.databases import Database, postgresql, sqlite
-from recalib.core.prediction_ids import Prediction, Predictions, SigningKey, mint, read_ids
+from recalib.core.prediction_ids import BatchSummary, Prediction, SigningKey, mint, read_ids
 from recalib.registry import Model, Registry
 from service.labels.handlers import add_labels, counts_of
 from service.labels.schemas import LateLabel
@@ -79,7 +79,7 @@ class Bench:
     def _ids(self, size: int) -> list[str]:
         confidences = self._rng.random(size).tolist()
         predicted = self._rng.integers(0, _CLASSES, size).tolist()
-        rows = Predictions(confidences, confidences, predicted)
+        rows = BatchSummary(confidences, confidences, predicted)
         made_at = time.time() - 3 * _DAY + _DAY * float(self._rng.random())
         return mint(self._key, self.model.id, 1, made_at, rows)
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from recalib.core.prediction_ids import (
     ID_LENGTH,
+    BatchSummary,
     Prediction,
-    Predictions,
     Refusal,
     SigningKey,
     mint,
@@ -29,9 +29,9 @@ _MONTH = 30 * 86_400.0
 _ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 
 
-def predictions(rows: int) -> Predictions:
+def predictions(rows: int) -> BatchSummary:
     steps = [row / 64 for row in range(rows)]
-    return Predictions(steps, [1 - step for step in steps], list(range(rows)))
+    return BatchSummary(steps, [1 - step for step in steps], list(range(rows)))
 
 
 def minted(rows: int = 1, model: int = 7, version: int = 2, at: float = NOW) -> list[str]:
@@ -88,7 +88,7 @@ def test_ids_have_88_url_safe_characters(
     number: int, model: int, version: int, at: float, predicted: int
 ) -> None:
     """For any key, model, version, time and class."""
-    summary = Predictions([1.0], [1.0], [predicted])
+    summary = BatchSummary([1.0], [1.0], [predicted])
     key = SigningKey(number, b"x" * 32)
     (id,) = mint(key, model, version, at, summary)
     assert len(id) == ID_LENGTH <= 120
@@ -101,10 +101,10 @@ def test_ids_have_88_url_safe_characters(
 
 def test_ids_are_unique() -> None:
     """Equal rows of a batch and equal batches at one time have different ids."""
-    same = Predictions([1.0] * 500, [1.0] * 500, [0] * 500)
+    same = BatchSummary([1.0] * 500, [1.0] * 500, [0] * 500)
     ids = [id for _ in range(40) for id in mint(KEY, 7, 2, NOW, same)]
     assert len(set(ids)) == 20_000
-    assert mint(KEY, 7, 2, NOW, Predictions([], [], [])) == []
+    assert mint(KEY, 7, 2, NOW, BatchSummary([], [], [])) == []
 
 
 @given(st.integers(0, 66 * 8 - 1))

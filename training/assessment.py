@@ -9,7 +9,7 @@ from typing import Any
 from numpy.typing import ArrayLike, NDArray
 
 from recalib.core.card import Card
-from recalib.core.watched_classes import class_indices
+from recalib.core.watched_classes import watched_indices
 from recalib.drift import (
     ClassRows,
     ClassTraffic,
@@ -45,7 +45,7 @@ class Assessor:
         #: Indices of the watched classes.
         self.classes: tuple[int, ...] = ()
         if monitoring.classes:
-            self.classes = class_indices(monitoring.classes, model.classes, model.labels)
+            self.classes = watched_indices(monitoring.classes, model.classes, model.labels)
         #: Inner edges (B - 1,) of the bins, and what is in them.
         self.edges: NDArray[Any] = reference_edges(card)
         self.target = reference_target(card)

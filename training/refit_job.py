@@ -20,7 +20,7 @@ from recalib.errors import ConflictError, RecalibError, UnavailableError
 from recalib.fitting.fit import candidate_of, fit
 from recalib.fitting.multilabel import fit_multilabel
 from recalib.fitting.row_digests import encode_digests, row_digests
-from recalib.registry import Candidate, Model, MonitorRow, Transaction
+from recalib.registry import Challenger, Model, MonitorRow, Transaction
 from recalib.registry.job_kinds import REFIT
 from training.logit_samples import LabelledSample, read_labelled_sample
 from training.publication import fit_result
@@ -228,7 +228,7 @@ def _publish(
             row_digests=digests,
         )
         alpha = _alpha(model.monitoring.alpha, tx.candidates.count(model, champion))
-        candidate = Candidate(version, champion, 0, now, through, alpha, {}, None, None)
+        candidate = Challenger(version, champion, 0, now, through, alpha, {}, None, None)
         actor = f"job:{context.lease.job.id}"
         _drop_proven_candidate(tx, model, actor, version)
         tx.candidates.add(model, candidate)

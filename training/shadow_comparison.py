@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from recalib.calibrator import Calibrator
 from recalib.drift import ScoreTest
 from recalib.errors import ConflictError
-from recalib.registry import Candidate, ExpectedVersion, Model, Registry, Transaction
+from recalib.registry import Challenger, ExpectedVersion, Model, Registry, Transaction
 from training.logit_samples import LabelledSample, read_labelled_sample
 
 log = logging.getLogger(__name__)
@@ -70,7 +70,7 @@ def compare(registry: Registry, model: Model) -> str | None:
     return _end(registry, model, step, verdict, _reason(test, better), now)
 
 
-def _is_comparable(tx: Transaction, model: Model, candidate: Candidate) -> bool:
+def _is_comparable(tx: Transaction, model: Model, candidate: Challenger) -> bool:
     """Whether more rows can arrive. Without them, an open candidate would block later ones."""
     return model.monitoring.capture > 0 or bool(
         tx.captures.between(model, candidate.through, _END_OF_TIME)
@@ -82,7 +82,7 @@ def _verdict(model: Model) -> str:
 
 
 def _scores(
-    registry: Registry, model: Model, candidate: Candidate, rows: LabelledSample
+    registry: Registry, model: Model, candidate: Challenger, rows: LabelledSample
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     with registry.reading() as tx:
         parameters = [
@@ -115,7 +115,7 @@ def _reason(test: ScoreTest, better: bool) -> str:
     return f"it is no better: {mean}, too small for a change"
 
 
-def _save(registry: Registry, model: Model, step: Candidate) -> str | None:
+def _save(registry: Registry, model: Model, step: Challenger) -> str | None:
     try:
         with registry.transaction() as tx:
             tx.candidates.save(model, step)
@@ -126,7 +126,7 @@ def _save(registry: Registry, model: Model, step: Candidate) -> str | None:
 
 
 def _end(
-    registry: Registry, model: Model, step: Candidate, verdict: str, reason: str, now: float
+    registry: Registry, model: Model, step: Challenger, verdict: str, reason: str, now: float
 ) -> str | None:
     """Record the verdict, and promote if it says so, in one transaction."""
     try:
@@ -148,7 +148,7 @@ def _end(
     return verdict
 
 
-def _evidence(step: Candidate) -> dict[str, Any]:
+def _evidence(step: Challenger) -> dict[str, Any]:
     if not step.state:
         return {}
     test = ScoreTest(alpha=step.alpha)

@@ -71,7 +71,8 @@ def write(path: Path, runs: Runs, arguments: Sequence[str]) -> None:
         for cell, stories in _learnable(runs).items()
     ]
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path.with_suffix(".json"), json.dumps(document, separators=(",", ":")).encode())
+    compact = json.dumps(document, separators=(",", ":"))
+    write_atomically(path.with_suffix(".json"), compact.encode())
     write_atomically(path.with_suffix(".md"), markdown(runs, arguments).encode())
 
 

@@ -42,7 +42,8 @@ def write(path: Path, runs: Sequence[Finished], budget: Budget, splits: Splits) 
         "data": splits.digests,
         "runs": runs_without_history,
     }
-    write_atomically(path.with_suffix(".json"), json.dumps(document, separators=(",", ":")).encode())
+    compact = json.dumps(document, separators=(",", ":"))
+    write_atomically(path.with_suffix(".json"), compact.encode())
     write_atomically(path.with_suffix(".md"), _markdown(stories, budget, splits).encode())
 
 

@@ -19,7 +19,7 @@ from recalib.core.arrays import (
     probability_resemblance,
 )
 from recalib.core.class_names import check_label_rows, class_indices
-from recalib.core.inputs import check_index, column_names, counted_rows, score_matrix
+from recalib.core.inputs import check_index, counted_rows, frame_columns, score_matrix
 from recalib.core.label_arrays import label_resemblance
 from recalib.errors import InputError, RecalibWarning
 from recalib.files import Input
@@ -272,7 +272,7 @@ def _indices(
     labels: ArrayLike, matrix: Any, class_labels: tuple[str, ...] | None, scores: Any
 ) -> Any:
     classes = matrix.shape[1] if matrix.ndim == 2 else 0
-    return class_indices(labels, classes, class_labels, column_names(scores))[0]
+    return class_indices(labels, classes, class_labels, frame_columns(scores))[0]
 
 
 def _series(

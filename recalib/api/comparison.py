@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from recalib.core.arrays import RESEMBLANCE_HINT, WeightKind, probability_resemblance
 from recalib.core.card import PredictionPolicy
 from recalib.core.class_names import check_label_rows, class_indices
-from recalib.core.inputs import check_index, column_names, score_matrix
+from recalib.core.inputs import check_index, frame_columns, score_matrix
 from recalib.core.label_arrays import label_resemblance
 from recalib.errors import InputError, RecalibWarning
 from recalib.files import LabelledData, Task
@@ -261,7 +261,7 @@ def _labelled_data(
     check_index(logits=scores, labels=labels)
     matrix = score_matrix(scores, input, input)
     classes = matrix.shape[1] if matrix.ndim == 2 else 0
-    indices, names = class_indices(labels, classes, class_labels, column_names(scores))
+    indices, names = class_indices(labels, classes, class_labels, frame_columns(scores))
     # `compare` takes scores as they are in files, not the logits of probabilities.
     _, checked = check_data(matrix, indices, input)
     return LabelledData(matrix, checked), names

@@ -32,8 +32,8 @@ from recalib.core.inputs import (
     as_array,
     as_scores,
     check_index,
-    column_names,
     counted_rows,
+    frame_columns,
     score_matrix,
 )
 from recalib.core.label_arrays import check_label_scores, label_log_odds, label_resemblance
@@ -165,7 +165,7 @@ class Calibrator:
         kind = input or self.card.input
         if getattr(values, "ndim", 2) > 2 and not self.is_multilabel:
             return self._predict_dense(as_array(values, field=kind), input)
-        check_column_order(column_names(values), self.card.labels, kind)
+        check_column_order(frame_columns(values), self.card.labels, kind)
         logits = self.to_logits(as_scores(values, kind), kind)
         reason = label_resemblance if self.is_multilabel else probability_resemblance
         if input is None and kind == "logits" and (why := reason(logits)):

@@ -27,7 +27,7 @@ from recalib.settings.effective import redact
 if TYPE_CHECKING:
     from pyrage.x25519 import Identity
 
-    from recalib.registry.backup import Manifest
+    from recalib.registry.backup import BackupManifest
     from recalib.settings import Settings
 
 _LOG = logging.getLogger(__name__)
@@ -100,7 +100,7 @@ def _save(
     leave_out_damaged: bool,
     *,
     quiet: bool,
-) -> tuple[Path, Manifest]:
+) -> tuple[Path, BackupManifest]:
     """Write one backup and remove old ones; return its path and manifest."""
     from recalib.registry.backup import backup as save
     from recalib.registry.backup_rotation import SCHEDULED_BACKUP, dated_path, remove_old
@@ -152,7 +152,7 @@ def _repeat(
                 _LOG.warning("%s", references_text(manifest), extra=saved)
 
 
-def manifest_text(manifest: Manifest) -> str:
+def manifest_text(manifest: BackupManifest) -> str:
     """Return the size of a backup in words: rows, tables, blobs and bytes."""
     rows = sum(table.rows for table in manifest.tables.values())
     return (
@@ -161,14 +161,14 @@ def manifest_text(manifest: Manifest) -> str:
     )
 
 
-def references_text(manifest: Manifest) -> str:
+def references_text(manifest: BackupManifest) -> str:
     """Return that the files of data sets by reference are not in a backup."""
     uris = manifest.references
     more = f", and {len(uris) - _MAX_URIS} more" if len(uris) > _MAX_URIS else ""
     return f"the backup does not have the files at {', '.join(uris[:_MAX_URIS])}{more}"
 
 
-def manifest_summary(manifest: Manifest) -> dict[str, Any]:
+def manifest_summary(manifest: BackupManifest) -> dict[str, Any]:
     """Return a manifest as JSON values, with counts instead of a list of blobs."""
     fields = asdict(manifest)
     return {

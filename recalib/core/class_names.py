@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from recalib.core.arrays import Floats
-from recalib.core.inputs import as_array, as_scores, column_names
+from recalib.core.inputs import as_array, as_scores, frame_columns
 from recalib.core.label_arrays import check_label_matrix, check_label_scores
 from recalib.errors import InputError
 
@@ -221,12 +221,12 @@ def check_label_rows(
     array = as_scores(scores, scores_field)
     matrix = check_label_scores(array, input=input, classes=classes, field=scores_field)
     y = check_label_matrix(as_array(labels, labels_field), shape=matrix.shape, field=labels_field)
-    columns = column_names(scores)
+    columns = frame_columns(scores)
     known = check_class_names(names, matrix.shape[1])
     if known is None:
         known = check_class_names(columns, matrix.shape[1], scores_field)
     check_column_order(columns, known, scores_field)
-    check_column_order(column_names(labels), known, labels_field)
+    check_column_order(frame_columns(labels), known, labels_field)
     return matrix, y, known
 
 
@@ -237,7 +237,7 @@ def like(values: Any, probabilities: Floats, names: Sequence[str] | None) -> Any
     ----------
     names: of the classes; by default those of the columns of `values`.
     """
-    columns = names or column_names(values)
+    columns = names or frame_columns(values)
     if columns is None or not hasattr(values, "columns") or len(columns) != probabilities.shape[1]:
         return probabilities
     if hasattr(values, "index"):  # pandas

@@ -65,7 +65,7 @@ def _tensor_array(tensor: Any, field: str) -> NDArray[Any]:
         return np.asarray(tensor.float())
 
 
-def column_names(values: Any) -> tuple[str, ...] | None:
+def frame_columns(values: Any) -> tuple[str, ...] | None:
     """Return the names of a data frame's columns, None if they are missing or not all texts.
 
     They are in the order of the classes: numbered columns (`logit_0`, `logit_1`, ..., or numbers
@@ -145,7 +145,7 @@ def as_scores(values: Any, field: str) -> NDArray[Any]:
     >>> as_scores(np.array([[1, 2.5]], dtype=object), "logits")
     array([[1. , 2.5]])
     """
-    names = column_names(values)
+    names = frame_columns(values)
     for name in _LABEL_COLUMNS:
         if names is not None and name in names:
             accepted = "columns of scores only: leave out the labels"

@@ -64,7 +64,7 @@ class SigningKey:
     secret: bytes = field(repr=False)
 
 
-class Predictions(NamedTuple):
+class BatchSummary(NamedTuple):
     """The data of a batch for ids; lists with one entry per row."""
 
     #: The uncalibrated probability of the predicted class, in [0, 1].
@@ -100,7 +100,7 @@ class Refusal:
     reason: str
 
 
-def summarise_predictions(logits: Floats, probabilities: Floats) -> Predictions:
+def summarise_predictions(logits: Floats, probabilities: Floats) -> BatchSummary:
     """Return the data of a batch for its ids.
 
     Both confidences are of the class with the highest calibrated probability (the first of equal
@@ -121,12 +121,12 @@ def summarise_predictions(logits: Floats, probabilities: Floats) -> Predictions:
     with np.errstate(over="ignore"):
         raw = 1 / np.exp(wide - wide[rows, predicted][:, None]).sum(axis=1)
     confidences = probabilities[rows, predicted]
-    return Predictions(raw.tolist(), confidences.tolist(), predicted.tolist())
+    return BatchSummary(raw.tolist(), confidences.tolist(), predicted.tolist())
 
 
 def summarise_drawn_labels(
     log_odds: Floats, probabilities: Floats, drawn: NDArray[np.integer[Any]]
-) -> Predictions:
+) -> BatchSummary:
     """Return the data of a multilabel batch for its ids: each row is a prediction of one label.
 
     Parameters
@@ -137,10 +137,10 @@ def summarise_drawn_labels(
     """
     cells = np.arange(len(drawn)), drawn
     raw = scipy.special.expit(log_odds[cells].astype(np.float64))
-    return Predictions(raw.tolist(), probabilities[cells].tolist(), drawn.tolist())
+    return BatchSummary(raw.tolist(), probabilities[cells].tolist(), drawn.tolist())
 
 
-def _summarise_few(logits: list[list[float]], probabilities: list[list[float]]) -> Predictions:
+def _summarise_few(logits: list[list[float]], probabilities: list[list[float]]) -> BatchSummary:
     """Return the same without NumPy, whose calls are slow for a few numbers."""
     raw, confidences, predicted = [], [], []
     for values, row in zip(logits, probabilities, strict=True):
@@ -151,7 +151,7 @@ def _summarise_few(logits: list[list[float]], probabilities: list[list[float]]) 
         raw.append(0.0 if overflows else 1 / sum([exp(value - value_of_best) for value in values]))
         confidences.append(confidence)
         predicted.append(best)
-    return Predictions(raw, confidences, predicted)
+    return BatchSummary(raw, confidences, predicted)
 
 
 def mint(
@@ -159,7 +159,7 @@ def mint(
     model: int,
     version: int,
     made_at: float,
-    predictions: Predictions,
+    predictions: BatchSummary,
     segment: int = 0,
 ) -> list[str]:
     """Return one id per row; an id takes about a microsecond.

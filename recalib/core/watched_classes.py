@@ -12,7 +12,7 @@ ALL_CLASSES = "all"
 MAX_WATCHED_CLASSES = 1_000
 
 
-def class_indices(
+def watched_indices(
     classes: Sequence[str], count: int, labels: Sequence[str] | None = None
 ) -> tuple[int, ...]:
     """Return the indices of the watched classes, (W,), ascending.

@@ -155,7 +155,7 @@ def _normalised(weights: Values) -> Values:
     return result
 
 
-def cell_indices(confidences: Values) -> NDArray[np.intp]:
+def confidence_cells(confidences: Values) -> NDArray[np.intp]:
     """Return the index of the cell of each confidence."""
     angles = np.arcsin(np.sqrt(confidences)) * (2 / np.pi)
     return np.minimum((angles * _CELLS).astype(np.intp), _CELLS - 1)

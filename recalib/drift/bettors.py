@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.drift.alternatives import EDGE, alternatives, cell_indices, clip
+from recalib.drift.alternatives import EDGE, alternatives, clip, confidence_cells
 from recalib.drift.target import Target
 from recalib.errors import InputError
 
@@ -85,7 +85,7 @@ class MixtureBettor(Bettor):
         self._rows = 0
 
     def predict(self, confidences: Values, correct: Values) -> Values:
-        table, cells = self._table, cell_indices(confidences)
+        table, cells = self._table, confidence_cells(confidences)
         after = _cumsum(table.log_ratios[correct.astype(np.intp), cells])
         np.exp(after, out=after)
         before = np.concatenate([np.ones((1, after.shape[1])), after[:-1]])

@@ -81,7 +81,7 @@ class CalibrationSums:
     def add_traffic(self, confidences: ArrayLike) -> None:
         """Count predictions by their confidences (N,), whether or not they get labels."""
         checked = check_confidences(confidences)
-        where = bin_indices(self.edges, checked)
+        where = left_closed_bins(self.edges, checked)
         counts = np.bincount(where, minlength=self.bins)
         self.traffic = self.traffic + counts
         self.traffic_confidence_count = self.traffic_confidence_count + counts
@@ -154,7 +154,7 @@ class CalibrationSums:
                 found=f"shape {seconds.shape}, or a value that is not finite",
                 accepted=f"{p.shape}, seconds",
             )
-        where = bin_indices(self.edges, p)
+        where = left_closed_bins(self.edges, p)
 
         def total(values: Values) -> Values:
             return np.bincount(where, values, self.bins).astype(np.float64)
@@ -239,7 +239,7 @@ class CalibrationSums:
         return sums
 
 
-def bin_indices(edges: Values, confidences: Values) -> NDArray[np.intp]:
+def left_closed_bins(edges: Values, confidences: Values) -> NDArray[np.intp]:
     """Return the index of the bin [edge, next edge) of each confidence; `edges` are inner edges."""
     return np.searchsorted(edges, confidences, side="right")
 

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalib.core.card import Card, ConfidenceHistogram
-from recalib.drift.calibration_sums import bin_indices
+from recalib.drift.calibration_sums import left_closed_bins
 from recalib.drift.psi import quantile_edges
 from recalib.drift.target import Target
 
@@ -28,7 +28,7 @@ def reference_histogram(
     """
     edges = quantile_edges(probabilities, BINS) - _BELOW
     edges = edges[edges > 0]
-    counts = np.bincount(bin_indices(edges, probabilities), minlength=len(edges) + 1)
+    counts = np.bincount(left_closed_bins(edges, probabilities), minlength=len(edges) + 1)
     return ConfidenceHistogram(tuple(edges.tolist()), tuple(counts.tolist()), target)
 
 

@@ -16,7 +16,7 @@ from recalib.files.base import DataFile, Layout, Numbers
 from recalib.files.column_names import class_columns
 from recalib.files.limits import check_unpacked_size
 from recalib.files.messages import Messages
-from recalib.files.raw_arrays import Window, size_of
+from recalib.files.raw_arrays import StreamView, size_of
 from recalib.files.tables import Columns
 
 pa = LazyModule("pyarrow")
@@ -113,14 +113,14 @@ def _batches(stream: BinaryIO, reader: Any, messages: Messages) -> Iterator[Any]
 
 def _find_start(stream: BinaryIO, size: int) -> int:
     """Return the offset of the first message."""
-    head = Window(stream, 0).read(8)
+    head = StreamView(stream, 0).read(8)
     if head.startswith(_FEATHER_1):
         raise UnsupportedError(
             "data", found="a Feather file of version 1", accepted="version 2 (Arrow)"
         )
     if not head.startswith(_FILE_MARK):
         return 0
-    if Window(stream, max(0, size - 6)).read(6) != _FILE_MARK:
+    if StreamView(stream, max(0, size - 6)).read(6) != _FILE_MARK:
         raise InputError(
             "data", found="an Arrow file without its end", accepted="a complete arrow file"
         )

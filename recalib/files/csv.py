@@ -16,7 +16,7 @@ from recalib.errors import EmptyError, InputError, TooLargeError
 from recalib.files.base import DataFile, Layout, Numbers
 from recalib.files.column_names import class_columns
 from recalib.files.limits import check_column_count
-from recalib.files.raw_arrays import CHUNK_BYTES, Window, size_of
+from recalib.files.raw_arrays import CHUNK_BYTES, StreamView, size_of
 from recalib.files.tables import Columns
 
 pa, arrow_csv = LazyModule("pyarrow"), LazyModule("pyarrow.csv")
@@ -119,7 +119,7 @@ class CsvFile(DataFile):
     def _blocks(self) -> Iterator[bytes]:
         """Yield the lines after the header, in blocks that end with a line."""
         size = min(max(CHUNK_BYTES, 2 * _MAX_CELL_BYTES * len(self._names)), _MAX_BLOCK_BYTES)
-        window = Window(self._stream, self._start)
+        window = StreamView(self._stream, self._start)
         rest = b""
         while chunk := window.read(size):
             block = rest + chunk
@@ -139,7 +139,7 @@ class CsvFile(DataFile):
 
     def _first_line(self) -> tuple[str, int]:
         """Return the header line with its end, and the offset of the first row."""
-        window = Window(self._stream, 0)
+        window = StreamView(self._stream, 0)
         text = b""
         while (end := re.search(rb"\r\n|\n|\r(?!$)", text)) is None:
             if len(text) > _MAX_HEADER_BYTES:

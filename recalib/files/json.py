@@ -69,7 +69,7 @@ class JsonFile(DataFile):
         document = decode_document(decoder, self._stream.read(), accepted, "data")
         names = [name for name in document.__struct_fields__ if getattr(document, name) is not None]
         array_names(names, self._declared)
-        values = rows_of(getattr(document, self._declared), self._declared)
+        values = number_rows(getattr(document, self._declared), self._declared)
         if document.labels is not None and len(document.labels) != len(values):
             found = f"{len(document.labels)} labels"
             raise InputError("labels", found=found, accepted=f"{len(values)}, one a row")
@@ -115,7 +115,7 @@ def decode(
         raise InputError(place or field, found=found, accepted=accepted) from None
 
 
-def rows_of(values: list[Any], field: str) -> list[Any]:
+def number_rows(values: list[Any], field: str) -> list[Any]:
     """Return rows unchanged; numbers (N,), scores of class 1 of 2, become rows of one number.
 
     Raises

@@ -18,7 +18,7 @@ import struct
 from typing import BinaryIO
 
 from recalib.errors import InputError, TooLargeError, UnsupportedError
-from recalib.files.raw_arrays import Window, read_exactly
+from recalib.files.raw_arrays import StreamView, read_exactly
 
 #: A batch is read at once. By default, pyarrow writes a Feather file of a thousand float32 classes
 #: in batches of 65,536 rows, 250 MiB.
@@ -74,7 +74,7 @@ class Messages:
         return False
 
     def _next(self) -> int | None:
-        window = Window(self._stream, self.position)
+        window = StreamView(self._stream, self.position)
         mark, length = struct.unpack("<Ii", read_exactly(window, 8, "data"))
         if mark != 0xFFFFFFFF:
             raise UnsupportedError(
@@ -120,7 +120,7 @@ class Messages:
         for offset, length in batch.pairs(2):
             if length == 0:
                 continue
-            window = Window(self._stream, body + max(0, offset))
+            window = StreamView(self._stream, body + max(0, offset))
             (claimed,) = _COMPRESSED_LENGTH.unpack(read_exactly(window, 8, "data"))
             total += max(claimed, length)
         return total

@@ -14,7 +14,7 @@ from recalib.files.base import DataFile, Layout, Numbers
 from recalib.files.raw_arrays import (
     RawArray,
     Readable,
-    Window,
+    StreamView,
     check_dtype,
     check_shape,
     pair_with_labels,
@@ -39,13 +39,13 @@ class NpyFile(DataFile):
     suffixes: ClassVar[tuple[str, ...]] = (".npy",)
 
     def _open(self) -> Layout:
-        self._array, self._start = read_header(Window(self._stream, 0), self._declared)
+        self._array, self._start = read_header(StreamView(self._stream, 0), self._declared)
         rows, classes, dtype = check_shape(self._array, self._declared)
         check_length(self._array, size_of(self._stream) - self._start, self._declared)
         return Layout(rows, classes, dtype, has_labels=False)
 
     def _read(self, step: int) -> Iterator[tuple[Numbers, Numbers | None]]:
-        window = Window(self._stream, self._start)
+        window = StreamView(self._stream, self._start)
         return pair_with_labels(read_rows(window, self._array, step, self._declared), None)
 
 

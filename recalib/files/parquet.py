@@ -13,7 +13,7 @@ from recalib.files.base import DataFile, Input, Layout, Numbers, translate_error
 from recalib.files.column_names import class_columns
 from recalib.files.limits import check_column_count
 from recalib.files.messages import Messages
-from recalib.files.raw_arrays import Window, read_exactly, size_of
+from recalib.files.raw_arrays import StreamView, read_exactly, size_of
 from recalib.files.row_groups import MAX_GROUP_BYTES, check_row_groups
 from recalib.files.tables import Columns
 
@@ -176,7 +176,7 @@ def _check_arrow_schema(metadata: dict[bytes, bytes]) -> None:
 def _footer_size(stream: BinaryIO) -> int:
     """Return the length of the footer in bytes; `InputError` if there is none."""
     size = size_of(stream)
-    tail = read_exactly(Window(stream, max(0, size - 8)), 8, "data")
+    tail = read_exactly(StreamView(stream, max(0, size - 8)), 8, "data")
     length = int.from_bytes(tail[:4], "little")
     if tail[4:] != b"PAR1" or length > size - 8:
         raise InputError(

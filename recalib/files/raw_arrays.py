@@ -42,7 +42,7 @@ class RawArray:
         return f"{self.dtype.name} {self.shape}"
 
 
-class Window:
+class StreamView:
     """A view of a shared stream with a separate position, so that two can be read in turn."""
 
     def __init__(self, stream: BinaryIO, start: int) -> None:

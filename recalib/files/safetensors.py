@@ -19,7 +19,7 @@ from recalib.files.base import DataFile, Layout, Numbers
 from recalib.files.column_names import array_names
 from recalib.files.raw_arrays import (
     RawArray,
-    Window,
+    StreamView,
     check_labels_shape,
     check_shape,
     pair_with_labels,
@@ -71,10 +71,10 @@ class SafetensorsFile(DataFile):
         return pair_with_labels(logits, labels)
 
     def _rows(self, array: RawArray, start: int, step: int, field: str) -> Iterator[Numbers]:
-        return read_rows(Window(self._stream, start), array, step, field)
+        return read_rows(StreamView(self._stream, start), array, step, field)
 
     def _parse(self) -> tuple[dict[str, Any], int]:
-        window = Window(self._stream, 0)
+        window = StreamView(self._stream, 0)
         length = int.from_bytes(read_exactly(window, 8, "data"), "little")
         if length > _MAX_HEADER_BYTES:
             raise InputError(

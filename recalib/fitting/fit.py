@@ -30,7 +30,7 @@ from recalib.core.arrays import log_probabilities as as_logits
 from recalib.core.blas_threads import one_blas_thread
 from recalib.core.card import AutoChoice, Card, DataSummary, FitSummary, MetricValue
 from recalib.core.class_names import class_indices
-from recalib.core.inputs import as_array, check_index, column_names, counted_rows, score_matrix
+from recalib.core.inputs import as_array, check_index, counted_rows, frame_columns, score_matrix
 from recalib.core.masks import Mask, mask_constants
 from recalib.core.options import configure, options_of, unknown_name
 from recalib.drift.reference_histogram import reference_histogram
@@ -168,7 +168,7 @@ def fit(
     kind = input or "logits"
     rows = counted_rows(score_matrix(logits, kind, kind), labels, ignore_index, kind)
     classes = rows.scores.shape[1] if rows.scores.ndim == 2 else 0
-    indices, class_labels = class_indices(rows.labels, classes, class_labels, column_names(logits))
+    indices, class_labels = class_indices(rows.labels, classes, class_labels, frame_columns(logits))
     z, y = check_data(rows.scores, indices, kind)
     field = "weights" if sample_weight is None else "sample_weight"
     row_weights = rows.of_rows(weights if sample_weight is None else sample_weight, field)

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalib.core.arrays import Floats
-from recalib.fitting.linear_nll import Design, DiagonalDesign, FullDesign, Ridge
+from recalib.fitting.linear_nll import Design, DiagonalDesign, FullDesign, RidgePenalty
 from recalib.fitting.newton import TemperatureFit
 from recalib.fitting.newton_cg import Box
 from recalib.fitting.problem import RANGE
@@ -75,7 +75,7 @@ class LinearForm:
         unit = self.unit(temperature)
         return (x if unit == 1.0 else x / x.dtype.type(unit)), active_mask
 
-    def ridge(self, map: Map, classes: int, rows: float, unit: float) -> Ridge:
+    def ridge(self, map: Map, classes: int, rows: float, unit: float) -> RidgePenalty:
         """Return the map's penalty for an effective number of rows, slopes in `unit`."""
         shapes = {name: parameter.shape for name, parameter in map.parameters(classes).items()}
         strengths = {name: np.zeros(shape) for name, shape in shapes.items()}
@@ -88,7 +88,7 @@ class LinearForm:
                 tied += ridge.tied
         strength = self._columns(strengths, strengths[self.slope] / unit**2)
         centre = self._columns(centres, centres[self.slope] * unit)
-        return Ridge(strength, centre, tied / unit**2)
+        return RidgePenalty(strength, centre, tied / unit**2)
 
     def theta(self, parameters: Mapping[str, Numbers], unit: float) -> Numbers:
         """Return the map's parameters as (K, D), slopes in `unit`."""

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalib.fitting.linear_form import LINEAR_MAPS, LinearForm
-from recalib.fitting.linear_nll import LinearNll, Ridge, SummedNll
+from recalib.fitting.linear_nll import LinearNll, RidgePenalty, SummedNll
 from recalib.fitting.newton import TemperatureFit
 from recalib.fitting.newton_cg import Box, Minimum, minimise
 from recalib.fitting.problem import Problem, Solution
@@ -111,7 +111,7 @@ def _minimise(
 
 
 def _nll_on_device(
-    problem: Problem, form: LinearForm, temperature: float, ridge: Ridge
+    problem: Problem, form: LinearForm, temperature: float, ridge: RidgePenalty
 ) -> SummedNll:
     # Imported here because torch takes a second, and arrays in memory do not need it.
     from recalib.fitting.chunk_sums import LinearChunkSums

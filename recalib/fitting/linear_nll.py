@@ -182,7 +182,7 @@ class FullDesign:
 
 
 @dataclass(frozen=True, eq=False)
-class Ridge:
+class RidgePenalty:
     """The penalty Σ strength ∘ (θ − centre)² + tied Σ_k (θ_kk − mean_j θ_jj)².
 
     Parameters
@@ -253,7 +253,7 @@ class LinearNll:
         masked: NDArray[np.bool_] | None,
         labels: Integers,
         weights: Numbers | None = None,
-        ridge: Ridge | None = None,
+        ridge: RidgePenalty | None = None,
     ) -> None:
         self.design, self.x, self.masked = design, x, masked
         self.labels, self.weights = labels, weights
@@ -347,7 +347,7 @@ class _Around:
         ridge = self._nll.ridge
         if ridge is None:
             zeros = np.zeros_like(self.gradient)
-            ridge = Ridge(zeros, zeros)
+            ridge = RidgePenalty(zeros, zeros)
         return ridge.inverse(self._nll.design, self.curvature())
 
 
@@ -369,7 +369,7 @@ class LinearSums(Protocol):
 class SummedNll:
     """The objective f on rows that are only summed, for `recalib.fitting.newton_cg`."""
 
-    def __init__(self, design: Design, sums: LinearSums, ridge: Ridge) -> None:
+    def __init__(self, design: Design, sums: LinearSums, ridge: RidgePenalty) -> None:
         self.design, self.sums, self.ridge = design, sums, ridge
 
     def around(self, theta: Numbers) -> _SummedAround:

@@ -60,7 +60,7 @@ class Gain:
 
 
 @dataclass(frozen=True)
-class Decision:
+class PromotionDecision:
     """Whether the challenger is promoted, by which rule, and why."""
 
     rule: Rule | None
@@ -86,7 +86,7 @@ def decide(
     earlier: Sequence[Gain] = (),
     growth: float | None = None,
     sample: str = "held-out folds",
-) -> Decision:
+) -> PromotionDecision:
     """Return whether the challenger is promoted.
 
     Parameters
@@ -125,11 +125,11 @@ def decide(
         verb = "beats" if rule else "does not beat"
         reason = f"{challenger} {verb} {champion}: {_evidence(gain, THRESHOLD)} on {sample}"
     if not is_pooled:
-        return Decision(rule, None, reason)
+        return PromotionDecision(rule, None, reason)
     if rule in (None, "pooled gain"):
         reason += f"; over the last {len(gains)} refits {_evidence(pooled, POOLED_THRESHOLD)}"
     card = PooledGain(len(gains), pooled.rows, pooled.mean, pooled.standard_error, POOLED_THRESHOLD)
-    return Decision(rule, card, reason)
+    return PromotionDecision(rule, card, reason)
 
 
 def _evidence(gain: Gain, threshold: float) -> str:

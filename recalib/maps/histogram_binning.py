@@ -9,7 +9,7 @@ from typing import Annotated, ClassVar, Literal
 import msgspec
 
 from recalib.maps.base import Map, Parameter
-from recalib.maps.lookup_table import cell_indices, next_power_of_two
+from recalib.maps.lookup_table import count_edges, next_power_of_two
 from recalib.maps.one_vs_rest import class_log_odds, restore_mask
 from recalib.maps.positive_class import (
     default_target,
@@ -99,5 +99,5 @@ class HistogramBinning(Map):
         return top_label_probabilities(ops, parts, self._steps(ops, parts.odds, parameters))
 
     def _steps(self, ops: Ops, odds: Array, parameters: Mapping[str, Array]) -> Array:
-        cell = cell_indices(ops, odds, parameters["edges"], next_power_of_two(self.bins))
+        cell = count_edges(ops, odds, parameters["edges"], next_power_of_two(self.bins))
         return ops.gather(parameters["values"], cell)

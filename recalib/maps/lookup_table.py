@@ -23,7 +23,7 @@ def pad_table(table: NDArray[np.float64], length: int, step: float = 0.0) -> NDA
     return np.concatenate([table, padding])
 
 
-def cell_indices(ops: Ops, x: Array, edges: Array, cells: int, *, skip: int = 0) -> Array:
+def count_edges(ops: Ops, x: Array, edges: Array, cells: int, *, skip: int = 0) -> Array:
     """Return the index of the cell of each x, as a float: the number of edges ≤ x.
 
     Parameters
@@ -52,7 +52,7 @@ class KnotPosition:
 
 def locate(ops: Ops, x: Array, knots: Array, cells: int) -> KnotPosition:
     """Return the position of each x among `cells` + 1 ascending knots, clipped to their range."""
-    cell = cell_indices(ops, x, knots, cells, skip=1)
+    cell = count_edges(ops, x, knots, cells, skip=1)
     left_knot = ops.gather(knots, cell)
     width = ops.gather(knots, cell + 1.0) - left_knot
     # Clipped to [0, 1] in this order: adding 1 first would be lost for an x of 1e38.

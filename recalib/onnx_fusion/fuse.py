@@ -68,7 +68,7 @@ def fuse(
         then.
     """
     path, target = Path(model), Path(output)
-    original = load_model(path)
+    original = load_onnx(path)
     external = any(uses_external_data(tensor) for tensor in original.graph.initializer)
     _check_target(target, path, external)
     # First the checks that do not run the model.
@@ -89,7 +89,7 @@ def fuse(
     return FusionResult(fused.probabilities, len(data), proof)
 
 
-def load_model(path: Path) -> ModelProto:
+def load_onnx(path: Path) -> ModelProto:
     """Return the model in a file; weights in other files are not read."""
     try:
         size = path.stat().st_size

@@ -17,7 +17,7 @@ from recalib.calibrator import Calibrator
 from recalib.errors import InputError
 from recalib.files import Input, write_atomically
 from recalib.onnx_fusion.append import append
-from recalib.onnx_fusion.fuse import choose_source, load_model
+from recalib.onnx_fusion.fuse import choose_source, load_onnx
 from recalib.ops.onnx_ops import OPSET
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._\-]*")
@@ -101,7 +101,7 @@ def write_repository(
         found = f"{input}, while this {card.map} was fitted on {card.input}"
         raise InputError("input", found=found, accepted=card.input)
     path = Path(model)
-    classifier = load_model(path)
+    classifier = load_onnx(path)
     if any(uses_external_data(tensor) for tensor in classifier.graph.initializer):
         found = f"{path} with weights in other files"
         raise InputError("model", found=found, accepted="a model in one file")

@@ -32,7 +32,7 @@ from recalib.registry import migrate
 from recalib.registry.backup_encryption import encrypted
 from recalib.registry.blobs import storage_errors
 from recalib.registry.registry import Registry
-from recalib.registry.table_dump import columns_of, read_rows, tables_of
+from recalib.registry.table_dump import columns_of, dump_lines, tables_of
 
 if TYPE_CHECKING:
     from pyrage.x25519 import Identity
@@ -60,7 +60,7 @@ class TableEntry:
 
 
 @dataclass
-class Manifest:
+class BackupManifest:
     """The contents of an archive."""
 
     format: str
@@ -90,7 +90,7 @@ def backup(
     key: Identity | None = None,
     leave_out_damaged: bool = False,
     progress: Progress = lambda _: None,
-) -> Manifest:
+) -> BackupManifest:
     """Write the registry to `target`, a new file that only its owner may read.
 
     Parameters
@@ -131,7 +131,7 @@ class _Backup:
         self._sizes: dict[str, int] = {}
         self._damaged: set[str] = set()
 
-    def write(self) -> Manifest:
+    def write(self) -> BackupManifest:
         """Write everything except the manifest."""
         with self._registry.reading() as tx:
             named = named_blobs(tx.connection, tables_of(tx.connection))
@@ -152,7 +152,7 @@ class _Backup:
                 return manifest
         raise UnavailableError("blobs are removed faster than they are copied; try again")
 
-    def _snapshot(self, number: int) -> tuple[Manifest, dict[str, str]]:
+    def _snapshot(self, number: int) -> tuple[BackupManifest, dict[str, str]]:
         """Write all tables; return the manifest without blobs, and the blobs to copy."""
         with self._registry.reading() as tx:
             connection = tx.connection
@@ -165,7 +165,7 @@ class _Backup:
                     accepted=f"a schema that this version can upgrade to {migrate.head()}",
                 )
             made_at = datetime.now(UTC).isoformat(timespec="seconds")
-            manifest = Manifest(
+            manifest = BackupManifest(
                 FORMAT, VERSION, recalib.__version__, schema, made_at, connection.dialect.name
             )
             for table in tables:
@@ -178,7 +178,7 @@ class _Backup:
     def _table(self, connection: Connection, table: Table, member: str) -> TableEntry:
         count, checksum = 0, hashlib.sha256()
         with self._archive.open(_member(member, zipfile.ZIP_DEFLATED), "w", force_zip64=True) as to:
-            for line in read_rows(connection, table):
+            for line in dump_lines(connection, table):
                 to.write(line)
                 checksum.update(line)
                 count += 1

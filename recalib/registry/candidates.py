@@ -11,7 +11,7 @@ from recalib.errors import ConflictError, NotFoundError
 from recalib.registry import tables
 from recalib.registry.base import Queries
 from recalib.registry.clock import now
-from recalib.registry.records import Candidate, Model
+from recalib.registry.records import Challenger, Model
 
 _TABLE = tables.candidates
 #: In comparison, or proven better and waiting for a decision.
@@ -21,29 +21,29 @@ _OPEN = _TABLE.c.verdict.is_(None) | (_TABLE.c.verdict == "proven")
 class Candidates(Queries):
     """At most one candidate of a model is undecided at a time; a unique index ensures this."""
 
-    def undecided(self, model: Model) -> Candidate | None:
+    def undecided(self, model: Model) -> Challenger | None:
         """Return the candidate that is being compared, or None."""
         result = self._connection.execute(_select(model).where(_TABLE.c.verdict.is_(None)))
         row = result.one_or_none()
-        return None if row is None else Candidate(**row._mapping)
+        return None if row is None else Challenger(**row._mapping)
 
-    def open(self, model: Model) -> Candidate | None:
+    def open(self, model: Model) -> Challenger | None:
         """Return the candidate in comparison, or proven and waiting for promotion; or None."""
         latest = self.latest(model)
         return latest if latest is not None and latest.verdict in (None, "proven") else None
 
-    def latest(self, model: Model) -> Candidate | None:
+    def latest(self, model: Model) -> Challenger | None:
         """Return the newest candidate, or None."""
         result = self._connection.execute(_select(model).order_by(_TABLE.c.version.desc()).limit(1))
         row = result.one_or_none()
-        return None if row is None else Candidate(**row._mapping)
+        return None if row is None else Challenger(**row._mapping)
 
-    def against(self, model: Model, champion: int) -> list[Candidate]:
+    def against(self, model: Model, champion: int) -> list[Challenger]:
         """Return the candidates that were compared with this champion, oldest first."""
         rows = self._connection.execute(
             _select(model).where(_TABLE.c.champion == champion).order_by(_TABLE.c.version)
         )
-        return [Candidate(**row._mapping) for row in rows]
+        return [Challenger(**row._mapping) for row in rows]
 
     def count(self, model: Model, champion: int) -> int:
         """Return the number of candidates that were ever compared with a champion."""
@@ -52,21 +52,21 @@ class Candidates(Queries):
         )
         return int(self._connection.execute(statement).scalar_one())
 
-    def add(self, model: Model, candidate: Candidate) -> None:
+    def add(self, model: Model, candidate: Challenger) -> None:
         """Add a candidate; `ConflictError` if another is in comparison."""
         self._insert(
             insert(_TABLE).values(model_id=model.id, **asdict(candidate)),
             conflict=f"{model.name} has a candidate already",
         )
 
-    def get(self, model: Model, version: int) -> Candidate:
+    def get(self, model: Model, version: int) -> Challenger:
         """Return the candidate of a version; `NotFoundError` if it never was a candidate."""
         result = self._connection.execute(_select(model).where(_TABLE.c.version == version))
         row = result.one_or_none()
         if row is None:
             hint = f"this version of {model.name} never was a candidate"
             raise NotFoundError("candidate", str(version), hint=hint)
-        return Candidate(**row._mapping)
+        return Challenger(**row._mapping)
 
     def drop(self, model: Model, version: int) -> bool:
         """Drop an open candidate; return whether it was open.
@@ -84,7 +84,7 @@ class Candidates(Queries):
         )
         return result.rowcount == 1
 
-    def save(self, model: Model, candidate: Candidate) -> None:
+    def save(self, model: Model, candidate: Challenger) -> None:
         """Write the next turn of the candidate; `ConflictError` if another process was first."""
         values = asdict(candidate)
         version = values.pop("version")

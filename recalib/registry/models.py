@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import RowMapping, Select, func, insert, select, update
 
 from recalib.core.card import PredictionPolicy
-from recalib.core.watched_classes import class_indices
+from recalib.core.watched_classes import watched_indices
 from recalib.errors import InputError, NotFoundError
 from recalib.registry import tables
 from recalib.registry.base import Queries
@@ -48,7 +48,7 @@ class Models(Queries):
         if predictions is not None:
             check_predictions(predictions, classes, task)
         if monitoring is not None and monitoring.classes:
-            class_indices(monitoring.classes, classes, labels)
+            watched_indices(monitoring.classes, classes, labels)
         statement = insert(_TABLE).values(
             name=name,
             classes=classes,
@@ -108,7 +108,7 @@ class Models(Queries):
         MonitoringConfig.of(row.monitoring).check_change(monitoring)
         Retention.of(row.retention).check_monitoring(monitoring)
         if monitoring.classes:
-            class_indices(monitoring.classes, row.classes, row.labels)
+            watched_indices(monitoring.classes, row.classes, row.labels)
         statement = update(_TABLE).where(_TABLE.c.name == name)
         self._connection.execute(statement.values(monitoring=monitoring.to_dict()))
         return self.get(name)

@@ -376,7 +376,7 @@ class Capture:
 
 
 @dataclass(frozen=True)
-class Candidate:
+class Challenger:
     """A version that is compared with the champion on the same predictions."""
 
     version: int

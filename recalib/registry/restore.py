@@ -24,7 +24,7 @@ from recalib.registry.backup import (
     FORMAT,
     MANIFEST,
     VERSION,
-    Manifest,
+    BackupManifest,
     Progress,
     TableEntry,
     blob_name,
@@ -58,7 +58,7 @@ def restore(
     actor: str = "restore",
     force: bool = False,
     progress: Progress = lambda _: None,
-) -> Manifest:
+) -> BackupManifest:
     """Fill an empty registry from the archive `source`, of either database.
 
     Running jobs are requeued; the attempt does not count.
@@ -97,7 +97,7 @@ def restore(
     return manifest
 
 
-def read_manifest(source: Path, key: Identity | None = None) -> Manifest:
+def read_manifest(source: Path, key: Identity | None = None) -> BackupManifest:
     """Return the manifest of an archive; raises as `restore`."""
     with _open(source, key) as archive:
         return _manifest(archive, source)
@@ -134,14 +134,14 @@ def _open(source: Path, key: Identity | None) -> Iterator[zipfile.ZipFile]:
         raise InputError("from", found=found, accepted=accepted) from error
 
 
-def _manifest(archive: zipfile.ZipFile, source: Path) -> Manifest:
+def _manifest(archive: zipfile.ZipFile, source: Path) -> BackupManifest:
     try:
         data: dict[str, Any] = json.loads(archive.read(MANIFEST))
         if data["format"] != FORMAT:
             raise KeyError("format")
         if data["version"] <= VERSION:
             parts = {name: TableEntry(**part) for name, part in data.pop("tables").items()}
-            manifest = Manifest(**data, tables=parts)
+            manifest = BackupManifest(**data, tables=parts)
             if migrate.is_known(manifest.schema):
                 return manifest
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -186,7 +186,7 @@ def _blob(registry: Registry, archive: zipfile.ZipFile, digest: str, size: int) 
 
 
 def _tables(
-    connection: Connection, archive: zipfile.ZipFile, manifest: Manifest, progress: Progress
+    connection: Connection, archive: zipfile.ZipFile, manifest: BackupManifest, progress: Progress
 ) -> None:
     migrate.rebuild(connection, manifest.schema)
     existing = {table.name: table for table in tables_of(connection)}

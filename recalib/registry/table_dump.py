@@ -51,7 +51,7 @@ def columns_of(source: Table) -> list[str]:
     return [column.name for column in source.columns]
 
 
-def read_rows(connection: Connection, source: Table) -> Iterator[bytes]:
+def dump_lines(connection: Connection, source: Table) -> Iterator[bytes]:
     """Yield the rows of a table as lines, sorted by primary key."""
     columns = [cast(c, Text) if isinstance(c.type, JSON) else c for c in source.columns]
     statement = select(*columns).order_by(*source.primary_key.columns)

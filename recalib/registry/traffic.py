@@ -171,7 +171,7 @@ class Traffic(_Counts[TrafficCount]):
     _table, _row = tables.traffic, TrafficCount
 
 
-class ClassTraffic(_Counts[ClassTrafficCount]):
+class ClassTrafficRow(_Counts[ClassTrafficCount]):
     """Counts by predicted class."""
 
     _table, _row = tables.class_traffic, ClassTrafficCount

@@ -17,7 +17,7 @@ from recalib.drift.target import Target, monitored_probabilities, values_of_pred
 from recalib.errors import InputError
 from recalib.replay.probabilities import (
     TOLERANCE,
-    check_confidences,
+    check_largest_probabilities,
     is_lists,
     label_sets_of,
     matrix_of,
@@ -345,7 +345,7 @@ def _confidences(
     _refuse("confidence", outside, confidence, first_row, "a number in [0, 1]")
     if matrix is None:
         return confidence
-    check_confidences(confidence, matrix, first_row)
+    check_largest_probabilities(confidence, matrix, first_row)
     return largest if matrix.shape[1] == 2 else confidence
 
 

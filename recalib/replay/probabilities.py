@@ -94,7 +94,9 @@ def label_sets_of(
     return sets == 1, labelled
 
 
-def check_confidences(confidence: NDArray[np.float64], matrix: Floats, first_row: int) -> None:
+def check_largest_probabilities(
+    confidence: NDArray[np.float64], matrix: Floats, first_row: int
+) -> None:
     """Raise `InputError` for a confidence that is not the largest probability of its row."""
     largest = matrix.max(axis=1)
     off = np.abs(confidence - largest) > TOLERANCE

@@ -16,7 +16,7 @@ from recalib.core.executors import Cluster, open_workers
 from recalib.core.html_table import html_table
 from recalib.core.options import check_option
 from recalib.core.time_text import time_text
-from recalib.core.watched_classes import class_indices
+from recalib.core.watched_classes import watched_indices
 from recalib.drift import (
     ClassEvidence,
     Monitor,
@@ -24,7 +24,7 @@ from recalib.drift import (
     Status,
     quantile_edges,
 )
-from recalib.drift.calibration_sums import bin_indices
+from recalib.drift.calibration_sums import left_closed_bins
 from recalib.drift.target import Target
 from recalib.errors import InputError
 from recalib.files import Task
@@ -83,7 +83,7 @@ class ReplayOptions:
 
 
 @dataclass(frozen=True)
-class Event:
+class StateChange:
     """A change of state, at a prediction time in seconds."""
 
     time: float
@@ -130,7 +130,7 @@ class Replay:
     #: What was monitored: P(y = 1) if the log has the probabilities of two classes, otherwise the
     #: confidence.
     target: Target
-    events: list[Event]
+    events: list[StateChange]
     #: The evidence after each matured cohort.
     windows: list[dict[str, Any]] = field(repr=False)
     #: None without probabilities, or if the last window overlaps the first rows.
@@ -243,7 +243,7 @@ def replay(
         monitor_options = _monitor_options(settings, survey, cohort, log.target)
         class_labels = None if card is None else card.labels
         if settings.classes and log.classes is not None:
-            watched = class_indices(settings.classes, log.classes, class_labels)
+            watched = watched_indices(settings.classes, log.classes, class_labels)
             monitor_options = dataclasses.replace(monitor_options, classes=watched)
             log.watch(watched)
         monitor = Monitor(edges, reference, monitor_options, class_labels)
@@ -292,7 +292,7 @@ class _Reader:
     end: float
     late: int = 0
     immature: int = 0
-    events: list[Event] = field(default_factory=list)
+    events: list[StateChange] = field(default_factory=list)
     windows: list[dict[str, Any]] = field(default_factory=list)
     #: The last evidence of the classes.
     classes: ClassEvidence | None = None
@@ -311,7 +311,7 @@ class _Reader:
         self.monitor.add(start, end, cohorts, class_rows(*watched), class_traffic(*watched))
         status = self.monitor.assess(end)
         if not self.events or status.state != self.events[-1].status.state:
-            self.events.append(Event(_time_of(status, end), status))
+            self.events.append(StateChange(_time_of(status, end), status))
         self.classes = status.classes
         evidence = status.evidence.to_dict()
         self.windows.append(
@@ -384,7 +384,7 @@ def _reference(
     confidences = np.concatenate(first)[:reference_rows]
     edges = quantile_edges(confidences)
     edges = edges[edges > 0]
-    return edges, np.bincount(bin_indices(edges, confidences), minlength=len(edges) + 1)
+    return edges, np.bincount(left_closed_bins(edges, confidences), minlength=len(edges) + 1)
 
 
 def _monitor_options(

@@ -18,7 +18,7 @@ from recalib.fitting.temperature_preprocessing import (
     log_odds_sums,
     unit_of_log_odds,
 )
-from recalib.scale.rows import FragmentRows, Survey, iter_chunks
+from recalib.scale.rows import FragmentRows, RowSurvey, iter_chunks
 
 Numbers = NDArray[np.float64]
 Indices = NDArray[np.intp]
@@ -60,7 +60,7 @@ def beta_losses(
     return CurveLosses(sums[:, 0], sums[:, 1:4], sums[:, 4:].reshape(-1, 3, 3))
 
 
-def fit_unit(rows: FragmentRows, survey: Survey, single: TemperatureFit) -> TemperatureFit:
+def fit_unit(rows: FragmentRows, survey: RowSurvey, single: TemperatureFit) -> TemperatureFit:
     """Return the best single temperature, of two classes `unit_of_log_odds`, by another pass."""
     if survey.classes != 2:
         return single

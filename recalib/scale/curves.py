@@ -27,7 +27,7 @@ from recalib.maps.spline import Spline
 from recalib.objectives.nll import NegativeLogLikelihood
 from recalib.scale.class_sums import beta_losses, class_odds_sums, fit_unit
 from recalib.scale.objective_sums import objective_at, odds_sums
-from recalib.scale.rows import FragmentRows, Survey
+from recalib.scale.rows import FragmentRows, RowSurvey
 from recalib.scale.temperature import Acceptance, accepted_survey, fit_temperature
 
 Numbers = NDArray[np.float64]
@@ -37,7 +37,7 @@ _MIN_HITS = 30
 
 
 def fit_curves(
-    rows: FragmentRows, survey: Survey, problem: Problem, single: TemperatureFit
+    rows: FragmentRows, survey: RowSurvey, problem: Problem, single: TemperatureFit
 ) -> Solution:
     """Return the solution of a map with its own solver.
 
@@ -58,7 +58,7 @@ def fit_curves(
 
 
 def _of_one_curve(
-    rows: FragmentRows, survey: Survey, problem: Problem, single: TemperatureFit
+    rows: FragmentRows, survey: RowSurvey, problem: Problem, single: TemperatureFit
 ) -> Solution:
     map: Any = problem.map
     sums = odds_sums(rows, single.temperature, positive_class=map.target == "positive_class")
@@ -75,7 +75,7 @@ def _of_one_curve(
 
 
 def _of_classes(
-    rows: FragmentRows, survey: Survey, problem: Problem, single: TemperatureFit
+    rows: FragmentRows, survey: RowSurvey, problem: Problem, single: TemperatureFit
 ) -> Solution:
     """Return the solution of a map with a table for each class."""
     fit: Callable[..., tuple[Numbers, Numbers]]
@@ -100,14 +100,16 @@ def _of_classes(
 
 
 def _quadratic(
-    rows: FragmentRows, survey: Survey, problem: Problem, single: TemperatureFit
+    rows: FragmentRows, survey: RowSurvey, problem: Problem, single: TemperatureFit
 ) -> Solution:
     of_classes = class_odds_sums(rows, survey.rows, survey.classes, single.temperature)
     counted = zip(survey.counts, of_classes, strict=True)
     return quadratic_solution((sums.groups() if hits else None for hits, sums in counted), single)
 
 
-def _beta(rows: FragmentRows, survey: Survey, problem: Problem, single: TemperatureFit) -> Solution:
+def _beta(
+    rows: FragmentRows, survey: RowSurvey, problem: Problem, single: TemperatureFit
+) -> Solution:
     """Return the curves of a `Beta`; a step of Newton's method of all classes is one pass."""
     present = np.flatnonzero(survey.counts)
     curves = np.tile(BETA.centre, (survey.classes, 1))
@@ -128,7 +130,9 @@ def _beta(rows: FragmentRows, survey: Survey, problem: Problem, single: Temperat
     return solution
 
 
-def _meta(rows: FragmentRows, survey: Survey, problem: Problem, single: TemperatureFit) -> Solution:
+def _meta(
+    rows: FragmentRows, survey: RowSurvey, problem: Problem, single: TemperatureFit
+) -> Solution:
     """Return the threshold of a Meta-Cal map, and the temperatures of all and accepted rows."""
     sums = odds_sums(rows, single.temperature)
     map = cast(MetaMiscoverage | MetaAccuracy, problem.map)

@@ -29,7 +29,7 @@ from recalib.fitting.problem import Problem, Progress
 from recalib.fitting.solvers import solve
 from recalib.fitting.thresholds import thresholds_of
 from recalib.fitting.validation_error import error_of_sums
-from recalib.scale.rows import FragmentRows, Survey
+from recalib.scale.rows import FragmentRows, RowSurvey
 from recalib.scale.sample_weights import check_weights_unchanged, list_weights, with_weights
 from recalib.scale.solvers import check_summable, solve_over_fragments
 
@@ -138,7 +138,7 @@ def fit(
 
 
 def _describe(
-    calibrator: Calibrator, rows: FragmentRows, survey: Survey, measure: bool
+    calibrator: Calibrator, rows: FragmentRows, survey: RowSurvey, measure: bool
 ) -> Calibrator:
     """Return the calibrator with its reference histogram, and metrics, in its card."""
     description = rows.describe(calibrator, survey, measure=measure)

@@ -26,13 +26,13 @@ from recalib.maps import Map, Parameters
 from recalib.objectives import Objective
 from recalib.ops import NumpyOps
 from recalib.ops.torch_ops import TorchOps
-from recalib.scale.rows import FragmentRows, Survey, iter_chunks
+from recalib.scale.rows import FragmentRows, RowSurvey, iter_chunks
 
 Numbers = NDArray[np.float64]
 
 
 def fit_by_gradient(
-    rows: FragmentRows, survey: Survey, problem: Problem, start: Parameters
+    rows: FragmentRows, survey: RowSurvey, problem: Problem, start: Parameters
 ) -> Solution:
     """Return what `recalib.fitting.gradient.fit_by_gradient` does, for all rows."""
     map = problem.map

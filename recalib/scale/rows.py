@@ -45,7 +45,7 @@ _CHUNK_BYTES = 16 << 20
 
 
 @dataclass
-class Survey:
+class RowSurvey:
     """What the first pass finds: counts, the scale of the logits, and a sample of the rows."""
 
     rows: int
@@ -87,7 +87,7 @@ class Survey:
         return logit_scale(self.logits, self.weights, spread)
 
     @classmethod
-    def of(cls, parts: Sequence[Survey], sample: RowSample) -> Survey:
+    def of(cls, parts: Sequence[RowSurvey], sample: RowSample) -> RowSurvey:
         """Return the survey of the rows of all parts, with their sample as it is."""
         return cls(
             sum(part.rows for part in parts),
@@ -137,7 +137,7 @@ class FragmentRows:
         self.kind: Input = kind
         self._batch = workers.batch(len(fragments))
 
-    def survey(self, weight_kind: WeightKind = "survey") -> Survey:
+    def survey(self, weight_kind: WeightKind = "survey") -> RowSurvey:
         """Read all rows once, and again for each constant that stands for −inf.
 
         Weights are then scaled, here and in each later pass, so that their sum is the effective
@@ -162,9 +162,9 @@ class FragmentRows:
             survey.weight, survey.spread = survey.weight * factor, survey.spread * factor
         return survey
 
-    def _read(self) -> Survey:
+    def _read(self) -> RowSurvey:
         """Read all rows once; fragments without rows are left out."""
-        parts: list[Survey] = []
+        parts: list[RowSurvey] = []
         fragments = []
         tasks = zip(sample_shares(self.fragments), self.fragments, strict=True)
         work = partial(none_if_empty, partial(_survey, self.kind))
@@ -189,7 +189,7 @@ class FragmentRows:
             raise InputError("weights", found="zeros only", accepted="at least one positive weight")
         if not parts:
             raise no_rows(self.fragments)
-        survey = Survey.of(parts, sample)
+        survey = RowSurvey.of(parts, sample)
         survey.logits, survey.labels, survey.weights = sample.rows()
         self.fragments = fragments
         return survey
@@ -211,7 +211,7 @@ class FragmentRows:
         """
         return self.sum(partial(_linear, self.kind, map, temperature, theta, direction))
 
-    def describe(self, calibrator: Calibrator, survey: Survey, *, measure: bool) -> Description:
+    def describe(self, calibrator: Calibrator, survey: RowSurvey, *, measure: bool) -> Description:
         """Return sums over the calibrated rows, in bins at quantiles of the survey's sample.
 
         Parameters
@@ -255,7 +255,7 @@ class LinearMeans:
         return self._sum(theta, direction).reshape(theta.shape) / self._weight
 
 
-def _factor(survey: Survey) -> float:
+def _factor(survey: RowSurvey) -> float:
     """Return what weights are multiplied by, so that their sum is Kish's number of rows."""
     if not 0 < survey.squares < np.inf:
         accepted = "numbers whose squares float64 holds"
@@ -288,15 +288,15 @@ def _rows_with_weight(
             yield (values if kind == "logits" else log_probabilities(values)), labels, weights
 
 
-def _survey(kind: Input, task: tuple[float, Fragment]) -> Survey:
+def _survey(kind: Input, task: tuple[float, Fragment]) -> RowSurvey:
     share, fragment = task
     with fragment.open(kind) as file:
         sample = RowSample(max_sample_rows(file.classes, share))
-        parts: list[Survey] = []
+        parts: list[RowSurvey] = []
         for z, y, w in _rows_with_weight(file, kind):
             sample.add(z, y, w, rows=len(z))
             lowest, tops, spread = ends_and_spreads(z)
-            part = Survey(
+            part = RowSurvey(
                 rows=len(z),
                 weight=float(len(z)) if w is None else float(w.sum()),
                 squares=float(len(z)) if w is None else float(w @ w),
@@ -312,7 +312,7 @@ def _survey(kind: Input, task: tuple[float, Fragment]) -> Survey:
             parts.append(part)
     if not parts:
         raise EmptyError("weights", found="zeros only", accepted="at least one positive weight")
-    return Survey.of(parts, sample)
+    return RowSurvey.of(parts, sample)
 
 
 def _moments(kind: Input, scale: float, beta: float, fragment: Fragment) -> Numbers:

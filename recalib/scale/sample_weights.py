@@ -17,7 +17,7 @@ from recalib.files import DataFile, Input
 from recalib.files.base import translate_errors
 from recalib.files.fragments import File, Fragment, Source, list_sources, open_stream
 from recalib.files.npy import check_length, read_header
-from recalib.files.raw_arrays import Window, read_exactly, size_of
+from recalib.files.raw_arrays import StreamView, read_exactly, size_of
 
 _FIELD = "weights"
 _SUFFIXES = (".npy",)
@@ -55,7 +55,7 @@ class _Weights:
         self._factor = factor
         self._read_rows = 0
         with translate_errors("npy"):
-            self._array, self._start = read_header(Window(stream, 0), _FIELD)
+            self._array, self._start = read_header(StreamView(stream, 0), _FIELD)
         shape = self._array.shape
         if len(shape) != 1:
             raise InputError(_FIELD, found=f"shape {shape} in {location}", accepted="(N,)")

@@ -33,7 +33,7 @@ from recalib.objectives.nll import NegativeLogLikelihood
 from recalib.scale.class_sums import fit_unit
 from recalib.scale.curves import fit_curves
 from recalib.scale.objective_sums import binned_errors, objective_at, objectives_at
-from recalib.scale.rows import FragmentRows, LinearMeans, Survey
+from recalib.scale.rows import FragmentRows, LinearMeans, RowSurvey
 from recalib.scale.temperature import fit_temperature
 
 #: Rows for each parameter that a sample needs to give the start of a map with many.
@@ -52,7 +52,7 @@ def check_summable(objective: Objective) -> None:
         )
 
 
-def solve_over_fragments(rows: FragmentRows, survey: Survey, problem: Problem) -> Solution:
+def solve_over_fragments(rows: FragmentRows, survey: RowSurvey, problem: Problem) -> Solution:
     """Return the solution on all rows, of a pair that `check_summable` accepts.
 
     Parameters
@@ -80,7 +80,7 @@ def solve_over_fragments(rows: FragmentRows, survey: Survey, problem: Problem) -
 
 
 def _solve(
-    rows: FragmentRows, survey: Survey, problem: Problem, single: TemperatureFit
+    rows: FragmentRows, survey: RowSurvey, problem: Problem, single: TemperatureFit
 ) -> Solution:
     map, objective = problem.map, problem.objective
     if map.fitted_by == "solver":
@@ -114,7 +114,7 @@ def _solve(
 
 
 def _search_temperature(
-    rows: FragmentRows, survey: Survey, objective: TopLabelObjective, single: TemperatureFit
+    rows: FragmentRows, survey: RowSurvey, objective: TopLabelObjective, single: TemperatureFit
 ) -> Solution:
     size = survey.rows * survey.classes
     errors = partial(binned_errors, rows, survey.weight, size, objective)
@@ -124,7 +124,7 @@ def _search_temperature(
 
 
 def _ensemble(
-    rows: FragmentRows, survey: Survey, problem: Problem, single: TemperatureFit
+    rows: FragmentRows, survey: RowSurvey, problem: Problem, single: TemperatureFit
 ) -> Solution:
     """Fit temperature scaling with the same objective, then the weights of the mixture."""
     before = _solve(rows, survey, replace(problem, map=Temperature()), single)
@@ -139,7 +139,7 @@ def _ensemble(
 
 
 def _coordinates(
-    rows: FragmentRows, survey: Survey, problem: Problem, single: TemperatureFit
+    rows: FragmentRows, survey: RowSurvey, problem: Problem, single: TemperatureFit
 ) -> Solution:
     """Return the solution by coordinate search; trials of many coordinates share a pass."""
     temperature = single.temperature
@@ -150,7 +150,9 @@ def _coordinates(
     return _descend(rows, survey, problem, start)
 
 
-def _descend(rows: FragmentRows, survey: Survey, problem: Problem, start: Parameters) -> Solution:
+def _descend(
+    rows: FragmentRows, survey: RowSurvey, problem: Problem, start: Parameters
+) -> Solution:
     values_at = partial(objectives_at, rows, survey.weight, problem.map, problem.objective)
     search = descend_on_grid if isinstance(problem.objective, EceGrid) else descend
     return search(problem, start, values_at, max_trials=_MAX_TRIALS)
@@ -163,7 +165,9 @@ def _moved_parameters(problem: Problem, classes: int) -> Parameters:
     return {name: start[name] for names in stages for name in names if name in start}
 
 
-def _gradient(rows: FragmentRows, survey: Survey, problem: Problem, start: Parameters) -> Solution:
+def _gradient(
+    rows: FragmentRows, survey: RowSurvey, problem: Problem, start: Parameters
+) -> Solution:
     # Imported here because torch takes a second, and other maps do not need it.
     from recalib.scale.gradient import fit_by_gradient
 
@@ -180,7 +184,7 @@ def _add_before(before: Solution, solution: Solution, *, bounds: bool) -> None:
 
 
 def _linear(
-    rows: FragmentRows, survey: Survey, problem: Problem, single: TemperatureFit
+    rows: FragmentRows, survey: RowSurvey, problem: Problem, single: TemperatureFit
 ) -> Solution:
     """Return the solution by NLL of a map that is linear in its parameters.
 

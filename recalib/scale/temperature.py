@@ -19,7 +19,7 @@ from recalib.fitting.newton import (
     moment_sums,
 )
 from recalib.fitting.temperature_preprocessing import top_odds
-from recalib.scale.rows import FragmentRows, Survey, iter_chunks, weighted_sum
+from recalib.scale.rows import FragmentRows, RowSurvey, iter_chunks, weighted_sum
 
 Numbers = NDArray[np.float64]
 
@@ -43,7 +43,7 @@ class Acceptance:
 
 
 def fit_temperature(
-    rows: FragmentRows, survey: Survey, acceptance: Acceptance | None = None
+    rows: FragmentRows, survey: RowSurvey, acceptance: Acceptance | None = None
 ) -> TemperatureFit:
     """Return the best temperature by NLL.
 
@@ -68,7 +68,7 @@ def fit_temperature(
     )
 
 
-def accepted_survey(rows: FragmentRows, survey: Survey, acceptance: Acceptance) -> Survey:
+def accepted_survey(rows: FragmentRows, survey: RowSurvey, acceptance: Acceptance) -> RowSurvey:
     """Return the survey of accepted rows; its counts of labels are those of all rows.
 
     A sample without accepted rows is kept: it gives only the start.

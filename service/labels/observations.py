@@ -19,8 +19,8 @@ import numpy as np
 
 from recalib.core.arrays import Floats
 from recalib.core.prediction_ids import Prediction, summarise_drawn_labels, summarise_predictions
-from recalib.core.watched_classes import class_indices
-from recalib.drift.calibration_sums import bin_indices
+from recalib.core.watched_classes import watched_indices
+from recalib.drift.calibration_sums import left_closed_bins
 from recalib.drift.reference_histogram import reference_edges, reference_target
 from recalib.drift.target import values_of_predicted_class
 from recalib.errors import InputError
@@ -269,7 +269,7 @@ def _counts(
     confidences = np.array([prediction.confidence for prediction in predictions])
     predicted = np.array([prediction.predicted for prediction in predictions])
     probabilities = values_of_predicted_class(confidences, predicted, reference_target(card))
-    bins = bin_indices(reference_edges(card), probabilities)
+    bins = left_closed_bins(reference_edges(card), probabilities)
     return merge_counts(
         TrafficCount(
             prediction.model,
@@ -298,7 +298,7 @@ def _class_counts(
     """Return counts by time bucket and predicted class, of the watched classes."""
     if not model.monitoring.classes:
         return []
-    watched = set(class_indices(model.monitoring.classes, model.classes, model.labels))
+    watched = set(watched_indices(model.monitoring.classes, model.classes, model.labels))
     return merge_counts(
         ClassTrafficCount(
             prediction.model,

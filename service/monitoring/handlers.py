@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from recalib.drift import CalibrationSums, ScoreTest, label_coverage, summarise_window
 from recalib.errors import ConflictError, InputError
-from recalib.registry import Candidate, CohortRow, MonitorRow, Transaction
+from recalib.registry import Challenger, CohortRow, MonitorRow, Transaction
 from recalib.registry import Model as ModelRow
 from recalib.registry.job_kinds import REFIT
 from service.access.authenticator import current_principal
@@ -244,11 +244,11 @@ _UNSEEN: dict[str, Any] = {
 }
 
 
-def _candidate(row: Candidate | None) -> CandidateReport | None:
+def _candidate(row: Challenger | None) -> CandidateReport | None:
     return None if row is None else _candidate_report(row)
 
 
-def _candidate_report(row: Candidate) -> CandidateReport:
+def _candidate_report(row: Challenger) -> CandidateReport:
     test = ScoreTest(alpha=row.alpha)
     if row.state:
         test.restore(row.state)

@@ -10,7 +10,7 @@ from typing import Any
 from anyio import to_thread
 from pydantic import BaseModel
 
-from recalib.core.watched_classes import class_indices
+from recalib.core.watched_classes import watched_indices
 from recalib.errors import InputError
 from recalib.registry import BlobWriter, Model, Registry, Transaction
 from recalib.registry.job_kinds import REPLAY
@@ -118,7 +118,7 @@ def _options(model: Model) -> ModelLogOptions:
         cohort_seconds=monitoring.cohort_seconds,
         maturity_seconds=monitoring.maturity_seconds,
         segments=("", *monitoring.segments),
-        watched=class_indices(watched, model.classes, model.labels) if watched else (),
+        watched=watched_indices(watched, model.classes, model.labels) if watched else (),
         task=model.task,
     )
 

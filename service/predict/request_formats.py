@@ -14,7 +14,7 @@ from numpy.lib import format as npy
 from recalib.core.arrays import Floats
 from recalib.errors import InputError, TooLargeError
 from recalib.files import open_data
-from recalib.files.json import are_plain, array_of, decode, rows_of
+from recalib.files.json import are_plain, array_of, decode, number_rows
 from service.predict.schemas import CalibrateRequest
 from service.serving import json_numbers as numbers
 from service.serving.datatypes import MAX_DIMENSION
@@ -70,7 +70,7 @@ def decode_json(
                 return array.astype(np.float32)
     rows = getattr(decode(_decoder, body, accepted), input)
     _check_rows(rows, input)
-    rows = rows_of(rows, input)
+    rows = number_rows(rows, input)
     return rows if are_plain(rows) else array_of(rows, input, np.float32)
 
 

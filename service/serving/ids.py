@@ -14,7 +14,7 @@ import numpy as np
 
 from recalib.core.arrays import Floats
 from recalib.core.prediction_ids import (
-    Predictions,
+    BatchSummary,
     SigningKey,
     summarise_drawn_labels,
     summarise_predictions,
@@ -123,7 +123,7 @@ class PredictionIds:
 
     def _summarise(
         self, loaded: LoadedCalibrator, logits: Floats, probabilities: Floats, segment: int
-    ) -> Predictions:
+    ) -> BatchSummary:
         if not loaded.calibrator.is_multilabel:
             return summarise_predictions(logits, probabilities)
         drawn = self._random.integers(probabilities.shape[1], size=len(probabilities))

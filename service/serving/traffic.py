@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from recalib.core.arrays import Floats
 from recalib.core.card import Card
-from recalib.core.watched_classes import class_indices
-from recalib.drift.calibration_sums import bin_indices
+from recalib.core.watched_classes import watched_indices
+from recalib.drift.calibration_sums import left_closed_bins
 from recalib.drift.reference_histogram import reference_edges, reference_target
 from recalib.drift.target import Target, monitored_probabilities, values_of_predicted_class
 from recalib.registry import (
@@ -66,7 +66,7 @@ class _ServingSettings:
         #: Indices of the watched classes.
         self.classes: tuple[int, ...] = ()
         if monitoring.classes:
-            self.classes = class_indices(monitoring.classes, self.count, self._labels)
+            self.classes = watched_indices(monitoring.classes, self.count, self._labels)
 
 
 class Stream:
@@ -180,7 +180,7 @@ class Stream:
                 predicted = rows[:, 0].astype(np.intp)
                 _add(self._class_totals, bucket, predicted, errors, self._settings.count)
                 monitored = values_of_predicted_class(monitored, predicted, self._target)
-            bins = bin_indices(self._edges, monitored)
+            bins = left_closed_bins(self._edges, monitored)
             _add(self._totals, (segment, bucket), bins, monitored, len(self._edges) + 1)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from recalib.client import MalformedAnswerError, MissingError, RefusedError
-from recalib.core.prediction_ids import Predictions, mint
+from recalib.core.prediction_ids import BatchSummary, mint
 from recalib.errors import InputError
 from recalib.registry import Registry
 from tests.client.conftest import MAX_LABELS
@@ -31,7 +31,7 @@ def ids(client: Either, name: str, shared_programs: Programs) -> list[str]:
     registry.close()
     count = 3 * MAX_LABELS + 1
     halves = np.full(count, 0.5, np.float32)
-    predictions = Predictions(halves, halves, np.zeros(count, np.int64))
+    predictions = BatchSummary(halves, halves, np.zeros(count, np.int64))
     return mint(key, model, 1, time.time(), predictions)
 
 

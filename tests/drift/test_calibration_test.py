@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from recalib.drift import Bettor, CalibrationTest, default_bettors
-from recalib.drift.alternatives import alternatives, cell_indices
+from recalib.drift.alternatives import alternatives, confidence_cells
 from recalib.drift.bettors import BinnedBettor, MixtureBettor
 from recalib.drift.calibration_test import _reserve
 from recalib.drift.timed_test import TimedTest
@@ -141,7 +141,7 @@ def test_mixture_bettor_equals_a_slow_implementation(monkeypatch, least_rows):
     table = alternatives()
     odds = 0.1 * table.weights
     expected = []
-    for row, (cell, confidence, correct) in enumerate(zip(cell_indices(p), p, y, strict=True)):
+    for row, (cell, confidence, correct) in enumerate(zip(confidence_cells(p), p, y, strict=True)):
         odds = odds + table.onsets[cell] / max(row, least_rows)
         expected.append(confidence + odds @ table.deviations[cell] / (1 + odds.sum()))
         odds = odds * np.exp(table.log_ratios[int(correct), cell])
@@ -362,7 +362,7 @@ def test_an_alternative_resembles_a_local_drift_at_every_confidence(start, shift
     """One of them has at least 70% of the divergence, wherever the tenth of confidences begins."""
     c = np.linspace(start, start + 0.1, 50)
     truth = np.clip(c + shift, 1e-6, 1 - 1e-6)
-    logs = alternatives(target).log_ratios[:, cell_indices(c)]
+    logs = alternatives(target).log_ratios[:, confidence_cells(c)]
     gains = truth @ logs[1] + (1 - truth) @ logs[0]
     divergence = scipy.special.rel_entr(truth, c) + scipy.special.rel_entr(1 - truth, 1 - c)
     assert gains.max() > 0.7 * divergence.sum()

@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from recalib.core.watched_classes import class_indices
+from recalib.core.watched_classes import watched_indices
 from recalib.drift import (
     CalibrationTest,
     ClassMonitor,
@@ -230,11 +230,11 @@ def test_stale_class_makes_the_version_stale_and_is_named():
 
 def test_classes_are_named_or_numbered():
     names = ("cat", "dog", "7")
-    assert class_indices(["all"], 3) == (0, 1, 2)
-    assert class_indices(["dog", "0"], 3, names) == (0, 1)
-    assert class_indices(["7", "1"], 3, names) == (1, 2)
+    assert watched_indices(["all"], 3) == (0, 1, 2)
+    assert watched_indices(["dog", "0"], 3, names) == (0, 1)
+    assert watched_indices(["7", "1"], 3, names) == (1, 2)
     for classes in (["3"], ["eel"], ["-1"], [], ["1", "dog"], ["all", "0"], ["²"]):
         with pytest.raises(InputError, match="classes"):
-            class_indices(classes, 3, names)
+            watched_indices(classes, 3, names)
     with pytest.raises(InputError, match="1 to 1,000"):
-        class_indices(["all"], 1_001)
+        watched_indices(["all"], 1_001)

@@ -8,7 +8,7 @@ import pytest
 from recalib.core.card import Card
 from recalib.core.decoding import convert
 from recalib.drift import confidence_shift
-from recalib.drift.calibration_sums import bin_indices, check_edges
+from recalib.drift.calibration_sums import check_edges, left_closed_bins
 from recalib.drift.reference_histogram import (
     reference_edges,
     reference_histogram,
@@ -31,7 +31,7 @@ def test_float32_rounding_does_not_change_bins() -> None:
     """Histogram binning puts all rows on edges; float32 rounding moves them off."""
     values = np.random.default_rng(1).choice([0.1, 0.3, 0.6, 0.7, 0.9, 1.0], 5_000)
     bins = reference_histogram(values)
-    served = bin_indices(np.array(bins.edges), values.astype(np.float32))
+    served = left_closed_bins(np.array(bins.edges), values.astype(np.float32))
     assert np.bincount(served).tolist() == list(bins.counts)
     assert len(bins.counts) == 6
 
@@ -51,7 +51,7 @@ def test_a_fit_stores_its_histogram_and_its_own_rows_show_no_shift() -> None:
     assert sum(histogram.counts) == 600
     served = calibrator.predict_float32(logits.astype(np.float32)).max(axis=1)
     counts = np.bincount(
-        bin_indices(np.array(histogram.edges), served), minlength=len(histogram.counts)
+        left_closed_bins(np.array(histogram.edges), served), minlength=len(histogram.counts)
     )
     assert not confidence_shift(np.array(histogram.counts), counts).shifted
 
@@ -64,7 +64,7 @@ def test_fit_of_two_classes_stores_the_positive_class() -> None:
         assert card.confidences is not None
         assert reference_target(card) == "positive_class"
         p = fit(logits, labels).predict_float64(logits)[:, 1]
-        counts = np.bincount(bin_indices(reference_edges(card), p)).tolist()
+        counts = np.bincount(left_closed_bins(reference_edges(card), p)).tolist()
         assert counts == list(card.confidences.counts)
         assert card.confidences.edges[0] < 0.5
 

@@ -16,7 +16,7 @@ from recalib.fitting.fit import configure_pair, fit
 from recalib.fitting.gradient import fit_by_gradient
 from recalib.fitting.linear_form import LINEAR_MAPS
 from recalib.fitting.linear_maps import fit_linear
-from recalib.fitting.linear_nll import DiagonalDesign, FullDesign, LinearNll, Ridge
+from recalib.fitting.linear_nll import DiagonalDesign, FullDesign, LinearNll, RidgePenalty
 from recalib.fitting.newton import fit_temperature
 from recalib.fitting.problem import Problem, Solution
 from recalib.fitting.solvers import PAIR_SOLVERS, solve
@@ -289,7 +289,7 @@ def test_derivatives_agree_with_finite_differences(
     width = classes + 1 if isinstance(design, FullDesign) else 1 + design.intercept
     theta, strength, centre = rng.random((3, classes, width))
     weights = check_weights(rng.random(40), rows=40)
-    nll = LinearNll(design, x, masked, labels, weights, Ridge(strength, centre))
+    nll = LinearNll(design, x, masked, labels, weights, RidgePenalty(strength, centre))
     here, direction, step = nll.around(theta), rng.normal(size=theta.shape), 1e-6
     up, down = (nll.around(theta + sign * step * direction) for sign in (1, -1))
     slope = (up.value - down.value) / (2 * step)

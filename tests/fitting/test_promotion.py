@@ -14,8 +14,8 @@ from recalib.fitting.promotion import (
     MIN_GROWTH,
     POOLED_THRESHOLD,
     THRESHOLD,
-    Decision,
     Gain,
+    PromotionDecision,
     decide,
     pool,
 )
@@ -23,7 +23,7 @@ from recalib.fitting.promotion import (
 THRESHOLDS = (THRESHOLD, POOLED_THRESHOLD)
 
 
-def outcome(gain: Gain, *earlier: Gain, growth: float | None = None) -> Decision:
+def outcome(gain: Gain, *earlier: Gain, growth: float | None = None) -> PromotionDecision:
     return decide("vector", "vector", gain, champion_nll=0.5, earlier=earlier, growth=growth)
 
 

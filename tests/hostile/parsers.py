@@ -26,7 +26,7 @@ from recalib import Calibrator
 from recalib.core.arrays import check_logits
 from recalib.core.card import Card, DataSummary, FitSummary
 from recalib.core.options import configure
-from recalib.core.prediction_ids import Predictions, SigningKey, mint, read_ids
+from recalib.core.prediction_ids import BatchSummary, SigningKey, mint, read_ids
 from recalib.errors import InputError, RecalibError
 from recalib.files import FORMATS, read
 from recalib.files.json import decode_document
@@ -268,7 +268,7 @@ _V2_TYPED.inputs.add(name="logits", datatype="FP64", shape=[1, 3]).contents.fp64
 )
 _ROWS = b'{"logits": [[1, 2.5, null], [-3e2, 0, 1]]}'
 _MANY = b'{"logits": [' + b", ".join([b"[1.25, 2.5, -3.75]"] * 150) + b"]}"
-_IDS = mint(_KEY, 7, 1, _NOW, Predictions([0.5, 0.25], [0.5, 0.75], [1, 0]))
+_IDS = mint(_KEY, 7, 1, _NOW, BatchSummary([0.5, 0.25], [0.5, 0.75], [1, 0]))
 
 PARSERS: dict[str, Parser] = {
     **{name: _file(name) for name in FORMATS if name != "parquet"},

@@ -14,8 +14,8 @@ from sqlalchemy import func, select
 from recalib.core.prediction_ids import Prediction
 from recalib.errors import ConflictError, FencedError, NotFoundError
 from recalib.registry import (
-    Candidate,
     Capture,
+    Challenger,
     Model,
     MonitorRow,
     Registry,
@@ -187,7 +187,7 @@ def test_deleted_version_is_not_served_and_not_numbered_again(registry: Registry
     for promote in ("champion", None, None):
         a_version(registry, model, promote=promote)
     with registry.transaction() as tx:
-        tx.candidates.add(model, Candidate(2, 1, 0, 0.0, 0.0, 0.05, {}, None, None))
+        tx.candidates.add(model, Challenger(2, 1, 0, 0.0, 0.0, 0.05, {}, None, None))
         with pytest.raises(ConflictError, match="served as champion"):
             tx.deletions.calibrator(model, 1, "anna", force=True)
         with pytest.raises(ConflictError, match="candidate"):
@@ -288,7 +288,7 @@ def test_purge_erases_a_model_after_the_retention_period(registry: Registry) -> 
         tx.traffic.add([TrafficCount(model.id, 1, 0, 0, 0, 5)])
         tx.monitors.save(model, MonitorRow(1, 1, 1, {}, 0.0, {}, {}, {}, 0, 0.0))
         tx.monitors.record(model, 1, "fresh", "monitor", "", {})
-        tx.candidates.add(model, Candidate(1, 1, 0, 0.0, 0.0, 0.05, {}, None, None))
+        tx.candidates.add(model, Challenger(1, 1, 0, 0.0, 0.0, 0.05, {}, None, None))
         tx.captures.add(model.id, Capture(captured, 1, 9, 0.0, 1.0))
     with registry.transaction() as tx:
         tx.deletions.model(model, "anna", force=True)

@@ -17,7 +17,12 @@ from recalib.fitting.comparison import compare
 from recalib.metrics import Estimate
 from recalib.metrics.evaluate import evaluate, measure_all
 from recalib.reporting.html_report import findings as module
-from recalib.reporting.html_report.findings import Evidence, RowCounts, count_shared_rows, findings
+from recalib.reporting.html_report.findings import (
+    ReportEvidence,
+    RowCounts,
+    count_shared_rows,
+    findings,
+)
 from tests.fitting.conftest import draw
 
 Logits = NDArray[np.float64]
@@ -33,12 +38,14 @@ def short_cards(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(comparison, "evaluate", partial(evaluate, metrics=["nll"]))
 
 
-def evidence(validation: tuple[Logits, Any], test: tuple[Logits, Any], **more: Any) -> Evidence:
+def evidence(
+    validation: tuple[Logits, Any], test: tuple[Logits, Any], **more: Any
+) -> ReportEvidence:
     first, second = LabelledData(*validation), LabelledData(*test)
     comparison = compare(first, second, [("temperature", "nll")])
     answer = comparison.recommended.predict(second.logits)
     return replace(
-        Evidence(
+        ReportEvidence(
             RowCounts.of(first),
             RowCounts.of(second),
             same_file=False,

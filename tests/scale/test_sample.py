@@ -13,10 +13,10 @@ from recalib.core.executors import open_workers
 from recalib.files.fragments import list_fragments
 from recalib.scale import row_sample
 from recalib.scale import rows as scale_rows
-from recalib.scale.rows import FragmentRows, Survey
+from recalib.scale.rows import FragmentRows, RowSurvey
 
 
-def _survey(folder: Path, cluster: str | None = None) -> Survey:
+def _survey(folder: Path, cluster: str | None = None) -> RowSurvey:
     with open_workers(cluster) as workers:
         return FragmentRows(workers, list_fragments(folder), "logits").survey()
 

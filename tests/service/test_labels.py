@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from recalib.core.prediction_ids import Predictions, mint
+from recalib.core.prediction_ids import BatchSummary, mint
 from recalib.registry import LabelledPrediction, MonitorRow
 from tests.service.conftest import Service
 from tests.service.test_transport import sample
@@ -29,7 +29,7 @@ def ids(
     with service.registry.transaction() as tx:
         number = tx.models.get(model).id
         signing = tx.signing_keys.first() if key is None else tx.signing_keys.all()[key]
-    predictions = Predictions([0.75] * count, [0.5] * count, [row % 4 for row in range(count)])
+    predictions = BatchSummary([0.75] * count, [0.5] * count, [row % 4 for row in range(count)])
     return mint(signing, number, 1, time.time() - age, predictions)
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from recalib.errors import ConflictError
 from recalib.fitting.fit import fit
-from recalib.registry import Candidate, Model
+from recalib.registry import Challenger, Model
 from recalib.registry.candidates import Candidates
 from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
 from service.monitoring.flush import flush
@@ -197,7 +197,7 @@ def test_refit_is_queued_once_and_its_candidate_is_reported(service: Service, rp
     assert "are needed" in service.client.get(f"/v1/jobs/{job.id}").json()["result"]["reason"]
     with service.registry.transaction() as tx:
         now = tx.clock()
-        tx.candidates.add(model, Candidate(1, 1, 0, now, now, 0.05, {}, None, None))
+        tx.candidates.add(model, Challenger(1, 1, 0, now, now, 0.05, {}, None, None))
     candidate = report(service)["candidate"]
     assert (candidate["version"], candidate["verdict"], candidate["evidence"]["labels"]) == (
         1,
@@ -225,7 +225,7 @@ def test_candidates_can_be_dropped(service: Service, rpc: Rpc, verdict: str | No
             card, data = other.card.to_dict(), other.to_bytes()
             version = tx.calibrators.publish(lease, model, None, card, data, None, "")
             tx.jobs.succeed(lease, {})
-            begun = Candidate(version, 1, 3, 1.0, 1.0, 0.05, {}, verdict, None)
+            begun = Challenger(version, 1, 3, 1.0, 1.0, 0.05, {}, verdict, None)
             tx.candidates.add(model, begun)
         versions.append(version)
         if version == 2:
@@ -264,7 +264,7 @@ def test_only_candidates_can_be_dropped(service: Service, rpc: Rpc) -> None:
         lambda: rpc.monitoring.drop_candidate(pb.DropCandidateRequest(model="resnet", version=1)),
     )
     with service.registry.transaction() as tx:
-        tx.candidates.add(model, Candidate(1, 1, 0, 1.0, 1.0, 0.05, {}, None, None))
+        tx.candidates.add(model, Challenger(1, 1, 0, 1.0, 1.0, 0.05, {}, None, None))
     answer = service.client.delete("/v1/models/resnet/monitoring/candidates/1")
     assert answer.status_code == 409
     assert "has been promoted" in answer.json()["detail"]
@@ -280,7 +280,7 @@ def test_candidate_that_is_promoted_meanwhile_is_not_dropped(
 ) -> None:
     """A worker commits the promotion just before the drop; the caller learns it."""
     model = a_champion(service.registry)
-    begun = Candidate(1, 2, 3, 1.0, 1.0, 0.05, {}, None, None)
+    begun = Challenger(1, 2, 3, 1.0, 1.0, 0.05, {}, None, None)
     with service.registry.transaction() as tx:
         tx.candidates.add(model, begun)
         tx.aliases.delete(model, "champion", "anna", force=True)

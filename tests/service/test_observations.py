@@ -14,7 +14,7 @@ from sqlalchemy import update
 
 from recalib.calibrator import Calibrator
 from recalib.core.prediction_ids import summarise_predictions
-from recalib.drift.calibration_sums import bin_indices
+from recalib.drift.calibration_sums import left_closed_bins
 from recalib.drift.reference_histogram import reference_edges
 from recalib.registry import Model, MonitorRow, tables
 from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
@@ -95,7 +95,7 @@ def test_observations_of_two_classes_are_counted_by_the_positive_class(service: 
         traffic = tx.traffic.between(model, 1, 0, 1e11)
     p = champion.predict_float32(logits)[:, 1]
     assert sum(count.confidence_sum for count in traffic) == pytest.approx(p.sum())
-    bins = np.bincount(bin_indices(reference_edges(champion.card), p))
+    bins = np.bincount(left_closed_bins(reference_edges(champion.card), p))
     counted = np.bincount([c.bin for c in traffic], [c.predictions for c in traffic])
     assert counted.tolist() == bins.tolist()
 

@@ -15,7 +15,7 @@ from sqlalchemy import text
 
 from recalib.errors import UnavailableError
 from recalib.references import MANIFEST_TYPE
-from recalib.registry import Candidate, Registry
+from recalib.registry import Challenger, Registry
 from service.http.problems import PROBLEMS
 from tests.service.conftest import NPZ, Service, npz
 from tests.service.documented import operations
@@ -323,7 +323,7 @@ def stocked(ready: Service) -> Service:
             tx.models.get("digits"), "reference", 64 * "0", 2, 4, 9, MANIFEST_TYPE, "logits", {},
             "s3://bucket/logits/",
         )  # fmt: skip
-        promoted = Candidate(1, 1, 0, 1.0, 1.0, 0.05, {}, "promoted", 2.0)
+        promoted = Challenger(1, 1, 0, 1.0, 1.0, 0.05, {}, "promoted", 2.0)
         tx.candidates.add(tx.models.get("digits"), promoted)
         tx.webhooks.create("https://example.com/", None, [], "recalib", "anna")
         tx.connection.execute(text("UPDATE webhooks SET id = 'w'"))

@@ -15,7 +15,7 @@ from recalib.errors import ConflictError, CorruptError
 from recalib.fitting.fit import fit
 from recalib.metrics.evaluate import evaluate
 from recalib.registry import (
-    Candidate,
+    Challenger,
     Model,
     MonitoringConfig,
     MonitorRow,
@@ -52,7 +52,7 @@ def champion(registry: Registry, model: Model) -> int:
         return tx.aliases.get(model, "champion").version
 
 
-def candidate(registry: Registry, model: Model) -> Candidate:
+def candidate(registry: Registry, model: Model) -> Challenger:
     with registry.reading() as tx:
         latest = tx.candidates.latest(model)
     assert latest is not None
@@ -245,7 +245,7 @@ def shadowed(
         )
         tx.jobs.succeed(lease, {})
         if begins:
-            started = Candidate(version, 1, 0, now, now - 3_000, 0.05, {}, None, None)
+            started = Challenger(version, 1, 0, now, now - 3_000, 0.05, {}, None, None)
             tx.candidates.add(model, started)
     if begins:
         serve(registry, model, ago=2_000, temperature=3.0, seed=5)
@@ -306,7 +306,7 @@ def test_proven_candidate_ends_when_the_champion_changes(
     assert version == 3
     with registry.transaction() as tx:
         now = tx.clock()
-        tx.candidates.add(model, Candidate(2, 1, 7, now, now, 0.05, {}, "proven", now))
+        tx.candidates.add(model, Challenger(2, 1, 7, now, now, 0.05, {}, "proven", now))
         tx.aliases.set(model, "champion", served, "anna", "I know better")
     assert compare(registry, model) == verdict
     assert word in last_reason(registry, model)
@@ -356,7 +356,7 @@ def test_only_one_candidate_and_one_refit_job_exist(registry: Registry) -> None:
     assert job.result is not None
     assert "being compared" in job.result["reason"]
     with pytest.raises(ConflictError), registry.transaction() as tx:
-        tx.candidates.add(model, Candidate(1, 1, 0, 0, 0, 0.05, {}, None, None))
+        tx.candidates.add(model, Challenger(1, 1, 0, 0, 0, 0.05, {}, None, None))
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from recalib.drift import ScoreTest
 from recalib.fitting.fit import fit
 from recalib.maps import MAPS
 from recalib.maps.labels import LABEL_MAPS
-from recalib.registry import Candidate, Model, MonitoringConfig, Registry
+from recalib.registry import Challenger, Model, MonitoringConfig, Registry
 from recalib.registry.job_kinds import REFIT
 from tests.fitting.conftest import draw, draw_with_wrong_labels
 from tests.training.test_refit_job import candidate, drifted, work
@@ -140,7 +140,7 @@ def test_maps_are_refused_by_their_error_and_by_comparisons(registry: Registry) 
             card = msgspec.structs.replace(CARD, map=map).to_dict()
             version = publish(tx, model, card)
             tx.candidates.add(
-                model, Candidate(version, 1, 0, 0, 0, 0.05, test.state(), verdict, None)
+                model, Challenger(version, 1, 0, 0, 0, 0.05, test.state(), verdict, None)
             )
         assert set(refused_maps(tx, model, 1, CARD)) == {"beta"}
         refused = refused_maps(tx, model, 1, with_error(CARD, 0.03))

@@ -25,7 +25,7 @@ from recalib.core.card import Card
 from recalib.core.decoding import convert
 from recalib.core.prediction_ids import Prediction
 from recalib.drift import spend_alpha
-from recalib.drift.calibration_sums import bin_indices
+from recalib.drift.calibration_sums import left_closed_bins
 from recalib.registry import (
     Assessment,
     Job,
@@ -236,7 +236,7 @@ def live_predictions(
     stream, p, times = Stream(registry, model), columns["confidence"], columns["time"]
     cells: dict[tuple[int, int, int], list[float]] = {}
     for at, bin, confidence, segment in zip(
-        times, bin_indices(stream.edges, p), p, segments, strict=True
+        times, left_closed_bins(stream.edges, p), p, segments, strict=True
     ):
         cells.setdefault((int(at // 60 * 60), int(segment), int(bin)), []).append(confidence)
     right, came = columns["correct"].to_pylist(), columns["label_time"].to_pylist()

@@ -15,7 +15,7 @@ from sqlalchemy import update
 from recalib.calibrator import Calibrator
 from recalib.core.card import ConfidenceHistogram
 from recalib.core.prediction_ids import Prediction, mint, read_ids, summarise_predictions
-from recalib.drift.calibration_sums import bin_indices
+from recalib.drift.calibration_sums import left_closed_bins
 from recalib.drift.reference_histogram import reference_target
 from recalib.drift.target import monitored_probabilities
 from recalib.fitting.fit import fit
@@ -114,7 +114,7 @@ class Stream:
         times = self.now - ago + np.arange(rows) * seconds / rows
         counted = np.zeros((rows, 2), np.int64)
         counted[:, 0] = times // 60 * 60
-        counted[:, 1] = bin_indices(self.edges, p)
+        counted[:, 1] = left_closed_bins(self.edges, p)
         cells, counts = np.unique(counted, axis=0, return_counts=True)
         labels = []
         for at, confidence, right in zip(times, p, correct, strict=True):
@@ -194,7 +194,7 @@ def serve(
     read: Any = read_ids(ids, {1: key}, model=model.id, now=now, lifetime_seconds=1e9)
     stream = Stream(registry, model)
     monitored = monitored_probabilities(probabilities, reference_target(champion.card))
-    places = bin_indices(stream.edges, monitored)
+    places = left_closed_bins(stream.edges, monitored)
     counted = np.stack([times // 60 * 60, places], axis=1).astype(np.int64)
     cells, counts = np.unique(counted, axis=0, return_counts=True)
     stored = _Sample(

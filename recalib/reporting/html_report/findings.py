@@ -54,7 +54,7 @@ class RowCounts:
 
 
 @dataclass(frozen=True)
-class Evidence:
+class ReportEvidence:
     """The data of the findings."""
 
     validation: RowCounts
@@ -71,7 +71,7 @@ class Evidence:
     name_of: Callable[[int], str]
 
 
-def findings(evidence: Evidence) -> list[str]:
+def findings(evidence: ReportEvidence) -> list[str]:
     """Return one or two sentences for each finding."""
     return [
         *_about_the_files(evidence),
@@ -81,7 +81,7 @@ def findings(evidence: Evidence) -> list[str]:
     ]
 
 
-def _about_the_files(evidence: Evidence) -> Iterator[str]:
+def _about_the_files(evidence: ReportEvidence) -> Iterator[str]:
     if evidence.same_file:
         yield (
             "Both files are the same: the calibrator was fitted to the rows that it is measured "
@@ -96,7 +96,7 @@ def _about_the_files(evidence: Evidence) -> Iterator[str]:
         )
 
 
-def _about_rows(evidence: Evidence) -> Iterator[str]:
+def _about_rows(evidence: ReportEvidence) -> Iterator[str]:
     validation, test = evidence.validation, evidence.test
     classes = len(test.counts)
     for name, data in (("validation", validation), ("test", test)):
@@ -116,7 +116,7 @@ def _about_rows(evidence: Evidence) -> Iterator[str]:
         )
 
 
-def _about_classes(evidence: Evidence) -> Iterator[str]:
+def _about_classes(evidence: ReportEvidence) -> Iterator[str]:
     counts = [evidence.validation.counts, evidence.test.counts]
     classes = len(counts[0])
     for name, count in zip(("validation", "test"), counts, strict=True):
@@ -137,7 +137,7 @@ def _about_classes(evidence: Evidence) -> Iterator[str]:
         )
 
 
-def _about_the_fit(evidence: Evidence) -> Iterator[str]:
+def _about_the_fit(evidence: ReportEvidence) -> Iterator[str]:
     fit = evidence.comparison.recommended.card.fit
     for text in fit.bounds_reached:
         yield f"A bound was reached: {text}."
@@ -158,7 +158,7 @@ def _about_the_fit(evidence: Evidence) -> Iterator[str]:
     yield from _about_remaining_errors(evidence)
 
 
-def _about_remaining_errors(evidence: Evidence) -> Iterator[str]:
+def _about_remaining_errors(evidence: ReportEvidence) -> Iterator[str]:
     identity = evidence.comparison.recommended.card.map == "identity"
     subject = "As it is" if identity else "With the recommended calibrator"
     error = headline_error(evidence.metrics_after)

@@ -9,7 +9,7 @@ import numpy as np
 
 from recalib.metrics.multilabel import LabelEstimates, LabelPredictions, evaluate_labels
 from recalib.metrics.paired_labels import LabelChanges, paired_label_changes
-from recalib.reporting.html_report.pictures import Picture, bar_legend, draw_picture
+from recalib.reporting.html_report.pictures import ReportPicture, bar_legend, draw_picture
 from recalib.reporting.html_report.rendering import metric_rows
 from recalib.reporting.html_report.results import LabelResult, VersionResult
 from recalib.reporting.plots import label_diagram
@@ -76,7 +76,7 @@ def label_table(
 
 def draw_label_pictures(
     series: Mapping[str, LabelPredictions], names: Sequence[str] | None
-) -> list[Picture]:
+) -> list[ReportPicture]:
     """Return reliability diagrams of the worst labels of each version."""
     return [
         draw_picture(

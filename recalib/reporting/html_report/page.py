@@ -26,7 +26,7 @@ from recalib.reporting.html_report.accuracy_cost import (
 )
 from recalib.reporting.html_report.changes import verdict_sentence
 from recalib.reporting.html_report.findings import (
-    Evidence,
+    ReportEvidence,
     RowCounts,
     count_shared_rows,
     findings,
@@ -204,7 +204,7 @@ def create_page(
         return f"class {k}" if class_names is None else class_names[k]
 
     warnings = findings(
-        Evidence(
+        ReportEvidence(
             measured.validation,
             measured.test,
             same_file=validation.digest == test.digest,

@@ -42,7 +42,7 @@ _FULL_WIDTH = 760
 
 
 @dataclass(frozen=True)
-class Picture:
+class ReportPicture:
     """A picture with its caption.
 
     `layout` names the style of the page: `half` takes half a row of a wide window; `pair` and
@@ -61,7 +61,7 @@ class Picture:
 
 def draw_pictures(
     series: Mapping[str, Predictions], names: Sequence[str] | None, shift: Sequence[UnderShift]
-) -> list[Picture]:
+) -> list[ReportPicture]:
     """Return the pictures of one or two predictions by their labels, in the order of the page.
 
     Parameters
@@ -85,7 +85,9 @@ def draw_pictures(
     return pictures
 
 
-def _pictures(series: Mapping[str, Predictions], names: Sequence[str] | None) -> list[Picture]:
+def _pictures(
+    series: Mapping[str, Predictions], names: Sequence[str] | None
+) -> list[ReportPicture]:
     is_pair = len(series) == 2
     pair = "pair" if is_pair else "half"
     view, _ = view_of(series)
@@ -126,7 +128,9 @@ def _pictures(series: Mapping[str, Predictions], names: Sequence[str] | None) ->
     return pictures
 
 
-def _classwise_picture(series: Mapping[str, Predictions], names: Sequence[str] | None) -> Picture:
+def _classwise_picture(
+    series: Mapping[str, Predictions], names: Sequence[str] | None
+) -> ReportPicture:
     name, predictions = list(series.items())[-1]
     return draw_picture(
         "Classes with the largest error" + (f", {name}" if len(series) == 2 else ""),
@@ -138,7 +142,7 @@ def _classwise_picture(series: Mapping[str, Predictions], names: Sequence[str] |
     )
 
 
-def _smooth_picture(series: Mapping[str, Predictions], title: str) -> Picture:
+def _smooth_picture(series: Mapping[str, Predictions], title: str) -> ReportPicture:
     legend = [*_series_legend(series), ("dashed", "perfect calibration")]
     if len(series) == 1:
         legend.insert(1, ("gap", "gap to perfect calibration"))
@@ -170,7 +174,7 @@ def bar_legend(value: str, score: str) -> list[tuple[str, str]]:
 
 def draw_picture(
     title: str, caption: str, layout: str, legend: list[tuple[str, str]], *charts: ChartType
-) -> Picture:
+) -> ReportPicture:
     """Return a picture with a drawing of each chart."""
     specifications = [chart.to_dict() for chart in charts]
     drawings = []
@@ -179,7 +183,7 @@ def draw_picture(
         if layout in ("half", "full"):  # the page has this title
             drawn.pop("title", None)
         drawings.append(_svg(drawn))
-    return Picture(title, caption, layout, legend, drawings, specifications)
+    return ReportPicture(title, caption, layout, legend, drawings, specifications)
 
 
 def _without_legends(specification: Any) -> Any:

@@ -19,7 +19,7 @@ from recalib.reporting.html_report.labels import (
     label_table,
     measure_labels,
 )
-from recalib.reporting.html_report.pictures import Picture, draw_pictures
+from recalib.reporting.html_report.pictures import ReportPicture, draw_pictures
 from recalib.reporting.html_report.rendering import Source, describe_source, metric_rows, render
 from recalib.reporting.html_report.results import VersionResult
 
@@ -89,7 +89,7 @@ class _Section:
     rows: list[dict[str, Any]]
     #: Rows of a second table; empty without independent labels.
     labels: list[dict[str, Any]]
-    pictures: list[Picture]
+    pictures: list[ReportPicture]
 
 
 def create_versions_report(

@@ -19,7 +19,7 @@ _STRIP_HEIGHT = 70
 PERFECT = "perfect calibration"
 
 
-def bin_rows(state: BinState, view: View) -> list[dict[str, float]]:
+def bar_rows(state: BinState, view: View) -> list[dict[str, float]]:
     """Return the data of each nonempty bin of `view.state`."""
     rows, edges = [], view.edges(state.bins)
     for k in np.flatnonzero(state.filled):

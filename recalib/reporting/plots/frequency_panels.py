@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from recalib.errors import InputError
 from recalib.metrics import BinState
-from recalib.reporting.plots.bar_panels import accuracy_bars, bin_rows
+from recalib.reporting.plots.bar_panels import accuracy_bars, bar_rows
 from recalib.reporting.plots.style import BLUE, apply_style, inline, title
 from recalib.reporting.plots.view import FREQUENCY, View
 
@@ -30,7 +30,7 @@ def frequency_panel(
     panel: alt.LayerChart | alt.FacetChart = accuracy_bars(
         BLUE, view, side=_SIDE, has_strip=False
     ).properties(
-        data=inline(bin_rows(state, view)),
+        data=inline(bar_rows(state, view)),
         title=title(name, [f"error {error:.2%}", f"label of {occurred:,} rows"], _SIDE),
     )
     return panel

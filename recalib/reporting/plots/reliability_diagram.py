@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from recalib.metrics import Predictions
-from recalib.reporting.plots.bar_panels import accuracy_bars, bin_rows, share_bars
+from recalib.reporting.plots.bar_panels import accuracy_bars, bar_rows, share_bars
 from recalib.reporting.plots.curve_panels import accuracy_curve
 from recalib.reporting.plots.smooth_curve import FINE_BINS, smooth_curve
 from recalib.reporting.plots.style import (
@@ -64,7 +64,7 @@ def reliability_diagram(
             alt.vconcat(
                 upper,
                 share_bars(max_share, view),
-                data=inline(bin_rows(state, view)),
+                data=inline(bar_rows(state, view)),
                 spacing=8,
                 title=heading,
             )
