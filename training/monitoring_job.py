@@ -131,13 +131,13 @@ def tidy(registry: Registry, model: Model) -> None:
         now = tx.clock()
         champion = tx.aliases.find(model, _CHAMPION)
         through = {} if champion is None else tx.monitors.through(model, [champion.version])
-    matured = now - model.monitoring.maturity_seconds
-    for version in range(1, model.latest_version + 1):
-        with registry.transaction() as tx:  # short transactions
-            read = through.get(version, matured)
-            for counts in (tx.traffic, tx.class_traffic):
-                counts.delete(model, version, min(now - KEEP_SECONDS, read))
-                counts.compact(model, version, min(now - _COMPACT_AFTER, read), _HOUR)
+    read: dict[int | None, float] = {None: now - model.monitoring.maturity_seconds}
+    read.update(through.items())
+    with registry.transaction() as tx:
+        for counts in (tx.traffic, tx.class_traffic):
+            counts.delete(model, {v: min(now - KEEP_SECONDS, time) for v, time in read.items()})
+            old = {v: min(now - _COMPACT_AFTER, time) for v, time in read.items()}
+            counts.compact(model, old, _HOUR)
     with registry.transaction() as tx:
         tx.monitors.delete_cohorts(model, now - KEEP_SECONDS)
         deleted = tx.captures.delete(model, now - model.monitoring.capture_seconds)

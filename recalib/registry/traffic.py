@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from sqlalchemy import Column, ColumnElement, Table, delete, select
+from sqlalchemy import Column, ColumnElement, Table, case, delete, select
 from sqlalchemy.dialects import postgresql, sqlite
 
 from recalib.registry import tables
@@ -118,18 +118,19 @@ class _Counts(Queries, Generic[_Row]):
         )
         return started_at
 
-    def compact(self, model: Model, version: int, before: float, seconds: int) -> int:
-        """Merge buckets from before `before` into buckets of `seconds`; return the merged rows.
+    def compact(self, model: Model, before: Mapping[int | None, float], seconds: int) -> int:
+        """Merge old buckets into buckets of `seconds`; return the number of merged rows.
 
         If a process adds to an old bucket meanwhile, the bucket is merged at the next call.
+
+        Parameters
+        ----------
+        before: which buckets are old, by version; None is all others.
         """
+        whole = {version: time - time % seconds for version, time in before.items()}
         removed = self._connection.execute(
             delete(self._table)
-            .where(
-                *self._of(model, version),
-                self._table.c.started_at < before - before % seconds,
-                self._table.c.started_at % seconds != 0,
-            )
+            .where(*self._old(model, whole), self._table.c.started_at % seconds != 0)
             .returning(*self._columns)
         ).all()
         counts = map(self._row._make, removed)
@@ -141,16 +142,21 @@ class _Counts(Queries, Generic[_Row]):
         )
         return len(removed)
 
-    def delete(self, model: Model, version: int, before: float) -> int:
-        """Delete buckets that started before `before`; return the number of rows."""
-        result = self._connection.execute(
-            delete(self._table).where(*self._of(model, version), self._table.c.started_at < before)
-        )
+    def delete(self, model: Model, before: Mapping[int | None, float]) -> int:
+        """Delete old buckets, as in `compact`; return the number of rows."""
+        result = self._connection.execute(delete(self._table).where(*self._old(model, before)))
         return int(result.rowcount)
 
     @property
     def _columns(self) -> list[Column[Any]]:
         return [self._table.c[name] for name in self._row._fields]
+
+    def _old(
+        self, model: Model, before: Mapping[int | None, float]
+    ) -> tuple[ColumnElement[bool], ...]:
+        rest, times = before[None], {k: v for k, v in before.items() if k is not None}
+        limit = case(times, value=self._table.c.version, else_=rest) if times else rest
+        return self._table.c.model_id == model.id, self._table.c.started_at < limit
 
     def _of(self, model: Model, version: int) -> tuple[ColumnElement[bool], ...]:
         return self._table.c.model_id == model.id, self._table.c.version == version
@@ -171,7 +177,7 @@ class Traffic(_Counts[TrafficCount]):
     _table, _row = tables.traffic, TrafficCount
 
 
-class ClassTrafficRow(_Counts[ClassTrafficCount]):
+class TrafficByClass(_Counts[ClassTrafficCount]):
     """Counts by predicted class."""
 
     _table, _row = tables.class_traffic, ClassTrafficCount

@@ -23,7 +23,7 @@ from recalib.registry.labels import Labels
 from recalib.registry.models import Models
 from recalib.registry.monitors import Monitors
 from recalib.registry.signing_keys import SigningKeys
-from recalib.registry.traffic import ClassTrafficRow, Traffic
+from recalib.registry.traffic import Traffic, TrafficByClass
 from recalib.registry.webhooks import Webhooks
 
 
@@ -51,7 +51,7 @@ class Transaction:
         self.webhooks = Webhooks(connection)
         self.signing_keys = SigningKeys(connection)
         self.traffic = Traffic(connection)
-        self.class_traffic = ClassTrafficRow(connection)
+        self.class_traffic = TrafficByClass(connection)
         self.monitors = Monitors(connection)
         self.captures = Captures(connection)
         self.candidates = Candidates(connection)

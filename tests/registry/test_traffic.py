@@ -63,7 +63,7 @@ def test_sums_of_confidences_add_up(registry: Registry) -> None:
         later._replace(predictions=3),
     ]
     with registry.transaction() as tx:
-        assert tx.traffic.compact(model, 1, 7_200.0, 3_600) == 2
+        assert tx.traffic.compact(model, {None: 7_200.0}, 3_600) == 2
     assert counts(registry, model) == [TrafficCount(model.id, 1, 0, 0, 2, 12, 10, 8.25)]
 
 
@@ -119,13 +119,13 @@ def test_counts_of_predicted_classes_add_up(registry: Registry) -> None:
     with registry.transaction() as tx:
         stored = tx.class_traffic.between(model, 1, 0, 1e11)
         assert stored[0] == first._replace(predictions=8, max_error_sum=7.0)
-        assert tx.class_traffic.compact(model, 1, 7_200.0, 3_600) == 3
+        assert tx.class_traffic.compact(model, {None: 7_200.0}, 3_600) == 3
         assert tx.class_traffic.between(model, 1, 0, 300) == [
             first._replace(started_at=0, predictions=12, max_error_sum=10.5),
             other._replace(started_at=0),
         ]
         assert tx.traffic.between(model, 1, 0, 1e11) == []
-        assert tx.class_traffic.delete(model, 1, 1.0) == 2
+        assert tx.class_traffic.delete(model, {None: 1.0}) == 2
 
 
 _ADDING = """
@@ -174,7 +174,7 @@ def test_old_buckets_are_merged_and_deleted(registry: Registry) -> None:
         tx.traffic.add(
             [a_count(model, start, 1, bin=b) for start in range(0, 9000, 300) for b in (0, 2)]
         )
-        assert tx.traffic.compact(model, 1, 7_600.0, 3_600) == 2 * (24 - 2)
+        assert tx.traffic.compact(model, {None: 7_600.0}, 3_600) == 2 * (24 - 2)
     hours = counts(registry, model)
     assert [row for row in hours if row.bin == 2] == [
         a_count(model, 0, 12, bin=2),
@@ -183,9 +183,21 @@ def test_old_buckets_are_merged_and_deleted(registry: Registry) -> None:
     ]
     with registry.transaction() as tx:
         tx.traffic.add([a_count(model, 300, 4)])
-        assert tx.traffic.compact(model, 1, 7_600.0, 3_600) == 1
-        assert tx.traffic.compact(model, 1, 7_600.0, 3_600) == 0
+        assert tx.traffic.compact(model, {None: 7_600.0}, 3_600) == 1
+        assert tx.traffic.compact(model, {None: 7_600.0}, 3_600) == 0
     assert counts(registry, model)[0] == a_count(model, 0, 16)
     with registry.transaction() as tx:
-        assert tx.traffic.delete(model, 1, 7_200.0) == 4
+        assert tx.traffic.delete(model, {None: 7_200.0}) == 4
     assert counts(registry, model)[0].started_at == 7_200
+
+
+@pytest.mark.both_databases
+def test_age_of_a_version_may_differ(registry: Registry) -> None:
+    """Old traffic of the champion stays until it has been read."""
+    model = a_model(registry)
+    with registry.transaction() as tx:
+        tx.traffic.add([TrafficCount(model.id, v, 300, 0, 2, 1, 1, 0.5) for v in (1, 2, 3)])
+        assert tx.traffic.compact(model, {None: 7_200.0, 2: 0.0}, 3_600) == 2
+        assert [tx.traffic.first(model, v, 0) for v in (1, 2, 3)] == [0, 300, 0]
+        assert tx.traffic.delete(model, {None: 7_200.0, 2: 0.0}) == 2
+        assert [tx.traffic.first(model, v, 0) for v in (1, 2, 3)] == [None, 300, None]
