@@ -126,17 +126,6 @@ class Operation(Generic[P, T]):
     """Turns a flow into a method of both clients."""
 
     def __init__(self, flow: Callable[Concatenate[Session, P], Flow[T]]) -> None:
-        self._flow = flow
-
-    @overload
-    def __get__(self, client: SyncDriver, owner: type) -> Callable[P, T]: ...
-    @overload
-    def __get__(self, client: AsyncDriver, owner: type) -> Callable[P, Coroutine[Any, Any, T]]: ...
-    @overload
-    def __get__(self, client: None, owner: type) -> Callable[..., Any]: ...
-    def __get__(self, client: SyncDriver | AsyncDriver | None, owner: type) -> Callable[..., Any]:
-        flow = self._flow
-
         @functools.wraps(flow)
         def sync_method(self: SyncDriver, *args: P.args, **kwargs: P.kwargs) -> T:
             return self._run(flow(self.session, *args, **kwargs))
@@ -145,14 +134,27 @@ class Operation(Generic[P, T]):
         async def async_method(self: AsyncDriver, *args: P.args, **kwargs: P.kwargs) -> T:
             return await self._run(flow(self.session, *args, **kwargs))
 
-        return _bind(async_method if issubclass(owner, AsyncDriver) else sync_method, client)
+        self._methods = sync_method, async_method
+
+    @overload
+    def __get__(self, client: SyncDriver, owner: type) -> Callable[P, T]: ...
+    @overload
+    def __get__(self, client: AsyncDriver, owner: type) -> Callable[P, Coroutine[Any, Any, T]]: ...
+    @overload
+    def __get__(self, client: None, owner: type) -> Callable[..., Any]: ...
+    def __get__(self, client: SyncDriver | AsyncDriver | None, owner: type) -> Callable[..., Any]:
+        return _bind(self._methods[issubclass(owner, AsyncDriver)], client)
 
 
 class ListOperation(Generic[P, T]):
     """Turns a paginated list into a method of both clients that returns an iterator."""
 
     def __init__(self, listing: Callable[P, Listing[T]]) -> None:
-        self._listing = listing
+        @functools.wraps(listing)
+        def method(self: SyncDriver | AsyncDriver, *args: P.args, **kwargs: P.kwargs) -> Any:
+            return self._items(listing(*args, **kwargs))
+
+        self._method = method
 
     @overload
     def __get__(self, client: SyncDriver, owner: type) -> Callable[P, Iterator[T]]: ...
@@ -161,13 +163,7 @@ class ListOperation(Generic[P, T]):
     @overload
     def __get__(self, client: None, owner: type) -> Callable[..., Any]: ...
     def __get__(self, client: SyncDriver | AsyncDriver | None, owner: type) -> Callable[..., Any]:
-        listing = self._listing
-
-        @functools.wraps(listing)
-        def method(self: SyncDriver | AsyncDriver, *args: P.args, **kwargs: P.kwargs) -> Any:
-            return self._items(listing(*args, **kwargs))
-
-        return _bind(method, client)
+        return _bind(self._method, client)
 
 
 def _bind(method: Callable[..., Any], client: object | None) -> Callable[..., Any]:

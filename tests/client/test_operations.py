@@ -189,6 +189,15 @@ def test_both_clients_have_documented_methods(name: str) -> None:
     assert first.__doc__.splitlines()[0] in described
 
 
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+def test_methods_of_a_client_are_equal(kind: type[Client | AsyncClient]) -> None:
+    """As those of any object, so that they are keys of caches and can be patched."""
+    client = kind("http://127.0.0.1:1")
+    assert client.calibrate == client.calibrate
+    assert client.list_events == client.list_events
+    assert client.calibrate != kind("http://127.0.0.1:1").calibrate
+
+
 def test_missing_httpx2_is_reported() -> None:
     """The module loads; constructing a client names the missing package."""
     code = (
