@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import BaseModel, Field
 
 from recalib import registry
+from service.schemas.field_types import Time
 from service.times import iso
 
 
@@ -14,7 +15,7 @@ class AuditEntry(BaseModel):
     """An operation that was performed or refused."""
 
     id: int
-    at: str = Field(description="ISO 8601, UTC.")
+    at: Time
     actor: str = Field(
         description="An API key's name, `oidc:` and a token's subject, `cli:` and a user, "
         "`monitor`, or `anonymous` if no key is required."

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from recalib import registry
 from recalib.files import Input
 from recalib.files.probabilities import ProbabilityFormat
-from service.schemas.field_types import VERSION_DESCRIPTION, Text, Version
+from service.schemas.field_types import VERSION_DESCRIPTION, Text, Time, Version
 from service.schemas.job import JobState, Progress
 from service.times import iso
 
@@ -41,8 +41,8 @@ class Batch(BaseModel):
         description="SHA-256 of the result, in hex; null until the job has succeeded."
     )
     size_bytes: int | None = Field(description="Size of the result.")
-    created_at: str
-    finished_at: str | None
+    created_at: Time
+    finished_at: Time | None
 
     @classmethod
     def of(cls, job: registry.Job) -> Batch:

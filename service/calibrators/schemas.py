@@ -12,7 +12,7 @@ from recalib.fitting.auto import AUTO
 from recalib.maps import MAPS
 from recalib.maps.labels import LABEL_MAPS
 from recalib.objectives import OBJECTIVES
-from service.schemas.field_types import INTEGRAL, MAX_VERSION, Documented, Text
+from service.schemas.field_types import INTEGRAL, MAX_VERSION, Documented, Text, Time
 from service.times import iso
 
 #: Those of both tasks, each once.
@@ -65,7 +65,7 @@ class Calibrator(BaseModel):
     version: int
     dataset: str | None
     job: str
-    created_at: str
+    created_at: Time
     card: dict[str, Any] = Field(description="Description of the calibrator and its fit.")
     description: str = Field("", description="Description by a person.")
     tags: list[str] = []
@@ -107,7 +107,7 @@ class Alias(BaseModel):
     alias: str
     model: str
     version: int
-    updated_at: str
+    updated_at: Time
     warnings: list[str] = Field(
         [],
         description="After a promotion: why the version cannot stay fresh under the model's "
@@ -135,7 +135,7 @@ class AliasList(BaseModel):
 class AliasChange(BaseModel):
     """A change of an alias."""
 
-    at: str
+    at: Time
     actor: str
     from_version: int | None
     to_version: int | None = Field(description="Null if the alias was deleted.")

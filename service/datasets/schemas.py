@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from recalib import registry
 from recalib.metrics import METRICS
 from service.schemas.estimate import Estimate
+from service.schemas.field_types import Time
 from service.times import iso
 
 
@@ -62,7 +63,7 @@ class Dataset(BaseModel):
     )
     input: Literal["logits", "probabilities"]
     metrics: dict[str, Estimate] = Field(description=_UNITS)
-    created_at: str
+    created_at: Time
     description: str = ""
     tags: list[str] = []
     uri: str | None = Field(None, description="URI of a data set by reference; otherwise null.")

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from recalib import registry
 from service.schemas.estimate import Estimate
-from service.schemas.field_types import Text, Version
+from service.schemas.field_types import Text, Time, Version
 from service.schemas.job import JobState, Progress
 from service.times import iso
 
@@ -100,8 +100,8 @@ class Evaluation(BaseModel):
     results: list[VersionResult] = Field(description="Empty until the job has succeeded.")
     warnings: list[str]
     pictures: list[EvaluationPicture] = Field(description="Empty in lists.")
-    created_at: str
-    finished_at: str | None
+    created_at: Time
+    finished_at: Time | None
 
     @classmethod
     def of(cls, job: registry.Job, content: Mapping[str, Any]) -> Evaluation:

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 
 from recalib import registry
+from service.schemas.field_types import Time
 from service.times import iso
 
 EventOrder = Literal["newest", "oldest"]
@@ -17,7 +18,7 @@ class Event(BaseModel):
     """A change."""
 
     id: int = Field(description="Later events have larger ids.")
-    at: str = Field(description="ISO 8601, UTC.")
+    at: Time
     type: str = Field(
         description="`job.queued`, `job.started`, `job.requeued`, `job.succeeded`, `job.failed`, "
         "`job.cancelled`, `calibrator.published`, `alias.changed`, `monitoring.state_changed`, "

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from service.schemas.field_types import MAX_VERSION, Text
+from service.schemas.field_types import MAX_VERSION, Text, Time
 
 CalibrationState = Literal["fresh", "unverified", "suspect", "stale"]
 _EVIDENCE = (
@@ -40,8 +40,8 @@ class SegmentReport(BaseModel):
 class WindowReport(BaseModel):
     """Metrics of one cohort of predictions, all segments together."""
 
-    start: str = Field(description="Start of the cohort, by prediction time.")
-    end: str
+    start: Time = Field(description="Start of the cohort, by prediction time.")
+    end: Time
     measured: dict[str, Any] = Field(
         description="`ece` with floor and interval, unbiased `ce` with interval, `accuracy`, "
         "`confidence`, `labelled` of `traffic`, `coverage`, the share of traffic without useful "
@@ -54,9 +54,9 @@ class HistoryEntry(BaseModel):
     """A cohort of predictions, and the state after it."""
 
     version: int
-    start: str = Field(description="Start of the cohort, by prediction time.")
-    end: str
-    assessed_at: str = Field(description="When the cohort was read.")
+    start: Time = Field(description="Start of the cohort, by prediction time.")
+    end: Time
+    assessed_at: Time = Field(description="When the cohort was read.")
     state: CalibrationState
     reason: str = Field(description="One sentence.")
     evidence: dict[str, Any] = Field(description=_EVIDENCE)
@@ -74,7 +74,7 @@ class HistoryPage(BaseModel):
 class MonitoringEvent(BaseModel):
     """A change of state, or an action that follows from it."""
 
-    at: str
+    at: Time
     version: int
     kind: str
     actor: str
@@ -97,7 +97,7 @@ class CandidateReport(BaseModel):
     verdict: Literal["promoted", "dropped", "proven"] | None = Field(
         description="Null during the comparison; `proven` is ready to be promoted by hand."
     )
-    began_at: str
+    began_at: Time
     evidence: dict[str, Any] = Field(
         description="`labels` compared; `mean_difference` of Brier scores, above 0 if the "
         "candidate is better; `log_evidence` that it is better, `log_evidence_against` that it is "
@@ -115,15 +115,15 @@ class MonitoringReport(BaseModel):
         "old; `suspect`: something has changed; `stale`: a test with error probability at most "
         "`alpha` has rejected it."
     )
-    since: str | None = Field(description="Start of the state.")
+    since: Time | None = Field(description="Start of the state.")
     reason: str = Field(description="One sentence.")
     evidence: dict[str, Any] = Field(description=_EVIDENCE)
     may_be_selection: bool = Field(description=_MAY_BE_SELECTION)
-    onset: str | None = Field(description="Estimated start of the drift, by prediction time.")
+    onset: Time | None = Field(description="Estimated start of the drift, by prediction time.")
     segments: list[SegmentReport]
     windows: list[WindowReport] = Field(description="Matured cohorts, newest first.")
     late_labels: int = Field(description="Labels that arrived too late to count.")
-    assessed_at: str | None
+    assessed_at: Time | None
     events: list[MonitoringEvent] = Field(description="Newest first.")
     candidate: CandidateReport | None
     classes: dict[str, Any] | None = Field(

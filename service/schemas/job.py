@@ -7,6 +7,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 
 from recalib import registry
+from service.schemas.field_types import Time
 from service.times import iso
 
 JobState = Literal["queued", "running", "succeeded", "failed", "cancelled"]
@@ -30,9 +31,9 @@ class Job(BaseModel):
     result: dict[str, Any] | None = Field(description="For a fit: `version`, `promoted`, ...")
     error: str | None
     attempts: int
-    created_at: str
-    started_at: str | None
-    finished_at: str | None
+    created_at: Time
+    started_at: Time | None
+    finished_at: Time | None
 
     @classmethod
     def of(cls, job: registry.Job) -> Job:

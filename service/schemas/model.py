@@ -8,6 +8,7 @@ from pydantic import BaseModel, Field
 
 from recalib import registry
 from recalib.core.card import PredictionPolicy
+from service.schemas.field_types import Time
 from service.schemas.monitoring_settings import MonitoringSettings
 from service.schemas.retention_settings import RetentionSettings
 from service.times import iso
@@ -22,7 +23,7 @@ class Model(BaseModel):
     task: registry.Task = Field(
         "multiclass", description="`multilabel`: each of the K labels has its own probability."
     )
-    created_at: str = Field(description="ISO 8601, UTC.")
+    created_at: Time
     monitoring: MonitoringSettings = MonitoringSettings()
     description: str = ""
     tags: list[str] = []

@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from recalib import registry
 from recalib.registry import DeliveryState
 from recalib.webhooks import Format
-from service.schemas.field_types import Text
+from service.schemas.field_types import Text, Time
 from service.times import iso
 
 
@@ -67,12 +67,12 @@ class Webhook(BaseModel):
     enabled: bool
     reason: str = Field(description="Why it is disabled; empty if it is enabled.")
     created_by: str
-    created_at: str
+    created_at: Time
     secret: str | None = Field(
         None,
         description="Signs messages; only the answers to its creation and rotation have it.",
     )
-    previous_secrets_until: str | None = Field(
+    previous_secrets_until: Time | None = Field(
         None,
         description="When the last of the previous secrets ends or has ended; null without any.",
     )
@@ -113,9 +113,9 @@ class Delivery(BaseModel):
         "accepted it; `dead`: the last attempt has failed."
     )
     attempts: int
-    created_at: str
-    attempted_at: str | None
-    next_attempt_at: str | None
+    created_at: Time
+    attempted_at: Time | None
+    next_attempt_at: Time | None
     status: int | None = Field(description="HTTP status of the last answer.")
     error: str = Field(description="Why the last attempt has failed.")
 

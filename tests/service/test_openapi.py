@@ -437,6 +437,19 @@ def test_every_error_status_is_documented(service: Service) -> None:
     assert described == {status for status, _ in PROBLEMS.values()} | {421}
 
 
+def test_times_have_the_format_of_times(service: Service) -> None:
+    """So that generated clients return times, not texts."""
+    schemas = service.client.get("/openapi.json").json()["components"]["schemas"]
+    times = {
+        (name, field): json.dumps(schema)
+        for name, described in schemas.items()
+        for field, schema in described.get("properties", {}).items()
+        if (field == "at" or field.endswith("_at")) and '"string"' in json.dumps(schema)
+    }
+    assert len(times) > 15
+    assert [field for field, schema in times.items() if '"date-time"' not in schema] == []
+
+
 def test_operations_have_tags_and_descriptions(service: Service) -> None:
     """Tags and operations have descriptions."""
     document = service.client.app.openapi()
