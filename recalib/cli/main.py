@@ -36,6 +36,7 @@ from recalib.cli.keys import app as keys_app
 from recalib.cli.models import models
 from recalib.cli.monitoring import monitoring
 from recalib.cli.prepare import prepare
+from recalib.cli.promote import promote, rollback
 from recalib.cli.publish import publish
 from recalib.cli.pull import pull
 from recalib.cli.replay import replay
@@ -105,6 +106,8 @@ app.command(rich_help_panel=SERVER)(calibrate)
 app.command(rich_help_panel=SERVER)(batch)
 app.command(rich_help_panel=SERVER)(evaluation)
 app.command(rich_help_panel=SERVER)(monitoring)
+app.command(rich_help_panel=SERVER)(promote)
+app.command(rich_help_panel=SERVER)(rollback)
 app.command("drop-candidate", rich_help_panel=SERVER)(drop_candidate)
 app.command(rich_help_panel=SERVER)(events)
 app.command(rich_help_panel=SERVER)(ingest)

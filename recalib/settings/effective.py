@@ -17,8 +17,8 @@ _USER_INFO = re.compile(r"(?<=://)[^/@?#]*:[^/?#]*(?=@)|(?<=://):?[^/@?#]+(?=@)"
 #: Passwords in the query of a URL.
 _PASSWORD = re.compile(r"(?i)(?<=[?&])((?:ssl)?password|secret|token|key)=[^&#]*")
 _PREFIX = "RECALIB_"
-#: Read by the client and by commands with `--server`; not a setting of a server.
-_CLIENT_VARIABLE = "RECALIB_API_KEY"
+#: Read by the client and by commands with `--server`; not settings of a server.
+_CLIENT_VARIABLES = ("RECALIB_API_KEY", "RECALIB_SERVER")
 
 
 def redact(text: str) -> str:
@@ -50,7 +50,7 @@ def unknown_variables() -> list[str]:
     names += [f"{name}_FILE" for name in names]
     sentences = []
     for variable in sorted(os.environ):
-        if not variable.upper().startswith(_PREFIX) or variable.upper() == _CLIENT_VARIABLE:
+        if not variable.upper().startswith(_PREFIX) or variable.upper() in _CLIENT_VARIABLES:
             continue
         # Without the prefix, which would make all names similar.
         name = variable.upper().removeprefix(_PREFIX)

@@ -146,6 +146,8 @@ COMMANDS = {
         "--json",
     ],
     "events": ["--server", "--model", "--type", "--after", "--limit", "--follow", "--json"],
+    "promote": ["model", "version", "--server", "--alias", "--reason", "--json"],
+    "rollback": ["model", "--server", "--alias", "--reason", "--json"],
     "drop-candidate": ["model", "version", "--server", "--reason", "--json"],
     "demo": ["--keep", "--examples", "--json"],
     "serve": [

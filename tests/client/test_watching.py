@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
+
+import pytest
 
 from recalib.client import Client
 from service.monitoring.schemas import MonitoringReport
@@ -123,3 +126,25 @@ def test_drop_candidate_with_a_reason(cli: Cli, flaky: Flaky) -> None:
     assert "?" not in flaky.received[-1].path
     result = cli(*there)
     assert (result.status, "It serves." in result.err) == (2, True)
+
+
+def test_promote_and_rollback(cli: Cli, flaky: Flaky, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`RECALIB_SERVER` is the server; the warnings of a promotion are printed."""
+    alias = {"alias": "champion", "model": "m", "version": 4, "updated_at": "2026-03-04T05:06:07Z"}
+    monkeypatch.setenv("RECALIB_SERVER", flaky.url)
+    flaky.will(says(200, {**alias, "warnings": ["it has no labels"]}), says(200, alias))
+    result = cli("promote", "m", 4, "--reason", "better at night")
+    assert result.out == "champion of m is version 4\n"
+    assert "it has no labels" in result.err
+    sent = flaky.received[-1]
+    assert (sent.method, sent.path) == ("PUT", "/v1/models/m/aliases/champion")
+    assert json.loads(sent.body) == {"version": 4, "reason": "better at night"}
+    assert cli("promote", "m", 4, "--alias", "canary", "--json").json["version"] == 4
+    assert flaky.received[-1].path.endswith("/canary")
+    change = {"at": "2026-03-04T05:06:07Z", "to_version": 4, "from_version": 3}
+    change |= {"actor": "anna", "reason": ""}
+    flaky.will(says(200, {"items": [change]}), says(200, {**alias, "version": 3}))
+    assert cli("rollback", "m").out == "champion of m is version 3\n"
+    assert json.loads(flaky.received[-1].body)["version"] == 3
+    flaky.will(says(200, {"items": []}))
+    assert "an earlier version" in cli("rollback", "m").err
