@@ -120,7 +120,7 @@ def test_versions_and_aliases(client: Either, fitted: str) -> None:
 
 
 def test_lists_read_all_pages(client: Either, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("recalib.client.drivers._PAGE_SIZE", 2)
+    monkeypatch.setattr("recalib.client.drivers.PAGE_SIZE", 2)
     names = [f"{name}-{number}" for number in range(5)]
     for model in names:
         client.create_model(model, 2)
