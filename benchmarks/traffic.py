@@ -46,7 +46,7 @@ def day(folder: Path, segments: int, predictions: int = 10**9) -> dict[str, floa
     assert sum(row.predictions for row in stored) == predictions
     bytes_written = _size(registry) - before
     with registry.transaction() as tx:
-        tx.traffic.compact(model, 1, float(_DAY), 3_600)
+        tx.traffic.compact(model, {None: float(_DAY)}, 3_600)
     with registry.reading() as tx:
         hours = len(tx.traffic.between(model, 1, 0, 1e11))
     registry.close()

@@ -465,7 +465,8 @@ MUTATIONS = [
     *_file(
         "recalib/registry/traffic.py",
         "tests/registry/test_traffic.py",
-        ("before - before % seconds,", "before,"),
+        ("time - time % seconds for version", "time for version"),
+        ("case(times, value=self._table.c.version, else_=rest) if times else rest", "rest"),
         (
             "column + statement.excluded[column.name]",
             "statement.excluded[column.name]",
