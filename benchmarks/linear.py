@@ -13,8 +13,8 @@ from typing import Any
 from benchmarks.fitting import against, rows_like
 from benchmarks.peers import Fit, Fitted, Labels, Rows, peers_of
 from benchmarks.timing import Goal, best_of
-from recalib.fitting.fit import configure_pair
 from recalib.fitting.problem import Problem
+from recalib.fitting.request import configure_pair
 from recalib.fitting.solvers import solve
 from recalib.ops import NumpyOps
 

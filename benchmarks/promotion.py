@@ -37,7 +37,8 @@ from recalib.fitting.cross_validation import (
     mean_and_standard_error,
     random_folds,
 )
-from recalib.fitting.fit import configure_pair, fit
+from recalib.fitting.fit import fit
+from recalib.fitting.request import configure_pair
 
 Values = NDArray[np.float64]
 #: Of a gain and of a pooled gain, in standard errors.

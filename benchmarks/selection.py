@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from benchmarks.suite import Experiment, Rows, experiments
 from recalib.fitting.cross_validation import Candidate
-from recalib.fitting.fit import resolve_fit
+from recalib.fitting.request import resolve_fit
 from recalib.ops import NumpyOps
 
 _LIMIT = 0.005

@@ -29,8 +29,8 @@ from sklearn.neural_network import MLPClassifier
 
 from benchmarks.data import data_folder
 from benchmarks.paper_tables import load
-from recalib.fitting.fit import configure_pair
 from recalib.fitting.problem import Problem
+from recalib.fitting.request import configure_pair
 from recalib.fitting.solvers import solve
 from recalib.metrics.evaluate import evaluate
 

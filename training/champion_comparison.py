@@ -18,7 +18,7 @@ from recalib.calibrator import Calibrator
 from recalib.core.card import Card, Selection
 from recalib.errors import CorruptError, NotFoundError, TooLargeError
 from recalib.fitting.cross_validation import Candidate, Refit, compare_by_cross_validation
-from recalib.fitting.fit import candidate_of
+from recalib.fitting.request import candidate_of
 from recalib.fitting.row_digests import Digests, are_distinct, decode_digests
 from recalib.registry import Dataset, ExpectedVersion, Model, Registry
 from training.dataset_rows import DatasetRows, read_rows

@@ -17,8 +17,9 @@ from recalib.core.card import Card, DataSummary
 from recalib.core.decoding import convert
 from recalib.core.options import options_of
 from recalib.errors import ConflictError, RecalibError, UnavailableError
-from recalib.fitting.fit import candidate_of, fit
+from recalib.fitting.fit import fit
 from recalib.fitting.multilabel import fit_multilabel
+from recalib.fitting.request import candidate_of
 from recalib.fitting.row_digests import encode_digests, row_digests
 from recalib.registry import Challenger, Model, MonitorRow, Transaction
 from recalib.registry.job_kinds import REFIT

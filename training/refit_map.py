@@ -21,9 +21,10 @@ from recalib.drift import ScoreTest
 from recalib.fitting.auto import Auto, choose
 from recalib.fitting.auto_choice import allows
 from recalib.fitting.cross_validation import Candidate
-from recalib.fitting.fit import candidate_of, check_data
+from recalib.fitting.fit import check_data
 from recalib.fitting.multilabel import LabelCandidate
 from recalib.fitting.problem import Progress
+from recalib.fitting.request import candidate_of
 from recalib.fitting.validation_error import exceeds_tolerance
 from recalib.registry import Model, Transaction
 from training.logit_samples import LabelledSample

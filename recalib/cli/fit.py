@@ -83,8 +83,8 @@ def fit(
     from recalib.api import load
     from recalib.core.card import DataSummary
     from recalib.fitting.auto_choice import winner_sentences
-    from recalib.fitting.fit import check_request_device, resolve_fit
     from recalib.fitting.fit import fit as fit_calibrator
+    from recalib.fitting.request import check_request_device, resolve_fit
     from recalib.fitting.thresholds import describe_thresholds
     from recalib.fitting.validation_error import validation_warnings
     from recalib.scale import fit as fit_files

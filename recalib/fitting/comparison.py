@@ -30,7 +30,8 @@ from recalib.errors import InputError
 from recalib.files import LabelledData
 from recalib.fitting.auto import choose
 from recalib.fitting.auto_choice import winner_sentences
-from recalib.fitting.fit import candidate_of, check_data, configure_pair, fit
+from recalib.fitting.fit import check_data, fit
+from recalib.fitting.request import candidate_of, configure_pair
 from recalib.fitting.validation_error import calibration_error, validation_warnings
 from recalib.maps import MAPS
 from recalib.maps.stack import Stack

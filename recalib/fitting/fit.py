@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any, Literal
@@ -28,29 +27,33 @@ from recalib.core.arrays import (
 )
 from recalib.core.arrays import log_probabilities as as_logits
 from recalib.core.blas_threads import one_blas_thread
-from recalib.core.card import AutoChoice, Card, DataSummary, FitSummary, MetricValue
+from recalib.core.card import Card, DataSummary, FitSummary, MetricValue
 from recalib.core.class_names import class_indices
 from recalib.core.inputs import as_array, check_index, counted_rows, frame_columns, score_matrix
 from recalib.core.masks import Mask, mask_constants
-from recalib.core.options import configure, options_of, unknown_name
+from recalib.core.options import options_of
 from recalib.drift.reference_histogram import reference_histogram
 from recalib.drift.target import monitored_probabilities, pairs_of_rows, target_of
 from recalib.errors import InputError
 from recalib.files import Task
-from recalib.fitting.auto import AUTO, Auto, choose
+from recalib.fitting.auto import AUTO
 from recalib.fitting.cross_validation import Candidate
 from recalib.fitting.diagnostics import Diagnosis, diagnose, diagnostic_text
-from recalib.fitting.multilabel import LabelCandidate, fit_multilabel, measure_label_metrics
+from recalib.fitting.multilabel import fit_multilabel, measure_label_metrics
 from recalib.fitting.problem import Problem, Progress, Solution
-from recalib.fitting.solvers import check_device_pair, check_pair, solve
+from recalib.fitting.request import (
+    AutoPolicy,
+    check_request_device,
+    resolve_fit,
+)
+from recalib.fitting.solvers import solve
 from recalib.fitting.thresholds import measure_thresholds
 from recalib.fitting.validation_error import calibration_error
-from recalib.maps import MAPS, Map, Parameters, card_options
+from recalib.maps import Map, Parameters
 from recalib.metrics.base import Estimate
 from recalib.metrics.evaluate import measure_all
 from recalib.metrics.evaluation import Evaluation
 from recalib.metrics.predictions import Predictions
-from recalib.objectives import OBJECTIVES, Objective
 
 #: The largest number of reached bounds in a card.
 _MAX_TEXTS = 10
@@ -207,54 +210,6 @@ def fit(
         return _describe(calibrator, z, y, row_weights, measure, solution.confidences)
 
 
-@dataclass(frozen=True)
-class AutoPolicy:
-    """The policy `auto` with the objective of its candidates."""
-
-    auto: Auto
-    objective: Objective
-
-    def choose(
-        self,
-        logits: Floats,
-        labels: Integers,
-        weights: NDArray[np.float64] | None,
-        groups: NDArray[np.intp] | None,
-        progress: Progress | None,
-        *,
-        smooths: bool = True,
-    ) -> tuple[Candidate, AutoChoice]:
-        """Return the selected candidate and the reason; the arguments are those of `choose`."""
-        return choose(
-            self.auto.candidates(self.objective),
-            logits,
-            labels,
-            weights,
-            groups,
-            predictions=self.auto.policy,
-            smooths=smooths,
-            max_seconds=self.auto.max_seconds,
-            progress=progress,
-        )
-
-
-def resolve_fit(
-    map: str, objective: str, options: Mapping[str, Any], task: Task = "multiclass"
-) -> Candidate | AutoPolicy:
-    """Return the candidate, or the policy that selects one, for the given names and options.
-
-    Raises
-    ------
-    InputError: an unknown map, objective or option, or an incompatible pair.
-    """
-    if task == "multilabel":
-        return LabelCandidate.from_options(map, objective, options)
-    if map != AUTO:
-        return Candidate(*configure_pair(map, objective, options))
-    the_objective, map_options = _objective_of(objective, options)
-    return AutoPolicy(configure({AUTO: Auto}, AUTO, map_options, field="map"), the_objective)
-
-
 def create_card(
     problem: Problem,
     solution: Solution,
@@ -299,46 +254,6 @@ def create_card(
         ),
         **fields,
     )
-
-
-def check_request_device(request: Candidate | AutoPolicy, device: str | None) -> None:
-    """Raise `InputError` unless the map and the objective can be fitted on the device."""
-    if device is None:
-        return
-    if not isinstance(request, Candidate):
-        raise InputError("device", found=f"{device!r} with map {AUTO}", accepted="a single map")
-    check_device_pair(request.map, request.objective, device)
-
-
-def configure_pair(map: str, objective: str, options: Mapping[str, Any]) -> tuple[Map, Objective]:
-    """Return the map and the objective for the given names and options.
-
-    Options are assigned by name. An option that neither has raises `InputError`.
-    """
-    if map == AUTO:
-        raise InputError("map", found=repr(map), accepted="a map by its name")
-    if map not in MAPS:
-        raise unknown_name("map", map, [*MAPS, AUTO])
-    the_objective, map_options = _objective_of(objective, options)
-    the_map = configure(MAPS, map, map_options, field="map")
-    check_pair(the_map, the_objective)
-    return the_map, the_objective
-
-
-def candidate_of(card: Card) -> Candidate:
-    """Return the map and the objective of a card, with their options."""
-    options = card.objective_options | card_options(card.map, card.options)
-    if card.task == "multilabel":
-        return LabelCandidate.from_options(card.map, card.objective, options)
-    return Candidate(*configure_pair(card.map, card.objective, options))
-
-
-def _objective_of(name: str, options: Mapping[str, Any]) -> tuple[Objective, dict[str, Any]]:
-    """Return the objective with its options, and the remaining options."""
-    known = getattr(OBJECTIVES.get(name), "__dataclass_fields__", {})
-    objective_options = {option: value for option, value in options.items() if option in known}
-    map_options = {option: value for option, value in options.items() if option not in known}
-    return configure(OBJECTIVES, name, objective_options, field="objective"), map_options
 
 
 def check_data(

@@ -22,10 +22,10 @@ from recalib.fitting.fit import (
     create_card,
     data_warnings,
     metric_values,
-    resolve_fit,
     start_parameters,
 )
 from recalib.fitting.problem import Problem, Progress
+from recalib.fitting.request import resolve_fit
 from recalib.fitting.solvers import solve
 from recalib.fitting.thresholds import thresholds_of
 from recalib.fitting.validation_error import error_of_sums

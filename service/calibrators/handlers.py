@@ -8,7 +8,7 @@ from anyio import to_thread
 
 from recalib import calibrator as calibrators
 from recalib.errors import InputError
-from recalib.fitting.fit import resolve_fit
+from recalib.fitting.request import resolve_fit
 from recalib.registry import Model, Registry, Transaction
 from recalib.registry.job_kinds import FIT, PUBLISH
 from recalib.registry.resource_names import check_alias

@@ -14,7 +14,7 @@ from recalib.core.card import Card, Claims
 from recalib.core.options import options_of
 from recalib.drift.reference_histogram import unmeasured_histogram
 from recalib.errors import CorruptError, InputError
-from recalib.fitting.fit import candidate_of
+from recalib.fitting.request import candidate_of
 from recalib.registry import Task
 
 #: The longest card in bytes, besides the names of classes. A page of versions has 1,000 cards.

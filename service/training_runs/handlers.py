@@ -7,7 +7,7 @@ from typing import Any
 
 from recalib import registry
 from recalib.errors import InputError, NotFoundError
-from recalib.fitting.fit import resolve_fit
+from recalib.fitting.request import resolve_fit
 from recalib.recipe import Recipe, check_server_recipe
 from recalib.registry import Model, Registry, Transaction
 from recalib.registry.job_kinds import TRAIN

@@ -17,8 +17,8 @@ from recalib.fitting import fit
 from recalib.fitting.auto import choose
 from recalib.fitting.auto_choice import winner_sentences
 from recalib.fitting.cross_validation import Candidate, random_folds
-from recalib.fitting.fit import configure_pair, resolve_fit
 from recalib.fitting.racing import Entry, Race
+from recalib.fitting.request import configure_pair, resolve_fit
 from recalib.maps.temperature import Temperature
 from recalib.maps.vector import Vector
 from tests.fitting.conftest import draw, draw_with_wrong_labels

@@ -12,9 +12,10 @@ from recalib.fitting.cross_validation import (
     compare_by_cross_validation,
     random_folds,
 )
-from recalib.fitting.fit import configure_pair, fit
+from recalib.fitting.fit import fit
 from recalib.fitting.newton import fit_temperature
 from recalib.fitting.promotion import THRESHOLD
+from recalib.fitting.request import configure_pair
 from tests.fitting.conftest import draw
 
 pytestmark = pytest.mark.usefixtures("all_folds")

@@ -13,8 +13,8 @@ import recalib
 from recalib.core.arrays import check_weights
 from recalib.errors import InputError
 from recalib.fitting import row_chunks
-from recalib.fitting.fit import configure_pair
 from recalib.fitting.problem import Problem
+from recalib.fitting.request import configure_pair
 from recalib.fitting.solvers import solve
 from recalib.maps import MAPS
 from tests.fitting.conftest import draw

@@ -14,9 +14,10 @@ from sklearn.linear_model import LogisticRegression
 import recalib
 from recalib.drift.reference_histogram import reference_histogram
 from recalib.errors import InputError, RecalibWarning
-from recalib.fitting.fit import configure_pair, fit
+from recalib.fitting.fit import fit
 from recalib.fitting.linear_form import LINEAR_MAPS
 from recalib.fitting.problem import Problem
+from recalib.fitting.request import configure_pair
 from recalib.fitting.solvers import solve
 from recalib.maps import MAPS
 from recalib.metrics.evaluate import evaluate

@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 from recalib.errors import InputError
-from recalib.fitting.fit import configure_pair, fit
+from recalib.fitting.fit import fit
+from recalib.fitting.request import configure_pair
 from recalib.maps import MAPS
 from recalib.objectives import OBJECTIVES
 from tests.fitting.conftest import draw

@@ -9,9 +9,9 @@ import torch
 
 import recalib.fitting.gradient as by_gradient
 import recalib.fitting.row_temperatures as row_temperatures
-from recalib.fitting.fit import configure_pair
 from recalib.fitting.newton import fit_temperature
 from recalib.fitting.problem import Problem
+from recalib.fitting.request import configure_pair
 from recalib.fitting.row_temperatures import RowLikelihood
 from tests.fitting.conftest import draw
 

@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from recalib.errors import InputError
 from recalib.fitting import search
 from recalib.fitting.coordinate_search import search_class_grid, search_coordinates
-from recalib.fitting.fit import configure_pair, fit
+from recalib.fitting.fit import fit
 from recalib.fitting.newton import fit_temperature
 from recalib.fitting.problem import Problem, Solution
+from recalib.fitting.request import configure_pair
 from recalib.fitting.search import search_grid, search_temperature
 from recalib.fitting.solvers import solve
 from recalib.metrics.evaluate import evaluate

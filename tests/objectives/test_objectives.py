@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from recalib.errors import InputError
-from recalib.fitting.fit import configure_pair
+from recalib.fitting.request import configure_pair
 from recalib.metrics.evaluate import evaluate
 from recalib.objectives import OBJECTIVES, Objective
 from recalib.objectives.classwise_scaled_nll import ClasswiseScaledNll

@@ -20,7 +20,8 @@ from recalib.core.card import DataSummary
 from recalib.core.decoding import convert
 from recalib.errors import InputError, UnavailableError
 from recalib.files import LabelledData, digest, write_atomically
-from recalib.fitting.fit import fit, resolve_fit
+from recalib.fitting.fit import fit
+from recalib.fitting.request import resolve_fit
 from recalib.recipe import Calibrate, Recipe
 from recalib.reporting.html_report import Source, create_report
 from recalib.reporting.plots import save, training_curves
