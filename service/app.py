@@ -24,6 +24,7 @@ from recalib.registry import Registry
 from recalib.settings import Settings
 from service.access.authenticator import Authenticator
 from service.access.oidc import OidcConfig
+from service.access.trusted_proxies import TrustedProxies
 from service.audit.rest import router as audit
 from service.batches.rest import router as batches
 from service.calibrators.rest import router as calibrators
@@ -77,6 +78,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         _token_verifier(settings),
         _default_limits(settings),
         settings.public_docs,
+        TrustedProxies(settings.trusted_proxies),
     )
     state = State(settings, registry, _calibrators(settings, registry), access)
 

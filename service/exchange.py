@@ -22,17 +22,18 @@ class Exchange:
     Parameters
     ----------
     headers: by lower-case name; gRPC's metadata.
-    address: the client's IP address, empty if unknown.
+    peer: IP address of the connection, empty if unknown; it may be a proxy's.
     """
 
-    __slots__ = ("_access", "_address", "_authorization", "_principal", "request_id", "started")
+    __slots__ = ("_access", "_authorization", "_principal", "address", "request_id", "started")
 
-    def __init__(self, access: Authenticator, headers: Mapping[bytes, bytes], address: str) -> None:
+    def __init__(self, access: Authenticator, headers: Mapping[bytes, bytes], peer: str) -> None:
         #: By `time.perf_counter`.
         self.started = time.perf_counter()
         self.request_id = request_id_of(headers)
         self._access = access
-        self._address = address
+        #: The client's IP address, empty if unknown.
+        self.address = access.proxies.client(peer, headers)
         self._authorization = headers.get(b"authorization", b"").decode("latin-1")
         self._principal: Principal | None = None
         # Both apply until the task of the request ends.
@@ -47,7 +48,7 @@ class Exchange:
         UnauthorizedError, UnavailableError: as `Authenticator.principal`.
         LimitedError: the caller exceeds a limit, or its address sent too many wrong keys.
         """
-        principal = await self._access.authenticate(self._authorization, self._address)
+        principal = await self._access.authenticate(self._authorization, self.address)
         self._access.limiter.enter(principal)
         self._principal = principal
         set_principal(principal)
@@ -75,7 +76,7 @@ class Exchange:
     def caller(self) -> str:
         """Name of the caller's key or token; without one, the client's IP address."""
         principal = self._principal or ANONYMOUS
-        return self._address if principal is ANONYMOUS else principal.name
+        return self.address if principal is ANONYMOUS else principal.name
 
     def check_body(self, size: int) -> None:
         """Raise `TooLargeError` if the caller's key does not allow a body of `size` bytes."""

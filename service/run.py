@@ -117,7 +117,7 @@ def _run_server(settings: Settings, listener: socket.socket) -> None:
         factory=True,
         workers=settings.workers,
         http="service.http.limited_protocol:LimitedProtocol",
-        loop="service.http.event_loop:EventLoop",
+        loop="uvloop",
         ws="none",  # unused, so its libraries are not loaded
         ssl_certfile=settings.tls_certificate or None,
         ssl_keyfile=settings.tls_key or None,
@@ -129,7 +129,7 @@ def _run_server(settings: Settings, listener: socket.socket) -> None:
         timeout_worker_healthcheck=_HEALTH_CHECK_SECONDS,
     )
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    accepts = 1 if config.is_ssl else max(1, min(_MAX_ACCEPTS, descriptors // 256))
+    accepts = max(1, min(_MAX_ACCEPTS, descriptors // 256))
     with contextlib.ExitStack() as duplicates:
         sockets = [listener]
         sockets += (duplicates.enter_context(listener.dup()) for _ in range(accepts - 1))

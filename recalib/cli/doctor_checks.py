@@ -104,12 +104,9 @@ def _check_settings(settings: Settings, from_command_line: Set[str]) -> CheckRes
 
 
 def _check_tls(settings: Settings) -> CheckResult:
-    check_tls(settings)
-    if settings.tls_certificate:
-        return CheckResult("tls", "ok", f"{settings.tls_certificate} and its key")
-    if is_loopback(settings.host):
-        return CheckResult("tls", "ok", "none, and none needed on loopback")
-    return CheckResult("tls", "warning", "none: keys and logits are sent unencrypted")
+    warning = check_tls(settings)
+    detail = warning or settings.tls_certificate or "none: on loopback, or trusted proxies have it"
+    return CheckResult("tls", "warning" if warning else "ok", detail)
 
 
 def _check_database_tls(settings: Settings) -> CheckResult:

@@ -23,12 +23,24 @@ def is_loopback(host: str) -> bool:
     return all(address.startswith("127.") or address == "::1" for address in addresses)
 
 
-def check_tls(settings: Settings) -> None:
-    """Raise `InputError` if only one of certificate and key is set, or if they do not match."""
+def check_tls(settings: Settings) -> str:
+    """Return a warning if clients send keys and logits unencrypted; empty if not.
+
+    Raises
+    ------
+    InputError: only one of certificate and key is set, they do not match, or a trusted proxy is
+        not an address.
+    """
+    from service.access.trusted_proxies import TrustedProxies
+
+    TrustedProxies(settings.trusted_proxies)
     names = ("tls_certificate", "tls_key")
     paths = [getattr(settings, name) for name in names]
     if not any(paths):
-        return
+        if settings.trusted_proxies or is_loopback(settings.host):
+            return ""
+        fix = "set RECALIB_TLS_CERTIFICATE, or RECALIB_TRUSTED_PROXIES to a proxy with TLS"
+        return f"keys and logits are sent unencrypted: {fix}"
     for name, path in zip(names, paths, strict=True):
         variable = f"RECALIB_{name.upper()}"
         if not path:
@@ -41,6 +53,7 @@ def check_tls(settings: Settings) -> None:
         found = f"{paths[0]!r} with {paths[1]!r} ({error.reason or error})"
         accepted = "a certificate chain and its unencrypted key, in PEM"
         raise InputError("RECALIB_TLS_CERTIFICATE", found=found, accepted=accepted) from None
+    return ""
 
 
 def listen(settings: Settings) -> socket.socket:

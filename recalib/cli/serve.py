@@ -111,7 +111,7 @@ def require_authentication(settings: Settings) -> Settings:
 def _serve(settings: Settings, json_output: bool) -> None:
     settings = require_authentication(settings)
     check_package("service")
-    check_tls(settings)
+    warning = check_tls(settings)
     create_home(settings.home)
     listener, reserved = listen(settings), reserve_grpc_port(settings)
     ports = {"port": listener.getsockname()[1]}
@@ -120,6 +120,8 @@ def _serve(settings: Settings, json_output: bool) -> None:
     settings = settings.model_copy(update=ports)
     logs.configure(settings)
     warn_of_unknown_variables()
+    if warning:
+        log.warning("%s", warning, extra={"action": "unencrypted"})
     telemetry.check(settings)
     if settings.dataset_roots:
         from recalib.references import DatasetRoots  # it imports NumPy

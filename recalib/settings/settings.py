@@ -215,6 +215,9 @@ class Settings(BaseSettings):
     grpc_port: int = Field(
         8001, ge=-1, le=65535, description="Port of the gRPC server; -1 for none."
     )
+    trusted_proxies: str = Field(
+        "", description="IP addresses and networks of proxies to trust, separated by spaces."
+    )
     tls_certificate: str = Field(
         "",
         description="PEM file of the server's certificate chain; it enables TLS for REST and gRPC.",
@@ -253,12 +256,6 @@ class Settings(BaseSettings):
         gt=0,
         description="Maximum number of HTTP connections of each server process; at most half of "
         "the free file descriptors.",
-    )
-    address_share: float = Field(
-        0.5,
-        ge=0,
-        le=1,
-        description="Largest share of them that one IP address may hold.",
     )
     receive_seconds: float = Field(
         10.0,

@@ -22,6 +22,7 @@ from service.access.permissions import (
     REFLECTION,
     RULES,
 )
+from service.access.trusted_proxies import TrustedProxies
 from service.single_flight import SingleFlight
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ _ISSUER_TIMEOUT_SECONDS = 5.0
 #: Distinct refusals that are held in memory until they are written to the audit trail.
 _MAX_REFUSALS = 50
 _NO_LIMITS = Limits()
+_NO_PROXIES = TrustedProxies()
 _current_principal: ContextVar[Principal] = ContextVar("current_principal", default=ANONYMOUS)
 
 
@@ -59,6 +61,7 @@ class Authenticator:
     tokens: verifies OpenID Connect tokens; None: no issuer is trusted.
     default_limits: limits of callers whose key sets none; they apply to tokens too.
     public_docs: whether the OpenAPI document, its pages and gRPC reflection need no key.
+    proxies: whose word for the client's address is taken.
     """
 
     def __init__(
@@ -68,9 +71,11 @@ class Authenticator:
         tokens: TokenVerifier | None = None,
         default_limits: Limits = _NO_LIMITS,
         public_docs: bool = False,
+        proxies: TrustedProxies = _NO_PROXIES,
     ) -> None:
         self._registry = registry
         self.required = required
+        self.proxies = proxies
         self._tokens = tokens
         self._default_limits = default_limits
         #: Paths of requests that need no key.

@@ -160,5 +160,7 @@ def _network(address: str) -> str:
     except ValueError:  # a Unix socket, or no address
         return "?"
     if isinstance(ip, ipaddress.IPv6Address):
+        if ip.ipv4_mapped is not None:  # as a socket for IPv4 and IPv6 names IPv4 clients
+            return str(ip.ipv4_mapped)
         return str(ipaddress.ip_network((ip.packed[:8] + bytes(8), 64)))
     return str(ip)

@@ -184,8 +184,8 @@ def _handler(
     return grpc.stream_unary_rpc_method_handler(respond)
 
 
-def _address(context: Context) -> str:
-    """Return the client's IP address from a peer such as `ipv4:1.2.3.4:5` or `ipv6:%5B::1%5D:5`."""
+def _peer(context: Context) -> str:
+    """Return the IP address of a peer such as `ipv4:1.2.3.4:5` or `ipv6:%5B::1%5D:5`."""
     kind, _, address = unquote(context.peer() or "").partition(":")
     return address.rpartition(":")[0].strip("[]") if kind in ("ipv4", "ipv6") else ""
 
@@ -227,8 +227,7 @@ async def _exchange(
     metadata = {
         str(name).encode(): _bytes(value) for name, value in context.invocation_metadata() or ()
     }
-    address = _address(context)
-    exchange = Exchange(access, metadata, address)
+    exchange = Exchange(access, metadata, _peer(context))
     code = grpc.StatusCode.OK
     request_id = (HEADER.decode(), exchange.request_id)
     context.set_trailing_metadata((request_id,))
@@ -236,7 +235,7 @@ async def _exchange(
         if _is_late(context):
             code = grpc.StatusCode.DEADLINE_EXCEEDED
             await context.abort(code, "The deadline had passed before the work began.")
-        with load_shedding.count_rpc_of(address):  # before the message takes memory
+        with load_shedding.count_rpc_of(exchange.address):  # before the message takes memory
             yield exchange
     except grpc.aio.AbortError:
         raise

@@ -34,16 +34,6 @@ def _free_descriptors() -> int:
     return limit - len(list(folder.iterdir()))
 
 
-class _Address:
-    """The connections of one IP address."""
-
-    __slots__ = ("count", "strangers")
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.strangers: OrderedDict[LimitedProtocol, None] = OrderedDict()
-
-
 class ConnectionLimits:
     """The open connections of a server process; used by its event loop only.
 
@@ -56,12 +46,10 @@ class ConnectionLimits:
         self.receive_seconds = settings.receive_seconds
         #: Maximum number of connections.
         self.max_connections = max(1, min(settings.max_connections, _free_descriptors() // 2))
-        self._max_per_address = max(1, int(self.max_connections * settings.address_share))
         #: Refused connections stay open for a moment, so that their clients read the reason.
         self._max_refused = self.max_connections // 8
         self.load_shedding = load_shedding
         self._connections: set[LimitedProtocol] = set()
-        self._addresses: dict[str, _Address] = {}
         self._strangers: OrderedDict[LimitedProtocol, None] = OrderedDict()
         self._refused: OrderedDict[LimitedProtocol, None] = OrderedDict()
 
@@ -70,42 +58,26 @@ class ConnectionLimits:
 
     def enter(self, connection: LimitedProtocol) -> bool:
         """Count a connection; False: there is no place for it."""
-        if connection in self._connections:  # since before its TLS handshake
-            return True
-        address = self._addresses.get(connection.address)
-        full = address is not None and address.count >= self._max_per_address
-        strangers = address.strangers if address is not None and full else self._strangers
-        if (full or len(self) >= self.max_connections) and not self._evict(strangers):
+        if len(self) >= self.max_connections and not self._evict():
             self._refuse(connection)
             return False
-        # The eviction may have removed the address.
-        address = self._addresses.setdefault(connection.address, _Address())
-        address.count += 1
-        address.strangers[connection] = self._strangers[connection] = None
+        self._strangers[connection] = None
         self._connections.add(connection)
         return True
 
     def leave(self, connection: LimitedProtocol) -> None:
         """Forget a connection."""
         self._refused.pop(connection, None)
-        if connection not in self._connections:
-            return
-        self._connections.remove(connection)
+        self._connections.discard(connection)
         self._strangers.pop(connection, None)
-        address = self._addresses[connection.address]
-        address.strangers.pop(connection, None)
-        address.count -= 1
-        if not address.count:
-            del self._addresses[connection.address]
 
     def authenticate(self, connection: LimitedProtocol) -> None:
         """Record that a request on this connection was authenticated."""
-        if self._strangers.pop(connection, 0) is None:
-            del self._addresses[connection.address].strangers[connection]
+        self._strangers.pop(connection, None)
 
-    def _evict(self, strangers: OrderedDict[LimitedProtocol, None]) -> bool:
+    def _evict(self) -> bool:
         """Close the oldest stranger without a request in progress; False: there is none."""
-        for connection in strangers:
+        for connection in self._strangers:
             if not connection.is_busy:
                 self._abort(connection)
                 return True

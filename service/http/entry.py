@@ -46,7 +46,10 @@ async def answer(
     """
     headers, match = header_map(scope), fast_routes.match(scope)
     client = scope.get("client")
-    exchange = scope[EXCHANGE] = Exchange(state.access, headers, client[0] if client else "")
+    peer = client[0] if client else ""
+    exchange = scope[EXCHANGE] = Exchange(state.access, headers, peer)
+    if scheme := state.access.proxies.scheme(peer, headers):
+        scope["scheme"] = scheme
     connection = connection_of(scope)
     status, refused, limited = 0, "", receive
 

@@ -21,7 +21,6 @@ from service.http.connection_limits import LIMITS, ConnectionLimits
 from service.http.draining import CONNECTION
 from service.http.fast_routes import HEADERS
 from service.http.problems import problem
-from service.http.tls_server import Handshake
 
 _MAX_HEAD_BYTES = 65_536
 _MAX_HEADERS = 100
@@ -56,8 +55,6 @@ class LimitedProtocol(HttpToolsProtocol):
         super().__init__(config, server_state, {**app_state, CONNECTION: self}, _loop)
         self._limits: ConnectionLimits = app_state[LIMITS]
         self._load_shedding = self._limits.load_shedding
-        #: The client's IP address, empty if unknown.
-        self.address = ""
         self._is_authenticated = False
         # `headers` is this list except while a head is read. It gets the trailers, which are not
         # headers (RFC 9110, 6.5.1).
@@ -102,24 +99,10 @@ class LimitedProtocol(HttpToolsProtocol):
             self._is_authenticated = True
             self._limits.authenticate(self)
 
-    def begin_handshake(self, handshake: Handshake, address: str) -> bool:
-        """Count this connection before its TLS handshake; False: there is no place for it."""
-        self.transport, self.address = handshake, address  # type: ignore[assignment]
-        is_counted = self._limits.enter(self)
-        if not is_counted:
-            self.end_handshake()
-        return is_counted
-
-    def end_handshake(self) -> None:
-        """Forget this connection, because its TLS handshake failed."""
-        self._limits.leave(self)
-
     # asyncio's callbacks
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        # The address of before a TLS handshake stays: a reset connection has none any more.
-        self.address = self.address or (self.client[0] if self.client else "")
         if not self._limits.enter(self):
             self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, "the server has too many connections")
 
@@ -304,8 +287,6 @@ class LimitedProtocol(HttpToolsProtocol):
     def _observe(self) -> tuple[object, int]:
         """Return what the server waits for, None if for nothing, and what was transferred."""
         cycle = self.cycle
-        if self.flow is None:  # a TLS handshake, whose time the event loop limits
-            return None, 0
         if self.transport.is_closing():
             return "closing", 0
         if cycle is None or cycle.response_complete:

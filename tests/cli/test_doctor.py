@@ -162,6 +162,20 @@ def test_clock_skew_and_incomplete_tls_fail(
 
 
 @pytest.mark.sqlite_only
+def test_public_address_needs_tls_here_or_at_a_trusted_proxy(
+    doctor: Any, registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RECALIB_HOST", "0.0.0.0")  # noqa: S104
+    found = []
+    for proxies in ("", "10.0.0.0/8 ::1", "10.0.0.1/8"):
+        monkeypatch.setenv("RECALIB_TRUSTED_PROXIES", proxies)
+        found.append(doctor()[1]["tls"])
+    assert [state for state, _ in found] == ["warning", "ok", "failed"]
+    assert "unencrypted" in found[0][1]
+    assert found[2][1].startswith("RECALIB_TRUSTED_PROXIES: ")
+
+
+@pytest.mark.sqlite_only
 def test_unwritable_blob_store_fails(doctor: Any, registry: Registry, blobs: Path) -> None:
     blobs.write_text("a file where a folder should be")
     status, checks = doctor()

@@ -250,6 +250,12 @@ def test_wrong_keys_are_counted_by_address_for_a_while() -> None:
     with pytest.raises(LimitedError):
         failed.note("2001:db8::ffff")
     failed.note("2001:db8:0:1::1")
+    # A socket for IPv4 and IPv6 names IPv4 clients so: they are no network.
+    for _ in range(30):
+        failed.note("::ffff:10.0.0.3")
+    failed.note("::ffff:10.0.0.4")
+    with pytest.raises(LimitedError):
+        failed.note("10.0.0.3")
     for number in range(10_000):
         failed.note(f"10.1.{number // 256}.{number % 256}")
     assert len(failed) == 4096

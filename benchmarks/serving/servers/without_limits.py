@@ -25,7 +25,7 @@ def main(port: int, home: Path) -> None:
         factory=True,
         port=port,
         http="httptools",
-        loop="service.http.event_loop:EventLoop",
+        loop="uvloop",
         ws="none",
         log_config=None,
         access_log=False,
