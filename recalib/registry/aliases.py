@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import Select, delete, exists, insert, select, update
+from sqlalchemy import Select, delete, insert, select, update
 
 from recalib.errors import ConflictError, NotFoundError
 from recalib.registry import tables
@@ -205,16 +205,12 @@ class Aliases(Queries):
         return int(self._connection.scalars(select(_REVISION.c.revision)).one())
 
     def _check_version(self, model: Model, version: int) -> None:
-        calibrators, details = tables.calibrators, tables.calibrator_details
+        calibrators = tables.calibrators
         row = self._connection.scalar(
             select(calibrators.c.version).where(
                 calibrators.c.model_id == model.id,
                 calibrators.c.version == version,
-                ~exists().where(
-                    details.c.model_id == calibrators.c.model_id,
-                    details.c.version == calibrators.c.version,
-                    details.c.deleted_at.is_not(None),
-                ),
+                calibrators.c.deleted_at.is_(None),
             )
         )
         if row is None:

@@ -243,13 +243,13 @@ def named_blobs(connection: Connection, tables: list[Table]) -> dict[str, str]:
 
 def _references(connection: Connection, tables: list[Table]) -> list[str]:
     """Return the URIs of data sets by reference."""
-    columns = {table.name: table.c for table in tables}.get("dataset_details")
+    columns = {table.name: table.c for table in tables}.get("datasets")
     if columns is None or "uri" not in columns:  # an older schema
         return []
     statement = (
         select(columns.uri)
         .where(columns.uri.is_not(None), columns.deleted_at.is_(None))
-        .order_by(columns.dataset_id)
+        .order_by(columns.id)
     )
     return list(dict.fromkeys(connection.scalars(statement)))
 

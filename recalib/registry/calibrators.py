@@ -29,14 +29,7 @@ from recalib.registry.records import CalibratorVersion, ExpectedVersion, Lease, 
 from recalib.registry.resource_names import is_name
 
 _TABLE = tables.calibrators
-_DETAILS = tables.calibrator_details
-_IS_DELETED = exists(
-    select(_DETAILS.c.version).where(
-        _DETAILS.c.model_id == _TABLE.c.model_id,
-        _DETAILS.c.version == _TABLE.c.version,
-        _DETAILS.c.deleted_at.is_not(None),
-    )
-)
+_EXISTS = _TABLE.c.deleted_at.is_(None)
 #: Columns of the statements below, beside those of the model.
 _SERVING = ("serving_version", "parameters", "revision", "newest")
 
@@ -52,7 +45,7 @@ def _serving(*, by_alias: bool) -> Select[Any]:
         condition = (aliases.c.model_id == models.c.id) & (aliases.c.alias == bindparam("alias"))
         joined = models.outerjoin(aliases, condition)
         version, revision = aliases.c.version, aliases.c.revision
-    condition = (_TABLE.c.model_id == models.c.id) & (_TABLE.c.version == version) & ~_IS_DELETED
+    condition = (_TABLE.c.model_id == models.c.id) & (_TABLE.c.version == version) & _EXISTS
     columns = (_TABLE.c.version, _TABLE.c.parameters, revision, newest)
     return (
         select(
@@ -131,7 +124,7 @@ class Calibrators(Queries):
         """Return the parameter file of the version, or raise `NotFoundError`."""
         content = self._connection.scalar(
             select(_TABLE.c.parameters).where(
-                _TABLE.c.model_id == model.id, _TABLE.c.version == version, ~_IS_DELETED
+                _TABLE.c.model_id == model.id, _TABLE.c.version == version, _EXISTS
             )
         )
         if content is None:
@@ -173,14 +166,12 @@ class Calibrators(Queries):
         return Serving(model_of(columns), version, content, revision or 0, newest)
 
     def deleted(self, model: Model) -> set[int]:
-        """Return the versions of the model that were deleted."""
-        return set(
-            self._connection.scalars(
-                select(_DETAILS.c.version).where(
-                    _DETAILS.c.model_id == model.id, _DETAILS.c.deleted_at.is_not(None)
-                )
-            )
-        )
+        """Return the versions of the model that were deleted, or erased since."""
+        models = tables.models
+        latest = select(models.c.latest_version).where(models.c.id == model.id)
+        remaining = select(_TABLE.c.version).where(_TABLE.c.model_id == model.id, _EXISTS)
+        versions = range(1, self._connection.scalars(latest).one() + 1)
+        return set(versions) - set(self._connection.scalars(remaining))
 
     def unpromoted_versions(self, model: Model, before: float) -> list[int]:
         """Return the versions from before a time that no alias has ever pointed at."""
@@ -245,22 +236,17 @@ def _version_of(model: Model, row: RowMapping) -> CalibratorVersion:
 
 
 def _select(model: Model) -> Select[Any]:
-    datasets, details = tables.datasets, tables.dataset_details
+    datasets = tables.datasets
     return (
         select(
             _TABLE.c.version,
             _TABLE.c.card,
-            case((details.c.deleted_at.is_(None), datasets.c.name)).label("dataset"),
+            case((datasets.c.deleted_at.is_(None), datasets.c.name)).label("dataset"),
             _TABLE.c.job_id,
             _TABLE.c.created_at,
-            func.coalesce(_DETAILS.c.description, "").label("description"),
-            _DETAILS.c.tags,
+            _TABLE.c.description,
+            _TABLE.c.tags,
         )
         .outerjoin(datasets, datasets.c.id == _TABLE.c.dataset_id)
-        .outerjoin(details, details.c.dataset_id == datasets.c.id)
-        .outerjoin(
-            _DETAILS,
-            (_DETAILS.c.model_id == _TABLE.c.model_id) & (_DETAILS.c.version == _TABLE.c.version),
-        )
-        .where(_TABLE.c.model_id == model.id, _DETAILS.c.deleted_at.is_(None))
+        .where(_TABLE.c.model_id == model.id, _EXISTS)
     )

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import RowMapping, Select, func, insert, select, update
+from sqlalchemy import RowMapping, Select, insert, select, update
 
 from recalib.errors import InputError, NotFoundError
 from recalib.registry import tables
 from recalib.registry.base import Queries
 from recalib.registry.clock import now
-from recalib.registry.details import upsert
 from recalib.registry.records import Dataset, InputKind, Model
 from recalib.registry.resource_names import check_name, is_name
 
 _TABLE = tables.datasets
-_DETAILS = tables.dataset_details
 
 
 class Datasets(Queries):
@@ -54,12 +52,9 @@ class Datasets(Queries):
             input=input,
             metrics=metrics,
             created_at=now(),
+            uri=uri,
         )
         self._insert(statement, conflict=f"{model.name} already has a dataset named {name!r}")
-        if uri is not None:
-            key = select(_TABLE.c.id).where(_TABLE.c.model_id == model.id, _TABLE.c.name == name)
-            dataset_id = self._connection.execute(key).scalar_one()
-            upsert(self._connection, _DETAILS, {"dataset_id": dataset_id}, {"uri": uri})
         return self.get(model, name)
 
     def find(self, model: Model, name: str) -> Dataset | None:
@@ -120,11 +115,6 @@ def _dataset_of(model: Model, row: RowMapping) -> Dataset:
 
 
 def _select(model: Model) -> Select[Any]:
-    hidden = ("id", "model_id", "row_digests")
+    hidden = ("id", "model_id", "deleted_at", "row_digests")
     columns = [column for column in _TABLE.c if column.name not in hidden]
-    return (
-        select(*columns, func.coalesce(_DETAILS.c.description, "").label("description"))
-        .add_columns(_DETAILS.c.tags, _DETAILS.c.uri)
-        .outerjoin(_DETAILS, _DETAILS.c.dataset_id == _TABLE.c.id)
-        .where(_TABLE.c.model_id == model.id, _DETAILS.c.deleted_at.is_(None))
-    )
+    return select(*columns).where(_TABLE.c.model_id == model.id, _TABLE.c.deleted_at.is_(None))

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sqlalchemy import Table, delete, select, update
+from sqlalchemy import delete, select, update
 
 from recalib.errors import ConflictError
 from recalib.registry import tables
@@ -24,7 +24,6 @@ from recalib.registry.calibrators import Calibrators
 from recalib.registry.candidates import Candidates
 from recalib.registry.clock import now
 from recalib.registry.datasets import Datasets
-from recalib.registry.details import upsert
 from recalib.registry.events import Events
 from recalib.registry.jobs import Jobs
 from recalib.registry.models import Models
@@ -85,9 +84,8 @@ class Deletions(Queries):
         self._connection.execute(
             update(table)
             .where(table.c.id == dataset_id)
-            .values(name=_deleted_name(dataset_id, name))
+            .values(name=_deleted_name(dataset_id, name), deleted_at=now())
         )
-        self._mark(tables.dataset_details, {"dataset_id": dataset_id})
         detail = f"{dataset.rows} rows, sha256 {dataset.digest}"
         self._record("dataset", actor, model.name, name, detail)
 
@@ -117,7 +115,12 @@ class Deletions(Queries):
                 f"{title} is the candidate that is compared with the champion; drop it first"
             )
         self._check_unused(title, self._jobs_with_version(model, version), actor, force=force)
-        self._mark(tables.calibrator_details, {"model_id": model.id, "version": version})
+        table = tables.calibrators
+        self._connection.execute(
+            update(table)
+            .where(table.c.model_id == model.id, table.c.version == version)
+            .values(deleted_at=now())
+        )
         aliases.bury(model.name, str(version))
         self._record("calibrator", actor, model.name, str(version))
 
@@ -186,10 +189,6 @@ class Deletions(Queries):
         """Add a deletion to the audit trail and to the events."""
         Audit(self._connection).record(actor, f"delete_{kind}", model, name, detail)
         Events(self._connection).record(f"{kind}.deleted", model, {"name": name, "actor": actor})
-
-    def _mark(self, table: Table, key: dict[str, int]) -> None:
-        """Set the time of the deletion."""
-        upsert(self._connection, table, key, {"deleted_at": now()})
 
 
 def _deleted_name(identifier: int, name: str) -> str:

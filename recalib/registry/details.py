@@ -1,26 +1,16 @@
-"""Descriptions and tags, and the tables with what may change of a data set or a version."""
+"""Descriptions and tags of models, data sets and versions."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Column, ColumnElement, Connection, Table, func, literal, select
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import Column, ColumnElement, Connection, func, literal, select
 
 from recalib.errors import InputError
 
 #: Characters of a description and of a tag, and number of tags.
 _MAX_DESCRIPTION, _MAX_TAG, _MAX_TAGS = 10_000, 100, 50
-
-
-def upsert(
-    connection: Connection, table: Table, key: Mapping[str, int], values: Mapping[str, Any]
-) -> None:
-    """Set columns of a row that may not exist yet."""
-    dialect: Any = sqlite if connection.dialect.name == "sqlite" else postgresql
-    statement = dialect.insert(table).values(**key, **values)
-    connection.execute(statement.on_conflict_do_update(index_elements=list(key), set_=dict(values)))
 
 
 def has_tag(connection: Connection, column: Column[Any], tag: str) -> ColumnElement[bool]:

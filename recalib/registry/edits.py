@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Table, select, update
+from sqlalchemy import ColumnElement, Table, update
 
 from recalib.core.card import PredictionPolicy
 from recalib.errors import ConflictError
@@ -15,7 +15,7 @@ from recalib.registry.audit import Audit
 from recalib.registry.base import Queries
 from recalib.registry.calibrators import Calibrators
 from recalib.registry.datasets import Datasets
-from recalib.registry.details import check_description, check_tags, upsert
+from recalib.registry.details import check_description, check_tags
 from recalib.registry.events import Events
 from recalib.registry.jobs import Jobs
 from recalib.registry.models import Models, check_predictions
@@ -90,11 +90,9 @@ class Edits(Queries):
         Models(self._connection).hold(model)
         datasets = Datasets(self._connection)
         datasets.get(model, name)
-        table = tables.datasets
-        named = select(table.c.id).where(table.c.model_id == model.id, table.c.name == name)
-        key = {"dataset_id": self._connection.execute(named).scalar_one()}
         values = _texts(description, tags)
-        self._describe(tables.dataset_details, key, values)
+        table = tables.datasets
+        self._describe(table, values, table.c.model_id == model.id, table.c.name == name)
         self._record("dataset", actor, model.name, name, sorted(values))
         return datasets.get(model, name)
 
@@ -112,8 +110,8 @@ class Edits(Queries):
         calibrators = Calibrators(self._connection)
         calibrators.get(model, version)
         values = _texts(description, tags)
-        key = {"model_id": model.id, "version": version}
-        self._describe(tables.calibrator_details, key, values)
+        table = tables.calibrators
+        self._describe(table, values, table.c.model_id == model.id, table.c.version == version)
         self._record("calibrator", actor, model.name, str(version), sorted(values))
         return calibrators.get(model, version)
 
@@ -131,9 +129,9 @@ class Edits(Queries):
                 "for its end, or cancel it"
             )
 
-    def _describe(self, table: Table, key: dict[str, int], values: dict[str, Any]) -> None:
+    def _describe(self, table: Table, values: dict[str, Any], *where: ColumnElement[bool]) -> None:
         if values:
-            upsert(self._connection, table, key, values)
+            self._connection.execute(update(table).where(*where).values(values))
 
     def _record(self, kind: str, actor: str, model: str, name: str, changes: Sequence[str]) -> None:
         """Add a change to the audit trail and to the events."""

@@ -27,10 +27,12 @@ if TYPE_CHECKING:
 _SCRIPTS = Path(__file__).parent / "migrations"
 #: Alembic's table with the revision of the database.
 _VERSION = table("alembic_version", column("version_num"))
-#: Revisions of development versions, which 0009 replaces (docs/decisions/0005-one-migration.md),
-#: and the last commit that can upgrade them.
-_DEVELOPMENT = frozenset(f"000{number}" for number in range(1, 9))
-_LAST_DEVELOPMENT_COMMIT = "231a814"
+#: Revisions of development versions, which 0023 replaces (docs/decisions/0005-one-migration.md),
+#: and the last commits that can upgrade them: to 0009, and to 0023.
+_DEVELOPMENT = {
+    **{f"{number:04}": ("0009", "231a814") for number in range(1, 9)},
+    **{f"{number:04}": ("0023", "0374d18") for number in range(9, 23)},
+}
 #: The key of the advisory lock: "recalib" in ASCII, which no other program is likely to use.
 _LOCK = 0x7265_6361_6C69_62
 _WAL_SECONDS = 30.0
@@ -81,10 +83,11 @@ def development_advice(revision: str | None) -> str:
     """Return what to do with a schema that only development versions had, otherwise ""."""
     if revision not in _DEVELOPMENT:
         return ""
+    target, commit = _DEVELOPMENT[revision]
     return (
-        f"only development versions before 0.1.0 had schema {revision}: upgrade it to 0009 with "
-        f"commit {_LAST_DEVELOPMENT_COMMIT} of Recalib first (`recalib prepare` for a database, "
-        "`recalib restore` for a backup)"
+        f"only development versions before 0.1.0 had schema {revision}: upgrade it to {target} "
+        f"with commit {commit} of Recalib first (`recalib prepare` for a database, `recalib "
+        "restore` for a backup)"
     )
 
 

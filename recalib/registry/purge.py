@@ -18,7 +18,6 @@ from recalib.registry.registry import Registry
 from recalib.registry.transaction import Transaction
 
 _MODELS, _DATASETS, _CALIBRATORS = tables.models, tables.datasets, tables.calibrators
-_DATASET_DETAILS, _CALIBRATOR_DETAILS = tables.dataset_details, tables.calibrator_details
 _JOBS, _CAPTURES = tables.jobs, tables.captures
 #: Resources of one kind that are looked up at once.
 _PAGE = 100
@@ -28,7 +27,7 @@ _OF_VERSIONS = (
     tables.candidates, tables.calibrators,
 )  # fmt: skip
 #: Tables with rows of one model that has no versions, data sets, captures and jobs left.
-_OF_MODELS = (tables.alias_changes, tables.monitoring_events, tables.calibrator_details)
+_OF_MODELS = (tables.alias_changes, tables.monitoring_events)
 
 
 def purge(registry: Registry, older_than_seconds: float) -> int:
@@ -46,16 +45,10 @@ def purge(registry: Registry, older_than_seconds: float) -> int:
 
 
 def _purge_versions(registry: Registry, before: float) -> int:
-    details = _CALIBRATOR_DETAILS
     statement = (
         select(_CALIBRATORS.c.model_id, _CALIBRATORS.c.version)
         .join(_MODELS, _MODELS.c.id == _CALIBRATORS.c.model_id)
-        .outerjoin(
-            details,
-            (details.c.model_id == _CALIBRATORS.c.model_id)
-            & (details.c.version == _CALIBRATORS.c.version),
-        )
-        .where(or_(details.c.deleted_at < before, _MODELS.c.deleted_at < before))
+        .where(or_(_CALIBRATORS.c.deleted_at < before, _MODELS.c.deleted_at < before))
         .limit(_PAGE)
     )
     count = 0
@@ -78,12 +71,10 @@ def _erase_version(registry: Registry, model_id: int, version: int) -> None:
 
 
 def _purge_datasets(registry: Registry, before: float) -> int:
-    details = _DATASET_DETAILS
     statement = (
         select(_DATASETS.c.id, _DATASETS.c.digest)
         .join(_MODELS, _MODELS.c.id == _DATASETS.c.model_id)
-        .outerjoin(details, details.c.dataset_id == _DATASETS.c.id)
-        .where(or_(details.c.deleted_at < before, _MODELS.c.deleted_at < before))
+        .where(or_(_DATASETS.c.deleted_at < before, _MODELS.c.deleted_at < before))
         .limit(_PAGE)
     )
     count = 0
@@ -102,7 +93,6 @@ def _erase_dataset(tx: Transaction, dataset_id: int) -> None:
         .where(_CALIBRATORS.c.dataset_id == dataset_id)
         .values(dataset_id=null(), row_digests=func.coalesce(_CALIBRATORS.c.row_digests, digests))
     )
-    _delete(tx, _DATASET_DETAILS, _DATASET_DETAILS.c.dataset_id == dataset_id)
     _delete(tx, _DATASETS, _DATASETS.c.id == dataset_id)
 
 

@@ -65,22 +65,16 @@ datasets = Table(
     Column("input", String(16), nullable=False),
     Column("metrics", Json, nullable=False),
     Column("created_at", Double, nullable=False),
-    # Sorted digests of the rows, 8 bytes each; null until a fit has read the data.
-    Column("row_digests", LargeBinary),
-    UniqueConstraint("model_id", "name"),
-)
-
-dataset_details = Table(
-    "dataset_details",
-    METADATA,
-    # What may change of a data set, and its URI; without a row, the defaults. Not columns of
-    # `datasets`, whose large column is last.
-    Column("dataset_id", Key, ForeignKey("datasets.id"), primary_key=True, autoincrement=False),
     Column("description", Text, nullable=False, server_default=""),
     Column("tags", Json),
+    # The name of a deleted data set is not its own any more: see `recalib.registry.deletions`.
     Column("deleted_at", Double),
     # Of a data set by reference, whose blob is a manifest; null for uploads.
     Column("uri", Text),
+    # Sorted digests of the rows, 8 bytes each; null until a fit has read the data. The large column
+    # is last: SQLite reads all columns before one that a query selects.
+    Column("row_digests", LargeBinary),
+    UniqueConstraint("model_id", "name"),
 )
 
 jobs = Table(
@@ -141,22 +135,13 @@ calibrators = Table(
     Column("job_id", String(32), ForeignKey("jobs.id"), nullable=False, unique=True),
     Column("card", Json, nullable=False),
     Column("created_at", Double, nullable=False),
-    # The large columns are last: reading cards then skips their pages in SQLite.
-    Column("parameters", LargeBinary, nullable=False),
-    # As in `datasets`, for a fit to rows of no data set.
-    Column("row_digests", LargeBinary),
-)
-
-calibrator_details = Table(
-    "calibrator_details",
-    METADATA,
-    # What may change of a version; without a row, the defaults. The row of a deleted version stays:
-    # labels of its predictions may still arrive.
-    Column("model_id", Key, ForeignKey("models.id"), primary_key=True, autoincrement=False),
-    Column("version", Integer, primary_key=True, autoincrement=False),
     Column("description", Text, nullable=False, server_default=""),
     Column("tags", Json),
     Column("deleted_at", Double),
+    # The large columns are last, as in `datasets`.
+    Column("parameters", LargeBinary, nullable=False),
+    # As in `datasets`, for a fit to rows of no data set.
+    Column("row_digests", LargeBinary),
 )
 
 aliases = Table(

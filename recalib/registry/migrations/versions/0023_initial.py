@@ -1,13 +1,13 @@
-"""The whole schema of version 0.1.0.
+"""The schema of the last development version.
 
-It replaces the steps 0001 to 0009 of the development versions and keeps the revision of the last,
-so a database at 0009 is up to date (docs/decisions/0005-one-migration.md).
+It replaces all steps before it and keeps the revision of the last, so a database at 0023 needs the
+later steps only (docs/decisions/0005-one-migration.md).
 """
 
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0009"
+revision = "0023"
 down_revision = None
 branch_labels = None
 depends_on = None
@@ -29,16 +29,25 @@ _TABLES = (
     "jobs",
     "calibrators",
     "aliases",
+    "dataset_details",
+    "calibrator_details",
+    "tombstones",
     "signing_keys",
     "labels",
     "traffic",
+    "class_traffic",
     "monitors",
     "cohorts",
+    "assessments",
     "monitoring_events",
     "captures",
     "candidates",
     "api_keys",
     "audit",
+    "event_sequence",
+    "events",
+    "webhooks",
+    "webhook_deliveries",
 )
 
 
@@ -47,6 +56,7 @@ def upgrade() -> None:
     _create_registry()
     _create_monitoring()
     _create_access()
+    _create_notification()
 
 
 def downgrade() -> None:
@@ -79,6 +89,13 @@ def _create_registry() -> None:
         sa.Column("created_by", sa.Text(), nullable=False),
         sa.Column("created_at", sa.Double(), nullable=False),
         sa.Column("monitoring", _JSON),
+        sa.Column("task", sa.String(length=16), nullable=False, server_default="multiclass"),
+        sa.Column("description", sa.Text(), nullable=False, server_default=""),
+        sa.Column("tags", _JSON),
+        sa.Column("retention", _JSON),
+        sa.Column("deleted_at", sa.Double()),
+        sa.Column("purged_at", sa.Double()),
+        sa.Column("predictions", sa.String(length=16)),
         sa.PrimaryKeyConstraint("id", name=op.f("pk_models")),
         sa.UniqueConstraint("name", name=op.f("uq_models_name")),
     )
@@ -115,6 +132,7 @@ def _create_registry() -> None:
         sa.Column("input", sa.String(length=16), nullable=False),
         sa.Column("metrics", _JSON, nullable=False),
         sa.Column("created_at", sa.Double(), nullable=False),
+        sa.Column("row_digests", sa.LargeBinary()),
         sa.ForeignKeyConstraint(
             ["model_id"], ["models.id"], name=op.f("fk_datasets_model_id_models")
         ),
@@ -146,6 +164,9 @@ def _create_registry() -> None:
         sa.Column("started_at", sa.Double()),
         sa.Column("finished_at", sa.Double()),
         sa.Column("trace", sa.String(64)),
+        sa.Column("parameters", sa.LargeBinary()),
+        sa.Column("row_digests", sa.LargeBinary()),
+        sa.Column("deleted_at", sa.Double()),
         sa.CheckConstraint(
             "state IN ('queued', 'running', 'succeeded', 'failed', 'cancelled')",
             name=op.f("ck_jobs_state"),
@@ -173,6 +194,7 @@ def _create_registry() -> None:
         sa.Column("card", _JSON, nullable=False),
         sa.Column("created_at", sa.Double(), nullable=False),
         sa.Column("parameters", sa.LargeBinary(), nullable=False),
+        sa.Column("row_digests", sa.LargeBinary()),
         sa.ForeignKeyConstraint(
             ["dataset_id"], ["datasets.id"], name=op.f("fk_calibrators_dataset_id_datasets")
         ),
@@ -198,6 +220,37 @@ def _create_registry() -> None:
             ["revision"], ["alias_changes.revision"], name=op.f("fk_aliases_revision_alias_changes")
         ),
         sa.PrimaryKeyConstraint("model_id", "alias", name=op.f("pk_aliases")),
+    )
+    op.create_table(
+        "dataset_details",
+        sa.Column("dataset_id", _KEY, autoincrement=False, nullable=False),
+        sa.Column("description", sa.Text(), nullable=False, server_default=""),
+        sa.Column("tags", _JSON),
+        sa.Column("deleted_at", sa.Double()),
+        sa.Column("uri", sa.Text()),
+        sa.ForeignKeyConstraint(
+            ["dataset_id"], ["datasets.id"], name=op.f("fk_dataset_details_dataset_id_datasets")
+        ),
+        sa.PrimaryKeyConstraint("dataset_id", name=op.f("pk_dataset_details")),
+    )
+    op.create_table(
+        "calibrator_details",
+        sa.Column("model_id", _KEY, autoincrement=False, nullable=False),
+        sa.Column("version", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("description", sa.Text(), nullable=False, server_default=""),
+        sa.Column("tags", _JSON),
+        sa.Column("deleted_at", sa.Double()),
+        sa.ForeignKeyConstraint(
+            ["model_id"], ["models.id"], name=op.f("fk_calibrator_details_model_id_models")
+        ),
+        sa.PrimaryKeyConstraint("model_id", "version", name=op.f("pk_calibrator_details")),
+    )
+    op.create_table(
+        "tombstones",
+        sa.Column("revision", _KEY, autoincrement=False, nullable=False),
+        sa.Column("model", _NAME, nullable=False),
+        sa.Column("selector", _NAME),
+        sa.PrimaryKeyConstraint("revision", name=op.f("pk_tombstones")),
     )
     # Each change of an alias increments the number in this one row.
     op.execute("INSERT INTO alias_revision (revision) VALUES (0)")
@@ -225,6 +278,7 @@ def _create_monitoring() -> None:
         sa.Column("disputed", sa.Boolean(), nullable=False),
         sa.Column("labelled_at", sa.Double(), nullable=False),
         sa.Column("segment", sa.Integer(), nullable=False, server_default="0"),
+        sa.Column("label_set", sa.LargeBinary()),
         sa.PrimaryKeyConstraint(
             "model_id", "version", "predicted_at", "digest", name=op.f("pk_labels")
         ),
@@ -238,8 +292,23 @@ def _create_monitoring() -> None:
         sa.Column("segment", sa.Integer(), autoincrement=False, nullable=False),
         sa.Column("bin", sa.Integer(), autoincrement=False, nullable=False),
         sa.Column("predictions", sa.BigInteger(), nullable=False),
+        sa.Column("confidence_count", sa.BigInteger(), nullable=False, server_default="0"),
+        sa.Column("confidence_sum", sa.Double(), nullable=False, server_default="0"),
         sa.PrimaryKeyConstraint(
             "model_id", "version", "started_at", "segment", "bin", name=op.f("pk_traffic")
+        ),
+        sqlite_with_rowid=False,
+    )
+    op.create_table(
+        "class_traffic",
+        sa.Column("model_id", _KEY, autoincrement=False, nullable=False),
+        sa.Column("version", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("started_at", sa.BigInteger(), autoincrement=False, nullable=False),
+        sa.Column("predicted", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("predictions", sa.BigInteger(), nullable=False),
+        sa.Column("max_error_sum", sa.Double(), nullable=False),
+        sa.PrimaryKeyConstraint(
+            "model_id", "version", "started_at", "predicted", name=op.f("pk_class_traffic")
         ),
         sqlite_with_rowid=False,
     )
@@ -256,6 +325,7 @@ def _create_monitoring() -> None:
         sa.Column("totals", _JSON, nullable=False),
         sa.Column("late", sa.BigInteger(), nullable=False),
         sa.Column("assessed_at", sa.Double(), nullable=False),
+        sa.Column("replayed_through", sa.Double()),
         sa.ForeignKeyConstraint(
             ["model_id", "version"],
             ["calibrators.model_id", "calibrators.version"],
@@ -271,9 +341,23 @@ def _create_monitoring() -> None:
         sa.Column("segment", sa.Integer(), autoincrement=False, nullable=False),
         sa.Column("ended_at", sa.Double(), nullable=False),
         sa.Column("sums", _JSON, nullable=False),
+        sa.Column("replayed", sa.Boolean(), nullable=False, server_default=sa.false()),
         sa.PrimaryKeyConstraint(
             "model_id", "version", "started_at", "segment", name=op.f("pk_cohorts")
         ),
+    )
+    op.create_table(
+        "assessments",
+        sa.Column("model_id", _KEY, autoincrement=False, nullable=False),
+        sa.Column("started_at", sa.Double(), autoincrement=False, nullable=False),
+        sa.Column("version", sa.Integer(), autoincrement=False, nullable=False),
+        sa.Column("ended_at", sa.Double(), nullable=False),
+        sa.Column("assessed_at", sa.Double(), nullable=False),
+        sa.Column("state", sa.String(16), nullable=False),
+        sa.Column("reason", sa.Text(), nullable=False),
+        sa.Column("evidence", _JSON, nullable=False),
+        sa.Column("replayed", sa.Boolean(), nullable=False, server_default=sa.false()),
+        sa.PrimaryKeyConstraint("model_id", "started_at", "version", name=op.f("pk_assessments")),
     )
     op.create_table(
         "monitoring_events",
@@ -285,6 +369,7 @@ def _create_monitoring() -> None:
         sa.Column("actor", sa.Text(), nullable=False),
         sa.Column("reason", sa.Text(), nullable=False),
         sa.Column("evidence", _JSON, nullable=False),
+        sa.Column("replayed", sa.Boolean(), nullable=False, server_default=sa.false()),
         sa.ForeignKeyConstraint(
             ["model_id"], ["models.id"], name=op.f("fk_monitoring_events_model_id_models")
         ),
@@ -367,3 +452,63 @@ def _create_access() -> None:
     op.create_index("ix_audit_at", "audit", ["at"])
     op.create_index("ix_audit_actor_id", "audit", ["actor", "id"])
     op.create_index("ix_audit_model_id", "audit", ["model", "id"])
+
+
+def _create_notification() -> None:
+    """Create the tables of events and webhooks."""
+    op.create_table("event_sequence", sa.Column("last", _KEY, nullable=False))
+    op.execute("INSERT INTO event_sequence (last) VALUES (0)")
+    op.create_table(
+        "events",
+        sa.Column("id", _KEY, autoincrement=False, nullable=False),
+        sa.Column("at", sa.Double(), nullable=False),
+        sa.Column("type", sa.String(64), nullable=False),
+        sa.Column("model", _NAME),
+        sa.Column("data", _JSON, nullable=False),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_events")),
+    )
+    op.create_index(op.f("ix_events_at"), "events", ["at"])
+    op.create_index("ix_events_model_id", "events", ["model", "id"])
+    op.create_table(
+        "webhooks",
+        sa.Column("id", sa.String(32), nullable=False),
+        sa.Column("url", sa.Text(), nullable=False),
+        sa.Column("model", _NAME),
+        sa.Column("types", _JSON, nullable=False),
+        sa.Column("format", sa.String(16), nullable=False),
+        sa.Column("secret", sa.LargeBinary(), nullable=False),
+        sa.Column("enabled", sa.Boolean(), nullable=False),
+        sa.Column("reason", sa.Text(), nullable=False),
+        sa.Column("position", _KEY, nullable=False),
+        sa.Column("failures", sa.Integer(), nullable=False),
+        sa.Column("retry_at", sa.Double()),
+        sa.Column("lease_expires", sa.Double()),
+        sa.Column("fence", sa.BigInteger(), nullable=False),
+        sa.Column("created_by", sa.Text(), nullable=False),
+        sa.Column("created_at", sa.Double(), nullable=False),
+        sa.Column("previous_secrets", _JSON),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_webhooks")),
+    )
+    op.create_table(
+        "webhook_deliveries",
+        sa.Column("webhook_id", sa.String(32), nullable=False),
+        sa.Column("event_id", _KEY, autoincrement=False, nullable=False),
+        sa.Column("state", sa.String(16), nullable=False),
+        sa.Column("attempts", sa.Integer(), nullable=False),
+        sa.Column("next_attempt_at", sa.Double(), nullable=False),
+        sa.Column("created_at", sa.Double(), nullable=False),
+        sa.Column("attempted_at", sa.Double()),
+        sa.Column("status", sa.Integer()),
+        sa.Column("error", sa.Text(), nullable=False),
+        sa.ForeignKeyConstraint(
+            ["webhook_id"],
+            ["webhooks.id"],
+            name=op.f("fk_webhook_deliveries_webhook_id_webhooks"),
+        ),
+        sa.PrimaryKeyConstraint("webhook_id", "event_id", name=op.f("pk_webhook_deliveries")),
+    )
+    op.create_index(
+        "ix_webhook_deliveries_state_next_attempt_at",
+        "webhook_deliveries",
+        ["state", "next_attempt_at"],
+    )
