@@ -192,5 +192,5 @@ def test_make_targets_modules_and_settings_exist(page: Path) -> None:
         assert path.with_suffix(".py").exists() or (path / "__main__.py").exists(), module
     settings = {f"RECALIB_{name.upper()}" for name in Settings.model_fields}
     settings |= {f"{name}_FILE" for name in settings}
-    settings |= {"RECALIB_API_KEY", "RECALIB_SERVER"}  # the client's
+    settings |= {"RECALIB_API_KEY", "RECALIB_KEY", "RECALIB_SERVER"}  # the client's
     assert set(re.findall(r"RECALIB_[A-Z_]*[A-Z]", text)) <= settings

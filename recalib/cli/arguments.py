@@ -149,10 +149,17 @@ ModelName = Annotated[str, typer.Argument(help="The model's name.", show_default
 ServerUrl = Annotated[
     str,
     typer.Option(
-        help="The server's URL, such as http://127.0.0.1:8000; by default RECALIB_SERVER. "
-        "RECALIB_API_KEY has the API key, if the server requires one.",
+        help="The server's URL, such as http://127.0.0.1:8000; by default RECALIB_SERVER.",
         envvar="RECALIB_SERVER",
         show_envvar=False,
+        show_default=False,
+    ),
+]
+ApiKey = Annotated[
+    str | None,
+    typer.Option(
+        "--key",
+        help="The API key, if the server requires one; by default RECALIB_KEY.",
         show_default=False,
     ),
 ]

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from recalib.cli.arguments import (
+    ApiKey,
     InputKind,
     JsonOutput,
     LogitsFile,
@@ -27,6 +28,7 @@ def calibrate(
         str, typer.Option(help="A version, or an alias of a version.")
     ] = "champion",
     input: InputKind = "logits",
+    key: ApiKey = None,
     json_output: JsonOutput = False,
 ) -> None:
     """Calibrate logits on a server.
@@ -39,7 +41,7 @@ def calibrate(
     if output.suffix != ".npz":
         raise InputError("output", found=str(output), accepted="a name that ends in .npz")
     check_output_path("output", output, data)
-    with Client(server) as client, progress("calibrate", quiet=json_output) as update:
+    with Client(server, api_key=key) as client, progress("calibrate", quiet=json_output) as update:
         update("reading")
         rows = files.read(data, input=input, labels="optional")
         update(f"asking {server}")

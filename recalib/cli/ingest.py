@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from recalib.cli.arguments import JsonOutput, ServerUrl
+from recalib.cli.arguments import ApiKey, JsonOutput, ServerUrl
 from recalib.cli.context import stop_on_signal
 from recalib.errors import InputError
 from recalib.reporting.terminal import say
@@ -46,6 +46,7 @@ def ingest(
     idle: Annotated[
         float | None, typer.Option(help="End after this many seconds without a message.", min=0)
     ] = None,
+    key: ApiKey = None,
     json_output: JsonOutput = False,
 ) -> None:
     """Send labels of predictions from Kafka, or from files, to a server.
@@ -73,7 +74,7 @@ def ingest(
         if json_output:
             typer.echo(json.dumps(progress.to_dict()))
 
-    with stop_on_signal() as stopped, Client(server) as client:
+    with stop_on_signal() as stopped, Client(server, api_key=key) as client:
         common: dict[str, Any] = {"is_stopped": stopped.is_set, "report": report}
         if place is not None:
             progress = ingest_kafka(client, model, place, idle_seconds=idle, **common)

@@ -6,34 +6,28 @@ import sys
 import traceback
 import warnings
 from functools import cache
-from typing import Annotated, NoReturn, TextIO, cast
+from typing import Annotated, Any, NoReturn, TextIO, cast
 
 import typer
 import typer.main
 from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
+from recalib.cli.api import app as api_app
 from recalib.cli.apply import apply
 from recalib.cli.audit import audit
 from recalib.cli.backup import backup
 from recalib.cli.backup_key import backup_key
-from recalib.cli.batch import batch
 from recalib.cli.calibrate import calibrate
 from recalib.cli.compare import compare
-from recalib.cli.delete import delete
 from recalib.cli.demo import demo
-from recalib.cli.describe import describe
 from recalib.cli.doctor import doctor
-from recalib.cli.drop_candidate import drop_candidate
 from recalib.cli.evaluate import evaluate
-from recalib.cli.evaluation import evaluation
-from recalib.cli.events import events
 from recalib.cli.export import export
 from recalib.cli.fit import fit
 from recalib.cli.fuse import fuse
 from recalib.cli.ingest import ingest
 from recalib.cli.keys import app as keys_app
-from recalib.cli.models import models
 from recalib.cli.monitoring import monitoring
 from recalib.cli.prepare import prepare
 from recalib.cli.promote import promote, rollback
@@ -42,13 +36,10 @@ from recalib.cli.pull import pull
 from recalib.cli.replay import replay
 from recalib.cli.report import report
 from recalib.cli.restore import restore
-from recalib.cli.retention import retention
 from recalib.cli.rotate_key import rotate_key
 from recalib.cli.sections import FILES, OPERATION, SERVER, TRAINING, SectionedGroup
 from recalib.cli.serve import serve
 from recalib.cli.train import train
-from recalib.cli.upload import upload
-from recalib.cli.webhooks import app as webhooks_app
 from recalib.cli.worker import worker
 from recalib.core.sanitize import sanitize_text
 from recalib.errors import RecalibError, RecalibWarning
@@ -58,11 +49,32 @@ from recalib.reporting.terminal import name_options, warn
 _BAD_INPUT_STATUS = 2
 _INTERRUPTED_STATUS = 130
 
+#: Commands of earlier versions, and the operations of `recalib api` that replace them.
+_REPLACEMENTS = {
+    "batch": "create_batch model=MODEL data=FILE --wait",
+    "delete": "delete_model name=MODEL",
+    "describe": "update_model name=MODEL description=TEXT",
+    "drop-candidate": "drop_candidate model=MODEL version=VERSION",
+    "evaluation": "evaluate model=MODEL dataset=NAME --wait",
+    "events": "list_events",
+    "models": "list_models",
+    "retention": "update_model name=MODEL retention:=JSON",
+    "upload": "upload_dataset model=MODEL name=NAME data=FILE",
+    "webhooks": "list_webhooks",
+}
+
+
+class _Program(SectionedGroup):
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if (replacement := _REPLACEMENTS.get(args[0])) is not None:
+            ctx.fail(f"`{args[0]}` is now `recalib api {replacement}`; see `recalib api --help`")
+        return super().resolve_command(ctx, args)
+
+
 app = typer.Typer(
     name="recalib",
-    cls=SectionedGroup,
+    cls=_Program,
     help="Calibrate the probabilities of deployed classifiers.",
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
@@ -97,29 +109,20 @@ app.command(rich_help_panel=FILES)(replay)
 app.command(rich_help_panel=FILES)(export)
 app.command(rich_help_panel=FILES)(fuse)
 app.command(rich_help_panel=TRAINING)(train)
-app.command(rich_help_panel=SERVER)(models)
-app.command(rich_help_panel=SERVER)(describe)
-app.command(rich_help_panel=SERVER)(upload)
 app.command(rich_help_panel=SERVER)(publish)
 app.command(rich_help_panel=SERVER)(pull)
 app.command(rich_help_panel=SERVER)(calibrate)
-app.command(rich_help_panel=SERVER)(batch)
-app.command(rich_help_panel=SERVER)(evaluation)
 app.command(rich_help_panel=SERVER)(monitoring)
 app.command(rich_help_panel=SERVER)(promote)
 app.command(rich_help_panel=SERVER)(rollback)
-app.command("drop-candidate", rich_help_panel=SERVER)(drop_candidate)
-app.command(rich_help_panel=SERVER)(events)
 app.command(rich_help_panel=SERVER)(ingest)
-app.command(rich_help_panel=SERVER)(retention)
-app.command(rich_help_panel=SERVER)(delete)
+app.add_typer(api_app, name="api", rich_help_panel=SERVER)
 app.command(rich_help_panel=OPERATION)(demo)
 app.command(rich_help_panel=OPERATION)(serve)
 app.command(rich_help_panel=OPERATION)(worker)
 app.command(rich_help_panel=OPERATION)(prepare)
 app.command(rich_help_panel=OPERATION)(doctor)
 app.add_typer(keys_app, name="keys", rich_help_panel=OPERATION)
-app.add_typer(webhooks_app, name="webhooks", rich_help_panel=OPERATION)
 app.command(rich_help_panel=OPERATION)(audit)
 app.command(rich_help_panel=OPERATION)(backup)
 app.command("backup-key", rich_help_panel=OPERATION)(backup_key)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from recalib.cli.arguments import JsonOutput, ModelName, ServerUrl
+from recalib.cli.arguments import ApiKey, JsonOutput, ModelName, ServerUrl
 from recalib.reporting.terminal import narrow_table, print_json, say, warn
 
 if TYPE_CHECKING:
@@ -31,6 +31,7 @@ def monitoring(
         int | None,
         typer.Option(min=1, help="Show the states after this many cohorts instead, newest first."),
     ] = None,
+    key: ApiKey = None,
     json_output: JsonOutput = False,
 ) -> None:
     """Show the monitoring state of a model's champion.
@@ -41,7 +42,7 @@ def monitoring(
 
     from recalib.client import Client
 
-    with Client(server) as client:
+    with Client(server, api_key=key) as client:
         if history is not None:
             entries = list(islice(client.list_monitoring_history(model), history))
             if json_output:

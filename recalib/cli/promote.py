@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from recalib.cli.arguments import JsonOutput, ModelName, ServerUrl
+from recalib.cli.arguments import ApiKey, JsonOutput, ModelName, ServerUrl
 from recalib.reporting.terminal import print_json, say, warn
 
 if TYPE_CHECKING:
@@ -22,12 +22,13 @@ def promote(
     server: ServerUrl,
     alias: _AliasName = "champion",
     reason: _Reason = "",
+    key: ApiKey = None,
     json_output: JsonOutput = False,
 ) -> None:
     """Let a version of a model serve: every later request uses it."""
     from recalib.client import Client
 
-    with Client(server) as client:
+    with Client(server, api_key=key) as client:
         _print(client.promote(model, version, alias=alias, reason=reason), json_output)
 
 
@@ -36,12 +37,13 @@ def rollback(
     server: ServerUrl,
     alias: _AliasName = "champion",
     reason: _Reason = "rolled back",
+    key: ApiKey = None,
     json_output: JsonOutput = False,
 ) -> None:
     """Return to the version that served before; a second rollback undoes the first."""
     from recalib.client import Client
 
-    with Client(server) as client:
+    with Client(server, api_key=key) as client:
         _print(client.rollback(model, alias=alias, reason=reason), json_output)
 
 

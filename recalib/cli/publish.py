@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from recalib.cli.arguments import CalibratorFile, JsonOutput, ServerUrl
+from recalib.cli.arguments import ApiKey, CalibratorFile, JsonOutput, ServerUrl
 from recalib.reporting.terminal import metrics_table, print_json, progress, say, warn
 
 _PROMOTE: dict[str, Any] = {"if-better": "if_better", "always": True, "never": False}
@@ -31,6 +31,7 @@ def publish(
         Literal["if-better", "always", "never"],
         typer.Option(help="Whether the version becomes the champion."),
     ] = "if-better",
+    key: ApiKey = None,
     json_output: JsonOutput = False,
 ) -> None:
     """Publish a calibrator on a server.
@@ -42,7 +43,7 @@ def publish(
     from recalib.core.card import Card
     from recalib.core.decoding import convert
 
-    with Client(server) as client, progress("publish", quiet=json_output) as update:
+    with Client(server, api_key=key) as client, progress("publish", quiet=json_output) as update:
         queued_job = client.publish(
             model, calibrator, dataset, fitted_on=fitted_on, promote=_PROMOTE[promote]
         )

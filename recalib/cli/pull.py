@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from recalib.cli.arguments import JsonOutput, OutputFile, ServerUrl, check_output_path
+from recalib.cli.arguments import ApiKey, JsonOutput, OutputFile, ServerUrl, check_output_path
 from recalib.errors import InputError
 from recalib.reporting.terminal import print_json, say
 
@@ -25,6 +25,7 @@ def pull(
         str | None,
         typer.Option(help="Download this data set, and no calibrator.", show_default=False),
     ] = None,
+    key: ApiKey = None,
     json_output: JsonOutput = False,
 ) -> None:
     """Download a calibrator or a data set from a server.
@@ -37,7 +38,7 @@ def pull(
     if dataset is not None and version is not None:
         raise InputError("version", found=f"{version} and a data set", accepted="one of the two")
     check_output_path("output", output)
-    with Client(server) as client:
+    with Client(server, api_key=key) as client:
         if dataset is None:
             number = client.download_calibrator(model, output, version or "champion")
             title = f"version {number}"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from recalib.cli.arguments import (
+    ApiKey,
     Cluster,
     JsonOutput,
     Task,
@@ -128,6 +129,7 @@ def replay(
             "--to-now", help="With --into: move all times forward, so that the log ends now."
         ),
     ] = False,
+    key: ApiKey = None,
     cluster: Cluster = None,
     json_output: JsonOutput = False,
 ) -> None:
@@ -140,7 +142,7 @@ def replay(
     """
     check_options(context)
     if into is not None and server is not None:
-        replay_into(log, into, server, version, to_now=to_now, json_output=json_output)
+        replay_into(log, into, server, version, key=key, to_now=to_now, json_output=json_output)
         return
     from recalib.files.fragments import is_single_file
     from recalib.replay import ReplayOptions

@@ -12,7 +12,7 @@ from recalib.errors import InputError
 from recalib.reporting.terminal import narrow_table, print_json, progress, say
 
 #: Parameters that only `--into` needs, and parameters that it may have.
-_OWN = ("server", "version", "to_now")
+_OWN = ("server", "key", "version", "to_now")
 _SHARED = ("log", "into", "json_output")
 
 
@@ -41,7 +41,14 @@ def check_options(context: typer.Context) -> None:
 
 
 def replay_into(
-    log: Sequence[str], model: str, server: str, version: str, *, to_now: bool, json_output: bool
+    log: Sequence[str],
+    model: str,
+    server: str,
+    version: str,
+    *,
+    key: str | None,
+    to_now: bool,
+    json_output: bool,
 ) -> None:
     """Upload a log, wait for its replay, and show the changes of state."""
     from recalib.client import Client
@@ -51,7 +58,7 @@ def replay_into(
         found = ", ".join(log)[:200]
         raise InputError("log", found=found, accepted="one local file, with --into")
 
-    with Client(server) as client, progress("replay", quiet=json_output) as update:
+    with Client(server, api_key=key) as client, progress("replay", quiet=json_output) as update:
 
         def report(_: float, text: str) -> None:
             update(text)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from recalib.cli.arguments import JsonOutput
+from recalib.cli.arguments import ApiKey, JsonOutput
 from recalib.cli.context import check_package, stop_on_signal
 from recalib.errors import InputError
 from recalib.recipe import Recipe, read_recipe
@@ -37,6 +37,7 @@ def train(
     jobs: Annotated[
         int, typer.Option(min=1, help="Trials of `tune` at a time, each in its own process.")
     ] = 1,
+    key: ApiKey = None,
     json_output: JsonOutput = False,
 ) -> None:
     """Train a network.
@@ -58,7 +59,7 @@ def train(
             raise InputError(
                 "data", found=str(data), accepted="none: a server uses its own data folder"
             )
-        result = _train_on_server(recipe, server, folder, json_output)
+        result = _train_on_server(recipe, server, key, folder, json_output)
         _print_result(result, folder, json_output)
         return
     if recipe.calibrate is not None and recipe.calibrate.model is not None:
@@ -94,11 +95,13 @@ def _train_here(
     return run_recipe(recipe, load(), folder, FolderCheckpoints(folder), observer)
 
 
-def _train_on_server(recipe: Recipe, server: str, folder: Path, quiet: bool) -> dict[str, Any]:
+def _train_on_server(
+    recipe: Recipe, server: str, key: str | None, folder: Path, quiet: bool
+) -> dict[str, Any]:
     """Run the recipe on a server, download its files, and return its summary."""
     from recalib.client import Client
 
-    with Client(server) as client, progress("train", quiet=quiet) as update:
+    with Client(server, api_key=key) as client, progress("train", quiet=quiet) as update:
         queued_job = client.train(recipe.model_dump(mode="json"))
         job = client.wait(queued_job, progress=lambda _, text: update(text))
         result = job.result or {}

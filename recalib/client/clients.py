@@ -49,7 +49,8 @@ if TYPE_CHECKING:
 _CONNECT_TIMEOUT_SECONDS = 10.0
 #: Bytes of a response body that a sink receives at once.
 _CHUNK_BYTES = 1 << 20
-_API_KEY_VARIABLE = "RECALIB_API_KEY"
+#: The second is that of earlier versions.
+_KEY_VARIABLES = ("RECALIB_KEY", "RECALIB_API_KEY")
 
 
 class Operations:
@@ -146,7 +147,7 @@ class Client(Operations, SyncDriver):
     Parameters
     ----------
     url: the server's URL, http or https.
-    api_key: sent with every request; by default the value of RECALIB_API_KEY, if it is set.
+    api_key: sent with every request; by default the value of RECALIB_KEY, if it is set.
     headers: additional headers of every request.
     timeout: seconds for each request, including its retries. The time is checked when bytes
         arrive, so a server that sends slowly can take up to twice as long.
@@ -265,7 +266,8 @@ class AsyncClient(Operations, AsyncDriver):
 
 
 def _headers(api_key: str | None, headers: Mapping[str, str] | None) -> dict[str, str]:
-    api_key = os.environ.get(_API_KEY_VARIABLE, "") if api_key is None else api_key
+    if api_key is None:
+        api_key = next(filter(None, map(os.environ.get, _KEY_VARIABLES)), "")
     if not api_key:
         return dict(headers or {})
     if not (api_key.isascii() and api_key.isprintable() and " " not in api_key):

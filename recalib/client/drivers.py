@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -154,6 +155,10 @@ class ListOperation(Generic[P, T]):
         def method(self: SyncDriver | AsyncDriver, *args: P.args, **kwargs: P.kwargs) -> Any:
             return self._items(listing(*args, **kwargs))
 
+        # The listing has no first parameter in the place of `self`.
+        client = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+        parameters = inspect.signature(listing).parameters.values()
+        method.__signature__ = inspect.Signature([client, *parameters])  # type: ignore[attr-defined]
         self._method = method
 
     @overload

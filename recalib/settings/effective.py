@@ -18,7 +18,7 @@ _USER_INFO = re.compile(r"(?<=://)[^/@?#]*:[^/?#]*(?=@)|(?<=://):?[^/@?#]+(?=@)"
 _PASSWORD = re.compile(r"(?i)(?<=[?&])((?:ssl)?password|secret|token|key)=[^&#]*")
 _PREFIX = "RECALIB_"
 #: Read by the client and by commands with `--server`; not settings of a server.
-_CLIENT_VARIABLES = ("RECALIB_API_KEY", "RECALIB_SERVER")
+_CLIENT_VARIABLES = ("RECALIB_API_KEY", "RECALIB_KEY", "RECALIB_SERVER")
 
 
 def redact(text: str) -> str:

@@ -27,20 +27,10 @@ COMMANDS = {
     "calibrate": [
         "data",
         "--server",
+        "--key",
         "--model",
         "--output",
         "--calibrator",
-        "--input",
-        "--json",
-    ],
-    "batch": [
-        "data",
-        "--server",
-        "--model",
-        "--dataset",
-        "--version",
-        "--output",
-        "-o",
         "--input",
         "--json",
     ],
@@ -59,14 +49,14 @@ COMMANDS = {
     "publish": [
         "calibrator",
         "--server",
+        "--key",
         "--model",
         "--dataset",
         "--fitted-on",
         "--promote",
         "--json",
     ],
-    "upload": ["data", "--server", "--model", "--name", "--uri", "--digest", "--input", "--json"],
-    "pull": ["--server", "--model", "--output", "-o", "--version", "--dataset", "--json"],
+    "pull": ["--server", "--key", "--model", "--output", "-o", "--version", "--dataset", "--json"],
     "evaluate": [
         "data...",
         "--calibrator",
@@ -76,16 +66,6 @@ COMMANDS = {
         "--picture",
         "--input",
         "--cluster",
-        "--json",
-    ],
-    "evaluation": [
-        "--server",
-        "--model",
-        "--dataset",
-        "--versions",
-        "--baseline",
-        "--output",
-        "-o",
         "--json",
     ],
     "report": [
@@ -114,7 +94,7 @@ COMMANDS = {
         "--cluster",
         "--json",
     ],
-    "train": ["config", "--output", "-o", "--data", "--server", "--json"],
+    "train": ["config", "--output", "-o", "--data", "--server", "--key", "--json"],
     "replay": [
         "log",
         "--alpha",
@@ -130,25 +110,17 @@ COMMANDS = {
         "--picture",
         "--into",
         "--server",
+        "--key",
         "--version",
         "--to-now",
         "--cluster",
         "--json",
     ],
-    "monitoring": ["model", "--server", "--history", "--json"],
-    "models": ["--server", "--name", "--tag", "--state", "--json"],
-    "retention": [
-        "model",
-        "--server",
-        "--dataset-days",
-        "--version-days",
-        "--label-days",
-        "--json",
-    ],
-    "events": ["--server", "--model", "--type", "--after", "--limit", "--follow", "--json"],
-    "promote": ["model", "version", "--server", "--alias", "--reason", "--json"],
-    "rollback": ["model", "--server", "--alias", "--reason", "--json"],
-    "drop-candidate": ["model", "version", "--server", "--reason", "--json"],
+    "monitoring": ["model", "--server", "--key", "--history", "--json"],
+    "api": ["list_models"],
+    "api list_models": ["[KEY=VALUE]...", "--server", "--key", "--limit", "--wait", "--json"],
+    "promote": ["model", "version", "--server", "--key", "--alias", "--reason", "--json"],
+    "rollback": ["model", "--server", "--key", "--alias", "--reason", "--json"],
     "demo": ["--keep", "--examples", "--json"],
     "serve": [
         "--host",
@@ -186,24 +158,6 @@ COMMANDS = {
         "--json",
     ],
     "doctor": ["--settings", "--home", "--database-url", "--json"],
-    "webhooks": [
-        "create",
-        "list",
-        "enable",
-        "disable",
-        "rotate-secret",
-        "delete",
-        "deliveries",
-        "redeliver",
-    ],
-    "webhooks create": ["url", "--server", "--model", "--type", "--format", "--json"],
-    "webhooks list": ["--server", "--json"],
-    "webhooks enable": ["webhook", "--server", "--json"],
-    "webhooks disable": ["webhook", "--server", "--json"],
-    "webhooks rotate-secret": ["webhook", "--server", "--overlap-hours", "--json"],
-    "webhooks delete": ["webhook", "--server", "--json"],
-    "webhooks deliveries": ["webhook", "--server", "--state", "--limit", "--json"],
-    "webhooks redeliver": ["webhook", "event", "--server", "--json"],
     "keys": ["create", "list", "revoke"],
     "keys create": [
         "--scope",
@@ -263,7 +217,7 @@ def test_no_command_lists_all_commands(cli: Cli, arguments: list[str]) -> None:
     assert (result.status, result.err) == (0, "")
     names = [name for name in COMMANDS if " " not in name]
     assert [name for name in names if f"\n  {name} " not in result.out] == []
-    assert "\nUse a server:\n  models " in result.out
+    assert "\nUse a server:\n  publish " in result.out
     assert "..." not in result.out.partition("Work on data files:")[2]  # no summary is cut
 
 

@@ -1,4 +1,4 @@
-"""Following events: those of a real server, interruptions, and `recalib events`."""
+"""Following events: those of a real server, interruptions, and `recalib api events`."""
 
 from __future__ import annotations
 
@@ -15,13 +15,9 @@ import pytest
 from recalib.client import MalformedAnswerError, RefusedError, UnreachableError
 from recalib.client import events as client_events
 from recalib.registry import Registry
-from tests.cli.conftest import cli
-from tests.cli.running import Cli
 from tests.client.either import Either
 from tests.client.flaky import Act, Flaky, Received, problem, resets, says
 from tests.end_to_end.programs import Programs, recalib_command
-
-__all__ = ["cli"]
 
 Clients = Callable[..., Either]
 
@@ -123,23 +119,10 @@ def test_events_arrive_while_they_happen(
     assert listed == received[::-1]
 
 
-def test_events_command_prints_lines(cli: Cli, flaky: Flaky) -> None:
-    page = {"items": [described(9), described(8)], "next_cursor": None}
-    flaky.will(says(200, page))
-    arguments = ("events", "--server", flaky.url, "--model", "m", "--type", "job")
-    result = cli(*arguments)
-    first, second = result.out.splitlines()
-    assert first.startswith("8  2026-03-04 05:06:07  job.failed of m: kind fit, job j; no \\x1b")
-    assert second.startswith("9  ")
-    result = cli(*arguments, "--json", "--limit", "1")
-    assert [json.loads(line)["id"] for line in result.out.splitlines()] == [9]
-    assert "order=newest" in flaky.received[0].path
-
-
 @pytest.mark.slow
 def test_events_command_follows_until_it_is_interrupted(flaky: Flaky) -> None:
     flaky.will(page(3), page(4, 5), page(6), page())
-    command = recalib_command("events", "--server", flaky.url, "--follow", "--json")
+    command = recalib_command("api", "events", "--server", flaky.url, "--json")
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         ids = [json.loads(line)["id"] for line in islice(process.stdout, 3)]

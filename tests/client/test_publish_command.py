@@ -70,7 +70,8 @@ def test_table_with_named_columns_is_published_and_not_uploaded(
     fitted_on = ("--dataset", "later", "--fitted-on", "named.csv")
     result = cli("publish", "named.calib", *there, *fitted_on)
     assert "measured on 300 rows of later" in result.out
-    result = cli("upload", "named.csv", *there, "--name", "named")
+    arguments = (f"model={model}", "name=named", "data=named.csv")
+    result = cli("api", "upload_dataset", *arguments, "--server", server.url)
     assert result.status == 2
     assert "logits: found 'ant', 'bee', 'cat', 'dog', 'label'; accepted: a column" in result.err
 
@@ -177,10 +178,14 @@ def test_multilabel_model_is_fitted_evaluated_and_applied(
         options = ("--dataset", "file", "--fitted-on", "part.npz")
         published = cli("publish", "part.calib", *there, *options, "--json").json
         # Evaluations and batches take data sets, files and arrays.
-        evaluation = cli("evaluation", *there, "--dataset", "file", "-o", "page.html")
-        assert "400 rows of file, means over 3 labels" in evaluation.out
-        assert "labels by NLL: better" in evaluation.out
-        assert cli("batch", "tags.npz", *there, "-o", "batch.npz").status == 0
+        job = client.wait(client.evaluate(name, "file"), progress=False)
+        evaluation = client.get_evaluation(name, job)
+        assert evaluation.rows == 400
+        _, served = evaluation.results
+        assert [label.changes["nll"].verdict for label in served.labels] == ["better"] * 3
+        batch = client.create_batch(name, cli.folder / "tags.npz", format="npz", progress=False)
+        target = cli.folder / "batch.npz"
+        client.download_batch(name, client.wait(batch, progress=False), target, progress=False)
         shares = 1 / (1 + np.exp(-scores))
         batch = client.create_batch(
             name, shares, input="probabilities", format="npz", progress=False

@@ -1,4 +1,4 @@
-"""`recalib monitoring` and `recalib drop-candidate`."""
+"""`recalib monitoring`, `promote` and `rollback`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from recalib.client import Client
 from service.monitoring.schemas import MonitoringReport
 from tests.cli.conftest import cli
 from tests.cli.running import Cli
-from tests.client.flaky import Flaky, problem, says
+from tests.client.flaky import Flaky, says
 from tests.end_to_end.programs import Server
 
 __all__ = ["cli"]
@@ -108,24 +108,6 @@ def test_unmonitored_and_unknown_models(cli: Cli, server: Server) -> None:
     assert (result.status, result.out) == (2, "")
     assert len(result.err.splitlines()) == 1
     assert "nobody" in result.err
-    result = cli("drop-candidate", "unwatched", 1, "--server", server.url)
-    assert (result.status, result.out) == (2, "")
-    assert "candidate '1' does not exist" in result.err
-
-
-def test_drop_candidate_with_a_reason(cli: Cli, flaky: Flaky) -> None:
-    dropped = {**REPORT["candidate"], "verdict": "dropped"}
-    flaky.will(says(200, dropped), says(200, dropped), problem(409, "It serves."))
-    there = ("drop-candidate", "m", 4, "--server", flaky.url)
-    result = cli(*there, "--reason", "it is odd")
-    assert result.out == "candidate 4 of m is dropped; the champion still serves\n"
-    sent = flaky.received[-1]
-    assert sent.method == "DELETE"
-    assert sent.path.startswith("/v1/models/m/monitoring/candidates/4?reason=it")
-    assert cli(*there, "--json").json["verdict"] == "dropped"
-    assert "?" not in flaky.received[-1].path
-    result = cli(*there)
-    assert (result.status, "It serves." in result.err) == (2, True)
 
 
 def test_promote_and_rollback(cli: Cli, flaky: Flaky, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,24 +1,19 @@
-"""`recalib batch`, and batches by the client."""
+"""Batches by the client."""
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 
 from recalib.client import Client, MalformedAnswerError, MissingError
 from recalib.errors import InputError
-from tests.cli.conftest import cli
-from tests.cli.running import LABELS, LOGITS, Cli
+from tests.cli.running import LABELS, LOGITS
 from tests.client.either import Either
 from tests.client.flaky import BATCH, Flaky, says
 from tests.end_to_end.programs import Server
-
-__all__ = ["cli"]
 
 _PAGE = Path(__file__).parents[2] / "docs" / "batches.md"
 
@@ -31,38 +26,6 @@ def model(server: Server) -> str:
         client.upload_dataset("resnet-batches", "val", LOGITS, LABELS, progress=False)
         client.wait(client.fit("resnet-batches", "val", promote=True), progress=False)
     return "resnet-batches"
-
-
-@pytest.mark.slow
-def test_command_writes_what_apply_writes(cli: Cli, server: Server, model: str) -> None:
-    """A file and a data set, as npz and as Parquet."""
-    with Client(server.url) as client:
-        client.download_calibrator(model, cli.folder / "t.calib")
-    cli("apply", "t.calib", "val.npz", "-o", "local.npz")
-    expected = cli.probabilities("local.npz")
-    there = ("--server", server.url, "--model", model)
-    result = cli("batch", "val.npz", *there, "-o", "out.npz", "--version", "1")
-    assert (result.status, result.err) == (0, "")
-    assert result.out == f"saved 300 rows of {model} version 1 to out.npz\n"
-    np.testing.assert_array_equal(cli.probabilities("out.npz"), expected)
-    result = cli("batch", "--dataset", "val", *there, "-o", "out.parquet", "--json")
-    assert (result.json["rows"], result.json["version"]) == (300, 1)
-    column = pq.read_table(cli.folder / "out.parquet")["probabilities"]
-    np.testing.assert_array_equal(np.array(column.to_pylist()), expected)
-    (cli.folder / "rows.json").write_text(json.dumps({"logits": LOGITS[:20].tolist()}))
-    result = cli("batch", "rows.json", *there, "-o", "few.npz")
-    assert (result.status, result.err) == (0, "")
-    np.testing.assert_allclose(cli.probabilities("few.npz"), expected[:20], atol=1e-6)
-    before = cli.files()
-    for more, message in (
-        (("-o", "out.csv", "val.npz"), "output: found out.csv; accepted: a name that ends in"),
-        (("-o", "x.npz"), "data, dataset: found neither"),
-        (("-o", "x.npz", "val.npz", "--version", "9"), "version '9' does not exist"),
-    ):
-        result = cli("batch", *there, *more)
-        assert (result.status, result.err.count("\n")) == (2, 1)
-        assert result.err.startswith(f"error: {message}")
-    assert cli.files() == before
 
 
 @pytest.mark.slow
