@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from anyio import to_thread
 from fastapi import APIRouter, FastAPI
+from fastapi.routing import APIRoute
 from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -60,6 +61,25 @@ if TYPE_CHECKING:
     from service.access.oidc_tokens import TokenVerifier
 
 log = logging.getLogger(__name__)
+
+#: The most frequent routes first: they are matched in order.
+_ROUTERS = (
+    predict,
+    inference,
+    labels,
+    models,
+    monitoring,
+    datasets,
+    calibrators,
+    evaluations,
+    batches,
+    training_runs,
+    jobs,
+    events,
+    webhooks,
+    audit,
+    health,
+)
 
 #: How long a hanging call to the registry may delay shutdown; there are three such waits.
 _SETTLE_SECONDS = 1.0
@@ -136,24 +156,7 @@ def _routes() -> list[BaseRoute]:
     FastAPI builds each included route at the first request, which takes a millisecond a route.
     """
     parent = APIRouter()
-    # The most frequent routes first: they are matched in order.
-    for router in (
-        predict,
-        inference,
-        labels,
-        models,
-        monitoring,
-        datasets,
-        calibrators,
-        evaluations,
-        batches,
-        training_runs,
-        jobs,
-        events,
-        webhooks,
-        audit,
-        health,
-    ):
+    for router in _ROUTERS:
         parent.include_router(router)
     return parent.routes
 
@@ -226,7 +229,13 @@ async def _rpc_server(state: State) -> AsyncIterator[int | None]:
     # Imported only if enabled: it takes 11 MB.
     from service.grpc_server import RpcServer
 
-    server = RpcServer(state, GRACE_SECONDS)
+    endpoints = {
+        route.operation_id or "": route.endpoint
+        for router in _ROUTERS
+        for route in router.routes
+        if isinstance(route, APIRoute)
+    }
+    server = RpcServer(state, endpoints, GRACE_SECONDS)
     port = await server.start()
     on_stop_signal(server.drain)
     try:

@@ -8,52 +8,36 @@ from __future__ import annotations
 import asyncio
 import logging
 import resource
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import grpc
+from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from grpc_health.v1 import health_pb2
 
 from recalib.settings import Settings
-from service.audit.rpc import Audit
 from service.batches.rpc import Batches
-from service.calibrators.rpc import Calibrators
 from service.datasets.rpc import Datasets
-from service.evaluations.rpc import Evaluations
 from service.events.rpc import Events
+from service.grpc.bridge import Endpoint, bridged
 from service.grpc.generated.recalib.v1 import recalib_pb2
 from service.grpc.generated.recalib.v2wire import inference_pb2
 from service.grpc.reflection import REFLECTION, Reflection
-from service.grpc.rpc import handler_of
+from service.grpc.rpc import handler_of, method_name
 from service.health.rpc import Health
 from service.inference.rpc import WIRE_NAME, Inference
-from service.jobs.rpc import Jobs
 from service.labels.rpc import Labels
-from service.models.rpc import Models
 from service.monitoring.rpc import Monitoring
 from service.predict.rpc import Calibration
 from service.state import State
-from service.training_runs.rpc import TrainingRuns
-from service.webhooks.rpc import Webhooks
 
 log = logging.getLogger(__name__)
 
 _MAX_CONNECTIONS = 1000
-#: The services of `recalib.v1`, by their names there.
-_SERVICES = {
-    "Audit": Audit,
-    "Batches": Batches,
-    "Calibration": Calibration,
-    "Calibrators": Calibrators,
-    "Datasets": Datasets,
-    "Evaluations": Evaluations,
-    "Events": Events,
-    "Jobs": Jobs,
-    "Labels": Labels,
-    "Models": Models,
-    "Monitoring": Monitoring,
-    "TrainingRuns": TrainingRuns,
-    "Webhooks": Webhooks,
-}
+#: RPCs of `recalib.v1` that are no plain operations: uploads, streams, large messages.
+_OWN = (Batches, Calibration, Datasets, Events, Labels, Monitoring)
 
 
 class RpcServer:
@@ -61,31 +45,45 @@ class RpcServer:
 
     Parameters
     ----------
+    endpoints: those of REST, by operation; all other RPCs of `recalib.v1` call them.
     grace_seconds: how long running RPCs may take after `drain`; later they are cancelled.
     """
 
-    def __init__(self, state: State, grace_seconds: float) -> None:
-        services = recalib_pb2.DESCRIPTOR.services_by_name
+    def __init__(
+        self, state: State, endpoints: Mapping[str, Endpoint], grace_seconds: float
+    ) -> None:
+        services = list(recalib_pb2.DESCRIPTOR.services_by_name.values())
+        own = {kind.__name__: kind(state) for kind in _OWN}
         inference = inference_pb2.DESCRIPTOR.services_by_name["GRPCInferenceService"]
         health = health_pb2.DESCRIPTOR.services_by_name["Health"]
-        names = [services[name].full_name for name in _SERVICES]
-        self._health = Health(state, [WIRE_NAME, *names])
+        self._health = Health(state, [WIRE_NAME, *(service.full_name for service in services)])
         self._grace_seconds = grace_seconds
         self._credentials = _credentials(state.settings)
         self._address = _address(state.settings.host, state.settings.grpc_port)
         self._stopping: asyncio.Task[None] | None = None
         self._server = grpc.aio.server(options=_options(state.settings))
-        described = [health, *(services[name] for name in _SERVICES)]
-        registered = [
-            *((services[name], kind(state), None) for name, kind in _SERVICES.items()),
+        reflection = Reflection([health, *services], (inference, WIRE_NAME))
+        registered: list[tuple[ServiceDescriptor, object, str | None]] = [
+            *((service, own.get(service.name), None) for service in services),
             (inference, Inference(state), WIRE_NAME),
             (health, self._health, None),
-            (REFLECTION, Reflection(described, (inference, WIRE_NAME)), None),
+            (REFLECTION, reflection, None),
         ]
+
+        def method_of(implementation: object, method: MethodDescriptor) -> Callable[..., Any]:
+            name = method_name(method.name)
+            own_method: Callable[..., Any] | None = getattr(implementation, name, None)
+            return own_method or bridged(method, endpoints[name], state)
+
         self._server.add_generic_rpc_handlers(
             tuple(
                 handler_of(
-                    service, implementation, state.access, state.load_shedding, state.bodies, name
+                    service,
+                    partial(method_of, implementation),
+                    state.access,
+                    state.load_shedding,
+                    state.bodies,
+                    name,
                 )
                 for service, implementation, name in registered
             )

@@ -5,10 +5,8 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 import msgspec
-import pydantic
 from anyio import to_thread
 from fastapi import Query, Request
-from fastapi.exceptions import RequestValidationError
 from fastapi.responses import StreamingResponse
 
 from recalib.errors import InputError
@@ -17,7 +15,7 @@ from recalib.files.probabilities import PROBABILITY_FORMATS, ProbabilityFormat
 from recalib.registry import Registry
 from service.batches import handlers
 from service.batches.schemas import Batch, BatchCreate, BatchPage
-from service.http.bodies import decode_json, parse_media_type
+from service.http.bodies import decode_json, parse_media_type, validate
 from service.http.force_parameter import Force
 from service.http.idempotency_key import IdempotencyKey
 from service.http.openapi import problems
@@ -85,8 +83,8 @@ async def create_batch(
         if request.query_params:
             found = ", ".join(request.query_params)[:80]
             raise InputError("query", found=found, accepted="none: JSON has all fields")
-        create = _parse(await request.body())
-        return await to_thread.run_sync(_create, state.registry, model, create, idempotency_key)
+        create = validate(BatchCreate, decode_json(await request.body()))
+        return await to_thread.run_sync(enqueue, state.registry, model, create, idempotency_key)
     return await handlers.upload_batch(
         state.registry,
         model,
@@ -163,16 +161,7 @@ def _is_upload(content: bytes, has_query: bool) -> bool:
     return has_query or not members.keys().isdisjoint(("logits", "probabilities"))
 
 
-def _create(store: Registry, model: str, create: BatchCreate, key: str | None) -> Job:
+def enqueue(store: Registry, model: str, create: BatchCreate, key: str | None) -> Job:
+    """Enqueue the calibration of a data set."""
     with store.transaction() as tx:
         return handlers.create_batch(tx, model, create, key)
-
-
-def _parse(content: bytes) -> BatchCreate:
-    """Return the request in a JSON body; errors are those of other routes."""
-    body = decode_json(content, Any)
-    try:
-        return BatchCreate.model_validate(body)
-    except pydantic.ValidationError as error:
-        violations = [{**item, "loc": ("body", *item["loc"])} for item in error.errors()]
-        raise RequestValidationError(violations, body=body) from None

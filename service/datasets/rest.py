@@ -6,15 +6,13 @@ from collections.abc import AsyncIterator
 from typing import Annotated, Any, Literal
 
 import msgspec
-import pydantic
 from fastapi import Path, Query, Request, Response
-from fastapi.exceptions import RequestValidationError
 from fastapi.responses import StreamingResponse
 
 from recalib.files import FORMATS, MEDIA_TYPES
 from service.datasets import handlers
 from service.datasets.schemas import Dataset, DatasetPage, DatasetReference
-from service.http.bodies import decode_json, parse_media_type
+from service.http.bodies import decode_json, parse_media_type, validate
 from service.http.disconnects import stop_on_disconnect
 from service.http.force_parameter import Force
 from service.http.idempotency_key import IdempotencyKey
@@ -216,12 +214,7 @@ async def _split_reference(
         members = {}  # the reader of data names the error
     if "uri" not in members:
         return None, _join(bytes(head), pieces)
-    body = decode_json(bytes(head))
-    try:
-        return DatasetReference.model_validate(body), pieces
-    except pydantic.ValidationError as error:
-        violations = [{**item, "loc": ("body", *item["loc"])} for item in error.errors()]
-        raise RequestValidationError(violations, body=body) from None
+    return validate(DatasetReference, decode_json(bytes(head))), pieces
 
 
 async def _join(head: bytes, pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import grpc
+from fastapi.exceptions import RequestValidationError
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import DecodeError
 from google.rpc.error_details_pb2 import BadRequest, RetryInfo
 from google.rpc.status_pb2 import Status
-from pydantic import ValidationError
 
 from recalib import errors
 from service.failures import UNEXPECTED, log_failure, violation_of
@@ -59,8 +59,9 @@ class Failure:
 
 def failure_of(error: Exception) -> Failure:
     """Return the status of an error, and log it if the server is at fault."""
-    if isinstance(error, ValidationError):
-        return _bad_request(grpc.StatusCode.INVALID_ARGUMENT, _violations(error))
+    if isinstance(error, RequestValidationError):
+        violations = [violation_of(item, error.body) for item in error.errors()]
+        return _bad_request(grpc.StatusCode.INVALID_ARGUMENT, violations)
     if isinstance(error, DecodeError):
         accepted = "the message that this method takes"
         error = errors.InputError("message", found="other bytes", accepted=accepted)
@@ -79,15 +80,6 @@ def failure_of(error: Exception) -> Failure:
 
 def _retry_after(seconds: int) -> RetryInfo:
     return RetryInfo(retry_delay=Duration(seconds=seconds))
-
-
-def _violations(error: ValidationError) -> list[dict[str, str]]:
-    """Return a validation error's violations by top-level field."""
-    return [
-        violation_of({**item, "loc": ("body", field)}, {field: None})
-        for item in error.errors()
-        for field in item["loc"][:1]
-    ]
 
 
 def _bad_request(code: grpc.StatusCode, violations: list[dict[str, str]]) -> Failure:

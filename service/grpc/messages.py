@@ -13,13 +13,8 @@ from google.protobuf.struct_pb2 import Struct
 from pydantic import BaseModel
 
 from recalib.errors import InputError, TooLargeError
-from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
-from service.schemas.field_types import MAX_VERSION
-from service.schemas.monitoring_settings import MonitoringSettings
 
 M = TypeVar("M", bound=Message)
-
-_DEFAULT_LIMIT, _MAX_LIMIT = 100, 1000
 
 
 def to_message(message_type: type[M], schema: BaseModel) -> M:
@@ -35,21 +30,19 @@ def to_message(message_type: type[M], schema: BaseModel) -> M:
 
 def enum_value(field: str, enumeration: EnumDescriptor, number: int) -> str:
     """Return an enumeration value as in schemas; raise `InputError` for an unknown number."""
-    value = enumeration.values_by_number.get(number)
-    if value is None:
+    name = enum_name(enumeration, number)
+    if isinstance(name, int):
         accepted = ", ".join(item.name for item in enumeration.values)
         raise InputError(field, found=str(number), accepted=accepted)
+    return name
+
+
+def enum_name(enumeration: EnumDescriptor, number: int) -> str | int:
+    """Return an enumeration value as in schemas; an unknown number as it is."""
+    value = enumeration.values_by_number.get(number)
+    if value is None:
+        return number
     return value.name.removeprefix(_prefix(enumeration)).lower()
-
-
-def details_of(request: Any) -> dict[str, Any]:
-    """Return the description and the tags of an update, those that are set."""
-    fields: dict[str, Any] = {}
-    if request.HasField("description"):
-        fields["description"] = request.description
-    if request.HasField("tags"):
-        fields["tags"] = list(request.tags.items)
-    return fields
 
 
 def struct_to_dict(struct: Struct) -> dict[str, Any]:
@@ -58,52 +51,31 @@ def struct_to_dict(struct: Struct) -> dict[str, Any]:
     return values
 
 
-def page_limit(limit: int) -> int:
-    """Return the number of items of a page; 0 means the default."""
-    if not 0 <= limit <= _MAX_LIMIT:
-        raise InputError("limit", found=str(limit), accepted=f"1 to {_MAX_LIMIT}")
-    return limit or _DEFAULT_LIMIT
-
-
-def checked_version(version: int) -> int:
-    """Return a version number; raise `InputError` if it is out of range."""
-    if not 1 <= version <= MAX_VERSION:
-        raise InputError("version", found=str(version), accepted=f"1 to {MAX_VERSION}")
-    return version
-
-
-def settings_of(message: pb.MonitoringSettings) -> MonitoringSettings:
-    """Convert a message; fields that are not set have their defaults."""
-    numbers = {
-        field.name: value
-        for field, value in message.ListFields()
-        if field.name not in ("refit", "promote", "segments", "classes")
-    }
-    policies = {
-        "refit": enum_value("settings.refit", pb.Refit.DESCRIPTOR, message.refit),
-        "promote": enum_value("settings.promote", pb.PromoteCandidate.DESCRIPTOR, message.promote),
-    }
-    lists = {"segments": list(message.segments), "classes": list(message.classes)}
-    fields = {**numbers, **policies, **lists}
-    return MonitoringSettings.model_validate(fields)
-
-
-async def upload_chunks(requests: AsyncIterator[Any], limit: int) -> AsyncIterator[bytes]:
-    """Yield the bytes of an upload of at most `limit` of them, after its header.
+async def open_upload(
+    requests: AsyncIterator[Any], max_bytes: int
+) -> tuple[Any, AsyncIterator[bytes]]:
+    """Return the header of an upload, and its bytes, of which there are at most `max_bytes`.
 
     Parameters
     ----------
     requests: messages with a oneof `part`: `header` or `chunk`.
     """
+    first = await anext(requests, None)
+    if first is None or first.WhichOneof("part") != "header":
+        found = "no header in the first message"
+        raise InputError("header", found=found, accepted="a header, then chunks")
+    return first.header, _chunks(requests, max_bytes)
+
+
+async def _chunks(requests: AsyncIterator[Any], max_bytes: int) -> AsyncIterator[bytes]:
     size = 0
     async for request in requests:
         if request.WhichOneof("part") != "chunk":
             raise InputError("chunk", found="another header, or nothing", accepted="bytes")
         size += len(request.chunk)
-        if size > limit:
-            raise TooLargeError(
-                "body", found=f"over {limit} bytes", accepted=f"at most {limit} bytes"
-            )
+        if size > max_bytes:
+            found, accepted = f"over {max_bytes} bytes", f"at most {max_bytes} bytes"
+            raise TooLargeError("body", found=found, accepted=accepted)
         yield request.chunk
 
 

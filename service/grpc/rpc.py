@@ -1,9 +1,8 @@
 """gRPC handlers from service descriptors: parsing, admission, deadlines, errors and metrics.
 
-A service is a class with a method for each RPC, `create_model` for `CreateModel`. Blocking methods
-are plain functions and run in a thread. Other methods are coroutines, or asynchronous generators
-for response streams. Messages are parsed and serialised here and not by gRPC, so that malformed
-bytes end as any other invalid input does.
+Blocking methods are plain functions and run in a thread. Other methods are coroutines, or
+asynchronous generators for response streams. Messages are parsed and serialised here and not by
+gRPC, so that malformed bytes end as any other invalid input does.
 
 Every RPC is registered as a request stream, which looks the same on the wire. gRPC would read the
 message of a unary request before it calls the handler. The handler of a stream reads it, after the
@@ -43,8 +42,6 @@ from service.request_ids import HEADER
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
-_KEY = "idempotency-key"
-_MAX_KEY_LENGTH = 255
 _UPLOADS = frozenset({"create_batch", "create_replay", "upload_dataset"})
 #: RPCs with large messages, which gRPC itself limits, and the largest message of the others.
 _BATCHES = _UPLOADS | {
@@ -55,7 +52,7 @@ _MAX_DOCUMENT_BYTES = 2**20
 
 def handler_of(
     service: ServiceDescriptor,
-    implementation: object,
+    method_of: Callable[[MethodDescriptor], Callable[..., Any]],
     access: Authenticator,
     load_shedding: LoadShedding,
     bodies: BodyBudget,
@@ -65,6 +62,7 @@ def handler_of(
 
     Parameters
     ----------
+    method_of: returns the Python method that answers an RPC.
     name: of the service on the wire, if it differs from the descriptor's.
     """
     name = name or service.full_name
@@ -72,7 +70,7 @@ def handler_of(
         method.name: _handler(
             f"/{name}/{method.name}",
             method,
-            getattr(implementation, method_name(method.name)),
+            method_of(method),
             access,
             load_shedding,
             bodies,
@@ -85,24 +83,6 @@ def handler_of(
 def method_name(rpc: str) -> str:
     """Return the Python method name of an RPC: `create_model` for `CreateModel`."""
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", rpc).lower()
-
-
-def idempotency_key(context: Context) -> str | None:
-    """Return the value of the metadata key `idempotency-key`, or None.
-
-    Raises
-    ------
-    InputError: it is empty or too long.
-    """
-    value = dict(context.invocation_metadata() or ()).get(_KEY)
-    if value is None:
-        return None
-    key = value if isinstance(value, str) else value.decode("latin-1")
-    if not 0 < len(key) <= _MAX_KEY_LENGTH:
-        raise InputError(
-            _KEY, found=f"{len(key)} characters", accepted=f"1 to {_MAX_KEY_LENGTH} characters"
-        )
-    return key
 
 
 def _handler(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
+import pydantic
+from fastapi.exceptions import RequestValidationError
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope
 
@@ -16,6 +18,8 @@ from service.exchange import Exchange
 from service.http.draining import connection_of
 from service.http.fast_routes import header_map
 from service.state import State
+
+M = TypeVar("M", bound=pydantic.BaseModel)
 
 _UPLOAD = "/datasets/"
 #: Largest body of the other routes, which accept JSON only. Parsing keeps the interpreter lock, so
@@ -62,6 +66,20 @@ def decode_json(content: bytes, kind: Any = Any) -> Any:
             raise
         # A number out of range is a ValidationError of any type.
         raise InputError("body", found="malformed JSON", accepted="JSON") from None
+
+
+def validate(kind: type[M], body: Any) -> M:
+    """Return a decoded body as a model, for routes that read bodies themselves.
+
+    Raises
+    ------
+    RequestValidationError: as FastAPI raises it.
+    """
+    try:
+        return kind.model_validate(body)
+    except pydantic.ValidationError as error:
+        violations = [{**item, "loc": ("body", *item["loc"])} for item in error.errors()]
+        raise RequestValidationError(violations, body=body) from None
 
 
 class _Limit(NamedTuple):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from anyio import to_thread
 
 from recalib.errors import InputError
@@ -11,17 +9,16 @@ from service.access.authenticator import current_principal
 from service.calibration import get_or_load
 from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
 from service.grpc.matrices import array_of
-from service.grpc.rpc import Context, idempotency_key
+from service.grpc.rpc import Context
 from service.labels.handlers import add_labels, counts_of
 from service.labels.observations import add_observations
-from service.labels.schemas import LateLabel, Outcome, RowLabel, TrafficSums
-from service.labels.traffic_sums import add_traffic
+from service.labels.schemas import LateLabel, Outcome, RowLabel
 from service.serving.loaded_calibrators import CHAMPION, LoadedCalibrator
 from service.state import State
 
 
 class Labels:
-    """`recalib.v1.Labels`."""
+    """The RPCs of `recalib.v1.Labels` that are no plain operations."""
 
     def __init__(self, state: State) -> None:
         self._state = state
@@ -45,37 +42,6 @@ class Labels:
         selector = request.calibrator or CHAMPION
         loaded = await get_or_load(self._state.calibrators, request.model, selector)
         return await to_thread.run_sync(_add_observations, self._state, loaded, request)
-
-    async def add_traffic(
-        self, request: pb.AddTrafficRequest, context: Context
-    ) -> pb.AddTrafficResponse:
-        """Add the sums of predictions that another program made with a calibrator."""
-        selector, key = request.calibrator or CHAMPION, idempotency_key(context)
-        loaded = await get_or_load(self._state.calibrators, request.model, selector)
-        sums = TrafficSums.model_validate(_traffic_fields(request))
-        return await to_thread.run_sync(_add_traffic, self._state, loaded, sums, key)
-
-
-def _traffic_fields(request: pb.AddTrafficRequest) -> dict[str, Any]:
-    buckets = [
-        {
-            "started_at": bucket.started_at,
-            "predictions": list(bucket.predictions),
-            "confidence_sums": list(bucket.confidence_sums),
-        }
-        for bucket in request.buckets
-    ]
-    target = request.target or "top_label"
-    return {"buckets": buckets, "segment": request.segment, "target": target}
-
-
-def _add_traffic(
-    state: State, loaded: LoadedCalibrator, sums: TrafficSums, key: str | None
-) -> pb.AddTrafficResponse:
-    seconds = state.calibrators.traffic.bucket_seconds
-    with state.registry.transaction() as tx:
-        answer = add_traffic(tx, loaded, sums, bucket_seconds=seconds, key=key)
-    return pb.AddTrafficResponse(accepted=answer.accepted, expired=answer.expired)
 
 
 def _answer(outcomes: list[Outcome]) -> pb.AddLabelsResponse:

@@ -62,7 +62,7 @@ def test_schema_violations_name_the_field(service: Service, rpc: Rpc) -> None:
     assert set(violations(error)) == {"classes"}
     nothing = pb.CreateModelRequest(name="digits")
     error = refused(grpc.StatusCode.INVALID_ARGUMENT, rpc.models.create_model, nothing)
-    assert set(violations(error)) == {"size"}
+    assert set(violations(error)) == {"classes"}
     alias = pb.SetAliasRequest(model="digits", alias="champion", version=0)
     error = refused(grpc.StatusCode.INVALID_ARGUMENT, rpc.calibrators.set_alias, alias)
     assert set(violations(error)) == {"version"}
