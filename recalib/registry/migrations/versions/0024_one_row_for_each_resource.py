@@ -75,7 +75,7 @@ def downgrade() -> None:
             op.drop_column(table, column.name)
 
 
-def _columns() -> list[sa.Column]:
+def _columns() -> list[sa.Column[Any]]:
     return [
         sa.Column("description", sa.Text(), nullable=False, server_default=""),
         sa.Column("tags", sa.JSON(none_as_null=True)),
