@@ -1,4 +1,7 @@
-"""The workflow over gRPC, on both databases; the tests have the names of the REST tests."""
+"""The workflow over gRPC: what differs from REST, such as uploads, matrices and streams.
+
+Plain RPCs call the endpoints of REST: `test_same_refusals.py`.
+"""
 
 from __future__ import annotations
 
@@ -154,94 +157,6 @@ def test_requests_can_declare_probabilities(ready: Service, rpc: Rpc, data) -> N
     )
 
 
-def test_promotion_and_rollback(ready: Service, rpc: Rpc, data) -> None:
-    """Requests after the answer use the new version; the history has actor, time and reason."""
-    job = fitted(rpc, ready, map="class_temperature", promote=pb.PROMOTE_NEVER)
-    assert job.result["promoted"] is False
-
-    def serving() -> int:
-        return int(rpc.calibration.calibrate(question(data[0][:1])).calibrator.version)
-
-    def move(version: int, reason: str) -> pb.Alias:
-        change = {"model": "digits", "alias": "champion", "version": version, "reason": reason}
-        changed: pb.Alias = rpc.calibrators.set_alias(pb.SetAliasRequest(**change))
-        return changed
-
-    assert serving() == 1
-    assert move(2, "by hand").version == 2
-    assert serving() == 2
-    assert ready.calibrate(data[0][:1]).json()["calibrator"]["version"] == 2
-    assert move(1, "back").version == 1
-    assert serving() == 1
-    request = pb.GetAliasHistoryRequest(model="digits", alias="champion")
-    history = rpc.calibrators.get_alias_history(request).items
-    steps = [(entry.from_version or None, entry.to_version) for entry in history]
-    assert steps == [(2, 1), (1, 2), (None, 1)]
-    assert not history[2].HasField("from_version")
-    assert history[0].reason == "back"
-    assert "beats identity" in history[2].reason
-
-
-def test_deleted_things_are_gone_and_free_their_names(ready: Service, rpc: Rpc, data) -> None:
-    model, conflict = {"model": "digits"}, grpc.StatusCode.FAILED_PRECONDITION
-    refused(conflict, rpc.models.delete_model, pb.DeleteModelRequest(**model))
-    version = pb.DeleteCalibratorRequest(**model, version=1)
-    refused(conflict, rpc.calibrators.delete_calibrator, version)
-    create = pb.CreateCalibratorRequest(**model, dataset="validation")
-    job = rpc.calibrators.create_calibrator(create).id
-    dataset = {**model, "name": "validation"}
-    refused(conflict, rpc.datasets.delete_dataset, pb.DeleteDatasetRequest(**dataset))
-    deletion = rpc.datasets.delete_dataset(pb.DeleteDatasetRequest(**dataset, force=True))
-    assert deletion.deleted_at.seconds < deletion.erased_after.seconds
-    assert rpc.jobs.get_job(pb.GetJobRequest(id=job)).state == pb.JOB_STATE_CANCELLED
-    assert rpc.datasets.upload_dataset(pieces(npz(*data))).created
-    alias = {**model, "alias": "champion"}
-    refused(conflict, rpc.calibrators.delete_alias, pb.DeleteAliasRequest(**alias))
-    rpc.calibrators.delete_alias(pb.DeleteAliasRequest(**alias, force=True))
-    history = rpc.calibrators.get_alias_history(pb.GetAliasHistoryRequest(**alias)).items
-    assert (history[0].from_version, history[0].to_version) == (1, 0)
-    rpc.calibrators.delete_calibrator(version)
-    missing = grpc.StatusCode.NOT_FOUND
-    refused(missing, rpc.calibration.calibrate, question(data[0][:1], calibrator="1"))
-    rpc.models.delete_model(pb.DeleteModelRequest(**model))
-    refused(missing, rpc.models.delete_model, pb.DeleteModelRequest(**model))
-    refused(missing, rpc.calibration.calibrate, question(data[0][:1]))
-    ready.model()
-    run = pb.DeleteTrainingRunRequest(id=job)
-    refused(missing, rpc.training_runs.delete_training_run, run)
-
-
-def test_models_are_described_found_and_renamed(ready: Service, rpc: Rpc, data) -> None:
-    tags, retention = pb.Tags(items=["vision"]), pb.RetentionSettings(dataset_seconds=3600.0)
-    change = {"description": "of the shop", "tags": tags, "retention": retention}
-    answer = rpc.models.update_model(pb.UpdateModelRequest(model="digits", **change))
-    assert (answer.description, list(answer.tags)) == ("of the shop", ["vision"])
-    assert answer.retention == retention
-    dataset = {"model": "digits", "name": "validation"}
-    rpc.datasets.update_dataset(pb.UpdateDatasetRequest(**dataset, tags=tags))
-    assert list(rpc.datasets.get_dataset(pb.GetDatasetRequest(**dataset)).tags) == ["vision"]
-    version = {"model": "digits", "version": 1}
-    change = pb.UpdateCalibratorRequest(**version, description="for May")
-    assert rpc.calibrators.update_calibrator(change).description == "for May"
-    ready.model("letters")
-    for query, expected in (
-        ({"name": "DIG"}, ["digits"]),
-        ({"tag": "vision", "state": pb.CALIBRATION_STATE_UNVERIFIED}, ["digits"]),
-        ({"state": pb.CALIBRATION_STATE_STALE}, []),
-    ):
-        items = rpc.models.list_models(pb.ListModelsRequest(**query)).items
-        assert [item.name for item in items] == expected
-    rename = pb.UpdateModelRequest(model="digits", name="numbers")
-    refused(grpc.StatusCode.FAILED_PRECONDITION, rpc.models.update_model, rename)
-    alias = {"model": "digits", "alias": "champion", "force": True}
-    rpc.calibrators.delete_alias(pb.DeleteAliasRequest(**alias))
-    assert rpc.models.update_model(rename).name == "numbers"
-    one = question(data[0][:1], calibrator="1")
-    refused(grpc.StatusCode.NOT_FOUND, rpc.calibration.calibrate, one)
-    one.model = "numbers"
-    assert rpc.calibration.calibrate(one).calibrator.version == 1
-
-
 @pytest.mark.slow
 def test_local_fit_becomes_a_version(ready: Service, rpc: Rpc) -> None:
     logits, labels = draw(900, 4, 2.0, seed=9)
@@ -270,13 +185,6 @@ def test_promote_always_promotes_any_result(ready: Service, rpc: Rpc, data) -> N
     job = fitted(rpc, ready, map="identity", promote=pb.PROMOTE_ALWAYS)
     assert job.result["promoted"] is True
     assert rpc.calibration.calibrate(question(data[0][:1])).calibrator.map == "identity"
-
-
-def test_if_better_keeps_an_equal_champion(ready: Service, rpc: Rpc) -> None:
-    """Defaults are those of REST: temperature by nll, promoted if it is better."""
-    job = fitted(rpc, ready)
-    assert job.result["promoted"] is False
-    assert "does not beat temperature" in job.result["reason"]
 
 
 def test_options_reach_the_fit(ready: Service, rpc: Rpc) -> None:
@@ -329,25 +237,6 @@ def test_lists_have_pages(service: Service, rpc: Rpc) -> None:
     assert listed == names
 
 
-def test_calibrators_jobs_datasets_and_aliases_are_listed(ready: Service, rpc: Rpc) -> None:
-    ready.fitted(map="identity")
-    listed = rpc.calibrators.list_calibrators
-    versions = listed(pb.ListCalibratorsRequest(model="digits", limit=1))
-    assert [item.version for item in versions.items] == [1]
-    rest = listed(pb.ListCalibratorsRequest(model="digits", cursor=versions.next_cursor))
-    assert [item.version for item in rest.items] == [2]
-    succeeded = pb.ListJobsRequest(model="digits", state=pb.JOB_STATE_SUCCEEDED)
-    assert [item.result["version"] for item in rpc.jobs.list_jobs(succeeded).items] == [2, 1]
-    failed = pb.ListJobsRequest(state=pb.JOB_STATE_FAILED)
-    assert len(rpc.jobs.list_jobs(failed).items) == 0
-    datasets = rpc.datasets.list_datasets(pb.ListDatasetsRequest(model="digits")).items
-    assert [dataset.name for dataset in datasets] == ["validation"]
-    dataset = rpc.datasets.get_dataset(pb.GetDatasetRequest(model="digits", name="validation"))
-    assert dataset == datasets[0]
-    aliases = rpc.calibrators.list_aliases(pb.ListAliasesRequest(model="digits")).items
-    assert [(alias.alias, alias.version) for alias in aliases] == [("champion", 1)]
-
-
 @pytest.mark.slow
 def test_repeated_upload_succeeds_without_effect(service: Service, rpc: Rpc, data) -> None:
     service.model()
@@ -382,17 +271,6 @@ def test_idempotency_key_makes_a_request_happen_once(service: Service, rpc: Rpc,
     jobs = {rpc.calibrators.create_calibrator(fit, metadata=key).id for _ in range(3)}
     assert len(jobs) == 1
     assert len(rpc.jobs.list_jobs(pb.ListJobsRequest()).items) == 1
-
-
-def test_queued_jobs_can_be_cancelled(service: Service, rpc: Rpc, data) -> None:
-    service.model()
-    service.upload(npz(*data))
-    job = service.ask_fit().json()
-    cancelled = rpc.jobs.cancel_job(pb.CancelJobRequest(id=job["id"]))
-    assert cancelled.state == pb.JOB_STATE_CANCELLED
-    service.work()
-    empty = rpc.calibrators.list_calibrators(pb.ListCalibratorsRequest(model="digits"))
-    assert len(empty.items) == 0
 
 
 def test_stream_returns_one_answer_per_message(ready: Service, rpc: Rpc, data) -> None:
