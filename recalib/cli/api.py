@@ -50,7 +50,6 @@ app = typer.Typer(
     help="Call any operation of the client on a server.",
     epilog="OPERATION --help lists its arguments: key=text, key:=JSON, or key=@FILE and "
     "key:=@FILE with the content of a file. A list is JSON, or its key is repeated.",
-    no_args_is_help=True,
 )
 
 

@@ -19,16 +19,12 @@ from recalib.cli.context import (
     load_settings,
     open_registry,
 )
+from recalib.cli.sections import SectionedGroup
 from recalib.core.access import SCOPES, ApiKey, Limits, check_secret
 from recalib.errors import InputError
 from recalib.reporting.terminal import say, warn
 
-app = typer.Typer(
-    help="Manage API keys.",
-    add_completion=False,
-    rich_markup_mode=None,
-    no_args_is_help=True,
-)
+app = typer.Typer(cls=SectionedGroup, help="Manage API keys.", rich_markup_mode=None)
 
 #: For each limit: its unit, and the text for a limit of 0, which means unlimited.
 _LIMIT_TEXTS = {

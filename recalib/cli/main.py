@@ -160,7 +160,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     # Users append --debug to a command that has failed, so every position is valid.
     debug = "--debug" in arguments
-    arguments = [argument for argument in arguments if argument != "--debug"] or ["--help"]
+    arguments = [argument for argument in arguments if argument != "--debug"]
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning

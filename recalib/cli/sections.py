@@ -19,8 +19,12 @@ _MAX_SUMMARY = 500
 class SectionedGroup(TyperGroup):
     """Lists the commands of each `rich_help_panel` under its name, in the order of registration.
 
-    Typer does so with Rich only, which the help does not import.
+    Typer does so with Rich only, which the help does not import. Without arguments it prints its
+    help.
     """
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, args or ["--help"])
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         sections: dict[str, list[tuple[str, str]]] = {}

@@ -221,6 +221,14 @@ def test_no_command_lists_all_commands(cli: Cli, arguments: list[str]) -> None:
     assert "..." not in result.out.partition("Work on data files:")[2]  # no summary is cut
 
 
+@pytest.mark.parametrize("group", ["api", "keys"])
+def test_a_group_without_a_command_prints_its_help(cli: Cli, group: str) -> None:
+    """Not the help as an error, in one line."""
+    result = cli(group)
+    assert (result.status, result.err) == (0, "")
+    assert result.out == cli(group, "--help").out
+
+
 def test_version(cli: Cli) -> None:
     assert cli("--version").out == f"{recalib.__version__}\n"
     assert cli("--version").status == 0
