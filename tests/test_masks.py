@@ -150,8 +150,8 @@ def test_outliers_that_are_no_masks_move_no_bound() -> None:
     logits[7, labels[7]] = 1e9
     logits[8, (labels[8] + 1) % 5] = -2.5e8
     found = fit_temperature(logits, labels)
-    assert not found.bound
+    assert not found.end
     assert found.temperature == pytest.approx(expected.temperature, rel=1e-2)
     separable = fit_temperature(logits, logits.argmax(axis=1))
-    assert separable.bound == "lower"
+    assert separable.end == "lower"
     assert separable.temperature < 0.1

@@ -225,7 +225,7 @@ def _reference(name: str, candidates: Sequence[Candidate]) -> Candidate:
 def _reason_undetermined(logits: Floats, labels: Integers, weights: Weights | None) -> str | None:
     """Return why these rows do not determine a temperature, or None."""
     fit = fit_temperature(logits, labels, weights)
-    if fit.bound == "lower":
+    if fit.end == "lower":
         return f"these rows determine no temperature: the best is the least, {fit.temperature:.3g}"
     return None
 

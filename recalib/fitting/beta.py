@@ -5,7 +5,7 @@ Legend: K classes, C of them, P weights of a regression, G groups of rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -13,13 +13,14 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from recalib.fitting.problem import Problem, Solution
+from recalib.fitting.problem import Bound, Problem, Solution
 from recalib.fitting.temperature_preprocessing import (
     Groups,
     ScaledRows,
     absence_warnings,
-    make_solution,
+    with_nll,
 )
+from recalib.maps import Parameters
 
 _Vector = NDArray[np.float64]
 
@@ -71,29 +72,34 @@ def fit_beta(problem: Problem) -> Solution:
         else:
             curves[k], converged = beta_curve(groups)
             failed += not converged
-    parameters, bounds = beta_parameters(curves)
-    warnings = absence_warnings(absent, problem.classes)
-    solution = make_solution(scaled, parameters, warnings)
-    solution.converged &= failed == 0
-    solution.bounds += bounds
-    return solution
+    solution = beta_solution(curves, absent, converged=failed == 0)
+    return with_nll(problem, scaled.single.before(solution))
 
 
-def beta_parameters(curves: _Vector) -> tuple[dict[str, _Vector], list[str]]:
-    """Return the parameters of curves (K, 3), and the bounds that they reach."""
-    low, high, bias = curves.T.copy()
-    parameters = {"low": low, "high": high, "bias": bias}
-    return parameters, lower_bounds(parameters, ("low", "high"))
+def beta_solution(curves: _Vector, absent: int, *, converged: bool) -> Solution:
+    """Return the solution of curves (K, 3), without temperature and objective.
+
+    Parameters
+    ----------
+    absent: the number of classes whose curves are not fitted.
+    """
+    parameters = dict(zip(("low", "high", "bias"), curves.T.copy(), strict=True))
+    return Solution(
+        parameters,
+        converged=converged,
+        bounds=lower_bounds(parameters, ("low", "high")),
+        warnings=absence_warnings(absent, len(curves)),
+    )
 
 
-def lower_bounds(parameters: Mapping[str, _Vector], names: Iterable[str]) -> list[str]:
-    """Return the named slopes (K,) that reach their lower bound, in words."""
+def lower_bounds(parameters: Parameters, names: Iterable[str]) -> tuple[Bound, ...]:
+    """Return the named slopes (K,) that reach their lower bound."""
     counts = {name: int((parameters[name] <= SMALLEST).sum()) for name in names}
-    return [
-        f"{name} of {count} classes at its lower bound {SMALLEST:g}"
+    return tuple(
+        Bound(f"{name} of {count} classes", "lower", SMALLEST)
         for name, count in counts.items()
         if count
-    ]
+    )
 
 
 def beta_inputs(odds: _Vector) -> _Vector:

@@ -71,6 +71,8 @@ class Diagnosis:
     estimates: dict[str, ScoreEstimate]
     #: What a user is warned of.
     diagnostics: tuple[Diagnostic, ...]
+    #: (N,): the largest calibrated probability of each row; None if not of all rows.
+    confidences: Numbers | None
 
 
 @dataclass(frozen=True)
@@ -135,8 +137,6 @@ def diagnose(
     size = effective_size(len(y), w, groups if repeats is None else equal)
     sample = _Rows(z, y, w, groups, size * rows / len(y))
     after, p = sample.scores(problem.map, solution.parameters)
-    if len(y) == count:
-        solution.confidences = p.max(axis=1)
     totals = p.sum(axis=0) if w is None else w @ p
     found = [_few_rows(problem.effective_rows, count), repeats]
     found += [_class_totals(y, totals, w, size), _column_scale(z)]
@@ -150,7 +150,8 @@ def diagnose(
         harm = {name: _harm(name, estimate) for name, estimate in estimates.items()}
         found += [harm["nll"] or harm["brier"], harm["error"]]
     diagnostics = tuple(item for item in found if item is not None)
-    return Diagnosis(sample.effective, estimates, diagnostics)
+    confidences = p.max(axis=1) if len(y) == count else solution.confidences
+    return Diagnosis(sample.effective, estimates, diagnostics, confidences)
 
 
 def _reference_scores(
@@ -176,7 +177,7 @@ def _single_temperature(problem: Problem, solution: Solution) -> tuple[float, bo
         return float(solution.parameters["temperature"]), True
     part = problem.subset(_spaced(len(problem.labels), _TEMPERATURE_ROWS))
     single = fit_temperature(part.logits, part.labels, part.weights)
-    return single.temperature, single.bound != "lower"
+    return single.temperature, single.end != "lower"
 
 
 def _count_parameters(problem: Problem) -> int:

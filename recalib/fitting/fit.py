@@ -40,7 +40,7 @@ from recalib.fitting.auto import AUTO
 from recalib.fitting.cross_validation import Candidate
 from recalib.fitting.diagnostics import Diagnosis, diagnose, diagnostic_text
 from recalib.fitting.multilabel import fit_multilabel, measure_label_metrics
-from recalib.fitting.problem import Problem, Progress, Solution
+from recalib.fitting.problem import Problem, Progress, Solution, bound_texts
 from recalib.fitting.request import (
     AutoPolicy,
     check_request_device,
@@ -55,8 +55,6 @@ from recalib.metrics.evaluate import measure_all
 from recalib.metrics.evaluation import Evaluation
 from recalib.metrics.predictions import Predictions
 
-#: The largest number of reached bounds in a card.
-_MAX_TEXTS = 10
 #: Up to this size NumPy computes confidences and metrics in float64. Larger ones have float32
 #: probabilities, as they are served; a session of onnxruntime takes 90 ms to create.
 _MAX_EXACT_SIZE = 1_000_000
@@ -207,7 +205,7 @@ def fit(
     )
     calibrator = Calibrator(solution.parameters, card)
     with one_blas_thread():
-        return _describe(calibrator, z, y, row_weights, measure, solution.confidences)
+        return _describe(calibrator, z, y, row_weights, measure, diagnosis.confidences)
 
 
 def create_card(
@@ -245,7 +243,7 @@ def create_card(
             iterations=solution.iterations,
             converged=solution.converged,
             objective=solution.objective,
-            bounds_reached=tuple(_limit(solution.bounds)),
+            bounds_reached=bound_texts(solution.bounds),
             settled=solution.settled,
             warnings=(*solution.warnings, *warnings, *texts),
             effective_rows=diagnosis.effective_rows,
@@ -286,13 +284,6 @@ def start_parameters(earlier: Calibrator, map: Map, classes: int) -> Parameters:
             accepted=f"{map.name} {options_of(map)} of {classes} classes",
         )
     return earlier.parameters
-
-
-def _limit(texts: list[str]) -> list[str]:
-    """Return the texts, or the first of them and the number of the others."""
-    if len(texts) <= _MAX_TEXTS:
-        return texts
-    return [*texts[:_MAX_TEXTS], f"... and {len(texts) - _MAX_TEXTS} more"]
 
 
 def _group_indices(

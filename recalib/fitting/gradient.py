@@ -7,8 +7,9 @@ L-BFGS-B keeps the bounds and stops on the projected gradient.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -21,10 +22,10 @@ from numpy.typing import NDArray
 from recalib.core.arrays import Floats
 from recalib.core.blas_threads import one_torch_thread
 from recalib.core.options import options_of
-from recalib.fitting.problem import RANGE, Problem, Solution
+from recalib.fitting.problem import RANGE, Bound, End, Problem, Solution
 from recalib.fitting.row_chunks import RowChunks, as_tensor
 from recalib.fitting.row_temperatures import RowLikelihood
-from recalib.maps import Parameter
+from recalib.maps import Parameter, Parameters
 from recalib.maps.parameterized_temperature import ParameterizedTemperature
 from recalib.objectives import Objective
 from recalib.ops.torch_ops import TorchOps
@@ -62,7 +63,7 @@ def fit_by_gradient(problem: Problem, start: Mapping[str, NDArray[np.float64]]) 
     """Return the parameters of the map that minimise the objective, from `start`, by stages."""
     ops = TorchOps(device=problem.device or "cpu")
     map, total_rows = problem.map, len(problem.labels)
-    solution = Solution(dict(start), float("nan"))
+    solution = Solution(dict(start))
     specifications = map.parameters(problem.classes)
     objective = problem.objective
     slices, chunk = _chunks_of(problem)
@@ -86,7 +87,6 @@ def fit_by_gradient(problem: Problem, start: Mapping[str, NDArray[np.float64]]) 
     if type(objective).settled_by_sums is not Objective.settled_by_sums:
         objective = _settle(problem, terms, *chunk(slices[0]))
     changed = options_of(objective).items() - options_of(problem.objective).items()
-    solution.settled = dict(changed)
     passes = [(terms, map.least_gain)]
     if (
         isinstance(map, ParameterizedTemperature)
@@ -96,12 +96,19 @@ def fit_by_gradient(problem: Problem, start: Mapping[str, NDArray[np.float64]]) 
         passes = _by_row_temperatures(problem, map, *chunk(slice(None)), complete)
     with _threads_for((slices[0].stop - slices[0].start) * problem.classes):
         for names in map.stages(problem.classes):
+            converged = solution.converged
             for terms, least_gain in passes:
-                stage = Stage(solution, {name: specifications[name] for name in names})
+                stage = Stage(specifications, solution.parameters, names)
                 function = partial(stage.value_and_gradient, terms)
-                converged = stage.minimise(function, problem, least_gain)
-            solution.converged &= converged
-    return solution
+                reached = stage.minimise(function, least_gain, reporter(problem, solution))
+                # The last pass alone decides whether the stage has converged.
+                solution = reached.after(replace(solution, converged=converged))
+    return replace(solution, settled=dict(changed))
+
+
+def reporter(problem: Problem, before: Solution) -> Callable[[int, float], None]:
+    """Return what reports an iteration of a stage after those `before` it."""
+    return lambda step, value: problem.report(problem.map.name, before.iterations + step, value)
 
 
 def _chunks_of(problem: Problem) -> tuple[list[slice], _Chunk]:
@@ -173,8 +180,8 @@ def _settle(
 ) -> Objective:
     """Return the objective after a first step from temperature 1."""
     ops, map = TorchOps(), problem.map
-    uncalibrated = Solution(problem.map.start(problem.classes, 1.0), float("nan"))
-    stage = Stage(uncalibrated, problem.map.parameters(problem.classes))
+    uncalibrated, specifications = map.start(problem.classes, 1.0), map.parameters(problem.classes)
+    stage = Stage(specifications, uncalibrated, specifications)
     first = stage.step(partial(stage.value_and_gradient, terms))
     with torch.no_grad():
         before, after = (
@@ -187,12 +194,11 @@ def _settle(
 class Stage:
     """Some of the parameters as one vector of transformed values."""
 
-    def __init__(self, solution: Solution, specifications: Mapping[str, Parameter]) -> None:
-        self._solution = solution
-        self._moves = [
-            _Move(name, specification, solution.parameters[name])
-            for name, specification in specifications.items()
-        ]
+    def __init__(
+        self, specifications: Mapping[str, Parameter], parameters: Parameters, names: Iterable[str]
+    ) -> None:
+        self._parameters = parameters
+        self._moves = [_Move(name, specifications[name], parameters[name]) for name in names]
         self._ends = np.cumsum([0, *(move.start.size for move in self._moves)])
         self.start = np.concatenate([move.start for move in self._moves])
 
@@ -222,13 +228,21 @@ class Stage:
         largest = float(np.abs(gradient).max())
         return self.start - gradient * (FIRST_STEP / largest if largest > 0 else 0.0)
 
-    def minimise(self, function: _ValueAndGradient, problem: Problem, least_gain: float) -> bool:
-        """Minimise the loss, update the solution, and return whether the search converged."""
-        solution = self._solution
+    def minimise(
+        self, function: _ValueAndGradient, least_gain: float, report: Callable[[int, float], None]
+    ) -> Solution:
+        """Return the parameters with those that minimise the loss.
 
-        def report(intermediate_result: Any) -> None:
-            solution.iterations += 1
-            problem.report(problem.map.name, solution.iterations, float(intermediate_result.fun))
+        Parameters
+        ----------
+        report: called with the number of each iteration and its value.
+        """
+        iterations = 0
+
+        def count(intermediate_result: Any) -> None:
+            nonlocal iterations
+            iterations += 1
+            report(iterations, float(intermediate_result.fun))
 
         result = scipy.optimize.minimize(
             function,
@@ -236,7 +250,7 @@ class Stage:
             jac=True,
             method="L-BFGS-B",
             bounds=[bound for move in self._moves for bound in move.bounds],
-            callback=report,
+            callback=count,
             options={
                 "maxiter": _MAX_ITERATIONS,
                 "ftol": least_gain,
@@ -245,11 +259,16 @@ class Stage:
         )
         with torch.no_grad():
             final = self.natural(torch.tensor(result.x))
-        solution.parameters.update({name: value.numpy().copy() for name, value in final.items()})
-        solution.objective = float(result.fun)
-        for move, (a, b) in zip(self._moves, pairwise(self._ends), strict=True):
-            solution.bounds.extend(move.bounds_reached(result.x[a:b]))
-        return _is_converged(result)
+        moved = {name: value.numpy().copy() for name, value in final.items()}
+        ends = zip(self._moves, pairwise(self._ends), strict=True)
+        bounds = (bound for move, (a, b) in ends for bound in move.bounds_reached(result.x[a:b]))
+        return Solution(
+            {**self._parameters, **moved},
+            float(result.fun),
+            iterations,
+            _is_converged(result),
+            tuple(bounds),
+        )
 
 
 def _is_converged(result: Any) -> bool:
@@ -269,16 +288,14 @@ class _Move:
     def natural(self, vector: torch.Tensor) -> torch.Tensor:
         return _FROM[self.specification.link](vector).reshape(self.specification.shape)
 
-    def bounds_reached(self, vector: NDArray[np.float64]) -> list[str]:
+    def bounds_reached(self, vector: NDArray[np.float64]) -> Iterator[Bound]:
         if self.specification.link != "log":
-            return []  # a weight of 0 is an answer, not a limit of the search
-        reached = []
+            return  # a weight of 0 is an answer, not a limit of the search
         for i, (value, (low, high)) in enumerate(zip(vector, self.bounds, strict=True)):
             if value in (low, high):
                 index = f"[{i}]" if self.specification.shape else ""
-                end = "lower" if value == low else "upper"
-                reached.append(f"{self.name}{index} at its {end} bound {np.exp(value):.6g}")
-        return reached
+                end: End = "lower" if value == low else "upper"
+                yield Bound(f"{self.name}{index}", end, float(np.exp(value)))
 
 
 _INTO: dict[str, Callable[[NDArray[np.float64]], NDArray[np.float64]]] = {

@@ -17,7 +17,7 @@ from recalib.fitting.temperature_preprocessing import (
     ScaledRows,
     absence_warnings,
     group_by_odds,
-    make_solution,
+    with_nll,
 )
 from recalib.maps.base import STEP
 from recalib.maps.histogram_binning import HistogramBinning
@@ -36,18 +36,19 @@ def fit_histogram_binning(problem: Problem) -> Solution:
     map = cast(HistogramBinning, problem.map)
     scaled = ScaledRows.from_problem(problem, of_classes=not map.preserves_accuracy)
     if map.target != "one_vs_rest":
-        return make_solution(scaled, *histogram_steps(scaled.groups(map.target), map))
-    edges, values, warnings = _each_class(scaled, map)
-    return make_solution(scaled, {"edges": edges, "values": values}, warnings)
+        solution = histogram_steps(scaled.groups(map.target), map)
+    else:
+        solution = _each_class(scaled, map)
+    return with_nll(problem, scaled.single.before(solution))
 
 
-def histogram_steps(groups: Groups, map: HistogramBinning) -> tuple[dict[str, _Vector], list[str]]:
-    """Return the edges and values of the only curve, in log-odds, and warnings."""
+def histogram_steps(groups: Groups, map: HistogramBinning) -> Solution:
+    """Return the edges and values of the only curve, in log-odds."""
     edges, share, rows = bin_rows(groups, groups.rows, map)
     sparse_bins = int((rows < _MIN_ROWS).sum())
     text = f"{sparse_bins} of {len(rows)} bins hold fewer than {_MIN_ROWS} rows"
     parameters = {"edges": edges, "values": np.asarray(scipy.special.logit(share))}
-    return parameters, [text] if sparse_bins else []
+    return Solution(parameters, warnings=(text,) if sparse_bins else ())
 
 
 def bin_rows(
@@ -106,7 +107,7 @@ def _middles(inner: _Vector) -> _Vector:
     return np.asarray(scipy.special.expit(middles))
 
 
-def _each_class(scaled: ScaledRows, map: HistogramBinning) -> tuple[_Vector, _Vector, list[str]]:
+def _each_class(scaled: ScaledRows, map: HistogramBinning) -> Solution:
     classes, cells = scaled.problem.classes, next_power_of_two(map.bins)
     edges, values = np.empty((classes, cells - 1)), np.empty((classes, cells))
     absent = 0
@@ -116,7 +117,8 @@ def _each_class(scaled: ScaledRows, map: HistogramBinning) -> tuple[_Vector, _Ve
         else:
             edges[k], values[k] = absent_class_steps(float(odds.min()), float(odds.max()), map)
             absent += 1
-    return edges, values, absence_warnings(absent, classes)
+    warnings = absence_warnings(absent, classes)
+    return Solution({"edges": edges, "values": values}, warnings=warnings)
 
 
 def class_steps(groups: Groups, map: HistogramBinning) -> tuple[_Vector, _Vector]:

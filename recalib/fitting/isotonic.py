@@ -20,7 +20,7 @@ from recalib.fitting.temperature_preprocessing import (
     ScaledRows,
     absence_warnings,
     group_by_odds,
-    make_solution,
+    with_nll,
 )
 from recalib.maps.base import STEP
 from recalib.maps.isotonic import Isotonic
@@ -63,23 +63,20 @@ def fit_isotonic(problem: Problem) -> Solution:
     map = cast(Isotonic, problem.map)
     scaled = ScaledRows.from_problem(problem, of_classes=not map.preserves_accuracy)
     if map.target == "one_vs_rest":
-        return _each_class(scaled, map)
-    return make_solution(scaled, *isotonic_curve(scaled.groups(map.target), map))
+        return scaled.single.before(_each_class(scaled, map))
+    solution = isotonic_curve(scaled.groups(map.target), map)
+    return with_nll(problem, scaled.single.before(solution))
 
 
-def isotonic_curve(groups: Groups, map: Isotonic) -> tuple[dict[str, _Vector], list[str]]:
-    """Return the knots and values of the only curve, in log-odds, and warnings."""
+def isotonic_curve(groups: Groups, map: Isotonic) -> Solution:
+    """Return the knots and values of the only curve, in log-odds."""
     length = next_power_of_two(map.knots) + 1
     base_rate = groups.base_rate if map.target == "positive_class" else None
     blocks = merge_blocks(isotonic_blocks(groups, base_rate), map.knots)
     values = scipy.special.logit(blocks.share)
-    warnings = []
-    if len(blocks.odds) == 1:
-        warnings.append("no rise of hits with the log-odds: all rows get the same probability")
-    return {
-        "knots": pad_table(blocks.odds, length, 1.0),
-        "values": pad_table(values, length),
-    }, warnings
+    parameters = {"knots": pad_table(blocks.odds, length, 1.0), "values": pad_table(values, length)}
+    text = "no rise of hits with the log-odds: all rows get the same probability"
+    return Solution(parameters, warnings=(text,) if len(blocks.odds) == 1 else ())
 
 
 def isotonic_blocks(groups: Groups, base_rate: float | None = None) -> Blocks:
@@ -154,5 +151,9 @@ def _each_class(scaled: ScaledRows, map: Isotonic) -> Solution:
             log_p = np.interp(odds, knots[k], values[k])
             absent += 1
         calibrated.add(k, log_p, hits)
-    warnings = absence_warnings(absent, classes)
-    return make_solution(scaled, {"knots": knots, "values": values}, warnings, calibrated)
+    return Solution(
+        {"knots": knots, "values": values},
+        calibrated.nll,
+        warnings=absence_warnings(absent, classes),
+        confidences=calibrated.confidences,
+    )

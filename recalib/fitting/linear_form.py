@@ -14,9 +14,8 @@ from numpy.typing import NDArray
 
 from recalib.core.arrays import Floats
 from recalib.fitting.linear_nll import Design, DiagonalDesign, FullDesign, RidgePenalty
-from recalib.fitting.newton import TemperatureFit
 from recalib.fitting.newton_cg import Box
-from recalib.fitting.problem import RANGE
+from recalib.fitting.problem import RANGE, Bound, End
 from recalib.maps import Map
 
 Numbers = NDArray[np.float64]
@@ -120,24 +119,19 @@ class LinearForm:
         low = np.array([1 / RANGE, *(-bound for bound in free)])
         return Box(low, np.array([RANGE, *free]))
 
-    def bounds(
-        self, single: TemperatureFit, theta: Numbers, natural: Mapping[str, Numbers]
-    ) -> list[str]:
-        """Return descriptions of the reached bounds, including the single temperature's."""
-        reached = []
-        if single.bound:
-            reached.append(f"temperature at its {single.bound} bound {single.temperature:.6g}")
+    def bounds(self, theta: Numbers, natural: Mapping[str, Numbers]) -> tuple[Bound, ...]:
+        """Return the slopes that reached a bound."""
         if not self.positive:
-            return reached
-        box = self.box
-        ends = {"lower": np.broadcast_to(box.low, theta.shape)[:, 0]}
-        ends["upper"] = np.broadcast_to(box.high, theta.shape)[:, 0]
-        for end, opposite in (("lower", "upper"), ("upper", "lower")):
-            there = np.flatnonzero(theta[:, 0] == ends[opposite if self.inverse else end])
-            reached.extend(
-                f"{self.slope}[{k}] at its {end} bound {natural[self.slope][k]:.6g}" for k in there
-            )
-        return reached
+            return ()
+        low, high = (np.ravel(end)[0] for end in (self.box.low, self.box.high))
+        ends: dict[End, float] = {"lower": low, "upper": high}
+        if self.inverse:
+            ends = {"lower": high, "upper": low}
+        return tuple(
+            Bound(f"{self.slope}[{k}]", end, float(natural[self.slope][k]))
+            for end, value in ends.items()
+            for k in np.flatnonzero(theta[:, 0] == value)
+        )
 
 
 def _log_softmax(z: Floats) -> Floats:

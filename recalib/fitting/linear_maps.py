@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 
 from recalib.fitting.linear_form import LINEAR_MAPS, LinearForm
 from recalib.fitting.linear_nll import LinearNll, RidgePenalty, SummedNll
-from recalib.fitting.newton import TemperatureFit
 from recalib.fitting.newton_cg import Box, Minimum, minimise
-from recalib.fitting.problem import Problem, Solution
+from recalib.fitting.problem import Problem, Solution, TemperatureFit
 from recalib.fitting.temperature_preprocessing import fit_unit
 
 Numbers = NDArray[np.float64]
@@ -67,11 +66,10 @@ def linear_solution(
     return Solution(
         {**start, **natural},
         objective=minimum.value,
-        iterations=minimum.steps + single.iterations,
-        converged=minimum.converged and single.converged,
-        bounds=form.bounds(single, minimum.x, natural),
-        warnings=list(single.warnings),
-    )
+        iterations=minimum.steps,
+        converged=minimum.converged,
+        bounds=form.bounds(minimum.x, natural),
+    ).after(single.solution)
 
 
 def _minimise_array(problem: Problem, nll: LinearNll, theta: Numbers, box: Box) -> Minimum:

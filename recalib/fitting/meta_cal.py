@@ -5,20 +5,19 @@ Legend: G groups of rows with equal scores.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import cast
 
 import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from recalib.fitting.newton import TemperatureFit, fit_temperature
-from recalib.fitting.problem import Problem, Solution
+from recalib.fitting.newton import fit_temperature
+from recalib.fitting.problem import Problem, Solution, TemperatureFit
 from recalib.fitting.temperature_preprocessing import (
     Groups,
     ScaledRows,
     group_by_odds,
-    make_solution,
+    with_nll,
 )
 from recalib.maps.meta_accuracy import MetaAccuracy
 from recalib.maps.meta_miscoverage import MetaMiscoverage
@@ -42,37 +41,36 @@ def fit_meta(problem: Problem) -> Solution:
     if accepted.any() and not accepted.all():
         accepted_rows = problem.subset(accepted)
         single = fit_temperature(accepted_rows.logits, accepted_rows.labels, accepted_rows.weights)
-    parameters = meta_parameters(single, scaled.single, threshold)
-    return make_solution(replace(scaled, single=single), parameters, warnings)
+    solution = meta_solution(single, scaled.single, threshold, warnings)
+    return with_nll(problem, solution)
 
 
-def meta_threshold(groups: Groups, map: MetaMiscoverage | MetaAccuracy) -> tuple[float, list[str]]:
+def meta_threshold(
+    groups: Groups, map: MetaMiscoverage | MetaAccuracy
+) -> tuple[float, tuple[str, ...]]:
     """Return the threshold on the log-odds of predictions, and warnings."""
-    warnings = []
     if isinstance(map, MetaMiscoverage):
         threshold = miscoverage_threshold(groups, map.miscoverage, map.sureness)
         if threshold == -REJECT_ALL:
-            warnings.append(
-                f"too few right predictions to refuse any and keep {1 - map.miscoverage:g} of them"
-            )
+            kept = f"{1 - map.miscoverage:g}"
+            return threshold, (f"too few right predictions to refuse any and keep {kept} of them",)
     else:
         threshold = accuracy_threshold(groups, map.accuracy, map.sureness)
         if threshold == REJECT_ALL:
-            warnings.append(
-                f"no part of the rows is right with {map.accuracy:g} for sure: all are refused"
-            )
-    return threshold, warnings
+            text = f"no part of the rows is right with {map.accuracy:g} for sure: all are refused"
+            return threshold, (text,)
+    return threshold, ()
 
 
-def meta_parameters(
-    single: TemperatureFit, ranking: TemperatureFit, threshold: float
-) -> dict[str, _Vector]:
-    """Return the parameters from the temperatures of accepted and of all rows."""
-    return {
-        "temperature": np.array(single.temperature),
+def meta_solution(
+    single: TemperatureFit, ranking: TemperatureFit, threshold: float, warnings: tuple[str, ...]
+) -> Solution:
+    """Return the solution from the temperatures of accepted and of all rows."""
+    parameters = {
         "ranking_temperature": np.array(ranking.temperature),
         "threshold": np.array(threshold),
     }
+    return single.before(Solution(parameters, warnings=warnings))
 
 
 def miscoverage_threshold(groups: Groups, miscoverage: float, sureness: float) -> float:

@@ -5,10 +5,9 @@ Legend: N rows, K labels.
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any, Literal
@@ -37,7 +36,7 @@ from recalib.fitting.cross_validation import Candidate, Weights
 from recalib.fitting.diagnostics import label_totals, label_totals_text
 from recalib.fitting.isotonic import isotonic_blocks, merge_blocks
 from recalib.fitting.newton import fit_temperature
-from recalib.fitting.problem import Progress, Solution
+from recalib.fitting.problem import Progress, Solution, bound_texts
 from recalib.fitting.temperature_preprocessing import Groups, group_by_odds
 from recalib.maps.base import STEP
 from recalib.maps.labels import LABEL_MAPS, LabelMap
@@ -46,14 +45,10 @@ from recalib.metrics.multilabel import LabelPredictions, evaluate_labels
 from recalib.objectives import OBJECTIVES
 
 _Vector = NDArray[np.float64]
-#: The largest number of reached bounds in a card.
-_MAX_BOUNDS = 10
 #: Rows with a label, and rows without it, that replace its curve in an earlier calibrator.
 _LEAST_EACH = 10
 #: The weight of a row of an earlier curve, against which priors of a fit vanish.
 _CERTAIN = 1e6
-#: The parameters of one label, and "" or a note that the search did not end or reached a bound.
-_Curve = tuple[dict[str, Any], str]
 
 
 @dataclass(frozen=True)
@@ -92,10 +87,9 @@ class LabelCandidate(Candidate):
         labels, a label with fewer than `_LEAST_EACH` rows of a value keeps its curve there.
         """
         w = np.ones(len(labels)) if weights is None else weights
-        parameters, notes, rare = _fit_each(
+        parameters, curves, rare = _fit_each(
             self.map, logits.astype(np.float64, copy=False), labels, w, progress, previous
         )
-        bounds = [f"label {k}: {note}" for k, note in notes.items() if "bound" in note]
         names = ", ".join(str(k) for k in rare[:5]) + (", ..." if len(rare) > 5 else "")
         consequence = "are the same in all rows and keep their probability"
         if previous is not None:
@@ -105,10 +99,13 @@ class LabelCandidate(Candidate):
         messages = [f"{len(rare)} of {labels.shape[1]} labels {consequence}: {names}"]
         return Solution(
             parameters,
-            objective=math.nan,
-            converged=len(bounds) == len(notes),
-            bounds=bounds[:_MAX_BOUNDS],
-            warnings=messages if rare else [],
+            converged=all(curve.converged for curve in curves.values()),
+            bounds=tuple(
+                replace(bound, parameter=f"label {k}: {bound.parameter}")
+                for k, curve in curves.items()
+                for bound in curve.bounds
+            ),
+            warnings=tuple(messages) if rare else (),
         )
 
 
@@ -164,7 +161,7 @@ def fit_multilabel(
             iterations=0,
             converged=solution.converged,
             objective=0.0,
-            bounds_reached=tuple(solution.bounds),
+            bounds_reached=bound_texts(solution.bounds),
             warnings=(*messages, *solution.warnings),
         ),
     )
@@ -178,12 +175,12 @@ def _fit_each(
     weights: _Vector,
     progress: Progress | None,
     previous: Calibrator | None,
-) -> tuple[dict[str, _Vector], dict[int, str], list[int]]:
-    """Return the parameters of all labels, notes by label, and the labels that are not fitted."""
+) -> tuple[dict[str, _Vector], dict[int, Solution], list[int]]:
+    """Return the parameters of all labels, the fitted curves, and the labels without one."""
     least = 1 if previous is None else _LEAST_EACH
     shapes = map.parameters(log_odds.shape[1])
     parameters = {name: np.empty(parameter.shape) for name, parameter in shapes.items()}
-    notes: dict[int, str] = {}
+    curves: dict[int, Solution] = {}
     rare = []
     for k in range(log_odds.shape[1]):
         z, y = log_odds[:, k], labels[:, k]
@@ -194,46 +191,42 @@ def _fit_each(
                 _identity_parameters(map, z) if previous is None else _earlier(map, z, previous, k)
             )
         else:
-            curve, note = _CURVES[map.name](map, z, y, weights)
-            if note:
-                notes[k] = note
+            curves[k] = _CURVES[map.name](map, z, y, weights)
+            curve = curves[k].parameters
         for name, value in curve.items():
             parameters[name][k] = value
         if progress is not None:
             progress(f"label {k}", 0, float(y.mean()))
-    return parameters, notes, rare
+    return parameters, curves, rare
 
 
-def _temperature(map: LabelMap, z: _Vector, y: NDArray[np.bool_], weights: _Vector) -> _Curve:
+def _temperature(map: LabelMap, z: _Vector, y: NDArray[np.bool_], weights: _Vector) -> Solution:
     # With the logits 0 and z, the softmax of two classes is σ(z).
     logit_pairs = np.stack([np.zeros_like(z), z], axis=1)
-    single = fit_temperature(logit_pairs, y.astype(np.int64), weights)
-    note = f"temperature at its {single.bound} bound {single.temperature:.6g}"
-    return {"temperature": single.temperature}, note if single.bound else ""
+    return fit_temperature(logit_pairs, y.astype(np.int64), weights).solution
 
 
-def _platt(map: LabelMap, z: _Vector, y: NDArray[np.bool_], weights: _Vector) -> _Curve:
+def _platt(map: LabelMap, z: _Vector, y: NDArray[np.bool_], weights: _Vector) -> Solution:
     (slope, bias), converged = platt_curve(group_by_odds(z, y, weights))
-    return {"slope": slope, "bias": bias}, "" if converged else "the search did not converge"
+    return Solution({"slope": slope, "bias": bias}, converged=converged)
 
 
-def _beta(map: LabelMap, z: _Vector, y: NDArray[np.bool_], weights: _Vector) -> _Curve:
+def _beta(map: LabelMap, z: _Vector, y: NDArray[np.bool_], weights: _Vector) -> Solution:
     (low, high, bias), converged = beta_curve(group_by_odds(z, y, weights))
-    curve = {"low": low, "high": high, "bias": bias}
-    return curve, "" if converged else "the search did not converge"
+    return Solution({"low": low, "high": high, "bias": bias}, converged=converged)
 
 
-def _isotonic(map: LabelMap, z: _Vector, y: NDArray[np.bool_], weights: _Vector) -> _Curve:
+def _isotonic(map: LabelMap, z: _Vector, y: NDArray[np.bool_], weights: _Vector) -> Solution:
     groups: Groups = group_by_odds(z, y, weights)
     knots: int = options_of(map)["knots"]
     blocks = merge_blocks(isotonic_blocks(groups), knots)
     length = next_power_of_two(knots) + 1
     values = pad_table(scipy.special.logit(blocks.share), length)
-    return {"knots": pad_table(blocks.odds, length, 1.0), "values": values}, ""
+    return Solution({"knots": pad_table(blocks.odds, length, 1.0), "values": values})
 
 
-_CURVES: dict[str, Callable[[LabelMap, _Vector, NDArray[np.bool_], _Vector], _Curve]] = {
-    "identity": lambda map, z, y, weights: ({}, ""),
+_CURVES: dict[str, Callable[[LabelMap, _Vector, NDArray[np.bool_], _Vector], Solution]] = {
+    "identity": lambda map, z, y, weights: Solution({}),
     "temperature": _temperature,
     "platt": _platt,
     "beta": _beta,
@@ -262,8 +255,7 @@ def _earlier(map: LabelMap, z: _Vector, previous: Calibrator, k: int) -> dict[st
     p = Calibrator(parameters, card).predict_float64(z[:, np.newaxis])[:, 0]
     y = np.arange(2 * len(z)) < len(z)
     weights = _CERTAIN * np.concatenate([p, 1 - p])
-    curve, _ = _CURVES[map.name](map, np.tile(z, 2), y, weights)
-    return curve
+    return _CURVES[map.name](map, np.tile(z, 2), y, weights).parameters
 
 
 def _describe(

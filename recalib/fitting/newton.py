@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalib.core.arrays import Floats, Integers
+from recalib.fitting.problem import End, TemperatureFit
 
 Weights = NDArray[np.float64]
 
@@ -46,19 +47,6 @@ _BENT_TOLERANCE = 1e-4
 #: If the predicted gain of a step is below this, the search continues at the end of the range.
 _MIN_GAIN = 1e-10
 _MAX_STEPS = 100
-
-
-@dataclass(frozen=True)
-class TemperatureFit:
-    """The temperature and the result of the search."""
-
-    temperature: float
-    nll: float
-    iterations: int
-    converged: bool
-    #: "", or which end of the range stopped the search.
-    bound: str
-    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -96,8 +84,7 @@ def fit_temperature(
     scale, tops = _scale(logits, weights)
     if scale == 0:
         nll = float(np.average(np.log(np.isfinite(logits).sum(axis=1)), weights=weights))
-        warning = "all logits of each row are equal: no temperature has any effect"
-        return TemperatureFit(1.0, nll, 0, True, "", (warning,))
+        return TemperatureFit(1.0, nll, is_constant=True)
     if not 1e-12 < scale < 1e12:  # so that no square leaves the range of float32
         scaled = fit_temperature(logits.astype(np.float64) / scale, labels, weights, device=device)
         return replace(scaled, temperature=scaled.temperature * scale)
@@ -151,23 +138,14 @@ def fit_temperature_by_sums(
     return _result(beta, here, scale, steps, more)
 
 
-#: Why the search ends on a bound.
-_REASONS = {
-    "lower": "the largest logit is right in nearly all rows: they do not determine a temperature",
-    "upper": "equal probabilities fit best: the logits do not predict these labels; check that "
-    "labels and rows belong together",
-}
-
-
 def _result(beta: float, at: _Moments, scale: float, before: int, steps: int) -> TemperatureFit:
-    bound = {_RANGE: "lower", 1 / _RANGE: "upper"}.get(beta, "")
+    ends: dict[float, End] = {_RANGE: "lower", 1 / _RANGE: "upper"}
     return TemperatureFit(
         temperature=scale / beta,
         nll=at.value,
         iterations=before + steps,
         converged=steps < _MAX_STEPS,
-        bound=bound,
-        warnings=(_REASONS[bound],) if bound else (),
+        end=ends.get(beta),
     )
 
 

@@ -5,8 +5,10 @@ Legend: N rows, K classes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +20,9 @@ from recalib.objectives import Objective
 #: A positive parameter stays within this factor of its start, the best single temperature or its
 #: inverse. All solvers use this range, so they report the same bounds.
 RANGE = 1_000.0
+
+#: The largest number of reached bounds in a card.
+_MAX_BOUNDS = 10
 
 #: Called with the stage's name, the iteration and the objective's value.
 Progress = Callable[[str, int, float], None]
@@ -67,22 +72,97 @@ class Problem:
         return replace(self, logits=self.logits[rows], labels=self.labels[rows], weights=weights)
 
 
-@dataclass
+End = Literal["lower", "upper"]
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A parameter that ended on a bound of its range."""
+
+    parameter: str
+    end: End
+    value: float
+
+    @property
+    def text(self) -> str:
+        """The message of a card."""
+        return f"{self.parameter} at its {self.end} bound {self.value:.6g}"
+
+
+def bound_texts(bounds: Sequence[Bound]) -> tuple[str, ...]:
+    """Return the messages of a card: of the first bounds, and the number of the others."""
+    texts = tuple(bound.text for bound in bounds[:_MAX_BOUNDS])
+    more = len(bounds) - len(texts)
+    return (*texts, f"... and {more} more") if more else texts
+
+
+@dataclass(frozen=True)
 class Solution:
     """The fitted parameters and the result of the search."""
 
     parameters: dict[str, NDArray[np.float64]]
-    #: The objective at the parameters.
-    objective: float
+    #: The objective at the parameters; NaN before it is computed.
+    objective: float = math.nan
     iterations: int = 0
     converged: bool = True
-    #: Descriptions of the parameters that ended on a bound of their range.
-    bounds: list[str] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
+    bounds: tuple[Bound, ...] = ()
+    warnings: tuple[str, ...] = ()
     #: Options that were set by the fit.
     settled: dict[str, float] = field(default_factory=dict)
     #: (N,): the largest calibrated probability of each row, if the solver has computed it.
     confidences: NDArray[np.float64] | None = None
+
+    def after(self, first: Solution) -> Solution:
+        """Return the solution with steps, bounds and warnings of the fit that gave its start."""
+        return replace(
+            self,
+            iterations=first.iterations + self.iterations,
+            converged=first.converged and self.converged,
+            bounds=(*first.bounds, *self.bounds),
+            warnings=(*first.warnings, *self.warnings),
+        )
+
+
+#: Why the search for a temperature ends on a bound.
+_REASONS = {
+    "lower": "the largest logit is right in nearly all rows: they do not determine a temperature",
+    "upper": "equal probabilities fit best: the logits do not predict these labels; check that "
+    "labels and rows belong together",
+}
+
+
+@dataclass(frozen=True)
+class TemperatureFit:
+    """The best single temperature by negative log-likelihood, and the result of the search."""
+
+    temperature: float
+    nll: float
+    iterations: int = 0
+    converged: bool = True
+    #: The end of the range that stopped the search.
+    end: End | None = None
+    #: Whether all logits of each row are equal, so that no temperature has any effect.
+    is_constant: bool = False
+
+    @property
+    def solution(self) -> Solution:
+        """The solution of temperature scaling."""
+        warnings = (_REASONS[self.end],) if self.end else ()
+        if self.is_constant:
+            warnings = ("all logits of each row are equal: no temperature has any effect",)
+        return Solution(
+            {"temperature": np.array(self.temperature)},
+            self.nll,
+            self.iterations,
+            self.converged,
+            (Bound("temperature", self.end, self.temperature),) if self.end else (),
+            warnings,
+        )
+
+    def before(self, solution: Solution) -> Solution:
+        """Return the solution of a map that divides logits by this temperature first."""
+        parameters = self.solution.parameters | solution.parameters
+        return replace(solution, parameters=parameters).after(self.solution)
 
 
 Solver = Callable[[Problem], Solution]

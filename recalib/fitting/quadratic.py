@@ -11,14 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalib.fitting.beta import BETA, fit_penalised_curve, lower_bounds
-from recalib.fitting.newton import TemperatureFit
 from recalib.fitting.problem import Problem, Solution
 from recalib.fitting.temperature_preprocessing import (
     Groups,
     ScaledRows,
     absence_warnings,
-    mean_nll,
-    solution_after,
+    with_nll,
 )
 
 _Vector = NDArray[np.float64]
@@ -36,24 +34,27 @@ _IDENTITY = 0.0, 1.0, 1.0, 1.0, 0.0
 def fit_quadratic(problem: Problem) -> Solution:
     """Return the curves of a `Quadratic`."""
     scaled = ScaledRows.from_problem(problem, of_classes=True)
-    solution = quadratic_solution(scaled.iter_groups(), scaled.single)
-    solution.objective = mean_nll(problem, solution.parameters)
-    return solution
+    solution = quadratic_solution(scaled.iter_groups())
+    return with_nll(problem, scaled.single.before(solution))
 
 
-def quadratic_solution(classes: Iterable[Groups | None], single: TemperatureFit) -> Solution:
-    """Return the solution from the groups of each class, None for a class without labels."""
+def quadratic_solution(classes: Iterable[Groups | None]) -> Solution:
+    """Return the solution from the groups of each class, None for a class without labels.
+
+    It is without temperature and objective.
+    """
     groups_of = list(classes)
     fits = [(_IDENTITY, True) if groups is None else _fit_class(groups) for groups in groups_of]
     absent = sum(groups is None for groups in groups_of)
-    warnings = absence_warnings(absent, len(groups_of))
     names = ("low", "width", "low_slope", "high_slope", "value")
     columns = np.array([numbers for numbers, _ in fits]).T.copy()
     parameters = dict(zip(names, columns, strict=True))
-    solution = solution_after(single, parameters, warnings)
-    solution.converged &= all(converged for _, converged in fits)
-    solution.bounds += lower_bounds(parameters, ("low_slope", "high_slope"))
-    return solution
+    return Solution(
+        parameters,
+        converged=all(converged for _, converged in fits),
+        bounds=lower_bounds(parameters, ("low_slope", "high_slope")),
+        warnings=absence_warnings(absent, len(groups_of)),
+    )
 
 
 def _fit_class(groups: Groups) -> tuple[tuple[float, ...], bool]:

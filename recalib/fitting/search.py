@@ -7,6 +7,7 @@ is searched over its whole range; `recalib.fitting.coordinate_search` has severa
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Protocol, cast
 
@@ -14,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalib.core.arrays import Floats
-from recalib.fitting.newton import TemperatureFit, fit_temperature
-from recalib.fitting.problem import Problem, Solution
+from recalib.fitting.newton import fit_temperature
+from recalib.fitting.problem import Bound, End, Problem, Solution, TemperatureFit
 from recalib.objectives.ece_grid import EceGrid
 from recalib.ops import NumpyOps
 from recalib.ops.base import Array, FittingOps
@@ -75,7 +76,7 @@ def search_near(nll: TemperatureFit, name: str, size: int, values_at: _Values) -
         return _solution(temperature, value, nll, evaluations)
 
     centre = float(np.log(nll.temperature))
-    if nll.bound or nll.warnings:  # no centre of a range
+    if nll.end or nll.is_constant:  # no centre of a range
         return solution(nll.temperature, 0)
     ends = centre + np.array([-1, 1]) * np.log(_FACTOR)
     count = _CLOSE if size <= _GRID_ROWS else _WIDE
@@ -85,12 +86,12 @@ def search_near(nll: TemperatureFit, name: str, size: int, values_at: _Values) -
     if best in (points[0], points[-1]):
         end = "lower" if best == points[0] else "upper"
         at_nll = solution(nll.temperature, count)
-        at_nll.warnings.append(
+        text = (
             f"{name} has no minimum between temperatures {np.exp(ends[0]):.4g} "
             f"and {np.exp(ends[1]):.4g}, it falls towards the {end} end: the temperature by nll "
             "was taken instead (narrower bins may help)"
         )
-        return at_nll
+        return replace(at_nll, warnings=(*at_nll.warnings, text))
     step = points[1] - points[0]
     for _ in range(_LEVELS):
         around = [
@@ -122,13 +123,10 @@ def search_grid_near(nll: TemperatureFit, objective: EceGrid, values_at: _Values
     points = np.log(grid)
     values = values_at(points)
     best = int(np.flatnonzero(points == _minimum(points, values, np.log(nll.temperature)))[0])
+    ends: dict[int, End] = {0: "lower", len(grid) - 1: "upper"}
+    bounds = [Bound("temperature of the grid", ends[best], grid[best])] if best in ends else []
     solution = _solution(float(grid[best]), float(values[best]), nll, len(grid))
-    solution.bounds = [
-        f"temperature at the {end} end of the grid, {grid[best]:.6g}"
-        for end, at in (("lower", 0), ("upper", len(grid) - 1))
-        if best == at
-    ]
-    return solution
+    return replace(solution, bounds=tuple(bounds))
 
 
 def _value_of_temperature(problem: Problem) -> _Function:
@@ -199,12 +197,5 @@ def _basins(points: NDArray[np.float64], values: NDArray[np.float64]) -> NDArray
 
 
 def _solution(temperature: float, value: float, nll: TemperatureFit, evaluations: int) -> Solution:
-    reached = f"temperature at its {nll.bound} bound {nll.temperature:.6g}"
-    return Solution(
-        {"temperature": np.array(temperature)},
-        value,
-        iterations=nll.iterations + evaluations,
-        converged=nll.converged,
-        bounds=[reached] if nll.bound else [],
-        warnings=list(nll.warnings),
-    )
+    parameters = {"temperature": np.array(temperature)}
+    return Solution(parameters, value, evaluations).after(nll.solution)

@@ -22,7 +22,7 @@ from recalib.fitting.histogram_binning import fit_histogram_binning
 from recalib.fitting.isotonic import fit_isotonic
 from recalib.fitting.linear_maps import fit_linear
 from recalib.fitting.meta_cal import fit_meta
-from recalib.fitting.newton import TemperatureFit, fit_temperature
+from recalib.fitting.newton import fit_temperature
 from recalib.fitting.problem import Problem, Solution, Solver
 from recalib.fitting.quadratic import fit_quadratic
 from recalib.fitting.search import search_grid, search_temperature
@@ -54,8 +54,7 @@ def solve(problem: Problem) -> Solution:
     check_classes(problem.map, problem.classes)
     if problem.classes == 2 and not problem.map.shift_invariant:
         solution = _solve(replace(problem, logits=centre_log_odds(problem.logits)))
-        solution.parameters = problem.map.tie_classes(solution.parameters)
-        return solution
+        return replace(solution, parameters=problem.map.tie_classes(solution.parameters))
     return _solve(problem)
 
 
@@ -71,8 +70,7 @@ def _solve(problem: Problem) -> Solution:
     solution = PAIR_SOLVERS.get((problem.map.name, problem.objective.name), default)(problem)
     if problem.objective.top_label_only:
         solution = _check_against_nll(problem, solution)
-    solution.settled |= chosen
-    return solution
+    return replace(solution, settled=solution.settled | chosen)
 
 
 def check_classes(map: Map, classes: int) -> None:
@@ -173,31 +171,17 @@ def prefer_nll(
     value = nll_at(solution.parameters)
     if value <= limit:
         return solution
-    nll.warnings.append(
+    text = (
         f"{name} is least where the negative log-likelihood is {value:.4g}, "
         f"{nll.objective:.4g} at its own best: the parameters by nll were taken instead"
     )
-    nll.objective = objective_at(nll.parameters)
-    return nll
+    return replace(nll, objective=objective_at(nll.parameters), warnings=(*nll.warnings, text))
 
 
 def _newton(problem: Problem) -> Solution:
     single = fit_temperature(problem.logits, problem.labels, problem.weights, device=problem.device)
     problem.report("temperature", single.iterations, single.nll)
-    return temperature_solution(single)
-
-
-def temperature_solution(single: TemperatureFit) -> Solution:
-    """Return the solution of temperature scaling by NLL."""
-    reached = f"temperature at its {single.bound} bound {single.temperature:.6g}"
-    return Solution(
-        {"temperature": np.array(single.temperature)},
-        objective=single.nll,
-        iterations=single.iterations,
-        converged=single.converged,
-        bounds=[reached] if single.bound else [],
-        warnings=list(single.warnings),
-    )
+    return single.solution
 
 
 def _by_gradient(problem: Problem) -> Solution:
@@ -210,11 +194,7 @@ def _by_gradient(problem: Problem) -> Solution:
         # Parameters that no stage moves are fitted to these rows, not copied from the start.
         stages = problem.map.stages(problem.classes)
         start |= {name: problem.start[name] for names in stages for name in names}
-    solution = fit_by_gradient(problem, start)
-    solution.iterations += single.iterations
-    solution.converged &= single.converged
-    solution.warnings[:0] = single.warnings
-    return solution
+    return fit_by_gradient(problem, start).after(single.solution)
 
 
 def _ensemble(problem: Problem) -> Solution:
@@ -229,11 +209,7 @@ def _ensemble(problem: Problem) -> Solution:
         solution = ensemble_by_search(
             single, start, lambda mixed: search_coordinates(replace(problem, start=mixed))
         )
-    solution.iterations += single.iterations
-    solution.converged &= single.converged
-    solution.bounds[:0] = single.bounds
-    solution.warnings[:0] = single.warnings
-    return solution
+    return solution.after(single)
 
 
 def ensemble_by_search(

@@ -8,11 +8,11 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from recalib.fitting.problem import Problem, Solution
+from recalib.fitting.problem import Bound, Problem, Solution
 from recalib.fitting.temperature_preprocessing import (
     Groups,
     ScaledRows,
-    make_solution,
+    with_nll,
 )
 from recalib.maps.lookup_table import next_power_of_two, pad_table
 from recalib.maps.spline import Spline
@@ -50,27 +50,25 @@ def fit_spline(problem: Problem) -> Solution:
     """Return the knots, values and slopes of a `Spline`."""
     map = cast(Spline, problem.map)
     scaled = ScaledRows.from_problem(problem, of_classes=not map.preserves_accuracy)
-    parameters, bounds, converged = spline_curve(scaled.groups(map.target), map)
-    solution = make_solution(scaled, parameters, [])
-    solution.converged &= converged
-    solution.bounds += bounds
-    return solution
+    solution = spline_curve(scaled.groups(map.target), map)
+    return with_nll(problem, scaled.single.before(solution))
 
 
-def spline_curve(groups: Groups, map: Spline) -> tuple[dict[str, _Vector], list[str], bool]:
-    """Return the knots, values and slopes, the reached bounds, and whether the search converged."""
+def spline_curve(groups: Groups, map: Spline) -> Solution:
+    """Return the solution with knots, values and slopes, without temperature and objective."""
     knots = choose_knots(groups, next_power_of_two(map.pieces) + 1)
     curve = Curve(knots)
     coefficients, converged = fit_curve(groups, curve, map.smoothing)
     values = knots[0] + curve.inputs(knots) @ coefficients
     parameters = {"knots": knots, "values": values, "slopes": curve.slopes(coefficients[1:])}
-    bounds = []
     flat = int((coefficients[1:] <= 0).sum())
+    steep = int((coefficients[1:] >= _MAX_SLOPE).sum())
+    bounds = []
     if flat:
-        bounds.append(f"{flat} of {curve.size} slopes at their lower bound 0")
-    if (coefficients[1:] >= _MAX_SLOPE).any():
-        bounds.append(f"a slope at its upper bound {_MAX_SLOPE:g}")
-    return parameters, bounds, converged
+        bounds.append(Bound(f"{flat} of {curve.size} slopes", "lower", 0.0))
+    if steep:
+        bounds.append(Bound(f"{steep} of {curve.size} slopes", "upper", _MAX_SLOPE))
+    return Solution(parameters, converged=converged, bounds=tuple(bounds))
 
 
 def choose_knots(groups: Groups, count: int) -> _Vector:

@@ -37,10 +37,6 @@ def fit_stack(
         objective_at(parameters),
         iterations=sum(solution.iterations for solution in solutions),
         converged=all(solution.converged for solution in solutions),
-        bounds=_distinct(*(solution.bounds for solution in solutions)),
-        warnings=_distinct(*(solution.warnings for solution in solutions)),
+        bounds=tuple(dict.fromkeys(chain(*(solution.bounds for solution in solutions)))),
+        warnings=tuple(dict.fromkeys(chain(*(solution.warnings for solution in solutions)))),
     )
-
-
-def _distinct(*texts: list[str]) -> list[str]:
-    return list(dict.fromkeys(chain(*texts)))

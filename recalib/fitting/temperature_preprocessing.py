@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalib.core.arrays import Floats
-from recalib.fitting.newton import TemperatureFit, fit_temperature
-from recalib.fitting.problem import Problem, Solution
+from recalib.fitting.newton import fit_temperature
+from recalib.fitting.problem import Problem, Solution, TemperatureFit
 from recalib.maps import Parameters
 from recalib.maps.one_vs_rest import MAX_LOG_ODDS
 from recalib.ops import NumpyOps
@@ -192,9 +192,9 @@ def unit_of_log_odds(single: TemperatureFit, sums: _Vector) -> TemperatureFit:
     rows, first, second = sums
     mean = first / (rows + 1)
     deviation = math.sqrt(max(second / (rows + 1) - mean**2, 0.0))
-    if deviation == 0 or (single.bound != "lower" and deviation >= single.temperature):
+    if deviation == 0 or (single.end != "lower" and deviation >= single.temperature):
         return single
-    return replace(single, temperature=deviation, bound="", warnings=())
+    return replace(single, temperature=deviation, end=None, is_constant=False)
 
 
 def top_odds(logits: Floats, temperature: float) -> tuple[NDArray[np.intp], _Vector, _Vector]:
@@ -227,10 +227,12 @@ def _odds_of_logs(logs: _Vector, is_top: NDArray[np.bool_], top_odds: _Vector) -
     return np.clip(odds, -MAX_LOG_ODDS, MAX_LOG_ODDS, out=odds)
 
 
-def absence_warnings(absent: int, classes: int) -> list[str]:
+def absence_warnings(absent: int, classes: int) -> tuple[str, ...]:
     """Return the warning of a map whose curves of absent classes are not fitted."""
+    if not absent:
+        return ()
     consequence = "theirs stay as temperature scaling has them"
-    return [f"{absent} of {classes} classes have no label: {consequence}"] if absent else []
+    return (f"{absent} of {classes} classes have no label: {consequence}",)
 
 
 def group_by_odds(odds: _Vector, hits: NDArray[np.bool_], weights: _Vector) -> Groups:
@@ -250,40 +252,9 @@ def group_starts(ascending: _Vector) -> NDArray[np.intp]:
     return np.flatnonzero(np.diff(ascending, prepend=-np.inf) > _TIE)
 
 
-def make_solution(
-    scaled: ScaledRows,
-    parameters: dict[str, _Vector],
-    warnings: list[str],
-    calibrated: CalibratedRows | None = None,
-) -> Solution:
-    """Return fitted parameters as a solution whose objective is the weighted NLL.
-
-    Parameters
-    ----------
-    calibrated: the result of the fitted map; by default the map is applied.
-    """
-    problem = scaled.problem
-    solution = solution_after(scaled.single, parameters, warnings)
-    if calibrated is None:
-        solution.objective = mean_nll(problem, solution.parameters)
-    else:
-        solution.objective, solution.confidences = calibrated.nll, calibrated.confidences
-    return solution
-
-
-def solution_after(
-    single: TemperatureFit, parameters: dict[str, _Vector], warnings: list[str]
-) -> Solution:
-    """Return a solution without its objective, from parameters that follow a temperature."""
-    reached = f"temperature at its {single.bound} bound {single.temperature:.6g}"
-    return Solution(
-        {"temperature": np.array(single.temperature), **parameters},
-        objective=float("nan"),
-        iterations=single.iterations,
-        converged=single.converged,
-        bounds=[reached] if single.bound else [],
-        warnings=[*single.warnings, *warnings],
-    )
+def with_nll(problem: Problem, solution: Solution) -> Solution:
+    """Return the solution with the NLL of its map as the objective."""
+    return replace(solution, objective=mean_nll(problem, solution.parameters))
 
 
 def mean_nll(problem: Problem, parameters: Parameters) -> float:

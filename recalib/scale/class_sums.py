@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from recalib.files import Input
 from recalib.files.fragments import Fragment
 from recalib.fitting.beta import CurveLosses, beta_inputs, curve_losses
-from recalib.fitting.newton import TemperatureFit
 from recalib.fitting.odds_sums import OF_CLASSES, OddsSums
+from recalib.fitting.problem import TemperatureFit
 from recalib.fitting.temperature_preprocessing import (
     class_odds,
     log_odds_sums,

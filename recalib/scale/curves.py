@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.fitting.beta import BETA, beta_parameters, fit_beta, minimise_curves
+from recalib.fitting.beta import BETA, beta_solution, fit_beta, minimise_curves
 from recalib.fitting.histogram_binning import absent_class_steps, class_steps, histogram_steps
 from recalib.fitting.isotonic import absent_class_curve, class_curve, isotonic_curve
-from recalib.fitting.meta_cal import meta_parameters, meta_threshold
-from recalib.fitting.newton import TemperatureFit
-from recalib.fitting.problem import Problem, Solution
+from recalib.fitting.meta_cal import meta_solution, meta_threshold
+from recalib.fitting.problem import Problem, Solution, TemperatureFit
 from recalib.fitting.quadratic import quadratic_solution
 from recalib.fitting.spline import spline_curve
-from recalib.fitting.temperature_preprocessing import (
-    absence_warnings,
-    solution_after,
-)
+from recalib.fitting.temperature_preprocessing import absence_warnings
 from recalib.maps.isotonic import Isotonic
 from recalib.maps.meta_accuracy import MetaAccuracy
 from recalib.maps.meta_miscoverage import MetaMiscoverage
@@ -53,8 +50,8 @@ def fit_curves(
         single = fit_unit(rows, survey, single)
     solution = solver(rows, survey, problem, single)
     nll = NegativeLogLikelihood()
-    solution.objective = objective_at(rows, survey.weight, problem.map, nll, solution.parameters)
-    return solution
+    value = objective_at(rows, survey.weight, problem.map, nll, solution.parameters)
+    return replace(solution, objective=value)
 
 
 def _of_one_curve(
@@ -64,14 +61,10 @@ def _of_one_curve(
     sums = odds_sums(rows, single.temperature, positive_class=map.target == "positive_class")
     groups = sums.groups()
     if isinstance(map, Spline):
-        parameters, bounds, converged = spline_curve(groups, map)
-        solution = solution_after(single, parameters, [])
-        solution.bounds += bounds
-        solution.converged &= converged
-        return solution
+        return single.before(spline_curve(groups, map))
     if isinstance(map, Isotonic):
-        return solution_after(single, *isotonic_curve(groups, map))
-    return solution_after(single, *histogram_steps(groups, map))
+        return single.before(isotonic_curve(groups, map))
+    return single.before(histogram_steps(groups, map))
 
 
 def _of_classes(
@@ -96,7 +89,8 @@ def _of_classes(
         name: np.stack(table) for name, table in zip(names, zip(*tables, strict=True), strict=True)
     }
     absent = int((survey.counts == 0).sum())
-    return solution_after(single, parameters, absence_warnings(absent, survey.classes))
+    warnings = absence_warnings(absent, survey.classes)
+    return single.before(Solution(parameters, warnings=warnings))
 
 
 def _quadratic(
@@ -104,7 +98,8 @@ def _quadratic(
 ) -> Solution:
     of_classes = class_odds_sums(rows, survey.rows, survey.classes, single.temperature)
     counted = zip(survey.counts, of_classes, strict=True)
-    return quadratic_solution((sums.groups() if hits else None for hits, sums in counted), single)
+    groups = (sums.groups() if hits else None for hits, sums in counted)
+    return single.before(quadratic_solution(groups))
 
 
 def _beta(
@@ -122,12 +117,8 @@ def _beta(
         return beta_losses(rows, single.temperature, present[indices], trial)
 
     curves[present], converged = minimise_curves(losses_at, curves[present], BETA)
-    parameters, bounds = beta_parameters(curves)
     absent = survey.classes - len(present)
-    solution = solution_after(single, parameters, absence_warnings(absent, survey.classes))
-    solution.bounds += bounds
-    solution.converged &= bool(converged.all())
-    return solution
+    return single.before(beta_solution(curves, absent, converged=bool(converged.all())))
 
 
 def _meta(
@@ -143,8 +134,7 @@ def _meta(
     of_accepted = single
     if 0 < accepted.rows < survey.rows:
         of_accepted = fit_temperature(rows, accepted, acceptance)
-    parameters = meta_parameters(of_accepted, single, threshold)
-    return solution_after(of_accepted, parameters, warnings)
+    return meta_solution(of_accepted, single, threshold, warnings)
 
 
 _SOLVERS = {

@@ -8,6 +8,7 @@ and a second the gradient of Σ v S, with v = ∂F/∂S.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any, cast
 
@@ -19,7 +20,7 @@ from recalib.core.blas_threads import one_torch_thread
 from recalib.core.options import options_of
 from recalib.files import Input
 from recalib.files.fragments import Fragment
-from recalib.fitting.gradient import Stage, masked_gap, rows_per_chunk, without_masks
+from recalib.fitting.gradient import Stage, masked_gap, reporter, rows_per_chunk, without_masks
 from recalib.fitting.problem import Problem, Solution
 from recalib.fitting.row_chunks import as_tensor
 from recalib.maps import Map, Parameters
@@ -36,25 +37,24 @@ def fit_by_gradient(
 ) -> Solution:
     """Return what `recalib.fitting.gradient.fit_by_gradient` does, for all rows."""
     map = problem.map
-    specifications = map.parameters(survey.classes)
     gap = masked_gap(survey.largest) if map.passes_masks else None
     sums = _Sums(rows, survey.weight, gap, map, problem.objective)
-    solution = Solution(dict(start), float("nan"))
+    solution, settled = Solution(dict(start)), {}
     if type(problem.objective).settled_by_sums is not Objective.settled_by_sums:
         sums.objective = _settle(sums, survey.classes)
-        changed = options_of(sums.objective).items() - options_of(problem.objective).items()
-        solution.settled = dict(changed)
+        settled = dict(options_of(sums.objective).items() - options_of(problem.objective).items())
     for names in map.stages(survey.classes):
-        stage = Stage(solution, {name: specifications[name] for name in names})
+        stage = Stage(map.parameters(survey.classes), solution.parameters, names)
         function = partial(sums.value_and_gradient, stage, solution.parameters)
-        solution.converged &= stage.minimise(function, problem, map.least_gain)
-    return solution
+        report = reporter(problem, solution)
+        solution = stage.minimise(function, map.least_gain, report).after(solution)
+    return replace(solution, settled=settled)
 
 
 def _settle(sums: _Sums, classes: int) -> Objective:
     """Return the objective after a first step from temperature 1."""
-    start = sums.map.start(classes, 1.0)
-    stage = Stage(Solution(dict(start), float("nan")), sums.map.parameters(classes))
+    start, specifications = sums.map.start(classes, 1.0), sums.map.parameters(classes)
+    stage = Stage(specifications, start, specifications)
     first = stage.step(partial(sums.value_and_gradient, stage, start))
     before, after = (tuple(sums.of(stage, start, point)) for point in (stage.start, first))
     return sums.objective.settled_by_sums(NumpyOps(), before, after)

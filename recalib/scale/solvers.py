@@ -10,16 +10,14 @@ from recalib.fitting.coordinate_search import descend, descend_on_grid
 from recalib.fitting.linear_form import LINEAR_MAPS
 from recalib.fitting.linear_maps import TOLERANCE, linear_solution
 from recalib.fitting.linear_nll import SummedNll
-from recalib.fitting.newton import TemperatureFit
 from recalib.fitting.newton_cg import minimise
-from recalib.fitting.problem import Problem, Solution
+from recalib.fitting.problem import Problem, Solution, TemperatureFit
 from recalib.fitting.search import search_grid_near, search_near
 from recalib.fitting.solvers import (
     check_classes,
     ensemble_by_search,
     prefer_nll,
     solve,
-    temperature_solution,
 )
 from recalib.fitting.stack import fit_stack
 from recalib.fitting.strength import with_strength
@@ -73,10 +71,9 @@ def solve_over_fragments(rows: FragmentRows, survey: RowSurvey, problem: Problem
     problem.report("temperature", single.iterations, single.nll)
     problem, chosen = with_strength(problem, survey.weight)
     solution = _solve(rows, survey, problem, single)
-    solution.settled |= chosen
     if survey.classes == 2:
-        solution.parameters = map.tie_classes(solution.parameters)
-    return solution
+        solution = replace(solution, parameters=map.tie_classes(solution.parameters))
+    return replace(solution, settled=solution.settled | chosen)
 
 
 def _solve(
@@ -87,7 +84,7 @@ def _solve(
         return fit_curves(rows, survey, problem, single)
     if objective.name == "nll":
         if map.name == "temperature":
-            return temperature_solution(single)
+            return single.solution
         if map.name in LINEAR_MAPS:
             return _linear(rows, survey, problem, fit_unit(rows, survey, single))
     if map.name == "temperature" and isinstance(objective, TopLabelObjective):
@@ -97,8 +94,7 @@ def _solve(
     elif objective.smooth:
         start = map.start(survey.classes, single.temperature)
         start |= _moved_parameters(problem, survey.classes)
-        solution = _gradient(rows, survey, problem, start)
-        _add_before(temperature_solution(single), solution, bounds=False)
+        solution = _gradient(rows, survey, problem, start).after(single.solution)
     else:
         solution = _coordinates(rows, survey, problem, single)
     if not objective.top_label_only:
@@ -134,8 +130,7 @@ def _ensemble(
     else:
         descent = partial(_descend, rows, survey, problem)
         solution = ensemble_by_search(before, start, descent)
-    _add_before(before, solution, bounds=True)
-    return solution
+    return solution.after(before)
 
 
 def _coordinates(
@@ -172,15 +167,6 @@ def _gradient(
     from recalib.scale.gradient import fit_by_gradient
 
     return fit_by_gradient(rows, survey, problem, start)
-
-
-def _add_before(before: Solution, solution: Solution, *, bounds: bool) -> None:
-    """Add the steps and the warnings of the fit that gave the start, and its bounds on request."""
-    solution.iterations += before.iterations
-    solution.converged &= before.converged
-    solution.warnings[:0] = before.warnings
-    if bounds:
-        solution.bounds[:0] = before.bounds
 
 
 def _linear(

@@ -12,12 +12,12 @@ from recalib.core.arrays import Floats
 from recalib.files import Input
 from recalib.files.fragments import Fragment
 from recalib.fitting.newton import (
-    TemperatureFit,
     ends_and_spreads,
     fit_temperature_by_sums,
     has_masks,
     moment_sums,
 )
+from recalib.fitting.problem import TemperatureFit
 from recalib.fitting.temperature_preprocessing import top_odds
 from recalib.scale.rows import FragmentRows, RowSurvey, iter_chunks, weighted_sum
 
@@ -60,8 +60,7 @@ def fit_temperature(
 
     if survey.scale == 0:
         nll = float(sums(1.0, 0.0)[0]) / survey.weight
-        warning = "all logits of each row are equal: no temperature has any effect"
-        return TemperatureFit(1.0, nll, 0, True, "", (warning,))
+        return TemperatureFit(1.0, nll, is_constant=True)
     of_scale = partial(sums, survey.scale)
     return fit_temperature_by_sums(
         of_scale, survey.weight, survey.scale, survey.logits, survey.labels, survey.weights

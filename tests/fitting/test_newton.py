@@ -31,7 +31,7 @@ def test_agrees_with_scipy(rows: int, classes: int, temperature: float) -> None:
     logits, labels = draw(rows, classes, temperature)
     result = fit_temperature(logits, labels)
     assert result.converged
-    assert not result.bound
+    assert not result.end
     # scipy looks at values, whose differences drown in rounding √ε away from the minimum.
     assert result.temperature == pytest.approx(by_scipy(logits, labels), rel=1e-5)
     assert result.nll == pytest.approx(nll(logits, labels, result.temperature), rel=1e-9)
@@ -41,7 +41,7 @@ def test_agrees_with_scipy(rows: int, classes: int, temperature: float) -> None:
 def test_gradient_vanishes_at_the_optimum(seed: int, classes: int, rows: int) -> None:
     logits, labels = draw(rows, classes, 1.5, seed)
     result = fit_temperature(logits, labels)
-    if result.bound:
+    if result.end:
         return
     t, step = result.temperature, 1e-4
     slope = (nll(logits, labels, t * (1 + step)) - nll(logits, labels, t * (1 - step))) / (2 * step)
@@ -99,14 +99,14 @@ def test_large_data_converges_to_the_documented_tolerance(
 def test_separable_data_ends_on_the_lower_bound() -> None:
     logits, _ = draw(200, 5, 1.0)
     result = fit_temperature(logits, logits.argmax(axis=1))
-    assert result.bound == "lower"
+    assert result.end == "lower"
     assert result.temperature > 0
 
 
 def test_all_wrong_labels_end_on_the_upper_bound() -> None:
     logits, _ = draw(200, 5, 1.0)
     result = fit_temperature(logits, logits.argmin(axis=1))
-    assert result.bound == "upper"
+    assert result.end == "upper"
     assert np.isfinite(result.temperature)
     assert result.nll == pytest.approx(np.log(5), abs=0.01)
 
@@ -116,7 +116,7 @@ def test_constant_logits_have_no_temperature(value: float) -> None:
     result = fit_temperature(np.full((7, 3), value), np.arange(7) % 3)
     assert result.temperature == 1
     assert result.nll == pytest.approx(np.log(3))
-    assert "no temperature has any effect" in result.warnings[0]
+    assert "no temperature has any effect" in result.solution.warnings[0]
 
 
 def test_masked_classes_are_ignored() -> None:

@@ -16,7 +16,7 @@ from recalib.fitting import search
 from recalib.fitting.coordinate_search import search_class_grid, search_coordinates
 from recalib.fitting.fit import fit
 from recalib.fitting.newton import fit_temperature
-from recalib.fitting.problem import Problem, Solution
+from recalib.fitting.problem import Bound, Problem, Solution
 from recalib.fitting.request import configure_pair
 from recalib.fitting.search import search_grid, search_temperature
 from recalib.fitting.solvers import solve
@@ -196,7 +196,7 @@ def test_degenerate_objective_is_detected_for_every_map() -> None:
 def test_separable_rows_end_on_the_nll_bound(name: str) -> None:
     logits, _ = draw(200, 5, 2.0)
     result = solve(problem_of("temperature", name, logits, logits.argmax(axis=1)))
-    assert "lower bound" in result.bounds[0]
+    assert [bound.end for bound in result.bounds] == ["lower"]
     assert temperature_of(result) == fit_temperature(logits, logits.argmax(axis=1)).temperature
 
 
@@ -222,7 +222,7 @@ class TestGrid:
         logits, labels = draw(1000, 5, 2.0)
         result = search_grid(problem_of("temperature", "ece_grid", logits * scale, labels))
         assert temperature_of(result) == pytest.approx(value)
-        assert result.bounds == [f"temperature at the {end} end of the grid, {value:g}"]
+        assert result.bounds == (Bound("temperature of the grid", end, pytest.approx(value)),)
 
     def test_grid_is_configurable(self) -> None:
         logits, labels = draw(1000, 5, 2.0)
