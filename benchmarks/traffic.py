@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from recalib.core.card import Card, ConfidenceHistogram, DataSummary, FitSummary
-from recalib.registry import MAX_SEGMENTS, Model, MonitoringConfig, Registry, TrafficCount
+from recalib.registry import MAX_SEGMENTS, Model, MonitoringSettings, Registry, TrafficCount
 from recalib.settings import Settings
 from service.serving.traffic import Traffic
 
@@ -66,7 +66,7 @@ def counting_seconds(rows: int, classes: int, requests: int = 20_000) -> float:
         map="identity", objective="nll", classes=classes, library="0", created_at="",
         data=DataSummary(1), fit=FitSummary(0.0, 0, True, 0.0), confidences=bins,
     )  # fmt: skip
-    model = Model(1, "m", classes, None, 1, "anna", 0.0, MonitoringConfig())
+    model = Model(1, "m", classes, None, 1, "anna", 0.0, MonitoringSettings())
     answer = np.random.default_rng(0).dirichlet(np.ones(classes), rows).astype(np.float32)
     lowest = np.inf
     for _ in range(5):

@@ -44,7 +44,7 @@ class Batch(msgspec.Struct, frozen=True):
     top_k: int | None = None
     #: Share of rows that get a prediction id, in [0, 1].
     ids: float = 0.0
-    #: A segment of the model (`recalib.registry.monitoring_settings`); an unknown one counts as "".
+    #: A segment of the model (`recalib.core.monitoring_settings`); an unknown one counts as "".
     segment: str = ""
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from recalib.core.violations import accepted_values
-from recalib.errors import CorruptError, RecalibError, UnavailableError
+from recalib.errors import CorruptError, InputError, RecalibError, UnavailableError
 
 log = logging.getLogger(__name__)
 
@@ -15,7 +15,11 @@ log = logging.getLogger(__name__)
 UNEXPECTED = "An unexpected error; the server's log has it."
 _MAX_FOUND_LENGTH = 80
 #: What was found, for kinds of violations whose input does not say it.
-_FOUND = {"missing": "nothing", "extra_forbidden": "an unknown field"}
+_FOUND = {
+    "missing": "nothing",
+    "extra_forbidden": "an unknown field",
+    "unexpected_keyword_argument": "an unknown field",
+}
 
 
 def log_failure(error: Exception) -> None:
@@ -33,6 +37,11 @@ def violation_of(violation: Mapping[str, Any], body: Any) -> dict[str, str]:
     ----------
     body: the validated value, if the violation's location begins with "body".
     """
+    error = violation.get("ctx", {}).get("error")
+    if isinstance(error, InputError):  # a check of several fields of a dataclass
+        place = _field(violation, body)
+        field = error.field if place == "body" else f"{place}.{error.field}"
+        return {"field": field, "found": error.found, "accepted": error.accepted}
     return {
         "field": _field(violation, body),
         "found": _describe(violation),

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from recalib.cli import root_command
-from recalib.registry import MonitoringConfig
+from recalib.registry import MonitoringSettings
 
 _ROOT = Path(__file__).resolve().parents[1]
 _PAGE = (_ROOT / "docs" / "operations.md").read_text()
@@ -51,4 +51,4 @@ def test_commands_and_their_options_exist() -> None:
 @pytest.mark.parametrize("word", ["capture", "maturity_seconds", "capture_seconds", "tolerance"])
 def test_monitoring_settings_exist(word: str) -> None:
     assert f"`{word}`" in _PAGE
-    assert word in {field.name for field in dataclasses.fields(MonitoringConfig)}
+    assert word in {field.name for field in dataclasses.fields(MonitoringSettings)}

@@ -20,7 +20,7 @@ from recalib.drift import (
     spend_alpha,
 )
 from recalib.drift.reference_histogram import reference_edges, reference_target
-from recalib.registry import Assessment, CohortRow, Model, MonitoringConfig
+from recalib.registry import Assessment, CohortRow, Model, MonitoringSettings
 
 #: Name of the rows outside all declared segments; no segment can have this name.
 _REST = "(rest)"
@@ -50,12 +50,11 @@ class Assessor:
         self.edges: NDArray[Any] = reference_edges(card)
         self.target = reference_target(card)
         options = MonitorOptions(
-            alpha=spend_alpha(monitoring.alpha, number),
-            tolerance=monitoring.tolerance,
-            objective=monitoring.objective,
-            selection_ratio=monitoring.selection_ratio,
-            least_labels=monitoring.least_labels,
-            window_labels=max(monitoring.window_labels, monitoring.least_labels),
+            **{
+                **monitoring.evidence_settings(),
+                "alpha": spend_alpha(monitoring.alpha, number),
+                "window_labels": max(monitoring.window_labels, monitoring.least_labels),
+            },
             # The rest is a segment too.
             segments=len(monitoring.segments) + 1 if monitoring.segments else 0,
             classes=self.classes,
@@ -110,12 +109,12 @@ class Assessor:
                 yield CohortRow(start, end, number, sums.to_dict())
 
 
-def segment_names(monitoring: MonitoringConfig) -> list[str]:
+def segment_names(monitoring: MonitoringSettings) -> list[str]:
     """Return segment names by number; 0 is the rest, or all rows without declared segments."""
     return [_REST if monitoring.segments else "", *monitoring.segments]
 
 
-def fixed_options(monitoring: MonitoringConfig) -> dict[str, Any]:
+def fixed_options(monitoring: MonitoringSettings) -> dict[str, Any]:
     """Return the settings whose change starts a new test."""
     options: dict[str, Any] = {
         "alpha": monitoring.alpha,

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from recalib.errors import ConflictError, NotFoundError
-from recalib.registry import Model, Registry, Retention, Transaction
+from recalib.registry import Model, Registry, RetentionSettings, Transaction
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ def apply_retention(registry: Registry, model: Model) -> None:
                 deleted = tx.labels.purge_model(model, seconds)
 
 
-def _settings(tx: Transaction, model: Model) -> Retention:
+def _settings(tx: Transaction, model: Model) -> RetentionSettings:
     """Return the settings of now: `model` may have been read minutes ago."""
     return tx.models.get(model.name).retention
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,6 +17,7 @@ from recalib.cli.arguments import (
     short_name,
 )
 from recalib.cli.replay_into import check_options, replay_into
+from recalib.core.monitoring_settings import EvidenceSettings
 from recalib.core.time_text import time_text
 from recalib.reporting.terminal import narrow_table, print_json, progress, say, warn
 
@@ -29,9 +30,13 @@ if TYPE_CHECKING:
 
 #: Classes that are listed when the class shares have changed: those that changed most.
 _MAX_CLASSES = 3
-_MIN_WINDOW_LABELS = 300
 #: Segments that are listed, and characters of a value.
 _MAX_SEGMENTS, _MAX_VALUE = 5, 40
+
+
+def _option(name: str) -> Any:
+    """Return the option of a setting, with its description as the help."""
+    return typer.Option(help=EvidenceSettings.__dataclass_fields__[name].metadata["description"])
 
 
 def replay(
@@ -48,16 +53,8 @@ def replay(
         ),
     ],
     task: Task = "multiclass",
-    alpha: Annotated[
-        float, typer.Option(help="Probability of calling a good calibrator stale.")
-    ] = 0.05,
-    tolerance: Annotated[
-        float,
-        typer.Option(
-            help="Difference of accuracy and confidence, or of the frequency of class 1 and"
-            " P(y = 1), that the test allows."
-        ),
-    ] = 0.02,
+    alpha: Annotated[float, _option("alpha")] = EvidenceSettings.alpha,
+    tolerance: Annotated[float, _option("tolerance")] = EvidenceSettings.tolerance,
     maturity: Annotated[
         float | None,
         typer.Option(
@@ -65,14 +62,11 @@ def replay(
             show_default=False,
         ),
     ] = None,
-    objective: Annotated[float, typer.Option(help="The largest acceptable ECE.")] = 0.05,
+    objective: Annotated[float, _option("objective")] = EvidenceSettings.objective,
     selection_ratio: Annotated[
-        float,
-        typer.Option(
-            help="Assumed largest ratio of the labelling rates of right and wrong predictions."
-        ),
-    ] = 1.0,
-    window: Annotated[int, typer.Option(help="Labels per window.")] = 4_000,
+        float, _option("selection_ratio")
+    ] = EvidenceSettings.selection_ratio,
+    window: Annotated[int, _option("window_labels")] = EvidenceSettings.window_labels,
     cohort: Annotated[
         float | None,
         typer.Option(
@@ -155,7 +149,7 @@ def replay(
         selection_ratio=selection_ratio,
         maturity=maturity,
         window_labels=window,
-        least_labels=min(_MIN_WINDOW_LABELS, window),
+        least_labels=min(EvidenceSettings.least_labels, window),
         cohort=cohort,
         find_segments=_names(find_segments),
         classes=_names(classes),

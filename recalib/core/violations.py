@@ -10,6 +10,7 @@ from typing import Any
 _BY_KIND = {
     "extra_forbidden": "no field of this name",
     "json_invalid": "JSON",
+    "unexpected_keyword_argument": "no field of this name",
     "missing": "a value: the field is required",
 }
 

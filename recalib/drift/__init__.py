@@ -8,7 +8,8 @@ from recalib.drift.class_rows import ClassRows
 from recalib.drift.class_traffic import ClassTraffic, ClassWindow
 from recalib.drift.coverage import Coverage, label_coverage
 from recalib.drift.label_shift import estimate_priors
-from recalib.drift.monitor import Monitor, MonitorOptions, SegmentStatus, Status, spend_alpha
+from recalib.drift.monitor import Monitor, SegmentStatus, Status, spend_alpha
+from recalib.drift.monitor_options import MonitorOptions
 from recalib.drift.monitor_state import STATES, Evidence, State
 from recalib.drift.psi import ConfidenceShift, confidence_shift, quantile_edges
 from recalib.drift.score_test import ScoreTest, ScoreVerdict

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -15,62 +15,13 @@ from recalib.drift.calibration_sums import CalibrationSums, check_edges
 from recalib.drift.class_monitor import ClassEvidence, ClassMonitor, decide_class_state
 from recalib.drift.class_rows import ClassRows
 from recalib.drift.class_traffic import ClassTraffic
+from recalib.drift.monitor_options import MonitorOptions
 from recalib.drift.monitor_state import STATES, Evidence, State, decide_state
-from recalib.drift.selection import check_selection_ratio
 from recalib.drift.silence import SilentClasses, is_silent
 from recalib.drift.stream_monitor import Cohort, StreamMonitor
-from recalib.drift.target import Target
-from recalib.drift.windows import Weighting
 from recalib.errors import InputError
 
 Values = NDArray[np.float64]
-
-_WEEK = 7 * 86_400.0
-
-
-@dataclass(frozen=True)
-class MonitorOptions:
-    """Objective, error rates and window of a monitor."""
-
-    #: The probability that a calibrator is ever called stale although its accuracy is always within
-    #: `tolerance` of confidence; over the life of this monitor, all segments together.
-    alpha: float = 0.05
-    tolerance: float = 0.02
-    #: The largest acceptable ECE.
-    objective: float = 0.05
-    #: Fewest labels of a window that counts as evidence, and labels at which a window is full.
-    least_labels: int = 300
-    window_labels: int = 4_000
-    #: Largest age of a window, in seconds.
-    oldest_seconds: float = _WEEK
-    #: The threshold of the CUSUM for the state `suspect`. A calibrated stream reaches it after this
-    #: number of blocks of labels on average, or later.
-    suspicion: float = 10.0
-    #: The weights of a window's bins. `traffic` estimates the error of all predictions even if
-    #: label rates depend on the confidence.
-    weighting: Weighting = "traffic"
-    #: The assumed largest ratio of the labelling rates of right and of wrong predictions in a bin;
-    #: above 1, the window has an interval for ECE under it, which decides the state.
-    selection_ratio: float = 1.0
-    #: Largest number of segments that are monitored beside all traffic; 0 for none.
-    segments: int = 0
-    #: The indices of the classes whose probabilities are monitored, see `ClassMonitor`.
-    classes: tuple[int, ...] = ()
-    #: What the probabilities and outcomes of the cohorts are. The test is the same for both.
-    target: Target = "top_label"
-
-    def __post_init__(self) -> None:
-        check_option("alpha", self.alpha, 0 < self.alpha < 1, "0 < alpha < 1")
-        check_option("tolerance", self.tolerance, 0 <= self.tolerance < 0.5, "0 ≤ tolerance < 0.5")
-        check_option("objective", self.objective, 0 < self.objective < 1, "0 < objective < 1")
-        check_option("least_labels", self.least_labels, self.least_labels >= 2, "at least 2")
-        enough = self.window_labels >= self.least_labels
-        check_option("window_labels", self.window_labels, enough, "at least least_labels")
-        positive = self.oldest_seconds > 0
-        check_option("oldest_seconds", self.oldest_seconds, positive, "more than 0")
-        check_option("suspicion", self.suspicion, self.suspicion > 1, "more than 1")
-        check_selection_ratio(self.selection_ratio, self.weighting)
-        check_option("segments", self.segments, 0 <= self.segments <= 1000, "0 to 1000")
 
 
 @dataclass(frozen=True)
@@ -110,26 +61,7 @@ class Status:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the status as JSON."""
-        return {
-            "state": self.state,
-            "since": self.since,
-            "reason": self.reason,
-            "evidence": self.evidence.to_dict(),
-            "may_be_selection": self.may_be_selection,
-            "onset": self.onset,
-            "segment": self.segment,
-            "segments": {
-                name: {
-                    "state": segment.state,
-                    "reason": segment.reason,
-                    "evidence": segment.evidence.to_dict(),
-                    "may_be_selection": segment.may_be_selection,
-                    "onset": segment.onset,
-                }
-                for name, segment in self.segments.items()
-            },
-            "classes": None if self.classes is None else self.classes.to_dict(),
-        }
+        return asdict(self)
 
 
 def spend_alpha(alpha: float, number: int) -> float:
@@ -351,18 +283,7 @@ class Monitor:
             raise InputError("segments", found=f"{len(names)} different", accepted=accepted)
 
     def _stream_monitor(self, alpha: float, reference: Any = None) -> StreamMonitor:
-        return StreamMonitor(
-            self._edges,
-            alpha=alpha,
-            tolerance=self.options.tolerance,
-            suspicion=self.options.suspicion,
-            window_labels=self.options.window_labels,
-            oldest_seconds=self.options.oldest_seconds,
-            weighting=self.options.weighting,
-            selection_ratio=self.options.selection_ratio,
-            reference=reference,
-            target=self.options.target,
-        )
+        return StreamMonitor(self._edges, self.options, alpha=alpha, reference=reference)
 
     def _silent_segments(self, oldest: float) -> dict[str, CalibrationSums]:
         """Return the sums of segments without useful labels in the window of all traffic."""

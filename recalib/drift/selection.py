@@ -20,14 +20,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from recalib.core.monitoring_settings import MAX_SELECTION_RATIO
 from recalib.core.options import check_option
 from recalib.metrics.calibration_gaps import Gaps
 from recalib.metrics.intervals import interval_of_mean_gap
 
 Values = NDArray[np.float64]
-
-#: At this ratio, the bounds are nearly those without an assumption.
-MAX_SELECTION_RATIO = 1000.0
 
 
 class AccuracyBounds(NamedTuple):

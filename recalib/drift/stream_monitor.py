@@ -12,14 +12,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from recalib.drift.calibration_sums import CalibrationSums
 from recalib.drift.coverage import label_coverage
+from recalib.drift.monitor_options import MonitorOptions
 from recalib.drift.monitor_state import Evidence
 from recalib.drift.psi import confidence_shift
 from recalib.drift.silence import SilentClasses, describe_silence, silent_bins
 from recalib.drift.sliding_window import SlidingWindow
-from recalib.drift.target import Target
 from recalib.drift.timed_test import TimedTest
 from recalib.drift.validation import check_rows
-from recalib.drift.windows import Weighting, summarise_window
+from recalib.drift.windows import summarise_window
 from recalib.errors import InputError
 
 Values = NDArray[np.float64]
@@ -80,37 +80,24 @@ class StreamMonitor:
 
     Parameters
     ----------
-    alpha: the false alarm rate of the test.
-    suspicion: the threshold of the CUSUM for the state `suspect`.
-    window_labels, oldest_seconds: the size of the window, see `SlidingWindow`.
-    weighting, selection_ratio: of the window, see `summarise_window`.
+    options: of the monitor that this stream belongs to.
+    alpha: the false alarm rate of the test, a part of that of the options.
     reference: counts (B,) of the calibration set; without them there is no PSI.
-    target: what the probabilities and outcomes are, for the bets and the reasons of a state.
     """
 
     def __init__(
         self,
         edges: Values,
+        options: MonitorOptions,
         *,
         alpha: float,
-        tolerance: float,
-        suspicion: float,
-        window_labels: int,
-        oldest_seconds: float,
-        weighting: Weighting,
-        selection_ratio: float,
         reference: Counts | None = None,
-        target: Target = "top_label",
     ) -> None:
-        self._timed = TimedTest(alpha, tolerance, target)
+        self._options = options
+        self._timed = TimedTest(alpha, options.tolerance, options.target)
         self.test = self._timed.test
-        self._window = SlidingWindow(CalibrationSums.empty(edges), window_labels)
-        self._suspicion = math.log(suspicion)
-        self._oldest = oldest_seconds
-        self._weighting: Weighting = weighting
-        self._selection_ratio = selection_ratio
+        self._window = SlidingWindow(CalibrationSums.empty(edges), options.window_labels)
         self._reference = reference
-        self._target: Target = target
 
     @property
     def onset(self) -> float | None:
@@ -149,7 +136,7 @@ class StreamMonitor:
         silent_segments: sums over the window of segments without useful labels, by name.
         silent_classes: traffic of predicted classes without useful labels.
         """
-        start, end, sums = self._window.since(now - self._oldest)
+        start, end, sums = self._window.since(now - self._options.oldest_seconds)
         segments = silent_segments or {}
         silent_traffic = CalibrationSums.empty(sums.edges)
         for part in segments.values():
@@ -159,15 +146,17 @@ class StreamMonitor:
         labelled = sums.without_traffic(silent_traffic)
         summary = summarise_window(
             labelled,
-            weighting=self._weighting,
+            weighting=self._options.weighting,
             silent_traffic=silent_traffic,
             silent_classes=silent_classes,
-            selection_ratio=self._selection_ratio,
+            selection_ratio=self._options.selection_ratio,
         )
         silence = None
-        if self._weighting == "traffic" and summary.silent:
+        if self._options.weighting == "traffic" and summary.silent:
             shares = silent_classes.shares if silent_classes is not None else {}
-            silence = describe_silence(sums, silent_bins(labelled), segments, shares, self._target)
+            silence = describe_silence(
+                sums, silent_bins(labelled), segments, shares, self._options.target
+            )
         coverage = label_coverage(sums)
         psi, threshold, covered = self._psi(sums, served)
         return Evidence(
@@ -177,7 +166,7 @@ class StreamMonitor:
             rejected_at=self.test.rejected_at,
             rejected_time=self._timed.rejected_time,
             suspicion=self.test.suspicion if self.test.labels else None,
-            suspicion_threshold=self._suspicion,
+            suspicion_threshold=math.log(self._options.suspicion),
             window_start=start,
             window_end=end,
             n=summary.labelled,
@@ -194,7 +183,9 @@ class StreamMonitor:
             ece_floor=summary.ece_floor,
             ece_low=summary.ece_low,
             ece_high=summary.ece_high,
-            selection_ratio=None if summary.selection_low is None else self._selection_ratio,
+            selection_ratio=None
+            if summary.selection_low is None
+            else self._options.selection_ratio,
             selection_low=summary.selection_low,
             selection_high=summary.selection_high,
             ce=summary.ce,
@@ -203,7 +194,7 @@ class StreamMonitor:
             psi=psi,
             psi_threshold=threshold,
             psi_covered=covered,
-            target=self._target,
+            target=self._options.target,
         )
 
     def state(self) -> dict[str, Any]:

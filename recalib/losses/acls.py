@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from recalib.core.options import check_option
+from recalib.core.field_types import NonNegative
 from recalib.losses.base import Regulariser, RowLoss, is_masked
 
 
@@ -39,16 +39,10 @@ class Acls(RowLoss, Regulariser):
 
     accepts_probabilities: ClassVar[bool] = True
 
-    lambda1: float = 0.1
-    lambda2: float = 0.01
-    margin: float = 10.0
+    lambda1: NonNegative = 0.1
+    lambda2: NonNegative = 0.01
+    margin: NonNegative = 10.0
     variant: Literal["loss", "gradient", "released"] = "loss"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_option("lambda1", self.lambda1, self.lambda1 >= 0, "lambda1 ≥ 0")
-        check_option("lambda2", self.lambda2, self.lambda2 >= 0, "lambda2 ≥ 0")
-        check_option("margin", self.margin, self.margin >= 0, "margin ≥ 0")
 
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
         masked = is_masked(logits)

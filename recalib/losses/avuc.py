@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from recalib.core.options import check_option
+from recalib.core.field_types import Fraction, Positive
 from recalib.losses.base import BatchLoss, Regulariser, entropy, is_masked, take_column
 from recalib.losses.confidence_scores import log_entropy
 
@@ -38,11 +38,7 @@ class Avuc(BatchLoss, Regulariser):
     name: ClassVar[str] = "avuc"
     summary: ClassVar[str] = "certain where correct, uncertain where wrong, by an entropy threshold"
 
-    kappa: float = 0.5
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_option("kappa", self.kappa, 0 < self.kappa < 1, "0 < kappa < 1")
+    kappa: Fraction = 0.5
 
     def value(self, logits: Tensor, labels: Tensor) -> Tensor:
         return _hard(logits, labels, self.kappa, stop_gradient=False)
@@ -84,13 +80,8 @@ class SoftAvuc(BatchLoss, Regulariser):
     name: ClassVar[str] = "s_avuc"
     summary: ClassVar[str] = "certain where correct, uncertain where wrong, without a threshold"
 
-    kappa: float = 0.5
-    temperature: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_option("kappa", self.kappa, 0 < self.kappa < 1, "0 < kappa < 1")
-        check_option("temperature", self.temperature, self.temperature > 0, "temperature > 0")
+    kappa: Fraction = 0.5
+    temperature: Positive = 1.0
 
     def value(self, logits: Tensor, labels: Tensor) -> Tensor:
         log_p = logits.log_softmax(dim=1)

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from recalib.core.field_types import check_fields
 from recalib.errors import InputError
 from recalib.losses.processes import gather_rows
 from recalib.ops.torch_ops import TorchOps
@@ -49,6 +50,7 @@ class Loss(nn.Module):
 
     def __post_init__(self) -> None:
         super().__init__()
+        check_fields(self)
 
     def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
         """Return the mean over the batch: a scalar of the logits' precision, at least float32.
@@ -129,10 +131,6 @@ class RowLoss(Loss):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.reduction not in ("mean", "sum", "none"):
-            raise InputError(
-                "options.reduction", found=repr(self.reduction), accepted="mean, sum or none"
-            )
         factors = None
         if self.weight is not None:
             self.weight = tuple(float(factor) for factor in self.weight)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from recalib.core.options import check_option
+from recalib.core.field_types import NonNegative
 from recalib.losses.base import Regulariser, RowLoss, is_masked
 
 
@@ -36,13 +36,8 @@ class Cpc(RowLoss, Regulariser):
     summary: ClassVar[str] = "binary cross-entropy of every pair of classes"
     cost: ClassVar[str] = "N·K²"
 
-    lambda1: float = 1.0
-    lambda2: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_option("lambda1", self.lambda1, self.lambda1 >= 0, "lambda1 ≥ 0")
-        check_option("lambda2", self.lambda2, self.lambda2 >= 0, "lambda2 ≥ 0")
+    lambda1: NonNegative = 1.0
+    lambda2: NonNegative = 1.0
 
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
         # −log(p_a / (p_a + p_b)) = softplus(z_b − z_a): no probability is computed.

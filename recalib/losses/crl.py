@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
+from annotated_types import Interval
 from torch import Tensor
 
-from recalib.core.options import check_option
 from recalib.errors import InputError
 from recalib.losses.base import BatchLoss, Regulariser, flatten_batch, top_prediction
 from recalib.losses.processes import gather_rows
@@ -38,11 +38,10 @@ class Crl(BatchLoss, Regulariser):
     summary: ClassVar[str] = "samples that were correct more often should have more confidence"
     cost: ClassVar[str] = "N² + N·K"
 
-    samples: int = 0
+    samples: Annotated[int, Interval(ge=0)] = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_option("samples", self.samples, self.samples >= 0, "samples ≥ 0")
         self.history: Tensor
         self.register_buffer("history", torch.zeros(self.samples, dtype=torch.int32))
         self.register_load_state_dict_pre_hook(_resize_history)  # type: ignore[no-untyped-call]

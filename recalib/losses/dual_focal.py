@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from recalib.core.options import check_option
+from recalib.core.field_types import NonNegative
 from recalib.losses.base import RowLoss, take_column
 
 #: Lower bound of the base of the power. A root has no derivative at 0.
@@ -31,11 +31,7 @@ class DualFocal(RowLoss):
     name: ClassVar[str] = "dual_focal"
     summary: ClassVar[str] = "focal loss by the label's margin over the strongest other class"
 
-    gamma: float = 5.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_option("gamma", self.gamma, self.gamma >= 0, "gamma ≥ 0")
+    gamma: NonNegative = 5.0
 
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
         log_p, rival = _label_and_rival(logits, labels)

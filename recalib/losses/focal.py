@@ -11,6 +11,7 @@ import scipy
 import torch
 from torch import Tensor
 
+from recalib.core.field_types import NonNegative
 from recalib.core.options import check_option
 from recalib.errors import InputError
 from recalib.losses.base import (
@@ -41,11 +42,7 @@ class Focal(RowLoss):
     summary: ClassVar[str] = "cross-entropy that gives less weight to confident correct rows"
     accepts_probabilities: ClassVar[bool] = True
 
-    gamma: float = 3.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_option("gamma", self.gamma, self.gamma >= 0, "gamma ≥ 0")
+    gamma: NonNegative = 3.0
 
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
         return _focal(logits, labels, self.gamma)

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from recalib.core.options import check_option
+from recalib.core.field_types import NonNegative
 from recalib.losses.base import RowLoss, label_log_probabilities
 
 
@@ -30,11 +30,7 @@ class InverseFocal(RowLoss):
 
     accepts_probabilities: ClassVar[bool] = True
 
-    gamma: float = 2.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_option("gamma", self.gamma, self.gamma >= 0, "gamma ≥ 0")
+    gamma: NonNegative = 2.0
 
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
         log_p = label_log_probabilities(logits, labels)

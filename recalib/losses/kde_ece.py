@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from recalib.core.options import check_option
+from recalib.core.field_types import AtLeastOne, Positive
 from recalib.errors import InputError
 from recalib.losses.base import BatchLoss, Regulariser
 
@@ -44,14 +44,9 @@ class KernelError(BatchLoss, Regulariser):
 
     accepts_probabilities: ClassVar[bool] = True
 
-    bandwidth: float = 0.01
-    order: float = 1.0
+    bandwidth: Positive = 0.01
+    order: AtLeastOne = 1.0
     variant: Literal["canonical", "top_label"] = "canonical"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_option("bandwidth", self.bandwidth, self.bandwidth > 0, "bandwidth > 0")
-        check_option("order", self.order, self.order >= 1, "order ≥ 1")
 
     def value(self, logits: Tensor, labels: Tensor) -> Tensor:
         # A class that is impossible in two rows adds 0 · log p = 0 to their kernel.

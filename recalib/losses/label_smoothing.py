@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
+from annotated_types import Interval
 from torch import Tensor
 
-from recalib.core.options import check_option
 from recalib.losses.base import RowLoss, is_masked, over_labels, take_column
 
 
@@ -33,11 +33,7 @@ class LabelSmoothing(RowLoss):
 
     accepts_probabilities: ClassVar[bool] = True
 
-    smoothing: float = 0.05
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_option("smoothing", self.smoothing, 0 <= self.smoothing < 1, "0 ≤ smoothing < 1")
+    smoothing: Annotated[float, Interval(ge=0, lt=1)] = 0.05
 
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
         log_p = logits.log_softmax(dim=1)

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from recalib.core.options import check_option
+from recalib.core.field_types import NonNegative
 from recalib.losses.base import Regulariser, RowLoss, is_masked
 
 
@@ -33,12 +33,8 @@ class Mbls(RowLoss, Regulariser):
 
     accepts_probabilities: ClassVar[bool] = True
 
-    margin: float = 10.0
+    margin: NonNegative = 10.0
     variant: Literal["loss", "gradient"] = "loss"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_option("margin", self.margin, self.margin >= 0, "margin ≥ 0")
 
     def rows(self, logits: Tensor, labels: Tensor) -> Tensor:
         largest = logits.max(dim=1, keepdim=True).values

@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from recalib.core.options import check_option
+from recalib.core.field_types import Positive
 from recalib.losses.base import BatchLoss, Regulariser, top_prediction
 
 
@@ -34,12 +34,8 @@ class Mmce(BatchLoss, Regulariser):
     summary: ClassVar[str] = "calibration error of the top prediction, with a kernel"
     cost: ClassVar[str] = "N² + N·K"
 
-    width: float = 0.4
+    width: Positive = 0.4
     weighted: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_option("width", self.width, self.width > 0, "width > 0")
 
     def value(self, logits: Tensor, labels: Tensor) -> Tensor:
         confidence, correct = top_prediction(logits, labels)

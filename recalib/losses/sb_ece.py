@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 import torch
 from torch import Tensor
 
-from recalib.core.options import check_option
+from recalib.core.field_types import AtLeastOne, Count, Positive
 from recalib.losses.base import BatchLoss, Regulariser, ops_for, top_prediction
 from recalib.ops.formulas import soft_binned_error
 
@@ -37,16 +37,10 @@ class SoftBinnedEce(BatchLoss, Regulariser):
     summary: ClassVar[str] = "calibration error of the top prediction over soft bins"
     cost: ClassVar[str] = "N·(K + M)"
 
-    bins: int = 15
-    temperature: float = 0.01
-    order: float = 2.0
+    bins: Count = 15
+    temperature: Positive = 0.01
+    order: AtLeastOne = 2.0
     variant: Literal["binned", "label_binned"] = "label_binned"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_option("bins", self.bins, self.bins >= 1, "bins ≥ 1")
-        check_option("temperature", self.temperature, self.temperature > 0, "temperature > 0")
-        check_option("order", self.order, self.order >= 1, "order ≥ 1")
 
     def value(self, logits: Tensor, labels: Tensor) -> Tensor:
         confidence, correct = top_prediction(logits, labels)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
+from annotated_types import Interval
 from torch import Tensor
 from torch.nn import functional
 
-from recalib.core.options import check_option
+from recalib.core.field_types import Count, Positive
 from recalib.losses.base import BatchLoss
 from recalib.losses.confidence_scores import Confidence, losses_and_scores, score_range
 
@@ -45,16 +46,10 @@ class SelectiveRisk(BatchLoss):
     summary: ClassVar[str] = "cross-entropy weighted by rank in the low-confidence region"
     cost: ClassVar[str] = "N·(K + M)"
 
-    coverage: float = 0.9
-    nu: float = 0.1
+    coverage: Annotated[float, Interval(gt=0, le=1)] = 0.9
+    nu: Positive = 0.1
     confidence: Confidence = "msp"
-    bins: int = 15
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_option("coverage", self.coverage, 0 < self.coverage <= 1, "0 < coverage ≤ 1")
-        check_option("nu", self.nu, self.nu > 0, "nu > 0")
-        check_option("bins", self.bins, self.bins >= 1, "bins ≥ 1")
+    bins: Count = 15
 
     def value(self, logits: Tensor, labels: Tensor) -> Tensor:
         losses, score = losses_and_scores(logits, labels, self.confidence)

@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
+from recalib.core.field_types import check_fields
 from recalib.ops.base import Array, FittingOps
 from recalib.ops.formulas import top_predictions
 
@@ -28,6 +29,9 @@ class Objective(ABC):
     #: It reads only the confidence and correctness of top predictions, by `loss_of_confidences`.
     #: It does not reward sharpness, so a fit also checks the likelihood.
     top_label_only: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     @abstractmethod
     def loss(

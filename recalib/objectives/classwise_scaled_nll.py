@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import product
-from typing import ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import scipy
+from annotated_types import Interval
 from numpy.typing import NDArray
 
-from recalib.core.options import check_option
+from recalib.core.field_types import Positive
 from recalib.objectives.base import Objective
 from recalib.ops.base import Array, FittingOps
 
@@ -61,15 +62,9 @@ class ClasswiseScaledNll(Objective):
 
     normalisation: Literal["nd", "mm", "cm"] = "nd"
     ddof: Literal[0, 1] = 0
-    alpha: float | None = None
-    beta: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.alpha is not None:
-            check_option("alpha", self.alpha, self.alpha > 0, "alpha > 0")
-        if self.beta is not None:
-            # Above 2 a class could have a negative weight.
-            check_option("beta", self.beta, 0 <= self.beta <= 2, "0 ≤ beta ≤ 2")
+    alpha: Positive | None = None
+    # Above 2 a class could have a negative weight.
+    beta: Annotated[float, Interval(ge=0, le=2)] | None = None
 
     @property
     def summable(self) -> bool:

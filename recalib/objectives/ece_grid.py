@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from recalib.core.field_types import Positive
 from recalib.core.options import check_option
 from recalib.objectives.hard_binned_ece import HardBinned, hard_binned_error
 from recalib.ops.base import Array, FittingOps
@@ -29,16 +30,14 @@ class EceGrid(HardBinned):
     name: ClassVar[str] = "ece_grid"
     summary: ClassVar[str] = "calibration error at temperatures from 0.1 to 10 by 0.1; improper"
 
-    lowest: float = 0.1
+    lowest: Positive = 0.1
     highest: float = 10.0
-    step: float = 0.1
+    step: Positive = 0.1
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_option("lowest", self.lowest, self.lowest > 0, "lowest > 0")
         above = self.highest >= self.lowest
         check_option("highest", self.highest, above, "highest ≥ lowest")
-        check_option("step", self.step, self.step > 0, "step > 0")
         few = (self.highest - self.lowest) / self.step <= 10_000
         check_option("step", self.step, few, "at most 10,000 steps from lowest to highest")
 

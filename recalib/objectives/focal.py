@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from recalib.core.options import check_option
+from recalib.core.field_types import NonNegative
 from recalib.objectives.base import Objective
 from recalib.ops.base import Array, FittingOps
 from recalib.ops.formulas import focal_terms
@@ -27,10 +27,7 @@ class Focal(Objective):
     summary: ClassVar[str] = "focal loss; improper"
     by_row: ClassVar[bool] = True
 
-    gamma: float = 3.0
-
-    def __post_init__(self) -> None:
-        check_option("gamma", self.gamma, self.gamma >= 0, "gamma ≥ 0")
+    gamma: NonNegative = 3.0
 
     def loss(
         self, ops: FittingOps, log_probabilities: Array, labels: Array, weights: Array

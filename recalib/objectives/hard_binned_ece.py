@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from recalib.core.options import check_option
+from recalib.core.field_types import AtLeastOne, Count
 from recalib.objectives.base import TopLabelObjective
 from recalib.ops.base import Array, FittingOps
 
@@ -21,10 +21,7 @@ class HardBinned(TopLabelObjective):
 
     smooth: ClassVar[bool] = False
 
-    bins: int = 15
-
-    def __post_init__(self) -> None:
-        check_option("bins", self.bins, self.bins >= 1, "bins ≥ 1")
+    bins: Count = 15
 
     @property
     def summable(self) -> bool:
@@ -60,11 +57,7 @@ class HardBinnedEce(HardBinned):
     name: ClassVar[str] = "hb_ece"
     summary: ClassVar[str] = "hard-binned calibration error, by search; improper"
 
-    order: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_option("order", self.order, self.order >= 1, "order ≥ 1")
+    order: AtLeastOne = 1.0
 
     def of_sums(self, ops: FittingOps, sums: tuple[Array, ...], rows: float) -> Array:
         return hard_binned_error(sums, rows, self.order)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
-from recalib.core.options import check_option
+from annotated_types import Interval
+
 from recalib.objectives.base import Objective
 from recalib.ops.base import Array, FittingOps
 from recalib.ops.formulas import smoothed_cross_entropy
@@ -27,10 +28,7 @@ class LabelSmoothing(Objective):
     summary: ClassVar[str] = "cross-entropy with smoothed labels; improper"
     by_row: ClassVar[bool] = True
 
-    smoothing: float = 0.05
-
-    def __post_init__(self) -> None:
-        check_option("smoothing", self.smoothing, 0 <= self.smoothing < 1, "0 ≤ smoothing < 1")
+    smoothing: Annotated[float, Interval(ge=0, lt=1)] = 0.05
 
     def loss(
         self, ops: FittingOps, log_probabilities: Array, labels: Array, weights: Array

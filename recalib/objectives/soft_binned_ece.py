@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from recalib.core.options import check_option
+from recalib.core.field_types import AtLeastOne, Count, Positive
 from recalib.objectives.base import TopLabelObjective
 from recalib.ops.base import Array, FittingOps
 from recalib.ops.formulas import (
@@ -42,16 +42,10 @@ class SoftBinnedEce(TopLabelObjective):
     name: ClassVar[str] = "sb_ece"
     summary: ClassVar[str] = "soft-binned calibration error of the top label; improper"
 
-    bins: int = 15
-    bin_temperature: float = 0.003
-    order: float = 2.0
+    bins: Count = 15
+    bin_temperature: Positive = 0.003
+    order: AtLeastOne = 2.0
     variant: Literal["binned", "label_binned"] = "binned"
-
-    def __post_init__(self) -> None:
-        check_option("bins", self.bins, self.bins >= 1, "bins ≥ 1")
-        positive = self.bin_temperature > 0
-        check_option("bin_temperature", self.bin_temperature, positive, "bin_temperature > 0")
-        check_option("order", self.order, self.order >= 1, "order ≥ 1")
 
     def loss_of_confidences(
         self, ops: FittingOps, confidence: Array, correct: Array, weights: Array

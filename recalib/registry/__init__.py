@@ -8,9 +8,11 @@
 One module per table holds all its queries. Callers get frozen records, never rows.
 """
 
+from recalib.core.monitoring_settings import MAX_SEGMENTS, MonitoringSettings
+from recalib.core.resource_names import check_name, is_name
+from recalib.core.retention_settings import RetentionSettings
 from recalib.registry.blobs import BlobStore, BlobWriter
 from recalib.registry.labels import LabelColumns
-from recalib.registry.monitoring_settings import MAX_SEGMENTS, MonitoringConfig
 from recalib.registry.records import (
     Alias,
     AliasChange,
@@ -40,8 +42,6 @@ from recalib.registry.records import (
     WebhookLease,
 )
 from recalib.registry.registry import Registry
-from recalib.registry.resource_names import check_name, is_name
-from recalib.registry.retention import Retention
 from recalib.registry.traffic import ClassTrafficCount, TrafficCount, merge_counts
 from recalib.registry.transaction import Transaction
 
@@ -71,10 +71,10 @@ __all__ = [
     "Lease",
     "Model",
     "MonitorRow",
-    "MonitoringConfig",
     "MonitoringEvent",
+    "MonitoringSettings",
     "Registry",
-    "Retention",
+    "RetentionSettings",
     "Serving",
     "StoredResponse",
     "Task",

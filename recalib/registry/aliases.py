@@ -6,6 +6,7 @@ from typing import Any
 
 from sqlalchemy import Select, delete, insert, select, update
 
+from recalib.core.resource_names import check_alias, is_name
 from recalib.errors import ConflictError, NotFoundError
 from recalib.registry import tables
 from recalib.registry.audit import Audit
@@ -15,7 +16,6 @@ from recalib.registry.events import Events
 from recalib.registry.models import Models
 from recalib.registry.notifications import notify
 from recalib.registry.records import Alias, AliasChange, ExpectedVersion, Model
-from recalib.registry.resource_names import check_alias, is_name
 
 #: The alias that serves by default.
 CHAMPION = "champion"

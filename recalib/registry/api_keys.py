@@ -9,12 +9,12 @@ from typing import Any
 from sqlalchemy import Row, insert, select, update
 
 from recalib.core.access import ApiKey, Limits, check_scopes, check_secret, hash_secret, new_secret
+from recalib.core.resource_names import check_name
 from recalib.errors import InputError, NotFoundError
 from recalib.registry import tables
 from recalib.registry.audit import Audit
 from recalib.registry.base import Queries
 from recalib.registry.clock import now
-from recalib.registry.resource_names import check_name
 
 _TABLE = tables.api_keys
 _NO_LIMITS = Limits()

@@ -17,6 +17,7 @@ from sqlalchemy import (
     update,
 )
 
+from recalib.core.resource_names import is_name
 from recalib.errors import NotFoundError
 from recalib.registry import tables
 from recalib.registry.aliases import Aliases
@@ -26,7 +27,6 @@ from recalib.registry.events import Events
 from recalib.registry.jobs import Jobs
 from recalib.registry.models import model_of
 from recalib.registry.records import CalibratorVersion, ExpectedVersion, Lease, Model, Serving
-from recalib.registry.resource_names import is_name
 
 _TABLE = tables.calibrators
 _EXISTS = _TABLE.c.deleted_at.is_(None)

@@ -6,12 +6,12 @@ from typing import Any
 
 from sqlalchemy import RowMapping, Select, insert, select, update
 
+from recalib.core.resource_names import check_name, is_name
 from recalib.errors import InputError, NotFoundError
 from recalib.registry import tables
 from recalib.registry.base import Queries
 from recalib.registry.clock import now
 from recalib.registry.records import Dataset, InputKind, Model
-from recalib.registry.resource_names import check_name, is_name
 
 _TABLE = tables.datasets
 

@@ -8,6 +8,8 @@ from typing import Any
 from sqlalchemy import ColumnElement, Table, update
 
 from recalib.core.card import PredictionPolicy
+from recalib.core.resource_names import check_name
+from recalib.core.retention_settings import RetentionSettings
 from recalib.errors import ConflictError
 from recalib.registry import tables
 from recalib.registry.aliases import CHAMPION, Aliases
@@ -20,8 +22,6 @@ from recalib.registry.events import Events
 from recalib.registry.jobs import Jobs
 from recalib.registry.models import Models, check_predictions
 from recalib.registry.records import CalibratorVersion, Dataset, Model
-from recalib.registry.resource_names import check_name
-from recalib.registry.retention import Retention
 from recalib.registry.webhooks import Webhooks
 
 
@@ -36,7 +36,7 @@ class Edits(Queries):
         name: str | None = None,
         description: str | None = None,
         tags: Sequence[str] | None = None,
-        retention: Retention | None = None,
+        retention: RetentionSettings | None = None,
         predictions: PredictionPolicy | None = None,
     ) -> Model:
         """Change a model and return it.

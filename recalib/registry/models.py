@@ -8,16 +8,16 @@ from typing import Any
 from sqlalchemy import RowMapping, Select, func, insert, select, update
 
 from recalib.core.card import PredictionPolicy
+from recalib.core.monitoring_settings import MonitoringSettings
+from recalib.core.resource_names import check_name, is_name
+from recalib.core.retention_settings import RetentionSettings
 from recalib.core.watched_classes import watched_indices
 from recalib.errors import InputError, NotFoundError
 from recalib.registry import tables
 from recalib.registry.base import Queries
 from recalib.registry.clock import now
 from recalib.registry.details import has_tag
-from recalib.registry.monitoring_settings import MonitoringConfig
 from recalib.registry.records import Model, Task
-from recalib.registry.resource_names import check_name, is_name
-from recalib.registry.retention import Retention
 
 _TABLE = tables.models
 _HIDDEN = ("deleted_at", "purged_at")
@@ -32,7 +32,7 @@ class Models(Queries):
         labels: tuple[str, ...] | None,
         classes: int,
         actor: str,
-        monitoring: MonitoringConfig | None = None,
+        monitoring: MonitoringSettings | None = None,
         task: Task = "multiclass",
         predictions: PredictionPolicy | None = None,
     ) -> Model:
@@ -88,7 +88,7 @@ class Models(Queries):
         if self._connection.scalar(locked) is None:
             raise NotFoundError("model", model.name)
 
-    def set_monitoring(self, name: str, monitoring: MonitoringConfig) -> Model:
+    def set_monitoring(self, name: str, monitoring: MonitoringSettings) -> Model:
         """Change the monitoring settings; the row stays locked until the transaction ends.
 
         Raises
@@ -105,19 +105,19 @@ class Models(Queries):
         ).one_or_none()
         if row is None:
             raise NotFoundError("model", name)
-        MonitoringConfig.of(row.monitoring).check_change(monitoring)
-        Retention.of(row.retention).check_monitoring(monitoring)
+        MonitoringSettings.of(row.monitoring).check_change(monitoring)
+        RetentionSettings.of(row.retention).check_monitoring(monitoring)
         if monitoring.classes:
             watched_indices(monitoring.classes, row.classes, row.labels)
         statement = update(_TABLE).where(_TABLE.c.name == name)
         self._connection.execute(statement.values(monitoring=monitoring.to_dict()))
         return self.get(name)
 
-    def monitoring(self, ids: Collection[int]) -> dict[int, MonitoringConfig]:
+    def monitoring(self, ids: Collection[int]) -> dict[int, MonitoringSettings]:
         """Return the monitoring settings of these models, by id."""
         columns = select(_TABLE.c.id, _TABLE.c.monitoring)
         rows = self._connection.execute(columns.where(_TABLE.c.id.in_(ids)))
-        return {row.id: MonitoringConfig.of(row.monitoring) for row in rows}
+        return {row.id: MonitoringSettings.of(row.monitoring) for row in rows}
 
     def page(
         self,
@@ -167,9 +167,9 @@ def model_of(row: RowMapping | dict[str, Any]) -> Model:
         **{
             **columns,
             "labels": None if labels is None else tuple(labels),
-            "monitoring": MonitoringConfig.of(columns["monitoring"]),
+            "monitoring": MonitoringSettings.of(columns["monitoring"]),
             "tags": tuple(columns["tags"] or ()),
-            "retention": Retention.of(columns["retention"]),
+            "retention": RetentionSettings.of(columns["retention"]),
         }
     )
 

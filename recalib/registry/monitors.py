@@ -9,6 +9,7 @@ from typing import Any
 
 from sqlalchemy import delete, func, insert, select, tuple_, update
 
+from recalib.core.monitoring_settings import MonitoringSettings
 from recalib.errors import ConflictError
 from recalib.registry import tables
 from recalib.registry.audit import Audit
@@ -16,7 +17,6 @@ from recalib.registry.base import Queries
 from recalib.registry.clock import now
 from recalib.registry.events import Events
 from recalib.registry.labels import Labels
-from recalib.registry.monitoring_settings import MonitoringConfig
 from recalib.registry.records import Assessment, CohortRow, Model, MonitoringEvent, MonitorRow
 from recalib.registry.traffic import Traffic
 
@@ -52,7 +52,7 @@ class Monitors(Queries):
         rows = self._connection.execute(select(*_COLUMNS).where(where).order_by(_MONITOR.c.version))
         return [_monitor_row(row._mapping) for row in rows]
 
-    def champions(self) -> list[tuple[str, MonitoringConfig, MonitorRow]]:
+    def champions(self) -> list[tuple[str, MonitoringSettings, MonitorRow]]:
         """Return the monitored champions: model, settings, and monitor without its state."""
         models, aliases = tables.models, tables.aliases
         statement = (
@@ -70,7 +70,7 @@ class Monitors(Queries):
         for row in self._connection.execute(statement):
             values = dict(row._mapping)
             name, declared = values.pop("model"), values.pop("monitoring")
-            champions.append((name, MonitoringConfig.of(declared), _monitor_row(values)))
+            champions.append((name, MonitoringSettings.of(declared), _monitor_row(values)))
         return champions
 
     def champions_without_monitor(self) -> list[tuple[str, int, float]]:

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from recalib.core.card import PredictionPolicy
+from recalib.core.monitoring_settings import MonitoringSettings
+from recalib.core.retention_settings import RetentionSettings
 from recalib.errors import InputError
-from recalib.registry.monitoring_settings import MonitoringConfig
-from recalib.registry.retention import Retention
 from recalib.webhooks import Format
 
 InputKind = Literal["logits", "probabilities"]
@@ -34,13 +34,13 @@ class Model:
     created_by: str
     created_at: float
     #: Its monitoring settings.
-    monitoring: MonitoringConfig
+    monitoring: MonitoringSettings
     #: `multilabel`: each of the K labels has its own probability.
     task: Task = "multiclass"
     description: str = ""
     tags: tuple[str, ...] = ()
     #: How long its resources are kept.
-    retention: Retention = field(default_factory=Retention)
+    retention: RetentionSettings = field(default_factory=RetentionSettings)
     #: Which predictions the fits of `auto` and automatic refits may change. None for a multilabel
     #: model, and for a model of before: fits keep the predicted class, refits what the champion's
     #: map keeps.
@@ -211,7 +211,7 @@ class LabelledPrediction:
     #: Whether a different label was sent later.
     disputed: bool
     labelled_at: float
-    #: See `recalib.registry.monitoring_settings`; 0 for none.
+    #: See `recalib.core.monitoring_settings`; 0 for none.
     segment: int = 0
     #: Bits of all labels of a multilabel row, if logits are captured.
     label_set: bytes | None = None

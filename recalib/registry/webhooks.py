@@ -31,6 +31,7 @@ from sqlalchemy import (
     update,
 )
 
+from recalib.core.resource_names import is_name
 from recalib.errors import ConflictError, FencedError, NotFoundError
 from recalib.registry import tables
 from recalib.registry.audit import Audit
@@ -38,7 +39,6 @@ from recalib.registry.base import Queries
 from recalib.registry.clock import now
 from recalib.registry.events import Events
 from recalib.registry.records import Delivery, DeliveryState, DueDelivery, Webhook, WebhookLease
-from recalib.registry.resource_names import is_name
 
 _TABLE = tables.webhooks
 _DELIVERY = tables.webhook_deliveries

@@ -6,14 +6,17 @@ import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from annotated_types import Interval
 from numpy.typing import NDArray
 
 from recalib.core.card import Card, ConfidenceHistogram
 from recalib.core.executors import Cluster, open_workers
+from recalib.core.field_types import check_fields
 from recalib.core.html_table import html_table
+from recalib.core.monitoring_settings import EvidenceSettings
 from recalib.core.options import check_option
 from recalib.core.time_text import time_text
 from recalib.core.watched_classes import watched_indices
@@ -49,21 +52,14 @@ _WEEK = 7 * 86_400.0
 
 
 @dataclass(frozen=True)
-class ReplayOptions:
+class ReplayOptions(EvidenceSettings):
     """Options of the monitor and of the cohorts."""
 
-    alpha: float = 0.05
-    tolerance: float = 0.02
-    objective: float = 0.05
-    #: See `MonitorOptions.selection_ratio`.
-    selection_ratio: float = 1.0
-    window_labels: int = 4_000
-    least_labels: int = 300
     #: Maturity in seconds, from the end of a cohort to its assessment; by default the time in which
     #: 99% of the labels arrive.
-    maturity: float | None = None
+    maturity: Annotated[float, Interval(ge=0)] | None = None
     #: Length of a cohort in seconds; by default there are 300 cohorts, or fewer with few labels.
-    cohort: float | None = None
+    cohort: Annotated[float, Interval(gt=0)] | None = None
     #: Columns whose values are tried as segments.
     find_segments: tuple[str, ...] = ()
     #: Classes to monitor, see `class_indices`: names and indices, or ("all",). A multiclass log
@@ -73,13 +69,7 @@ class ReplayOptions:
     task: Task = "multiclass"
 
     def __post_init__(self) -> None:
-        if self.task not in ("multiclass", "multilabel"):
-            accepted = "multiclass or multilabel"
-            raise InputError("task", found=repr(self.task), accepted=accepted)
-        if self.maturity is not None:
-            check_option("maturity", self.maturity, self.maturity >= 0, "at least 0")
-        if self.cohort is not None:
-            check_option("cohort", self.cohort, self.cohort > 0, "more than 0")
+        check_fields(self)
 
 
 @dataclass(frozen=True)
@@ -92,16 +82,8 @@ class StateChange:
     def to_dict(self) -> dict[str, Any]:
         """Return the event as JSON."""
         status = self.status.to_dict()
-        order = (
-            "state",
-            "reason",
-            "evidence",
-            "may_be_selection",
-            "onset",
-            "segment",
-            "classes",
-        )
-        return {"time": self.time, **{name: status[name] for name in order}}
+        del status["since"], status["segments"]
+        return {"time": self.time, **status}
 
 
 @dataclass(frozen=True, repr=False)
@@ -204,12 +186,6 @@ def replay(
     UnavailableError: the cluster cannot be reached, or its workers end.
     """
     settings = options or ReplayOptions()
-    MonitorOptions(
-        alpha=settings.alpha,
-        tolerance=settings.tolerance,
-        objective=settings.objective,
-        selection_ratio=settings.selection_ratio,
-    )
     is_multilabel = settings.task == "multilabel"
     if card is not None and (is_multilabel or card.task != settings.task):
         accepted = "none: the first predictions of a multilabel log are its reference"
@@ -391,12 +367,7 @@ def _monitor_options(
     options: ReplayOptions, survey: Survey, cohort: float, target: Target
 ) -> MonitorOptions:
     return MonitorOptions(
-        alpha=options.alpha,
-        tolerance=options.tolerance,
-        objective=options.objective,
-        selection_ratio=options.selection_ratio,
-        least_labels=options.least_labels,
-        window_labels=options.window_labels,
+        **options.evidence_settings(),
         # A log may span years: a window holds at least 24 cohorts of any length.
         oldest_seconds=max(_WEEK, 24 * cohort),
         segments=len(survey.segments),

@@ -7,11 +7,11 @@ from functools import partial
 from anyio import to_thread
 
 from recalib import calibrator as calibrators
+from recalib.core.resource_names import check_alias
 from recalib.errors import InputError
 from recalib.fitting.request import resolve_fit
 from recalib.registry import Model, Registry, Transaction
 from recalib.registry.job_kinds import FIT, PUBLISH
-from recalib.registry.resource_names import check_alias
 from service.access.authenticator import current_principal
 from service.calibrators.schemas import (
     Alias,

@@ -8,11 +8,12 @@ from typing import Annotated, Any, Literal
 from pydantic import Base64Bytes, BaseModel, ConfigDict, Field
 
 from recalib import registry
+from recalib.core.field_types import NUMBER, Documented
 from recalib.fitting.auto import AUTO
 from recalib.maps import MAPS
 from recalib.maps.labels import LABEL_MAPS
 from recalib.objectives import OBJECTIVES
-from service.schemas.field_types import INTEGRAL, MAX_VERSION, Documented, Text, Time
+from service.schemas.field_types import MAX_VERSION, Text, Time
 from service.times import iso
 
 #: Those of both tasks, each once.
@@ -97,7 +98,7 @@ class AliasSet(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    version: Annotated[int, Field(ge=1, le=MAX_VERSION), INTEGRAL]
+    version: Annotated[int, Field(ge=1, le=MAX_VERSION), NUMBER]
     reason: Text = Field("", max_length=500, description="Kept in the audit trail.")
 
 

@@ -9,6 +9,7 @@ import msgspec
 from fastapi import Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
+from recalib.core.field_types import NAME
 from recalib.files import FORMATS, MEDIA_TYPES
 from service.datasets import handlers
 from service.datasets.schemas import Dataset, DatasetPage, DatasetReference
@@ -21,7 +22,6 @@ from service.http.page_parameters import Cursor, Limit
 from service.http.routing import Router
 from service.schemas.deletion import Deletion
 from service.schemas.details import DetailsUpdate
-from service.schemas.field_types import NAME
 from service.state import StateDependency
 
 router = Router(

@@ -18,7 +18,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from recalib.drift import STATES
 from recalib.errors import RecalibError
 from recalib.metrics.roc_auc import roc_auc_of_bins
-from recalib.registry import JobState, MonitoringConfig, MonitorRow, Registry
+from recalib.registry import JobState, MonitoringSettings, MonitorRow, Registry
 from recalib.registry.backup_rotation import SCHEDULED_BACKUP
 from recalib.registry.job_kinds import FIT, MONITOR, REFIT, TRAIN
 from service.state import State
@@ -85,7 +85,7 @@ class RegistrySnapshot(NamedTuple):
     """A snapshot of the registry."""
 
     jobs: dict[tuple[str, JobState], int]
-    champions: list[tuple[str, MonitoringConfig, MonitorRow]]
+    champions: list[tuple[str, MonitoringSettings, MonitorRow]]
     #: Champions without an assessment: model, version, and start of serving.
     unwatched: list[tuple[str, int, float]]
     #: When the last scheduled backup was complete, in seconds since 1970; None: never.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from recalib.errors import InputError
-from recalib.registry import Retention, Transaction
+from recalib.registry import Transaction
 from service.access.authenticator import current_principal
 from service.deletion import delete_once
 from service.idempotency import run_once
@@ -66,14 +66,13 @@ def update_model(tx: Transaction, name: str, change: ModelUpdate, key: str | Non
     """
 
     def act() -> Model:
-        actor, retention = current_principal().name, change.retention
         model = tx.edits.model(
             tx.models.get(name),
-            actor,
+            current_principal().name,
             name=change.name,
             description=change.description,
             tags=change.tags,
-            retention=None if retention is None else Retention(**retention.model_dump()),
+            retention=change.retention,
             predictions=change.predictions,
         )
         return Model.of(model)
@@ -112,8 +111,7 @@ def _create(tx: Transaction, request: ModelCreate, actor: str) -> Model:
     predictions = request.predictions
     if predictions is None and request.task == "multiclass":
         predictions = "may_change"
-    monitoring = request.monitoring.monitoring()
     model = tx.models.create(
-        request.name, labels, count, actor, monitoring, request.task, predictions
+        request.name, labels, count, actor, request.monitoring, request.task, predictions
     )
     return Model.of(model, warnings_of(tx, model, None))

@@ -7,12 +7,13 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from recalib.core.card import PredictionPolicy
+from recalib.core.field_types import NAME, NUMBER, UNIQUE
+from recalib.core.monitoring_settings import MonitoringSettings
+from recalib.core.retention_settings import RetentionSettings
 from recalib.registry import Task
 from service.schemas.details import DetailsUpdate
-from service.schemas.field_types import INTEGRAL, NAME, Documented, Text
+from service.schemas.field_types import Text
 from service.schemas.model import Model
-from service.schemas.monitoring_settings import MonitoringSettings
-from service.schemas.retention_settings import RetentionSettings
 
 MAX_CLASSES = 1_000_000
 
@@ -26,11 +27,11 @@ class ModelCreate(BaseModel):
         description="Letters, digits, '.', '_' and '-'; at most 128 of them."
     )
     classes: (
-        Annotated[int, Field(ge=2, le=MAX_CLASSES), INTEGRAL]
+        Annotated[int, Field(ge=2, le=MAX_CLASSES), NUMBER]
         | Annotated[
             list[Text],
             Field(min_length=2, max_length=MAX_CLASSES, fail_fast=True),
-            Documented({"uniqueItems": True}),
+            UNIQUE,
         ]
     ) = Field(description="The number of classes, or their labels in the order of the logits.")
     monitoring: MonitoringSettings = Field(

@@ -7,6 +7,9 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any, cast
 
+from pydantic import RootModel
+
+from recalib.core.monitoring_settings import MonitoringSettings
 from recalib.drift import CalibrationSums, ScoreTest, label_coverage, summarise_window
 from recalib.errors import ConflictError, InputError
 from recalib.registry import Challenger, CohortRow, MonitorRow, Transaction
@@ -28,7 +31,6 @@ from service.monitoring.schemas import (
 from service.pagination import decode_cursor, next_cursor
 from service.schemas.job import Job
 from service.schemas.model import Model
-from service.schemas.monitoring_settings import MonitoringSettings
 from service.serving.loaded_calibrators import CHAMPION
 from service.times import iso
 from service.validation_warnings import warnings_of
@@ -219,19 +221,19 @@ def set_monitoring(
     InputError: the segments are not valid, or a class is unknown.
     ConflictError: the numbers of segments would change, which prediction ids contain.
     """
-    monitoring = settings.monitoring()
+    request = RootModel[MonitoringSettings](settings)
 
     def act() -> Model:
-        owner = tx.models.set_monitoring(model, monitoring)
+        owner = tx.models.set_monitoring(model, settings)
         champion = tx.aliases.find(owner, CHAMPION)
         version = None if champion is None else champion.version
         changed = Model.of(owner, warnings_of(tx, owner, version))
         tx.audit.record(
-            current_principal().name, "set_monitoring", model, model, settings.model_dump_json()
+            current_principal().name, "set_monitoring", model, model, request.model_dump_json()
         )
         return changed
 
-    return run_once(tx, key, f"set_monitoring {model}", settings, 200, Model, act)
+    return run_once(tx, key, f"set_monitoring {model}", request, 200, Model, act)
 
 
 _UNSEEN: dict[str, Any] = {

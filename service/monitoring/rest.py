@@ -6,6 +6,7 @@ from typing import Annotated
 
 from fastapi import Path, Query, Request
 
+from recalib.core.monitoring_settings import MonitoringSettings
 from service.access.authenticator import current_principal
 from service.http.bodies import parse_media_type
 from service.http.idempotency_key import IdempotencyKey
@@ -23,7 +24,6 @@ from service.monitoring.schemas import (
 from service.schemas.field_types import MAX_VERSION, VERSION_DESCRIPTION, Text
 from service.schemas.job import Job
 from service.schemas.model import Model
-from service.schemas.monitoring_settings import MonitoringSettings
 from service.state import StateDependency
 
 router = Router(

@@ -6,13 +6,14 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from service.schemas.field_types import Documented, Text
+from recalib.core.field_types import UNIQUE
+from service.schemas.field_types import Text
 
 Description = Annotated[Text, Field(max_length=10_000)]
 Tags = Annotated[
     list[Annotated[Text, Field(min_length=1, max_length=100)]],
     Field(max_length=50),
-    Documented({"uniqueItems": True}),
+    UNIQUE,
 ]
 
 

@@ -8,9 +8,9 @@ from pydantic import BaseModel, Field
 
 from recalib import registry
 from recalib.core.card import PredictionPolicy
+from recalib.core.monitoring_settings import MonitoringSettings
+from recalib.core.retention_settings import RetentionSettings
 from service.schemas.field_types import Time
-from service.schemas.monitoring_settings import MonitoringSettings
-from service.schemas.retention_settings import RetentionSettings
 from service.times import iso
 
 
@@ -49,10 +49,10 @@ class Model(BaseModel):
             labels=list(model.labels) if model.labels is not None else None,
             task=model.task,
             created_at=iso(model.created_at),
-            monitoring=MonitoringSettings.of(model.monitoring),
+            monitoring=model.monitoring,
             description=model.description,
             tags=list(model.tags),
-            retention=RetentionSettings(**model.retention.to_dict()),
+            retention=model.retention,
             predictions=model.predictions,
             warnings=list(warnings),
         )

@@ -25,7 +25,7 @@ from recalib.drift.target import Target, monitored_probabilities, values_of_pred
 from recalib.registry import (
     ClassTrafficCount,
     Model,
-    MonitoringConfig,
+    MonitoringSettings,
     TrafficCount,
     merge_counts,
 )
@@ -60,7 +60,7 @@ class _ServingSettings:
         self.count, self._labels = model.classes, model.labels
         self.declare(model.monitoring)
 
-    def declare(self, monitoring: MonitoringConfig) -> None:
+    def declare(self, monitoring: MonitoringSettings) -> None:
         self.capture = monitoring.capture
         self.segments = {name: number for number, name in enumerate(monitoring.segments, 1)}
         #: Indices of the watched classes.
@@ -227,7 +227,7 @@ class Traffic:
         with self._lock:  # once for each stream and flush
             self._streams.add(stream)
 
-    def declare(self, declared: Mapping[int, MonitoringConfig]) -> None:
+    def declare(self, declared: Mapping[int, MonitoringSettings]) -> None:
         """Update the settings of models, by their ids."""
         for number, monitoring in declared.items():
             settings = self._settings.get(number)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from recalib.errors import ConflictError, ExistsError, InputError, NotFoundError
-from recalib.registry import MonitoringConfig, MonitorRow, Registry, Retention
+from recalib.registry import MonitoringSettings, MonitorRow, Registry, RetentionSettings
 from tests.registry.scenes import a_model, a_version
 
 
@@ -101,13 +101,13 @@ def test_labels_are_kept_until_monitoring_has_read_them(registry: Registry) -> N
     day = 86_400.0
     with registry.transaction() as tx:
         with pytest.raises(InputError, match="label_seconds"):
-            tx.edits.model(model, "anna", retention=Retention(label_seconds=day))
-        changed = tx.edits.model(model, "anna", retention=Retention(label_seconds=2 * day))
-        assert changed.retention == Retention(label_seconds=2 * day)
+            tx.edits.model(model, "anna", retention=RetentionSettings(label_seconds=day))
+        changed = tx.edits.model(model, "anna", retention=RetentionSettings(label_seconds=2 * day))
+        assert changed.retention == RetentionSettings(label_seconds=2 * day)
         with pytest.raises(InputError, match="label_seconds"):
-            tx.models.set_monitoring("resnet", MonitoringConfig(maturity_seconds=2 * day))
-        tx.models.set_monitoring("resnet", MonitoringConfig(maturity_seconds=1.9 * day))
+            tx.models.set_monitoring("resnet", MonitoringSettings(maturity_seconds=2 * day))
+        tx.models.set_monitoring("resnet", MonitoringSettings(maturity_seconds=1.9 * day))
         # The caller has read the model before this change.
         with pytest.raises(InputError, match="label_seconds"):
-            tx.edits.model(model, "anna", retention=Retention(label_seconds=1.5 * day))
-        tx.models.set_monitoring("resnet", MonitoringConfig(maturity_seconds=60.0))
+            tx.edits.model(model, "anna", retention=RetentionSettings(label_seconds=1.5 * day))
+        tx.models.set_monitoring("resnet", MonitoringSettings(maturity_seconds=60.0))

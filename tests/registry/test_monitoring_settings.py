@@ -8,7 +8,7 @@ import pytest
 
 from recalib.core.watched_classes import MAX_WATCHED_CLASSES
 from recalib.errors import ConflictError, InputError, NotFoundError
-from recalib.registry import MAX_SEGMENTS, MonitoringConfig, Registry
+from recalib.registry import MAX_SEGMENTS, MonitoringSettings, Registry
 from tests.registry.scenes import a_model
 
 
@@ -16,9 +16,9 @@ from tests.registry.scenes import a_model
 def test_settings_are_stored_with_the_model_and_can_change(registry: Registry) -> None:
     model, settings = (
         a_model(registry),
-        MonitoringConfig(alpha=0.01, segments=("eu", "us"), capture=0.25),
+        MonitoringSettings(alpha=0.01, segments=("eu", "us"), capture=0.25),
     )
-    assert model.monitoring == MonitoringConfig()
+    assert model.monitoring == MonitoringSettings()
     with registry.transaction() as tx:
         assert tx.models.set_monitoring("resnet", settings).monitoring == settings
         born = tx.models.create("born", None, 2, "anna", settings)
@@ -37,12 +37,12 @@ def test_segments_keep_their_numbers(registry: Registry) -> None:
     """Ids that are out carry them: a list may grow at its end, and do nothing else."""
     a_model(registry)
     with registry.transaction() as tx:
-        tx.models.set_monitoring("resnet", MonitoringConfig(segments=("eu", "us")))
+        tx.models.set_monitoring("resnet", MonitoringSettings(segments=("eu", "us")))
     for bad in ((), ("eu",), ("us", "eu"), ("asia", "eu", "us")):
         with pytest.raises(ConflictError, match="segments"), registry.transaction() as tx:
-            tx.models.set_monitoring("resnet", MonitoringConfig(segments=bad))
+            tx.models.set_monitoring("resnet", MonitoringSettings(segments=bad))
     with registry.transaction() as tx:
-        tx.models.set_monitoring("resnet", MonitoringConfig(segments=("eu", "us", "asia")))
+        tx.models.set_monitoring("resnet", MonitoringSettings(segments=("eu", "us", "asia")))
 
 
 BAD: list[dict[str, Any]] = [
@@ -71,18 +71,18 @@ BAD: list[dict[str, Any]] = [
 @pytest.mark.parametrize("bad", BAD, ids=str)
 def test_invalid_settings_are_refused(bad: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=next(iter(bad))):
-        MonitoringConfig(**bad)
+        MonitoringSettings(**bad)
 
 
 @pytest.mark.parametrize("unknown", [("2",), ("cat",), ("all", "0")], ids=str)
 def test_watched_classes_are_those_of_the_model(registry: Registry, unknown: tuple[str, ...]):
-    settings = MonitoringConfig(classes=("dog", "0"))
+    settings = MonitoringSettings(classes=("dog", "0"))
     with registry.transaction() as tx:
         tx.models.create("named", ("cow", "dog"), 2, "anna", settings)
-        every = MonitoringConfig(classes=("all",))
+        every = MonitoringSettings(classes=("all",))
         assert tx.models.set_monitoring("named", every).monitoring == every
     with pytest.raises(InputError, match="classes"), registry.transaction() as tx:
-        tx.models.set_monitoring("named", MonitoringConfig(classes=unknown))
+        tx.models.set_monitoring("named", MonitoringSettings(classes=unknown))
     with pytest.raises(InputError, match="classes"), registry.transaction() as tx:
         tx.models.create("other", None, 2, "anna", settings)
     with registry.reading() as tx:
@@ -90,6 +90,6 @@ def test_watched_classes_are_those_of_the_model(registry: Registry, unknown: tup
 
 
 def test_fields_of_a_later_version_are_ignored() -> None:
-    stored = {**MonitoringConfig(segments=("eu",)).to_dict(), "unheard_of": 1}
-    assert MonitoringConfig.of(stored) == MonitoringConfig(segments=("eu",))
-    assert MonitoringConfig.of(None) == MonitoringConfig()
+    stored = {**MonitoringSettings(segments=("eu",)).to_dict(), "unheard_of": 1}
+    assert MonitoringSettings.of(stored) == MonitoringSettings(segments=("eu",))
+    assert MonitoringSettings.of(None) == MonitoringSettings()

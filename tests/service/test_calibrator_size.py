@@ -19,13 +19,13 @@ from recalib.calibrator import Calibrator
 from recalib.maps import MAPS
 from recalib.core.options import configure
 import msgspec
-from recalib.registry import Model, MonitoringConfig
+from recalib.registry import Model, MonitoringSettings
 from service.serving.traffic import Traffic
 from service.serving.loaded_calibrators import _prepare
 from tests.service.test_loaded_calibrators import parameter_file
 
 def prepared(contents):
-    model = Model(1, "m", 3, None, 1, "anna", 0.0, MonitoringConfig())
+    model = Model(1, "m", 3, None, 1, "anna", 0.0, MonitoringSettings())
     return _prepare(Traffic(), model, 1, contents)
 
 def grown(contents, rows, classes):

@@ -8,11 +8,10 @@ import grpc
 import numpy as np
 import pytest
 
-from recalib.registry import MonitoringConfig
+from recalib.registry import MonitoringSettings
 from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
 from service.grpc.generated.recalib.v2wire import inference_pb2 as v2
 from service.monitoring.flush import flush
-from service.schemas.monitoring_settings import MonitoringSettings
 from tests.service.conftest import Service
 from tests.service.stubs import Rpc, refused, violations
 from tests.service.test_grpc_workflow import matrix
@@ -32,16 +31,10 @@ def declare(service: Service, **settings: Any) -> Any:
     return service.client.put("/v1/models/digits/monitoring/settings", json=settings)
 
 
-def test_schema_and_config_have_the_same_fields() -> None:
-    """Names, defaults and allowed values."""
-    assert MonitoringSettings().monitoring() == MonitoringConfig()
-    assert MonitoringSettings.of(MonitoringConfig()).model_dump() == MonitoringConfig().to_dict()
-
-
 def test_settings_are_declared_and_changed(service: Service) -> None:
     service.model()
     usual = service.client.get("/v1/models/digits").json()["monitoring"]
-    assert usual == MonitoringConfig().to_dict()
+    assert usual == MonitoringSettings().to_dict()
     answer = declare(service, **SETTINGS)
     assert answer.status_code == 200
     assert answer.json()["monitoring"] == usual | SETTINGS
@@ -63,8 +56,8 @@ def test_settings_over_grpc(service: Service, rpc: Rpc) -> None:
         pb.CreateModelRequest(name="digits", classes=4, monitoring=message)
     )
     assert (created.monitoring.alpha, created.monitoring.refit) == (0.01, pb.REFIT_MANUAL)
-    assert created.monitoring.objective == MonitoringConfig().objective
-    usual = MonitoringConfig().to_dict()
+    assert created.monitoring.objective == MonitoringSettings().objective
+    usual = MonitoringSettings().to_dict()
     assert service.client.get("/v1/models/digits").json()["monitoring"] == usual | SETTINGS
     message.segments.append("asia")
     message.promote = pb.PROMOTE_CANDIDATE_MANUAL
@@ -124,7 +117,7 @@ def test_segments_are_counted_and_stored_with_labels(ready: Service, rpc: Rpc) -
     assert declare(ready, segments=["eu", "us"]).status_code == 200
     state = ready.client.app.state.recalib
     state.calibrators.load("digits")
-    state.calibrators.traffic.declare({state.calibrators.get("digits").number: MonitoringConfig(
+    state.calibrators.traffic.declare({state.calibrators.get("digits").number: MonitoringSettings(
         segments=("eu", "us")
     )})  # fmt: skip
     calibrated = ready.calibrate(logits, segment="us").json()

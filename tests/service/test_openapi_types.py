@@ -8,10 +8,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from recalib.core.field_types import NAME, Documented
+from recalib.core.resource_names import check_alias
 from recalib.errors import InputError
 from recalib.registry import is_name
-from recalib.registry.resource_names import check_alias
-from service.schemas.field_types import ALIAS, NAME, Documented
+from service.schemas.field_types import ALIAS
 from tests.service.conftest import Service
 
 pytestmark = pytest.mark.sqlite_only

@@ -18,12 +18,12 @@ import pytest
 from recalib.core.card import Card, ConfidenceHistogram, DataSummary, FitSummary
 from recalib.drift.reference_histogram import reference_edges
 from recalib.errors import UnavailableError
-from recalib.registry import Model, MonitoringConfig, Registry, TrafficCount
+from recalib.registry import Model, MonitoringSettings, Registry, TrafficCount
 from service.monitoring.flush import flush, keep_flushing
 from service.serving.traffic import Counts, Traffic
 from tests.service.conftest import NPY, Service, npy
 
-MODEL = Model(7, "m", 3, None, 1, "anna", 0.0, MonitoringConfig(segments=("eu", "us")))
+MODEL = Model(7, "m", 3, None, 1, "anna", 0.0, MonitoringSettings(segments=("eu", "us")))
 EDGES = (0.5, 0.7, 0.9)
 
 
@@ -83,7 +83,7 @@ def test_two_classes_are_counted_by_the_positive_class(classes: tuple[str, ...],
         a_card(), classes=2, confidences=ConfidenceHistogram((0.25,), (1, 1), "positive_class")
     )
     traffic = Traffic()
-    monitoring = MonitoringConfig(classes=classes)
+    monitoring = MonitoringSettings(classes=classes)
     stream = traffic.stream(Model(7, "m", 2, None, 1, "anna", 0.0, monitoring), 2, card)
     p = np.tile(np.array([0.125, 0.75], np.float32), rows // 2)
     stream.add(np.stack([1 - p, p], axis=1))
@@ -135,12 +135,12 @@ def test_declared_segments_are_used() -> None:
     traffic = Traffic()
     stream = traffic.stream(MODEL, 1, a_card())
     assert [stream.segment_of(name) for name in ("eu", "us", "asia", "")] == [1, 2, 0, 0]
-    traffic.declare({7: MonitoringConfig(segments=("eu", "us", "asia")), 8: MonitoringConfig()})
+    traffic.declare({7: MonitoringSettings(segments=("eu", "us", "asia")), 8: MonitoringSettings()})
     assert stream.segment_of("asia") == 3
     assert traffic.stream(MODEL, 2, a_card()).segment_of("asia") == 3
 
 
-WATCHED = replace(MODEL, monitoring=MonitoringConfig(classes=("0", "2")))
+WATCHED = replace(MODEL, monitoring=MonitoringSettings(classes=("0", "2")))
 
 
 @pytest.mark.parametrize("repeats", [1, 1_000])
@@ -195,7 +195,7 @@ def test_counts_wait_for_an_unavailable_registry(registry: Registry) -> None:
         stream.add(rows(0.4, 0.6))
         assert flush(away, traffic) is False
     with registry.transaction() as tx:
-        tx.models.set_monitoring("resnet", MonitoringConfig(segments=("eu",)))
+        tx.models.set_monitoring("resnet", MonitoringSettings(segments=("eu",)))
     stream.add(rows(0.4))
     assert flush(registry, traffic) is True
     assert stream.segment_of("eu") == 1

@@ -11,7 +11,7 @@ import pytest
 
 from recalib.core.prediction_ids import mint, read_ids, summarise_predictions
 from recalib.registry import (
-    MonitoringConfig,
+    MonitoringSettings,
     Registry,
 )
 from service.serving.logit_sampling import Captures, write_captures
@@ -57,7 +57,7 @@ def test_logits_are_buffered_written_and_expired(registry: Registry) -> None:
             model, [(prediction_id, n % 4) for n, prediction_id in enumerate(predictions)]
         )
     sample = read_labelled_sample(
-        registry, replace(model, monitoring=MonitoringConfig()), 1, 0, now + 60
+        registry, replace(model, monitoring=MonitoringSettings()), 1, 0, now + 60
     )
     assert (len(sample), sample.sampled) == (rows, rows)
     where = {row.tobytes(): n for n, row in enumerate(logits)}

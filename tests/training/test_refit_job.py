@@ -17,7 +17,7 @@ from recalib.metrics.evaluate import evaluate
 from recalib.registry import (
     Challenger,
     Model,
-    MonitoringConfig,
+    MonitoringSettings,
     MonitorRow,
     Registry,
 )
@@ -223,7 +223,7 @@ def last_reason(registry: Registry, model: Model, before: int = 0) -> str:
 def shadowed(
     registry: Registry,
     model: Model,
-    monitoring: MonitoringConfig,
+    monitoring: MonitoringSettings,
     temperature: float,
     *,
     begins: bool = True,
@@ -367,7 +367,7 @@ def test_only_one_candidate_and_one_refit_job_exist(registry: Registry) -> None:
     ids=["no capture", "too few"],
 )
 def test_impossible_refit_is_reported_and_retried_later(
-    registry: Registry, monitoring: MonitoringConfig, word: str
+    registry: Registry, monitoring: MonitoringSettings, word: str
 ) -> None:
     model = a_champion(registry, monitoring)
     serve(registry, model, ago=2_400, temperature=9.0, save_logits=False)

@@ -14,7 +14,7 @@ from recalib.drift import ScoreTest
 from recalib.fitting.fit import fit
 from recalib.maps import MAPS
 from recalib.maps.labels import LABEL_MAPS
-from recalib.registry import Challenger, Model, MonitoringConfig, Registry
+from recalib.registry import Challenger, Model, MonitoringSettings, Registry
 from recalib.registry.job_kinds import REFIT
 from tests.fitting.conftest import draw, draw_with_wrong_labels
 from tests.training.test_refit_job import candidate, drifted, work
@@ -101,7 +101,7 @@ def test_refit_changes_what_model_and_champion_allow() -> None:
     cards = {name: fit(*rows, name).card for name in ("temperature", "quadratic", "isotonic")}
     choice = AutoChoice("temperature", "nll", "", 300, 5, False, (), predictions="may_change")
     chosen = msgspec.structs.replace(cards["temperature"], choice=choice)
-    model = Model(1, "m", 2, None, 1, "anna", 0.0, MonitoringConfig())
+    model = Model(1, "m", 2, None, 1, "anna", 0.0, MonitoringSettings())
     for setting in (None, "may_change"):
         owner = replace(model, predictions=setting)
         policies = {name: refit_policy(owner, card) for name, card in cards.items()}

@@ -30,7 +30,7 @@ from recalib.registry import (
     Assessment,
     Job,
     Model,
-    MonitoringConfig,
+    MonitoringSettings,
     MonitorRow,
     Registry,
     TrafficCount,
@@ -49,7 +49,7 @@ from training.replay_job import replay_handler
 from training.worker import Worker
 
 _LENGTH, _MATURITY, _DAY = 600.0, 3_600.0, 86_400.0
-_MONITORING = MonitoringConfig(
+_MONITORING = MonitoringSettings(
     objective=0.15,
     cohort_seconds=_LENGTH,
     maturity_seconds=_MATURITY,

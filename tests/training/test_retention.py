@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import update
 
 from recalib.core.prediction_ids import Prediction
-from recalib.registry import Model, Registry, Retention, tables
+from recalib.registry import Model, Registry, RetentionSettings, tables
 from recalib.registry.datasets import Datasets
 from tests.registry.scenes import a_model, a_version
 from training.retention import apply_retention
@@ -25,7 +25,7 @@ def _set_age(registry: Registry, table: str, days: float, **key: object) -> None
         tx.connection.execute(update(source).where(*where).values(created_at=created_at))
 
 
-def _model(registry: Registry, retention: Retention) -> Model:
+def _model(registry: Registry, retention: RetentionSettings) -> Model:
     model = a_model(registry)
     for _ in range(4):
         a_version(registry, model)
@@ -62,7 +62,7 @@ def _resources(registry: Registry, model: Model) -> tuple[list[str], list[int], 
 def test_old_resources_are_deleted(registry: Registry, caplog: pytest.LogCaptureFixture) -> None:
     """Not a data set of an unfinished job, and not a version that ever had an alias."""
     caplog.set_level(logging.INFO, "training.retention")
-    model = _model(registry, Retention(3 * _DAY, 3 * _DAY, 4 * _DAY))
+    model = _model(registry, RetentionSettings(3 * _DAY, 3 * _DAY, 4 * _DAY))
     apply_retention(registry, model)
     assert _resources(registry, model) == (["new", "used"], [2, 3, 4], 1)
     assert [record.action for record in caplog.records] == ["retention_waits"]
@@ -72,7 +72,7 @@ def test_old_resources_are_deleted(registry: Registry, caplog: pytest.LogCapture
 
 
 def test_everything_is_kept_by_default(registry: Registry) -> None:
-    model = _model(registry, Retention())
+    model = _model(registry, RetentionSettings())
     before = _resources(registry, model)
     apply_retention(registry, model)
     assert _resources(registry, model) == before == (["new", "used", "validation"], [1, 2, 3, 4], 3)
@@ -82,7 +82,7 @@ def test_data_set_that_replaces_an_old_one_is_kept(
     registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A user replaces it between the search for old data sets and their deletion."""
-    model = _model(registry, Retention(3 * _DAY))
+    model = _model(registry, RetentionSettings(3 * _DAY))
     find = Datasets.names_before
 
     def find_before_replacement(datasets: Datasets, model: Model, before: float) -> list[str]:
@@ -100,9 +100,9 @@ def test_data_set_that_replaces_an_old_one_is_kept(
 
 def test_settings_of_now_decide(registry: Registry) -> None:
     """A user keeps everything after the monitoring job has read the model."""
-    model = _model(registry, Retention(3 * _DAY, 3 * _DAY, 4 * _DAY))
+    model = _model(registry, RetentionSettings(3 * _DAY, 3 * _DAY, 4 * _DAY))
     before = _resources(registry, model)
     with registry.transaction() as tx:
-        tx.edits.model(model, "anna", retention=Retention())
+        tx.edits.model(model, "anna", retention=RetentionSettings())
     apply_retention(registry, model)
     assert _resources(registry, model) == before

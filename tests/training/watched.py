@@ -23,7 +23,7 @@ from recalib.registry import (
     Capture,
     ClassTrafficCount,
     Model,
-    MonitoringConfig,
+    MonitoringSettings,
     Registry,
     TrafficCount,
     tables,
@@ -33,7 +33,7 @@ from tests.fitting.conftest import draw
 from tests.registry.scenes import a_lease
 
 LENGTH, MATURITY = 60.0, 120.0
-WATCHING = MonitoringConfig(
+WATCHING = MonitoringSettings(
     cohort_seconds=LENGTH, maturity_seconds=MATURITY, least_labels=200, window_labels=1_000
 )
 CAPTURING = replace(WATCHING, capture=1.0)
@@ -46,7 +46,7 @@ def _calibrator(classes: int) -> Calibrator:
 
 def a_champion(
     registry: Registry,
-    monitoring: MonitoringConfig = WATCHING,
+    monitoring: MonitoringSettings = WATCHING,
     name: str = "resnet",
     *,
     classes: int = 4,

@@ -32,14 +32,14 @@ models = Table(
     Column("latest_version", Integer, nullable=False),
     Column("created_by", Text, nullable=False),
     Column("created_at", Double, nullable=False),
-    # See `recalib.registry.monitoring_settings`; null for the defaults.
+    # See `recalib.core.monitoring_settings`; null for the defaults.
     Column("monitoring", Json),
     # `multiclass` or `multilabel`.
     Column("task", String(16), nullable=False, server_default="multiclass"),
     Column("description", Text, nullable=False, server_default=""),
     # A list of text; null for none.
     Column("tags", Json),
-    # See `recalib.registry.retention`; null for the defaults.
+    # See `recalib.core.retention_settings`; null for the defaults.
     Column("retention", Json),
     # The name of a deleted model is not its own any more: see `recalib.registry.deletions`.
     Column("deleted_at", Double),

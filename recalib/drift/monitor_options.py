@@ -1,0 +1,47 @@
+"""Options of a monitor."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from annotated_types import Interval
+
+from recalib.core.field_types import check_fields
+from recalib.core.monitoring_settings import EvidenceSettings
+from recalib.core.options import check_option
+from recalib.drift.selection import check_selection_ratio
+from recalib.drift.target import Target
+from recalib.drift.windows import Weighting
+
+_WEEK = 7 * 86_400.0
+
+
+@dataclass(frozen=True)
+class MonitorOptions(EvidenceSettings):
+    """Objective, error rates and window of a monitor.
+
+    `alpha` is over the life of this monitor, all segments and classes together. A window is full at
+    `window_labels`, at least `least_labels`.
+    """
+
+    #: Largest age of a window, in seconds.
+    oldest_seconds: Annotated[float, Interval(gt=0)] = _WEEK
+    #: The threshold of the CUSUM for the state `suspect`. A calibrated stream reaches it after this
+    #: number of blocks of labels on average, or later.
+    suspicion: Annotated[float, Interval(gt=1)] = 10.0
+    #: The weights of a window's bins. `traffic` estimates the error of all predictions even if
+    #: label rates depend on the confidence.
+    weighting: Weighting = "traffic"
+    #: Largest number of segments that are monitored beside all traffic; 0 for none.
+    segments: Annotated[int, Interval(ge=0, le=1000)] = 0
+    #: The indices of the classes whose probabilities are monitored, see `ClassMonitor`.
+    classes: tuple[int, ...] = ()
+    #: What the probabilities and outcomes of the cohorts are. The test is the same for both.
+    target: Target = "top_label"
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        enough = self.window_labels >= self.least_labels
+        check_option("window_labels", self.window_labels, enough, "at least least_labels")
+        check_selection_ratio(self.selection_ratio, self.weighting)
