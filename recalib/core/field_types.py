@@ -65,7 +65,7 @@ def setting(default: Any, description: str) -> Any:
 
 def check_fields(options: Any, prefix: str = "options.") -> None:
     """Raise `InputError` for a field of a dataclass that is outside the range of its type."""
-    for name, (limit, is_optional) in _limits(type(options)).items():
+    for name, (limit, is_optional) in _limits(options.__class__).items():
         value = getattr(options, name)
         if value is None and is_optional:
             continue
