@@ -20,7 +20,7 @@ from google.protobuf.descriptor import FieldDescriptor, MethodDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from google.protobuf.struct_pb2 import Struct
-from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+from pydantic import ConfigDict, ValidationError, create_model
 
 from service.grpc.messages import enum_name, struct_to_dict, to_message
 from service.grpc.rpc import Context
@@ -62,16 +62,17 @@ class Arguments:
             name: _field_name(name, message.DESCRIPTOR) for name in defaults if name != "body"
         }
         self._required = {field for name, field in self._fields.items() if defaults[name] is ...}
-        body: type[BaseModel] | None = hints.get("body")
+        body: type | None = hints.get("body")
         self._has_body = body is not None
         #: The field whose content is the body.
         self._content: str | None = None
         if body is not None:
             rest = set(message.DESCRIPTOR.fields_by_name) - set(self._fields.values())
+            content = inspect.signature(body).parameters
             self._required |= rest & {
-                name for name, field in body.model_fields.items() if field.is_required()
+                name for name, field in content.items() if field.default is field.empty
             }
-            if len(rest) == 1 and not rest & body.model_fields.keys():
+            if len(rest) == 1 and not rest & content.keys():
                 (self._content,) = rest
 
     def of(self, message: Message, context: Context) -> dict[str, Any]:

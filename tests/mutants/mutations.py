@@ -111,7 +111,7 @@ MUTATIONS = [
     *_file(
         "recalib/objectives/label_smoothing.py",
         "tests/objectives/test_objectives.py",
-        ("0 <= self.smoothing < 1,", "0 <= self.smoothing <= 1,"),
+        ("Interval(ge=0, lt=1)", "Interval(ge=0, le=1)"),
     ),
     *_file(
         "recalib/metrics/binning.py",
