@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tomllib
 from importlib.util import find_spec
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 
 import pytest
@@ -126,6 +127,7 @@ def test_compose_file_contains_no_secrets() -> None:
             "backup": {"recalib-secrets", "backup-secrets"},
         }
         default = {"recalib-secrets"} if name in OURS else {f"{name}-secrets"}
+        default = set() if name == "edge" else default
         assert set(read_only_secrets) == exceptions.get(name, default)
     for source in ("postgres-data", "s3-data", "backups"):
         assert len([name for name in SERVICES if source in str(SERVICES[name].get("volumes"))]) == 1
@@ -139,7 +141,8 @@ def test_database_and_store_have_no_outside_network() -> None:
     # Monitoring does not reach them either; only the server is in both networks.
     for name in ("prometheus", "grafana"):
         assert SERVICES[name]["networks"] == ["outside"]
-    assert SERVICES["server"]["networks"] == ["inside", "outside"]
+    assert set(SERVICES["server"]["networks"]) == {"inside", "outside", "edge"}
+    assert set(SERVICES["edge"]["networks"]) == {"edge"}
 
 
 def test_commands_exist_in_the_cli() -> None:
@@ -173,10 +176,27 @@ def test_ports_agree() -> None:
     environment = SERVICES["server"]["environment"]
     ports = [environment["RECALIB_PORT"], environment["RECALIB_GRPC_PORT"]]
     assert ports == [str(settings[name].default) for name in ("port", "grpc_port")]
-    assert SERVICES["server"]["ports"] == [f"127.0.0.1:{port}:{port}" for port in ports]
+    assert "ports" not in SERVICES["server"]  # clients reach the proxy
+    proxy = SERVICES["edge"]
+    text = (ROOT / mounts("edge")[0][0] / "nginx.conf").read_text()
+    for port, published in zip(ports, proxy["ports"], strict=True):
+        address, outer, inner = published.split(":")
+        assert (address, outer) == ("127.0.0.1", port)
+        assert f"listen {inner}" in text
+        assert f"server server:{port};" in text
     assert f"\nEXPOSE {' '.join(ports)}\n" in (ROOT / "Dockerfile").read_text()
     config = yaml.safe_load((ROOT / "deploy" / "prometheus" / "prometheus.yml").read_text())
     assert [str(config["scrape_configs"][0]["dns_sd_configs"][0]["port"])] == ports[:1]
+
+
+def test_server_trusts_the_fixed_address_of_the_proxy() -> None:
+    (network,) = STACK["networks"]["edge"]["ipam"]["config"]
+    addresses = {
+        name: SERVICES[name]["networks"]["edge"]["ipv4_address"] for name in ("server", "edge")
+    }
+    assert SERVICES["server"]["environment"]["RECALIB_TRUSTED_PROXIES"] == addresses["edge"]
+    hosts = list(ip_network(network["subnet"]).hosts())
+    assert set(map(ip_address, addresses.values())) <= set(hosts[1:])  # the first is the gateway
 
 
 def test_stop_grace_period_is_long_enough() -> None:

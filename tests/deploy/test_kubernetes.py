@@ -52,7 +52,10 @@ CONTAINERS = {
     for name, pod in PODS.items()
     for container in [*pod["spec"].get("initContainers", []), *pod["spec"]["containers"]]
 }
+#: Containers of this repository's images.
+OURS = [name for name, (_, each) in CONTAINERS.items() if each["image"].startswith("recalib-")]
 SERVER = RESOURCES["base/Deployment/recalib-server"]
+EDGE = SERVER["spec"]["template"]["spec"]["containers"][1]
 CONFIG = RESOURCES["base/ConfigMap/recalib"]["data"]
 
 
@@ -86,15 +89,21 @@ def test_kustomize_renders_every_folder(folder: str) -> None:
     """The output has all resources, in the namespace, with pinned images."""
     text = rendered(_FOLDER / folder)
     resources = list(yaml.safe_load_all(text))
-    names = {f"{resource['kind']}/{resource['metadata']['name']}" for resource in resources}
+    names = {
+        # The name of a generated ConfigMap ends with a hash.
+        re.sub(r"(recalib-edge)-\w+", r"\1", f"{resource['kind']}/{resource['metadata']['name']}")
+        for resource in resources
+    }
     folders = ("base", "gpu") if folder == "gpu" else (folder,)
     expected = {name.partition("/")[2] for name in RESOURCES if name.startswith(folders)}
+    expected |= {"ConfigMap/recalib-edge"} if "base" in folders else set()
     assert names == expected
     for resource in resources:
         check(resource)
         assert resource["kind"] == "Namespace" or resource["metadata"]["namespace"] == "recalib"
     images = re.findall(r"image: (\S+)", text)
-    assert all(re.fullmatch(r"recalib-[a-z-]+:\d+\.\d+\.\d+", image) for image in images)
+    pinned = r"(recalib-[a-z-]+|nginx):\d+\.\d+\.\d+"
+    assert all(re.fullmatch(pinned, image) for image in images)
 
 
 def test_documented_overlay_renders(tmp_path: Path) -> None:
@@ -106,47 +115,51 @@ def test_documented_overlay_renders(tmp_path: Path) -> None:
     (tmp_path / "kustomization.yaml").write_text(text)
     text = rendered(tmp_path)
     config = next(
-        resource for resource in yaml.safe_load_all(text) if resource["kind"] == "ConfigMap"
+        resource
+        for resource in yaml.safe_load_all(text)
+        if f"{resource['kind']}/{resource['metadata']['name']}" == "ConfigMap/recalib"
     )
     assert config["data"]["RECALIB_BLOB_URL"] == "s3://your-bucket/recalib"
     assert config["data"].keys() == CONFIG.keys()
-    images = set(re.findall(r"image: (\S+)", text))
+    images = set(re.findall(r"image: (\S+)", text)) - {EDGE["image"]}
     assert images == {f"registry.example.com/recalib-{name}:0.1.0" for name in ("serve", "worker")}
 
 
 @pytest.mark.slow
 def test_tls_component_enables_tls(tmp_path: Path) -> None:
-    """It changes certificate, key and probes, and nothing else."""
+    """It changes the files and the ports of the proxy, and nothing else."""
     folder = os.path.relpath(_FOLDER, tmp_path.resolve())
     overlay = {"resources": [f"{folder}/base"], "components": [f"{folder}/tls"]}
     (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
     resources = list(yaml.safe_load_all(rendered(tmp_path)))
+    for resource in resources:
+        check(resource)
     server = next(
         resource for resource in resources if resource["metadata"]["name"] == "recalib-server"
     )
-    for resource in resources:
-        check(resource)
-    pod = server["spec"]["template"]["spec"]
-    container = pod["containers"][0]
-    settings = {variable["name"]: variable["value"] for variable in container["env"]}
-    before = SERVER["spec"]["template"]["spec"]["containers"][0]
-    added = {variable["name"] for variable in before["env"]} ^ set(settings)
-    assert added == {"RECALIB_TLS_CERTIFICATE", "RECALIB_TLS_KEY"}
-    assert settings_in(settings) <= set(Settings.model_fields)
-    assert {mount["mountPath"] for mount in container["volumeMounts"]} == {
-        "/tls",
-        *(mount["mountPath"] for mount in before["volumeMounts"]),
+    pod, before = server["spec"]["template"]["spec"], SERVER["spec"]["template"]["spec"]
+    containers = {container["name"]: container for container in pod["containers"]}
+    image = containers["server"]["image"]  # its tag is set when the files are rendered
+    assert containers["server"] == {**before["containers"][0], "image": image}
+    edge = containers["edge"]
+    assert {port["name"]: port["containerPort"] for port in edge["ports"]} == {
+        "http": 8443,
+        "grpc": 8444,
     }
-    assert {settings[name].rpartition("/")[0] for name in added} == {"/tls"}
-    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
-        assert container[probe]["httpGet"] == {**before[probe]["httpGet"], "scheme": "HTTPS"}
+    mounts = [mount["mountPath"] for mount in edge["volumeMounts"]]
+    assert sorted(mounts) == ["/etc/recalib", "/etc/recalib-tls", "/tls", "/tmp"]  # noqa: S108
+    maps = {
+        volume["name"]: volume["configMap"] for volume in pod["volumes"] if "configMap" in volume
+    }
+    assert maps["edge"]["name"] == maps["tls-configuration"]["name"]
+    assert maps["tls-configuration"]["items"] == [{"key": "tls.conf", "path": "tls.conf"}]
 
 
 def test_every_file_is_in_a_kustomization() -> None:
     for folder in ("base", "gpu", "monitoring"):
         listed = yaml.safe_load((_FOLDER / folder / "kustomization.yaml").read_text())["resources"]
         files = {path.name for path in (_FOLDER / folder).glob("*.yaml")} - {"kustomization.yaml"}
-        assert files == set(listed) - {"../base"}
+        assert files == set(listed) - {"../base", "../../nginx"}
 
 
 @pytest.mark.parametrize("name", PODS)
@@ -180,12 +193,13 @@ def test_every_container_has_a_read_only_root_and_limits(name: str) -> None:
     mounted = {mount["name"]: mount["mountPath"] for mount in container["volumeMounts"]}
     volumes = {volume["name"]: volume for volume in pod["volumes"]}
     assert set(mounted) <= set(volumes)
-    assert {"/tmp", "/var/lib/recalib"} <= set(mounted.values())  # noqa: S108
+    home = {"/var/lib/recalib"} if container["image"].startswith("recalib-") else set()
+    assert {"/tmp"} | home <= set(mounted.values())  # noqa: S108
     for name, volume in volumes.items():
         if "emptyDir" in volume:
             assert volume["emptyDir"]["sizeLimit"]
         else:
-            assert {"secret", "projected", "persistentVolumeClaim"} & set(volume)
+            assert {"configMap", "secret", "projected", "persistentVolumeClaim"} & set(volume)
             read_only = [
                 mount["readOnly"]
                 for mount in container["volumeMounts"]
@@ -194,7 +208,7 @@ def test_every_container_has_a_read_only_root_and_limits(name: str) -> None:
             assert all(read_only)
 
 
-@pytest.mark.parametrize("name", CONTAINERS)
+@pytest.mark.parametrize("name", OURS)
 def test_container_commands_options_and_settings_exist(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -348,18 +362,27 @@ def test_backup_runs_every_day_and_keeps_a_week() -> None:
 
 def test_ports_and_probes_match_the_server() -> None:
     container = SERVER["spec"]["template"]["spec"]["containers"][0]
-    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
     fields = Settings.model_fields
-    assert ports == {"http": fields["port"].default, "grpc": fields["grpc_port"].default}
+    public = {"http": fields["port"].default, "grpc": fields["grpc_port"].default}
     environment = {variable["name"]: variable["value"] for variable in container["env"]}
-    assert environment["RECALIB_PORT"] == str(ports["http"])
-    assert environment["RECALIB_GRPC_PORT"] == str(ports["grpc"])
+    assert environment["RECALIB_PORT"] == str(public["http"])
+    assert environment["RECALIB_GRPC_PORT"] == str(public["grpc"])
+    assert container["ports"] == [{"name": "probes", "containerPort": public["http"]}]
     for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
         request = container[probe]["httpGet"]
         assert request["path"] in OPEN_PATHS
-        assert request["port"] in ports
+        assert request["port"] == "probes"
+    # Clients reach the proxy, which reaches the server by the name and the ports of its file.
     service = RESOURCES["base/Service/recalib"]["spec"]["ports"]
-    assert {port["targetPort"]: port["port"] for port in service} == ports
+    assert {port["targetPort"]: port["port"] for port in service} == public
+    ports = {port["name"]: port["containerPort"] for port in EDGE["ports"]}
+    text = (ROOT / "deploy" / "nginx" / "nginx.conf").read_text()
+    for name, port in public.items():
+        assert f"server server:{port};" in text
+        assert f"listen {ports[name]}" in text
+    assert SERVER["spec"]["template"]["spec"]["hostAliases"] == [
+        {"ip": environment["RECALIB_TRUSTED_PROXIES"], "hostnames": ["server"]}
+    ]
     for rule in RESOURCES["base/NetworkPolicy/recalib-server"]["spec"]["ingress"]:
         assert {port["port"] for port in rule["ports"]} <= set(ports)
     monitor = RESOURCES["monitoring/ServiceMonitor/recalib"]["spec"]["endpoints"][0]
