@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from anyio import to_thread
 from fastapi import APIRouter, FastAPI
-from fastapi.routing import APIRoute
 from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -38,7 +37,6 @@ from service.http.browsers import BrowserChecks
 from service.http.connection_limits import LIMITS, ConnectionLimits
 from service.http.fast_routes import FastRoutes
 from service.http.openapi import TAGS, add_problem_responses
-from service.inference.rest import FAST_ROUTES as INFER_ROUTES
 from service.inference.rest import router as inference
 from service.inference.tensors import schemas
 from service.jobs.rest import router as jobs
@@ -48,7 +46,7 @@ from service.models.rest import router as models
 from service.monitoring.flush import keep_flushing
 from service.monitoring.rest import router as monitoring
 from service.monitoring.schedule import keep_watching
-from service.predict.rest import FAST_ROUTES as CALIBRATE_ROUTES
+from service.operations import OPERATIONS
 from service.predict.rest import router as predict
 from service.serving.loaded_calibrators import LoadedCalibrators, warm_up
 from service.serving.traffic import Traffic
@@ -61,25 +59,6 @@ if TYPE_CHECKING:
     from service.access.oidc_tokens import TokenVerifier
 
 log = logging.getLogger(__name__)
-
-#: The most frequent routes first: they are matched in order.
-_ROUTERS = (
-    predict,
-    inference,
-    labels,
-    models,
-    monitoring,
-    datasets,
-    calibrators,
-    evaluations,
-    batches,
-    training_runs,
-    jobs,
-    events,
-    webhooks,
-    audit,
-    health,
-)
 
 #: How long a hanging call to the registry may delay shutdown; there are three such waits.
 _SETTLE_SECONDS = 1.0
@@ -145,7 +124,9 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         lifespan=lifespan,
     )
     problems.install(app)
-    docs_pages.install(app)
+    pages = docs_pages.install(app)
+    if settings.public_docs:
+        access.open_paths |= pages
     return app
 
 
@@ -156,7 +137,24 @@ def _routes() -> list[BaseRoute]:
     FastAPI builds each included route at the first request, which takes a millisecond a route.
     """
     parent = APIRouter()
-    for router in _ROUTERS:
+    # The most frequent routes first: they are matched in order.
+    for router in (
+        predict,
+        inference,
+        labels,
+        models,
+        monitoring,
+        datasets,
+        calibrators,
+        evaluations,
+        batches,
+        training_runs,
+        jobs,
+        events,
+        webhooks,
+        audit,
+        health,
+    ):
         parent.include_router(router)
     return parent.routes
 
@@ -188,7 +186,7 @@ def _token_verifier(settings: Settings) -> TokenVerifier | None:
 class Application(FastAPI):
     """FastAPI behind `service.http.entry`, with problems in its OpenAPI description."""
 
-    _fast_routes = FastRoutes([*CALIBRATE_ROUTES, *INFER_ROUTES])
+    _fast_routes = FastRoutes(OPERATIONS.values())
 
     def __init__(self, state: State, **options: Any) -> None:
         super().__init__(**options)
@@ -229,13 +227,7 @@ async def _rpc_server(state: State) -> AsyncIterator[int | None]:
     # Imported only if enabled: it takes 11 MB.
     from service.grpc_server import RpcServer
 
-    endpoints = {
-        route.operation_id or "": route.endpoint
-        for router in _ROUTERS
-        for route in router.routes
-        if isinstance(route, APIRoute)
-    }
-    server = RpcServer(state, endpoints, GRACE_SECONDS)
+    server = RpcServer(state, GRACE_SECONDS)
     port = await server.start()
     on_stop_signal(server.drain)
     try:

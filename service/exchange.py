@@ -9,6 +9,7 @@ from recalib.core.access import ANONYMOUS, Principal
 from recalib.observability import telemetry
 from recalib.observability.logs import set_log_fields
 from service.access.authenticator import Authenticator, set_principal
+from service.operations import Operation
 from service.request_ids import request_id_of, traceparent_of
 
 
@@ -53,11 +54,11 @@ class Exchange:
         self._principal = principal
         set_principal(principal)
 
-    def check_scope(self, operation: str) -> None:
+    def check_scope(self, operation: Operation) -> None:
         """Raise `ForbiddenError` if the caller may do `operation` to no model."""
         self._access.check_scope(self._principal or ANONYMOUS, operation)
 
-    def authorise(self, operation: str, model: str | None) -> None:
+    def authorise(self, operation: Operation, model: str | None) -> None:
         """Raise `ForbiddenError` if the caller may not do `operation` to `model`."""
         self._access.authorise(self._principal or ANONYMOUS, operation, model)
 

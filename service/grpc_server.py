@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import resource
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from recalib.settings import Settings
 from service.batches.rpc import Batches
 from service.datasets.rpc import Datasets
 from service.events.rpc import Events
-from service.grpc.bridge import Endpoint, bridged
+from service.grpc.bridge import bridged
 from service.grpc.generated.recalib.v1 import recalib_pb2
 from service.grpc.generated.recalib.v2wire import inference_pb2
 from service.grpc.reflection import REFLECTION, Reflection
@@ -30,6 +30,7 @@ from service.health.rpc import Health
 from service.inference.rpc import WIRE_NAME, Inference
 from service.labels.rpc import Labels
 from service.monitoring.rpc import Monitoring
+from service.operations import OPERATIONS
 from service.predict.rpc import Calibration
 from service.state import State
 
@@ -45,13 +46,10 @@ class RpcServer:
 
     Parameters
     ----------
-    endpoints: those of REST, by operation; all other RPCs of `recalib.v1` call them.
     grace_seconds: how long running RPCs may take after `drain`; later they are cancelled.
     """
 
-    def __init__(
-        self, state: State, endpoints: Mapping[str, Endpoint], grace_seconds: float
-    ) -> None:
+    def __init__(self, state: State, grace_seconds: float) -> None:
         services = list(recalib_pb2.DESCRIPTOR.services_by_name.values())
         own = {kind.__name__: kind(state) for kind in _OWN}
         inference = inference_pb2.DESCRIPTOR.services_by_name["GRPCInferenceService"]
@@ -73,7 +71,7 @@ class RpcServer:
         def method_of(implementation: object, method: MethodDescriptor) -> Callable[..., Any]:
             name = method_name(method.name)
             own_method: Callable[..., Any] | None = getattr(implementation, name, None)
-            return own_method or bridged(method, endpoints[name], state)
+            return own_method or bridged(method, OPERATIONS[name].endpoint, state)
 
         self._server.add_generic_rpc_handlers(
             tuple(

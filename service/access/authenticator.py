@@ -14,15 +14,8 @@ from recalib.errors import ForbiddenError, UnauthorizedError, UnavailableError
 from recalib.registry import Registry, is_name
 from service.access.limits import FailedAttempts, Limiter
 from service.access.oidc import MAX_TOKEN_LENGTH, SigningKeyUnknownError, is_token
-from service.access.permissions import (
-    DOCS_PATHS,
-    MODEL_CHECKED_LATER,
-    MUTATING,
-    OPEN_PATHS,
-    REFLECTION,
-    RULES,
-)
 from service.access.trusted_proxies import TrustedProxies
+from service.operations import OPERATIONS, Operation
 from service.single_flight import SingleFlight
 
 if TYPE_CHECKING:
@@ -78,11 +71,11 @@ class Authenticator:
         self.proxies = proxies
         self._tokens = tokens
         self._default_limits = default_limits
+        self._open_scopes = {"open", "docs"} if public_docs else {"open"}
         #: Paths of requests that need no key.
-        self.open_paths = OPEN_PATHS | DOCS_PATHS if public_docs else OPEN_PATHS
-        self._open = {name for name, rule in RULES.items() if rule == "open"}
-        if public_docs:
-            self._open.add(REFLECTION)
+        self.open_paths = {
+            item.path for item in OPERATIONS.values() if item.path and self.is_open(item)
+        }
         self._single_flight: SingleFlight[None] = SingleFlight(1)
         #: Caller and expiry (seconds since 1970) of each key, by the key's digest.
         self._keys: dict[bytes, tuple[Principal, float]] | None = None
@@ -184,42 +177,40 @@ class Authenticator:
             raise UnauthorizedError("the API key is not known here, or has expired or been revoked")
         return entry[0]
 
-    def is_open(self, operation: str) -> bool:
+    def is_open(self, operation: Operation) -> bool:
         """Return whether an operation needs no key."""
-        return operation in self._open
+        return operation.scope in self._open_scopes
 
-    def check_scope(self, principal: Principal, operation: str, model: str | None = None) -> None:
+    def check_scope(
+        self, principal: Principal, operation: Operation, model: str | None = None
+    ) -> None:
         """Raise unless a caller may do an operation to some model.
 
         Parameters
         ----------
-        operation: a key of `RULES`.
         model: for the audit trail; None if it is not known yet.
 
         Raises
         ------
         ForbiddenError: the caller lacks the scope.
         """
-        rule = RULES.get(operation)
-        if rule is None:
-            raise ForbiddenError(f"there is no rule for {operation}")
-        if rule == "open" or principal is ANONYMOUS:  # anonymous callers may do everything
+        scope = operation.scope
+        if scope == "open" or principal is ANONYMOUS:  # anonymous callers may do everything
             return
         try:
-            if rule == "any":
+            if scope in ("any", "docs"):
                 principal.check_any_scope()
             else:
-                principal.check_scope(rule)
+                principal.check_scope(scope)
         except ForbiddenError:
             self._note_refusal(principal, operation, model)
             raise
 
-    def authorise(self, principal: Principal, operation: str, model: str | None) -> None:
+    def authorise(self, principal: Principal, operation: Operation, model: str | None) -> None:
         """Raise unless a caller may do an operation.
 
         Parameters
         ----------
-        operation: a key of `RULES`.
         model: the name of the model that the operation concerns, or None.
 
         Raises
@@ -227,7 +218,7 @@ class Authenticator:
         ForbiddenError: the caller lacks the scope, or its key is not for this model.
         """
         self.check_scope(principal, operation, model)
-        if RULES[operation] in ("open", "any") or operation in MODEL_CHECKED_LATER:
+        if operation.scope in ("open", "any", "docs") or operation.finds_model:
             return
         try:
             principal.check_model(model)
@@ -250,12 +241,14 @@ class Authenticator:
                 self._refused[key] = self._refused.get(key, 0) + times
             raise
 
-    def _note_refusal(self, principal: Principal, operation: str, model: str | None) -> None:
+    def _note_refusal(self, principal: Principal, operation: Operation, model: str | None) -> None:
         """Record a refused change for the audit trail.
 
         Equal refusals are counted together, and distinct ones are limited, so that no caller can
         fill the database with them.
         """
-        key = (principal.name, operation, model if model is None or is_name(model) else None)
-        if operation in MUTATING and (key in self._refused or len(self._refused) < _MAX_REFUSALS):
+        if not operation.mutates:
+            return
+        key = (principal.name, operation.name, model if model and is_name(model) else None)
+        if key in self._refused or len(self._refused) < _MAX_REFUSALS:
             self._refused[key] = self._refused.get(key, 0) + 1

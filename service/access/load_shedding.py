@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from recalib.errors import LimitedError
 from recalib.settings import Settings
-from service.access.permissions import OPEN_PATHS
 from service.metrics import LIMITED
+from service.operations import OPERATIONS, Operation
 
 if TYPE_CHECKING:
     from service.http.limited_protocol import LimitedProtocol
@@ -34,10 +34,6 @@ _BEAT_SECONDS = 0.05
 _MAX_LAG_SECONDS = 0.2
 #: The limit does not fall below this, unless it is set lower, and grows by it.
 _STEP = 16
-#: Requests with a separate limit.
-_RESERVED_PATHS = frozenset({path.encode() for path in OPEN_PATHS} | {b"/metrics"})
-_RESERVED_SUFFIX = b"/labels"
-_RESERVED_RPCS = frozenset({"add_labels"})
 
 
 class LoadShedding:
@@ -47,12 +43,17 @@ class LoadShedding:
         self._max_requests = settings.max_requests
         #: The current limit.
         self.limit = self._max_requests
-        #: The limit of health, metrics and labels.
+        #: The limit of reserved operations: health, metrics and labels.
         self.reserved_limit = self._max_requests + max(_STEP, self._max_requests // 4)
         #: Connections whose request is incomplete. They wait for the client and hold no place.
         self.receiving: set[LimitedProtocol] = set()
         #: Connections that wait for their refusal and are not read meanwhile.
         self.held = 0
+        self._reserved = [
+            item.pattern
+            for item in OPERATIONS.values()
+            if item.path and (item.is_reserved or item.scope == "open")
+        ]
         self._rpcs = 0
         self._address_rpcs = settings.address_rpcs
         self._rpcs_by_address: Counter[str] = Counter()
@@ -68,24 +69,19 @@ class LoadShedding:
         in_progress = tasks - len(self.receiving)
         if in_progress < self.limit:
             return True
-        path = target.partition(b"?")[0]
-        is_reserved = path in _RESERVED_PATHS or path.endswith(_RESERVED_SUFFIX)
+        path = target.partition(b"?")[0].decode("latin-1")
+        is_reserved = any(pattern.fullmatch(path) for pattern in self._reserved)
         return is_reserved and in_progress < self.reserved_limit
 
-    def check_rpc(self, operation: str) -> None:
-        """Raise `LimitedError` if there is no place for an RPC.
-
-        Parameters
-        ----------
-        operation: a key of `RULES`.
-        """
-        limit = self.reserved_limit if operation in _RESERVED_RPCS else self.limit
+    def check_rpc(self, operation: Operation) -> None:
+        """Raise `LimitedError` if there is no place for an RPC."""
+        limit = self.reserved_limit if operation.is_reserved else self.limit
         if self._rpcs >= limit:
             SHED.inc()
             raise LimitedError(OVERLOAD, 1)
 
     @contextlib.contextmanager
-    def count_rpc(self, operation: str) -> Iterator[None]:
+    def count_rpc(self, operation: Operation) -> Iterator[None]:
         """Hold a place for an RPC; raise as `check_rpc`."""
         self.check_rpc(operation)
         self._rpcs += 1

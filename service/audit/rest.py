@@ -19,7 +19,7 @@ router = Router(prefix="/v1/audit", tags=["operations"], responses=problems(500,
 _Exactly = Annotated[Text | None, Query(max_length=500)]
 
 
-@router.get("", responses=problems(422), operation_id="list_audit")
+@router.operation("GET", "", "admin", finds_model=True, responses=problems(422))
 def list_audit(
     state: StateDependency,
     actor: _Exactly = None,

@@ -21,6 +21,7 @@ from service.http.idempotency_key import IdempotencyKey
 from service.http.openapi import problems
 from service.http.page_parameters import Cursor, Limit
 from service.http.routing import Router
+from service.operations import BodyLimit
 from service.schemas.deletion import Deletion
 from service.schemas.field_types import VERSION_DESCRIPTION, Text
 from service.schemas.job import Job
@@ -53,13 +54,15 @@ _CONTENT: dict[int | str, dict[str, Any]] = {
 }
 
 
-@router.post(
+@router.operation(
+    "POST",
     "",
+    "fit",
+    limit=BodyLimit("another format, such as Parquet,", "max_upload_bytes"),
     status_code=202,
     response_model=Job,
     responses=problems(404, 409, 413, 415, 422),
     openapi_extra=_BODY,
-    operation_id="create_batch",
 )
 async def create_batch(
     model: str,
@@ -97,7 +100,7 @@ async def create_batch(
     )
 
 
-@router.get("", responses=problems(404, 422), operation_id="list_batches")
+@router.operation("GET", "", "fit", responses=problems(404, 422))
 def list_batches(
     model: str, state: StateDependency, limit: Limit = 100, cursor: Cursor = None
 ) -> BatchPage:
@@ -106,14 +109,14 @@ def list_batches(
         return handlers.list_batches(tx, model, limit, cursor)
 
 
-@router.get("/{batch_id}", responses=problems(404), operation_id="get_batch")
+@router.operation("GET", "/{batch_id}", "fit", responses=problems(404))
 def get_batch(model: str, batch_id: str, state: StateDependency) -> Batch:
     """Return the state of a batch."""
     with state.registry.reading() as tx:
         return handlers.get_batch(tx, model, batch_id)
 
 
-@router.delete("/{batch_id}", responses=problems(404, 409, 422), operation_id="delete_batch")
+@router.operation("DELETE", "/{batch_id}", "fit", responses=problems(404, 409, 422))
 def delete_batch(
     model: str,
     batch_id: str,
@@ -133,11 +136,12 @@ def delete_batch(
         )
 
 
-@router.get(
+@router.operation(
+    "GET",
     "/{batch_id}/content",
+    "fit",
     response_class=StreamingResponse,
     responses=_CONTENT | problems(404),
-    operation_id="get_batch_content",
 )
 def get_batch_content(model: str, batch_id: str, state: StateDependency) -> StreamingResponse:
     """Download the file of a batch: `probabilities`, in the order of the rows."""

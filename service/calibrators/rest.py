@@ -22,6 +22,7 @@ from service.http.idempotency_key import IdempotencyKey
 from service.http.openapi import problems
 from service.http.page_parameters import Cursor, Limit
 from service.http.routing import Router
+from service.operations import BodyLimit
 from service.schemas.deletion import Deletion
 from service.schemas.details import DetailsUpdate
 from service.schemas.field_types import ALIAS, MAX_VERSION
@@ -39,11 +40,13 @@ _FILE: dict[int | str, dict[str, Any]] = {
 }
 
 
-@router.post(
+@router.operation(
+    "POST",
     "/calibrators",
+    "fit",
+    limit=BodyLimit("gRPC"),
     status_code=202,
     responses=problems(404, 409, 413, 415, 422),
-    operation_id="create_calibrator",
 )
 def create_calibrator(
     model: str,
@@ -58,7 +61,7 @@ def create_calibrator(
     return handlers.create_calibrator(state.registry, model, body, idempotency_key)
 
 
-@router.get("/calibrators", responses=problems(404, 422), operation_id="list_calibrators")
+@router.operation("GET", "/calibrators", "fit", responses=problems(404, 422))
 def list_calibrators(
     model: str, state: StateDependency, limit: Limit = 100, cursor: Cursor = None
 ) -> CalibratorPage:
@@ -67,17 +70,15 @@ def list_calibrators(
         return handlers.list_calibrators(tx, model, limit, cursor)
 
 
-@router.get("/calibrators/{version}", responses=problems(404, 422), operation_id="get_calibrator")
+@router.operation("GET", "/calibrators/{version}", "fit", responses=problems(404, 422))
 def get_calibrator(model: str, version: Version, state: StateDependency) -> Calibrator:
     """Return a calibrator's card."""
     with state.registry.reading() as tx:
         return handlers.get_calibrator(tx, model, version)
 
 
-@router.patch(
-    "/calibrators/{version}",
-    responses=problems(404, 409, 413, 415, 422),
-    operation_id="update_calibrator",
+@router.operation(
+    "PATCH", "/calibrators/{version}", "fit", responses=problems(404, 409, 413, 415, 422)
 )
 def update_calibrator(
     model: str,
@@ -91,9 +92,7 @@ def update_calibrator(
         return handlers.update_calibrator(tx, model, version, body, idempotency_key)
 
 
-@router.delete(
-    "/calibrators/{version}", responses=problems(404, 409, 422), operation_id="delete_calibrator"
-)
+@router.operation("DELETE", "/calibrators/{version}", "fit", responses=problems(404, 409, 422))
 def delete_calibrator(
     model: str,
     version: Version,
@@ -115,40 +114,40 @@ def delete_calibrator(
     return answer
 
 
-@router.get(
+@router.operation(
+    "GET",
     "/calibrators/{version}/parameters",
+    "fit",
     response_class=Response,
     responses=_FILE | problems(404, 422),
-    operation_id="get_calibrator_parameters",
 )
-def get_parameters(model: str, version: Version, state: StateDependency) -> Response:
+def get_calibrator_parameters(model: str, version: Version, state: StateDependency) -> Response:
     """Download the parameter file, for `recalib apply`."""
     data = handlers.get_parameters(state.registry, model, version)
     return _download(data, f"{model}-{version}.calib")
 
 
-@router.get(
+@router.operation(
+    "GET",
     "/calibrators/{version}/onnx",
+    "fit",
     response_class=Response,
     responses=_FILE | problems(404, 422),
-    operation_id="get_calibrator_onnx",
 )
-def get_onnx(model: str, version: Version, state: StateDependency) -> Response:
+def get_calibrator_onnx(model: str, version: Version, state: StateDependency) -> Response:
     """Download the map as an ONNX graph from `logits` to `probabilities`."""
     graph = handlers.get_onnx(state.registry, model, version)
     return _download(graph, f"{model}-{version}.onnx")
 
 
-@router.get("/aliases", responses=problems(404), operation_id="list_aliases")
+@router.operation("GET", "/aliases", "fit", responses=problems(404))
 def list_aliases(model: str, state: StateDependency) -> AliasList:
     """List a model's aliases."""
     with state.registry.reading() as tx:
         return handlers.list_aliases(tx, model)
 
 
-@router.put(
-    "/aliases/{alias}", responses=problems(404, 409, 413, 415, 422), operation_id="set_alias"
-)
+@router.operation("PUT", "/aliases/{alias}", "admin", responses=problems(404, 409, 413, 415, 422))
 async def set_alias(
     model: str,
     alias: AliasName,
@@ -168,7 +167,7 @@ async def set_alias(
     )
 
 
-@router.delete("/aliases/{alias}", responses=problems(404, 409, 422), operation_id="delete_alias")
+@router.operation("DELETE", "/aliases/{alias}", "admin", responses=problems(404, 409, 422))
 def delete_alias(
     model: str,
     alias: str,
@@ -183,9 +182,7 @@ def delete_alias(
     return answer
 
 
-@router.get(
-    "/aliases/{alias}/history", responses=problems(404, 422), operation_id="get_alias_history"
-)
+@router.operation("GET", "/aliases/{alias}/history", "fit", responses=problems(404, 422))
 def get_alias_history(
     model: str, alias: str, state: StateDependency, limit: Limit = 100
 ) -> AliasHistory:

@@ -20,6 +20,7 @@ from service.http.idempotency_key import IdempotencyKey
 from service.http.openapi import problems
 from service.http.page_parameters import Cursor, Limit
 from service.http.routing import Router
+from service.operations import UPLOAD
 from service.schemas.deletion import Deletion
 from service.schemas.details import DetailsUpdate
 from service.state import StateDependency
@@ -85,8 +86,11 @@ _DOWNLOAD: dict[int | str, dict[str, Any]] = {
 }
 
 
-@router.put(
+@router.operation(
+    "PUT",
     "/{name}",
+    "fit",
+    limit=UPLOAD,
     status_code=201,
     response_model=Dataset,
     responses={
@@ -94,7 +98,6 @@ _DOWNLOAD: dict[int | str, dict[str, Any]] = {
         **problems(404, 409, 413, 415, 422),
     },
     openapi_extra=_UPLOAD_BODY,
-    operation_id="upload_dataset",
 )
 async def upload_dataset(
     model: str,
@@ -128,7 +131,7 @@ async def upload_dataset(
     return dataset
 
 
-@router.get("", responses=problems(404, 422), operation_id="list_datasets")
+@router.operation("GET", "", "fit", responses=problems(404, 422))
 def list_datasets(
     model: str, state: StateDependency, limit: Limit = 100, cursor: Cursor = None
 ) -> DatasetPage:
@@ -137,14 +140,14 @@ def list_datasets(
         return handlers.list_datasets(tx, model, limit, cursor)
 
 
-@router.get("/{name}", responses=problems(404), operation_id="get_dataset")
+@router.operation("GET", "/{name}", "fit", responses=problems(404))
 def get_dataset(model: str, name: str, state: StateDependency) -> Dataset:
     """Return one data set's description."""
     with state.registry.reading() as tx:
         return handlers.get_dataset(tx, model, name)
 
 
-@router.patch("/{name}", responses=problems(404, 409, 413, 415, 422), operation_id="update_dataset")
+@router.operation("PATCH", "/{name}", "fit", responses=problems(404, 409, 413, 415, 422))
 def update_dataset(
     model: str,
     name: str,
@@ -157,7 +160,7 @@ def update_dataset(
         return handlers.update_dataset(tx, model, name, body, idempotency_key)
 
 
-@router.delete("/{name}", responses=problems(404, 409, 422), operation_id="delete_dataset")
+@router.operation("DELETE", "/{name}", "fit", responses=problems(404, 409, 422))
 def delete_dataset(
     model: str,
     name: str,
@@ -177,11 +180,12 @@ def delete_dataset(
         )
 
 
-@router.get(
+@router.operation(
+    "GET",
     "/{name}/content",
+    "fit",
     response_class=StreamingResponse,
     responses=_DOWNLOAD | problems(404, 409),
-    operation_id="get_dataset_content",
 )
 def get_dataset_content(model: str, name: str, state: StateDependency) -> StreamingResponse:
     """Download the file of a data set as it was uploaded, with its content type.

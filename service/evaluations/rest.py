@@ -33,12 +33,7 @@ _PAGE: dict[int | str, dict[str, Any]] = {
 }
 
 
-@router.post(
-    "",
-    status_code=202,
-    responses=problems(404, 409, 413, 415, 422),
-    operation_id="create_evaluation",
-)
+@router.operation("POST", "", "fit", status_code=202, responses=problems(404, 409, 413, 415, 422))
 def create_evaluation(
     model: str,
     body: EvaluationCreate,
@@ -53,7 +48,7 @@ def create_evaluation(
         return handlers.create_evaluation(tx, model, body, idempotency_key)
 
 
-@router.get("", responses=problems(404, 422), operation_id="list_evaluations")
+@router.operation("GET", "", "fit", responses=problems(404, 422))
 def list_evaluations(
     model: str, state: StateDependency, limit: Limit = 100, cursor: Cursor = None
 ) -> EvaluationPage:
@@ -62,15 +57,13 @@ def list_evaluations(
         return handlers.list_evaluations(tx, model, limit, cursor)
 
 
-@router.get("/{evaluation_id}", responses=problems(404), operation_id="get_evaluation")
+@router.operation("GET", "/{evaluation_id}", "fit", responses=problems(404))
 def get_evaluation(model: str, evaluation_id: str, state: StateDependency) -> Evaluation:
     """Return the state of an evaluation, its results and its pictures."""
     return handlers.get_evaluation(state.registry, model, evaluation_id)
 
 
-@router.delete(
-    "/{evaluation_id}", responses=problems(404, 409, 422), operation_id="delete_evaluation"
-)
+@router.operation("DELETE", "/{evaluation_id}", "fit", responses=problems(404, 409, 422))
 def delete_evaluation(
     model: str,
     evaluation_id: str,
@@ -90,11 +83,12 @@ def delete_evaluation(
         )
 
 
-@router.get(
+@router.operation(
+    "GET",
     "/{evaluation_id}/report",
+    "fit",
     response_class=HTMLResponse,
     responses=_PAGE | problems(404),
-    operation_id="get_evaluation_report",
 )
 def get_evaluation_report(model: str, evaluation_id: str, state: StateDependency) -> HTMLResponse:
     """Return the page of an evaluation, with its tables, pictures and warnings."""

@@ -30,7 +30,7 @@ _After = Annotated[
 _Order = Annotated[EventOrder, Query(description="Which events are first.")]
 
 
-@router.get("/events", responses=problems(422), operation_id="list_events")
+@router.operation("GET", "/events", "fit", finds_model=True, responses=problems(422))
 def list_events(
     state: StateDependency,
     model: _Models = [],  # noqa: B006  (FastAPI copies it)
@@ -46,9 +46,7 @@ def list_events(
         return handlers.list_events(tx, selected, after, order, limit, cursor)
 
 
-@router.get(
-    "/models/{model}/events", responses=problems(404, 422), operation_id="list_model_events"
-)
+@router.operation("GET", "/models/{model}/events", "fit", responses=problems(404, 422))
 def list_model_events(
     model: str,
     state: StateDependency,

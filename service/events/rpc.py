@@ -12,6 +12,7 @@ from service.grpc.bridge import Arguments
 from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
 from service.grpc.messages import to_message
 from service.grpc.rpc import Context
+from service.operations import operation
 from service.state import State
 
 #: Interval at which a stream looks for the end of the server; HTTP/2 has its own heartbeats.
@@ -25,6 +26,7 @@ class Events:
     def __init__(self, state: State) -> None:
         self._state = state
 
+    @operation("fit", finds_model=True)
     async def stream_events(
         self, request: pb.StreamEventsRequest, context: Context
     ) -> AsyncIterator[pb.Event]:

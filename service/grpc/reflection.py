@@ -12,6 +12,7 @@ from grpc_reflection.v1alpha import reflection_pb2
 from grpc_reflection.v1alpha._async import ReflectionServicer
 
 from service.grpc.rpc import Context
+from service.operations import operation
 
 #: The descriptor of the service.
 REFLECTION = reflection_pb2.DESCRIPTOR.services_by_name["ServerReflection"]
@@ -45,6 +46,7 @@ class Reflection:
         self._servicer = ReflectionServicer(names, pool)
         self._turn = asyncio.Lock()
 
+    @operation("docs")
     async def server_reflection_info(
         self, requests: AsyncIterator[Any], context: Context
     ) -> AsyncIterator[Any]:

@@ -33,21 +33,14 @@ from recalib.errors import InputError, TooLargeError
 from service.access.authenticator import Authenticator
 from service.access.body_budget import Body, BodyBudget
 from service.access.load_shedding import LoadShedding
-from service.access.permissions import RULES
 from service.exchange import Exchange
 from service.grpc.errors import failure_of
 from service.grpc.wire import check_fields
 from service.metrics import record_rpc
+from service.operations import DOCUMENT, MAX_DOCUMENT_BYTES, OPERATIONS
 from service.request_ids import HEADER
 
 Context = grpc.aio.ServicerContext[Any, Any]
-
-_UPLOADS = frozenset({"create_batch", "create_replay", "upload_dataset"})
-#: RPCs with large messages, which gRPC itself limits, and the largest message of the others.
-_BATCHES = _UPLOADS | {
-    "add_labels", "add_observations", "calibrate", "calibrate_stream", "model_infer"
-}  # fmt: skip
-_MAX_DOCUMENT_BYTES = 2**20
 
 
 def handler_of(
@@ -94,16 +87,16 @@ def _handler(
     bodies: BodyBudget,
 ) -> grpc.RpcMethodHandler[Any, Any]:
     parse = GetMessageClass(method.input_type).FromString
-    operation = method_name(method.name)
+    operation = OPERATIONS[method_name(method.name)]
+    is_open = operation.scope == "open"
     # A message without fields says nothing. An open RPC of a server that requires keys does not
     # read its message either: it could be as large as a batch, from a caller without a key.
-    is_probe = RULES.get(operation) == "open" and access.required
+    is_probe = is_open and access.required
     reads = bool(method.input_type.fields) and not is_probe
-    limit = math.inf if operation in _BATCHES else _MAX_DOCUMENT_BYTES
+    # Large messages are limited by gRPC itself.
+    limit = MAX_DOCUMENT_BYTES if operation.limit == DOCUMENT else math.inf
     # A stream waits for its client most of the time, and a probe must always be answered.
-    is_limited = not (
-        method.client_streaming or method.server_streaming or RULES.get(operation) == "open"
-    )
+    is_limited = not (method.client_streaming or method.server_streaming or is_open)
 
     async def read(content: Any, exchange: Exchange, body: Body) -> Any:
         """Return the message, or the messages of a stream, each authorised for its model."""
@@ -112,7 +105,7 @@ def _handler(
         def parse_message(content: bytes) -> Any:
             nonlocal model, size
             # The messages of an upload are one body; those of other streams are separate.
-            size = len(content) + (size if operation in _UPLOADS else 0)
+            size = len(content) + (0 if method.server_streaming else size)
             exchange.check_body(size)
             if len(content) > limit:
                 found, accepted = f"{len(content)} bytes", f"at most {limit} bytes"

@@ -22,16 +22,17 @@ class Live(BaseModel):
     live: bool = True
 
 
-@router.get("/livez", operation_id="livez")
+@router.operation("GET", "/livez", "open")
 async def livez() -> Live:
     """Respond while the event loop runs, even if the database is down."""
     return Live()
 
 
-@router.get(
+@router.operation(
+    "GET",
     "/readyz",
+    "open",
     responses={503: {"model": Ready, "description": "No request can be served."}},
-    operation_id="readyz",
 )
 def readyz(state: StateDependency, response: Response) -> Ready:
     """Return whether requests can be served. Loaded calibrators need no registry."""
@@ -40,7 +41,7 @@ def readyz(state: StateDependency, response: Response) -> Ready:
     return ready
 
 
-@router.get("/metrics", response_class=PlainTextResponse, operation_id="metrics")
+@router.operation("GET", "/metrics", "any", is_reserved=True, response_class=PlainTextResponse)
 def metrics(state: StateDependency) -> Response:
     """Return metrics in Prometheus' text format."""
     content = exposition(families(take_snapshot(state)))

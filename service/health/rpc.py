@@ -12,6 +12,7 @@ from grpc_health.v1 import health_pb2 as pb
 
 from recalib.errors import NotFoundError
 from service.grpc.rpc import Context
+from service.operations import operation
 from service.readiness import readiness
 from service.state import State
 
@@ -37,17 +38,20 @@ class Health:
         """Report `NOT_SERVING` from now on."""
         self._draining.set()
 
+    @operation("open")
     async def check(self, request: pb.HealthCheckRequest, context: Context) -> Any:
         """Return the state now."""
         if request.service not in self._services:
             raise NotFoundError("service", request.service)
         return _Status(status=await self._status())
 
+    @operation("open")
     async def list(self, request: Any, context: Context) -> Any:
         """Return the state of every service."""
         status = _Status(status=await self._status())
         return pb.HealthListResponse(statuses=dict.fromkeys(sorted(self._services), status))
 
+    @operation("open")
     async def watch(self, request: pb.HealthCheckRequest, context: Context) -> AsyncIterator[Any]:
         """Yield the state whenever it has changed; a service that is none may become one."""
         last = None

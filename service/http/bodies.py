@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -17,23 +17,10 @@ from service.access.body_budget import Body, BodyBudget
 from service.exchange import Exchange
 from service.http.draining import connection_of
 from service.http.fast_routes import header_map
+from service.operations import MAX_DOCUMENT_BYTES, Operation
 from service.state import State
 
 M = TypeVar("M", bound=pydantic.BaseModel)
-
-_UPLOAD = "/datasets/"
-#: Largest body of the other routes, which accept JSON only. Parsing keeps the interpreter lock, so
-#: every other request waits for it.
-_MAX_DOCUMENT_BYTES = 2**20
-#: Last part of the paths of routes with large bodies, and what carries more than JSON may.
-_BATCHES = {
-    "batches": "; another format, such as Parquet, for more",
-    "calibrate": "; application/x-npy or an Arrow stream for more",
-    "calibrators": "; gRPC for more",
-    "infer": "; the binary tensor data extension for more",
-    "labels": "; several requests for more",
-    "observations": "; several requests for more",
-}
 
 
 def parse_media_type(content_type: str, accepted: tuple[str, ...]) -> str:
@@ -83,7 +70,7 @@ def validate(kind: type[M], body: Any) -> M:
 
 
 class _Limit(NamedTuple):
-    """The largest body of a route."""
+    """The largest body of a request."""
 
     bytes: int
     #: What to send instead, for the error.
@@ -92,50 +79,32 @@ class _Limit(NamedTuple):
     is_stream: bool = False
 
 
-def _limit_of(settings: Settings, scope: Scope) -> _Limit:
-    method, path = scope["method"], scope["path"]
-    if method == "PUT" and _UPLOAD in path:
-        return _Limit(settings.max_upload_bytes, is_stream=True)
-    name = path.rpartition("/")[2]
-    if method == "POST" and (name == "replays" or (name == "batches" and not _is_json(scope))):
-        return _Limit(settings.max_upload_bytes, is_stream=True)
-    if method != "POST" or name not in _BATCHES:
-        return _Limit(min(_MAX_DOCUMENT_BYTES, settings.max_body_bytes))
-    if _is_binary(name, scope):
-        return _Limit(settings.max_body_bytes)
-    return _Limit(min(settings.max_json_bytes, settings.max_body_bytes), _BATCHES[name])
+def _limit_of(settings: Settings, operation: Operation, headers: Mapping[bytes, bytes]) -> _Limit:
+    limit = operation.limit
+    if limit.other is not None and not limit.is_json(headers):
+        is_stream = limit.other == "max_upload_bytes"
+        return _Limit(getattr(settings, limit.other), is_stream=is_stream)
+    largest = settings.max_json_bytes if limit.alternative else MAX_DOCUMENT_BYTES
+    return _Limit(min(largest, settings.max_body_bytes), limit.alternative)
 
 
-def _is_json(scope: Scope) -> bool:
-    """Return whether a body is JSON; without a content type it is."""
-    media_type = header_map(scope).get(b"content-type", b"").strip().lower()
-    return media_type.startswith(b"application/json") or media_type == b""
-
-
-def _is_binary(name: str, scope: Scope) -> bool:
-    headers = header_map(scope)
-    if name == "calibrate":
-        return not _is_json(scope)
-    # The length of the JSON, which is checked after decompression.
-    return name == "infer" and (
-        b"inference-header-content-length" in headers or b"content-encoding" in headers
-    )
-
-
-def limit_body(state: State, scope: Scope, receive: Receive, exchange: Exchange) -> Receive:
+def limit_body(
+    state: State, operation: Operation, scope: Scope, receive: Receive, exchange: Exchange
+) -> Receive:
     """Return a `receive` that limits the size of a body; it is `receive` or a `LimitedBody`.
 
     A body whose announced length exceeds its limit is refused before it is read. The HTTP server
     enforces the announced length. The limit of the caller's key may be lower than the route's.
     """
-    length = header_map(scope).get(b"content-length", b"")
+    headers = header_map(scope)
+    length = headers.get(b"content-length", b"")
     announced = int(length) if length.isdigit() else None
     key_limit = exchange.body_bytes
     if announced is not None and not key_limit and announced <= state.bodies.uncounted_bytes:
         return receive
     if scope["method"] in ("GET", "HEAD"):
         return receive
-    limit = _limit_of(state.settings, scope)
+    limit = _limit_of(state.settings, operation, headers)
     lowest = min(limit.bytes, key_limit or limit.bytes)
     limited = LimitedBody(receive, announced, limit, lowest, exchange)
     if not limit.is_stream:
@@ -235,7 +204,9 @@ def _too_large(size: int, limit: _Limit, exchange: Exchange, prefix: str) -> Too
         exchange.check_body(size)
     except TooLargeError as error:
         return error
-    found, accepted = f"{prefix}{size} bytes", f"at most {limit.bytes} bytes{limit.alternative}"
+    found, accepted = f"{prefix}{size} bytes", f"at most {limit.bytes} bytes"
+    if limit.alternative:
+        accepted += f"; {limit.alternative} for more"
     return TooLargeError("body", found=found, accepted=accepted)
 
 

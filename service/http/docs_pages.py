@@ -15,14 +15,18 @@ from fastapi.openapi.docs import (
 )
 from starlette.responses import FileResponse, RedirectResponse
 
-_FOLDER = "/docs"
+_DOCUMENT, _FOLDER = "/openapi.json", "/docs"
 _FILES = ("swagger-ui-bundle.js", "swagger-ui.css", "redoc.standalone.js", "favicon.png")
 
 
-def install(app: FastAPI) -> None:
+def install(app: FastAPI) -> set[str]:
     """Add `/docs`, `/redoc` and their files to an application without FastAPI's own pages.
 
     FastAPI's pages load scripts from a content delivery network.
+
+    Returns
+    -------
+    The paths of the pages, their files and the OpenAPI document.
     """
 
     def redirect() -> Response:
@@ -30,7 +34,7 @@ def install(app: FastAPI) -> None:
 
     def swagger_ui() -> Response:
         return get_swagger_ui_html(
-            openapi_url="/openapi.json",
+            openapi_url=_DOCUMENT,
             title=app.title,
             oauth2_redirect_url=f"{_FOLDER}/oauth2-redirect",
             swagger_js_url=f"{_FOLDER}/swagger-ui-bundle.js",
@@ -40,7 +44,7 @@ def install(app: FastAPI) -> None:
 
     def redoc() -> Response:
         return get_redoc_html(
-            openapi_url="/openapi.json",
+            openapi_url=_DOCUMENT,
             title=app.title,
             redoc_js_url=f"{_FOLDER}/redoc.standalone.js",
             redoc_favicon_url=f"{_FOLDER}/favicon.png",
@@ -59,3 +63,4 @@ def install(app: FastAPI) -> None:
     }
     for path, page in pages.items():
         app.add_api_route(path, page, include_in_schema=False)
+    return {*pages, _DOCUMENT}

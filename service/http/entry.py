@@ -78,14 +78,14 @@ async def answer(
             if connection is not None:
                 connection.authenticate()
             refused = ""
-        limited = limit_body(state, scope, receive, exchange)
         if match is None:
-            await app(scope, limited, send_with_id)
+            await app(scope, receive, send_with_id)
         else:
-            route, parameters = match
-            exchange.authorise(route.operation, parameters["model"])
+            operation, parameters = match
+            limited = limit_body(state, operation, scope, receive, exchange)
+            exchange.authorise(operation, parameters["model"])
             request = Request(scope, limited)
-            response = await route.endpoint(**parameters, state=state, request=request)
+            response = await operation.endpoint(**parameters, state=state, request=request)
             status = response.status_code
             response.raw_headers.append((HEADER, exchange.request_id.encode()))
             await response(scope, limited, send)
@@ -105,9 +105,7 @@ async def answer(
         if isinstance(limited, LimitedBody):
             limited.release()
         # An unmatched path has no template, and its text must not become a metric label.
-        route_label = (
-            match[0].template if match else getattr(scope.get("route"), "path", "unmatched")
-        )
+        route_label = match[0].path if match else getattr(scope.get("route"), "path", "unmatched")
         record_request(scope["method"], refused or route_label, status or 500, exchange.started)
 
 

@@ -7,59 +7,35 @@ directly.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Iterable
 from functools import lru_cache
-from typing import NamedTuple
 from urllib.parse import parse_qsl
 
 from fastapi import Response
 from starlette.types import Receive, Scope, Send
 
+from service.operations import Operation
+
 #: Key of a request's `header_map` in its ASGI scope; the HTTP server sets it if no header repeats.
 HEADERS = "recalib.headers"
-
-
-class FastRoute(NamedTuple):
-    """A POST route."""
-
-    #: Key in `service.access.permissions.RULES`.
-    operation: str
-    #: Path template, as in FastAPI.
-    template: str
-    #: Called with the path parameters, `state` and `request`.
-    endpoint: Callable[..., Awaitable[Response]]
-    #: Regular expressions of path parameters, by name; the default is any text without a slash.
-    patterns: Mapping[str, str] = {}
-
-    @property
-    def pattern(self) -> re.Pattern[str]:
-        """Regular expression of the path."""
-        return re.compile(
-            re.sub(
-                r"\{(\w+)\}",
-                lambda match: f"(?P<{match[1]}>{self.patterns.get(match[1], '[^/]+')})",
-                self.template,
-            )
-        )
 
 
 class FastRoutes:
     """POST routes by path."""
 
-    def __init__(self, routes: Iterable[FastRoute]) -> None:
-        self._routes = [(route.pattern, route) for route in routes]
+    def __init__(self, operations: Iterable[Operation]) -> None:
+        self._routes = [(item.pattern, item) for item in operations if item.fast is not None]
         self._match_path = lru_cache(maxsize=4096)(self._search)
 
-    def match(self, scope: Scope) -> tuple[FastRoute, dict[str, str]] | None:
-        """Return the route and the path parameters of a request; None: FastAPI answers it."""
+    def match(self, scope: Scope) -> tuple[Operation, dict[str, str]] | None:
+        """Return the operation and the path parameters of a request; None: FastAPI answers it."""
         return self._match_path(scope["path"]) if scope["method"] == "POST" else None
 
-    def _search(self, path: str) -> tuple[FastRoute, dict[str, str]] | None:
-        for pattern, route in self._routes:
+    def _search(self, path: str) -> tuple[Operation, dict[str, str]] | None:
+        for pattern, operation in self._routes:
             match = pattern.fullmatch(path)
             if match is not None:
-                return route, match.groupdict()
+                return operation, match.groupdict()
         return None
 
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from service.access.permissions import RULES
 from service.http.problems import MEDIA_TYPE, PLAIN_PREFIX, Problem
+from service.operations import OPERATIONS
 
 TAGS = [
     {"name": "models", "description": "Classifiers to calibrate."},
@@ -67,7 +67,7 @@ def add_problem_responses(document: dict[str, Any]) -> dict[str, Any]:
                 operation["responses"].pop("422", None)
             for content in operation.get("requestBody", {}).get("content", {}).values():
                 _move_to_components(content, schemas)
-            if RULES.get(operation["operationId"]) != "open":
+            if OPERATIONS[operation["operationId"]].scope != "open":
                 operation["security"] = [{"key": []}, {}]  # only some servers require a key
                 _add_responses(operation, template, 401, 403, 429)
             _add_responses(operation, template, 421)

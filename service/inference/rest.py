@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Annotated
 
@@ -12,7 +13,7 @@ import recalib
 from recalib.errors import ConflictError, UnavailableError
 from service.calibration import Batch, CalibrationResult, calibrate_batch, get_or_load
 from service.http.bodies import read_body
-from service.http.fast_routes import BytesResponse, FastRoute, header_map, query_parameters
+from service.http.fast_routes import BytesResponse, header_map, query_parameters
 from service.http.routing import Router
 from service.inference import compression, tensors
 from service.inference.handlers import model_metadata
@@ -25,6 +26,7 @@ from service.inference.schemas import (
     ServerMetadata,
     ServerReady,
 )
+from service.operations import BodyLimit
 from service.readiness import readiness
 from service.serving.loaded_calibrators import CHAMPION
 from service.state import State, StateDependency
@@ -34,12 +36,19 @@ router = Router(prefix="/v2", tags=["inference"])
 _JSON, _BYTES = "application/json", "application/octet-stream"
 _LENGTH = "Inference-Header-Content-Length"
 _JSON_LENGTH = _LENGTH.lower().encode()
+#: FastAPI refuses versions that do not match.
 _VERSION = "[1-9][0-9]{0,8}"
 
 #: A version's number; without one, the champion answers.
 Version = Annotated[str, Path(pattern=f"^{_VERSION}$", description="A version's number.")]
 
 
+def _is_plain_json(headers: Mapping[bytes, bytes]) -> bool:
+    """Return whether a body is uncompressed JSON; its length is checked after decompression."""
+    return _JSON_LENGTH not in headers and b"content-encoding" not in headers
+
+
+_LIMIT = BodyLimit("the binary tensor data extension", "max_body_bytes", _is_plain_json)
 _DESCRIPTIONS = {
     400: "Invalid request.",
     404: "No such model or version.",
@@ -85,105 +94,101 @@ _DOCUMENTED = {
 }
 
 
-@router.get("", operation_id="v2_server")
-def server() -> ServerMetadata:
+@router.operation("GET", "", "any")
+def v2_server() -> ServerMetadata:
     """Return the server's name, version and extensions."""
     return ServerMetadata(
         name="recalib", version=recalib.__version__, extensions=["binary_tensor_data"]
     )
 
 
-@router.get("/health/live", operation_id="v2_live")
-async def live(state: StateDependency) -> ServerLive:
+@router.operation("GET", "/health/live", "open")
+async def v2_live(state: StateDependency) -> ServerLive:
     """Return whether the server is alive."""
     return ServerLive(live=True, ready=(await to_thread.run_sync(readiness, state)).ready)
 
 
-@router.get(
+@router.operation(
+    "GET",
     "/health/ready",
+    "open",
     responses={503: {"model": ServerReady, "description": "Not ready."}},
-    operation_id="v2_ready",
 )
-async def ready(state: StateDependency, response: Response) -> ServerReady:
+async def v2_ready(state: StateDependency, response: Response) -> ServerReady:
     """Return whether the server is ready for requests."""
     is_ready = (await to_thread.run_sync(readiness, state)).ready
     response.status_code = 200 if is_ready else 503
     return ServerReady(live=True, ready=is_ready)
 
 
-@router.get("/models/{model}", responses=_errors(404, 409, 503), operation_id="v2_model")
-async def model(model: str, state: StateDependency) -> ModelMetadata:
+@router.operation("GET", "/models/{model}", "predict", responses=_errors(404, 409, 503))
+async def v2_model(model: str, state: StateDependency) -> ModelMetadata:
     """Return the inputs and outputs of a model's champion."""
     loaded = await get_or_load(state.calibrators, model, CHAMPION)
     return await to_thread.run_sync(partial(model_metadata, state, loaded, single_version=False))
 
 
-@router.get(
-    "/models/{model}/versions/{version}",
-    responses=_errors(400, 404, 503),
-    operation_id="v2_model_version",
+@router.operation(
+    "GET", "/models/{model}/versions/{version}", "predict", responses=_errors(400, 404, 503)
 )
-async def model_version(model: str, version: Version, state: StateDependency) -> ModelMetadata:
+async def v2_model_version(model: str, version: Version, state: StateDependency) -> ModelMetadata:
     """Return the inputs and outputs of a version."""
     return model_metadata(
         state, await get_or_load(state.calibrators, model, version), single_version=True
     )
 
 
-@router.get("/models/{model}/ready", responses=_READINESS, operation_id="v2_model_ready")
-async def model_ready(model: str, state: StateDependency, response: Response) -> ModelReady:
+@router.operation("GET", "/models/{model}/ready", "predict", responses=_READINESS)
+async def v2_model_ready(model: str, state: StateDependency, response: Response) -> ModelReady:
     """Return whether a model is ready: it needs a champion."""
     return await _readiness(state, model, CHAMPION, response)
 
 
-@router.get(
+@router.operation(
+    "GET",
     "/models/{model}/versions/{version}/ready",
+    "predict",
     responses=_READINESS | _errors(400),
-    operation_id="v2_model_version_ready",
 )
-async def model_version_ready(
+async def v2_model_version_ready(
     model: str, version: Version, state: StateDependency, response: Response
 ) -> ModelReady:
     """Return whether a version is ready."""
     return await _readiness(state, model, version, response)
 
 
-@router.post(
+@router.operation(
+    "POST",
     "/models/{model}/infer",
+    "predict",
+    mutates=False,
+    limit=_LIMIT,
+    fast={},
     response_model=InferAnswer,
     responses=_errors(400, 404, 409, 413, 415, 500, 503),
     openapi_extra=_DOCUMENTED,
-    operation_id="v2_infer",
 )
-async def infer(model: str, state: StateDependency, request: Request) -> Response:
+async def v2_infer(model: str, state: StateDependency, request: Request) -> Response:
     """Calibrate logits with the model's champion."""
     return await _infer(model, CHAMPION, state, request)
 
 
-@router.post(
+@router.operation(
+    "POST",
     "/models/{model}/versions/{version}/infer",
+    "predict",
+    mutates=False,
+    limit=_LIMIT,
+    fast={"version": _VERSION},
     response_model=InferAnswer,
     responses=_errors(400, 404, 413, 415, 500, 503),
     openapi_extra=_DOCUMENTED,
-    operation_id="v2_infer_version",
 )
-async def infer_by_version(
+async def v2_infer_version(
     model: str, version: Version, state: StateDependency, request: Request
 ) -> Response:
     """Calibrate logits with a version."""
     return await _infer(model, version, state, request)
-
-
-#: FastAPI refuses versions that do not match the pattern.
-FAST_ROUTES = [
-    FastRoute("v2_infer", "/v2/models/{model}/infer", infer),
-    FastRoute(
-        "v2_infer_version",
-        "/v2/models/{model}/versions/{version}/infer",
-        infer_by_version,
-        {"version": _VERSION},
-    ),
-]
 
 
 async def _infer(model: str, selector: str, state: State, request: Request) -> Response:

@@ -27,6 +27,7 @@ from service.inference.tensors import (
     dtype_of,
     shape_of,
 )
+from service.operations import BATCH, operation
 from service.readiness import readiness
 from service.serving.datatypes import from_bytes
 from service.serving.loaded_calibrators import CHAMPION, LoadedCalibrator
@@ -45,18 +46,21 @@ class Inference:
     def __init__(self, state: State) -> None:
         self._state = state
 
+    @operation("open")
     async def server_live(
         self, request: pb.ServerLiveRequest, context: Context
     ) -> pb.ServerLiveResponse:
         """Return whether the server is alive."""
         return pb.ServerLiveResponse(live=True)
 
+    @operation("open")
     def server_ready(
         self, request: pb.ServerReadyRequest, context: Context
     ) -> pb.ServerReadyResponse:
         """Return whether the server is ready for requests."""
         return pb.ServerReadyResponse(ready=readiness(self._state).ready)
 
+    @operation("predict")
     async def model_ready(
         self, request: pb.ModelReadyRequest, context: Context
     ) -> pb.ModelReadyResponse:
@@ -67,12 +71,14 @@ class Inference:
             return pb.ModelReadyResponse(ready=False)
         return pb.ModelReadyResponse(ready=True)
 
+    @operation("any")
     async def server_metadata(
         self, request: pb.ServerMetadataRequest, context: Context
     ) -> pb.ServerMetadataResponse:
         """Return the server's name and version."""
         return pb.ServerMetadataResponse(name="recalib", version=recalib.__version__)
 
+    @operation("predict")
     async def model_metadata(
         self, request: pb.ModelMetadataRequest, context: Context
     ) -> pb.ModelMetadataResponse:
@@ -83,6 +89,7 @@ class Inference:
         )
         return to_message(pb.ModelMetadataResponse, metadata)
 
+    @operation("predict", limit=BATCH)
     async def model_infer(
         self, request: pb.ModelInferRequest, context: Context
     ) -> pb.ModelInferResponse:

@@ -14,7 +14,7 @@ from service.state import StateDependency
 router = Router(prefix="/v1/jobs", tags=["jobs"], responses=problems(500, 503))
 
 
-@router.get("", responses=problems(404, 422), operation_id="list_jobs")
+@router.operation("GET", "", "fit", finds_model=True, responses=problems(404, 422))
 def list_jobs(
     state: StateDependency,
     model: str | None = None,
@@ -27,14 +27,14 @@ def list_jobs(
         return handlers.list_jobs(tx, model, job_state, limit, cursor)
 
 
-@router.get("/{job_id}", responses=problems(404), operation_id="get_job")
+@router.operation("GET", "/{job_id}", "fit", finds_model=True, responses=problems(404))
 def get_job(job_id: str, state: StateDependency) -> Job:
     """Return a job's state, progress and result."""
     with state.registry.reading() as tx:
         return handlers.get_job(tx, job_id)
 
 
-@router.delete("/{job_id}", responses=problems(404, 409, 422), operation_id="cancel_job")
+@router.operation("DELETE", "/{job_id}", "fit", finds_model=True, responses=problems(404, 409, 422))
 def cancel_job(job_id: str, state: StateDependency, idempotency_key: IdempotencyKey = None) -> Job:
     """Cancel a job: at once while it is queued, at its next step while it runs."""
     with state.registry.transaction() as tx:

@@ -18,8 +18,8 @@ from service.http.bodies import parse_media_type
 from service.http.idempotency_key import IdempotencyKey
 from service.http.openapi import problems
 from service.http.routing import Router
-from service.labels.handlers import add_labels, counts_of
-from service.labels.observations import add_observations
+from service.labels import handlers, observations, traffic_sums
+from service.labels.handlers import counts_of
 from service.labels.schemas import (
     LabelAnswer,
     LateLabel,
@@ -28,7 +28,7 @@ from service.labels.schemas import (
     TrafficAnswer,
     TrafficSums,
 )
-from service.labels.traffic_sums import add_traffic
+from service.operations import BodyLimit
 from service.serving.json_pieces import row_array
 from service.serving.loaded_calibrators import CHAMPION, LoadedCalibrator
 from service.state import State, StateDependency
@@ -82,13 +82,17 @@ _OBSERVATIONS_BODY: dict[str, Any] = {
 }
 
 
-@router.post(
+@router.operation(
+    "POST",
     "/labels",
+    "label",
+    mutates=False,
+    limit=BodyLimit("several requests"),
+    is_reserved=True,
     response_model=LabelAnswer,
     openapi_extra=_LABELS_BODY,
-    operation_id="add_labels",
 )
-async def add(model: str, request: Request, state: StateDependency) -> Response:
+async def add_labels(model: str, request: Request, state: StateDependency) -> Response:
     """Add the true classes of predictions, by the ids in the responses of calibrate.
 
     Each label has a separate outcome. Idempotent: a repeat of the batch changes nothing.
@@ -98,14 +102,17 @@ async def add(model: str, request: Request, state: StateDependency) -> Response:
     return Response(await to_thread.run_sync(_add_labels, state, model, body), media_type=_JSON)
 
 
-@router.post(
+@router.operation(
+    "POST",
     "/observations",
+    "fit",
+    mutates=False,
+    limit=BodyLimit("several requests"),
     response_model=LabelAnswer,
     responses=problems(409),
     openapi_extra=_OBSERVATIONS_BODY,
-    operation_id="add_observations",
 )
-async def observe(
+async def add_observations(
     model: str,
     request: Request,
     state: StateDependency,
@@ -127,8 +134,8 @@ async def observe(
     )
 
 
-@router.post("/traffic", responses=problems(409), operation_id="add_traffic")
-async def count_traffic(
+@router.operation("POST", "/traffic", "fit", mutates=False, responses=problems(409))
+async def add_traffic(
     model: str,
     body: TrafficSums,
     state: StateDependency,
@@ -147,7 +154,9 @@ async def count_traffic(
     def act() -> TrafficAnswer:
         bucket_seconds = state.calibrators.traffic.bucket_seconds
         with state.registry.transaction() as tx:
-            return add_traffic(tx, loaded, body, bucket_seconds=bucket_seconds, key=idempotency_key)
+            return traffic_sums.add_traffic(
+                tx, loaded, body, bucket_seconds=bucket_seconds, key=idempotency_key
+            )
 
     return await to_thread.run_sync(act)
 
@@ -156,7 +165,7 @@ def _add_observations(state: State, loaded: LoadedCalibrator, body: bytes) -> by
     max_rows = state.settings.max_labels
     rows = parse_observations(body, max_rows)
     state.access.limiter.take_rows(current_principal(), len(rows.logits))
-    outcomes = add_observations(
+    outcomes = observations.add_observations(
         state.registry,
         state.calibrators.traffic,
         loaded,
@@ -213,7 +222,7 @@ def _add_labels(state: State, model: str, body: bytes) -> bytes:
     if len(body) > _MAX_COLUMN_BYTES and body.count(b"{") > max_labels:
         raise TooLargeError("labels", found=f"over {max_labels}", accepted=f"at most {max_labels}")
     labels = decode(_decoder, body, '[{"prediction_id": "...", "label": ...}, ...]')
-    outcomes = add_labels(
+    outcomes = handlers.add_labels(
         state.registry,
         model,
         labels,

@@ -24,12 +24,7 @@ MonitoringState = Literal["fresh", "unverified", "suspect", "stale"]
 router = Router(prefix="/v1/models", tags=["models"], responses=problems(500, 503))
 
 
-@router.post(
-    "",
-    status_code=201,
-    responses=problems(409, 413, 415, 422),
-    operation_id="create_model",
-)
+@router.operation("POST", "", "admin", status_code=201, responses=problems(409, 413, 415, 422))
 def create_model(
     body: ModelCreate, state: StateDependency, idempotency_key: IdempotencyKey = None
 ) -> Model:
@@ -38,7 +33,7 @@ def create_model(
         return handlers.create_model(tx, body, idempotency_key, current_principal().name)
 
 
-@router.get("", responses=problems(422), operation_id="list_models")
+@router.operation("GET", "", "fit", responses=problems(422))
 def list_models(
     state: StateDependency,
     name: Annotated[
@@ -57,14 +52,14 @@ def list_models(
         return handlers.list_models(tx, limit, cursor, name=name, tag=tag, state=model_state)
 
 
-@router.get("/{model}", responses=problems(404), operation_id="get_model")
+@router.operation("GET", "/{model}", "fit", responses=problems(404))
 def get_model(model: str, state: StateDependency) -> Model:
     """Return one classifier."""
     with state.registry.reading() as tx:
         return handlers.get_model(tx, model)
 
 
-@router.patch("/{model}", responses=problems(404, 409, 413, 415, 422), operation_id="update_model")
+@router.operation("PATCH", "/{model}", "admin", responses=problems(404, 409, 413, 415, 422))
 def update_model(
     model: str,
     body: ModelUpdate,
@@ -82,7 +77,7 @@ def update_model(
     return answer
 
 
-@router.delete("/{model}", responses=problems(404, 409, 422), operation_id="delete_model")
+@router.operation("DELETE", "/{model}", "admin", responses=problems(404, 409, 422))
 def delete_model(
     model: str,
     state: StateDependency,

@@ -21,6 +21,7 @@ from service.monitoring.schemas import (
     HistoryPage,
     MonitoringReport,
 )
+from service.operations import UPLOAD
 from service.schemas.field_types import MAX_VERSION, VERSION_DESCRIPTION, Text
 from service.schemas.job import Job
 from service.schemas.model import Model
@@ -43,14 +44,14 @@ _LOG = {
 }
 
 
-@router.get("", operation_id="get_monitoring")
+@router.operation("GET", "", "fit")
 def get_monitoring(model: str, state: StateDependency) -> MonitoringReport:
     """Return the state of a model's champion: evidence, windows and events."""
     with state.registry.reading() as tx:
         return handlers.get_monitoring(tx, model)
 
 
-@router.get("/history", responses=problems(422), operation_id="list_monitoring_history")
+@router.operation("GET", "/history", "fit", responses=problems(422))
 def list_monitoring_history(
     model: str,
     state: StateDependency,
@@ -65,19 +66,21 @@ def list_monitoring_history(
         return handlers.get_history(tx, model, version, limit, cursor)
 
 
-@router.post("/refit", status_code=202, responses=problems(409, 422), operation_id="create_refit")
+@router.operation("POST", "/refit", "fit", status_code=202, responses=problems(409, 422))
 def create_refit(model: str, state: StateDependency, idempotency_key: IdempotencyKey = None) -> Job:
     """Request a candidate, fitted on sampled logits; it is promoted only on evidence."""
     with state.registry.transaction() as tx:
         return handlers.create_refit(tx, model, idempotency_key)
 
 
-@router.post(
+@router.operation(
+    "POST",
     "/replays",
+    "admin",
+    limit=UPLOAD,
     status_code=202,
     responses=problems(409, 413, 415, 422),
     openapi_extra=_LOG,
-    operation_id="create_replay",
 )
 async def create_replay(
     model: str,
@@ -98,7 +101,7 @@ async def create_replay(
     return await upload_replay(state.registry, model, version, to_now, stream, idempotency_key)
 
 
-@router.delete("/candidates/{version}", responses=problems(409, 422), operation_id="drop_candidate")
+@router.operation("DELETE", "/candidates/{version}", "admin", responses=problems(409, 422))
 def drop_candidate(
     model: str,
     version: Annotated[int, Path(ge=1, le=MAX_VERSION)],
@@ -112,7 +115,7 @@ def drop_candidate(
         return handlers.drop_candidate(tx, model, drop, current_principal().name, idempotency_key)
 
 
-@router.put("/settings", responses=problems(409, 413, 415, 422), operation_id="set_monitoring")
+@router.operation("PUT", "/settings", "admin", responses=problems(409, 413, 415, 422))
 def set_monitoring(
     model: str,
     body: MonitoringSettings,

@@ -12,9 +12,10 @@ from recalib.errors import InputError, UnsupportedError
 from service.calibration import Batch, CalibrationResult, Input, calibrate_batch, get_or_load
 from service.http.bodies import parse_media_type, read_body
 from service.http.content_negotiation import negotiate
-from service.http.fast_routes import BytesResponse, FastRoute, header_map, query_parameters
+from service.http.fast_routes import BytesResponse, header_map, query_parameters
 from service.http.openapi import problems
 from service.http.routing import Router
+from service.operations import BodyLimit
 from service.predict.request_formats import (
     ARROW,
     JSON,
@@ -30,8 +31,6 @@ from service.predict.schemas import CalibrateAnswer, CalibrateRequest, TopAnswer
 from service.serving.ids import parse_share
 from service.serving.loaded_calibrators import CHAMPION, LoadedCalibrator
 from service.state import State, StateDependency
-
-_PATH = "/v1/models/{model}/calibrate"
 
 router = Router(tags=["calibrate"])
 
@@ -123,12 +122,16 @@ _DOCUMENTED = {
 }
 
 
-@router.post(
-    _PATH,
+@router.operation(
+    "POST",
+    "/v1/models/{model}/calibrate",
+    "predict",
+    mutates=False,
+    limit=BodyLimit("application/x-npy or an Arrow stream", "max_body_bytes"),
+    fast={},
     response_model=CalibrateAnswer | TopAnswer,
     responses=problems(404, 406, 409, 413, 415, 422, 500, 503),
     openapi_extra=_DOCUMENTED,
-    operation_id="calibrate",
 )
 async def calibrate(model: str, state: StateDependency, request: Request) -> Response:
     """Turn logits into calibrated probabilities."""
@@ -145,9 +148,6 @@ async def calibrate(model: str, state: StateDependency, request: Request) -> Res
     # Arrow can be compressed.
     size = state.settings.max_body_bytes if options.request_type == ARROW else len(body)
     return await calibrate_batch(state, loaded, size, decode, options.encode)
-
-
-FAST_ROUTES = [FastRoute("calibrate", _PATH, calibrate)]
 
 
 class _Options(NamedTuple):

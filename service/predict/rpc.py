@@ -12,6 +12,7 @@ from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
 from service.grpc.matrices import array_of, matrix_of
 from service.grpc.messages import enum_value
 from service.grpc.rpc import Context
+from service.operations import BATCH, operation
 from service.predict.top_k import top_classes
 from service.serving.loaded_calibrators import CHAMPION, LoadedCalibrator
 from service.state import State
@@ -29,6 +30,7 @@ class Calibration:
         """Turn logits into calibrated probabilities."""
         return await self._respond(await self._load(request), request)
 
+    @operation("predict", limit=BATCH)
     async def calibrate_stream(
         self, requests: AsyncIterator[pb.CalibrateRequest], context: Context
     ) -> AsyncIterator[pb.CalibrateResponse]:

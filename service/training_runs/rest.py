@@ -25,11 +25,13 @@ _FILE: dict[int | str, dict[str, Any]] = {
 }
 
 
-@router.post(
+@router.operation(
+    "POST",
     "",
+    "fit",
+    finds_model=True,
     status_code=202,
     responses=problems(404, 409, 413, 415, 422),
-    operation_id="create_training_run",
 )
 def create_training_run(
     body: Recipe, state: StateDependency, idempotency_key: IdempotencyKey = None
@@ -39,7 +41,7 @@ def create_training_run(
         return handlers.create_training_run(tx, body, idempotency_key, state.settings)
 
 
-@router.delete("/{job_id}", responses=problems(404, 409, 422), operation_id="delete_training_run")
+@router.operation("DELETE", "/{job_id}", "fit", finds_model=True, responses=problems(404, 409, 422))
 def delete_training_run(
     job_id: str,
     state: StateDependency,
@@ -57,11 +59,13 @@ def delete_training_run(
         )
 
 
-@router.get(
+@router.operation(
+    "GET",
     "/{job_id}/files/{name}",
+    "fit",
+    finds_model=True,
     response_class=StreamingResponse,
     responses=_FILE | problems(404),
-    operation_id="get_training_run_file",
 )
 def get_training_run_file(job_id: str, name: str, state: StateDependency) -> StreamingResponse:
     """Download a file that a run delivered, such as `weights.safetensors` or `report.html`."""

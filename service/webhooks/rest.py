@@ -25,11 +25,13 @@ from service.webhooks.schemas import (
 router = Router(prefix="/v1/webhooks", tags=["events"], responses=problems(500, 503))
 
 
-@router.post(
+@router.operation(
+    "POST",
     "",
+    "admin",
+    finds_model=True,
     status_code=201,
     responses=problems(404, 409, 413, 415, 422),
-    operation_id="create_webhook",
 )
 def create_webhook(
     body: WebhookCreate, state: StateDependency, idempotency_key: IdempotencyKey = None
@@ -39,7 +41,7 @@ def create_webhook(
         return handlers.create_webhook(tx, state.settings, body, idempotency_key)
 
 
-@router.get("", responses=problems(422), operation_id="list_webhooks")
+@router.operation("GET", "", "admin", finds_model=True, responses=problems(422))
 def list_webhooks(
     state: StateDependency, model: str | None = None, limit: Limit = 100, cursor: Cursor = None
 ) -> WebhookPage:
@@ -48,17 +50,15 @@ def list_webhooks(
         return handlers.list_webhooks(tx, model, limit, cursor)
 
 
-@router.get("/{webhook_id}", responses=problems(404), operation_id="get_webhook")
+@router.operation("GET", "/{webhook_id}", "admin", finds_model=True, responses=problems(404))
 def get_webhook(webhook_id: str, state: StateDependency) -> Webhook:
     """Return a webhook, with the reason if it is disabled."""
     with state.registry.reading() as tx:
         return handlers.get_webhook(tx, webhook_id)
 
 
-@router.patch(
-    "/{webhook_id}",
-    responses=problems(404, 409, 413, 415, 422),
-    operation_id="update_webhook",
+@router.operation(
+    "PATCH", "/{webhook_id}", "admin", finds_model=True, responses=problems(404, 409, 413, 415, 422)
 )
 def update_webhook(
     webhook_id: str,
@@ -71,10 +71,12 @@ def update_webhook(
         return handlers.update_webhook(tx, state.settings, webhook_id, body, idempotency_key)
 
 
-@router.post(
+@router.operation(
+    "POST",
     "/{webhook_id}/secret",
+    "admin",
+    finds_model=True,
     responses=problems(404, 409, 413, 415, 422),
-    operation_id="rotate_webhook_secret",
 )
 def rotate_webhook_secret(
     webhook_id: str,
@@ -90,7 +92,9 @@ def rotate_webhook_secret(
         return handlers.rotate_webhook_secret(tx, webhook_id, body, idempotency_key)
 
 
-@router.delete("/{webhook_id}", responses=problems(404, 409, 422), operation_id="delete_webhook")
+@router.operation(
+    "DELETE", "/{webhook_id}", "admin", finds_model=True, responses=problems(404, 409, 422)
+)
 def delete_webhook(
     webhook_id: str, state: StateDependency, idempotency_key: IdempotencyKey = None
 ) -> Webhook:
@@ -99,8 +103,8 @@ def delete_webhook(
         return handlers.delete_webhook(tx, webhook_id, idempotency_key)
 
 
-@router.get(
-    "/{webhook_id}/deliveries", responses=problems(404, 422), operation_id="list_deliveries"
+@router.operation(
+    "GET", "/{webhook_id}/deliveries", "admin", finds_model=True, responses=problems(404, 422)
 )
 def list_deliveries(
     webhook_id: str,
@@ -114,11 +118,13 @@ def list_deliveries(
         return handlers.list_deliveries(tx, webhook_id, delivery_state, limit, cursor)
 
 
-@router.post(
+@router.operation(
+    "POST",
     "/{webhook_id}/deliveries/{event_id}",
+    "admin",
+    finds_model=True,
     status_code=202,
     responses=problems(404, 409, 422),
-    operation_id="redeliver",
 )
 def redeliver(
     webhook_id: str,

@@ -17,7 +17,7 @@ import yaml
 
 from recalib.cli import root_command
 from recalib.settings import Settings
-from service.access.permissions import OPEN_PATHS
+from service.app import create_app
 from service.run import _STOP_SECONDS
 from service.shutdown import GRACE_SECONDS
 from tests.deploy.composed import ROOT, settings_in
@@ -368,9 +368,10 @@ def test_ports_and_probes_match_the_server() -> None:
     assert environment["RECALIB_PORT"] == str(public["http"])
     assert environment["RECALIB_GRPC_PORT"] == str(public["grpc"])
     assert container["ports"] == [{"name": "probes", "containerPort": public["http"]}]
+    open_paths = create_app(Settings()).state.recalib.access.open_paths
     for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
         request = container[probe]["httpGet"]
-        assert request["path"] in OPEN_PATHS
+        assert request["path"] in open_paths
         assert request["port"] == "probes"
     # Clients reach the proxy, which reaches the server by the name and the ports of its file.
     service = RESOURCES["base/Service/recalib"]["spec"]["ports"]

@@ -529,11 +529,24 @@ MUTATIONS = [
         ('kind.lower() != "bearer"', 'kind != "Bearer"'),
     ),
     *_file(
-        "service/access/permissions.py",
+        "service/models/rest.py",
         "tests/service/test_access.py",
-        ('"create_model": "admin"', '"create_model": "fit"'),
-        ('"add_labels": "label"', '"add_labels": "predict"'),
-        ('"metrics": "any"', '"metrics": "open"'),
+        ('"POST", "", "admin"', '"POST", "", "fit"'),
+    ),
+    *_file(
+        "service/labels/rest.py",
+        "tests/service/test_access.py",
+        ('    "label",\n', '    "predict",\n'),
+    ),
+    *_file(
+        "service/health/rest.py",
+        "tests/service/test_access.py",
+        ('"/metrics", "any"', '"/metrics", "open"'),
+    ),
+    *_file(
+        "service/grpc/bridge.py",
+        "tests/service/test_same_refusals.py",
+        ("self._model.model_validate(arguments)", "self._model.model_construct(**arguments)"),
     ),
     *_file(
         "service/access/oidc_tokens.py",

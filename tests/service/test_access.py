@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import grpc
 import pytest
+from fastapi import FastAPI
 from google.protobuf.message_factory import GetMessageClass
 from grpc_health.v1 import health_pb2
 from starlette.testclient import TestClient
@@ -20,10 +21,12 @@ from recalib.registry import Registry
 from recalib.settings import Settings
 from service.access import limits
 from service.access.authenticator import Authenticator
-from service.access.permissions import DOCS_PATHS, MODEL_CHECKED_LATER, OPEN_PATHS, RULES
 from service.app import create_app
 from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
 from service.grpc.rpc import method_name
+from service.grpc_server import RpcServer  # noqa: F401  (declares operations)
+from service.http import docs_pages
+from service.operations import OPERATIONS
 from tests.service.documented import answers, operations
 from tests.service.issuers import AUDIENCE, Issuer, encoded, issuer, signing_keys
 from tests.service.stubs import HEALTH, REFLECTION, SERVICES, V2, Rpc, refused
@@ -33,19 +36,20 @@ pytestmark = pytest.mark.sqlite_only
 __all__ = ["issuer", "signing_keys"]
 
 _DOCUMENT = answers().document
+DOCS_PATHS = docs_pages.install(FastAPI())
 ROUTES = sorted(
     (operation["operationId"], verb, path)
     for path, of_path in _DOCUMENT["paths"].items()
     for verb, operation in of_path.items()
 )
-GUARDED = [route for route in ROUTES if RULES[route[0]] != "open"]
+GUARDED = [route for route in ROUTES if OPERATIONS[route[0]].scope != "open"]
 SERVICES = {**SERVICES, "v2": V2, "health": HEALTH, "reflection": REFLECTION}
 METHODS = sorted(
     (method_name(method.name), service, method.name)
     for service, descriptor in SERVICES.items()
     for method in descriptor.methods
 )
-GUARDED_METHODS = [method for method in METHODS if RULES[method[0]] != "open"]
+GUARDED_METHODS = [method for method in METHODS if OPERATIONS[method[0]].scope != "open"]
 
 
 #: Invalid credentials, by their name in the keys of `Guarded`; None sends no credential.
@@ -127,8 +131,7 @@ def _tokens(issuer: Issuer) -> dict[str, str]:
 
 def test_every_route_and_rpc_has_an_access_rule() -> None:
     names = {route[0] for route in ROUTES} | {method[0] for method in METHODS}
-    assert names == set(RULES)
-    assert names >= MODEL_CHECKED_LATER
+    assert names == set(OPERATIONS)
 
 
 def test_forced_deletion_requires_admin(guarded: Guarded) -> None:
@@ -142,7 +145,7 @@ def test_forced_deletion_requires_admin(guarded: Guarded) -> None:
 
 
 def test_operations_require_the_documented_scopes() -> None:
-    """docs/access.md in short: the other tests take `RULES` itself as the truth."""
+    """docs/access.md in short: the other tests take the declarations as the truth."""
     expected = {
         "any": {"metrics"},
         "predict": {"calibrate", "calibrate_stream", "v2_infer", "model_infer"},
@@ -184,7 +187,7 @@ def test_operations_require_the_documented_scopes() -> None:
         },
     }
     for scope, names in expected.items():
-        assert {name: RULES[name] for name in names} == dict.fromkeys(names, scope)
+        assert {name: OPERATIONS[name].scope for name in names} == dict.fromkeys(names, scope)
 
 
 def test_every_route_rejects_missing_and_bad_credentials(guarded: Guarded) -> None:
@@ -207,7 +210,7 @@ def test_every_route_rejects_a_key_with_another_scope(guarded: Guarded, kind: st
     for name, verb, path in GUARDED:
         for scope in SCOPES:
             answer = guarded.ask(verb, path, guarded.keys[scope + kind])
-            may = RULES[name] in (scope, "any") or scope == "admin"
+            may = OPERATIONS[name].scope in (scope, "any", "docs") or scope == "admin"
             assert (answer.status_code != 403) is may, (name, scope, answer.text)
             assert answer.status_code != 401
         assert guarded.ask(verb, path, guarded.keys["token for nothing"]).status_code == 403
@@ -220,14 +223,13 @@ def test_every_route_rejects_another_tenants_model(guarded: Guarded) -> None:
                 assert guarded.ask(verb, path, bound, "theirs").status_code == 403, name
                 assert guarded.ask(verb, path, bound, "no-such").status_code == 403
                 assert guarded.ask(verb, path, bound, "mine").status_code != 403, name
-            elif RULES[name] != "any" and name not in MODEL_CHECKED_LATER:
+            elif OPERATIONS[name].scope not in ("any", "docs") and not OPERATIONS[name].finds_model:
                 assert guarded.ask(verb, path, bound).status_code == 403, name
 
 
 def test_open_routes_need_no_key(guarded: Guarded) -> None:
     for name, verb, path in ROUTES:
-        if RULES[name] == "open":
-            assert path in OPEN_PATHS
+        if OPERATIONS[name].scope == "open":
             assert guarded.ask(verb, path, None).status_code == 200, name
     assert guarded.client.get("/nowhere").status_code == 401
 
@@ -377,7 +379,7 @@ def test_every_rpc_rejects_a_key_with_another_scope(guarded: Guarded, rpc: Rpc, 
     for name, service, method in GUARDED_METHODS:
         for scope in SCOPES:
             code = _call(rpc, service, method, guarded.keys[scope + kind])
-            may = RULES[name] in (scope, "any") or scope == "admin"
+            may = OPERATIONS[name].scope in (scope, "any", "docs") or scope == "admin"
             assert (code is not _NOT_FOR) is may, (name, scope, code)
             assert code is not _NO
         assert _call(rpc, service, method, guarded.keys["token for nothing"]) is _NOT_FOR
@@ -385,7 +387,7 @@ def test_every_rpc_rejects_a_key_with_another_scope(guarded: Guarded, rpc: Rpc, 
 
 def test_every_rpc_rejects_another_tenants_model(guarded: Guarded, rpc: Rpc) -> None:
     for name, service, method in GUARDED_METHODS:
-        if RULES[name] == "any" or name in MODEL_CHECKED_LATER:
+        if OPERATIONS[name].scope in ("any", "docs") or OPERATIONS[name].finds_model:
             continue
         for bound in (guarded.keys["bound"], guarded.keys["bound token"]):
             assert _call(rpc, service, method, bound, "theirs") is _NOT_FOR, name
@@ -424,7 +426,7 @@ def test_each_stream_message_is_authorised(guarded: Guarded, rpc: Rpc) -> None:
 
 def test_open_rpcs_need_no_key(rpc: Rpc) -> None:
     for name, service, method in METHODS:
-        if RULES[name] == "open" and name != "watch":
+        if OPERATIONS[name].scope == "open" and name != "watch":
             assert _call(rpc, service, method, None) is grpc.StatusCode.OK, name
 
 
@@ -465,6 +467,6 @@ def test_key_that_expires_after_it_was_read_is_rejected(
 
 def test_openapi_declares_the_key_for_every_operation() -> None:
     for name, operation in operations(_DOCUMENT).items():
-        guarded = RULES[name] != "open"
+        guarded = OPERATIONS[name].scope != "open"
         assert ("security" in operation) is guarded, name
         assert ({"401", "403", "429"} <= set(operation["responses"])) is guarded, name

@@ -16,6 +16,7 @@ from recalib.errors import LimitedError
 from recalib.settings import Settings
 from service.access.load_shedding import LoadShedding
 from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
+from service.operations import OPERATIONS
 from tests.service.conftest import Service
 from tests.service.stubs import Rpc, refused
 
@@ -72,11 +73,11 @@ def test_health_metrics_and_labels_have_places_beyond_the_limit() -> None:
 
 def test_place_of_an_rpc_is_returned_after_an_error() -> None:
     load_shedding = LoadShedding(Settings(max_requests=1))
-    with contextlib.suppress(ValueError), load_shedding.count_rpc("get_job"):
+    with contextlib.suppress(ValueError), load_shedding.count_rpc(OPERATIONS["get_job"]):
         with pytest.raises(LimitedError, match="too many requests"):
-            load_shedding.check_rpc("get_job")
+            load_shedding.check_rpc(OPERATIONS["get_job"])
         raise ValueError
-    load_shedding.check_rpc("get_job")
+    load_shedding.check_rpc(OPERATIONS["get_job"])
 
 
 def test_address_has_a_number_of_rpcs_also_of_open_ones(
@@ -111,7 +112,7 @@ def test_rpcs_above_the_limit_are_refused_except_health_and_labels(
     monkeypatch.setattr(load_shedding, "adjust", lambda lag: None)  # on a busy machine, too
     with contextlib.ExitStack() as stack:
         for _ in range(load_shedding.limit):
-            stack.enter_context(load_shedding.count_rpc("get_model"))
+            stack.enter_context(load_shedding.count_rpc(OPERATIONS["get_model"]))
         request = pb.GetModelRequest(model="digits")
         error = refused(grpc.StatusCode.RESOURCE_EXHAUSTED, rpc.models.get_model, request)
         assert "too many requests in progress" in error.details()

@@ -13,13 +13,13 @@ import uvicorn
 
 from recalib.settings import Settings
 from service import run, worker_process
-from service.http import browsers, entry
+from service.http import browsers, entry, routing
 
 
 def main(port: int, home: Path) -> None:
     run._export(Settings(home=home, port=port, job_workers=0))
     browsers.BrowserChecks.refusal = lambda *_: None  # type: ignore[method-assign]
-    entry.limit_body = lambda state, scope, receive, exchange: receive
+    entry.limit_body = routing.limit_body = lambda *arguments: arguments[3]
     uvicorn.run(
         worker_process.create_app,
         factory=True,
