@@ -69,7 +69,8 @@ class State:
         return PredictionIds(self.registry, self.settings.load_seconds)
 
 
-def _of(request: Request) -> State:
+# FastAPI runs a dependency that is no coroutine in a thread of its own.
+async def _of(request: Request) -> State:
     state: State = request.app.state.recalib
     return state
 

@@ -170,4 +170,5 @@ class Registry:
 
 
 def _close(connection: Any, _record: Any) -> None:
-    connection.close()
+    if connection is not None:  # SQLAlchemy has closed a connection that failed
+        connection.close()
