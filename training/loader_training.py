@@ -6,24 +6,20 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Literal
 
 import numpy as np
 import torch
-from lightning_fabric import Fabric
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from recalib.core.options import unknown_name
 from recalib.errors import InputError
-from recalib.losses import PRIMARY, QUADRATIC, SECONDARY
-from recalib.losses.base import Loss
+from recalib.losses import PRIMARY, SECONDARY
 from recalib.recipe import Recipe
-from training.engine.averaging import WeightAverage
 from training.engine.batches import seed_of
 from training.engine.dense import DensePrediction, dense_measures
 from training.engine.divergence import DivergedError
@@ -35,9 +31,9 @@ from training.engine.evaluate import (
 )
 from training.engine.fabric import launch_fabric
 from training.engine.loading import to_device
-from training.engine.objective import make_loss
-from training.engine.optimizer import clip_gradients, learning_rate, optimiser_for, set_rate
-from training.engine.pixels import loss_pixels
+from training.engine.objective import LossSum, make_loss
+from training.engine.optimizer import optimiser_for
+from training.engine.trainer import Trainer
 
 _LOADERS = ("train", "validation", "test")
 #: Logits (n, K, ...) and labels (n, ...).
@@ -134,11 +130,11 @@ def train(
         deterministic=deterministic,
     )
     _check_loaders(loaders)
-    objective = _Objective(
+    _check_beta(beta, secondary)
+    objective = LossSum(
         _term("loss", PRIMARY, loss, options),
         None if secondary is None else _term("secondary", SECONDARY, secondary, secondary_options),
         beta,
-        recipe.dense.loss_pixels,
     )
     parameters = [p for p in model.parameters() if p.requires_grad]
     if not parameters:
@@ -151,8 +147,15 @@ def train(
     if not isinstance(optimiser, Optimizer):
         optimiser = optimiser_for(recipe.optimiser, parameters)
     network, steps = fabric.setup(model, optimiser)
-    average = None if ema_decay is None else WeightAverage(model, ema_decay)
-    run = _Run(fabric, network, steps, objective, recipe, is_scheduled, average)
+    run = _Run(
+        recipe=recipe,
+        fabric=fabric,
+        model=model,
+        network=network,
+        objective=objective,
+        optimiser=steps,
+        is_scheduled=is_scheduled,
+    )
     network.train()  # a pretrained network often is in evaluation mode
     history: list[dict[str, Any]] = []
     devices = [fabric.device] if fabric.device.type == "cuda" else []
@@ -169,8 +172,8 @@ def train(
             history.append({**record, "validation": validation.measures})
             progress(history[-1])
         # 3. The averaged weights, and the logits of the test rows.
-        if average is not None:
-            model.load_state_dict(average.module.state_dict())
+        if run.average is not None:
+            model.load_state_dict(run.average.module.state_dict())
         test = run.predict(loaders, "test") if "test" in loaders else None
     return TrainedModel(
         model.eval(),
@@ -182,82 +185,30 @@ def train(
     )
 
 
-class _Objective(nn.Module):
-    """loss + β × secondary."""
-
-    def __init__(
-        self,
-        primary: nn.Module,
-        secondary: nn.Module | None,
-        beta: float | None,
-        pixels: int,
-    ) -> None:
-        super().__init__()
-        self._pixels = pixels
-        if beta is not None and (secondary is None or not 0 <= beta < math.inf):
-            found = f"{beta}" if secondary is not None else f"{beta} without a secondary loss"
-            raise InputError("beta", found=found, accepted="a number ≥ 0, with a secondary loss")
-        self.primary, self.secondary = primary, secondary
-        self.beta = 1.0 if beta is None else beta
-
-    def forward(self, logits: Tensor, labels: Tensor) -> Tensor:
-        value: Tensor = self.primary(logits, labels)
-        if self.secondary is not None:
-            if labels.ndim > 1 and getattr(self.secondary, "name", "") in QUADRATIC:
-                logits, labels, _ = loss_pixels(logits, labels, max(1, self._pixels // len(labels)))
-            value = value + self.beta * self.secondary(logits, labels)
-        if not isinstance(value, Tensor) or value.ndim:
-            found = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else repr(value)
-            raise InputError("loss", found=found, accepted="a scalar tensor")
-        return value
-
-    def start_epoch(self, epoch: int, epochs: int) -> None:
-        for loss in (self.primary, self.secondary):
-            if isinstance(loss, Loss):
-                loss.start_epoch(epoch, epochs)
-
-
-@dataclass(frozen=True)
-class _Run:
+@dataclass(kw_only=True)
+class _Run(Trainer):
     """The state of a training."""
 
-    fabric: Fabric
-    network: nn.Module
-    optimiser: Any
-    objective: _Objective
-    recipe: Recipe
     #: Whether the recipe determines the learning rate.
     is_scheduled: bool
-    average: WeightAverage | None
-
-    def averaged(self) -> AbstractContextManager[None]:
-        """Return a context in which the network has the moving average of its weights, if any."""
-        return nullcontext() if self.average is None else self.average.applied()
 
     def epoch(self, loader: Iterable[Any], epoch: int) -> float:
         """Train an epoch, and return the mean of the objective over its steps."""
-        count, loss_sum = 0, torch.zeros((), device=self.fabric.device)
-        steps = _length(loader)
+        count, steps = 0, _length(loader)
+        self.loss_sum.zero_()
+        self.optimiser.zero_grad()
         for count, batch in enumerate(loader, 1):
             inputs, labels = to_device(self.fabric, _inputs_and_labels("train", batch))
             if self.is_scheduled:
                 position, step = (epoch + (count - 1) / steps, 1 / steps) if steps else (epoch, 1)
-                rate = learning_rate(self.recipe.optimiser, position, self.recipe.epochs, step)
-                set_rate(self.optimiser, rate)
-            value = self.objective(forward(self.network, inputs), labels)
-            self.optimiser.zero_grad()
-            self.fabric.backward(value)
-            clip_gradients(self.fabric, self.network, self.optimiser, self.recipe.clip_norm)
-            self.optimiser.step()
-            if self.average is not None:
-                self.average.update()
-            loss_sum += value.detach()
+                self.schedule(position, step)
+            if labels.ndim > 1:
+                self.objective.image_pixels = max(1, self.recipe.dense.loss_pixels // len(labels))
+            self.backward(self.objective(forward(self.network, inputs), labels))
+            self.step()
         if not count:
             raise _no_batch("train", f"no batch in epoch {epoch + 1}")
-        mean = float(loss_sum) / count
-        if not math.isfinite(mean):
-            raise DivergedError(f"an objective that is not finite in epoch {epoch + 1}")
-        return mean
+        return self.read_loss_sum(f"in epoch {epoch + 1}") / count
 
     def predict(self, loaders: Mapping[str, Iterable[Any]], name: str) -> Prediction:
         """Return the prediction for a loader."""
@@ -323,6 +274,12 @@ def _recipe(optimiser: str | Mapping[str, Any] | Optimizer, **fields: Any) -> Re
         accepted = "a name, fields of a recipe's `[optimiser]`, or an optimiser of torch"
         raise InputError("optimiser", found=type(optimiser).__name__, accepted=accepted)
     return Recipe.of({"data": {}, "model": {"name": "model"}, **fields})
+
+
+def _check_beta(beta: float | None, secondary: object) -> None:
+    if beta is not None and (secondary is None or not 0 <= beta < math.inf):
+        found = f"{beta}" if secondary is not None else f"{beta} without a secondary loss"
+        raise InputError("beta", found=found, accepted="a number ≥ 0, with a secondary loss")
 
 
 def _check_loaders(loaders: Mapping[str, Iterable[Any]]) -> None:

@@ -28,7 +28,7 @@ from training.data import DataSpec, Split, Splits, load
 from training.data.corruption import CORRUPTIONS, SEVERITIES, corrupted
 from training.engine.evaluate import predict
 from training.engine.fabric import launch_fabric
-from training.engine.loop import NullWatcher, train
+from training.engine.loop import Position, train
 from training.models import build
 
 #: Validation rows, as papers 000 and 004 keep them.
@@ -182,7 +182,7 @@ def _trained(
         subset = replace(subset, validation=validation)
     arrays: dict[str, NDArray[Any]] = {}
     try:
-        trained = train(recipe, subset, _Nowhere(), NullWatcher(), initial_weights, fabric)
+        trained = train(recipe, subset, _Nowhere(), _Nobody(), initial_weights, fabric)
     except InputError as error:
         story["diverged"] = str(error)
     else:
@@ -249,6 +249,19 @@ def _device(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return f"CPU {platform.machine()}, {torch.get_num_threads()} thread"
+
+
+class _Nobody:
+    """Watches nothing."""
+
+    def check(self) -> None:
+        return None
+
+    def at(self, position: Position) -> None:
+        return None
+
+    def epoch_over(self, history: list[dict[str, Any]]) -> None:
+        return None
 
 
 class _Nowhere:

@@ -24,7 +24,6 @@ from training.engine.fabric import launch_fabric
 from training.engine.loading import BatchLoader, LabelledBatch, Share, StartMethod, to_device
 from training.engine.mixing import mix
 from training.engine.objective import Terms
-from training.engine.optimizer import clip_gradients, learning_rate, set_rate
 from training.engine.run_state import Run, begin
 from training.engine.weights import LoadedWeights
 
@@ -75,19 +74,6 @@ class Watcher(Protocol):
 
     def epoch_over(self, history: list[dict[str, Any]]) -> None:
         """Called after each epoch with the records of all finished epochs."""
-
-
-class NullWatcher:
-    """A watcher that does nothing."""
-
-    def check(self) -> None:
-        return None
-
-    def at(self, position: Position) -> None:
-        return None
-
-    def epoch_over(self, history: list[dict[str, Any]]) -> None:
-        return None
 
 
 @dataclass(frozen=True)
@@ -210,10 +196,7 @@ def _epoch(
             if run.fabric.world_size == 1:
                 run.save(checkpoints)
             raise
-        rate = learning_rate(
-            recipe.optimiser, counters.epoch + number / len(steps), recipe.epochs, 1 / len(steps)
-        )
-        set_rate(run.optimiser, rate)
+        rate = run.schedule(counters.epoch + number / len(steps), 1 / len(steps))
         run.objective.set_progress((counters.epoch + number / len(steps)) / recipe.epochs)
         _step(run, steps[number], number, batches)
         counters.step = number + 1
@@ -248,13 +231,8 @@ def _step(run: Run, step: Step, number: int, batches: Iterator[LabelledBatch]) -
             # Weight parts by their number of rows; the group averages over processes.
             share = len(rows) * fabric.world_size / len(step.rows)
             loss = _loss(run, rows, next(batches), step.terms, (*at, part), share)
-            fabric.backward(loss)
-        run.loss_sum += loss.detach()
-    clip_gradients(fabric, run.network, run.optimiser, run.recipe.clip_norm)
-    run.optimiser.step()
-    run.optimiser.zero_grad()
-    if run.average is not None:
-        run.average.update()
+            run.backward(loss)
+    run.step()
 
 
 def _loss(

@@ -18,66 +18,36 @@ from training.engine.pixels import loss_pixels
 Terms = Literal["both", "primary", "secondary"]
 
 
-class TrainingObjective(nn.Module):
+class LossSum(nn.Module):
     """Primary + β × secondary, the objective of papers 000 and 001; range [0, ∞) for most losses.
 
-    The papers' third term, λ times the squared weights, is the optimiser's weight decay. β and
-    every numeric option of a loss may follow a schedule; `set_progress` updates them.
+    The papers' third term, λ times the squared weights, is the optimiser's weight decay.
 
     Parameters
     ----------
-    part: names, options, β and schedules.
-    samples: rows of the training set, the length of the history of `crl`; 0 if unknown.
-    gather: whether losses of a whole batch see the rows of all processes.
-    ignore_index: the label of void pixels, for both losses.
+    primary, secondary: losses of Recalib, or modules that map logits and labels to a scalar.
+    beta: β, by default 1.
     image_pixels: for dense predictions, the pixels of an image that a regulariser of quadratic
         cost sees (`pixels.loss_pixels`); 0 for rows.
-
-    Raises
-    ------
-    InputError: an option that a loss does not have, or a value that it does not accept; a schedule
-        of something that is not a number, or with a value that its option does not accept.
     """
 
     def __init__(
         self,
-        part: LossPart,
-        samples: int = 0,
-        *,
-        gather: bool = False,
-        ignore_index: int | None = None,
+        primary: nn.Module,
+        secondary: nn.Module | None,
+        beta: float | None,
         image_pixels: int = 0,
     ) -> None:
         super().__init__()
-        self.beta = 1.0 if part.beta is None else part.beta
-        self._image_pixels = image_pixels
-        void = {} if ignore_index is None else {"ignore_index": ignore_index}
-        self.primary = make_loss("loss.primary", part.primary, {**void, **part.options})
-        self.secondary: Loss | None = None
-        if part.secondary is not None:
-            options = {**void, **part.secondary_options}
-            if part.secondary == Crl.name:
-                options = {"samples": samples * max(image_pixels, 1), **options}
-            self.secondary = make_loss("loss.secondary", part.secondary, options)
-        for loss in (self.primary, self.secondary):
-            if isinstance(loss, BatchLoss):
-                loss.gather = gather
-        self._schedules = part.schedules
-        for target, schedule in part.schedules.items():
-            self._check_schedule(target, schedule, part)
-        self.set_progress(0.0)
+        self.primary, self.secondary = primary, secondary
+        self.beta = 1.0 if beta is None else beta
+        self.image_pixels = image_pixels
 
     def start_epoch(self, epoch: int, epochs: int) -> None:
         """Start epoch `epoch`, counted from 0, of `epochs`."""
         for loss in (self.primary, self.secondary):
-            if loss is not None:
+            if isinstance(loss, Loss):
                 loss.start_epoch(epoch, epochs)
-
-    def set_progress(self, progress: float) -> None:
-        """Set scheduled values for this fraction of the run."""
-        for target, schedule in self._schedules.items():
-            owner, _, option = target.rpartition(".")
-            setattr(getattr(self, owner) if owner else self, option, schedule.value(progress))
 
     def forward(
         self,
@@ -87,7 +57,7 @@ class TrainingObjective(nn.Module):
         terms: Terms = "both",
         share: float = 1.0,
     ) -> Tensor:
-        """Return the objective, a scalar.
+        """Return the objective, a scalar; `InputError` if a loss returns something else.
 
         Parameters
         ----------
@@ -98,24 +68,76 @@ class TrainingObjective(nn.Module):
             processes is that of the whole step.
         """
         if self.secondary is None or terms == "primary":
-            return _share(self.primary, share) * self.primary(logits, labels)  # type: ignore[no-any-return]
-        regulariser = self._regulariser(self.secondary, logits, labels, indices)
+            return _share(self.primary, share) * _scalar(self.primary(logits, labels))
+        regulariser = _scalar(self._regulariser(self.secondary, logits, labels, indices))
         regulariser = self.beta * _share(self.secondary, share) * regulariser
         if terms == "secondary":
             return regulariser
-        return _share(self.primary, share) * self.primary(logits, labels) + regulariser  # type: ignore[no-any-return]
+        return _share(self.primary, share) * _scalar(self.primary(logits, labels)) + regulariser
 
     def _regulariser(
-        self, loss: Loss, logits: Tensor, labels: Tensor, indices: Tensor | None
-    ) -> Tensor:
-        needs_indices = isinstance(loss, Crl)
-        if self._image_pixels and loss.name in QUADRATIC:
-            images = indices if needs_indices else None
-            logits, labels, indices = loss_pixels(logits, labels, self._image_pixels, images)
-        value: Tensor = (
-            loss(logits, labels, indices=indices) if needs_indices else loss(logits, labels)
-        )
-        return value
+        self, loss: nn.Module, logits: Tensor, labels: Tensor, indices: Tensor | None
+    ) -> object:
+        is_crl = isinstance(loss, Crl)
+        if self.image_pixels and getattr(loss, "name", "") in QUADRATIC:
+            images = indices if is_crl else None
+            logits, labels, indices = loss_pixels(logits, labels, self.image_pixels, images)
+        return loss(logits, labels, indices=indices) if is_crl else loss(logits, labels)
+
+
+class TrainingObjective(LossSum):
+    """The objective of a recipe.
+
+    β and every numeric option of a loss may follow a schedule; `set_progress` updates them.
+
+    Parameters
+    ----------
+    part: names, options, β and schedules.
+    samples: rows of the training set, the length of the history of `crl`; 0 if unknown.
+    gather: whether losses of a whole batch see the rows of all processes.
+    ignore_index: the label of void pixels, for both losses.
+    image_pixels: as of `LossSum`.
+
+    Raises
+    ------
+    InputError: an option that a loss does not have, or a value that it does not accept; a schedule
+        of something that is not a number, or with a value that its option does not accept.
+    """
+
+    primary: Loss
+    secondary: Loss | None
+
+    def __init__(
+        self,
+        part: LossPart,
+        samples: int = 0,
+        *,
+        gather: bool = False,
+        ignore_index: int | None = None,
+        image_pixels: int = 0,
+    ) -> None:
+        void = {} if ignore_index is None else {"ignore_index": ignore_index}
+        primary = make_loss("loss.primary", part.primary, {**void, **part.options})
+        secondary: Loss | None = None
+        if part.secondary is not None:
+            options = {**void, **part.secondary_options}
+            if part.secondary == Crl.name:
+                options = {"samples": samples * max(image_pixels, 1), **options}
+            secondary = make_loss("loss.secondary", part.secondary, options)
+        super().__init__(primary, secondary, part.beta, image_pixels)
+        for loss in (primary, secondary):
+            if isinstance(loss, BatchLoss):
+                loss.gather = gather
+        self._schedules = part.schedules
+        for target, schedule in part.schedules.items():
+            self._check_schedule(target, schedule, part)
+        self.set_progress(0.0)
+
+    def set_progress(self, progress: float) -> None:
+        """Set scheduled values for this fraction of the run."""
+        for target, schedule in self._schedules.items():
+            owner, _, option = target.rpartition(".")
+            setattr(getattr(self, owner) if owner else self, option, schedule.value(progress))
 
     def _check_schedule(self, target: str, schedule: Schedule, part: LossPart) -> None:
         """Raise `InputError` unless the target accepts every value of the schedule."""
@@ -144,8 +166,15 @@ class TrainingObjective(nn.Module):
         return ", ".join([*(["beta"] if self.secondary is not None else []), *targets]) or "none"
 
 
-def _share(loss: Loss, share: float) -> float:
+def _share(loss: nn.Module, share: float) -> float:
     return 1.0 if isinstance(loss, BatchLoss) and loss.gather else share
+
+
+def _scalar(value: object) -> Tensor:
+    if not isinstance(value, Tensor) or value.ndim:
+        found = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else repr(value)
+        raise InputError("loss", found=found, accepted="a scalar tensor")
+    return value
 
 
 def make_loss(field: str, name: str, options: dict[str, object]) -> Loss:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import math
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,13 +14,11 @@ import safetensors.torch
 import torch
 from lightning_fabric import Fabric
 from torch import Tensor, nn
-from torch.optim import Optimizer
 
 from recalib.errors import InputError
 from recalib.losses.crl import Crl
 from recalib.recipe import ModelPart, Recipe
 from training.data import Batch, Splits, augmentation
-from training.engine.averaging import WeightAverage
 from training.engine.batches import seed_of
 from training.engine.checkpoint_format import (
     Counters,
@@ -32,10 +29,10 @@ from training.engine.checkpoint_format import (
 )
 from training.engine.checkpoints import Checkpoints
 from training.engine.continuation import check_continuation
-from training.engine.divergence import DivergedError
 from training.engine.evaluate import forward
 from training.engine.objective import TrainingObjective
 from training.engine.optimizer import optimiser_for
+from training.engine.trainer import Trainer
 from training.engine.weights import (
     LoadedWeights,
     freeze_all_but_head,
@@ -57,26 +54,15 @@ _AFTERWARDS: dict[str, Any] = {
 }
 
 
-@dataclass
-class Run:
+@dataclass(kw_only=True)
+class Run(Trainer):
     """The state of a run, with its recipe and data."""
 
-    recipe: Recipe
-    splits: Splits
-    fabric: Fabric
-    #: The plain network, and the same network wrapped by Fabric.
-    model: nn.Module
-    network: nn.Module
     objective: TrainingObjective
-    optimiser: Optimizer
+    splits: Splits
     counters: Counters
-    #: Sum of the objective over the steps of this epoch, on the network's device: reading it makes
-    #: an accelerator wait.
-    loss_sum: Tensor
     #: What the network has taken from the user's weights, if there are any.
     loaded_weights: LoadedWeights | None = None
-    #: The moving average of the weights, where the recipe has one.
-    average: WeightAverage | None = None
     #: The weights with the best score so far, where the recipe keeps the best.
     best: dict[str, Tensor] | None = None
 
@@ -115,20 +101,14 @@ class Run:
 
     def read_loss(self) -> float:
         """Return the mean objective over this epoch so far; `DivergedError` if it diverges."""
-        self.counters.loss_sum = float(self.loss_sum)
-        if not math.isfinite(self.counters.loss_sum):
-            at = f"epoch {self.counters.epoch + 1}, step {self.counters.step}"
-            raise DivergedError(f"an objective that is not finite at {at}")
+        at = f"at epoch {self.counters.epoch + 1}, step {self.counters.step}"
+        self.counters.loss_sum = self.read_loss_sum(at)
         return self.counters.loss_sum / max(self.counters.step, 1)
 
     def weights_now(self) -> dict[str, Tensor]:
         """Return a copy of the current weights, or of their moving average."""
         model = self.model if self.average is None else self.average.module
         return snapshot(model.state_dict())
-
-    def averaged(self) -> AbstractContextManager[None]:
-        """Return a context in which the network has the moving average of its weights, if any."""
-        return nullcontext() if self.average is None else self.average.applied()
 
     def weights(self) -> dict[str, Tensor]:
         """Return the weights that the recipe keeps: the last or the best."""
@@ -184,12 +164,17 @@ def begin(
     optimiser = optimiser_for(recipe.optimiser, trained_parameters(model))
     fabric.setup_optimizers(optimiser)
     counters = Counters(run=_identity(recipe, splits, initial_weights), interleaved=interleaved)
-    loss_sum = torch.zeros((), dtype=torch.float64, device=fabric.device)
-    average = None if recipe.ema_decay is None else WeightAverage(model, recipe.ema_decay)
     return Run(
-        recipe, splits, fabric, model, network, objective, optimiser, counters, loss_sum, loaded,
-        average,
-    )  # fmt: skip
+        recipe=recipe,
+        fabric=fabric,
+        model=model,
+        network=network,
+        objective=objective,
+        optimiser=optimiser,
+        splits=splits,
+        counters=counters,
+        loaded_weights=loaded,
+    )
 
 
 def _objective(recipe: Recipe, splits: Splits, fabric: Fabric) -> TrainingObjective:

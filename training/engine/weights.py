@@ -16,15 +16,6 @@ from torch import Tensor, nn
 from recalib.errors import InputError
 from training.models import head
 
-__all__ = [
-    "LoadedWeights",
-    "freeze_all_but_head",
-    "load_weights",
-    "read_weights",
-    "trained_parameters",
-    "weights_bytes",
-]
-
 _FIELD = "model.weights"
 _PICKLED = (".pth", ".pt", ".bin")
 _ACCEPTED = "a safetensors file, or one of torch.save with tensors only (.pth, .pt, .bin)"

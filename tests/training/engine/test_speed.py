@@ -19,7 +19,6 @@ from tests.training.engine.tiny import Memory, Onlooker, recipe, splits
 from training.data import Split, Splits
 from training.data.arrays import Array
 from training.engine import loop
-from training.engine.averaging import WeightAverage
 from training.engine.batches import Step
 from training.engine.kernels import choose_kernels, float32_kernels
 from training.engine.loop import TrainingResult, train
@@ -169,9 +168,8 @@ def test_step_does_not_wait_for_the_device(
         network=fabric.setup_module(model, move_to_device=False),
         objective=TrainingObjective(config.loss, len(data.train)).to("meta"),
         optimiser=optimiser_for(config.optimiser, model.parameters()),
-        loss_sum=torch.zeros((), device="meta"),
-        average=WeightAverage(model, 0.9),
     )
+    run.loss_sum = torch.zeros((), device="meta")
     labels = torch.zeros(32, dtype=torch.int64, device="meta")
     batches = iter([(torch.zeros(32, 2, device="meta"), labels)])
     loop._step(run, Step(np.arange(32), "both"), 0, batches)
