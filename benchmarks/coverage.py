@@ -43,10 +43,10 @@ from recalib.metrics import (
     ks_noise,
     smooth_ece,
 )
-from recalib.metrics.binning import bin_indices
 from recalib.metrics.confidence_groups import ConfidenceGroups
 from recalib.metrics.ece_sweep import _max_bins
 from recalib.metrics.kernels import best_bandwidth
+from recalib.stats.bin_indices import bin_indices
 
 Values = NDArray[np.float64]
 TrueValue = Callable[[Any, Predictions], float]

@@ -39,7 +39,7 @@ def _ece() -> Goal:
 
     def ours() -> None:
         state = metric.state(2)
-        state.add_confidences(confidences, correct)
+        state.add(confidences, correct)
         values["ours"] = metric.estimate(state).value
 
     def plain() -> None:

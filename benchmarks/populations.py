@@ -19,9 +19,9 @@ import scipy.stats
 from numpy.typing import NDArray
 
 from recalib.metrics import Predictions
-from recalib.metrics.binning import bin_indices
 from recalib.metrics.kernels import kernel_means
 from recalib.metrics.smooth_ece import smooth_residuals
+from recalib.stats.bin_indices import bin_indices
 
 Values = NDArray[np.float64]
 

@@ -122,7 +122,7 @@ class CalibrationMetric(torchmetrics.Metric):
             y = check_labels(labels, logits=p, field="target")
             predictions = Predictions.from_probabilities(p, y)
         state = self._metric.state(self.classes)
-        state.add(predictions)
+        self._metric.add(state, predictions)
         total: torch.Tensor = getattr(self, self._key)
         setattr(self, self._key, total + _sums(state).to(total.device))
 

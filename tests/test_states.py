@@ -71,7 +71,7 @@ class Kind(NamedTuple):
 
 KINDS = {
     "evaluation": Kind(
-        evaluation_of, sums_of_evaluation, StreamingEvaluation.from_bytes, "evaluation 3"
+        evaluation_of, sums_of_evaluation, StreamingEvaluation.from_bytes, "evaluation 4"
     ),
     "calibration sums": Kind(
         calibration_sums_of, vars, CalibrationSums.from_bytes, "calibration sums 1"

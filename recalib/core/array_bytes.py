@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -63,21 +63,23 @@ def state_to_bytes(kind: str, version: int, arrays: Arrays) -> bytes:
     return data
 
 
-def state_from_bytes(kind: str, version: int, data: bytes) -> dict[str, NDArray[Any]]:
-    """Return the arrays in the result of `state_to_bytes`.
+def state_from_bytes(
+    kind: str, versions: Sequence[int], data: bytes
+) -> tuple[int, dict[str, NDArray[Any]]]:
+    """Return the version and the arrays in the result of `state_to_bytes`.
 
     Raises
     ------
-    CorruptError: damaged bytes, another kind, or another version.
+    CorruptError: damaged bytes, another kind, or none of the `versions`.
     """
     arrays, metadata = read_arrays(data, f"a state of kind {kind}")
-    found, _, digest = metadata.get("state", "").rpartition(" ")
-    text = f"{kind} {version}"
-    if found != text:
-        raise CorruptError(f"found state {found!r}, not {text!r}")
+    text, _, digest = metadata.get("state", "").rpartition(" ")
+    known = {f"{kind} {version}": version for version in versions}
+    if text not in known:
+        raise CorruptError(f"found state {text!r}, not {next(iter(known))!r}")
     if digest != array_digest(text, arrays):
         raise CorruptError("the state is damaged: its checksum is another")
-    return arrays
+    return known[text], arrays
 
 
 class _Header(msgspec.Struct):

@@ -12,12 +12,16 @@ from numpy.typing import ArrayLike, NDArray
 from recalib.core.array_bytes import state_from_bytes, state_to_bytes
 from recalib.drift.validation import check_confidences, check_rows
 from recalib.errors import CorruptError, InputError
+from recalib.stats.groups import group_counts, group_sums
+from recalib.stats.sums import Moments, moments
 
 Values = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
 _COUNTS = ("traffic", "traffic_confidence_count", "labelled", "correct")
 _FLOATS = ("traffic_confidence", "confidence", "confidence_squared", "confidence_correct", "delay")
+#: The names of `Moments`.
+_LABELLED = ("labelled", "confidence", "confidence_squared", "correct", "confidence_correct")
 #: Sums that earlier versions did not keep.
 _LATER = ("traffic_confidence_count", "traffic_confidence")
 _TRAFFIC = ("traffic", *_LATER)
@@ -82,10 +86,10 @@ class CalibrationSums:
         """Count predictions by their confidences (N,), whether or not they get labels."""
         checked = check_confidences(confidences)
         where = left_closed_bins(self.edges, checked)
-        counts = np.bincount(where, minlength=self.bins)
+        counts = group_counts(where, self.bins)
         self.traffic = self.traffic + counts
         self.traffic_confidence_count = self.traffic_confidence_count + counts
-        self.traffic_confidence = self.traffic_confidence + np.bincount(where, checked, self.bins)
+        self.traffic_confidence = self.traffic_confidence + group_sums(where, checked, self.bins)
 
     def add_counts(
         self,
@@ -155,16 +159,15 @@ class CalibrationSums:
                 accepted=f"{p.shape}, seconds",
             )
         where = left_closed_bins(self.edges, p)
+        added = moments(where, p, y == 1, None, self.bins)
+        for name, sums in zip(_LABELLED, added, strict=True):
+            setattr(self, name, getattr(self, name) + sums)
+        self.delay = self.delay + group_sums(where, np.maximum(seconds, 0), self.bins)
 
-        def total(values: Values) -> Values:
-            return np.bincount(where, values, self.bins).astype(np.float64)
-
-        self.labelled = self.labelled + np.bincount(where, minlength=self.bins)
-        self.correct = self.correct + np.bincount(where[y == 1], minlength=self.bins)
-        self.confidence = self.confidence + total(p)
-        self.confidence_squared = self.confidence_squared + total(p * p)
-        self.confidence_correct = self.confidence_correct + total(p * y)
-        self.delay = self.delay + total(np.maximum(seconds, 0))
+    @property
+    def moments(self) -> Moments:
+        """The sums over labelled predictions."""
+        return Moments(*(getattr(self, name) for name in _LABELLED))
 
     def merge(self, other: CalibrationSums) -> CalibrationSums:
         """Return the sums of both over the same bins; no prediction may be in both.
@@ -213,7 +216,7 @@ class CalibrationSums:
         ------
         CorruptError: other or damaged bytes, or those of another version of Recalib.
         """
-        arrays = state_from_bytes(_KIND, _VERSION, data)
+        _, arrays = state_from_bytes(_KIND, [_VERSION], data)
         try:
             return cls.from_dict(arrays)
         except (InputError, KeyError) as error:

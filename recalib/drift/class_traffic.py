@@ -144,7 +144,7 @@ class ClassTraffic:
         ------
         CorruptError: other or damaged bytes, or those of another version of Recalib.
         """
-        arrays = state_from_bytes(_KIND, _VERSION, data)
+        _, arrays = state_from_bytes(_KIND, [_VERSION], data)
         try:
             return cls(**arrays)
         except TypeError as error:

@@ -20,6 +20,7 @@ from recalib.metrics.intervals import (
     interval_of_mean_squared_gap,
     variances_under,
 )
+from recalib.stats.sums import Moments
 
 Values = NDArray[np.float64]
 Weighting = Literal["labelled", "traffic"]
@@ -138,10 +139,8 @@ def summarise_window(
     def sum_groups(values: NDArray[Any]) -> NDArray[Any]:
         return np.add.reduceat(values[~silent], groups)
 
-    p2, py = sum_groups(sums.confidence_squared), sum_groups(sums.confidence_correct)
-    p, y = sum_groups(sums.confidence), sum_groups(sums.correct)
-    gaps = Gaps.from_sums(sum_groups(sums.labelled), p, y, squares=(p2, py))
-    residuals = y - 2 * py + p2
+    joined = Moments(*(sum_groups(values) for values in sums.moments))
+    gaps, residuals = Gaps.from_moments(joined, joined), joined.residual_squares()
     weights, rows = (
         (gaps.weights, n) if weighting == "labelled" else (sum_groups(seen) / rows, rows)
     )

@@ -7,9 +7,8 @@ definition in `tests/metrics/definitions.py`.
 
 from recalib.metrics.accuracy import Accuracy
 from recalib.metrics.aurc import ExcessRiskCoverageArea, RiskCoverageArea
-from recalib.metrics.base import Estimate, Metric, State, StreamingMetric, Unit
+from recalib.metrics.base import Estimate, Metric, StreamingMetric, Unit
 from recalib.metrics.binary_ece import BinaryCalibrationError
-from recalib.metrics.binning import BinState
 from recalib.metrics.brier import Brier
 from recalib.metrics.brier_decomposition import (
     BrierReliability,
@@ -37,10 +36,10 @@ from recalib.metrics.predictions import Predictions
 from recalib.metrics.roc_auc import RocAuc
 from recalib.metrics.smooth_ece import SmoothError
 from recalib.metrics.top5_accuracy import Top5Accuracy
+from recalib.stats.sums import State
 
 __all__ = [
     "METRICS",
-    "BinState",
     "Estimate",
     "Metric",
     "Predictions",

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalib.metrics.base import Better, Unit
+from recalib.metrics.mean_metrics import RowFraction
 from recalib.metrics.predictions import Predictions
-from recalib.metrics.row_means import RowFraction
 
 
 class Accuracy(RowFraction):

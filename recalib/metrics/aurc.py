@@ -11,45 +11,23 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from recalib.metrics.base import Estimate, StreamingMetric, Unit
+from recalib.metrics.base import Estimate, Unit
+from recalib.metrics.binned import GroupMetric
 from recalib.metrics.confidence_groups import ConfidenceGroups
-from recalib.metrics.fine_histogram import FineHistogram
-from recalib.metrics.predictions import Predictions
-from recalib.metrics.weighted import WeightedCells
 
 Vector = NDArray[np.float64]
 
 
-class _CurveMetric(StreamingMetric[FineHistogram]):
+class _CurveMetric(GroupMetric):
     """A function of the risk-coverage curve."""
 
     unit: ClassVar[Unit] = "score"
-    state_kind: ClassVar[str] = "cells"
 
-    def state(self, classes: int) -> FineHistogram:
-        return FineHistogram()
+    def estimate_groups(self, groups: ConfidenceGroups, level: float | None) -> Estimate:
+        return self._estimate(_Curve.of(groups), level)
 
-    def measure(self, predictions: Predictions, level: float | None = None) -> Estimate:
-        return self.measure_weighted(predictions, np.ones(len(predictions)), level)
-
-    def measure_weighted(
-        self, predictions: Predictions, weights: Vector, level: float | None = None
-    ) -> Estimate:
-        return self._estimate(_Curve.from_predictions(predictions, weights), level)
-
-    def estimate(self, state: FineHistogram, level: float | None = None) -> Estimate:
-        return self._estimate(_Curve.from_histogram(state), level)
-
-    def weighted_state(self, classes: int) -> WeightedCells:
-        return WeightedCells()
-
-    def estimate_weighted(self, state: WeightedCells, level: float | None = None) -> Estimate:
-        return self._estimate(_Curve.from_weighted_cells(state), level)
-
-    def error_bound(self, state: FineHistogram | WeightedCells) -> float:
-        if isinstance(state, WeightedCells):
-            return _Curve.from_weighted_cells(state).error_bound()
-        return _Curve.from_histogram(state).error_bound()
+    def error_of_groups(self, groups: ConfidenceGroups) -> float:
+        return _Curve.of(groups).error_bound()
 
     @abstractmethod
     def _estimate(self, curve: _Curve, level: float | None) -> Estimate:
@@ -69,7 +47,7 @@ class RiskCoverageArea(_CurveMetric):
     for any order: see `e_aurc`. The bias is of order 1/N. The interval is for infinitely many
     rows, see `_interval`. AURC is not a calibration error and has no floor.
 
-    Streams: rows of a cell of `FineHistogram` count as tied. The difference is at most
+    Streams: rows of a cell of `Cells` count as tied. The difference is at most
     `error_bound`, which puts the errors of each cell first or last.
 
     Source: Geifman, Uziel and El-Yaniv, Bias-reduced uncertainty estimation for deep neural
@@ -126,31 +104,10 @@ class _Curve:
     squared_weights: Vector
 
     @classmethod
-    def from_predictions(cls, predictions: Predictions, sample_weights: Vector) -> _Curve:
-        """Return the curve of predictions with sample weights (N,)."""
-        values, group, counts = predictions.ties
-        parts = 2 * (len(values) - 1 - group) + ~predictions.correct
-
-        def split(terms: Vector) -> Vector:
-            sums = np.bincount(parts, terms, 2 * len(values)).astype(np.float64, copy=False)
-            return sums.reshape(-1, 2).T
-
-        return cls(counts[::-1], split(sample_weights), split(sample_weights**2))
-
-    @classmethod
-    def from_histogram(cls, state: FineHistogram) -> _Curve:
-        """Return the curve of the rows in `state`; those of a cell count as tied."""
-        groups = ConfidenceGroups.from_histogram(state)
-        counts = groups.counts[::-1].astype(np.int64)
-        right = groups.correct[::-1]
-        weights = np.stack([right, counts - right])
-        return cls(counts, weights, weights)
-
-    @classmethod
-    def from_weighted_cells(cls, state: WeightedCells) -> _Curve:
-        """Return the curve of weighted rows; those of a cell count as tied."""
-        totals = state.totals[:, ::-1, state.filled][:, :, ::-1]  # right before wrong, descending
-        return cls(totals[0].sum(axis=0).astype(np.int64), totals[1], totals[4])
+    def of(cls, groups: ConfidenceGroups) -> _Curve:
+        """Return the curve of groups, whose rows count as tied."""
+        wrong_and_right = groups.moments.by_event(), groups.squared.by_event()
+        return cls(groups.rows[::-1], *(sums[::-1, ::-1] for sums in wrong_and_right))
 
     @property
     def error_rate(self) -> float:

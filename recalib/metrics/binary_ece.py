@@ -7,28 +7,16 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.metrics.base import Estimate, StreamingMetric, Unit
-from recalib.metrics.binning import BinState
-from recalib.metrics.calibration_gaps import mean_gap
+from recalib.metrics.base import Estimate, Unit
+from recalib.metrics.binned import BinMetric
+from recalib.metrics.calibration_gaps import Gaps, mean_gap
 from recalib.metrics.predictions import Predictions
-from recalib.metrics.weighted import WeightedBins
+from recalib.stats.sums import Bins
+
+Vector = NDArray[np.float64]
 
 
-class PositiveBins(BinState):
-    """The sums of `BinState` with P(y = 1) as confidence p, and y = 1[label = 1]."""
-
-    def add(self, predictions: Predictions) -> None:
-        super().add(predictions.of_class(1))
-
-
-class WeightedPositiveBins(WeightedBins):
-    """The same sums of weighted rows."""
-
-    def add_weighted(self, predictions: Predictions, weights: NDArray[np.float64]) -> None:
-        super().add_weighted(predictions.of_class(1), weights)
-
-
-class BinaryCalibrationError(StreamingMetric[PositiveBins]):
+class BinaryCalibrationError(BinMetric):
     """Binary ECE: Σ_b n_b/N · |frequency_b − p̄_b| of class 1, for K = 2; range [0, 1].
 
     p is P(y = 1), in M equal-width right-closed bins of [0, 1]; frequency is the share of class 1.
@@ -49,16 +37,8 @@ class BinaryCalibrationError(StreamingMetric[PositiveBins]):
     def is_defined_for(cls, classes: int) -> bool:
         return classes == 2
 
-    def state(self, classes: int) -> PositiveBins:
-        return PositiveBins(self.bins)
+    def add(self, state: Bins, predictions: Predictions, weights: Vector | None = None) -> None:
+        super().add(state, predictions.of_class(1), weights)
 
-    def weighted_state(self, classes: int) -> WeightedPositiveBins:
-        return WeightedPositiveBins(self.bins)
-
-    def estimate_weighted(
-        self, state: WeightedPositiveBins, level: float | None = None
-    ) -> Estimate:
-        return mean_gap(state.to_gaps(), level)
-
-    def estimate(self, state: PositiveBins, level: float | None = None) -> Estimate:
-        return mean_gap(state.to_gaps(), level)
+    def estimate(self, state: Bins, level: float | None = None) -> Estimate:
+        return mean_gap(Gaps.of(state), level)

@@ -8,8 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalib.metrics.base import Unit
-from recalib.metrics.predictions import Predictions, row_chunks
-from recalib.metrics.row_means import RowMean
+from recalib.metrics.mean_metrics import RowMean
+from recalib.metrics.predictions import Predictions
+from recalib.stats.groups import row_chunks
 
 
 class Brier(RowMean):

@@ -6,32 +6,20 @@ from typing import ClassVar
 
 import numpy as np
 
-from recalib.metrics.base import Better, Estimate, StreamingMetric, Unit
-from recalib.metrics.binning import BinState
+from recalib.metrics.base import Better, Estimate, Unit
+from recalib.metrics.binned import BinMetric
 from recalib.metrics.calibration_gaps import Gaps, mean_squared_gap
 from recalib.metrics.intervals import interval_of_mean_squared_gap
-from recalib.metrics.mean_metrics import wilson
-from recalib.metrics.weighted import WeightedBins, weighted_fraction
+from recalib.metrics.mean_metrics import fraction_estimate
+from recalib.stats.sums import Bins
 
 
-class _Term(StreamingMetric[BinState]):
-    """A term of mean (p − y)² = reliability − resolution + uncertainty + within-bin terms.
-
-    p is the confidence and y the correctness of the prediction: the score of one event, unlike
-    `brier`, which sums over classes.
-    """
-
-    state_kind: ClassVar[str] = "bins"
-
-    def state(self, classes: int) -> BinState:
-        return BinState(self.bins)
-
-    def weighted_state(self, classes: int) -> WeightedBins:
-        return WeightedBins(self.bins)
-
-
-class BrierReliability(_Term):
+class BrierReliability(BinMetric):
     """Reliability of the top label, Σ_b n_b/N · (accuracy_b − confidence_b)²; range [0, 1].
+
+    A term of mean (p − y)² = reliability − resolution + uncertainty + within-bin terms. p is the
+    confidence and y the correctness of the prediction: the score of one event, unlike `brier`,
+    which sums over classes.
 
     The part of mean (p − y)² that is due to miscalibration; 0 is best. Over M equal-width
     right-closed bins, as in `ece`. Ties share a bin. Biased upwards: `floor` shows the bias, and
@@ -45,15 +33,11 @@ class BrierReliability(_Term):
     summary: ClassVar[str] = "part of the top label's Brier score due to miscalibration"
     unit: ClassVar[Unit] = "score"
 
-    def estimate_weighted(self, state: WeightedBins, level: float | None = None) -> Estimate:
-        return mean_squared_gap(state.to_gaps(), level)
-
-    def estimate(self, state: BinState, level: float | None = None) -> Estimate:
-        value = float(np.sum(state.weights * state.gaps**2))
-        return Estimate(value) if level is None else mean_squared_gap(state.to_gaps(), level)
+    def estimate(self, state: Bins, level: float | None = None) -> Estimate:
+        return mean_squared_gap(Gaps.of(state), level)
 
 
-class BrierResolution(_Term):
+class BrierResolution(BinMetric):
     """Resolution of the top label, Σ_b n_b/N · (accuracy_b − accuracy)²; range [0, 1/4].
 
     The part by which differences in accuracy between bins lower mean (p − y)²; large is good. Bins,
@@ -67,14 +51,11 @@ class BrierResolution(_Term):
     unit: ClassVar[Unit] = "score"
     better: ClassVar[Better | None] = "higher"
 
-    def estimate_weighted(self, state: WeightedBins, level: float | None = None) -> Estimate:
-        return _resolution(state.to_gaps(), level)
-
-    def estimate(self, state: BinState, level: float | None = None) -> Estimate:
-        return _resolution(state.to_gaps(), level)
+    def estimate(self, state: Bins, level: float | None = None) -> Estimate:
+        return _resolution(Gaps.of(state), level)
 
 
-class BrierUncertainty(_Term):
+class BrierUncertainty(BinMetric):
     """Uncertainty of the top label, accuracy · (1 − accuracy); range [0, 1/4].
 
     The score if every row had the accuracy as its confidence. It depends on neither bins nor ties.
@@ -87,24 +68,16 @@ class BrierUncertainty(_Term):
     unit: ClassVar[Unit] = "score"
     better: ClassVar[Better | None] = None
 
-    def estimate_weighted(self, state: WeightedBins, level: float | None = None) -> Estimate:
-        return _uncertainty(weighted_fraction(state.correct_mean(), level))
-
-    def estimate(self, state: BinState, level: float | None = None) -> Estimate:
-        rows, right = int(state.count.sum()), float(state.correct.sum())
-        if level is None:
-            return _uncertainty(Estimate(right / rows))
-        low, high = (float(end) for end in wilson(right, rows, level))
-        return _uncertainty(Estimate(right / rows, low, high))
-
-
-def _uncertainty(accuracy: Estimate) -> Estimate:
-    """Return accuracy · (1 − accuracy) with its interval."""
-    value, low, high = accuracy.value * (1 - accuracy.value), accuracy.low, accuracy.high
-    if low is None or high is None:
-        return Estimate(value)
-    largest = 0.25 if low <= 0.5 <= high else max(low * (1 - low), high * (1 - high))
-    return Estimate(value, min(low * (1 - low), high * (1 - high)), largest)
+    def estimate(self, state: Bins, level: float | None = None) -> Estimate:
+        w, v = state.moments, state.squared
+        right, squared_right = w.correct.sum(), v.correct.sum()
+        totals = state.count.sum(), w.weight.sum(), v.weight.sum(), right
+        accuracy = fraction_estimate(np.array([*totals, squared_right, squared_right]), level)
+        value, low, high = accuracy.value * (1 - accuracy.value), accuracy.low, accuracy.high
+        if low is None or high is None:
+            return Estimate(value)
+        largest = 0.25 if low <= 0.5 <= high else max(low * (1 - low), high * (1 - high))
+        return Estimate(value, min(low * (1 - low), high * (1 - high)), largest)
 
 
 def _resolution(bins: Gaps, level: float | None) -> Estimate:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,13 +16,15 @@ from recalib.metrics.intervals import (
     variances_under,
 )
 from recalib.metrics.noise_floor import noise_floor
+from recalib.stats.class_bins import ClassBins
+from recalib.stats.sums import BinSums, Moments
 
 Vector = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
 class Gaps:
-    """The gaps of the non-empty bins; arrays of (B,). Make one with `from_sums`."""
+    """The gaps of the non-empty bins; arrays of (B,). Make one with `of`."""
 
     #: Rows in the bin, at least 1; for weighted rows the effective size, rounded.
     counts: NDArray[np.int64]
@@ -37,90 +38,63 @@ class Gaps:
     calibrated_variances: Vector
     #: N.
     rows: int
+    #: The bins' shares of the weight; over classes, the mean of these.
+    weights: Vector
     #: K if each row is in one bin of each class; 1 if it is in one bin.
     classes: int = 1
-    #: The bins' shares of the weight, if rows have weights.
-    shares: Vector | None = None
 
     @classmethod
-    def from_sums(
-        cls,
-        counts: NDArray[np.int64],
-        confidences: Vector,
-        correct: Vector,
-        *,
-        squares: tuple[Vector, Vector] | None = None,
-        classes: int = 1,
-    ) -> Gaps:
-        """Return gaps from the bins' sums over rows; the arrays may have any common shape.
+    def of(cls, state: BinSums) -> Gaps:
+        """Return the gaps of the bins of a state; in those of K classes, each has weight 1/K."""
+        classes = len(state.count) if isinstance(state, ClassBins) else 1
+        return cls.from_moments(state.moments, state.squared, classes)
 
-        The variance of a gap is the largest of three estimates: the sample variance
-        (Σr²/n − g²)/(n − 1) with r = y − p; q(1 − q)/n with q = (Σy + a)/(n + 2a) and a = 2
-        (Agresti and Coull, 1998), which matters in bins with one row or few errors; and p̄(1 − p̄)/n
-        of a calibrated bin. Over K classes a is 4/K: their errors average, and a = 2 for each would
-        hide rare classes.
+    @classmethod
+    def from_moments(cls, sums: Moments, squared: Moments, classes: int = 1) -> Gaps:
+        """Return gaps from the bins' sums over rows, with weights w and w²: any common shape.
+
+        The size n of a bin is Kish's, (Σw)²/Σw². The variance of a gap g is the largest of three
+        estimates: the sample variance, Σw²(r − g)²/(Σw)² · n/(n − 1) with r = y − p; q(1 − q)/n
+        with q = (n·ȳ + a)/(n + 2a) and a = 2 (Agresti and Coull, 1998), which matters in bins with
+        one row or few errors; and Σw²p(1 − p)/(Σw)² of a calibrated bin. Over K classes a is 4/K:
+        their errors average, and a = 2 for each would hide rare classes.
 
         Parameters
         ----------
-        counts: n.
-        confidences: Σp.
-        correct: Σy.
-        squares: Σp² and Σpy. Without them all rows of a bin count with its mean confidence.
+        squared: equal to `sums` for rows without weights.
         classes: K where each row is in one bin of each class.
         """
-        at = counts > 0
-        n, p, y = counts[at], confidences[at] / counts[at], correct[at] / counts[at]
-        calibrated = np.maximum(p * (1 - p), 0)
-        residual = y * (1 - y)
-        if squares is not None:
-            p2, py = (sums[at] / n for sums in squares)
-            calibrated = np.maximum(p - p2, 0)
-            residual = y - 2 * py + p2 - (y - p) ** 2
-        sample = residual / np.maximum(n - 1, 1)
-        return cls.from_means(n, p, y, sample, calibrated / n, int(n.sum()) // classes, classes)
-
-    @classmethod
-    def from_means(
-        cls,
-        counts: NDArray[Any],
-        confidences: Vector,
-        accuracies: Vector,
-        sample_variances: Vector,
-        calibrated_variances: Vector,
-        rows: float,
-        classes: int,
-        shares: Vector | None = None,
-    ) -> Gaps:
-        """Return gaps from the means of non-empty bins and the sample variances of their gaps.
-
-        The other variances are those of `from_sums`. `counts` and `rows` may be effective sizes.
-        """
+        filled = sums.weight > 0
+        w, v = sums.select(filled), squared.select(filled)
+        # The rest of a column, see `ClassBins`, may be −1e-17 for probabilities of 0.
+        weight = w.weight.astype(np.float64)
+        p, y, counts = (
+            np.maximum(w.confidence, 0) / weight,
+            w.correct / weight,
+            weight**2 / v.weight,
+        )
+        gaps, squares = y - p, v.residual_squares()
+        squares = squares - 2 * gaps * (v.correct - v.confidence) + gaps**2 * v.weight
+        sample = np.maximum(squares, 0) / weight**2 * counts / np.maximum(counts - 1, 1)
+        calibrated = v.calibrated_squares() / weight**2
         extra = _extra(classes)
-        q = (accuracies * counts + extra) / (counts + 2 * extra)
-        variances = np.maximum(sample_variances, q * (1 - q) / counts)
+        q = (y * counts + extra) / (counts + 2 * extra)
+        total, square = float(weight.sum()), float(v.weight.sum())
         return cls(
             np.maximum(np.rint(counts), 1).astype(np.int64),
-            confidences,
-            accuracies,
-            np.maximum(variances, calibrated_variances),
-            calibrated_variances,
-            max(round(rows), 1),
+            p,
+            y,
+            np.maximum(np.maximum(sample, q * (1 - q) / counts), calibrated),
+            calibrated,
+            max(round(total**2 / square / classes), 1),
+            weight / total,
             classes,
-            shares,
         )
 
     @property
     def gaps(self) -> Vector:
         """Accuracy minus confidence."""
         return self.accuracies - self.confidences
-
-    @property
-    def weights(self) -> Vector:
-        """The fraction of rows in each bin; over classes, the mean of these fractions."""
-        if self.shares is not None:
-            return self.shares
-        shares: Vector = self.counts / self.counts.sum()
-        return shares
 
     @property
     def copies(self) -> int:

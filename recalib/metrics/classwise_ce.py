@@ -8,10 +8,11 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.metrics.base import Estimate, StreamingMetric, Unit
-from recalib.metrics.classwise import ClasswiseState
+from recalib.metrics.base import Estimate, Unit
+from recalib.metrics.binned import ClassMetric
 from recalib.metrics.intervals import interval_of_unbiased_square
 from recalib.metrics.quadratic_form import QuadraticForm
+from recalib.stats.class_bins import ClassBins
 
 Vector = NDArray[np.float64]
 
@@ -23,7 +24,7 @@ _ROUNDING = 1e-14
 _QUANTILES = (np.arange(200) + 0.5) / 200
 
 
-class UnbiasedClasswiseError(StreamingMetric[ClasswiseState]):
+class UnbiasedClasswiseError(ClassMetric):
     """Class-wise calibration error without bias, √max(θ̂, 0); range [0, 1].
 
     It estimates √θ, the root of the mean over classes of the squared calibration error:
@@ -59,12 +60,9 @@ class UnbiasedClasswiseError(StreamingMetric[ClasswiseState]):
     name: ClassVar[str] = "classwise_ce"
     summary: ClassVar[str] = "root of the unbiased squared calibration error, mean over classes"
     unit: ClassVar[Unit] = "fraction"
-    state_kind: ClassVar[str] = "classwise"
+    takes_weights: ClassVar[bool] = False
 
-    def state(self, classes: int) -> ClasswiseState:
-        return ClasswiseState(classes, self.bins)
-
-    def estimate(self, state: ClasswiseState, level: float | None = None) -> Estimate:
+    def estimate(self, state: ClassBins, level: float | None = None) -> Estimate:
         bins = _Bins.of(state)
         squared = bins.squared_error()
         value = float(np.sqrt(max(squared, 0.0)))
@@ -84,13 +82,13 @@ class _Bins:
     count: Vector
     confidence: Vector
     confidence_squared: Vector
-    occurred: Vector
-    confidence_occurred: Vector
+    correct: Vector
+    confidence_correct: Vector
 
     @classmethod
-    def of(cls, state: ClasswiseState) -> _Bins:
+    def of(cls, state: ClassBins) -> _Bins:
         starts = _group_starts(state.count)
-        names = ("count", "confidence", "confidence_squared", "occurred", "confidence_occurred")
+        names = ("count", "confidence", "confidence_squared", "correct", "confidence_correct")
         # Sums of the first bin are differences, which may be −1e-17 for probabilities of 0.
         sums = {
             name: np.maximum(np.add.reduceat(getattr(state, name).ravel(), starts), 0.0)
@@ -101,7 +99,7 @@ class _Bins:
 
     @property
     def gaps(self) -> Vector:
-        gaps: Vector = (self.occurred - self.confidence) / self.count
+        gaps: Vector = (self.correct - self.confidence) / self.count
         return gaps
 
     @property
@@ -112,12 +110,12 @@ class _Bins:
     @property
     def _squares(self) -> Vector:
         """Σr²."""
-        squares: Vector = self.occurred - 2 * self.confidence_occurred + self.confidence_squared
+        squares: Vector = self.correct - 2 * self.confidence_correct + self.confidence_squared
         return squares
 
     def squared_error(self) -> float:
         """Return θ̂; 1/K Σr² for N = 1."""
-        sums = self.occurred - self.confidence
+        sums = self.correct - self.confidence
         if self.rows == 1:
             return float(np.sum(sums**2)) / self.classes
         products = (sums**2 - self._squares) / (self.count - 1)
@@ -139,7 +137,7 @@ class _Bins:
             tested = binomial(np.clip(p + np.copysign(sizes, gaps), 0, 1))
             return np.asarray(variances * np.where(sizes > 0, tested / observed, 1.0))
 
-        observed = binomial(self.occurred / n)
+        observed = binomial(self.correct / n)
         sample = (self._squares - n * gaps**2) / (n + _PRIOR_ROWS)
         variances = np.maximum(observed, sample) / n
         return interval_of_unbiased_square(

@@ -12,6 +12,7 @@ from recalib.metrics.base import Estimate, Metric, Unit
 from recalib.metrics.calibration_gaps import Gaps, mean_gap
 from recalib.metrics.confidence_order import bin_start
 from recalib.metrics.predictions import Predictions
+from recalib.stats.sums import Moments, moments
 
 
 class ClasswiseEqualMassError(Metric):
@@ -31,8 +32,14 @@ class ClasswiseEqualMassError(Metric):
     summary: ClassVar[str] = "classwise_ece over bins of equal counts"
     unit: ClassVar[Unit] = "fraction"
     on_request: ClassVar[bool] = True
+    takes_weights: ClassVar[bool] = False
 
-    def measure(self, predictions: Predictions, level: float | None = None) -> Estimate:
+    def measure(
+        self,
+        predictions: Predictions,
+        level: float | None = None,
+        weights: NDArray[np.float64] | None = None,
+    ) -> Estimate:
         rows, classes = predictions.probabilities.shape
         count = min(self.bins, rows)
         starts = bin_start(np.arange(count), rows, count)
@@ -48,17 +55,12 @@ class ClasswiseEqualMassError(Metric):
         value = total / (rows * classes)
         if level is None:
             return Estimate(value)
-        n, confidence, correct, squared, product = map(np.concatenate, zip(*sums, strict=True))
-        gaps = Gaps.from_sums(
-            n.astype(np.int64), confidence, correct, squares=(squared, product), classes=classes
-        )
-        return mean_gap(gaps, level, value)
+        joined = Moments(*map(np.concatenate, zip(*sums, strict=True)))
+        return mean_gap(Gaps.from_moments(joined, joined, classes), level, value)
 
 
-def _sums_of_bins(
-    p: Floats, occurred: NDArray[np.bool_], starts: NDArray[np.intp]
-) -> NDArray[np.float64]:
-    """Return n, Σp, Σy, Σp² and Σpy of ascending p (N,) in bins that begin at `starts`, (5, M).
+def _sums_of_bins(p: Floats, occurred: NDArray[np.bool_], starts: NDArray[np.intp]) -> Moments:
+    """Return the sums of ascending p (N,) in bins that begin at `starts`, (M,).
 
     Tied rows are all put into the bin of their middle row: bins that share tied rows would be
     correlated.
@@ -66,9 +68,7 @@ def _sums_of_bins(
     firsts = np.searchsorted(p, p, side="left")
     lasts = np.searchsorted(p, p, side="right")
     where = np.searchsorted(starts, (firsts + lasts) // 2, side="right") - 1
-    wide = p.astype(np.float64)
-    rows = np.ones_like(wide), wide, occurred.astype(np.float64), wide**2, wide * occurred
-    return np.stack([np.bincount(where, values, len(starts)) for values in rows])
+    return moments(where, p, occurred, None, len(starts))
 
 
 def _residuals(p: Floats, occurred: NDArray[np.bool_]) -> NDArray[np.float64]:

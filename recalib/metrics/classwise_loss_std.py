@@ -2,47 +2,39 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.metrics.base import Estimate, State, StreamingMetric, Unit, WeightedState
+from recalib.core.arrays import Integers
+from recalib.metrics.base import Estimate, StreamingMetric, Unit
 from recalib.metrics.predictions import Predictions
+from recalib.stats.groups import group_sums
+from recalib.stats.sums import State
 
 
-class ClassLossState(State):
-    """Count and sum of NLL for each label; arrays of (K,)."""
+class ClassLosses(State):
+    """Σw and the weighted sum of NLL for each label; arrays of (K,)."""
 
-    sums: ClassVar[tuple[str, ...]] = ("count", "loss")
-
-    def __init__(self, classes: int) -> None:
-        self.count = np.zeros(classes, np.int64)
-        self.loss = np.zeros(classes)
-
-    def add(self, predictions: Predictions) -> None:
-        labels, classes = predictions.labels, len(self.count)
-        self.count += np.bincount(labels, minlength=classes)
-        self.loss += np.bincount(labels, -predictions.label_log_probabilities, classes)
-
-
-class WeightedClassLosses(WeightedState):
-    """Weight and weighted sum of NLL for each label; arrays of (K,)."""
-
-    sums: ClassVar[tuple[str, ...]] = ("weight", "loss")
+    sums = ("weight", "loss")
 
     def __init__(self, classes: int) -> None:
-        self.weight = np.zeros(classes)
-        self.loss = np.zeros(classes)
+        self.weight, self.loss = np.zeros((2, classes))
 
-    def add_weighted(self, predictions: Predictions, weights: NDArray[np.float64]) -> None:
-        labels, classes = predictions.labels, len(self.weight)
-        self.weight += np.bincount(labels, weights, classes)
-        losses = -weights * predictions.label_log_probabilities
-        self.loss += np.bincount(labels, losses, classes)
+    def add(
+        self,
+        labels: Integers,
+        losses: NDArray[np.float64],
+        weights: NDArray[np.float64] | None = None,
+    ) -> None:
+        """Add rows by their labels, losses and weights (n,)."""
+        w = np.ones(len(labels)) if weights is None else weights
+        self.weight += group_sums(labels, w, len(self.weight))
+        self.loss += group_sums(labels, w * losses, len(self.loss))
 
 
-class ClasswiseLossDeviation(StreamingMetric[ClassLossState]):
+class ClasswiseLossDeviation(StreamingMetric[ClassLosses]):
     """Standard deviation over classes of the mean NLL of each class's rows; range [0, ∞).
 
         √(1/K Σ_k (L_k − L̄)²),  L_k = mean of −log p(y) over rows of label k, L̄ = mean of L_k
@@ -62,20 +54,17 @@ class ClasswiseLossDeviation(StreamingMetric[ClassLossState]):
     unit: ClassVar[Unit] = "nats"
     state_kind: ClassVar[str] = "class_losses"
 
-    def state(self, classes: int) -> ClassLossState:
-        return ClassLossState(classes)
+    def state(self, classes: int, *, weighted: bool = False) -> ClassLosses:
+        return ClassLosses(classes)
 
-    def weighted_state(self, classes: int) -> WeightedClassLosses:
-        return WeightedClassLosses(classes)
+    def add(
+        self,
+        state: ClassLosses,
+        predictions: Predictions,
+        weights: NDArray[np.float64] | None = None,
+    ) -> None:
+        state.add(predictions.labels, -predictions.label_log_probabilities, weights)
 
-    def estimate_weighted(self, state: WeightedClassLosses, level: float | None = None) -> Estimate:
-        return _deviation(state.loss, state.weight)
-
-    def estimate(self, state: ClassLossState, level: float | None = None) -> Estimate:
-        return _deviation(state.loss, state.count)
-
-
-def _deviation(losses: NDArray[np.float64], totals: NDArray[Any]) -> Estimate:
-    """Return the deviation of mean losses from sums (K,) and the weights or counts of classes."""
-    present = totals > 0
-    return Estimate(float(np.std(losses[present] / totals[present])))
+    def estimate(self, state: ClassLosses, level: float | None = None) -> Estimate:
+        present = state.weight > 0
+        return Estimate(float(np.std(state.loss[present] / state.weight[present])))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from operator import attrgetter
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from recalib.core.arrays import SMALLEST_PROBABILITY, Floats
 from recalib.metrics.base import Better, Estimate, UndefinedMetricError, Unit
-from recalib.metrics.mean_metrics import MeanState
-from recalib.metrics.predictions import Predictions, row_chunks
-from recalib.metrics.row_means import RowFraction, RowMean
-from recalib.metrics.weighted import WeightedMean
+from recalib.metrics.mean_metrics import RowFraction, RowMean
+from recalib.metrics.predictions import Predictions
+from recalib.stats.groups import row_chunks
+from recalib.stats.sums import Means
 
 _THRESHOLD = 0.99
 
@@ -37,11 +37,11 @@ class MeanConfidence(RowMean):
     def scores(predictions: Predictions) -> Floats:
         return predictions.confidences
 
-    def estimate(self, state: MeanState, level: float | None = None) -> Estimate:
-        return _within_1(super().estimate(state, level))
-
-    def estimate_weighted(self, state: WeightedMean, level: float | None = None) -> Estimate:
-        return _within_1(super().estimate_weighted(state, level))
+    def estimate(self, state: Means, level: float | None = None) -> Estimate:
+        estimate = super().estimate(state, level)
+        if estimate.high is None:
+            return estimate
+        return replace(estimate, high=max(min(estimate.high, 1.0), estimate.value))
 
 
 class MeanEntropy(RowMean):
@@ -112,31 +112,19 @@ class S99Accuracy(RowFraction):
 
     @staticmethod
     def scores(predictions: Predictions) -> NDArray[np.bool_]:
-        return predictions.correct[_is_s99(predictions)]
+        return predictions.correct
 
-    def weighted_state(self, classes: int) -> WeightedMean:
-        return WeightedMean(attrgetter("correct"), among=_is_s99)
+    def add(
+        self, state: Means, predictions: Predictions, weights: NDArray[np.float64] | None = None
+    ) -> None:
+        at = _is_s99(predictions)
+        state.add(predictions.correct[at], None if weights is None else weights[at])
 
-    def estimate(self, state: MeanState, level: float | None = None) -> Estimate:
-        _check_rows(state.count)
+    def estimate(self, state: Means, level: float | None = None) -> Estimate:
+        if state.count == 0:
+            accepted = f"a confidence above {_THRESHOLD}"
+            raise UndefinedMetricError("probabilities", found="none", accepted=accepted)
         return super().estimate(state, level)
-
-    def estimate_weighted(self, state: WeightedMean, level: float | None = None) -> Estimate:
-        _check_rows(state.rows)
-        return super().estimate_weighted(state, level)
-
-
-def _within_1(estimate: Estimate) -> Estimate:
-    if estimate.high is None:
-        return estimate
-    high = max(min(estimate.high, 1.0), estimate.value)
-    return Estimate(estimate.value, estimate.low, high)
-
-
-def _check_rows(rows: int) -> None:
-    if rows == 0:
-        accepted = f"a confidence above {_THRESHOLD}"
-        raise UndefinedMetricError("probabilities", found="none", accepted=accepted)
 
 
 def _is_s99(predictions: Predictions) -> NDArray[np.bool_]:

@@ -17,10 +17,11 @@ from recalib.core.arrays import Integers, check_labels, check_logits, check_prob
 from recalib.core.inputs import as_array
 from recalib.errors import InputError
 from recalib.metrics.base import Estimate
-from recalib.metrics.binning import bin_indices
 from recalib.metrics.evaluate import StreamingEvaluation
 from recalib.metrics.evaluation import Evaluation
 from recalib.metrics.predictions import Predictions
+from recalib.stats.bin_indices import bin_indices
+from recalib.stats.groups import group_counts, group_sums
 
 __all__ = [
     "ClassResult",
@@ -201,13 +202,11 @@ class DenseEvaluation:
             if members.any():
                 evaluation.add_predictions(predictions.take(np.flatnonzero(members)))
         cells = predictions.labels * self.classes + predictions.predicted
-        self._confusion += np.bincount(cells, minlength=self.classes**2).reshape(
-            self._confusion.shape
-        )
+        self._confusion += group_counts(cells, self.classes**2).reshape(self._confusion.shape)
         sums = self._sums(predictions)
         self._top_label += sums
         losses = -predictions.label_log_probabilities
-        self._nll += [np.bincount(predictions.correct, w, 2) for w in (None, losses)]
+        self._nll += [group_sums(predictions.correct, w, 2) for w in (np.ones(len(losses)), losses)]
         total, confidence, correct = sums.sum(axis=(1, 2))
         gaps = np.abs(sums[1].sum(axis=0) - sums[2].sum(axis=0))
         self._images.append(
@@ -225,13 +224,9 @@ class DenseEvaluation:
         bins = self._band.bins
         p = predictions.confidences
         cells = predictions.predicted * bins + bin_indices(p, bins)
-        weights = None, p, predictions.correct
-        return np.stack(
-            [
-                np.bincount(cells, values, self.classes * bins).reshape(self.classes, bins)
-                for values in weights
-            ]
-        )
+        values = np.ones(len(p)), p, predictions.correct
+        sums = [group_sums(cells, column, self.classes * bins) for column in values]
+        return np.reshape(sums, (3, self.classes, bins))
 
     def merge(self, *others: DenseEvaluation) -> DenseEvaluation:
         """Return the evaluation of the images of all, in this order; none of them changes.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from recalib.metrics.base import Estimate, StreamingMetric, Unit
-from recalib.metrics.binning import BinState
-from recalib.metrics.calibration_gaps import largest_gap, mean_gap, root_mean_squared_gap
-from recalib.metrics.weighted import WeightedBins
+from recalib.metrics.base import Estimate, Unit
+from recalib.metrics.binned import BinMetric
+from recalib.metrics.calibration_gaps import Gaps, largest_gap, mean_gap, root_mean_squared_gap
+from recalib.stats.sums import Bins
 
 
-class ExpectedCalibrationError(StreamingMetric[BinState]):
+class ExpectedCalibrationError(BinMetric):
     """Expected calibration error: Σ_b n_b/N · |accuracy_b − confidence_b|; range [0, 1].
 
     Top-label, over M equal-width right-closed bins. Ties share a bin. Biased upwards: a perfectly
@@ -23,22 +23,12 @@ class ExpectedCalibrationError(StreamingMetric[BinState]):
     name: ClassVar[str] = "ece"
     summary: ClassVar[str] = "expected calibration error, equal-width bins"
     unit: ClassVar[Unit] = "fraction"
-    state_kind: ClassVar[str] = "bins"
 
-    def state(self, classes: int) -> BinState:
-        return BinState(self.bins)
-
-    def weighted_state(self, classes: int) -> WeightedBins:
-        return WeightedBins(self.bins)
-
-    def estimate_weighted(self, state: WeightedBins, level: float | None = None) -> Estimate:
-        return mean_gap(state.to_gaps(), level)
-
-    def estimate(self, state: BinState, level: float | None = None) -> Estimate:
-        return mean_gap(state.to_gaps(), level)
+    def estimate(self, state: Bins, level: float | None = None) -> Estimate:
+        return mean_gap(Gaps.of(state), level)
 
 
-class L2CalibrationError(StreamingMetric[BinState]):
+class L2CalibrationError(BinMetric):
     """ℓ2 calibration error: √(Σ_b n_b/N · (accuracy_b − confidence_b)²); range [0, 1].
 
     Bins and ties as in ECE. It is at least as large as ECE, and large gaps dominate it. Biased
@@ -51,22 +41,12 @@ class L2CalibrationError(StreamingMetric[BinState]):
     name: ClassVar[str] = "ece_l2"
     summary: ClassVar[str] = "root mean squared gap, equal-width bins"
     unit: ClassVar[Unit] = "fraction"
-    state_kind: ClassVar[str] = "bins"
 
-    def state(self, classes: int) -> BinState:
-        return BinState(self.bins)
-
-    def weighted_state(self, classes: int) -> WeightedBins:
-        return WeightedBins(self.bins)
-
-    def estimate_weighted(self, state: WeightedBins, level: float | None = None) -> Estimate:
-        return root_mean_squared_gap(state.to_gaps(), level)
-
-    def estimate(self, state: BinState, level: float | None = None) -> Estimate:
-        return root_mean_squared_gap(state.to_gaps(), level)
+    def estimate(self, state: Bins, level: float | None = None) -> Estimate:
+        return root_mean_squared_gap(Gaps.of(state), level)
 
 
-class MaximumCalibrationError(StreamingMetric[BinState]):
+class MaximumCalibrationError(BinMetric):
     """Maximum calibration error: max_b |accuracy_b − confidence_b| over filled bins; range [0, 1].
 
     Bins and ties as in ECE. Strongly biased upwards: a single row in a bin can determine it. The
@@ -79,16 +59,6 @@ class MaximumCalibrationError(StreamingMetric[BinState]):
     name: ClassVar[str] = "mce"
     summary: ClassVar[str] = "largest gap of any equal-width bin"
     unit: ClassVar[Unit] = "fraction"
-    state_kind: ClassVar[str] = "bins"
 
-    def state(self, classes: int) -> BinState:
-        return BinState(self.bins)
-
-    def weighted_state(self, classes: int) -> WeightedBins:
-        return WeightedBins(self.bins)
-
-    def estimate_weighted(self, state: WeightedBins, level: float | None = None) -> Estimate:
-        return largest_gap(state.to_gaps(), level)
-
-    def estimate(self, state: BinState, level: float | None = None) -> Estimate:
-        return largest_gap(state.to_gaps(), level)
+    def estimate(self, state: Bins, level: float | None = None) -> Estimate:
+        return largest_gap(Gaps.of(state), level)

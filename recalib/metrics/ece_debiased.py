@@ -9,16 +9,18 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from recalib.metrics.base import Estimate, StreamingMetric, Unit
-from recalib.metrics.binning import BinState
+from recalib.metrics.base import Estimate, Unit
+from recalib.metrics.binned import BinMetric
+from recalib.metrics.calibration_gaps import Gaps
 from recalib.metrics.intervals import variances_under
 from recalib.metrics.noise_floor import noise_floor
+from recalib.stats.sums import Bins, Moments
 
 #: A squared error below this is rounding error of cancelling sums.
 _ROUNDING = 1e-14
 
 
-class DebiasedError(StreamingMetric[BinState]):
+class DebiasedError(BinMetric):
     """Root of the unbiased squared calibration error, √max(θ̂, 0); range [0, 1].
 
     Top-label, over M equal-width right-closed bins. It estimates √θ, the ℓ2 calibration error of
@@ -43,50 +45,43 @@ class DebiasedError(StreamingMetric[BinState]):
     name: ClassVar[str] = "ece_debiased"
     summary: ClassVar[str] = "root of the unbiased squared calibration error, equal-width bins"
     unit: ClassVar[Unit] = "fraction"
-    state_kind: ClassVar[str] = "bins"
+    takes_weights: ClassVar[bool] = False
 
-    def state(self, classes: int) -> BinState:
-        return BinState(self.bins)
-
-    def estimate(self, state: BinState, level: float | None = None) -> Estimate:
-        state = _with_pairs(state)
-        squared = _squared_error(state)
+    def estimate(self, state: Bins, level: float | None = None) -> Estimate:
+        sums = _with_pairs(state.moments)
+        squared = _squared_error(sums)
         value = float(np.sqrt(max(squared, 0.0)))
         if level is None:
             return Estimate(value)
-        low, high = (float(np.sqrt(end)) for end in _interval(state, squared, level))
+        low, high = (float(np.sqrt(end)) for end in _interval(sums, squared, level))
         # For levels near 0 the interval may not contain the estimate.
-        return Estimate(value, min(low, value), max(min(high, 1.0), value), *_floor(state))
+        return Estimate(value, min(low, value), max(min(high, 1.0), value), *_floor(sums))
 
 
-def _with_pairs(state: BinState) -> BinState:
+def _with_pairs(sums: Moments) -> Moments:
     """Return the bins with at least two rows; if there are none, one bin with all rows."""
-    names = ("count", "confidence", "confidence_squared", "correct", "confidence_correct")
-    paired = state.count > 1
-    pairs = BinState(state.bins if paired.any() else 1)
-    for name in names:
-        sums = getattr(state, name)
-        setattr(pairs, name, np.where(paired, sums, 0) if paired.any() else sums.sum(keepdims=True))
-    return pairs
+    paired = sums.weight > 1
+    if paired.any():
+        return sums.select(paired)
+    return Moments(*(values.sum(keepdims=True) for values in sums))
 
 
-def _squared_error(state: BinState) -> float:
+def _squared_error(sums: Moments) -> float:
     """Return θ̂; for N = 1, r²."""
-    at = state.filled
-    n, sums = state.count[at], state.correct[at] - state.confidence[at]
-    squares = state.correct[at] - 2 * state.confidence_correct[at] + state.confidence_squared[at]
+    n, residuals = sums.weight, sums.correct - sums.confidence
     if n.sum() == 1:
-        return float(sums[0] ** 2)
-    squared = float(np.sum(state.weights * (sums**2 - squares) / (n * (n - 1))))
+        return float(residuals[0] ** 2)
+    products = (residuals**2 - sums.residual_squares()) / (n - 1)
+    squared = float(products.sum() / n.sum())
     return squared if abs(squared) > _ROUNDING else 0.0
 
 
-def _floor(state: BinState) -> tuple[float, float]:
+def _floor(sums: Moments) -> tuple[float, float]:
     """Return mean and 95th percentile of the error of a calibrated model, by `noise_floor`.
 
     Σr² is approximated by Σp(1 − p) + n·g(1 − 2p̄), which is exact if a bin has one confidence.
     """
-    gaps = state.to_gaps()
+    gaps = Gaps.from_moments(sums, sums)
     n, noise = gaps.counts, gaps.calibrated_variances
     # A single row has no pair; its error is |r|.
     pairs = np.maximum(n - 1, 1)
@@ -101,7 +96,7 @@ def _floor(state: BinState) -> tuple[float, float]:
     return noise_floor(error, n, gaps.confidences, gaps.calibrated_variances)
 
 
-def _interval(state: BinState, squared: float, level: float) -> tuple[float, float]:
+def _interval(sums: Moments, squared: float, level: float) -> tuple[float, float]:
     """Return an interval for θ: all values that a test of θ̂ does not reject.
 
     With v the variances of the bins' gaps, t = θ̂ + Σwv is Σwĝ², with mean θ + Σwv and variance
@@ -113,15 +108,15 @@ def _interval(state: BinState, squared: float, level: float) -> tuple[float, flo
     `variances_under`. The ends have P(T ≥ t) = α/2 and P(T ≤ t) = α/2. The upper end uses
     max(θ̂, 0), so a very small t does not give an interval of width 0.
     """
-    w, v = state.weights, _variances(state)
-    at = state.filled
-    n = state.count[at]
-    under = variances_under(n, state.confidence[at] / n, state.gaps, v)
-    parts = np.maximum(state.gaps**2 - v, 0)
+    n = sums.weight
+    w, gaps = n / n.sum(), (sums.correct - sums.confidence) / n
+    v = _variances(sums, gaps)
+    under = variances_under(n, sums.confidence / n, gaps, v)
+    parts = np.maximum(gaps**2 - v, 0)
     total = float(np.sum(w * parts))
     share_variance = 0.0
     if total > 0:
-        share_variance = float(np.sum(w * parts**2) / total**2 - 1) / int(state.count.sum())
+        share_variance = float(np.sum(w * parts**2) / total**2 - 1) / int(n.sum())
 
     def gamma(theta: float, estimate: float) -> tuple[float, float]:
         """Return the shape, and t divided by the scale."""
@@ -140,17 +135,15 @@ def _interval(state: BinState, squared: float, level: float) -> tuple[float, flo
     )
 
 
-def _variances(state: BinState) -> NDArray[np.float64]:
+def _variances(sums: Moments, gaps: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the variance of each gap, never 0.
 
     The larger of the sample variance, (Σr²/n − g²)/(n − 1), and q(1 − q)/n with
     q = (Σy + 2)/(n + 4) (Agresti and Coull, 1998), which matters in bins with few errors.
     """
-    at = state.filled
-    n, y = state.count[at], state.correct[at]
-    squares = y - 2 * state.confidence_correct[at] + state.confidence_squared[at]
-    sample = (squares / n - state.gaps**2) / np.maximum(n - 1, 1)
-    q = (y + 2) / (n + 4)
+    n = sums.weight
+    sample = (sums.residual_squares() / n - gaps**2) / np.maximum(n - 1, 1)
+    q = (sums.correct + 2) / (n + 4)
     variances: NDArray[np.float64] = np.maximum(sample, q * (1 - q) / n)
     return variances
 

@@ -36,8 +36,14 @@ class KernelError(Metric):
     summary: ClassVar[str] = "expected calibration error by kernels instead of bins"
     unit: ClassVar[Unit] = "fraction"
     on_request: ClassVar[bool] = True
+    takes_weights: ClassVar[bool] = False
 
-    def measure(self, predictions: Predictions, level: float | None = None) -> Estimate:
+    def measure(
+        self,
+        predictions: Predictions,
+        level: float | None = None,
+        weights: Values | None = None,
+    ) -> Estimate:
         p = predictions.confidences.astype(np.float64)
         labels = predictions.correct.astype(np.int64)
         part = _of_event(p, labels, 1)
@@ -59,8 +65,14 @@ class ClasswiseKernelError(Metric):
     summary: ClassVar[str] = "mean over classes of each column's calibration error by kernels"
     unit: ClassVar[Unit] = "fraction"
     on_request: ClassVar[bool] = True
+    takes_weights: ClassVar[bool] = False
 
-    def measure(self, predictions: Predictions, level: float | None = None) -> Estimate:
+    def measure(
+        self,
+        predictions: Predictions,
+        level: float | None = None,
+        weights: Values | None = None,
+    ) -> Estimate:
         p, labels = predictions.probabilities.astype(np.float64), predictions.labels
         parts = [_of_event(column, labels, k) for k, column in enumerate(p.T)]
         value = float(np.mean([np.mean(np.abs(part.gaps)) for part in parts]))
@@ -81,8 +93,14 @@ class CanonicalKernelError(Metric):
     summary: ClassVar[str] = "distance of all probabilities from frequencies nearby, by kernels"
     unit: ClassVar[Unit] = "fraction"
     on_request: ClassVar[bool] = True
+    takes_weights: ClassVar[bool] = False
 
-    def measure(self, predictions: Predictions, level: float | None = None) -> Estimate:
+    def measure(
+        self,
+        predictions: Predictions,
+        level: float | None = None,
+        weights: Values | None = None,
+    ) -> Estimate:
         p = predictions.probabilities.astype(np.float64)
         outcomes = np.zeros_like(p)
         outcomes[np.arange(len(p)), predictions.labels] = 1

@@ -8,22 +8,23 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.metrics.base import Estimate, StreamingMetric, Unit
-from recalib.metrics.binning import BinState, bin_indices
+from recalib.metrics.base import Estimate, Unit
+from recalib.metrics.binned import BinMetric
 from recalib.metrics.calibration_gaps import Gaps
 from recalib.metrics.intervals import interval_of_convex_error
 from recalib.metrics.noise_floor import noise_floor
 from recalib.metrics.predictions import Predictions
-from recalib.metrics.weighted import WeightedBins
+from recalib.stats.bin_indices import bin_indices
+from recalib.stats.groups import group_sums
+from recalib.stats.sums import Bins
 
 Values = NDArray[np.float64]
-_Bins = BinState | WeightedBins
 
 #: The smallest number of fine bins in a stream's state.
 _FINE_BINS = 4096
 
 
-class LabelBinnedError(StreamingMetric[BinState]):
+class LabelBinnedError(BinMetric):
     """Label-binned calibration error: 1/N Σ_i |accuracy of i's bin − confidence_i|; range [0, 1].
 
     Top-label, over M equal-width right-closed bins, of order p = 1. It is at least as large as
@@ -44,72 +45,50 @@ class LabelBinnedError(StreamingMetric[BinState]):
     unit: ClassVar[Unit] = "fraction"
     state_kind: ClassVar[str] = "fine_bins"
 
-    def state(self, classes: int) -> BinState:
-        return BinState(self.bins * self._parts)
+    def state(self, classes: int, *, weighted: bool = False) -> Bins:
+        return Bins(self.bins * self._parts, weighted=weighted)
 
     @property
     def _parts(self) -> int:
         """The number of fine bins in each bin."""
         return -(-_FINE_BINS // self.bins)
 
-    def measure(self, predictions: Predictions, level: float | None = None) -> Estimate:
-        state = BinState(self.bins)
-        state.add(predictions)
-        return self._measure(predictions, np.ones(len(predictions)), state.to_gaps(), level)
-
-    def measure_weighted(
-        self, predictions: Predictions, weights: Values, level: float | None = None
+    def measure(
+        self,
+        predictions: Predictions,
+        level: float | None = None,
+        weights: Values | None = None,
     ) -> Estimate:
-        state = WeightedBins(self.bins)
-        state.add_weighted(predictions, weights)
-        return self._measure(predictions, weights, state.to_gaps(), level)
-
-    def weighted_state(self, classes: int) -> WeightedBins:
-        return WeightedBins(self.bins * self._parts)
-
-    def estimate_weighted(self, state: WeightedBins, level: float | None = None) -> Estimate:
-        bins = self._merge_bins(state)
-        return _estimate(self._rows(state, bins), bins.to_gaps(), level)
-
-    def _measure(
-        self, predictions: Predictions, weights: Values, gaps: Gaps, level: float | None
-    ) -> Estimate:
+        state = Bins(self.bins, weighted=weights is not None)
+        self.add(state, predictions, weights)
         p = predictions.confidences
-        where = bin_indices(p, self.bins)
-        hits = np.bincount(where, weights * predictions.correct, self.bins).astype(np.float64)
-        return _estimate(_Rows(where, p.astype(np.float64), weights, hits), gaps, level)
+        w = np.ones(len(predictions)) if weights is None else weights
+        rows = _Rows(bin_indices(p, self.bins), p.astype(np.float64), w, state.correct)
+        return _estimate(rows, Gaps.of(state), level)
 
-    def estimate(self, state: BinState, level: float | None = None) -> Estimate:
-        bins = self._merge_bins(state)
-        return _estimate(self._rows(state, bins), bins.to_gaps(), level)
+    def estimate(self, state: Bins, level: float | None = None) -> Estimate:
+        bins = state.join(self._parts)
+        return _estimate(self._rows(state, bins), Gaps.of(bins), level)
 
-    def error_bound(self, state: BinState | WeightedBins) -> float:
+    def error_bound(self, state: Bins) -> float:
         """Only fine bins that hold the accuracy a of their bin matter.
 
         For the n rows of a fine bin with the mean p̄, Σ|a − p_i| exceeds n|a − p̄| by at most
         Σ|p_i − p̄| ≤ √(n Σ(p_i − p̄)²). The neighbours count too, since edges are rounded to the
         dtype of the confidences.
         """
-        accuracies = np.repeat(self._rows(state, self._merge_bins(state)).accuracies, self._parts)
-        n = np.where(state.count > 0, state.count, 1)
+        accuracies = np.repeat(self._rows(state, state.join(self._parts)).accuracies, self._parts)
+        w = state.moments.weight
+        n = np.where(state.filled, w, 1)
         spread = np.maximum(state.confidence_squared - state.confidence**2 / n, 0)
         distance = np.abs(bin_indices(accuracies, state.bins) - np.arange(state.bins))
-        return float(np.sqrt(n * spread)[distance <= 1].sum() / state.count.sum())
+        return float(np.sqrt(n * spread)[distance <= 1].sum() / w.sum())
 
-    def _merge_bins(self, state: _Bins) -> _Bins:
-        """Return the sums in the M bins."""
-        if isinstance(state, WeightedBins):
-            return state.merged(np.arange(state.bins) // self._parts, self.bins)
-        bins = BinState(self.bins)
-        for name in state.sums:
-            setattr(bins, name, getattr(state, name).reshape(self.bins, -1).sum(axis=1))
-        return bins
-
-    def _rows(self, state: _Bins, bins: _Bins) -> _Rows:
+    def _rows(self, state: Bins, bins: Bins) -> _Rows:
         """Return the fine bins that hold rows, at their mean confidences."""
         at = np.flatnonzero(state.count)
-        n = state.count[at].astype(np.float64)
-        return _Rows(at // self._parts, state.confidence[at] / n, n, bins.correct)
+        w = state.moments.weight[at].astype(np.float64)
+        return _Rows(at // self._parts, state.confidence[at] / w, w, bins.correct)
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,7 +105,7 @@ class _Rows:
     @property
     def accuracies(self) -> Values:
         """The accuracy of each bin, (M,); 0 for an empty one."""
-        totals = np.bincount(self.bins, self.weights, len(self.hits))
+        totals = group_sums(self.bins, self.weights, len(self.hits))
         return np.divide(self.hits, totals, out=np.zeros(len(self.hits)), where=totals > 0)
 
 

@@ -7,13 +7,12 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.metrics.base import Estimate, StreamingMetric, Unit
+from recalib.metrics.base import Estimate, Unit
+from recalib.metrics.binned import GroupMetric
 from recalib.metrics.calibration_gaps import root_mean_squared_gap
 from recalib.metrics.confidence_groups import ConfidenceGroups
 from recalib.metrics.confidence_order import bin_of_row, bin_start
 from recalib.metrics.equal_mass import EqualMassBins
-from recalib.metrics.fine_histogram import FineHistogram
-from recalib.metrics.predictions import Predictions
 
 #: Accuracies this close are equal: prefix sums of a million rows have errors of 1e-10, and
 #: accuracies that really differ do so by more.
@@ -24,7 +23,7 @@ _CHUNK = 32_768
 _MAX_CANDIDATES = 1000
 
 
-class SweepError(StreamingMetric[FineHistogram]):
+class SweepError(GroupMetric):
     """ℓ2 error of a monotonic sweep: √(Σ_b n_b/N · (accuracy_b − confidence_b)²); range [0, 1].
 
     Top-label, over M* bins of equal counts. M* is the largest number such that for M = 1, ..., M*
@@ -39,7 +38,7 @@ class SweepError(StreamingMetric[FineHistogram]):
     not account for the choice of M*. The interval is for the error of those bins with infinitely
     many rows.
 
-    Streams: rows of a cell of `FineHistogram` count as tied. M* may then differ; `error_bound` is
+    Streams: rows of a cell of `Cells` count as tied. M* may then differ; `error_bound` is
     over all M* that are possible, and is loose for many rows.
 
     Source: Roelofs et al., Mitigating bias in calibration error estimation, AISTATS 2022,
@@ -51,28 +50,25 @@ class SweepError(StreamingMetric[FineHistogram]):
         "root mean squared gap, the most bins of equal counts with rising accuracy"
     )
     unit: ClassVar[Unit] = "fraction"
-    state_kind: ClassVar[str] = "cells"
+    takes_weights: ClassVar[bool] = False
 
-    def state(self, classes: int) -> FineHistogram:
-        return FineHistogram()
+    def estimate_groups(self, groups: ConfidenceGroups, level: float | None) -> Estimate:
+        bins = EqualMassBins(groups, _max_bins(groups))
+        value = bins.mean(2)
+        if level is None:
+            return Estimate(value)
+        return root_mean_squared_gap(bins.to_gaps(), level, value)
 
-    def measure(self, predictions: Predictions, level: float | None = None) -> Estimate:
-        groups = ConfidenceGroups.from_rows(predictions.ties, predictions.correct)
-        return _estimate(groups, level)
-
-    def estimate(self, state: FineHistogram, level: float | None = None) -> Estimate:
-        return _estimate(ConfidenceGroups.from_histogram(state), level)
-
-    def error_bound(self, state: FineHistogram) -> float:
+    def error_of_groups(self, groups: ConfidenceGroups) -> float:
         """Return the largest difference over all M* that the rows in the cells may have.
 
         For any number of bins, the value is at least the mean gap of all rows, and at most the root
         of the mean (y − p)². This alone bounds the difference if M* may be above 1,000, unless all
         rows of each cell are right or wrong, so that their order does not matter.
         """
-        groups = ConfidenceGroups.from_histogram(state)
         value = EqualMassBins(groups, _max_bins(groups)).mean(2)
-        least, most = EqualMassBins(groups, 1).mean(2), float(np.sqrt(groups.squared_residual))
+        least = EqualMassBins(groups, 1).mean(2)
+        most = float(np.sqrt(groups.moments.residual_squares().sum() / groups.ends[-1]))
         bound = max(value - least, most - value, 0.0)
         if np.all((groups.correct == 0) | (groups.correct == groups.counts)):
             # Only confidences change, and means over bins change less than the rows.
@@ -85,12 +81,6 @@ class SweepError(StreamingMetric[FineHistogram]):
             bins = EqualMassBins(groups, count)
             errors.append(abs(bins.mean(2) - value) + bins.error(2))
         return min(bound, max(errors))
-
-
-def _estimate(groups: ConfidenceGroups, level: float | None) -> Estimate:
-    bins = EqualMassBins(groups, _max_bins(groups))
-    value = bins.mean(2)
-    return Estimate(value) if level is None else root_mean_squared_gap(bins.to_gaps(), level, value)
 
 
 def _possible_bins(groups: ConfidenceGroups) -> tuple[int, int] | None:

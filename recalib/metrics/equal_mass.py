@@ -9,13 +9,11 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.metrics.base import Estimate, StreamingMetric, Unit
+from recalib.metrics.base import Estimate, Unit
+from recalib.metrics.binned import GroupMetric
 from recalib.metrics.calibration_gaps import Gaps, mean_gap, root_mean_squared_gap
 from recalib.metrics.confidence_groups import ConfidenceGroups
 from recalib.metrics.confidence_order import bin_of_row, bin_start
-from recalib.metrics.fine_histogram import FineHistogram
-from recalib.metrics.predictions import Predictions
-from recalib.metrics.weighted import WeightedBins, WeightedCells
 
 Vector = NDArray[np.float64]
 
@@ -29,15 +27,13 @@ class EqualMassBins:
 
     The first N mod M bins have one row more, as in `numpy.array_split`; other libraries put these
     rows elsewhere, so their values differ slightly. There are N bins if N < M. Of weighted rows,
-    the bins have these shares of the weight. A cut through a group divides the group's gap in
-    proportion. `error` bounds the difference of this from the
-    rows of a histogram's cells.
+    the bins have these shares of the weight; N then counts rows, or whole weights. A cut through a
+    group divides the group's gap in proportion. `error` bounds the difference of this from the rows
+    of a histogram's cells.
     """
 
     groups: ConfidenceGroups
     bins: int
-    #: N, if rows have weights.
-    rows: int = 0
 
     @cached_property
     def _cuts(self) -> NDArray[np.int64] | Vector:
@@ -47,8 +43,10 @@ class EqualMassBins:
         """
         ends = self.groups.ends
         if self.groups.counts.dtype.kind == "f":
-            cuts = bin_start(np.arange(self.bins + 1), self.rows, self.bins)
-            return np.asarray(cuts * (ends[-1] / self.rows), np.float64)
+            rows = int(self.groups.rows.sum())
+            bins = min(self.bins, rows)
+            cuts = bin_start(np.arange(bins + 1), rows, bins)
+            return np.asarray(cuts * (ends[-1] / rows), np.float64)
         rows = int(ends[-1])
         count = min(self.bins, rows)
         if count <= _MAX_SEPARATE:
@@ -94,29 +92,17 @@ class EqualMassBins:
         cut_error = np.concatenate([[0.0], cut_error, [0.0]])
         return _mean((cut_error[:-1] + cut_error[1:]) / self.sizes, self.sizes, order)
 
-    @cached_property
-    def bin_of_group(self) -> NDArray[np.intp]:
-        """The bin of each group's middle row, (G,)."""
-        middle = self.groups.ends[:-1] + self.groups.counts / 2
-        return np.searchsorted(self._cuts, middle, side="right") - 1
-
     def to_gaps(self) -> Gaps:
         """Return the bins for intervals and floors, with each group in the bin of its middle row.
 
         Bins that share tied rows are correlated; these bins are independent, and differ only by
         the parts of the groups that are cut.
         """
-        where = self.bin_of_group
-
-        def total(values: NDArray[np.float64]) -> Vector:
-            return np.bincount(where, values, len(self.sizes)).astype(np.float64, copy=False)
-
-        groups = self.groups
-        return Gaps.from_sums(
-            np.rint(total(groups.counts.astype(np.float64))).astype(np.int64),
-            total(groups.confidence),
-            total(groups.correct),
-            squares=(total(groups.confidence_squared), total(groups.confidence_correct)),
+        groups, bins = self.groups, len(self.sizes)
+        middle = groups.ends[:-1] + groups.counts / 2
+        where = np.searchsorted(self._cuts, middle, side="right") - 1
+        return Gaps.from_moments(
+            groups.moments.merge(where, bins), groups.squared.merge(where, bins)
         )
 
 
@@ -124,7 +110,7 @@ def _mean(values: Vector, sizes: NDArray[np.int64] | Vector, order: int) -> floa
     return float((np.sum(sizes * values**order) / sizes.sum()) ** (1 / order))
 
 
-class EqualMassError(StreamingMetric[FineHistogram]):
+class EqualMassError(GroupMetric):
     """Adaptive expected calibration error: Σ_b n_b/N · |accuracy_b − confidence_b|; range [0, 1].
 
     As ECE, over M bins of equal counts instead of equal width, so no bin is nearly empty. For ties
@@ -137,38 +123,21 @@ class EqualMassError(StreamingMetric[FineHistogram]):
     name: ClassVar[str] = "ece_equal_mass"
     summary: ClassVar[str] = "expected calibration error, bins of equal counts"
     unit: ClassVar[Unit] = "fraction"
-    state_kind: ClassVar[str] = "cells"
+    _order: ClassVar[int] = 1
 
-    def state(self, classes: int) -> FineHistogram:
-        return FineHistogram()
+    def estimate_groups(self, groups: ConfidenceGroups, level: float | None) -> Estimate:
+        bins = EqualMassBins(groups, self.bins)
+        value = bins.mean(self._order)
+        if level is None:
+            return Estimate(value)
+        error = mean_gap if self._order == 1 else root_mean_squared_gap
+        return error(bins.to_gaps(), level, value)
 
-    def measure(self, predictions: Predictions, level: float | None = None) -> Estimate:
-        return self._estimate(_bins_of(predictions, self.bins), level)
-
-    def measure_weighted(
-        self, predictions: Predictions, weights: Vector, level: float | None = None
-    ) -> Estimate:
-        bins, gaps = _weighted_bins(predictions, weights, self.bins)
-        return mean_gap(gaps, level, bins.mean(1))
-
-    def weighted_state(self, classes: int) -> WeightedCells:
-        return WeightedCells()
-
-    def estimate_weighted(self, state: WeightedCells, level: float | None = None) -> Estimate:
-        bins, gaps = _weighted_bins_of_cells(state, self.bins)
-        return mean_gap(gaps, level, bins.mean(1))
-
-    def estimate(self, state: FineHistogram, level: float | None = None) -> Estimate:
-        return self._estimate(_bins_of_cells(state, self.bins), level)
-
-    def _estimate(self, bins: EqualMassBins, level: float | None) -> Estimate:
-        return mean_gap(bins.to_gaps(), level, bins.mean(1))
-
-    def error_bound(self, state: FineHistogram | WeightedCells) -> float:
-        return _bins_of_cells(state, self.bins).error(1)
+    def error_of_groups(self, groups: ConfidenceGroups) -> float:
+        return EqualMassBins(groups, self.bins).error(self._order)
 
 
-class EqualMassL2Error(StreamingMetric[FineHistogram]):
+class EqualMassL2Error(EqualMassError):
     """ℓ2 calibration error: √(Σ_b n_b/N · (accuracy_b − confidence_b)²); range [0, 1].
 
     Over M bins of equal counts; at least as large as the ℓ1 form, and dominated by large gaps.
@@ -181,66 +150,4 @@ class EqualMassL2Error(StreamingMetric[FineHistogram]):
     name: ClassVar[str] = "ece_l2_equal_mass"
     summary: ClassVar[str] = "root mean squared gap, bins of equal counts"
     unit: ClassVar[Unit] = "fraction"
-    state_kind: ClassVar[str] = "cells"
-
-    def state(self, classes: int) -> FineHistogram:
-        return FineHistogram()
-
-    def measure(self, predictions: Predictions, level: float | None = None) -> Estimate:
-        return self._estimate(_bins_of(predictions, self.bins), level)
-
-    def measure_weighted(
-        self, predictions: Predictions, weights: Vector, level: float | None = None
-    ) -> Estimate:
-        bins, gaps = _weighted_bins(predictions, weights, self.bins)
-        return root_mean_squared_gap(gaps, level, bins.mean(2))
-
-    def weighted_state(self, classes: int) -> WeightedCells:
-        return WeightedCells()
-
-    def estimate_weighted(self, state: WeightedCells, level: float | None = None) -> Estimate:
-        bins, gaps = _weighted_bins_of_cells(state, self.bins)
-        return root_mean_squared_gap(gaps, level, bins.mean(2))
-
-    def estimate(self, state: FineHistogram, level: float | None = None) -> Estimate:
-        return self._estimate(_bins_of_cells(state, self.bins), level)
-
-    def _estimate(self, bins: EqualMassBins, level: float | None) -> Estimate:
-        return root_mean_squared_gap(bins.to_gaps(), level, bins.mean(2))
-
-    def error_bound(self, state: FineHistogram | WeightedCells) -> float:
-        return _bins_of_cells(state, self.bins).error(2)
-
-
-def _weighted_bins_of_cells(state: WeightedCells, count: int) -> tuple[EqualMassBins, Gaps]:
-    """Return at most `count` bins of the rows of cells, and their weighted gaps."""
-    bins = _bins_of_cells(state, count)
-    where = np.zeros(state.bins, np.intp)
-    where[state.filled] = bins.bin_of_group
-    return bins, state.merged(where, len(bins.sizes)).to_gaps()
-
-
-def _weighted_bins(
-    predictions: Predictions, weights: Vector, bins: int
-) -> tuple[EqualMassBins, Gaps]:
-    """Return bins of equal weight, and their gaps for intervals and floors, as `to_gaps` does."""
-    groups = ConfidenceGroups.from_weights(predictions.ties, predictions.correct, weights)
-    cut = _cut(groups, bins, len(weights))
-    where = cut.bin_of_group[predictions.ties[1]]
-    return cut, WeightedBins.of_rows(where, predictions, weights, len(cut.sizes)).to_gaps()
-
-
-def _cut(groups: ConfidenceGroups, bins: int, rows: int) -> EqualMassBins:
-    """Return bins of equal weight; weights that are not whole are cut exactly."""
-    is_whole = groups.counts.dtype.kind == "i"
-    return EqualMassBins(groups, bins if is_whole else min(bins, rows), rows)
-
-
-def _bins_of(predictions: Predictions, bins: int) -> EqualMassBins:
-    groups = ConfidenceGroups.from_rows(predictions.ties, predictions.correct)
-    return EqualMassBins(groups, bins)
-
-
-def _bins_of_cells(state: FineHistogram | WeightedCells, bins: int) -> EqualMassBins:
-    groups = ConfidenceGroups.from_histogram(state)
-    return _cut(groups, bins, state.rows if isinstance(state, WeightedCells) else bins)
+    _order: ClassVar[int] = 2

@@ -24,17 +24,17 @@ from recalib.core.options import unknown_name
 from recalib.errors import CorruptError, InputError
 from recalib.files import Input
 from recalib.metrics import METRICS, Estimate, Metric, Predictions, State, StreamingMetric
-from recalib.metrics.base import WeightedState, defined
+from recalib.metrics.base import defined
 from recalib.metrics.evaluation import Evaluation
-from recalib.metrics.mean_metrics import MeanState
-from recalib.metrics.weighted import WeightedMean
+from recalib.metrics.state_versions import EARLIER, upgrade_sums
+from recalib.stats.sums import Means
 
 __all__ = ["StreamingEvaluation", "evaluate", "measure_all"]
 
 _MAX_BINS = 10_000
 
 #: What the bytes of a `StreamingEvaluation` are, and the version of its sums.
-_KIND, _VERSION = "evaluation", 3
+_KIND, _VERSION = "evaluation", 4
 
 #: The squares of smaller and larger weights leave the range of float64.
 _MIN_WEIGHT, _MAX_WEIGHT = 1e-100, 1e100
@@ -100,12 +100,11 @@ def measure_all(
         if not weights.all():
             rows = np.flatnonzero(weights)
             predictions, weights = predictions.take(rows), weights[rows]
-        if (weights != 1).any():
-            return Evaluation(
-                defined(chosen, lambda metric: metric.measure_weighted(predictions, weights, level))
-            )
+        sample_weight = weights if (weights != 1).any() else None
     states: dict[str, State] = {}
-    return Evaluation(defined(chosen, lambda metric: _measure(metric, predictions, level, states)))
+    return Evaluation(
+        defined(chosen, lambda metric: _measure(metric, predictions, level, sample_weight, states))
+    )
 
 
 class StreamingEvaluation:
@@ -134,10 +133,11 @@ class StreamingEvaluation:
         self._metrics: dict[str, StreamingMetric[State]] = {
             name: metric for name, metric in metrics.items() if isinstance(metric, StreamingMetric)
         }
-        self._states: dict[str, State] = {}
-        for metric in self._metrics.values():
-            create = metric.weighted_state if weighted else metric.state
-            self._states.setdefault(metric.state_kind, create(classes))
+        #: One metric of each kind of state, and the states.
+        self._kinds = {metric.state_kind: metric for metric in self._metrics.values()}
+        self._states = {
+            kind: metric.state(classes, weighted=weighted) for kind, metric in self._kinds.items()
+        }
 
     def add(
         self,
@@ -163,14 +163,14 @@ class StreamingEvaluation:
         weights = _stream_weights(sample_weight, len(predictions))
         rows = np.flatnonzero(weights > 0)
         if len(rows):
-            predictions, weights = predictions.take(rows), weights[rows]
-            for state in self._states.values():
-                cast(WeightedState, state).add_weighted(predictions, weights)
+            self.add_predictions(predictions.take(rows), weights[rows])
 
-    def add_predictions(self, predictions: Predictions) -> None:
-        """Add a batch that is checked and has K classes; its rows have the weight 1."""
-        for state in self._states.values():
-            state.add(predictions)
+    def add_predictions(
+        self, predictions: Predictions, weights: NDArray[np.float64] | None = None
+    ) -> None:
+        """Add a batch that is checked and has K classes, with positive weights, 1 by default."""
+        for kind, metric in self._kinds.items():
+            metric.add(self._states[kind], predictions, weights)
 
     def state(self, name: str) -> State:
         """Return the sums that the streaming metric `name` reads."""
@@ -257,9 +257,7 @@ class StreamingEvaluation:
         return Evaluation(
             defined(
                 self._metrics,
-                lambda metric: (metric.estimate_weighted if self.weighted else metric.estimate)(
-                    self._states[metric.state_kind], level
-                ),
+                lambda metric: metric.estimate(self._states[metric.state_kind], level),
             )
         )
 
@@ -293,8 +291,10 @@ class StreamingEvaluation:
         ------
         CorruptError: other or damaged bytes, or those of another version of Recalib.
         """
-        arrays = state_from_bytes(_KIND, _VERSION, data)
+        version, arrays = state_from_bytes(_KIND, (_VERSION, EARLIER), data)
         try:
+            if version == EARLIER:
+                arrays = upgrade_sums(arrays)
             classes, bins, *weighted = arrays.pop("shape").tolist()
             evaluation = cls(classes, bins, weighted=weighted == [1])
             for kind, state in evaluation._states.items():
@@ -328,8 +328,7 @@ class StreamingEvaluation:
     @property
     def rows(self) -> int:
         """The number of rows so far; in a stream with weights, of those with a positive one."""
-        state = self._states["accuracy"]
-        return state.rows if isinstance(state, WeightedMean) else cast(MeanState, state).count
+        return cast(Means, self._states["accuracy"]).count
 
     @property
     def _shape(self) -> tuple[int, ...]:
@@ -338,18 +337,22 @@ class StreamingEvaluation:
 
 
 def _measure(
-    metric: Metric, predictions: Predictions, level: float | None, states: dict[str, State]
+    metric: Metric,
+    predictions: Predictions,
+    level: float | None,
+    weights: NDArray[np.float64] | None,
+    states: dict[str, State],
 ) -> Estimate:
     """Return `metric.measure(...)`; metrics with the same kind of state share it in `states`.
 
     Metrics that override `measure`, such as equal-mass errors, are exact on rows and use no state.
     """
     if not (isinstance(metric, StreamingMetric) and metric.reads_state):
-        return metric.measure(predictions, level)
+        return metric.measure(predictions, level, weights)
     kind = metric.state_kind
     if kind not in states:
-        states[kind] = metric.state(predictions.classes)
-        states[kind].add(predictions)
+        states[kind] = metric.state(predictions.classes, weighted=weights is not None)
+        metric.add(states[kind], predictions, weights)
     return metric.estimate(states[kind], level)
 
 
@@ -372,10 +375,10 @@ def _select(names: Iterable[str] | None, bins: int, classes: int) -> dict[str, M
 
 def _with_weighted_form(metrics: dict[str, Metric], named: bool) -> dict[str, Metric]:
     """Return the metrics with a weighted form; raise an error for another if they were `named`."""
-    weighted = {name: metric for name, metric in metrics.items() if metric.has_weighted_form()}
+    weighted = {name: metric for name, metric in metrics.items() if metric.takes_weights}
     without = [name for name in metrics if name not in weighted]
     if named and without:
-        names = [name for name, metric in METRICS.items() if metric.has_weighted_form()]
+        names = [name for name, metric in METRICS.items() if metric.takes_weights]
         raise InputError(
             "metrics",
             found=f"{without[0]}, which has no weighted form, with sample_weight",

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalib.core.arrays import Floats, Integers
+from recalib.stats.groups import group_counts, group_sums
 
 Values = NDArray[np.float64]
 
@@ -56,9 +57,7 @@ def _squares(probabilities: Floats, labels: Integers) -> tuple[Values, Values]:
     """
     rows, classes = probabilities.shape
     label_probabilities = probabilities[np.arange(rows), labels].astype(np.float64)
-    occurred = np.bincount(labels, minlength=classes) - 2 * np.bincount(
-        labels, label_probabilities, classes
-    )
+    occurred = group_sums(labels, 1 - 2 * label_probabilities, classes)
     powers = np.einsum("ik,ik->k", probabilities, probabilities, dtype=np.float64)
     observed = np.maximum(powers + occurred, 0)
     calibrated = probabilities.sum(axis=0, dtype=np.float64) - powers
@@ -104,7 +103,7 @@ def _floors(probabilities: Floats) -> Values:
         # Places ascend from class to class: subtract the counts of earlier classes.
         firsts = np.searchsorted(owner, owner)
         after -= (after - counts)[firsts]
-        distances = np.abs(np.bincount(where[1], minlength=classes) - totals)
+        distances = np.abs(group_counts(where[1], classes) - totals)
         candidates = np.abs(after - at[where][first]), np.abs(after - counts - below[where][first])
         np.maximum.at(distances, owner, np.maximum(*candidates))
         errors[draw] = distances.sum() / (rows * classes)

@@ -1,55 +1,98 @@
-"""State and intervals of metrics that are means over rows."""
+"""Metrics that are means over rows, and their intervals.
+
+The N rows are a sample: the variance of a weighted mean m of scores x is
+
+    Σ w² (x − m)² / (Σw)²,
+
+so the result does not depend on the scale of the weights. The number of rows in formulas that need
+one is Kish's effective size, (Σw)²/Σw², N for equal weights. For a fraction m it is the size whose
+binomial variance m(1 − m)/n is the variance above, at most N.
+
+Source: Kish, Survey Sampling, 1965, section 11.7; Korn and Graubard, Survey Methodology 24, 1998,
+for fractions.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, ClassVar
+from abc import abstractmethod
+from typing import Any
 
 import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from recalib.metrics.base import Estimate, State
+from recalib.metrics.base import Estimate, StreamingMetric
 from recalib.metrics.predictions import Predictions
+from recalib.stats.sums import Means
 
-Scores = Callable[[Predictions], NDArray[Any]]
-
-
-class MeanState(State):
-    """Count, sum and sum of squares of the scores of rows."""
-
-    sums: ClassVar[tuple[str, ...]] = ("count", "sum", "squares")
-
-    def __init__(self, scores: Scores) -> None:
-        self._scores = scores
-        self.count = 0
-        self.sum = 0.0
-        self.squares = 0.0
-
-    def add(self, predictions: Predictions) -> None:
-        scores = self._scores(predictions).astype(np.float64, copy=False)
-        self.count += len(scores)
-        self.sum += float(scores.sum())
-        self.squares += float(scores @ scores)
-
-    @property
-    def mean(self) -> float:
-        """The mean over all rows."""
-        return self.sum / self.count
+Vector = NDArray[np.float64]
 
 
-def interval_of_mean(state: MeanState, level: float | None) -> Estimate:
-    """Return the mean with Student's t interval, or without an interval for a single row.
+class RowMean(StreamingMetric[Means]):
+    """The mean of the scores of rows, which are at least 0, with Student's interval."""
 
-    The coverage is nominal for many rows by the central limit theorem. The interval is too narrow
-    for few rows with rare large scores, as confident classifiers have.
+    @staticmethod
+    @abstractmethod
+    def scores(predictions: Predictions) -> NDArray[Any]:
+        """Return the score of each row."""
+
+    def state(self, classes: int, *, weighted: bool = False) -> Means:
+        return Means()
+
+    def add(self, state: Means, predictions: Predictions, weights: Vector | None = None) -> None:
+        state.add(self.scores(predictions), weights)
+
+    def estimate(self, state: Means, level: float | None = None) -> Estimate:
+        return mean_estimate(state.totals, level)
+
+
+class RowFraction(RowMean):
+    """The fraction of rows with an event, whose score is true or 1, with Wilson's interval."""
+
+    def estimate(self, state: Means, level: float | None = None) -> Estimate:
+        return fraction_estimate(state.totals, level)
+
+
+def mean_estimate(totals: Vector, level: float | None) -> Estimate:
+    """Return the mean of scores of at least 0 with Student's t interval, from totals of `Means`.
+
+    There is no interval if the effective size is below 2, as for a single row. The coverage is
+    nominal for many rows by the central limit theorem. The interval is too narrow for few rows with
+    rare large scores, as confident classifiers have.
     """
-    if level is None or state.count < 2:
-        return Estimate(state.mean)
-    variance = max(state.squares - state.count * state.mean**2, 0.0) / (state.count - 1)
-    reach = scipy.special.stdtrit(state.count - 1, (1 + level) / 2)
-    half = float(reach * np.sqrt(variance / state.count))
-    return Estimate(state.mean, max(state.mean - half, 0.0), state.mean + half)
+    _, w, v, wx, _, _ = totals.tolist()
+    rows = w**2 / v
+    if level is None or rows < 2:
+        return Estimate(wx / w)
+    variance = _variance(totals) * rows / (rows - 1)
+    half = float(scipy.special.stdtrit(rows - 1, (1 + level) / 2) * np.sqrt(variance))
+    return Estimate(wx / w, max(wx / w - half, 0.0), wx / w + half)
+
+
+def fraction_estimate(totals: Vector, level: float | None, *, parts: int = 1) -> Estimate:
+    """Return the mean of fractions in [0, 1], such as events 0 and 1, with Wilson's interval.
+
+    Parameters
+    ----------
+    totals: those of `Means`.
+    parts: how many events of a row its fraction is of. They may depend on each other.
+    """
+    n, w, v, wx, _, _ = totals.tolist()
+    share = wx / w
+    if level is None:
+        return Estimate(share)
+    rows, variance = w**2 / v, _variance(totals)
+    if variance > 0 and 0 < share < 1:
+        rows = min(share * (1 - share) / variance, parts * n)
+    low, high = wilson(share * rows, rows, level)
+    return Estimate(share, min(float(low), share), max(float(high), share))
+
+
+def _variance(totals: Vector) -> float:
+    """Return Σ w²(x − m)²/(Σw)²."""
+    _, w, v, wx, vx, vxx = totals.tolist()
+    mean = wx / w
+    return float(max(vxx - 2 * mean * vx + mean**2 * v, 0.0) / w**2)
 
 
 def wilson(

@@ -19,9 +19,11 @@ from recalib.core.label_arrays import label_log_odds
 from recalib.core.options import unknown_name
 from recalib.files import Input
 from recalib.metrics import METRICS, Estimate, Predictions
-from recalib.metrics.binning import bin_indices
 from recalib.metrics.evaluate import measure_all
-from recalib.metrics.weighted import WeightedMean, weighted_fraction, weighted_mean
+from recalib.metrics.mean_metrics import fraction_estimate, mean_estimate
+from recalib.stats.bin_indices import bin_indices
+from recalib.stats.groups import group_sums
+from recalib.stats.sums import Means
 
 #: The metrics of a label. Calibration errors are those of the label's probability, whether it is
 #: large or small: the gap between p and the frequency of the label.
@@ -193,7 +195,7 @@ class StreamingLabelEvaluation:
         self._rows += len(labels)
         self._sums += correct.sum(), -log_p.sum(), 2 * np.square(gaps).sum()
         cells = bin_indices(p, self._bins) + self._bins * np.arange(self._labels)
-        self._gaps += np.bincount(cells.ravel(), gaps.ravel(), len(self._gaps))
+        self._gaps += group_sums(cells.ravel(), gaps.ravel(), len(self._gaps))
 
     def finish(self) -> dict[str, Estimate]:
         """Return the metrics of all rows so far, at least one."""
@@ -221,11 +223,12 @@ def _average(
     if name not in predictions.row_means:
         return Estimate(value, mean("low"), mean("high"), mean("floor"), mean("floor_high"))
     rows = predictions.row_means[name]
-    totals = WeightedMean.totals_of(rows, weights)
+    state = Means()
+    state.add(rows, weights)
     if METRICS[name].unit == "fraction":
-        interval = weighted_fraction(totals, level, parts=len(estimates))
+        interval = fraction_estimate(state.totals, level, parts=len(estimates))
     else:
-        interval = weighted_mean(totals, level)
+        interval = mean_estimate(state.totals, level)
     if interval.low is None or interval.high is None:
         return Estimate(value)
     # The value is summed in another order, which changes the last digits.

@@ -6,8 +6,8 @@ from typing import ClassVar
 
 from recalib.core.arrays import Floats
 from recalib.metrics.base import Unit
+from recalib.metrics.mean_metrics import RowMean
 from recalib.metrics.predictions import Predictions
-from recalib.metrics.row_means import RowMean
 
 
 class NegativeLogLikelihood(RowMean):

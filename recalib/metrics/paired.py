@@ -207,7 +207,7 @@ def _without_each_group(
         rows = predictions.take(group)
         for kind, metric in kinds.items():
             state = metric.state(predictions.classes)
-            state.add(rows)
+            metric.add(state, rows)
             states[kind].append(state)
     others = {kind: _merged_without_each(parts) for kind, parts in states.items()}
     of_rows = {name: metric for name, metric in metrics.items() if name not in streaming}

@@ -7,7 +7,6 @@ checked before, by `recalib.core.arrays`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -15,14 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalib.core.arrays import Floats, Integers, log_probabilities
+from recalib.stats.groups import row_chunks
 
 #: Different confidences (G,), the place of each row among them (N,), and their rows (G,).
 Ties = tuple[Floats, NDArray[np.intp], NDArray[np.intp]]
 
 
-#: Elements of one chunk of rows. A softmax makes several passes, which take a third of the time if
-#: their data is in the processor's cache.
-_CHUNK = 65_536
 #: log p(y) is clipped below this, so that it and its square are finite even if float64 logits
 #: differ by more than the largest float64.
 _LOWEST = -1e100
@@ -125,12 +122,6 @@ class Predictions:
 def ties_of(confidences: Floats) -> Ties:
     """Return the ascending different values of (N,), the place of each row, and their rows."""
     return np.unique(confidences, return_inverse=True, return_counts=True)
-
-
-def row_chunks(shape: tuple[int, ...]) -> Iterator[slice]:
-    """Yield slices that cover the rows of (N, K), each small enough for the cache."""
-    step = max(1, _CHUNK // shape[1])
-    return (slice(start, start + step) for start in range(0, shape[0], step))
 
 
 def _at(values: Floats, columns: Integers) -> Floats:

@@ -10,29 +10,15 @@ import scipy
 from numpy.typing import ArrayLike, NDArray
 
 from recalib.metrics.base import Better, Estimate, StreamingMetric, UndefinedMetricError, Unit
-from recalib.metrics.fine_histogram import FineHistogram, cell_indices
 from recalib.metrics.mean_metrics import wilson
 from recalib.metrics.predictions import Predictions
-from recalib.metrics.weighted import WeightedCells
+from recalib.stats.groups import group_sums
+from recalib.stats.sums import Cells
 
 Vector = NDArray[np.float64]
 
 
-class PositiveCells(FineHistogram):
-    """The sums of `FineHistogram` with P(y = 1) as confidence, and y = 1[label = 1]."""
-
-    def add(self, predictions: Predictions) -> None:
-        self.add_confidences(_probabilities(predictions), predictions.labels == 1)
-
-
-class WeightedPositiveCells(WeightedCells):
-    """The same sums of weighted rows."""
-
-    def add_weighted(self, predictions: Predictions, weights: Vector) -> None:
-        self._add(cell_indices(_probabilities(predictions)), predictions.of_class(1), weights)
-
-
-class RocAuc(StreamingMetric[PositiveCells]):
+class RocAuc(StreamingMetric[Cells]):
     """Area under the ROC curve, P(s₁ > s₀) + P(s₁ = s₀)/2, for K = 2; range [0, 1].
 
     s₁ and s₀ are the scores of a row of class 1 and of one of class 0. The score is the log-odds of
@@ -45,7 +31,7 @@ class RocAuc(StreamingMetric[PositiveCells]):
     in Newcombe's form, which does not vanish for few rows or A = 1. The size of a weighted class is
     Kish's effective size.
 
-    Streams: rows of a cell of `FineHistogram` count as tied. The difference is at most
+    Streams: rows of a cell of `Cells` count as tied. The difference is at most
     `error_bound`, half of the pairs in a cell.
 
     Source: DeLong, DeLong and Clarke-Pearson, Biometrics 44, 1988; Hanley and McNeil, Radiology
@@ -62,31 +48,25 @@ class RocAuc(StreamingMetric[PositiveCells]):
     def is_defined_for(cls, classes: int) -> bool:
         return classes == 2
 
-    def state(self, classes: int) -> PositiveCells:
-        return PositiveCells()
+    def state(self, classes: int, *, weighted: bool = False) -> Cells:
+        return Cells(weighted=weighted)
 
-    def weighted_state(self, classes: int) -> WeightedPositiveCells:
-        return WeightedPositiveCells()
+    def add(self, state: Cells, predictions: Predictions, weights: Vector | None = None) -> None:
+        state.add(_probabilities(predictions), predictions.labels == 1, weights)
 
-    def measure(self, predictions: Predictions, level: float | None = None) -> Estimate:
-        return self.measure_weighted(predictions, np.ones(len(predictions)), level)
-
-    def measure_weighted(
-        self, predictions: Predictions, weights: Vector, level: float | None = None
+    def measure(
+        self,
+        predictions: Predictions,
+        level: float | None = None,
+        weights: Vector | None = None,
     ) -> Estimate:
-        return _Ranks.from_predictions(predictions, weights).estimate(level)
+        w = np.ones(len(predictions)) if weights is None else weights
+        return _Ranks.from_predictions(predictions, w).estimate(level)
 
-    def estimate(self, state: PositiveCells, level: float | None = None) -> Estimate:
+    def estimate(self, state: Cells, level: float | None = None) -> Estimate:
         return _Ranks.from_cells(state).estimate(level)
 
-    def estimate_weighted(
-        self, state: WeightedPositiveCells, level: float | None = None
-    ) -> Estimate:
-        return _Ranks.from_weighted_cells(state).estimate(level)
-
-    def error_bound(self, state: PositiveCells | WeightedPositiveCells) -> float:
-        if isinstance(state, WeightedPositiveCells):
-            return _Ranks.from_weighted_cells(state).error_bound()
+    def error_bound(self, state: Cells) -> float:
         return _Ranks.from_cells(state).error_bound()
 
 
@@ -142,22 +122,13 @@ class _Ranks:
     def from_predictions(cls, predictions: Predictions, weights: Vector) -> _Ranks:
         values, group = np.unique(_scores(predictions), return_inverse=True)
         cells = group + len(values) * (predictions.labels == 1)
-        return cls(
-            *(
-                np.bincount(cells, w, 2 * len(values)).reshape(2, -1).astype(np.float64, copy=False)
-                for w in (weights, weights**2)
-            )
-        )
+        sums = (group_sums(cells, w, 2 * len(values)) for w in (weights, weights**2))
+        return cls(*(part.reshape(2, -1) for part in sums))
 
     @classmethod
-    def from_cells(cls, state: PositiveCells) -> _Ranks:
-        weights = np.stack([state.count - state.correct, state.correct])[:, state.filled]
-        return cls(weights, weights)
-
-    @classmethod
-    def from_weighted_cells(cls, state: WeightedPositiveCells) -> _Ranks:
-        totals = state.totals[:, :, state.filled]
-        return cls(totals[1], totals[4])
+    def from_cells(cls, state: Cells) -> _Ranks:
+        sums = (sums.select(state.filled) for sums in (state.moments, state.squared))
+        return cls(*(moments.by_event() for moments in sums))
 
     def estimate(self, level: float | None) -> Estimate:
         # Of each class the share of the other class that it wins against, in each group.

@@ -9,12 +9,13 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from recalib.metrics.base import Estimate, StreamingMetric, Unit
+from recalib.metrics.base import Estimate, Unit
+from recalib.metrics.binned import GroupMetric
 from recalib.metrics.confidence_groups import ConfidenceGroups
-from recalib.metrics.fine_histogram import FineHistogram
 from recalib.metrics.noise_floor import drawn_gaps
 from recalib.metrics.predictions import Predictions
-from recalib.metrics.weighted import WeightedCells
+from recalib.stats.groups import group_counts, group_sums
+from recalib.stats.sums import Moments
 
 Values = NDArray[np.float32] | NDArray[np.float64]
 
@@ -34,7 +35,7 @@ _NOISE_PRECISION, _NOISE_STEPS = 5e-3, 20
 _HIGHEST = 9.0
 
 
-class SmoothError(StreamingMetric[FineHistogram]):
+class SmoothError(GroupMetric):
     """Smooth calibration error at its own bandwidth, smECE_σ = σ; range [0, 1].
 
         smECE_σ = ∫₀¹ |1/N Σ_i K_σ(t, p_i)(y_i − p_i)| dt
@@ -48,7 +49,7 @@ class SmoothError(StreamingMetric[FineHistogram]):
 
     The relative error is 1e-5; values below 6e-5, the smallest bandwidth, have an error of 6e-5.
 
-    Streams: the right rows of a cell of `FineHistogram` count at their mean confidence, and the
+    Streams: the right rows of a cell of `Cells` count at their mean confidence, and the
     wrong rows at theirs. `error_bound` limits the difference; it is small if the value, which is
     the bandwidth, is larger than the cells.
 
@@ -59,31 +60,21 @@ class SmoothError(StreamingMetric[FineHistogram]):
     name: ClassVar[str] = "smooth_ece"
     summary: ClassVar[str] = "calibration error smoothed by a kernel as wide as the error"
     unit: ClassVar[Unit] = "fraction"
-    state_kind: ClassVar[str] = "cells"
 
-    def state(self, classes: int) -> FineHistogram:
-        return FineHistogram()
-
-    def measure(self, predictions: Predictions, level: float | None = None) -> Estimate:
-        return self.measure_weighted(predictions, np.ones(len(predictions)), level)
-
-    def measure_weighted(
-        self, predictions: Predictions, weights: NDArray[np.float64], level: float | None = None
+    def measure(
+        self,
+        predictions: Predictions,
+        level: float | None = None,
+        weights: NDArray[np.float64] | None = None,
     ) -> Estimate:
-        return _estimate(_Points.of_rows(predictions, weights), level)
+        w = np.ones(len(predictions)) if weights is None else weights
+        return _estimate(_Points.of_rows(predictions, w), level)
 
-    def estimate(self, state: FineHistogram, level: float | None = None) -> Estimate:
-        return _estimate(_Points.of_cells(ConfidenceGroups.from_histogram(state)), level)
+    def estimate_groups(self, groups: ConfidenceGroups, level: float | None) -> Estimate:
+        return _estimate(_Points.of_cells(groups), level)
 
-    def weighted_state(self, classes: int) -> WeightedCells:
-        return WeightedCells()
-
-    def estimate_weighted(self, state: WeightedCells, level: float | None = None) -> Estimate:
-        return _estimate(_Points.of_weighted_cells(state), level)
-
-    def error_bound(self, state: FineHistogram | WeightedCells) -> float:
+    def error_of_groups(self, groups: ConfidenceGroups) -> float:
         """See `_distance_of_points`; the numerical errors of both values are added."""
-        groups = ConfidenceGroups.from_histogram(state)
         bandwidth = max(_value(_Points.of_cells(groups)), _NARROWEST)
         return min(_distance_of_points(groups, bandwidth) + 2e-5 * bandwidth, 1.0)
 
@@ -113,22 +104,16 @@ class _Points:
 
     @classmethod
     def of_cells(cls, groups: ConfidenceGroups) -> _Points:
-        """Return the points of cells, whose rows have no weights."""
+        """Return the points of cells."""
         parts = []
-        for hit, count, sums in _right_and_wrong(groups):
-            at = count > 0
-            n, p = count[at], sums[at] / count[at]
-            parts.append((p, n, n, n * (hit - p), n * (hit - p) ** 2))
-        return cls(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
-
-    @classmethod
-    def of_weighted_cells(cls, state: WeightedCells) -> _Points:
-        """Return the points of cells with weighted rows."""
-        parts = []
-        for hit in (1, 0):
-            _, w, wp, _, v, vp, vpp = state.totals[:, hit, state.totals[0, hit] > 0]
-            squares = np.maximum(hit * (v - 2 * vp) + vpp, 0)
-            parts.append((wp / w, w, v, w * hit - wp, squares))
+        for (hit, w, wp), (_, v, vp) in zip(
+            _right_and_wrong(groups.moments), _right_and_wrong(groups.squared), strict=True
+        ):
+            at = (w > 0) & (v > 0)
+            # Rounding may move the mean of a few rows among many of the other kind.
+            p, p_of_squares = (np.clip(wp[at] / w[at], 0, 1), np.clip(vp[at] / v[at], 0, 1))
+            squares = v[at] * (hit - p_of_squares) ** 2
+            parts.append((p, w[at], v[at], w[at] * (hit - p), squares))
         return cls(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
 
     @property
@@ -139,13 +124,13 @@ class _Points:
 
 
 def _right_and_wrong(
-    groups: ConfidenceGroups,
+    sums: Moments,
 ) -> list[tuple[int, NDArray[np.float64], NDArray[np.float64]]]:
-    """Return y, the number of rows and Σp of right and of wrong rows, (G,)."""
-    wrong = groups.counts - groups.correct
+    """Return y, Σw and Σwp of right and of wrong rows, (G,)."""
+    wrong, right = sums.by_event()
     return [
-        (1, groups.correct, groups.confidence_correct),
-        (0, wrong, groups.confidence - groups.confidence_correct),
+        (1, right, sums.confidence_correct),
+        (0, wrong, sums.confidence - sums.confidence_correct),
     ]
 
 
@@ -161,7 +146,7 @@ def _distance_of_points(groups: ConfidenceGroups, bandwidth: float) -> float:
     """
     curvature, slope = 4 * np.exp(-0.5) / np.sqrt(2 * np.pi) / bandwidth**2, np.sqrt(2 / np.pi)
     spread, limits, norms = groups.confidence_squared, [], []
-    for hit, count, sums in _right_and_wrong(groups):
+    for hit, count, sums in _right_and_wrong(groups.moments):
         spread = spread - np.divide(sums**2, count, out=np.zeros(len(count)), where=count > 0)
         # A single row has no spread; weights do not tell how many rows there are.
         several = (count > 1) | (groups.counts.dtype.kind == "f")
@@ -227,10 +212,10 @@ def _with_noise(value: float, points: _Points, level: float) -> Estimate:
     cells = int(np.clip(np.ceil(_NOISE_RESOLUTION / narrowest), *_NOISE_CELLS))
     cells = scipy.fft.next_fast_len(cells, real=True)
     where = np.rint(p * cells).astype(np.intp)
-    at = np.flatnonzero(np.bincount(where, minlength=cells + 1))
+    at = np.flatnonzero(group_counts(where, cells + 1))
 
     def sums(values: NDArray[np.float64]) -> NDArray[np.float64]:
-        return np.bincount(where, values, cells + 1)[at].astype(np.float64, copy=False)
+        return group_sums(where, values, cells + 1)[at]
 
     # Of the cells: the weight, the effective number of rows, mean confidence and its variance.
     totals, squares = sums(points.weights), points.squared_weights
@@ -309,7 +294,7 @@ def _spectrum(
     for step, share in shares.items():
         point = np.abs(lower + step)
         point = np.where(point > cells, 2 * cells - point, point)
-        masses += np.bincount(point, share * residuals, cells + 1)
+        masses += group_sums(point, share * residuals, cells + 1)
     masses[1:-1] /= 2  # a cosine transform of type 1 counts inner points twice
     cosines: NDArray[np.float64] = scipy.fft.dct(masses, type=1)
     return cosines
@@ -379,6 +364,6 @@ def _integral_of_absolute(values: Values) -> NDArray[np.float64]:
     negative = rows < 0
     row, at = np.nonzero(negative[:, 1:] != negative[:, :-1])
     a, b = sizes[row, at], sizes[row, at + 1]
-    sums -= np.bincount(row, a * b / (a + b), len(rows))
+    sums -= group_sums(row, a * b / (a + b), len(rows))
     integrals: NDArray[np.float64] = sums.reshape(values.shape[:-1]) / (values.shape[-1] - 1)
     return integrals

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from recalib.metrics import METRICS, Estimate, Predictions
+from recalib.metrics.calibration_gaps import Gaps
+from recalib.stats.sums import Moments
 
-__all__ = ["defined", "measure", "rows"]
+__all__ = ["defined", "gaps_of_tied_rows", "measure", "rows"]
 
 
 def defined(classes: int, names: Iterable[str] = METRICS) -> list[str]:
@@ -31,3 +34,10 @@ def measure(
 ) -> Estimate:
     """The metric of this name, with 15 bins where it has any."""
     return METRICS[name](15).measure(rows(confidences, correct), level)
+
+
+def gaps_of_tied_rows(counts: Any, confidence: Any, correct: Any, classes: int = 1) -> Gaps:
+    """Return the gaps of bins (B,) with n rows, Σp and Σy, of which all rows have one p."""
+    n, p, y = (np.asarray(sums, np.float64) for sums in (counts, confidence, correct))
+    sums = Moments(n, p, p**2 / np.maximum(n, 1), y, p * y / np.maximum(n, 1))
+    return Gaps.from_moments(sums, sums, classes)

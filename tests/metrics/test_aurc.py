@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recalib.metrics.aurc import _Curve
+from recalib.metrics.confidence_groups import ConfidenceGroups
 from tests.metrics.rows import measure, rows
 
 rights = st.lists(st.booleans(), min_size=1, max_size=60)
@@ -88,7 +89,8 @@ def test_influences_match_finite_differences(name: str, tied: bool) -> None:
     p = rng.uniform(0.5, 1, 200)
     p = np.round(p, 1) + 0.01 if tied else p
     right = rng.random(200) < p
-    curve = _Curve.from_predictions(rows(p, right), np.ones(200))
+    predictions = rows(p, right)
+    curve = _Curve.of(ConfidenceGroups.from_rows(predictions.ties, predictions.correct))
     values = [measure(name, np.delete(p, i), np.delete(right, i)).value for i in range(200)]
     left_out = -199 * (np.array(values) - np.mean(values))
     order = np.argsort(-p, kind="stable")

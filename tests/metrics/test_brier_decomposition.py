@@ -8,14 +8,15 @@ from hypothesis import given
 from scipy.stats import binomtest
 from sklearn.metrics import brier_score_loss
 
-from recalib.metrics import METRICS, BinState, Predictions
+from recalib.metrics import METRICS, Predictions
+from recalib.stats.sums import Bins
 from tests.metrics.rows import measure, rows
 from tests.metrics.strategies import Case, bins, coarse
 
 
 def parts(predictions: Predictions, bins: int) -> tuple[float, float, float, float]:
-    state = BinState(bins)
-    state.add(predictions)
+    state = Bins(bins)
+    state.add(predictions.confidences, predictions.correct)
     names = ("brier_reliability", "brier_resolution", "brier_uncertainty")
     reliability, resolution, uncertainty = (
         METRICS[name](bins).estimate(state).value for name in names
@@ -23,7 +24,7 @@ def parts(predictions: Predictions, bins: int) -> tuple[float, float, float, flo
     return reliability, resolution, uncertainty, within_bins(state)
 
 
-def within_bins(state: BinState) -> float:
+def within_bins(state: Bins) -> float:
     """Return the within-bin terms, 1/N Σ_b Σ_i∈b (p_i − p̄_b)² − 2(p_i − p̄_b)(y_i − ȳ_b).
 
     With them the terms add up to mean (p − y)² exactly; 0 if each bin holds one confidence.

@@ -20,6 +20,8 @@ from recalib.metrics.intervals import (
     interval_of_mean_squared_gap,
 )
 from recalib.metrics.noise_floor import noise_floor
+from recalib.stats.sums import moments
+from tests.metrics.rows import gaps_of_tied_rows
 
 LEVELS = st.sampled_from([0.01, 0.5, 0.9, 0.95, 0.999])
 
@@ -32,7 +34,7 @@ def gaps_of(seed: int, bins: int, most: int = 50, classes: int = 1) -> Gaps:
     counts *= classes  # each row is in a bin of each class
     confidence, accuracy = rng.random((2, bins))
     correct = rng.binomial(counts, np.where(rng.random(bins) < 0.3, 1.0, accuracy))
-    return Gaps.from_sums(counts, counts * confidence, correct.astype(float), classes=classes)
+    return gaps_of_tied_rows(counts, counts * confidence, correct, classes)
 
 
 @given(st.integers(0, 10**6), st.integers(1, 40), LEVELS, st.sampled_from([1, 2, 10]))
@@ -161,18 +163,17 @@ def test_floor_matches_calibrated_rows() -> None:
     rng = np.random.default_rng(5)
     p = rng.beta(30, 0.6, 300)
     where = np.minimum((p * 15).astype(int), 14)
-    n = np.bincount(where, minlength=15)
     drawn = rng.random((2000, 300)) < p
     errors = [np.abs(np.bincount(where, y - p, 15)).sum() / 300 for y in drawn]
-    sums = [np.bincount(where, values, 15) for values in (p, drawn[0], p * p, p * drawn[0])]
-    gaps = Gaps.from_sums(n, sums[0], sums[1], squares=(sums[2], sums[3]))
+    sums = moments(where, p, drawn[0], None, 15)
+    gaps = Gaps.from_moments(sums, sums)
     result = mean_gap(gaps, 0.95)
     assert result.floor == pytest.approx(np.mean(errors), rel=0.05)
     assert result.floor_high == pytest.approx(np.quantile(errors, 0.95), rel=0.08)
 
 
 def test_certain_rows_have_zero_floor() -> None:
-    gaps = Gaps.from_sums(np.array([10, 5]), np.array([10.0, 0.0]), np.array([9.0, 0.0]))
+    gaps = gaps_of_tied_rows([10, 5], [10, 0], [9, 0])
     result = mean_gap(gaps, 0.95)
     assert (result.floor, result.floor_high) == (0, 0)
     assert result.high > result.value == pytest.approx(1 / 15)
@@ -258,8 +259,6 @@ def test_one_bin_ece_l2_interval_coverage_by_enumeration(rows: int, p: float, q:
     likelihood = scipy.stats.binom(rows, q).pmf(rights)
     covered = 0.0
     for right in rights[likelihood > 1e-6]:
-        result = root_mean_squared_gap(
-            Gaps.from_sums(np.array([rows]), np.array([rows * p]), np.array([float(right)])), 0.95
-        )
+        result = root_mean_squared_gap(gaps_of_tied_rows([rows], [rows * p], [right]), 0.95)
         covered += likelihood[right] * (result.low <= abs(p - q) + 1e-12 <= result.high + 1e-12)
     assert 0.94 < covered <= 1 + 1e-9

@@ -31,8 +31,8 @@ def test_tied_rows_share_the_bin_of_their_middle_row(seed: int, rows: int, bins:
         at = max(k for k, start in enumerate(starts) if start <= middle)
         for i in members:
             y = float(occurred[i])
-            expected[:, at] += [1, p[i], y, p[i] ** 2, p[i] * y]
-    result = _sums_of_bins(p, occurred, starts)
+            expected[:, at] += [1, p[i], p[i] ** 2, y, p[i] * y]
+    result = np.stack(_sums_of_bins(p, occurred, starts))
     assert result == pytest.approx(expected, rel=1e-12, abs=1e-12)
     assert result[0].sum() == rows
 

@@ -11,9 +11,11 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from recalib.metrics import METRICS, BinState
+from recalib.metrics import METRICS
 from recalib.metrics.base import Estimate
+from recalib.metrics.calibration_gaps import Gaps, mean_squared_gap
 from recalib.metrics.evaluate import evaluate
+from recalib.stats.sums import Bins
 from tests.draws import few_or_many
 
 Values = NDArray[np.float64]
@@ -22,8 +24,8 @@ Values = NDArray[np.float64]
 def measure(
     p: Values, correct: NDArray[np.bool_], bins: int = 15, level: float | None = 0.95
 ) -> Estimate:
-    state = BinState(bins)
-    state.add_confidences(p, correct)
+    state = Bins(bins)
+    state.add(p, correct)
     return METRICS["ece_debiased"](bins).estimate(state, level)
 
 
@@ -38,9 +40,9 @@ def test_squared_error_is_unbiased() -> None:
     assert error < 0.002
     gaps = []
     for row, right in zip(p[:500], y[:500], strict=True):
-        state = BinState(15)
-        state.add_confidences(row, right)
-        gaps.append(float(state.weights @ state.gaps**2))
+        state = Bins(15)
+        state.add(row, right)
+        gaps.append(mean_squared_gap(Gaps.of(state)).value)
     assert np.mean(gaps) > 0.09 + 0.01
 
 
@@ -145,9 +147,9 @@ def test_interval_covers_the_true_value(confidence: str, truth: str, draws: int)
     A normal interval around θ̂ holds it in 78% of the skewed ones.
     """
     rng = np.random.default_rng(0)
-    population = BinState(15)
+    population = Bins(15)
     many = CONFIDENCES[confidence](rng, 10**5)
-    population.add_confidences(many, np.zeros(len(many), bool))
+    population.add(many, np.zeros(len(many), bool))
     where = np.clip(np.ceil(many * 15) - 1, 0, 14).astype(int)
     rights = np.bincount(where, TRUTHS[truth](many), 15)[population.filled]
     shares = population.count[population.filled]
@@ -174,7 +176,7 @@ def test_debiased_error_is_at_most_the_plain_error() -> None:
     """On the same bins the plain ℓ2 error is larger; both are of the top label."""
     rng = np.random.default_rng(0)
     p, y = rng.dirichlet(np.ones(5), 300), rng.integers(0, 5, 300)
-    state = BinState(15)
-    state.add_confidences(p.max(axis=1), p.argmax(axis=1) == y)
-    plain = math.sqrt(float(state.weights @ state.gaps**2))
+    state = Bins(15)
+    state.add(p.max(axis=1), p.argmax(axis=1) == y)
+    plain = math.sqrt(mean_squared_gap(Gaps.of(state)).value)
     assert 0 < evaluate(y, probabilities=p, metrics=["ece_debiased"])["ece_debiased"].value < plain

@@ -13,8 +13,8 @@ import recalib.metrics.ece_sweep as module
 from recalib.metrics import METRICS
 from recalib.metrics.confidence_groups import ConfidenceGroups
 from recalib.metrics.ece_sweep import _max_bins, _possible_bins
-from recalib.metrics.fine_histogram import FineHistogram
 from recalib.metrics.predictions import ties_of
+from recalib.stats.sums import Cells
 from tests.draws import few_or_many
 from tests.metrics.rows import measure, rows
 
@@ -66,9 +66,9 @@ def test_possible_numbers_of_bins_hold_for_any_order_in_the_cells() -> None:
         cell = np.sort(rng.integers(0, rng.integers(2, 6), 40))
         p = 0.6 + 0.05 * cell + 1e-6 * np.arange(40)
         correct = rng.random(40) < cell / 4
-        state = FineHistogram()
-        state.add_confidences(p, correct)
-        least, end = _possible_bins(ConfidenceGroups.from_histogram(state))
+        state = Cells()
+        state.add(p, correct)
+        least, end = _possible_bins(ConfidenceGroups.from_cells(state))
         for _ in range(10):
             order = np.lexsort((rng.random(40), cell))
             bins = _max_bins(ConfidenceGroups.from_rows(ties_of(p), correct[order]))

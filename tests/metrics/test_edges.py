@@ -10,9 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recalib.errors import InputError
-from recalib.metrics import METRICS, BinState, Predictions
-from recalib.metrics.binning import bin_indices, upper_edges
+from recalib.metrics import METRICS, Predictions
 from recalib.metrics.evaluate import StreamingEvaluation, evaluate
+from recalib.stats.bin_indices import bin_indices, upper_edges
+from recalib.stats.class_bins import ClassBins
+from recalib.stats.sums import Bins
 from tests.metrics.definitions import DEFINITIONS, bin_by_definition
 from tests.metrics.rows import defined
 
@@ -59,12 +61,12 @@ def test_edge_probabilities_use_edges_of_their_dtype(dtype: type, bins: int) -> 
     predictions = Predictions.from_probabilities(
         np.stack([p, 1 - p], axis=1), np.zeros(len(p), int)
     )
-    state = BinState(bins)
-    state.add(predictions)
+    state = Bins(bins)
+    state.add(predictions.confidences, predictions.correct)
     np.testing.assert_array_equal(np.flatnonzero(state.count), np.arange(bins // 2, bins))
-    classwise = METRICS["classwise_ece"](bins).state(2)
-    classwise.add(predictions)
-    np.testing.assert_array_equal(classwise.occurred[0], state.count)
+    classwise = ClassBins(2, bins)
+    classwise.add(predictions.probabilities, predictions.labels)
+    np.testing.assert_array_equal(classwise.correct[0], state.count)
     np.testing.assert_allclose(classwise.confidence[0], state.confidence, atol=1e-12)
 
 
@@ -213,7 +215,7 @@ def test_sums_are_float64() -> None:
     metric = METRICS["ece"](15)
     state = metric.state(2)
     for _ in range(20):
-        state.add_confidences(confidences, correct)
+        state.add(confidences, correct)
     assert state.count.sum() == 20 * 10**6
     # float32(0.9) is 0.9 − 2.4e-8, and Σ of 2·10⁷ rounded sums is off by far less.
     assert metric.estimate(state).value == pytest.approx(0.1, abs=1e-7)
@@ -234,7 +236,7 @@ def test_state_size_is_constant() -> None:
             continue
         state = metric.state(3)
         before = size(state)
-        state.add(Predictions.from_probabilities(p, y))
+        metric.add(state, Predictions.from_probabilities(p, y))
         assert size(state) == before, name
 
 

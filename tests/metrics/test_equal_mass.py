@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 import recalib.metrics.equal_mass as module
 from recalib.metrics.confidence_groups import ConfidenceGroups
 from recalib.metrics.equal_mass import EqualMassBins
-from recalib.metrics.fine_histogram import CELLS, FineHistogram, cell_edges, cell_indices
 from recalib.metrics.predictions import ties_of
+from recalib.stats.cells import CELLS, cell_edges, cell_indices
+from recalib.stats.sums import Cells
 
 Rows = tuple[NDArray[np.float64], NDArray[np.bool_]]
 
@@ -36,11 +37,11 @@ def crowded(draw: st.DrawFn) -> Rows:
     return p, correct
 
 
-def streamed(rows: Rows, parts: int = 1) -> FineHistogram:
-    total = FineHistogram()
+def streamed(rows: Rows, parts: int = 1) -> Cells:
+    total = Cells()
     for p, correct in zip(*(np.array_split(row, parts) for row in rows), strict=True):
-        state = FineHistogram()
-        state.add_confidences(p, correct)
+        state = Cells()
+        state.add(p, correct)
         total = total.merge(state)
     return total
 
@@ -49,8 +50,8 @@ def bins_of_rows(rows: Rows, bins: int) -> EqualMassBins:
     return EqualMassBins(ConfidenceGroups.from_rows(ties_of(rows[0]), rows[1]), bins)
 
 
-def bins_of_cells(state: FineHistogram, bins: int) -> EqualMassBins:
-    return EqualMassBins(ConfidenceGroups.from_histogram(state), bins)
+def bins_of_cells(state: Cells, bins: int) -> EqualMassBins:
+    return EqualMassBins(ConfidenceGroups.from_cells(state), bins)
 
 
 def test_cells_match_their_edges() -> None:
@@ -116,9 +117,9 @@ def test_merged_parts_equal_one_state(rows: Rows, parts: int, bins: int) -> None
 
 def test_forty_million_rows_fit_in_one_state() -> None:
     """Float32 confidences of 0.9, all right: every bin's gap is 0.1, in 0.6 megabytes."""
-    state, block = FineHistogram(), FineHistogram()
+    state, block = Cells(), Cells()
     confidences = np.full(10**6, 0.9, np.float32)
-    block.add_confidences(confidences, np.ones(len(confidences), bool))
+    block.add(confidences, np.ones(len(confidences), bool))
     for _ in range(40):
         state = state.merge(block)
     bins = bins_of_cells(state, 15)
@@ -132,7 +133,7 @@ def test_forty_million_rows_fit_in_one_state() -> None:
 @given(crowded(), st.integers(1, 400))
 def test_bins_inside_a_group_can_be_joined(rows: Rows, bins: int) -> None:
     """As for more than 65,536 bins: errors and the gaps for intervals are equal."""
-    groups = ConfidenceGroups.from_histogram(streamed(rows))
+    groups = ConfidenceGroups.from_cells(streamed(rows))
     separate = EqualMassBins(groups, bins)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_MAX_SEPARATE", 0)

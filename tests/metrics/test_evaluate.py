@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,8 +13,8 @@ import pytest
 import recalib.metrics
 from recalib.errors import CorruptError, InputError
 from recalib.metrics import METRICS, Metric, Predictions, StreamingMetric
-from recalib.metrics.classwise import ClasswiseState
 from recalib.metrics.evaluate import StreamingEvaluation, evaluate
+from recalib.stats.class_bins import ClassBins
 from tests.metrics.rows import defined
 
 LOGITS = [[6.0, 0.0], [0.0, 1.0]]
@@ -187,13 +188,13 @@ def test_real_logits_have_published_error(real_data: Path) -> None:
 def test_metrics_of_one_kind_share_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
     """`classwise_ece` and `marginal_ece_l2` share one pass over (N, K); it is not cached."""
     passes = []
-    add = ClasswiseState.add
+    add = ClassBins.add
 
-    def counted(state: ClasswiseState, predictions: Predictions) -> None:
-        passes.append(len(predictions))
-        add(state, predictions)
+    def counted(state: ClassBins, probabilities: Any, labels: Any, weights: Any) -> None:
+        passes.append(len(labels))
+        add(state, probabilities, labels, weights)
 
-    monkeypatch.setattr(ClasswiseState, "add", counted)
+    monkeypatch.setattr(ClassBins, "add", counted)
     first = evaluate([0, 1], probabilities=[[0.7, 0.3], [0.6, 0.4]], level=0.95)
     assert passes == [2]
     again = evaluate([0, 1], probabilities=[[0.7, 0.3], [0.6, 0.4]], level=0.95)
@@ -234,7 +235,7 @@ def test_every_state_is_a_value(name: str) -> None:
     first, second = (METRICS[name]().state(3) for _ in range(2))
     for state, rows in ((first, 9), (second, 7)):
         p = np.concatenate([rng.dirichlet(np.ones(3), rows), np.eye(3)[: rows - 7]])
-        state.add(Predictions.from_probabilities(p, rng.integers(0, 3, len(p))))
+        METRICS[name]().add(state, Predictions.from_probabilities(p, rng.integers(0, 3, len(p))))
     same = pickle.loads(pickle.dumps(first))
     assert same == first == copy.deepcopy(first) != second
     assert first.merge(second) == second.merge(first)

@@ -12,13 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from recalib.metrics import METRICS, BinState
+from recalib.metrics import METRICS
 from recalib.metrics.base import Estimate
 from recalib.metrics.calibration_gaps import Gaps
 from recalib.metrics.evaluate import evaluate
 from recalib.metrics.intervals import variances_under
 from recalib.metrics.mean_metrics import wilson
+from recalib.stats.sums import Bins
 from tests.draws import few_or_many
+from tests.metrics.rows import gaps_of_tied_rows
 
 ROWS = 400
 
@@ -76,8 +78,8 @@ def test_variances_match_their_docstring() -> None:
     rng = np.random.default_rng(0)
     p = rng.uniform(0.3, 1, 300)
     y = rng.random(300) < p
-    state = BinState(10)
-    state.add_confidences(p, y)
+    state = Bins(10)
+    state.add(p, y)
     expected = []
     for k in range(10):
         inside = (p > k / 10) & (p <= (k + 1) / 10)
@@ -88,14 +90,14 @@ def test_variances_match_their_docstring() -> None:
         sample = np.var(y[inside] - p[inside], ddof=1) / n
         calibrated = np.sum(p[inside] * (1 - p[inside])) / n**2
         expected.append(max(sample, q * (1 - q) / n, calibrated))
-    result = state.to_gaps()
+    result = Gaps.of(state)
     assert result.variances == pytest.approx(expected, rel=1e-9)
     assert np.all(result.calibrated_variances <= result.variances)
 
 
-def test_variance_without_sums_of_squares_is_that_of_equal_confidences() -> None:
+def test_variances_of_equal_confidences() -> None:
     """Of ten rows with confidence 0.9, four are correct: the sample variance is the largest."""
-    gaps = Gaps.from_sums(np.array([10]), np.array([9.0]), np.array([4.0]))
+    gaps = gaps_of_tied_rows([10], [9], [4])
     assert gaps.variances == pytest.approx([0.4 * 0.6 / 9], rel=1e-12)
     assert gaps.calibrated_variances == pytest.approx([0.9 * 0.1 / 10], rel=1e-12)
 
@@ -164,8 +166,8 @@ def coverage_of_one_bin(name: str, truth: Truth, lowest: float, draws: int) -> f
 
 
 def measured(name: str, p: NDArray[np.float64], right: NDArray[np.bool_], bins: int) -> Estimate:
-    state = BinState(bins)
-    state.add_confidences(p, right)
+    state = Bins(bins)
+    state.add(p, right)
     result = METRICS[name](bins).estimate(state, 0.95)
     assert result.low <= result.value <= result.high
     return result
@@ -230,8 +232,8 @@ def test_ece_interval_detects_overconfidence() -> None:
     """Overconfidence by 0.15 is detected in 2,000 rows."""
     rng = np.random.default_rng(0)
     p = rng.uniform(0.3, 1, 2000)
-    state = BinState(15)
-    state.add_confidences(p, rng.random(2000) < overconfident(p))
+    state = Bins(15)
+    state.add(p, rng.random(2000) < overconfident(p))
     result = METRICS["ece"](15).estimate(state, 0.95)
     assert result.low > 0.05
     assert result.high < 0.25

@@ -200,7 +200,7 @@ def test_merged_batches_equal_one_batch(case: Case, bins: int, cuts: list[int], 
             totals[kind] = metric.state(p.shape[1])
             for rows in batches:
                 state = metric.state(p.shape[1])
-                state.add(Predictions.from_probabilities(p[rows], y[rows]))
+                metric.add(state, Predictions.from_probabilities(p[rows], y[rows]))
                 totals[kind] = totals[kind].merge(state)
         predictions = Predictions.from_probabilities(p, y)
         assert_alike(
@@ -235,7 +235,7 @@ def test_metrics_of_one_kind_share_a_state(case: Case, bins: int) -> None:
         kind = metric.state_kind
         if kind not in states:
             states[kind] = metric.state(p.shape[1])
-            states[kind].add(predictions)
+            metric.add(states[kind], predictions)
         assert_alike(
             of_rows(name, metric.estimate, states[kind]), of_rows(name, metric.measure, predictions)
         )

@@ -51,7 +51,7 @@ def streamed(name: str, rows: Predictions, bins: int = 15) -> tuple[StreamingMet
     assert isinstance(metric, StreamingMetric)
     state = metric.state(2)
     for part in np.array_split(np.arange(len(rows)), 3):
-        state.add(rows.take(part))
+        metric.add(state, rows.take(part))
     return metric, state
 
 
@@ -154,7 +154,8 @@ def test_sweep_of_many_rows_does_not_expand_them() -> None:
     metric = METRICS["ece_sweep"]()
     state = metric.state(2)
     p = np.array([0.55, 0.6, 0.9])
-    state.add(Predictions.from_probabilities(np.column_stack([p, 1 - p]), np.array([0, 1, 0])))
+    rows = Predictions.from_probabilities(np.column_stack([p, 1 - p]), np.array([0, 1, 0]))
+    metric.add(state, rows)
     filled = np.flatnonzero(state.count)
     for name in state.sums:
         values = getattr(state, name)

@@ -16,7 +16,7 @@ from recalib.metrics.evaluate import evaluate
 from tests.metrics.rows import defined
 from tests.metrics.strategies import Case, bins, coarse
 
-WEIGHTED = [name for name, metric in METRICS.items() if metric.has_weighted_form()]
+WEIGHTED = [name for name, metric in METRICS.items() if metric.takes_weights]
 
 
 @settings(max_examples=30)

@@ -13,9 +13,10 @@ import pytest
 
 import recalib.reporting.plots
 from recalib.errors import InputError, UnsupportedError
-from recalib.metrics import BinState, Predictions
+from recalib.metrics import Predictions
 from recalib.metrics.ece import ExpectedCalibrationError
 from recalib.reporting.plots import check_suffix, reliability_diagram, save
+from recalib.stats.sums import Bins
 
 SUFFIXES = [".png", ".svg", ".html", ".json"]
 #: A title comes from a file's name, and may hold anything.
@@ -48,10 +49,11 @@ def drawn_rows(specification: dict) -> list[list[dict]]:
 
 @pytest.mark.slow
 def test_plotted_data_are_sums_of_bins(chart) -> None:
-    """Counts, accuracies and confidences are BinState's; their weighted gaps are the ECE."""
+    """Counts, accuracies and confidences are those of `Bins`; their weighted gaps are the ECE."""
     for seed, rows in enumerate(drawn_rows(chart.to_dict())):
-        state = BinState(15)
-        state.add(some_predictions(seed))
+        state = Bins(15)
+        predictions = some_predictions(seed)
+        state.add(predictions.confidences, predictions.correct)
         at = state.filled
         column = {name: np.array([row[name] for row in rows]) for name in rows[0]}
         np.testing.assert_array_equal(column["rows"], state.count[at])

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from recalib.metrics import BinState
 from recalib.metrics.mean_metrics import wilson
 from recalib.reporting.plots.style import GAP, GREY, INK, LEVEL, SIDE, inline, percent
 from recalib.reporting.plots.view import View
+from recalib.stats.sums import Bins
 
 if TYPE_CHECKING:
     import altair as alt
@@ -19,7 +19,7 @@ _STRIP_HEIGHT = 70
 PERFECT = "perfect calibration"
 
 
-def bar_rows(state: BinState, view: View) -> list[dict[str, float]]:
+def bar_rows(state: Bins, view: View) -> list[dict[str, float]]:
     """Return the data of each nonempty bin of `view.state`."""
     rows, edges = [], view.edges(state.bins)
     for k in np.flatnonzero(state.filled):

@@ -9,7 +9,6 @@ import numpy as np
 
 from recalib.errors import InputError
 from recalib.metrics import Predictions
-from recalib.metrics.classwise import ClasswiseError
 from recalib.metrics.classwise_ce import UnbiasedClasswiseError
 from recalib.reporting.plots.frequency_panels import (
     check_worst,
@@ -18,6 +17,7 @@ from recalib.reporting.plots.frequency_panels import (
 )
 from recalib.reporting.plots.style import LEVEL, check_bins, check_series
 from recalib.reporting.plots.view import FREQUENCY, view_of
+from recalib.stats.class_bins import ClassBins
 
 if TYPE_CHECKING:
     import altair as alt
@@ -55,8 +55,8 @@ def classwise_diagram(
     if classes is not None and len(classes) != count:
         raise InputError("classes", found=f"{len(classes)} labels", accepted=f"{count} labels")
     names = [f"class {k}" for k in range(count)] if classes is None else [str(c) for c in classes]
-    state = ClasswiseError(bins).state(count)
-    state.add(predictions)
+    state = ClassBins(count, bins)
+    state.add(predictions.probabilities, predictions.labels)
     errors = state.column_errors()
     mean = UnbiasedClasswiseError(bins).estimate(state, LEVEL)
     view, shown = FREQUENCY, np.argsort(-errors, kind="stable")[:worst].tolist()

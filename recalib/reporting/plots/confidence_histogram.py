@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from recalib.metrics import BinState, Predictions
+from recalib.metrics import Predictions
 from recalib.reporting.plots.style import (
     INK,
     SIDE,
@@ -21,6 +21,7 @@ from recalib.reporting.plots.style import (
     title,
 )
 from recalib.reporting.plots.view import View, view_of
+from recalib.stats.sums import Bins
 
 if TYPE_CHECKING:
     import altair as alt
@@ -51,7 +52,7 @@ def confidence_histogram(series: Mapping[str, Predictions], *, bins: int = 15) -
     check_bins(bins)
     view, series = view_of(series)
     states = {name: view.state(predictions, bins) for name, predictions in series.items()}
-    max_share = max(float(state.weights.max()) for state in states.values())
+    max_share = max(float(state.count.max() / state.count.sum()) for state in states.values())
     panels = [
         _panel(title(name, view.facts(series[name], bins)), state, max_share, colour, view)
         for (name, state), colour in zip(states.items(), series_colours(len(series)), strict=True)
@@ -62,7 +63,7 @@ def confidence_histogram(series: Mapping[str, Predictions], *, bins: int = 15) -
     return apply_style(histogram, legend_columns=2)
 
 
-def _rows(state: BinState, view: View) -> list[dict[str, Any]]:
+def _rows(state: Bins, view: View) -> list[dict[str, Any]]:
     """Return the lower and upper limit of each part of each bar."""
     rows, bounds = [], view.edges(state.bins)
     total = int(state.count.sum())
@@ -76,7 +77,7 @@ def _rows(state: BinState, view: View) -> list[dict[str, Any]]:
 
 
 def _panel(
-    heading: alt.Title, state: BinState, max_share: float, colour: str, view: View
+    heading: alt.Title, state: Bins, max_share: float, colour: str, view: View
 ) -> alt.LayerChart | alt.FacetChart:
     import altair as alt
 
@@ -114,7 +115,7 @@ def _panel(
     return chart
 
 
-def _marks(state: BinState, view: View) -> alt.Chart:
+def _marks(state: Bins, view: View) -> alt.Chart:
     """Return the lines of the rate and the mean probability."""
     import altair as alt
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from recalib.errors import InputError
-from recalib.metrics import BinState
 from recalib.reporting.plots.bar_panels import accuracy_bars, bar_rows
 from recalib.reporting.plots.style import BLUE, apply_style, inline, title
 from recalib.reporting.plots.view import FREQUENCY, View
+from recalib.stats.sums import Bins
 
 if TYPE_CHECKING:
     import altair as alt
@@ -23,7 +23,7 @@ def check_worst(worst: int) -> None:
 
 
 def frequency_panel(
-    name: str, error: float, state: BinState, view: View = FREQUENCY
+    name: str, error: float, state: Bins, view: View = FREQUENCY
 ) -> alt.LayerChart | alt.FacetChart:
     """Return bars of the frequency of a class by its probability, with its calibration error."""
     occurred = int(state.correct.sum())

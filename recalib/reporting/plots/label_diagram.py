@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from recalib.errors import InputError
-from recalib.metrics import BinState
 from recalib.metrics.multilabel import LabelPredictions
 from recalib.reporting.plots.frequency_panels import (
     check_worst,
@@ -16,6 +15,7 @@ from recalib.reporting.plots.frequency_panels import (
     frequency_panel,
 )
 from recalib.reporting.plots.style import check_bins
+from recalib.stats.sums import Bins
 
 if TYPE_CHECKING:
     import altair as alt
@@ -65,7 +65,7 @@ def label_diagram(
     return frequency_grid(panels, heading, facts)
 
 
-def _state(predictions: LabelPredictions, k: int, bins: int) -> BinState:
-    state = BinState(bins)
-    state.add_confidences(predictions.probabilities[:, k], predictions.labels[:, k])
+def _state(predictions: LabelPredictions, k: int, bins: int) -> Bins:
+    state = Bins(bins)
+    state.add(predictions.probabilities[:, k], predictions.labels[:, k])
     return state

@@ -55,7 +55,7 @@ def reliability_diagram(
     check_bins(bins)
     view, series = view_of(series)
     states = {name: view.state(predictions, bins) for name, predictions in series.items()}
-    max_share = max(float(state.weights.max()) for state in states.values())
+    max_share = max(float(state.count.max() / state.count.sum()) for state in states.values())
     panels = []
     for (name, state), colour in zip(states.items(), series_colours(len(series)), strict=True):
         upper = _curve(series[name], colour, view) if smooth else accuracy_bars(colour, view)

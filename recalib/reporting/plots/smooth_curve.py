@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.metrics import BinState
 from recalib.metrics.mean_metrics import wilson
+from recalib.stats.sums import Bins
 
 #: Number of confidence bins whose sums stand for the rows, each at its mean confidence. Bins are a
 #: fortieth of the narrowest kernel, so no point moves by 1e-4.
@@ -46,7 +46,7 @@ def bandwidth_for(rows: int) -> float:
     return float(max(0.2 * rows**-0.2, _NARROWEST))
 
 
-def smooth_curve(state: BinState, level: float, *, is_root: bool = False) -> SmoothCurve:
+def smooth_curve(state: Bins, level: float, *, is_root: bool = False) -> SmoothCurve:
     """Return accuracy over confidence, smoothed, with a pointwise band.
 
         accuracy(t) = t + Σ_i K_σ(t, p_i)(y_i − p_i) / Σ_i K_σ(t, p_i)

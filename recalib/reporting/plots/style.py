@@ -7,7 +7,8 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from recalib.errors import InputError
-from recalib.metrics import BinState, Predictions
+from recalib.metrics import Predictions
+from recalib.stats.sums import Bins
 
 if TYPE_CHECKING:
     import altair as alt
@@ -209,8 +210,8 @@ def check_bins(bins: int) -> None:
         raise InputError("bins", found=str(bins), accepted=f"at least 1, at most {_MOST_BINS}")
 
 
-def state_of(predictions: Predictions, bins: int) -> BinState:
+def state_of(predictions: Predictions, bins: int) -> Bins:
     """Return the sums of confidences in M equal-width bins."""
-    state = BinState(bins)
-    state.add(predictions)
+    state = Bins(bins)
+    state.add(predictions.confidences, predictions.correct)
     return state

@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalib.core.arrays import Floats
-from recalib.metrics import BinState, Predictions
-from recalib.metrics.binning import bin_indices
+from recalib.metrics import Predictions
 from recalib.metrics.ece import ExpectedCalibrationError
 from recalib.reporting.plots.style import FIFTHS, LEVEL
+from recalib.stats.bin_indices import bin_indices
+from recalib.stats.sums import Bins
 
 if TYPE_CHECKING:
     import altair as alt
@@ -40,10 +41,10 @@ class View:
     events: tuple[str, str] = ("right", "wrong")
     is_root: bool = False
 
-    def state(self, predictions: Predictions, bins: int) -> BinState:
+    def state(self, predictions: Predictions, bins: int) -> Bins:
         """Return the sums in M bins of equal width in the picture."""
-        state = _RootBins(bins) if self.is_root else BinState(bins)
-        state.add(predictions)
+        state = _RootBins(bins) if self.is_root else Bins(bins)
+        state.add(predictions.confidences, predictions.correct)
         return state
 
     def facts(self, predictions: Predictions, bins: int) -> list[str]:
@@ -89,7 +90,7 @@ TOP_LABEL = View("confidence", "accuracy")
 FREQUENCY = View("probability", "frequency")
 
 
-class _RootBins(BinState):
+class _RootBins(Bins):
     """Bins of equal width on a square-root scale."""
 
     def _bins_of(self, confidences: Floats) -> NDArray[np.intp]:

@@ -1,4 +1,4 @@
-"""A fine histogram of confidences, from which streams compute bins of equal counts.
+"""The cells of a fine histogram of confidences, from which streams compute bins of equal counts.
 
 Confidences concentrate near 1, where one cell of equal width would hold nearly all rows. So the
 width of a cell is proportional to its distance from the nearer end, 0 or 1: there are 256 cells for
@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalib.core.arrays import Floats
-from recalib.metrics.binning import BinState
 
 _HALVINGS = 29
 _CELLS_PER_HALVING = 256
@@ -48,13 +47,3 @@ def cell_indices(values: Floats) -> NDArray[np.intp]:
     cells: NDArray[np.intp] = np.clip(bits - _BELOW_FIRST, 0, _SIDE - 1)
     np.subtract(CELLS - 1, cells, out=cells, where=upper)
     return cells
-
-
-class FineHistogram(BinState):
-    """The sums of `BinState` in these cells: 40 bytes each, 0.6 MB for any number of rows."""
-
-    def __init__(self) -> None:
-        super().__init__(CELLS)
-
-    def _bins_of(self, confidences: Floats) -> NDArray[np.intp]:
-        return cell_indices(confidences)

@@ -1,0 +1,78 @@
+"""Metrics of the sums in bins: what they read of predictions."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recalib.metrics.base import Estimate, StreamingMetric
+from recalib.metrics.confidence_groups import ConfidenceGroups
+from recalib.metrics.predictions import Predictions
+from recalib.stats.class_bins import ClassBins
+from recalib.stats.sums import Bins, Cells
+
+Vector = NDArray[np.float64]
+
+
+class BinMetric(StreamingMetric[Bins]):
+    """A function of the top label in M equal-width bins of confidence."""
+
+    state_kind: ClassVar[str] = "bins"
+
+    def state(self, classes: int, *, weighted: bool = False) -> Bins:
+        return Bins(self.bins, weighted=weighted)
+
+    def add(self, state: Bins, predictions: Predictions, weights: Vector | None = None) -> None:
+        state.add(predictions.confidences, predictions.correct, weights)
+
+
+class GroupMetric(StreamingMetric[Cells]):
+    """A function of rows in the order of confidence, in groups: tied rows, or cells of a stream."""
+
+    state_kind: ClassVar[str] = "cells"
+
+    def state(self, classes: int, *, weighted: bool = False) -> Cells:
+        return Cells(weighted=weighted)
+
+    def add(self, state: Cells, predictions: Predictions, weights: Vector | None = None) -> None:
+        state.add(predictions.confidences, predictions.correct, weights)
+
+    def measure(
+        self,
+        predictions: Predictions,
+        level: float | None = None,
+        weights: Vector | None = None,
+    ) -> Estimate:
+        groups = ConfidenceGroups.from_rows(predictions.ties, predictions.correct, weights)
+        return self.estimate_groups(groups, level)
+
+    def estimate(self, state: Cells, level: float | None = None) -> Estimate:
+        return self.estimate_groups(ConfidenceGroups.from_cells(state), level)
+
+    def error_bound(self, state: Cells) -> float:
+        return self.error_of_groups(ConfidenceGroups.from_cells(state))
+
+    @abstractmethod
+    def estimate_groups(self, groups: ConfidenceGroups, level: float | None) -> Estimate:
+        """Return the metric of the rows of groups, at least one."""
+
+    @abstractmethod
+    def error_of_groups(self, groups: ConfidenceGroups) -> float:
+        """Return `error_bound` of cells."""
+
+
+class ClassMetric(StreamingMetric[ClassBins]):
+    """A function of each class's probabilities in M equal-width bins."""
+
+    state_kind: ClassVar[str] = "classwise"
+
+    def state(self, classes: int, *, weighted: bool = False) -> ClassBins:
+        return ClassBins(classes, self.bins, weighted=weighted)
+
+    def add(
+        self, state: ClassBins, predictions: Predictions, weights: Vector | None = None
+    ) -> None:
+        state.add(predictions.probabilities, predictions.labels, weights)

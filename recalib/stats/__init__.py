@@ -1,0 +1,1 @@
+"""Sums over rows, which metrics and monitoring read."""

@@ -1,0 +1,31 @@
+"""Counts and sums of rows by group; the only module that calls `numpy.bincount`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+#: Elements of one chunk of rows. Several passes take a third of the time if their data is in the
+#: processor's cache.
+_CHUNK = 65_536
+
+
+def group_counts(groups: NDArray[Any], size: int) -> NDArray[np.int64]:
+    """Return the number of rows of each group, (size,), from the group of each row (n,)."""
+    counts: NDArray[np.int64] = np.bincount(groups, minlength=size)
+    return counts
+
+
+def group_sums(groups: NDArray[Any], values: NDArray[Any], size: int) -> NDArray[np.float64]:
+    """Return the sum of the `values` (n,) of each group, (size,), in float64."""
+    # For empty input, bincount returns integers.
+    return np.bincount(groups, values, size).astype(np.float64, copy=False)
+
+
+def row_chunks(shape: tuple[int, ...]) -> Iterator[slice]:
+    """Yield slices that cover the rows of (N, K), each small enough for the cache."""
+    step = max(1, _CHUNK // shape[1])
+    return (slice(start, start + step) for start in range(0, shape[0], step))
