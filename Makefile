@@ -186,7 +186,6 @@ papers: $(STAMP) ## Train small networks for tables of papers 000, 001, 002 and 
 		--width 256 --shifted 0 --seeds 1 2 3 4 5 --output benchmarks/training/cifar10-features
 	@$(BIN)/python -m benchmarks.training.selective_risk --output benchmarks/training/selective_risk.md
 	@$(BIN)/python -m benchmarks.training.product --output benchmarks/training/product
-	@$(BIN)/python -m benchmarks.training.mdca --output benchmarks/training/mdca.md
 	@$(BIN)/python -m benchmarks.training.sst --model word_mean --phrases --glove --batch 512 \
 		--seeds 1 2 3 4 5 --output benchmarks/training/sst-words.md
 

@@ -158,11 +158,7 @@ class BinnedBettor(Bettor):
 
 
 def default_bettors(target: Target = "top_label") -> list[Bettor]:
-    """Return new bettors for a test of this target.
-
-    `python -m benchmarks.monitoring.bound` and `python -m benchmarks.monitoring.binary` measure
-    them.
-    """
+    """Return new bettors of this target; docs/monitoring-evidence.md has their delays."""
     return [MixtureBettor(target), BinnedBettor()]
 
 

@@ -13,7 +13,7 @@ becomes the champion by the first of three rules that applies:
 
 Refits repeat the comparison, and the thresholds allow for it: over 20 refits without any change at
 most 5% of champions are replaced by rules 1 and 2, and a gain of four standard errors is proven at
-once in 85%, of two within five refits in 83% (`python -m benchmarks.promotion`). The pooled gain
+once in 85%, of two within five refits in 83% (decision record 0009). The pooled gain
 has the larger threshold because its comparisons have the champion in common: where its fit is worse
 than the average fit to as many rows, all of them show it.
 """

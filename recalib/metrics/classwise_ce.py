@@ -41,7 +41,7 @@ class UnbiasedClasswiseError(ClassMetric):
     `marginal_ece_l2` add the noise of K·M bins, Σ wv in squares, which for many classes is larger
     than the error; it depends on the unknown true frequencies, so an interval cannot subtract it. A
     product of two rows has no noise on average: the mean of θ̂ is θ, and its interval has about the
-    width of its sampling deviation (`python -m benchmarks.classwise_interval`). The root is biased
+    width of its sampling deviation (docs/metrics.md). The root is biased
     downwards, and is 0 for about half of all samples of a calibrated model.
 
     Bins have equal width. A bin with one row has no pair: from the highest bin downwards, bins of a

@@ -2,7 +2,7 @@
 
 `INSERT ... SELECT unnest(...)` takes one array for each column instead of thousands of parameters.
 psycopg makes arrays of Python objects one by one, as text; NumPy makes those of numbers at once,
-which takes a third of the processor time of a batch (`python -m benchmarks.labels`).
+which takes a third of the processor time of a batch.
 """
 
 from __future__ import annotations

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.monitoring.evidence import PAGE, SECTIONS, Section, block, read, render, run
+from benchmarks.monitoring.evidence import (
+    PAGE,
+    SECTIONS,
+    Section,
+    block,
+    read,
+    read_closed,
+    render,
+    run,
+)
 
 
 def test_page_is_what_the_command_writes() -> None:
     """Only the outputs are not determined by the sections."""
     page = PAGE.read_text()
-    assert render(read(page)) == page, "python -m benchmarks.monitoring.evidence NAME"
+    assert render(read(page), read_closed(page)) == page, (
+        "python -m benchmarks.monitoring.evidence NAME"
+    )
 
 
 @pytest.mark.parametrize("name", read(PAGE.read_text()))

@@ -15,15 +15,12 @@ import pytest
 import scipy.stats
 import torch
 from numpy.typing import NDArray
-from sklearn.linear_model import LogisticRegression
 
 from benchmarks.training import __main__ as command
 from benchmarks.training import (
     features,
     first_steps,
     glove,
-    linear_model,
-    long_tail,
     overhead,
     running,
     selective_risk,
@@ -257,41 +254,6 @@ def test_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(json.loads((tmp_path / "table.json").read_text())["runs"]) == 4
 
 
-@pytest.mark.parametrize("seed", [0, 1])
-def test_linear_model(seed: int) -> None:
-    """Paper 004, appendix B: the same boundary, larger weights and surer errors by cross-entropy.
-
-    Cross-entropy ends where another solver does.
-    """
-    comparison = linear_model.compare(seed)
-    entropy, focal = comparison["cross_entropy"], comparison["focal"]
-    inputs, labels = linear_model.draw(seed)
-    known = LogisticRegression(C=np.inf, fit_intercept=False, tol=1e-10)
-    known.fit(inputs[:4000], labels[:4000])
-    np.testing.assert_allclose(entropy.weights, known.coef_[0], rtol=1e-4, atol=1e-5)
-    assert entropy.norm > 1.5 * focal.norm
-    assert entropy.logit > 1.5 * focal.logit
-    assert entropy.sure > focal.sure + 0.1
-    assert entropy.weights @ focal.weights > 0.999 * entropy.norm * focal.norm
-
-
-def test_long_tail_measures_every_map_and_objective() -> None:
-    rng = np.random.default_rng(0)
-    labels = rng.integers(0, 3, 300)
-    logits = 3 * (np.eye(3)[labels] + rng.normal(size=(300, 3)))
-    metrics = long_tail.measure(
-        {
-            "validation_logits": logits[:150], "validation_labels": labels[:150],
-            "test_logits": logits[150:], "test_labels": labels[150:],
-        }
-    )  # fmt: skip
-    assert len(metrics) == 1 + 2 * len(long_tail.MAPS)
-    plain, scaled = metrics["temperature nll"], metrics["temperature classwise_scaled_nll"]
-    assert plain["nll"] < metrics["identity nll"]["nll"]
-    assert plain["accuracy"] == scaled["accuracy"]
-    assert plain["ece"] != scaled["ece"]
-
-
 def test_treebank() -> None:
     """Objectives can be constructed, claims use them, and recipes differ by their vectors."""
     for part in sst.OBJECTIVES.values():
@@ -424,22 +386,7 @@ def test_tables_of_selections() -> None:
     assert any("below CE, ECE | 1 | +0.0 |  | one seed: no test" in line for line in lines)
 
 
-def test_tables_of_several_seeds() -> None:
-    """Means with standard errors, and what class-wise scaling gains, seed by seed."""
-    ways = ["identity nll", *(f"{m} {o}" for m in long_tail.MAPS for o in long_tail.OBJECTIVES)]
-    names = ("accuracy", "ece", "classwise_ece", "nll")
-    by_seed = [
-        {way: dict.fromkeys(names, 0.1 * seed + (0.02 * seed if "scaled" in way else 0.1))}
-        for seed in (1, 2)
-        for way in ways
-    ]
-    done: dict[str, list[dict[str, float]]] = {way: [] for way in ways}
-    for metrics_by_way in by_seed:
-        for way, metrics in metrics_by_way.items():
-            done[way].append(metrics)
-    text = long_tail.markdown(done, _BUDGET, _splits())
-    assert "| temperature | nll | 25.0 ± 5.0 | 25.0 ± 5.0 | 25.0 ± 5.0 | 0.250 ± 0.050 |" in text
-    assert "| class_temperature | 7.0 ± 1.0 | 7.0 ± 1.0 |" in text
+def test_table_of_the_treebank() -> None:
     test = {"accuracy": 0.8, "ece": 0.05, "ece_equal_mass": 0.04, "mce": 0.1, "nll": 0.5}
     measured = {"": {"test": test}, "TS": {"test": {**test, "ece": 0.03}}}
     stories = {"CE": [{"seed": 1, "classes": 2, "measured": measured}], "Brier": []}

@@ -7,10 +7,11 @@ import math
 import numpy as np
 import pytest
 import scipy.stats
+from numpy.typing import NDArray
 
-from benchmarks.promotion import first_promotions
 from recalib.fitting.promotion import (
     MARGIN,
+    MAX_POOLED,
     MIN_GROWTH,
     POOLED_THRESHOLD,
     THRESHOLD,
@@ -19,8 +20,6 @@ from recalib.fitting.promotion import (
     decide,
     pool,
 )
-
-THRESHOLDS = (THRESHOLD, POOLED_THRESHOLD)
 
 
 def outcome(gain: Gain, *earlier: Gain, growth: float | None = None) -> PromotionDecision:
@@ -89,10 +88,20 @@ def test_four_times_the_rows_take_over_when_no_worse() -> None:
     assert outcome(Gain(500, 0.0, 1.1 * margin / THRESHOLD), growth=4.0).rule is None
 
 
-def test_benchmark_and_rule_agree() -> None:
+def first_promotions(z: NDArray[np.float64], errors: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return the index of the refit of each run that is promoted first, or R, of (runs, R)."""
+    promoted = z > THRESHOLD * errors
+    for refit in range(1, z.shape[1]):
+        block = slice(max(refit + 1 - MAX_POOLED, 0), refit + 1)
+        noise = np.sqrt((errors[:, block] ** 2).sum(axis=1))
+        promoted[:, refit] |= z[:, block].sum(axis=1) > POOLED_THRESHOLD * noise
+    return np.where(promoted.any(axis=1), promoted.argmax(axis=1), z.shape[1])
+
+
+def test_many_runs_at_once_and_the_rule_agree() -> None:
     rng = np.random.default_rng(2)
     means, errors = rng.normal(0.9, 1, (60, 8)), rng.uniform(0.8, 1.2, (60, 8))
-    first = first_promotions(means, errors, THRESHOLDS)
+    first = first_promotions(means, errors)
     assert 0 < np.mean(first < 8) < 1
     for run in range(60):
         gains = [Gain(100, *pair) for pair in zip(means[run], errors[run], strict=True)]
@@ -104,6 +113,6 @@ def test_twenty_quiet_refits_rarely_promote() -> None:
     """At most 5% of runs, and a gain of four standard errors at once in 85%."""
     runs = 20_000
     quiet = np.random.default_rng(3).standard_normal((runs, 20))
-    promoted = int((first_promotions(quiet, np.ones_like(quiet), THRESHOLDS) < 20).sum())
+    promoted = int((first_promotions(quiet, np.ones_like(quiet)) < 20).sum())
     assert scipy.stats.binomtest(promoted, runs).proportion_ci().high < 0.05
     assert scipy.stats.norm.sf(THRESHOLD - 4) > 0.85

@@ -9,7 +9,7 @@ import pytest
 import scipy.stats
 from numpy.typing import NDArray
 
-from benchmarks.classwise_interval import measure as measure_coverage
+from benchmarks.coverage import CLASSWISE, without_floors
 from benchmarks.populations import Classes
 from recalib.metrics import METRICS, Estimate, Predictions
 from recalib.metrics.quadratic_form import QuadraticForm
@@ -137,6 +137,26 @@ def test_interval_contains_the_value(level: float, rows: int) -> None:
     assert 0 <= result.floor <= result.floor_high <= 1
 
 
+def intervals(population: Classes, rows: int, draws: int, name: str) -> tuple[Values, Values]:
+    """Return values and ends of 95% intervals, (draws, 3), and the true values (draws,)."""
+    rng = np.random.default_rng(0)
+    with without_floors():
+        samples = [population.draw(rows, rng) for _ in range(draws)]
+        estimates = [METRICS[name](15).measure(sample, 0.95) for sample in samples]
+    ends = [(estimate.value, estimate.low, estimate.high) for estimate in estimates]
+    truths = [CLASSWISE[name](population, sample) for sample in samples]
+    return np.array(ends, float), np.array(truths)
+
+
+def covers(ends: Values, truths: Values) -> NDArray[np.bool_]:
+    return (ends[:, 1] - 1e-9 <= truths) & (truths <= ends[:, 2] + 1e-9)
+
+
+def width_ratio(ends: Values) -> float:
+    """Return the mean width over that of an interval that knows the deviation of the value."""
+    return float(np.mean(ends[:, 2] - ends[:, 1]) / (2 * 1.96 * ends[:, 0].std()))
+
+
 @pytest.mark.parametrize(
     ("classes", "law", "truth"),
     [
@@ -148,16 +168,15 @@ def test_interval_contains_the_value(level: float, rows: int) -> None:
 @few_or_many(40, 400)
 def test_interval_covers_the_true_value(classes: int, law: str, truth: str, draws: int) -> None:
     """In 93% of draws of 200 rows, less two standard errors."""
-    population = Classes(classes, truth, law)
-    line = measure_coverage(200, population, (law, truth), draws)
-    assert line.hits / draws >= 0.93 - 2 * math.sqrt(0.93 * 0.07 / draws)
+    ends, truths = intervals(Classes(classes, truth, law), 200, draws, "classwise_ce")
+    assert np.mean(covers(ends, truths)) >= 0.93 - 2 * math.sqrt(0.93 * 0.07 / draws)
 
 
 @pytest.mark.slow
 def test_interval_of_many_classes_is_nearly_ideal() -> None:
     """K = 100, N = 1,000: at most 1.5 times the width that the deviation gives, not ten times."""
     population = Classes(100, "some classes wrong")
-    line = measure_coverage(1000, population, ("normal", "some classes wrong"), 60)
-    assert line.hits >= 52
-    assert line.ratio < 1.5
-    assert line.plug_in_ratio > 5
+    ends, truths = intervals(population, 1000, 60, "classwise_ce")
+    assert covers(ends, truths).sum() >= 52
+    assert width_ratio(ends) < 1.5
+    assert width_ratio(intervals(population, 1000, 40, "classwise_ece")[0]) > 5
