@@ -32,9 +32,9 @@ class SoftBinnedEce(TopLabelObjective):
 
     Options: `bins` M; `bin_temperature` T > 0; `order` p ≥ 1; `variant`. The defaults were chosen
     without test data, by `benchmarks.soft_bins` of commit 728eb28e. Paper 000 uses 15 bins and
-    reports order 2. On held-out halves most settings differ by less than chance. For `binned` of order 2,
-    T = .0003 is the worst by both measured errors; one is smallest at .001, the other at .01, and
-    .003 is within 0.1 points of both, and of the results with 10 bins.
+    reports order 2. On held-out halves most settings differ by less than chance. For `binned` of
+    order 2, T = .0003 is the worst by both measured errors; one is smallest at .001, the other at
+    .01, and .003 is within 0.1 points of both, and of the results with 10 bins.
 
     Source: paper 000, eqs. 8 to 12.
     """
