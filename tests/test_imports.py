@@ -204,3 +204,13 @@ def test_names_mean_one_thing() -> None:
     twins = {name: found for name, found in homes.items() if len(set(found)) > 1}
     assert {name: found for name, found in twins.items() if name not in allowed} == {}
     assert set(twins) >= _FAMILIES | _TWINS, "an exception that is no longer needed"
+
+
+def test_rows_are_counted_by_group_in_one_module() -> None:
+    """`bincount` returns integers for no rows; `recalib.stats.groups` has one answer to that.
+
+    `recalib.ops` is the same functions for NumPy, torch and ONNX.
+    """
+    files = [path for package in _PACKAGES for path in (_ROOT / package).rglob("*.py")]
+    homes = {str(path.relative_to(_ROOT)) for path in files if ".bincount(" in path.read_text()}
+    assert homes == {"recalib/ops/numpy_ops.py", "recalib/stats/groups.py"}

@@ -28,6 +28,7 @@ from recalib.registry import Dataset, Model
 from recalib.scale.evaluate import labelled_chunks
 from recalib.scale.paired import paired_metrics
 from recalib.scale.row_sample import RowSample, max_sample_rows, sample_shares
+from recalib.stats.groups import group_counts
 from training.dataset_rows import DatasetRows, read_manifest
 from training.job_context import JobContext
 
@@ -145,7 +146,7 @@ def _sample(kind: Input, task: tuple[float, Fragment]) -> _Sample:
         counts = np.zeros(file.classes, np.int64)
         for values, labels, _ in labelled_chunks(file):
             sample.add(values, labels, rows=len(labels))
-            counts += np.bincount(labels, minlength=file.classes)
+            counts += group_counts(labels, file.classes)
     values, labels, _ = sample.candidates()
     return _Sample(values, labels, sample.step, counts)
 

@@ -27,6 +27,7 @@ from recalib.core.arrays import Floats, check_logits, check_probabilities
 from recalib.core.card import Card
 from recalib.core.decoding import convert
 from recalib.errors import InputError, RecalibError
+from recalib.stats.groups import group_counts, group_sums
 
 log = logging.getLogger(__name__)
 
@@ -195,7 +196,7 @@ class Aggregator:
         confidences = self._probabilities_of(checked)
         bins = np.searchsorted(self._edges, confidences, side="right") - 1
         size = len(self._edges)
-        sums = np.array([np.bincount(bins, minlength=size), np.bincount(bins, confidences, size)])
+        sums = np.array([group_counts(bins, size), group_sums(bins, confidences, size)])
         start = int((time.time() if at is None else at) // _BUCKET_SECONDS) * _BUCKET_SECONDS
         with self._lock:
             self._check_open()

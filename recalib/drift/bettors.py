@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from recalib.drift.alternatives import EDGE, alternatives, clip, confidence_cells
 from recalib.drift.target import Target
 from recalib.errors import InputError
+from recalib.stats.groups import group_sums
 
 Values = NDArray[np.float64]
 
@@ -141,7 +142,7 @@ class BinnedBettor(Bettor):
         squared = residual**2 / np.maximum(variance, EDGE)
         shift = (1 - 1 / np.maximum(squared, 1)) * residual / (count + self.strength)
         terms = (None, confidences * (1 - confidences), correct - confidences)
-        self._open += [np.bincount(bins, term, self.bins) for term in terms]
+        self._open += [group_sums(bins, term, self.bins) for term in terms]
         return clip(confidences + shift[bins])
 
     def start_block(self) -> None:

@@ -17,6 +17,7 @@ from recalib.drift.silence import SilentClasses
 from recalib.drift.sliding_window import SlidingWindow
 from recalib.drift.timed_test import TimedTest
 from recalib.errors import InputError
+from recalib.stats.groups import group_sums
 
 Values = NDArray[np.float64]
 
@@ -137,9 +138,9 @@ class ClassMonitor:
                 self._tests[k] = self._new_test()
             self._tests[k].add(start, end, p, occurs, rows.times[index])
             ranges = np.searchsorted(_RANGES, p, side="right")
-            self._sums[k] = self._sums.get(k, np.zeros(())) + np.stack(
-                [np.bincount(ranges, weights, len(_RANGES) + 1) for weights in (None, p, occurs)]
-            )
+            columns = None, p, occurs
+            sums = np.stack([group_sums(ranges, values, len(_RANGES) + 1) for values in columns])
+            self._sums[k] = self._sums.get(k, np.zeros(())) + sums
         # A test checks E after each row, the mean is checked after each cohort: where a class
         # rejects, the mean has reached its threshold at the same row.
         if self._rejected_time is None and (

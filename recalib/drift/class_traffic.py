@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,6 +13,7 @@ from recalib.core.array_bytes import state_from_bytes, state_to_bytes
 from recalib.drift.class_rows import watched_positions
 from recalib.drift.silence import SilentClasses, is_silent
 from recalib.errors import CorruptError, InputError
+from recalib.stats.groups import group_counts, group_sums
 
 Values = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -86,16 +87,14 @@ class ClassTraffic:
             raise InputError("predictions", found=found, accepted=accepted)
         positions = watched_positions(np.asarray(predicted, np.int64), np.asarray(classes))
         positions[positions < 0] = len(classes)
-
-        def by_class(values: ArrayLike | None = None) -> NDArray[Any]:
-            return np.bincount(positions, values, len(classes) + 1)
+        size = len(classes) + 1
 
         return cls(
             np.append(counts, max(total - counts.sum(), 0)),
             np.append(errors, 0.0),
-            by_class(),
-            by_class(correct).astype(np.int64),
-            by_class(confidences),
+            group_counts(positions, size),
+            group_sums(positions, np.asarray(correct), size).astype(np.int64),
+            group_sums(positions, np.asarray(confidences), size),
         )
 
     def merge(self, other: Self) -> Self:

@@ -9,6 +9,7 @@ from recalib.core.card import Card, ConfidenceHistogram
 from recalib.drift.calibration_sums import left_closed_bins
 from recalib.drift.psi import quantile_edges
 from recalib.drift.target import Target
+from recalib.stats.groups import group_counts
 
 #: Bins of a histogram; fewer where probabilities tie.
 BINS = 15
@@ -28,7 +29,7 @@ def reference_histogram(
     """
     edges = quantile_edges(probabilities, BINS) - _BELOW
     edges = edges[edges > 0]
-    counts = np.bincount(left_closed_bins(edges, probabilities), minlength=len(edges) + 1)
+    counts = group_counts(left_closed_bins(edges, probabilities), len(edges) + 1)
     return ConfidenceHistogram(tuple(edges.tolist()), tuple(counts.tolist()), target)
 
 

@@ -29,6 +29,7 @@ from recalib.maps.stack import Stack
 from recalib.objectives import Objective
 from recalib.objectives.nll import NegativeLogLikelihood
 from recalib.ops import NumpyOps
+from recalib.stats.groups import group_counts
 
 #: The name of the policy, used in place of a map's name.
 AUTO = "auto"
@@ -345,7 +346,7 @@ def _weights_without_errors(
     entries: Sequence[Entry], labels: Integers, classes: int
 ) -> dict[Candidate, float]:
     """Return the weights of the references for rows without an error, by Laplace's rule."""
-    share = 1 / (int(np.bincount(labels, minlength=classes).min()) + 1)
+    share = 1 / (int(group_counts(labels, classes).min()) + 1)
     of_name = {entry.candidate.map.name: entry.candidate for entry in entries}
     identity, temperature = (of_name[name] for name in REFERENCES)
     if share == 1 or temperature.objective.name != "nll":

@@ -22,6 +22,7 @@ from recalib.core.card import (
 from recalib.fitting.cross_validation import Candidate, HeldOutScores
 from recalib.fitting.racing import Entry
 from recalib.fitting.winners import Sample, Winner
+from recalib.stats.groups import group_counts, group_sums
 
 #: Numbers of rows (N,) by name.
 Columns = Mapping[str, NDArray[Any]]
@@ -268,12 +269,12 @@ def _bootstrap(columns: NDArray[np.float64], sample: Sample) -> list[MetricValue
     w = np.ones(len(columns)) if sample.weights is None else sample.weights
     weighted = np.column_stack([columns * w[:, None], w])
     if sample.groups is not None:
-        weighted = np.stack([np.bincount(sample.groups, column) for column in weighted.T], axis=1)
+        weighted = np.stack([group_sums(sample.groups, column) for column in weighted.T], axis=1)
     groups = min(len(weighted), _MAX_GROUPS)
     shuffled = weighted[rng.permutation(len(weighted))]
     sums = np.add.reduceat(shuffled, np.arange(groups) * len(weighted) // groups, axis=0)
     draws = (rng.integers(groups, size=groups) for _ in range(_RESAMPLES))
-    totals = np.array([np.bincount(draw, minlength=groups) for draw in draws], np.float64) @ sums
+    totals = np.array([group_counts(draw, groups) for draw in draws], np.float64) @ sums
     means = totals[:, :-1] / totals[:, -1:]
     values = np.average(columns, axis=0, weights=w)
     low, high = np.quantile(means, [0.025, 0.975], axis=0)

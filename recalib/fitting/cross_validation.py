@@ -32,6 +32,7 @@ from recalib.maps.labels import LabelMap
 from recalib.maps.labels.identity import LabelIdentity
 from recalib.objectives import Objective
 from recalib.ops import NumpyOps
+from recalib.stats.groups import group_sums
 
 #: The numbers of folds for few and for many rows. A fit to 95% of the rows has nearly the error of
 #: the fit to all; a fit to 80% has a quarter more: record 0009.
@@ -377,7 +378,7 @@ def effective_size(
     """
     if groups is None:
         return float(rows) if weights is None else float(weights.sum())
-    sums = np.bincount(groups, weights).astype(np.float64)
+    sums = group_sums(groups, weights)
     return float(sums.sum() ** 2 / (sums @ sums))
 
 
@@ -395,7 +396,7 @@ def mean_and_standard_error(
     w = np.ones(len(values)) if weights is None else weights
     mean = float(np.average(values, weights=w))
     by_row = w * (values - mean)
-    residuals = by_row if groups is None else np.bincount(groups, by_row)
+    residuals = by_row if groups is None else group_sums(groups, by_row)
     n = len(residuals)
     error = float(np.sqrt(n / (n - 1) * np.sum(residuals**2)) / w.sum())
     return mean, error

@@ -33,6 +33,7 @@ from recalib.maps import Map, Parameters
 from recalib.maps.identity import Identity
 from recalib.maps.temperature import Temperature
 from recalib.ops import NumpyOps
+from recalib.stats.groups import group_sums
 
 Numbers = NDArray[np.float64]
 
@@ -272,7 +273,7 @@ def _class_totals(
     of independent labels; levels are `TOTALS_LEVEL` / K. `effective` is the number of independent
     rows among these. Classes without labels have a warning of their own, and are left out.
     """
-    counts = np.bincount(labels, weights, len(totals))
+    counts = group_sums(labels, weights, len(totals))
     totals = np.where(counts > 0, totals, 0.0)
     share, p = counts / counts.sum(), np.clip(totals / totals.sum(), 0.0, 1.0)
     costs = _total_costs(share, p, effective)

@@ -54,6 +54,7 @@ from recalib.metrics.base import Estimate
 from recalib.metrics.evaluate import measure_all
 from recalib.metrics.evaluation import Evaluation
 from recalib.metrics.predictions import Predictions
+from recalib.stats.groups import group_counts
 
 #: Up to this size NumPy computes confidences and metrics in float64. Larger ones have float32
 #: probabilities, as they are served; a session of onnxruntime takes 90 ms to create.
@@ -178,7 +179,7 @@ def fit(
     w, z, y, row_weights = drop_rows_without_weight(w, z, y, row_weights)
     z, mask = mask_constants(z, y)
     resemblance = probability_resemblance(z) if input is None else ""
-    messages = data_warnings(np.bincount(y, minlength=z.shape[1]), resemblance, mask)
+    messages = data_warnings(group_counts(y, z.shape[1]), resemblance, mask)
     if isinstance(request, Candidate):
         candidate, choice = request, None
     else:

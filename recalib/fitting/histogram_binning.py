@@ -22,6 +22,7 @@ from recalib.fitting.temperature_preprocessing import (
 from recalib.maps.base import STEP
 from recalib.maps.histogram_binning import HistogramBinning
 from recalib.maps.lookup_table import next_power_of_two, pad_table
+from recalib.stats.groups import group_sums
 
 #: Bins with fewer rows than this give a warning.
 _MIN_ROWS = 5
@@ -60,9 +61,7 @@ def bin_rows(
     bins = np.searchsorted(inner, groups.odds, side="right")
     count = len(inner) + 1
     of_group = groups.rows, groups.hits, groups.rows * groups.probability
-    rows, hits, sums = (
-        np.bincount(bins, weights, count).astype(np.float64) for weights in of_group
-    )
+    rows, hits, sums = (group_sums(bins, weights, count) for weights in of_group)
     means = np.divide(sums, rows, out=_middles(inner), where=rows > 0)
     share = np.where(rows > 0, share_of_hits(hits, rows, means, base_rate), means)
     cells = next_power_of_two(map.bins)

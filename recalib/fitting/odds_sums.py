@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalib.fitting.temperature_preprocessing import Groups, group_starts
+from recalib.stats.groups import group_sums
 
 _Vector = NDArray[np.float64]
 
@@ -115,4 +116,4 @@ def _sum_cells(odds: _Vector, rows: _Vector, hits: _Vector, resolution: Resoluti
 
 
 def _sums_by(group: NDArray[np.intp], *values: _Vector) -> list[_Vector]:
-    return [np.bincount(group, of_rows).astype(np.float64, copy=False) for of_rows in values]
+    return [group_sums(group, of_rows) for of_rows in values]

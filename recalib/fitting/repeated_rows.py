@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from recalib.core.arrays import Floats, Integers
 from recalib.core.card import Diagnostic
 from recalib.fitting.cross_validation import mean_and_standard_error
+from recalib.stats.groups import group_counts
 
 #: With this share of different numbers in one column, rows are not compared.
 _DIFFERENT = 0.9
@@ -51,7 +52,7 @@ def excess_agreement(
     temperature: the best for these rows, for their p.
     units: (n,), of `distinct_rows`.
     """
-    sizes = np.bincount(units)
+    sizes = group_counts(units)
     if sizes[sizes > 1].sum() < _LEAST_SHARE * len(labels):
         return None
     classes = logits.shape[1]

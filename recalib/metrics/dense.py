@@ -206,7 +206,7 @@ class DenseEvaluation:
         sums = self._sums(predictions)
         self._top_label += sums
         losses = -predictions.label_log_probabilities
-        self._nll += [group_sums(predictions.correct, w, 2) for w in (np.ones(len(losses)), losses)]
+        self._nll += [group_sums(predictions.correct, w, 2) for w in (None, losses)]
         total, confidence, correct = sums.sum(axis=(1, 2))
         gaps = np.abs(sums[1].sum(axis=0) - sums[2].sum(axis=0))
         self._images.append(
@@ -224,7 +224,7 @@ class DenseEvaluation:
         bins = self._band.bins
         p = predictions.confidences
         cells = predictions.predicted * bins + bin_indices(p, bins)
-        values = np.ones(len(p)), p, predictions.correct
+        values = None, p, predictions.correct
         sums = [group_sums(cells, column, self.classes * bins) for column in values]
         return np.reshape(sums, (3, self.classes, bins))
 

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from recalib.drift import CalibrationSums, ClassRows, ClassTraffic, Cohort
 from recalib.drift.target import Target
 from recalib.replay.columns import Rows
+from recalib.stats.groups import group_counts, group_sums
 
 
 def cohorts_by_segment(
@@ -73,8 +74,8 @@ def class_traffic(
         return None
     errors = np.maximum(rows.confidence, 1 - rows.confidence)
     size = max(max(classes), int(rows.predicted.max(initial=0))) + 1
-    counts = np.bincount(rows.predicted, minlength=size)
-    sums = np.bincount(rows.predicted, errors, size)
+    counts = group_counts(rows.predicted, size)
+    sums = group_sums(rows.predicted, errors, size)
     watched = list(classes)
     labelled = rows.predicted[on_time], rows.correct[on_time], rows.confidence[on_time]
     return ClassTraffic.from_rows(classes, counts[watched], sums[watched], len(errors), *labelled)

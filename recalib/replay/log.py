@@ -27,6 +27,7 @@ from recalib.replay.columns import (
 from recalib.replay.log_files import LogFiles, LogSource
 from recalib.replay.probabilities import matrix_of
 from recalib.replay.survey import DELAY_CELLS, Survey, check_segments, delay_cells
+from recalib.stats.groups import group_counts
 
 pa = LazyModule("pyarrow")
 
@@ -160,7 +161,7 @@ class Log:
                 first = min(first, float(batch.time.min()))
                 last = max(last, float(batch.time.max()))
                 end = max(end, float(np.max(batch.time + np.nan_to_num(batch.delay))))
-                delays += np.bincount(delay_cells(known_delays), minlength=len(delays))
+                delays += group_counts(delay_cells(known_delays), len(delays))
                 if batch.segment is not None:
                     names.update(batch.segment.tolist())
                     check_segments(names)
@@ -178,7 +179,7 @@ class Log:
         for group in range(len(self._files.groups)):
             for batch in self._raw(group, ["time"]):
                 where = cohort_of(times_of(batch), survey.start, cohort, cohorts)
-                counts += np.bincount(where, minlength=cohorts)
+                counts += group_counts(where, cohorts)
         return counts
 
     def slices(

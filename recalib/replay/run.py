@@ -40,6 +40,7 @@ from recalib.replay.segment_search import SegmentSearch, search_segments
 from recalib.replay.splits import split_of
 from recalib.replay.survey import Survey
 from recalib.replay.survey_files import survey_on_workers
+from recalib.stats.groups import group_counts
 
 #: Default cohorts of a log: at most 300, with 50 labels on average.
 _COHORTS, _LABELS = 300, 50
@@ -360,7 +361,7 @@ def _reference(
     confidences = np.concatenate(first)[:reference_rows]
     edges = quantile_edges(confidences)
     edges = edges[edges > 0]
-    return edges, np.bincount(left_closed_bins(edges, confidences), minlength=len(edges) + 1)
+    return edges, group_counts(left_closed_bins(edges, confidences), len(edges) + 1)
 
 
 def _monitor_options(

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from recalib.replay.log import Log
 from recalib.replay.splits import Split
 from recalib.replay.survey import Survey
+from recalib.stats.groups import group_counts, group_sums
 
 Values = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -175,11 +176,11 @@ class _Sums:
         on_time: NDArray[np.bool_],
     ) -> None:
         size = len(self.labels)
-        self.predictions += np.bincount(groups[matured], minlength=size)
+        self.predictions += group_counts(groups[matured], size)
         groups, right = groups[on_time], correct[on_time]
-        self.labels += np.bincount(groups, minlength=size)
-        self.correct += np.bincount(groups[right == 1], minlength=size)
-        self.confidence += np.bincount(groups, confidence[on_time], minlength=size)
+        self.labels += group_counts(groups, size)
+        self.correct += group_counts(groups[right == 1], size)
+        self.confidence += group_sums(groups, confidence[on_time], size)
 
     def gaps(self, split: Split, alpha: float, tolerance: float) -> list[SegmentGap]:
         """Return the gap of each group with enough labels, with an interval of level 1 − alpha."""

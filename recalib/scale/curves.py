@@ -26,6 +26,7 @@ from recalib.scale.class_sums import beta_losses, class_odds_sums, fit_unit
 from recalib.scale.objective_sums import objective_at, odds_sums
 from recalib.scale.rows import FragmentRows, RowSurvey
 from recalib.scale.temperature import Acceptance, accepted_survey, fit_temperature
+from recalib.stats.groups import group_counts
 
 Numbers = NDArray[np.float64]
 
@@ -109,7 +110,7 @@ def _beta(
     present = np.flatnonzero(survey.counts)
     curves = np.tile(BETA.centre, (survey.classes, 1))
     sample = fit_beta(problem).parameters
-    enough = np.bincount(survey.labels, minlength=survey.classes) >= _MIN_HITS
+    enough = group_counts(survey.labels, survey.classes) >= _MIN_HITS
     of_sample = np.stack([sample[name] for name in ("low", "high", "bias")], axis=1)
     curves[enough] = of_sample[enough]
 

@@ -40,6 +40,7 @@ from recalib.scale.compare import compare
 from recalib.scale.evaluate import evaluate_all, labelled_chunks
 from recalib.scale.paired import paired_metrics
 from recalib.scale.rows import FragmentRows
+from recalib.stats.groups import group_counts
 
 #: Rows of a source whose digests are compared with those of another; of more rows, a share.
 _MAX_DIGESTS = 1_000_000
@@ -175,7 +176,7 @@ def _read(
     with fragment.open(kind) as file:
         counts = np.zeros(file.classes, np.int64)
         for logits, labels, _ in labelled_chunks(file):
-            counts += np.bincount(labels, minlength=file.classes)
+            counts += group_counts(labels, file.classes)
             correct += int((logits.argmax(axis=1) == labels).sum())
             part = row_digests(logits)
             content.update(part.tobytes() + labels.tobytes())

@@ -36,6 +36,7 @@ from recalib.metrics.evaluate import StreamingEvaluation
 from recalib.scale.evaluate import labelled_chunks
 from recalib.scale.row_sample import RowSample, max_sample_rows, sample_shares
 from recalib.scale.sample_weights import WeightedFragment
+from recalib.stats.groups import group_counts
 
 R = TypeVar("R")
 Numbers = NDArray[np.float64]
@@ -300,7 +301,7 @@ def _survey(kind: Input, task: tuple[float, Fragment]) -> RowSurvey:
                 rows=len(z),
                 weight=float(len(z)) if w is None else float(w.sum()),
                 squares=float(len(z)) if w is None else float(w @ w),
-                counts=np.bincount(y, minlength=file.classes),
+                counts=group_counts(y, file.classes),
                 spread=weighted_sum(spread, w),
                 largest=max(abs(lowest), abs(float(tops.max()))),
                 epsilon=float(np.finfo(z.dtype).eps),

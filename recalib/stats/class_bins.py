@@ -44,13 +44,14 @@ class ClassBins(BinSums):
         row, column, first = _large_and_first_bins(probabilities, scales, 1 / self.bins)
         p, of_label = probabilities[row, column], probabilities[np.arange(len(labels)), labels]
         cells, hits = self._cells(column, p), self._cells(labels, of_label)
-        counts: Weights = group_counts(cells, self.count.size).reshape(self.count.shape)
+        counts = group_counts(cells, self.count.size).reshape(self.count.shape)
         counts[:, 0] = len(labels) - counts.sum(axis=1)
         if weights is not None:
             self.count += counts
         states = (self.moments, self.squared)[: len(scales)]
         for state, w, (of_w, of_wp, of_wpp) in zip(states, scales, first, strict=True):
-            weight, wp = counts, p.astype(np.float64)
+            weight: Weights = counts
+            wp = p.astype(np.float64)
             if weights is not None:
                 weight, wp = self._sums(cells, w[row], of_w), w[row] * wp
             state.add(

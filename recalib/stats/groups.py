@@ -1,4 +1,4 @@
-"""Counts and sums of rows by group; the only module that calls `numpy.bincount`."""
+"""Counts and sums of rows by group, and chunks of rows."""
 
 from __future__ import annotations
 
@@ -13,14 +13,19 @@ from numpy.typing import NDArray
 _CHUNK = 65_536
 
 
-def group_counts(groups: NDArray[Any], size: int) -> NDArray[np.int64]:
-    """Return the number of rows of each group, (size,), from the group of each row (n,)."""
+def group_counts(groups: NDArray[Any], size: int = 0) -> NDArray[np.int64]:
+    """Return the number of rows of each group from the group of each row (n,).
+
+    There are at least `size` groups, and more if a row has a higher one.
+    """
     counts: NDArray[np.int64] = np.bincount(groups, minlength=size)
     return counts
 
 
-def group_sums(groups: NDArray[Any], values: NDArray[Any], size: int) -> NDArray[np.float64]:
-    """Return the sum of the `values` (n,) of each group, (size,), in float64."""
+def group_sums(
+    groups: NDArray[Any], values: NDArray[Any] | None, size: int = 0
+) -> NDArray[np.float64]:
+    """Return the sum of the `values` (n,) of each group, 1 without them; groups as above."""
     # For empty input, bincount returns integers.
     return np.bincount(groups, values, size).astype(np.float64, copy=False)
 

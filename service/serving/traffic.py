@@ -29,6 +29,7 @@ from recalib.registry import (
     TrafficCount,
     merge_counts,
 )
+from recalib.stats.groups import group_counts, group_sums
 from service.serving.logit_sampling import Captures
 
 #: Probabilities of larger responses are reduced to the monitored ones before they are buffered.
@@ -188,9 +189,7 @@ def _add(
     totals: dict[_Key, Totals], key: _Key, parts: NDArray[np.intp], values: Floats, count: int
 ) -> None:
     """Add the number and the sum of values (N,) of each part, a number below `count`."""
-    added: Totals = np.array(
-        [np.bincount(parts, minlength=count), np.bincount(parts, values, count)], np.float64
-    )
+    added: Totals = np.array([group_counts(parts, count), group_sums(parts, values, count)])
     before = totals.get(key)
     totals[key] = added if before is None else before + added
 

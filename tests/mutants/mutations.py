@@ -688,6 +688,6 @@ MUTATIONS = [
     *_file(
         "recalib/fitting/cross_validation.py",
         "tests/fitting/test_groups.py",
-        ("np.bincount(groups, by_row)", "by_row"),
+        ("group_sums(groups, by_row)", "by_row"),
     ),
 ]

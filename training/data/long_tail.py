@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalib.errors import InputError
+from recalib.stats.groups import group_counts
 
 
 def long_tail_sizes(first: int, classes: int, ratio: float) -> NDArray[np.int64]:
@@ -33,7 +34,7 @@ def long_tailed(
     ------
     InputError: a class with fewer rows than its size in the long tail; n₀ is the size of class 0.
     """
-    sizes = np.bincount(labels, minlength=classes)
+    sizes = group_counts(labels, classes)
     rng = np.random.default_rng(seed)
     rows = []
     for label, size in enumerate(long_tail_sizes(int(sizes[0]), classes, ratio)):

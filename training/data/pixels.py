@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from recalib.errors import InputError
+from recalib.stats.groups import group_counts
 from training.data.split import Inputs, copy_to, keys_of, rows_of, tensor_of
 
 #: `standardise`: each channel minus its mean over the training images, divided by its standard
@@ -71,8 +72,7 @@ class StoredImages(Inputs):
         for first in range(0, len(self), _CHUNK):
             pixels = self.pixels(np.arange(first, min(first + _CHUNK, len(self))))
             counts += [
-                np.bincount(pixels[..., channel].ravel(), minlength=256)
-                for channel in range(self.channels)
+                group_counts(pixels[..., channel].ravel(), 256) for channel in range(self.channels)
             ]
         shares, values = counts / counts.sum(axis=1, keepdims=True), np.arange(256) / 255
         mean = shares @ values

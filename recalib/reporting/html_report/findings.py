@@ -19,6 +19,7 @@ from recalib.fitting.row_digests import are_distinct, may_be_chance, row_digests
 from recalib.fitting.thresholds import describe_thresholds
 from recalib.metrics import Estimate
 from recalib.metrics.headline import headline_error
+from recalib.stats.groups import group_counts
 
 #: Significance level: two files from the same distribution differ by chance in 0.1% of cases.
 _MAX_P_VALUE = 1e-3
@@ -44,7 +45,7 @@ class RowCounts:
     @classmethod
     def of(cls, data: LabelledData) -> RowCounts:
         """Return the counts of rows in memory."""
-        counts = np.bincount(data.labels, minlength=data.logits.shape[1])
+        counts = group_counts(data.labels, data.logits.shape[1])
         return cls(counts, int((data.logits.argmax(axis=1) == data.labels).sum()))
 
     @property

@@ -23,6 +23,7 @@ from recalib.metrics.paired import Change
 from recalib.reporting.html_report.changes import VERDICT_WORDS, change_text, interval_text
 from recalib.reporting.plots.style import DARK_COLOURS, GAP, series_colours
 from recalib.reporting.terminal import is_percentage
+from recalib.stats.groups import group_counts
 
 
 class Page:
@@ -69,7 +70,7 @@ class Source:
         if self.data.labels.ndim == 2:
             counts: NDArray[np.int64] = self.data.labels.sum(axis=0)
             return counts
-        return np.bincount(self.data.labels, minlength=self.data.logits.shape[1])
+        return group_counts(self.data.labels, self.data.logits.shape[1])
 
     @property
     def rows(self) -> int:
