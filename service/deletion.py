@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 from pydantic import BaseModel
 
+from recalib.contract.base import utc
+from recalib.contract.models import Deletion
 from recalib.registry import Transaction
 from service.access.authenticator import current_principal
 from service.access.visible_jobs import job_of_model
 from service.idempotency import run_once
-from service.schemas.deletion import Deletion
-from service.times import iso
 
 
 class _DeletionRequest(BaseModel):
@@ -46,7 +46,7 @@ def delete_once(
     def act() -> Deletion:
         delete(principal.name)
         now = tx.clock()
-        return Deletion(deleted_at=iso(now), erased_after=iso(now + deleted_seconds))
+        return Deletion(deleted_at=utc(now), erased_after=utc(now + deleted_seconds))
 
     return run_once(tx, key, scope, _DeletionRequest(force=force), 200, Deletion, act)
 

@@ -2,23 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
-from pydantic import BaseModel, Field
-
+from recalib.contract.monitoring import Ready
 from recalib.errors import UnavailableError
 from service.state import State
 
 _TIMEOUT_SECONDS = 0.5
-
-
-class Ready(BaseModel):
-    """Whether requests can be served."""
-
-    ready: bool
-    registry: Literal["reachable", "unreachable"]
-    loaded: int = Field(description="Number of aliases and versions that this process has loaded.")
-    detail: str
 
 
 def readiness(state: State) -> Ready:

@@ -33,7 +33,11 @@ def print_result(result: Any, json_output: bool) -> None:
 
 
 def _builtins(value: Any) -> Any:
-    return json.loads(msgspec.json.encode(value, enc_hook=np.ndarray.tolist))
+    return json.loads(msgspec.json.encode(value, enc_hook=_to_plain))
+
+
+def _to_plain(value: Any) -> Any:
+    return value.tolist() if isinstance(value, np.ndarray) else value.model_dump(mode="json")
 
 
 def _inline(value: Any) -> str:

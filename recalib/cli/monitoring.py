@@ -38,15 +38,13 @@ def monitoring(
 
     The output has the state, the evidence, the windows and the events.
     """
-    import msgspec
-
     from recalib.client import Client
 
     with Client(server, api_key=key) as client:
         if history is not None:
             entries = list(islice(client.list_monitoring_history(model), history))
             if json_output:
-                print_json(msgspec.to_builtins(entries))
+                print_json([entry.model_dump(mode="json") for entry in entries])
             else:
                 say(_history(entries))
                 if any(entry.replayed for entry in entries):
@@ -54,7 +52,7 @@ def monitoring(
             return
         status = client.get_monitoring(model)
     if json_output:
-        print_json(msgspec.to_builtins(status))
+        print_json(status.model_dump(mode="json"))
         return
     version = "no champion" if status.version is None else f"version {status.version}"
     since = "" if status.since is None else f" since {_format_time(status.since)}"

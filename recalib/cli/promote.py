@@ -48,10 +48,8 @@ def rollback(
 
 
 def _print(alias: Alias, json_output: bool) -> None:
-    import msgspec
-
     if json_output:
-        print_json(msgspec.to_builtins(alias))
+        print_json(alias.model_dump(mode="json"))
         return
     say(f"{alias.alias} of {alias.model} is version {alias.version}")
     for warning in alias.warnings:

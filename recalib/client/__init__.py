@@ -24,39 +24,29 @@ from recalib.client.errors import (
     Violation,
 )
 from recalib.client.operations import Retries
-from recalib.client.results import (
-    Alias,
-    AliasChange,
-    AuditEntry,
-    Batch,
-    Calibrator,
-    Candidate,
+from recalib.client.results import Labelled, Likeliest, Predictions
+from recalib.contract.calibrators import Alias, AliasChange, Calibrator
+from recalib.contract.datasets import Dataset, Estimate
+from recalib.contract.evaluations import (
     Change,
-    CountedTraffic,
-    Dataset,
-    Deletion,
-    Delivery,
-    Estimate,
     Evaluation,
     EvaluationPicture,
-    Event,
-    Job,
-    JobProgress,
-    Labelled,
-    LabelOutcome,
     LabelResult,
-    Likeliest,
-    Model,
-    Monitoring,
-    MonitoringEntry,
-    MonitoringEvent,
-    MonitoringWindow,
-    Predictions,
-    Readiness,
-    SegmentState,
     VersionResult,
-    Webhook,
 )
+from recalib.contract.events import AuditEntry, Delivery, Event, Webhook
+from recalib.contract.jobs import Batch, Job
+from recalib.contract.jobs import Progress as JobProgress
+from recalib.contract.labels import LabelOutcome
+from recalib.contract.labels import TrafficAnswer as CountedTraffic
+from recalib.contract.models import Deletion, Model
+from recalib.contract.monitoring import CandidateReport as Candidate
+from recalib.contract.monitoring import HistoryEntry as MonitoringEntry
+from recalib.contract.monitoring import MonitoringEvent
+from recalib.contract.monitoring import MonitoringReport as Monitoring
+from recalib.contract.monitoring import Ready as Readiness
+from recalib.contract.monitoring import SegmentReport as SegmentState
+from recalib.contract.monitoring import WindowReport as MonitoringWindow
 
 __all__ = [
     "Aggregated",

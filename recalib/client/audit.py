@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from recalib.client.drivers import Listing
-from recalib.client.results import AuditEntry, Page
 from recalib.client.retry import path
+from recalib.contract.base import Page
+from recalib.contract.events import AuditEntry
 
 
 def list_audit(

@@ -13,7 +13,6 @@ from recalib.client.drivers import Listing
 from recalib.client.errors import MalformedAnswerError
 from recalib.client.operations import Flow, Request, Session
 from recalib.client.progress import Progress, progress_reporter
-from recalib.client.results import Batch, Job, Model, Page
 from recalib.client.retry import (
     JSON,
     encode_json,
@@ -24,6 +23,9 @@ from recalib.client.retry import (
     send_checked,
 )
 from recalib.client.uploads import Upload, array_upload, file_upload
+from recalib.contract.base import Page
+from recalib.contract.jobs import Batch, Job
+from recalib.contract.models import Model
 from recalib.errors import InputError
 
 #: A file may be large, and the server checks all rows of an upload before it acknowledges it.

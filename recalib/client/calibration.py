@@ -16,7 +16,7 @@ from recalib.client.calibrators import CHAMPION, resolve_version
 from recalib.client.errors import MalformedAnswerError, RefusedAsTooLargeError
 from recalib.client.operations import Flow, Request, Response, Session
 from recalib.client.results import Likeliest, Predictions
-from recalib.client.retry import path, read, send_checked
+from recalib.client.retry import path, read_struct, send_checked
 from recalib.core.arrays import Floats, check_logits, check_probabilities
 from recalib.core.label_arrays import check_label_scores
 from recalib.errors import InputError, NotFoundError
@@ -159,7 +159,7 @@ def calibrate_top(
     probabilities = np.empty((len(rows), k), np.float32)
 
     def store(part: slice, response: Response) -> None:
-        top, shape = read(response, _TopResponse).top_k, classes[part].shape
+        top, shape = read_struct(response, _TopResponse).top_k, classes[part].shape
         for target, values in ((classes, top.classes), (probabilities, top.probabilities)):
             if len(values) != shape[0] or any(len(row) != k for row in values):
                 raise MalformedAnswerError(response, f"has no {shape} likeliest classes")

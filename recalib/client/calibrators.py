@@ -12,8 +12,10 @@ from numpy.typing import ArrayLike
 
 from recalib.client.drivers import Listing
 from recalib.client.operations import Flow, Request, Session
-from recalib.client.results import Alias, AliasChange, Calibrator, Items, Job, Page
 from recalib.client.retry import fetch, idempotency_headers, path, send_checked
+from recalib.contract.base import Items, Page
+from recalib.contract.calibrators import Alias, AliasChange, Calibrator
+from recalib.contract.jobs import Job
 from recalib.errors import InputError, NotFoundError
 
 if TYPE_CHECKING:

@@ -13,9 +13,10 @@ from recalib.client.drivers import Listing
 from recalib.client.errors import MalformedAnswerError
 from recalib.client.operations import Flow, Request, Session
 from recalib.client.progress import Progress, progress_reporter
-from recalib.client.results import Dataset, Page
 from recalib.client.retry import JSON, encode_json, fetch, path, read, send_checked
 from recalib.client.uploads import Upload, array_upload, file_upload
+from recalib.contract.base import Page
+from recalib.contract.datasets import Dataset
 from recalib.errors import InputError
 
 #: A file may be large, and the server computes metrics of all rows before it acknowledges it.

@@ -7,8 +7,9 @@ erased after the server's retention period.
 from __future__ import annotations
 
 from recalib.client.operations import Flow, Session
-from recalib.client.results import Deletion, Job
 from recalib.client.retry import fetch, idempotency_headers, path
+from recalib.contract.jobs import Job
+from recalib.contract.models import Deletion
 
 
 def delete_model(session: Session, name: str, *, force: bool = False) -> Flow[Deletion]:

@@ -18,8 +18,8 @@ from types import MethodType
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
 
 from recalib.client.operations import Action, Flow, Request, Response, Session
-from recalib.client.results import Page
 from recalib.client.retry import fetch
+from recalib.contract.base import Page
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -38,8 +38,11 @@ class Listing(Generic[T]):
 
     def page(self, session: Session, cursor: str | None) -> Flow[Page[T]]:
         """Return the page at `cursor`; None is the first page."""
-        query = {**self.query, "limit": str(PAGE_SIZE)} | ({"cursor": cursor} if cursor else {})
-        return fetch(session, self.kind, "GET", self.path, query=query)
+        return fetch(session, self.kind, "GET", self.path, query=self.query_at(cursor))
+
+    def query_at(self, cursor: str | None) -> dict[str, str | Sequence[str]]:
+        """Return the parameters of the page at `cursor`."""
+        return {**self.query, "limit": str(PAGE_SIZE)} | ({"cursor": cursor} if cursor else {})
 
 
 class SyncDriver(ABC):

@@ -28,7 +28,7 @@ import msgspec
 
 from recalib import errors
 from recalib.client.operations import Response
-from recalib.client.results import Job
+from recalib.contract.jobs import Job
 from recalib.core.decoding import decoder_of
 
 #: Characters shown of a response that is no problem document, such as a proxy's.

@@ -9,8 +9,10 @@ from typing import Any
 
 from recalib.client.drivers import Listing
 from recalib.client.operations import Flow, Request, Session
-from recalib.client.results import Evaluation, Job, Page
 from recalib.client.retry import fetch, idempotency_headers, path, send_checked
+from recalib.contract.base import Page
+from recalib.contract.evaluations import Evaluation
+from recalib.contract.jobs import Job
 
 
 def evaluate(

@@ -9,8 +9,8 @@ from typing import Literal
 from recalib.client.drivers import PAGE_SIZE, Listing
 from recalib.client.errors import OverloadedError, TooOftenError, UnreachableError
 from recalib.client.operations import Flow, Pause, Session
-from recalib.client.results import Event, Page
 from recalib.client.retry import fetch, path
+from recalib.contract.events import Event, EventPage
 
 #: Errors after which events are followed further.
 _TEMPORARY = (UnreachableError, OverloadedError, TooOftenError)
@@ -38,7 +38,7 @@ def list_events(
     their place.
     """
     query = {**_filters(models, types), "after": str(after), "order": order}
-    return _EventListing(Page[Event], path("events"), query)
+    return _EventListing(EventPage, path("events"), query)
 
 
 def events(
@@ -58,21 +58,23 @@ def events(
     models, types: as for `list_events`.
     after: the id of the last event that you have; by default, only new events are returned.
     """
-    return _NewEvents(Page[Event], path("events"), _filters(models, types), after)
+    return _NewEvents(EventPage, path("events"), _filters(models, types), after)
 
 
 class _EventListing(Listing[Event]):
     """Events in pages, with the gap before the oldest of them."""
 
-    def page(self, session: Session, cursor: str | None) -> Flow[Page[Event]]:
+    def page(self, session: Session, cursor: str | None) -> Flow[EventPage]:
         """Return the page at `cursor`."""
-        page = yield from super().page(session, cursor)
+        query = self.query_at(cursor)
+        page = yield from fetch(session, EventPage, "GET", self.path, query=query)
         if page.gap is None:
             return page
         if self.query["order"] == "oldest":
-            return Page([page.gap, *page.items], page.next_cursor)
+            return EventPage(items=[page.gap, *page.items], next_cursor=page.next_cursor)
         is_last = page.next_cursor is None
-        return Page([*page.items, page.gap] if is_last else page.items, page.next_cursor)
+        items = [*page.items, page.gap] if is_last else page.items
+        return EventPage(items=items, next_cursor=page.next_cursor)
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ class _NewEvents(Listing[Event]):
 
     after: int | None = None
 
-    def page(self, session: Session, cursor: str | None) -> Flow[Page[Event]]:
+    def page(self, session: Session, cursor: str | None) -> Flow[EventPage]:
         """Return the events after those that were received, once there are some."""
         position, is_connected = cursor, cursor is not None
         while True:
@@ -90,7 +92,7 @@ class _NewEvents(Listing[Event]):
                     position = yield from self._start(session)
                 query = {**self.query, "after": position, "order": "oldest"}
                 query["limit"] = str(PAGE_SIZE)
-                page = yield from fetch(session, self.kind, "GET", self.path, query=query)
+                page = yield from fetch(session, EventPage, "GET", self.path, query=query)
             except _TEMPORARY:
                 if not is_connected:
                     raise
@@ -99,7 +101,7 @@ class _NewEvents(Listing[Event]):
             is_connected = True
             events = page.items if page.gap is None else [page.gap, *page.items]
             if events:
-                return Page(events, str(events[-1].id))
+                return EventPage(items=events, next_cursor=str(events[-1].id))
             yield Pause(_POLL_SECONDS)
 
     def _start(self, session: Session) -> Flow[str]:
@@ -107,7 +109,7 @@ class _NewEvents(Listing[Event]):
         if self.after is not None:
             return str(self.after)
         query = {**self.query, "order": "newest", "limit": "1"}
-        page = yield from fetch(session, self.kind, "GET", self.path, query=query)
+        page = yield from fetch(session, EventPage, "GET", self.path, query=query)
         return str(page.items[0].id if page.items else 0)
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from recalib.client.errors import MalformedAnswerError, service_error
 from recalib.client.operations import Flow, Request, Session
-from recalib.client.results import Readiness
 from recalib.client.retry import read
+from recalib.contract.monitoring import Ready as Readiness
 
 
 def ready(session: Session) -> Flow[Readiness]:

@@ -8,8 +8,9 @@ from recalib.client.drivers import Listing
 from recalib.client.errors import JobFailedError, ServiceError, TimedOutError
 from recalib.client.operations import Deadline, Flow, Pause, Session
 from recalib.client.progress import Progress, Report, progress_reporter
-from recalib.client.results import Job, Page
 from recalib.client.retry import fetch, idempotency_headers, path
+from recalib.contract.base import Page
+from recalib.contract.jobs import Job
 
 _FIRST_PAUSE, _MAX_PAUSE, _PAUSE_GROWTH = 0.05, 2.0, 1.3
 

@@ -6,28 +6,36 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import msgspec
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from recalib.client.calibrators import CHAMPION
 from recalib.client.errors import MalformedAnswerError, RefusedAsTooLargeError
 from recalib.client.operations import Flow, Request, Response, Session
-from recalib.client.results import CountedTraffic, Labelled, LabelOutcome
+from recalib.client.results import Labelled
 from recalib.client.retry import (
     JSON,
     encode_json,
     fetch,
     idempotency_headers,
     path,
-    read,
+    read_struct,
     send_checked,
 )
+from recalib.contract.labels import LabelOutcome
+from recalib.contract.labels import TrafficAnswer as CountedTraffic
 from recalib.core.arrays import Floats, check_logits
 from recalib.core.label_arrays import check_label_matrix
 from recalib.errors import InputError
 
 if TYPE_CHECKING:
     from recalib.drift.target import Target
+
+
+class _Outcomes(msgspec.Struct):
+    items: list[LabelOutcome]
+
 
 #: The class of each row, or of a multilabel model the labels that it has.
 RowLabels: TypeAlias = Sequence[int | str | Sequence[int | str]] | NDArray[np.integer | np.bool_]
@@ -204,7 +212,7 @@ def _to_json(rows: Floats) -> list[list[float | None]]:
 
 
 def _read_outcomes(response: Response, expected: int) -> list[LabelOutcome]:
-    items = read(response, Labelled).items
+    items = read_struct(response, _Outcomes).items
     if len(items) != expected:
         raise MalformedAnswerError(response, f"is about {len(items)} labels of {expected}")
     return items

@@ -10,8 +10,9 @@ import numpy as np
 from recalib.client.drivers import Listing
 from recalib.client.errors import ContradictionError
 from recalib.client.operations import Flow, Session
-from recalib.client.results import Model, Page
 from recalib.client.retry import fetch, idempotency_headers, path
+from recalib.contract.base import Page
+from recalib.contract.models import Model
 from recalib.core.card import PredictionPolicy
 from recalib.errors import InputError
 

@@ -9,9 +9,14 @@ from typing import Any
 from recalib.client.drivers import Listing
 from recalib.client.operations import Flow, Request, Session
 from recalib.client.progress import Progress, progress_reporter
-from recalib.client.results import Candidate, Job, Model, Monitoring, MonitoringEntry, Page
 from recalib.client.retry import fetch, idempotency_headers, path, read, send_checked
 from recalib.client.uploads import file_upload
+from recalib.contract.base import Page
+from recalib.contract.jobs import Job
+from recalib.contract.models import Model
+from recalib.contract.monitoring import CandidateReport as Candidate
+from recalib.contract.monitoring import HistoryEntry as MonitoringEntry
+from recalib.contract.monitoring import MonitoringReport as Monitoring
 
 _UPLOAD_TIMEOUT_SECONDS = 3600.0
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any, TypeVar
 from urllib.parse import quote
 from uuid import uuid4
 
 import msgspec
 import numpy as np
+from pydantic import TypeAdapter, ValidationError
 
 from recalib.client.errors import MalformedAnswerError, UnreachableError, service_error
 from recalib.client.operations import Deadline, Flow, Pause, Request, Response, Session
@@ -104,9 +106,26 @@ def fetch(
 def read(response: Response, kind: type[T]) -> T:
     """Decode the JSON of a response as `kind`; `MalformedAnswerError` if it does not match."""
     try:
+        result: T = _adapter(kind).validate_json(response.body)  # type: ignore[arg-type]
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        found = f"cannot be read: {first['msg']}" + (f" at {place}" if place else "")
+        raise MalformedAnswerError(response, found) from None
+    return result
+
+
+def read_struct(response: Response, kind: type[T]) -> T:
+    """Decode the JSON of a response as a msgspec type, ten times as fast as `read`."""
+    try:
         return decoder_of(kind).decode(response.body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise MalformedAnswerError(response, f"cannot be read: {error}") from None
+
+
+@cache
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
 
 
 def encode_json(json: Any) -> bytes:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from recalib.client.operations import Flow, Request, Session
-from recalib.client.results import Job
 from recalib.client.retry import fetch, idempotency_headers, path, send_checked
+from recalib.contract.jobs import Job
 
 
 def train(session: Session, recipe: Mapping[str, Any]) -> Flow[Job]:

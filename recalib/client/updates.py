@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
 from recalib.client.operations import Flow, Session
-from recalib.client.results import Calibrator, Dataset, Model
 from recalib.client.retry import fetch, idempotency_headers, path
+from recalib.contract.calibrators import Calibrator
+from recalib.contract.datasets import Dataset
+from recalib.contract.models import Model
 from recalib.core.card import PredictionPolicy
 from recalib.errors import InputError
 

@@ -7,8 +7,9 @@ from typing import Literal
 
 from recalib.client.drivers import Listing
 from recalib.client.operations import Flow, Session
-from recalib.client.results import Delivery, Page, Webhook
 from recalib.client.retry import fetch, idempotency_headers, path
+from recalib.contract.base import Page
+from recalib.contract.events import Delivery, Webhook
 
 
 def create_webhook(

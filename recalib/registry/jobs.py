@@ -28,6 +28,7 @@ from sqlalchemy import (
     update,
 )
 
+from recalib.contract.jobs import JobState
 from recalib.core.resource_names import check_name, is_name
 from recalib.errors import ConflictError, FencedError, NotFoundError
 from recalib.observability.telemetry import current_traceparent
@@ -37,7 +38,7 @@ from recalib.registry.clock import now
 from recalib.registry.events import Events
 from recalib.registry.job_kinds import MONITOR
 from recalib.registry.models import Models
-from recalib.registry.records import Job, JobState, Lease, Model
+from recalib.registry.records import Job, Lease, Model
 
 _TABLE = tables.jobs
 _UNFINISHED = _TABLE.c.state.in_(("queued", "running"))

@@ -7,6 +7,7 @@ from typing import Any
 
 from sqlalchemy import RowMapping, Select, func, insert, select, update
 
+from recalib.contract.models import Task
 from recalib.core.card import PredictionPolicy
 from recalib.core.monitoring_settings import MonitoringSettings
 from recalib.core.resource_names import check_name, is_name
@@ -17,7 +18,7 @@ from recalib.registry import tables
 from recalib.registry.base import Queries
 from recalib.registry.clock import now
 from recalib.registry.details import has_tag
-from recalib.registry.records import Model, Task
+from recalib.registry.records import Model
 
 _TABLE = tables.models
 _HIDDEN = ("deleted_at", "purged_at")

@@ -9,6 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from recalib.contract.events import DeliveryState
+from recalib.contract.jobs import JobState
+from recalib.contract.models import Task
 from recalib.core.card import PredictionPolicy
 from recalib.core.monitoring_settings import MonitoringSettings
 from recalib.core.retention_settings import RetentionSettings
@@ -16,9 +19,6 @@ from recalib.errors import InputError
 from recalib.webhooks import Format
 
 InputKind = Literal["logits", "probabilities"]
-Task = Literal["multiclass", "multilabel"]
-DeliveryState = Literal["pending", "delivered", "dead"]
-JobState = Literal["queued", "running", "succeeded", "failed", "cancelled"]
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@ from sqlalchemy import (
     update,
 )
 
+from recalib.contract.events import DeliveryState
 from recalib.core.resource_names import is_name
 from recalib.errors import ConflictError, FencedError, NotFoundError
 from recalib.registry import tables
@@ -38,7 +39,7 @@ from recalib.registry.audit import Audit
 from recalib.registry.base import Queries
 from recalib.registry.clock import now
 from recalib.registry.events import Events
-from recalib.registry.records import Delivery, DeliveryState, DueDelivery, Webhook, WebhookLease
+from recalib.registry.records import Delivery, DueDelivery, Webhook, WebhookLease
 
 _TABLE = tables.webhooks
 _DELIVERY = tables.webhook_deliveries

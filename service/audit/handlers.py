@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from recalib.contract.events import AuditEntry, AuditPage
 from recalib.registry import Transaction
 from service.access.authenticator import current_principal
-from service.audit.schemas import AuditEntry, AuditPage
 from service.pagination import decode_number, next_cursor
 
 
@@ -25,5 +25,5 @@ def list_audit(
     entries = tx.audit.page(after, limit + 1, actor=actor, action=action, model=model)
     following = next_cursor(entries, limit, lambda entry: str(entry.id))
     return AuditPage(
-        items=[AuditEntry.of(entry) for entry in entries[:limit]], next_cursor=following
+        items=[AuditEntry.model_validate(entry) for entry in entries[:limit]], next_cursor=following
     )

@@ -6,8 +6,8 @@ from typing import Annotated
 
 from fastapi import Query
 
+from recalib.contract.events import AuditPage
 from service.audit import handlers
-from service.audit.schemas import AuditPage
 from service.http.openapi import problems
 from service.http.page_parameters import Cursor, Limit
 from service.http.routing import Router

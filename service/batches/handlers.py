@@ -9,6 +9,9 @@ from typing import Any
 from anyio import to_thread
 from pydantic import BaseModel
 
+from recalib import registry
+from recalib.contract.jobs import Batch, BatchPage, Job
+from recalib.contract.models import Deletion
 from recalib.errors import NotFoundError
 from recalib.files import MEDIA_TYPES, Input
 from recalib.files.probabilities import ProbabilityFormat
@@ -16,13 +19,11 @@ from recalib.registry import BlobWriter, Model, Registry, Transaction
 from recalib.registry.job_kinds import BATCH
 from service.access.authenticator import current_principal
 from service.access.visible_jobs import job_of_model
-from service.batches.schemas import Batch, BatchCreate, BatchPage
+from service.batches.schemas import BatchCreate
 from service.deletion import delete_job
 from service.idempotency import run_once
 from service.pagination import decode_number, next_cursor
 from service.reader_process import reader_process
-from service.schemas.deletion import Deletion
-from service.schemas.job import Job
 from service.upload_checks import count_rows
 from service.uploads import read_seconds, receive
 from service.versions import resolve_version
@@ -148,12 +149,12 @@ def list_batches(tx: Transaction, model: str, limit: int, cursor: str | None) ->
     owner = tx.models.get(model)
     jobs = tx.jobs.page(owner, None, decode_number(cursor), limit + 1, kind=BATCH)
     following = next_cursor(jobs, limit, lambda job: str(job.sequence))
-    return BatchPage(items=[Batch.of(job) for job in jobs[:limit]], next_cursor=following)
+    return BatchPage(items=[_batch(job) for job in jobs[:limit]], next_cursor=following)
 
 
 def get_batch(tx: Transaction, model: str, id: str) -> Batch:
     """Return the state of a batch, or raise `NotFoundError`."""
-    return Batch.of(job_of_model(tx, model, BATCH, id))
+    return _batch(job_of_model(tx, model, BATCH, id))
 
 
 def get_batch_content(store: Registry, model: str, id: str) -> tuple[Batch, Iterator[bytes]]:
@@ -188,4 +189,12 @@ def _enqueue(
     source = rows.dataset or f"an upload, sha256 {rows.digest}"
     detail = f"version {version} on {source}: {rows.count} rows"
     tx.audit.record(current_principal().name, "create_batch", model.name, job.id, detail)
-    return Job.of(job)
+    return Job.model_validate(job)
+
+
+def _batch(job: registry.Job) -> Batch:
+    """Return the wire form of a batch job."""
+    result = job.result or {}
+    file: dict[str, Any] = next(iter(result.get("files", {}).values()), {})
+    size = {"digest": file.get("digest"), "size_bytes": file.get("bytes")}
+    return Batch.model_validate({**job.payload, **vars(job), **size})

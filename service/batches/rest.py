@@ -9,12 +9,14 @@ from anyio import to_thread
 from fastapi import Query, Request
 from fastapi.responses import StreamingResponse
 
+from recalib.contract.jobs import Batch, BatchPage, Job
+from recalib.contract.models import Deletion
 from recalib.errors import InputError
 from recalib.files import FORMATS, MEDIA_TYPES, Input
 from recalib.files.probabilities import PROBABILITY_FORMATS, ProbabilityFormat
 from recalib.registry import Registry
 from service.batches import handlers
-from service.batches.schemas import Batch, BatchCreate, BatchPage
+from service.batches.schemas import BatchCreate
 from service.http.bodies import decode_json, parse_media_type, validate
 from service.http.force_parameter import Force
 from service.http.idempotency_key import IdempotencyKey
@@ -22,9 +24,7 @@ from service.http.openapi import problems
 from service.http.page_parameters import Cursor, Limit
 from service.http.routing import Router
 from service.operations import BodyLimit
-from service.schemas.deletion import Deletion
 from service.schemas.field_types import VERSION_DESCRIPTION, Text
-from service.schemas.job import Job
 from service.state import StateDependency
 
 router = Router(prefix="/v1/models/{model}/batches", tags=["batches"], responses=problems(500, 503))
@@ -48,7 +48,7 @@ _BODY = {
         | dict.fromkeys(_UPLOADS, _FILE),
     }
 }
-_MEDIA_TYPES = {name: FORMATS[name].media_types[0] for name in PROBABILITY_FORMATS}
+_MEDIA_TYPES: dict[str, str] = {name: FORMATS[name].media_types[0] for name in PROBABILITY_FORMATS}
 _CONTENT: dict[int | str, dict[str, Any]] = {
     200: {"content": dict.fromkeys(_MEDIA_TYPES.values(), _FILE)}
 }

@@ -2,36 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 from anyio import to_thread
 
 from recalib import calibrator as calibrators
+from recalib import registry
+from recalib.contract.calibrators import (
+    Alias,
+    AliasChange,
+    AliasHistory,
+    AliasList,
+    Calibrator,
+    CalibratorPage,
+)
+from recalib.contract.jobs import Job
+from recalib.contract.models import Deletion
 from recalib.core.resource_names import check_alias
 from recalib.errors import InputError
 from recalib.fitting.request import resolve_fit
 from recalib.registry import Model, Registry, Transaction
 from recalib.registry.job_kinds import FIT, PUBLISH
 from service.access.authenticator import current_principal
-from service.calibrators.schemas import (
-    Alias,
-    AliasChange,
-    AliasHistory,
-    AliasList,
-    AliasSet,
-    Calibrator,
-    CalibratorCreate,
-    CalibratorPage,
-)
+from service.calibrators.schemas import AliasSet, CalibratorCreate
 from service.calibrators.upload import Upload, check_upload
 from service.deletion import delete_once
 from service.idempotency import run_once
 from service.pagination import decode_number, next_cursor
-from service.schemas.deletion import Deletion
 from service.schemas.details import DetailsUpdate
-from service.schemas.job import Job
 from service.serving.loaded_calibrators import CHAMPION, LoadedCalibrators
-from service.times import iso
 from service.validation_warnings import warnings_of
 
 _UPLOAD_FIELDS = ("parameters", "row_digests")
@@ -80,7 +80,7 @@ def request_fit(tx: Transaction, model: Model, fit: CalibratorCreate) -> Job:
     job = tx.jobs.enqueue(FIT, {"model": model.name, **fields}, model=model)
     detail = f"{fit.map} by {fit.objective} on {fit.dataset}"
     tx.audit.record(current_principal().name, "create_calibrator", model.name, job.id, detail)
-    return Job.of(job)
+    return Job.model_validate(job)
 
 
 def request_publication(
@@ -98,7 +98,7 @@ def request_publication(
     )
     detail = f"uploaded {upload.map}, sha256 {upload.digest}"
     tx.audit.record(current_principal().name, "create_calibrator", model.name, job.id, detail)
-    return Job.of(job)
+    return Job.model_validate(job)
 
 
 def list_calibrators(tx: Transaction, model: str, limit: int, cursor: str | None) -> CalibratorPage:
@@ -106,12 +106,12 @@ def list_calibrators(tx: Transaction, model: str, limit: int, cursor: str | None
     owner = tx.models.get(model)
     rows = tx.calibrators.page(owner, decode_number(cursor, max_digits=9), limit + 1)
     cursor = next_cursor(rows, limit, lambda row: str(row.version))
-    return CalibratorPage(items=[Calibrator.of(row) for row in rows[:limit]], next_cursor=cursor)
+    return CalibratorPage(items=[_calibrator(row) for row in rows[:limit]], next_cursor=cursor)
 
 
 def get_calibrator(tx: Transaction, model: str, version: int) -> Calibrator:
     """Return a calibrator's card, or raise `NotFoundError`."""
-    return Calibrator.of(tx.calibrators.get(tx.models.get(model), version))
+    return _calibrator(tx.calibrators.get(tx.models.get(model), version))
 
 
 def get_parameters(registry: Registry, model: str, version: int) -> bytes:
@@ -139,7 +139,7 @@ def update_calibrator(
 
     def act() -> Calibrator:
         owner, actor = tx.models.get(model), current_principal().name
-        return Calibrator.of(tx.edits.calibrator(owner, version, actor, **change.model_dump()))
+        return _calibrator(tx.edits.calibrator(owner, version, actor, **change.model_dump()))
 
     return run_once(tx, key, f"update_calibrator {model} {version}", change, 200, Calibrator, act)
 
@@ -191,7 +191,7 @@ def delete_alias(
 def list_aliases(tx: Transaction, model: str) -> AliasList:
     """Return all of a model's aliases."""
     owner = tx.models.get(model)
-    return AliasList(items=[Alias.of(alias) for alias in tx.aliases.all(owner)])
+    return AliasList(items=[_alias(alias) for alias in tx.aliases.all(owner)])
 
 
 async def set_alias(
@@ -233,7 +233,7 @@ async def set_alias(
 def _point(tx: Transaction, model: Model, alias: str, change: AliasSet, actor: str) -> Alias:
     row = tx.aliases.set(model, alias, change.version, actor, change.reason)
     # Only the champion is monitored.
-    return Alias.of(row, warnings_of(tx, model, row.version) if alias == CHAMPION else ())
+    return _alias(row, warnings_of(tx, model, row.version) if alias == CHAMPION else ())
 
 
 def get_alias_history(tx: Transaction, model: str, alias: str, limit: int) -> AliasHistory:
@@ -241,13 +241,15 @@ def get_alias_history(tx: Transaction, model: str, alias: str, limit: int) -> Al
     changes = tx.aliases.history(tx.models.get(model), alias, limit)
     return AliasHistory(
         items=[
-            AliasChange(
-                at=iso(change.changed_at),
-                actor=change.actor,
-                from_version=change.from_version,
-                to_version=change.to_version,
-                reason=change.reason,
-            )
+            AliasChange.model_validate({**vars(change), "at": change.changed_at})
             for change in changes
         ]
     )
+
+
+def _calibrator(row: registry.CalibratorVersion) -> Calibrator:
+    return Calibrator.model_validate({**vars(row), "job": row.job_id})
+
+
+def _alias(row: registry.Alias, warnings: Sequence[str] = ()) -> Alias:
+    return Alias.model_validate({**vars(row), "updated_at": row.changed_at, "warnings": warnings})

@@ -10,12 +10,12 @@ import msgspec
 import numpy as np
 
 from recalib.calibrator import Calibrator
+from recalib.contract.models import Task
 from recalib.core.card import Card, Claims
 from recalib.core.options import options_of
 from recalib.drift.reference_histogram import unmeasured_histogram
 from recalib.errors import CorruptError, InputError
 from recalib.fitting.request import candidate_of
-from recalib.registry import Task
 
 #: The longest card in bytes, besides the names of classes. A page of versions has 1,000 cards.
 _MAX_CARD_BYTES = 2**16

@@ -6,27 +6,20 @@ from typing import Annotated, Any
 
 from fastapi import Path, Response
 
+from recalib.contract.calibrators import Alias, AliasHistory, AliasList, Calibrator, CalibratorPage
+from recalib.contract.jobs import Job
+from recalib.contract.models import Deletion
 from service.access.authenticator import current_principal
 from service.calibrators import handlers
-from service.calibrators.schemas import (
-    Alias,
-    AliasHistory,
-    AliasList,
-    AliasSet,
-    Calibrator,
-    CalibratorCreate,
-    CalibratorPage,
-)
+from service.calibrators.schemas import AliasSet, CalibratorCreate
 from service.http.force_parameter import Force
 from service.http.idempotency_key import IdempotencyKey
 from service.http.openapi import problems
 from service.http.page_parameters import Cursor, Limit
 from service.http.routing import Router
 from service.operations import BodyLimit
-from service.schemas.deletion import Deletion
 from service.schemas.details import DetailsUpdate
 from service.schemas.field_types import ALIAS, MAX_VERSION
-from service.schemas.job import Job
 from service.state import StateDependency
 
 router = Router(prefix="/v1/models/{model}", tags=["calibrators"], responses=problems(500, 503))

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Base64Bytes, BaseModel, ConfigDict, Field
 
-from recalib import registry
 from recalib.core.field_types import NUMBER, Documented
 from recalib.fitting.auto import AUTO
 from recalib.maps import MAPS
 from recalib.maps.labels import LABEL_MAPS
 from recalib.objectives import OBJECTIVES
-from service.schemas.field_types import MAX_VERSION, Text, Time
-from service.times import iso
+from service.schemas.field_types import MAX_VERSION, Text
 
 #: Those of both tasks, each once.
 _MAPS = list(dict.fromkeys([*MAPS, *LABEL_MAPS, AUTO]))
@@ -59,40 +56,6 @@ class CalibratorCreate(BaseModel):
     )
 
 
-class Calibrator(BaseModel):
-    """A fitted calibrator."""
-
-    model: str
-    version: int
-    dataset: str | None
-    job: str
-    created_at: Time
-    card: dict[str, Any] = Field(description="Description of the calibrator and its fit.")
-    description: str = Field("", description="Description by a person.")
-    tags: list[str] = []
-
-    @classmethod
-    def of(cls, row: registry.CalibratorVersion) -> Calibrator:
-        """Return the wire form of a published version."""
-        return cls(
-            model=row.model,
-            version=row.version,
-            dataset=row.dataset,
-            job=row.job_id,
-            created_at=iso(row.created_at),
-            card=row.card,
-            description=row.description,
-            tags=list(row.tags),
-        )
-
-
-class CalibratorPage(BaseModel):
-    """A page of calibrators, by version."""
-
-    items: list[Calibrator]
-    next_cursor: str | None
-
-
 class AliasSet(BaseModel):
     """The new version of an alias."""
 
@@ -100,50 +63,3 @@ class AliasSet(BaseModel):
 
     version: Annotated[int, Field(ge=1, le=MAX_VERSION), NUMBER]
     reason: Text = Field("", max_length=500, description="Kept in the audit trail.")
-
-
-class Alias(BaseModel):
-    """A name that points to a version; `champion` serves by default."""
-
-    alias: str
-    model: str
-    version: int
-    updated_at: Time
-    warnings: list[str] = Field(
-        [],
-        description="After a promotion: why the version cannot stay fresh under the model's "
-        "monitoring settings, and what to do.",
-    )
-
-    @classmethod
-    def of(cls, row: registry.Alias, warnings: Sequence[str] = ()) -> Alias:
-        """Return the wire form of an alias."""
-        return cls(
-            alias=row.alias,
-            model=row.model,
-            version=row.version,
-            updated_at=iso(row.changed_at),
-            warnings=list(warnings),
-        )
-
-
-class AliasList(BaseModel):
-    """All aliases of a model."""
-
-    items: list[Alias]
-
-
-class AliasChange(BaseModel):
-    """A change of an alias."""
-
-    at: Time
-    actor: str
-    from_version: int | None
-    to_version: int | None = Field(description="Null if the alias was deleted.")
-    reason: str
-
-
-class AliasHistory(BaseModel):
-    """An alias' changes, newest first."""
-
-    items: list[AliasChange]

@@ -9,19 +9,20 @@ import msgspec
 from anyio import to_thread
 
 from recalib import registry
+from recalib.contract.datasets import Dataset, DatasetPage
+from recalib.contract.models import Deletion
 from recalib.errors import ConflictError, ExistsError, InputError, TooLargeError
 from recalib.files import MEDIA_TYPES, Input
 from recalib.references import MANIFEST_TYPE, DatasetRoots, Manifest, content_digest
 from recalib.registry import BlobWriter, Model, Registry, Transaction, check_name
 from recalib.settings import Settings
 from service.access.authenticator import current_principal
-from service.datasets.schemas import Dataset, DatasetPage, DatasetReference
+from service.datasets.schemas import DatasetReference
 from service.datasets.survey import DatasetSummary, list_uri, survey_files, survey_url
 from service.deletion import delete_once
 from service.idempotency import run_once
 from service.pagination import decode_cursor, next_cursor
 from service.reader_process import reader_process
-from service.schemas.deletion import Deletion
 from service.schemas.details import DetailsUpdate
 from service.uploads import read_seconds, receive
 
@@ -73,7 +74,7 @@ async def upload_dataset(
         dataset, new = await to_thread.run_sync(
             _register, store, owner, name, blob.size, kind, input, blob, summary
         )
-    return Dataset.of(dataset), new
+    return Dataset.model_validate(dataset), new
 
 
 async def reference_dataset(
@@ -133,20 +134,20 @@ async def reference_dataset(
         dataset, new = await to_thread.run_sync(
             _register, store, owner, name, size, MANIFEST_TYPE, input, blob, summary, uri
         )
-    return Dataset.of(dataset), new
+    return Dataset.model_validate(dataset), new
 
 
 def list_datasets(tx: Transaction, model: str, limit: int, cursor: str | None) -> DatasetPage:
     """Return a page of a model's data sets, by name."""
     datasets = tx.datasets.page(tx.models.get(model), decode_cursor(cursor), limit + 1)
     following = next_cursor(datasets, limit, lambda dataset: dataset.name)
-    items = [Dataset.of(dataset) for dataset in datasets[:limit]]
+    items = [Dataset.model_validate(dataset) for dataset in datasets[:limit]]
     return DatasetPage(items=items, next_cursor=following)
 
 
 def get_dataset(tx: Transaction, model: str, name: str) -> Dataset:
     """Return one data set's description, or raise `NotFoundError`."""
-    return Dataset.of(tx.datasets.get(tx.models.get(model), name))
+    return Dataset.model_validate(tx.datasets.get(tx.models.get(model), name))
 
 
 def get_dataset_content(store: Registry, model: str, name: str) -> tuple[Dataset, Iterator[bytes]]:
@@ -180,7 +181,7 @@ def update_dataset(
 
     def act() -> Dataset:
         owner, actor = tx.models.get(model), current_principal().name
-        return Dataset.of(tx.edits.dataset(owner, name, actor, **change.model_dump()))
+        return Dataset.model_validate(tx.edits.dataset(owner, name, actor, **change.model_dump()))
 
     return run_once(tx, key, f"update_dataset {model} {name}", change, 200, Dataset, act)
 

@@ -9,10 +9,12 @@ import msgspec
 from fastapi import Path, Query, Request, Response
 from fastapi.responses import StreamingResponse
 
+from recalib.contract.datasets import Dataset, DatasetPage
+from recalib.contract.models import Deletion
 from recalib.core.field_types import NAME
 from recalib.files import FORMATS, MEDIA_TYPES
 from service.datasets import handlers
-from service.datasets.schemas import Dataset, DatasetPage, DatasetReference
+from service.datasets.schemas import DatasetReference
 from service.http.bodies import decode_json, parse_media_type, validate
 from service.http.disconnects import stop_on_disconnect
 from service.http.force_parameter import Force
@@ -21,7 +23,6 @@ from service.http.openapi import problems
 from service.http.page_parameters import Cursor, Limit
 from service.http.routing import Router
 from service.operations import UPLOAD
-from service.schemas.deletion import Deletion
 from service.schemas.details import DetailsUpdate
 from service.state import StateDependency
 

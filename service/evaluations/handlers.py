@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from itertools import chain, repeat
 from typing import Any
 
 from recalib import registry
+from recalib.contract.evaluations import Evaluation, EvaluationPage
+from recalib.contract.jobs import Job
+from recalib.contract.models import Deletion
 from recalib.errors import InputError, NotFoundError
 from recalib.registry import Model, Registry, Transaction
 from recalib.registry.job_kinds import EVALUATE
 from service.access.authenticator import current_principal
 from service.access.visible_jobs import job_of_model
 from service.deletion import delete_job
-from service.evaluations.schemas import (
-    MAX_VERSIONS,
-    Evaluation,
-    EvaluationCreate,
-    EvaluationPage,
-)
+from service.evaluations.schemas import MAX_VERSIONS, EvaluationCreate
 from service.idempotency import run_once
 from service.pagination import decode_number, next_cursor
-from service.schemas.deletion import Deletion
-from service.schemas.job import Job
 from service.versions import resolve_version
 
 _IDENTITY = "identity"
@@ -48,7 +46,7 @@ def create_evaluation(
         job = tx.jobs.enqueue(EVALUATE, payload, model=owner)
         detail = f"{', '.join(map(str, versions))} on {dataset.name}"
         tx.audit.record(current_principal().name, "create_evaluation", owner.name, job.id, detail)
-        return Job.of(job)
+        return Job.model_validate(job)
 
     return run_once(tx, key, f"create_evaluation {model}", request, 202, Job, act)
 
@@ -74,7 +72,7 @@ def list_evaluations(tx: Transaction, model: str, limit: int, cursor: str | None
     owner = tx.models.get(model)
     jobs = tx.jobs.page(owner, None, decode_number(cursor), limit + 1, kind=EVALUATE)
     following = next_cursor(jobs, limit, lambda job: str(job.sequence))
-    items = [Evaluation.of(job, {}) for job in jobs[:limit]]
+    items = [_evaluation(job, {}) for job in jobs[:limit]]
     return EvaluationPage(items=items, next_cursor=following)
 
 
@@ -82,7 +80,7 @@ def get_evaluation(store: Registry, model: str, id: str) -> Evaluation:
     """Return the state and the results of an evaluation, or raise `NotFoundError`."""
     with store.reading() as tx:
         job = job_of_model(tx, model, EVALUATE, id)
-    return Evaluation.of(job, _content(store, job) if job.result else {})
+    return _evaluation(job, _content(store, job) if job.result else {})
 
 
 def get_evaluation_report(store: Registry, model: str, id: str) -> str:
@@ -134,3 +132,23 @@ def _content(store: Registry, job: registry.Job) -> dict[str, Any]:
     with store.blobs.open(file["digest"]) as blob:
         content: dict[str, Any] = json.load(blob)
     return content
+
+
+def _evaluation(job: registry.Job, content: Mapping[str, Any]) -> Evaluation:
+    """Return the wire form of an evaluation job; `content` is its file, empty in lists."""
+    result = job.result or {}
+    labels = chain(content.get("labels", ()), repeat(()))
+    return Evaluation.model_validate(
+        {
+            **vars(job),
+            "dataset": job.payload["dataset"],
+            "versions": [str(version) for version in job.payload["versions"]],
+            "rows": result.get("rows"),
+            "results": [
+                {**item, "labels": of_version}
+                for item, of_version in zip(result.get("results", ()), labels, strict=False)
+            ],
+            "warnings": result.get("warnings", []),
+            "pictures": content.get("pictures", []),
+        }
+    )

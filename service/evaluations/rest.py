@@ -6,15 +6,16 @@ from typing import Any
 
 from fastapi.responses import HTMLResponse
 
+from recalib.contract.evaluations import Evaluation, EvaluationPage
+from recalib.contract.jobs import Job
+from recalib.contract.models import Deletion
 from service.evaluations import handlers
-from service.evaluations.schemas import Evaluation, EvaluationCreate, EvaluationPage
+from service.evaluations.schemas import EvaluationCreate
 from service.http.force_parameter import Force
 from service.http.idempotency_key import IdempotencyKey
 from service.http.openapi import problems
 from service.http.page_parameters import Cursor, Limit
 from service.http.routing import Router
-from service.schemas.deletion import Deletion
-from service.schemas.job import Job
 from service.state import StateDependency
 
 router = Router(

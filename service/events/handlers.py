@@ -6,17 +6,20 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from datetime import UTC, datetime
+from typing import Literal, NamedTuple
 
 from anyio import to_thread
 
+from recalib.contract.events import Event, EventPage
 from recalib.errors import InputError, UnavailableError
 from recalib.registry import Registry, Transaction, check_name
 from service.access.authenticator import current_principal
 from service.event_feed import EventFeed
-from service.events.schemas import Event, EventOrder, EventPage
 from service.pagination import decode_number, next_cursor
 from service.schemas.event_types import check_event_types
+
+EventOrder = Literal["newest", "oldest"]
 
 #: Largest id of the database.
 MAX_EVENT_ID = 2**63 - 1
@@ -70,7 +73,7 @@ class EventFilter:
             types=self.types or None,
             newest_first=newest_first,
         )
-        return [Event.of(event) for event in events]
+        return [Event.model_validate(event) for event in events]
 
 
 def list_events(
@@ -94,7 +97,7 @@ def list_events(
     events = selected.page(tx, limit + 1, after, before, newest_first=order == "newest")
     following = next_cursor(events, limit, lambda event: str(event.id))
     first = tx.events.gap(after)
-    gap = None if first is None else Event.gap(after, first)
+    gap = None if first is None else _gap(after, first)
     return EventPage(items=events[:limit], next_cursor=following, gap=gap)
 
 
@@ -173,7 +176,7 @@ class EventStream:
         with self._registry.reading() as tx:
             first = tx.events.gap(self.position)
             if first is not None:  # not filtered: the lost events are unknown
-                gap = Event.gap(self.position, first)
+                gap = _gap(self.position, first)
                 self.position = gap.id
                 return [gap], False
             events = self._selected.page(tx, _PAGE_EVENTS, self.position)
@@ -182,3 +185,12 @@ class EventStream:
         # The newest event may not match the filter; it need not be read again.
         self.position = max(self.position, last if is_complete else events[-1].id)
         return events, is_complete
+
+
+def _gap(after: int, first: int) -> Event:
+    """Return the message that events between the last that a consumer has and `first` are gone."""
+    reason = f"events {after + 1} to {first - 1} are no longer held"
+    if after >= first:
+        reason = f"the newest event is {first - 1}; a restored backup has fewer events"
+    data = {"after": after, "first": first, "reason": reason}
+    return Event(id=first - 1, at=datetime.now(UTC), type="gap", model=None, data=data)

@@ -6,9 +6,9 @@ from typing import Annotated
 
 from fastapi import Query
 
+from recalib.contract.events import EventPage
 from service.events import handlers
-from service.events.handlers import EventFilter
-from service.events.schemas import EventOrder, EventPage
+from service.events.handlers import EventFilter, EventOrder
 from service.http.openapi import problems
 from service.http.page_parameters import Cursor, Limit
 from service.http.routing import Router

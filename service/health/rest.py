@@ -7,10 +7,11 @@ from fastapi.responses import PlainTextResponse
 from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import BaseModel
 
+from recalib.contract.monitoring import Ready
 from service.health.registry_metrics import families, take_snapshot
 from service.http.routing import Router
 from service.metrics import exposition
-from service.readiness import Ready, readiness
+from service.readiness import readiness
 from service.state import StateDependency
 
 router = Router(tags=["operations"])

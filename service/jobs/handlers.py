@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from recalib.contract.jobs import Job, JobPage, JobState
 from recalib.registry import Transaction
 from service.access.authenticator import current_principal
 from service.access.visible_jobs import visible_job
 from service.idempotency import EmptyRequest, run_once
-from service.jobs.schemas import JobPage
 from service.pagination import decode_number, next_cursor
-from service.schemas.job import Job, JobState
 
 
 def list_jobs(
@@ -19,12 +18,12 @@ def list_jobs(
     owner = tx.models.get(model) if model is not None else None
     jobs = tx.jobs.page(owner, state, decode_number(cursor), limit + 1)
     following = next_cursor(jobs, limit, lambda job: str(job.sequence))
-    return JobPage(items=[Job.of(job) for job in jobs[:limit]], next_cursor=following)
+    return JobPage(items=[Job.model_validate(job) for job in jobs[:limit]], next_cursor=following)
 
 
 def get_job(tx: Transaction, id: str) -> Job:
     """Return a job's state, progress and result, or raise `NotFoundError`."""
-    return Job.of(visible_job(tx, id))
+    return Job.model_validate(visible_job(tx, id))
 
 
 def cancel_job(tx: Transaction, id: str, key: str | None) -> Job:
@@ -43,6 +42,6 @@ def cancel_job(tx: Transaction, id: str, key: str | None) -> Job:
             tx.audit.record(
                 current_principal().name, "cancel_job", job.model, id, f"a {job.kind} job"
             )
-        return Job.of(job)
+        return Job.model_validate(job)
 
     return run_once(tx, key, "cancel_job", EmptyRequest(of=id), 200, Job, act)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from recalib.contract.jobs import Job, JobPage, JobState
 from service.http.idempotency_key import IdempotencyKey
 from service.http.openapi import problems
 from service.http.page_parameters import Cursor, Limit
 from service.http.routing import Router
 from service.jobs import handlers
-from service.jobs.schemas import JobPage
-from service.schemas.job import Job, JobState
 from service.state import StateDependency
 
 router = Router(prefix="/v1/jobs", tags=["jobs"], responses=problems(500, 503))

@@ -7,16 +7,17 @@ from collections.abc import Callable, Collection, Sequence
 
 import numpy as np
 
+from recalib.contract.labels import LabelOutcome, LabelStatus
 from recalib.core.prediction_ids import Prediction, Refusal, read_ids
 from recalib.errors import TooLargeError
 from recalib.registry import Model, Registry
-from service.labels.schemas import LateLabel, Outcome, RowLabel, Status
+from service.labels.schemas import LateLabel, RowLabel
 from service.metrics import LABELS
 from service.serving.logit_sampling import is_captured
 
 #: The possible outcomes of a label.
-STATUSES: tuple[Status, ...] = ("accepted", "duplicate", "conflict", "expired", "invalid")
-_ACCEPTED, _DUPLICATE = Outcome("accepted"), Outcome("duplicate")
+STATUSES: tuple[LabelStatus, ...] = ("accepted", "duplicate", "conflict", "expired", "invalid")
+_ACCEPTED, _DUPLICATE = LabelOutcome("accepted"), LabelOutcome("duplicate")
 #: The stored label of a multilabel row that does not have the drawn label.
 _ABSENT = -1
 
@@ -28,7 +29,7 @@ def add_labels(
     *,
     max_labels: int,
     lifetime_seconds: float,
-) -> list[Outcome]:
+) -> list[LabelOutcome]:
     """Store labels of predictions; return their outcomes, in the same order.
 
     A rejected label does not affect the others. One transaction stores all accepted labels before
@@ -64,24 +65,24 @@ def add_labels(
         for label, prediction in zip(labels, predictions, strict=True)
     ]
     # The transaction blocks other writers, so it only writes rows.
-    valid = [result for result in checked if not isinstance(result, Outcome)]
+    valid = [result for result in checked if not isinstance(result, LabelOutcome)]
     sets = label_sets(owner, [label.label for label in labels], checked)
     existing = iter(_store(registry, owner, valid, sets))
     outcomes = [
-        result if isinstance(result, Outcome) else outcome_of(owner, result[1], next(existing))
+        result if isinstance(result, LabelOutcome) else outcome_of(owner, result[1], next(existing))
         for result in checked
     ]
     note_labels(owner, outcomes)
     return outcomes
 
 
-def note_labels(model: Model, outcomes: Sequence[Outcome]) -> None:
+def note_labels(model: Model, outcomes: Sequence[LabelOutcome]) -> None:
     """Count outcomes for Prometheus, zeros too: a new counter shows no increase."""
     for status, count in counts_of(outcomes).items():
         LABELS.labels(model.name, status).inc(count)
 
 
-def counts_of(outcomes: Sequence[Outcome]) -> dict[Status, int]:
+def counts_of(outcomes: Sequence[LabelOutcome]) -> dict[LabelStatus, int]:
     """Return the number of labels by status."""
     counts = Counter(outcome.status for outcome in outcomes)
     return {status: counts[status] for status in STATUSES}
@@ -121,25 +122,25 @@ def _check(
     label: RowLabel,
     read_label: Callable[[RowLabel, int], int | str],
     deleted: Collection[int],
-) -> tuple[Prediction, int] | Outcome:
+) -> tuple[Prediction, int] | LabelOutcome:
     if isinstance(prediction, Refusal):
-        return Outcome(prediction.status, prediction.reason)
+        return LabelOutcome(prediction.status, prediction.reason)
     if prediction.version in deleted:
-        return Outcome("invalid", f"version {prediction.version} was deleted")
+        return LabelOutcome("invalid", f"version {prediction.version} was deleted")
     known = read_label(label, prediction.predicted)
-    return Outcome("invalid", known) if isinstance(known, str) else (prediction, known)
+    return LabelOutcome("invalid", known) if isinstance(known, str) else (prediction, known)
 
 
-def outcome_of(model: Model, label: int, before: int | None) -> Outcome:
+def outcome_of(model: Model, label: int, before: int | None) -> LabelOutcome:
     """Return the outcome of a label, given the label stored before it, or None."""
     if before is None:
         return _ACCEPTED
     if before == label:
         return _DUPLICATE
     if model.is_multilabel:
-        return Outcome("conflict", "the row had other labels before; the first ones are kept")
+        return LabelOutcome("conflict", "the row had other labels before; the first ones are kept")
     name = str(before) if model.labels is None else repr(model.labels[before])
-    return Outcome("conflict", f"labelled {name[:80]} before; the first label is kept")
+    return LabelOutcome("conflict", f"labelled {name[:80]} before; the first label is kept")
 
 
 def label_reader(model: Model) -> Callable[[RowLabel, int], int | str]:
@@ -180,7 +181,7 @@ def _drawn_label(
 def label_sets(
     model: Model,
     labels: Sequence[RowLabel],
-    results: Sequence[tuple[Prediction, int] | Outcome],
+    results: Sequence[tuple[Prediction, int] | LabelOutcome],
 ) -> dict[bytes, bytes]:
     """Return the bits of all labels of the captured rows of a multilabel model, by digest.
 
@@ -191,7 +192,7 @@ def label_sets(
     class_of = _class_reader(model)
     sets: dict[bytes, bytes] = {}
     for label, result in zip(labels, results, strict=True):
-        if isinstance(result, Outcome) or not isinstance(label, list):
+        if isinstance(result, LabelOutcome) or not isinstance(label, list):
             continue
         if not is_captured(result[0].digest, model.monitoring.capture):
             continue

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from recalib.contract.labels import LabelOutcome
 from recalib.core.arrays import Floats
 from recalib.core.prediction_ids import Prediction, summarise_drawn_labels, summarise_predictions
 from recalib.core.watched_classes import watched_indices
@@ -24,13 +25,7 @@ from recalib.drift.calibration_sums import left_closed_bins
 from recalib.drift.reference_histogram import reference_edges, reference_target
 from recalib.drift.target import values_of_predicted_class
 from recalib.errors import InputError
-from recalib.registry import (
-    ClassTrafficCount,
-    Model,
-    Registry,
-    TrafficCount,
-    merge_counts,
-)
+from recalib.registry import ClassTrafficCount, Model, Registry, TrafficCount, merge_counts
 from service.access.authenticator import current_principal
 from service.calibration import check_logits
 from service.labels.handlers import (
@@ -40,7 +35,7 @@ from service.labels.handlers import (
     note_labels,
     outcome_of,
 )
-from service.labels.schemas import Outcome, RowLabel
+from service.labels.schemas import RowLabel
 from service.serving.loaded_calibrators import LoadedCalibrator
 from service.serving.traffic import Traffic
 
@@ -63,7 +58,7 @@ def add_observations(
     *,
     counted: bool = False,
     max_rows: int,
-) -> list[Outcome]:
+) -> list[LabelOutcome]:
     """Count and label observed predictions; return the outcome of each row.
 
     A rejected row does not affect the others. Time, segment, logits and version identify a row: a
@@ -98,7 +93,9 @@ def add_observations(
         accepted = "false: traffic of multilabel models is not counted"
         raise InputError("counted", found="true", accepted=accepted)
     results = _read_rows(model, loaded, rows, labels, times, segment, now, read)
-    valid = [(row, result) for row, result in enumerate(results) if not isinstance(result, Outcome)]
+    valid = [
+        (row, result) for row, result in enumerate(results) if not isinstance(result, LabelOutcome)
+    ]
     labelled = [result for _, result in valid]
     sets = label_sets(model, labels, results)
     existing = _store(registry, model, loaded, labelled, sets, traffic.bucket_seconds, counted)
@@ -107,7 +104,9 @@ def add_observations(
     _capture(traffic, model, rows, results, new)
     remaining = iter(existing)
     outcomes = [
-        result if isinstance(result, Outcome) else outcome_of(model, result[1], next(remaining))
+        result
+        if isinstance(result, LabelOutcome)
+        else outcome_of(model, result[1], next(remaining))
         for result in results
     ]
     _log(model, loaded, outcomes)
@@ -123,7 +122,7 @@ def _read_rows(
     segment: str,
     now: float,
     read: float,
-) -> list[tuple[Prediction, int] | Outcome]:
+) -> list[tuple[Prediction, int] | LabelOutcome]:
     """Return prediction and class of each row, or why it is rejected.
 
     A row of a multilabel model is a prediction of the label that its digest draws. Monitoring has
@@ -138,12 +137,12 @@ def _read_rows(
         predictions = summarise_drawn_labels(rows, probabilities, np.array(drawn, np.int64))
     else:
         predictions = summarise_predictions(rows, probabilities)
-    results: list[tuple[Prediction, int] | Outcome] = []
+    results: list[tuple[Prediction, int] | LabelOutcome] = []
     for row, label, made_at, digest, raw, confidence, best in zip(
         rows, labels, times, digests, *predictions, strict=True
     ):
         true = _class_of(read_label(label, best), row, made_at, now, maturity, read)
-        if isinstance(true, Outcome):
+        if isinstance(true, LabelOutcome):
             results.append(true)
             continue
         prediction = Prediction(
@@ -185,11 +184,11 @@ def _capture(
     traffic: Traffic,
     model: Model,
     rows: Floats,
-    results: list[tuple[Prediction, int] | Outcome],
+    results: list[tuple[Prediction, int] | LabelOutcome],
     new: list[int],
 ) -> None:
     selected = map(results.__getitem__, new)
-    predictions = [result[0] for result in selected if not isinstance(result, Outcome)]
+    predictions = [result[0] for result in selected if not isinstance(result, LabelOutcome)]
     if predictions and model.monitoring.capture > 0:
         traffic.captures.keep_observed(
             model.id,
@@ -200,7 +199,7 @@ def _capture(
         )
 
 
-def _log(model: Model, loaded: LoadedCalibrator, outcomes: list[Outcome]) -> None:
+def _log(model: Model, loaded: LoadedCalibrator, outcomes: list[LabelOutcome]) -> None:
     note_labels(model, outcomes)
     fields = {"action": "observed", "model": model.name, "version": loaded.version}
     accepted = counts_of(outcomes)["accepted"]
@@ -228,17 +227,19 @@ def _check_lengths(rows: int, labels: Sequence[Any], times: Sequence[float]) -> 
 
 def _class_of(
     label: int | str, logits: Floats, made_at: float, now: float, maturity: float, read: float
-) -> int | Outcome:
+) -> int | LabelOutcome:
     """Return the class of a label, or why the row is rejected."""
     if isinstance(label, str):
-        return Outcome("invalid", label)
+        return LabelOutcome("invalid", label)
     if np.isneginf(logits[label]):
-        return Outcome("invalid", f"class {label} is masked (-inf) in this row")
+        return LabelOutcome("invalid", f"class {label} is masked (-inf) in this row")
     if made_at > now + _SKEW_SECONDS:
-        return Outcome("invalid", f"made {made_at - now:.0f} seconds from now: check the clock")
+        return LabelOutcome(
+            "invalid", f"made {made_at - now:.0f} seconds from now: check the clock"
+        )
     # Monitoring may have read the cohort of older rows, and reads no cohort twice.
     if made_at < now - maturity:
-        return Outcome(
+        return LabelOutcome(
             "expired",
             f"older than {maturity:g} seconds, the model's maturity_seconds, after which nothing "
             "more is read; `recalib replay` reads logs of the past",
@@ -246,7 +247,7 @@ def _class_of(
     # After a change of maturity_seconds, or after the clock has been set back.
     if made_at < read:
         until = f"{read - now:.0f} seconds from now: the clock was set back"
-        return Outcome(
+        return LabelOutcome(
             "expired",
             f"its cohort has been read already: predictions until {read:.0f} have"
             f"{f', {until}' if read > now else ''}, and nothing is read twice",

@@ -9,6 +9,7 @@ import numpy as np
 from anyio import to_thread
 from fastapi import Query, Request, Response
 
+from recalib.contract.labels import TrafficAnswer
 from recalib.core.arrays import Floats
 from recalib.errors import TooLargeError
 from recalib.files.json import decode
@@ -20,14 +21,7 @@ from service.http.openapi import problems
 from service.http.routing import Router
 from service.labels import handlers, observations, traffic_sums
 from service.labels.handlers import counts_of
-from service.labels.schemas import (
-    LabelAnswer,
-    LateLabel,
-    Observations,
-    RowLabel,
-    TrafficAnswer,
-    TrafficSums,
-)
+from service.labels.schemas import LabelAnswer, LateLabel, Observations, RowLabel, TrafficSums
 from service.operations import BodyLimit
 from service.serving.json_pieces import row_array
 from service.serving.loaded_calibrators import CHAMPION, LoadedCalibrator

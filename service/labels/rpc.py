@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from anyio import to_thread
 
+from recalib.contract.labels import LabelOutcome
 from recalib.errors import InputError
 from service.access.authenticator import current_principal
 from service.calibration import get_or_load
@@ -12,7 +13,7 @@ from service.grpc.matrices import array_of
 from service.grpc.rpc import Context
 from service.labels.handlers import add_labels, counts_of
 from service.labels.observations import add_observations
-from service.labels.schemas import LateLabel, Outcome, RowLabel
+from service.labels.schemas import LateLabel, RowLabel
 from service.serving.loaded_calibrators import CHAMPION, LoadedCalibrator
 from service.state import State
 
@@ -44,7 +45,7 @@ class Labels:
         return await to_thread.run_sync(_add_observations, self._state, loaded, request)
 
 
-def _answer(outcomes: list[Outcome]) -> pb.AddLabelsResponse:
+def _answer(outcomes: list[LabelOutcome]) -> pb.AddLabelsResponse:
     items = [
         pb.LabelOutcome(
             status=f"LABEL_STATUS_{outcome.status.upper()}", reason=outcome.reason or ""

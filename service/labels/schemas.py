@@ -17,13 +17,12 @@ from pydantic import (
     model_serializer,
 )
 
+from recalib.contract.labels import LabelStatus
+
 #: Cards have at most 15 bins; other programs may write cards with more.
 _MAX_BINS = 1000
 #: Documents have at most a thousand members of objects; a bucket has three.
 _MAX_BUCKETS = 200
-
-Status = Literal["accepted", "duplicate", "conflict", "expired", "invalid"]
-
 
 #: The class of a row, or of a multilabel model the labels that it has.
 RowLabel = int | str | list[int | str]
@@ -54,18 +53,10 @@ class Observations(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     counted: bool = False
 
 
-class Outcome(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The outcome of one label."""
-
-    status: Status
-    #: Why it was rejected; None for accepted and duplicate labels.
-    reason: str | None = None
-
-
 class LabelOutcome(BaseModel):
     """The outcome of one label."""
 
-    status: Status = Field(
+    status: LabelStatus = Field(
         description="`accepted`; `duplicate`: the same label was stored before; `conflict`: "
         "another label was stored before, and is kept; `expired`: the prediction is too old; "
         "`invalid`: not a prediction or not a class of this model."
@@ -129,10 +120,3 @@ class TrafficSums(BaseModel):
         if self.target == "top_label":
             del fields["target"]
         return fields
-
-
-class TrafficAnswer(BaseModel):
-    """Number of predictions that were counted, and of those that came too late."""
-
-    accepted: int
-    expired: int

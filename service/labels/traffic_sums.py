@@ -6,12 +6,13 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from recalib.contract.labels import TrafficAnswer
 from recalib.core.arrays import Floats
 from recalib.drift.reference_histogram import reference_edges, reference_target
 from recalib.errors import InputError
 from recalib.registry import Model, TrafficCount, Transaction, merge_counts
 from service.idempotency import run_once
-from service.labels.schemas import TrafficAnswer, TrafficBucket, TrafficSums
+from service.labels.schemas import TrafficBucket, TrafficSums
 from service.serving.loaded_calibrators import LoadedCalibrator
 
 #: Maximum clock difference of sender and database, as for prediction ids.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from recalib.contract.models import Deletion
 from recalib.errors import InputError
 from recalib.registry import Transaction
 from service.access.authenticator import current_principal
@@ -11,7 +12,6 @@ from service.deletion import delete_once
 from service.idempotency import run_once
 from service.models.schemas import ModelCreate, ModelPage, ModelUpdate
 from service.pagination import decode_cursor, next_cursor
-from service.schemas.deletion import Deletion
 from service.schemas.model import Model
 from service.validation_warnings import warnings_of
 

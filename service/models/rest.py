@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from fastapi import Query
 
+from recalib.contract.models import Deletion
 from service.access.authenticator import current_principal
 from service.http.force_parameter import Force
 from service.http.idempotency_key import IdempotencyKey
@@ -14,7 +15,6 @@ from service.http.page_parameters import Cursor, Limit
 from service.http.routing import Router
 from service.models import handlers
 from service.models.schemas import ModelCreate, ModelPage, ModelUpdate
-from service.schemas.deletion import Deletion
 from service.schemas.field_types import Text
 from service.schemas.model import Model
 from service.state import StateDependency

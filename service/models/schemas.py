@@ -6,11 +6,12 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from recalib.contract.base import Page
+from recalib.contract.models import Task
 from recalib.core.card import PredictionPolicy
 from recalib.core.field_types import NAME, NUMBER, UNIQUE
 from recalib.core.monitoring_settings import MonitoringSettings
 from recalib.core.retention_settings import RetentionSettings
-from recalib.registry import Task
 from service.schemas.details import DetailsUpdate
 from service.schemas.field_types import Text
 from service.schemas.model import Model
@@ -65,8 +66,5 @@ class ModelUpdate(DetailsUpdate):
     )
 
 
-class ModelPage(BaseModel):
+class ModelPage(Page[Model]):
     """A page of models, ordered by name."""
-
-    items: list[Model]
-    next_cursor: str | None

@@ -4,22 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
+from datetime import datetime
 from functools import partial
-from typing import Any, cast
+from typing import Any
 
 from pydantic import RootModel
 
-from recalib.core.monitoring_settings import MonitoringSettings
-from recalib.drift import CalibrationSums, ScoreTest, label_coverage, summarise_window
-from recalib.errors import ConflictError, InputError
-from recalib.registry import Challenger, CohortRow, MonitorRow, Transaction
-from recalib.registry import Model as ModelRow
-from recalib.registry.job_kinds import REFIT
-from service.access.authenticator import current_principal
-from service.idempotency import EmptyRequest, run_once
-from service.monitoring.schemas import (
-    CalibrationState,
-    CandidateDrop,
+from recalib.contract.base import utc
+from recalib.contract.jobs import Job
+from recalib.contract.monitoring import (
     CandidateReport,
     HistoryEntry,
     HistoryPage,
@@ -28,11 +21,18 @@ from service.monitoring.schemas import (
     SegmentReport,
     WindowReport,
 )
+from recalib.core.monitoring_settings import MonitoringSettings
+from recalib.drift import CalibrationSums, ScoreTest, label_coverage, summarise_window
+from recalib.errors import ConflictError, InputError
+from recalib.registry import Challenger, CohortRow, MonitorRow, Transaction
+from recalib.registry import Model as ModelRow
+from recalib.registry.job_kinds import REFIT
+from service.access.authenticator import current_principal
+from service.idempotency import EmptyRequest, run_once
+from service.monitoring.schemas import CandidateDrop
 from service.pagination import decode_cursor, next_cursor
-from service.schemas.job import Job
 from service.schemas.model import Model
 from service.serving.loaded_calibrators import CHAMPION
-from service.times import iso
 from service.validation_warnings import warnings_of
 
 log = logging.getLogger(__name__)
@@ -67,28 +67,14 @@ def get_monitoring(tx: Transaction, model: str) -> MonitoringReport:
         may_be_selection=status.get("may_be_selection", False),
         onset=_time(status["onset"]),
         segments=[
-            SegmentReport(
-                segment=name,
-                state=part["state"],
-                reason=part["reason"],
-                evidence=part["evidence"],
-                may_be_selection=part.get("may_be_selection", False),
-            )
+            SegmentReport.model_validate({"may_be_selection": False, **part, "segment": name})
             for name, part in status["segments"].items()
         ],
         windows=[] if row is None else _windows(tx, owner, row),
         late_labels=0 if row is None else row.late,
-        assessed_at=None if row is None else iso(row.assessed_at),
+        assessed_at=None if row is None else utc(row.assessed_at),
         events=[
-            MonitoringEvent(
-                at=iso(event.at),
-                version=event.version,
-                kind=event.kind,
-                actor=event.actor,
-                reason=event.reason,
-                evidence=event.evidence,
-                replayed=event.replayed,
-            )
+            MonitoringEvent.model_validate(event)
             for event in tx.monitors.events(owner, _MAX_EVENTS)
         ],
         candidate=_candidate(tx.candidates.latest(owner)),
@@ -122,16 +108,13 @@ def get_history(
     for row in rows[:limit]:
         parts = cohorts[row.started_at, row.version]
         items.append(
-            HistoryEntry(
-                version=row.version,
-                start=iso(row.started_at),
-                end=iso(row.ended_at),
-                assessed_at=iso(row.assessed_at),
-                state=cast(CalibrationState, row.state),
-                reason=row.reason,
-                evidence=row.evidence,
-                measured=_window(parts, ratio).measured if parts else {},
-                replayed=row.replayed,
+            HistoryEntry.model_validate(
+                {
+                    **vars(row),
+                    "start": row.started_at,
+                    "end": row.ended_at,
+                    "measured": _window(parts, ratio).measured if parts else {},
+                }
             )
         )
     return HistoryPage(items=items, next_cursor=following)
@@ -166,7 +149,7 @@ def create_refit(tx: Transaction, model: str, key: str | None) -> Job:
     def act() -> Job:
         job = tx.jobs.enqueue(REFIT, payload, model=owner, unique=f"refit {owner.id}")
         tx.audit.record(current_principal().name, "create_refit", owner.name, job.id)
-        return Job.of(job)
+        return Job.model_validate(job)
 
     return run_once(tx, key, f"create_refit {model}", EmptyRequest(), 202, Job, act)
 
@@ -258,14 +241,14 @@ def _candidate_report(row: Challenger) -> CandidateReport:
         {
             "version": row.version,
             "verdict": row.verdict,
-            "began_at": iso(row.began_at),
+            "began_at": row.began_at,
             "evidence": test.summary(),
         }
     )
 
 
-def _time(seconds: float | None) -> str | None:
-    return None if seconds is None else iso(seconds)
+def _time(seconds: float | None) -> datetime | None:
+    return None if seconds is None else utc(seconds)
 
 
 def _windows(tx: Transaction, model: ModelRow, row: MonitorRow) -> list[WindowReport]:
@@ -291,8 +274,8 @@ def _window(cohorts: Iterable[CohortRow], selection_ratio: float) -> WindowRepor
     summary = summarise_window(sums, weighting="traffic", selection_ratio=selection_ratio)
     measured = {**summary.to_dict(), "coverage": share}
     return WindowReport(
-        start=iso(first.started_at),
-        end=iso(first.ended_at),
+        start=utc(first.started_at),
+        end=utc(first.ended_at),
         measured=measured,
         replayed=first.replayed,
     )

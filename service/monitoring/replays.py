@@ -10,6 +10,7 @@ from typing import Any
 from anyio import to_thread
 from pydantic import BaseModel
 
+from recalib.contract.jobs import Job
 from recalib.core.watched_classes import watched_indices
 from recalib.errors import InputError
 from recalib.registry import BlobWriter, Model, Registry, Transaction
@@ -18,7 +19,6 @@ from recalib.replay import LogSummary, ModelLogOptions
 from service.access.authenticator import current_principal
 from service.idempotency import run_once
 from service.reader_process import reader_process
-from service.schemas.job import Job
 from service.times import iso
 from service.upload_checks import survey_log
 from service.uploads import read_seconds, receive
@@ -137,4 +137,4 @@ def _enqueue(
     start, end = iso(summary.start + shift), iso(summary.end + shift)
     detail = f"version {version}: {summary.rows} rows from {start} to {end}, sha256 {digest}"
     tx.audit.record(current_principal().name, "create_replay", model.name, job.id, detail)
-    return Job.of(job)
+    return Job.model_validate(job)

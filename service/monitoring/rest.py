@@ -6,6 +6,8 @@ from typing import Annotated
 
 from fastapi import Path, Query, Request
 
+from recalib.contract.jobs import Job
+from recalib.contract.monitoring import CandidateReport, HistoryPage, MonitoringReport
 from recalib.core.monitoring_settings import MonitoringSettings
 from service.access.authenticator import current_principal
 from service.http.bodies import parse_media_type
@@ -15,15 +17,9 @@ from service.http.page_parameters import Cursor, Limit
 from service.http.routing import Router
 from service.monitoring import handlers
 from service.monitoring.replays import upload_replay
-from service.monitoring.schemas import (
-    CandidateDrop,
-    CandidateReport,
-    HistoryPage,
-    MonitoringReport,
-)
+from service.monitoring.schemas import CandidateDrop
 from service.operations import UPLOAD
 from service.schemas.field_types import MAX_VERSION, VERSION_DESCRIPTION, Text
-from service.schemas.job import Job
 from service.schemas.model import Model
 from service.state import StateDependency
 

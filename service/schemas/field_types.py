@@ -29,9 +29,6 @@ def _storable(text: str) -> str:
     return text
 
 
-#: ISO 8601, in UTC.
-Time = Annotated[str, Documented({"format": "date-time"})]
-
 Text = Annotated[str, AfterValidator(_storable), STORABLE]
 
 

@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from recalib import registry
+from recalib.contract.jobs import Job
+from recalib.contract.models import Deletion
 from recalib.errors import InputError, NotFoundError
 from recalib.fitting.request import resolve_fit
 from recalib.recipe import Recipe, check_server_recipe
@@ -16,8 +18,6 @@ from service.access.authenticator import current_principal
 from service.access.visible_jobs import visible_job
 from service.deletion import delete_once
 from service.idempotency import run_once
-from service.schemas.deletion import Deletion
-from service.schemas.job import Job
 
 #: Maximum depth of tables in the free parts of a recipe.
 _MAX_DEPTH = 20
@@ -47,7 +47,7 @@ def create_training_run(
         job = tx.jobs.enqueue(TRAIN, recipe.model_dump(mode="json"), model=model)
         of_model = None if model is None else model.name
         tx.audit.record(current_principal().name, "create_training_run", of_model, job.id)
-        return Job.of(job)
+        return Job.model_validate(job)
 
     return run_once(tx, key, "create_training_run", recipe, 202, Job, act)
 

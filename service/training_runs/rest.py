@@ -6,13 +6,13 @@ from typing import Any
 
 from fastapi.responses import StreamingResponse
 
+from recalib.contract.jobs import Job
+from recalib.contract.models import Deletion
 from recalib.recipe import Recipe
 from service.http.force_parameter import Force
 from service.http.idempotency_key import IdempotencyKey
 from service.http.openapi import problems
 from service.http.routing import Router
-from service.schemas.deletion import Deletion
-from service.schemas.job import Job
 from service.state import StateDependency
 from service.training_runs import handlers
 

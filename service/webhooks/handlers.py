@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
+from recalib import registry
+from recalib.contract.events import Delivery, DeliveryPage, DeliveryState, Webhook, WebhookPage
 from recalib.errors import ForbiddenError, InputError, NotFoundError
-from recalib.registry import DeliveryState, Transaction, check_name
+from recalib.registry import Transaction, check_name
 from recalib.registry import Webhook as WebhookRow
 from recalib.settings import Settings
 from recalib.webhooks import AllowedTargets, check_url, encode_secret
@@ -14,15 +16,7 @@ from service.access.authenticator import current_principal
 from service.idempotency import EmptyRequest, run_once
 from service.pagination import decode_cursor, decode_number, next_cursor
 from service.schemas.event_types import check_event_types
-from service.webhooks.schemas import (
-    Delivery,
-    DeliveryPage,
-    SecretRotation,
-    Webhook,
-    WebhookChange,
-    WebhookCreate,
-    WebhookPage,
-)
+from service.webhooks.schemas import SecretRotation, WebhookChange, WebhookCreate
 
 
 def create_webhook(
@@ -56,7 +50,7 @@ def create_webhook(
             create.url, create.model, types, create.format, principal.name
         )
         _audit(tx, "create_webhook", row)
-        return Webhook.of(row, encode_secret(secret))
+        return _with_secret(row, secret)
 
     return run_once(tx, key, "create_webhook", create, 201, Webhook, act)
 
@@ -70,12 +64,14 @@ def list_webhooks(
         check_name("model", model)
     rows = tx.webhooks.page(model, decode_cursor(cursor), limit + 1)
     following = next_cursor(rows, limit, lambda row: row.id)
-    return WebhookPage(items=[Webhook.of(row) for row in rows[:limit]], next_cursor=following)
+    return WebhookPage(
+        items=[Webhook.model_validate(row) for row in rows[:limit]], next_cursor=following
+    )
 
 
 def get_webhook(tx: Transaction, id: str) -> Webhook:
     """Return a webhook, or raise `NotFoundError`."""
-    return Webhook.of(_visible(tx, id))
+    return Webhook.model_validate(_visible(tx, id))
 
 
 def update_webhook(
@@ -95,7 +91,7 @@ def update_webhook(
     def act() -> Webhook:
         row = tx.webhooks.change(id, change.url, change.enabled)
         _audit(tx, "update_webhook", row)
-        return Webhook.of(row)
+        return Webhook.model_validate(row)
 
     return run_once(tx, key, f"update_webhook {id}", change, 200, Webhook, act)
 
@@ -115,7 +111,7 @@ def rotate_webhook_secret(
     def act() -> Webhook:
         row, secret = tx.webhooks.rotate_secret(id, rotation.overlap_seconds)
         _audit(tx, "rotate_webhook_secret", row)
-        return Webhook.of(row, encode_secret(secret))
+        return _with_secret(row, secret)
 
     return run_once(tx, key, f"rotate_webhook_secret {id}", rotation, 200, Webhook, act)
 
@@ -127,7 +123,7 @@ def delete_webhook(tx: Transaction, id: str, key: str | None) -> Webhook:
         row = _visible(tx, id)
         tx.webhooks.delete(id)
         _audit(tx, "delete_webhook", row)
-        return Webhook.of(row)
+        return Webhook.model_validate(row)
 
     return run_once(tx, key, "delete_webhook", EmptyRequest(of=id), 200, Webhook, act)
 
@@ -140,7 +136,7 @@ def list_deliveries(
     before = decode_number(cursor)
     rows = tx.webhooks.deliveries(webhook.id, state, before, limit + 1)
     following = next_cursor(rows, limit, lambda row: str(row.event_id))
-    return DeliveryPage(items=[Delivery.of(row) for row in rows[:limit]], next_cursor=following)
+    return DeliveryPage(items=[_delivery(row) for row in rows[:limit]], next_cursor=following)
 
 
 def redeliver(tx: Transaction, id: str, event_id: int, key: str | None) -> Webhook:
@@ -159,7 +155,7 @@ def redeliver(tx: Transaction, id: str, event_id: int, key: str | None) -> Webho
         tx.audit.record(
             current_principal().name, "redeliver", webhook.model, webhook.id, f"event {event_id}"
         )
-        return Webhook.of(webhook)
+        return Webhook.model_validate(webhook)
 
     request = EmptyRequest(of=str(event_id))
     return run_once(tx, key, f"redeliver {id}", request, 202, Webhook, act)
@@ -183,3 +179,12 @@ def _audit(tx: Transaction, action: str, webhook: WebhookRow) -> None:
     # The path may contain a secret, as Slack's does.
     detail = f"{urlsplit(webhook.url).hostname}; {'enabled' if webhook.enabled else 'disabled'}"
     tx.audit.record(current_principal().name, action, webhook.model, webhook.id, detail)
+
+
+def _with_secret(row: registry.Webhook, secret: bytes) -> Webhook:
+    return Webhook.model_validate({**vars(row), "secret": encode_secret(secret)})
+
+
+def _delivery(row: registry.Delivery) -> Delivery:
+    next_attempt_at = row.next_attempt_at if row.state == "pending" else None
+    return Delivery.model_validate({**vars(row), "next_attempt_at": next_attempt_at})

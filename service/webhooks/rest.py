@@ -6,21 +6,14 @@ from typing import Annotated
 
 from fastapi import Path
 
-from recalib.registry import DeliveryState
+from recalib.contract.events import DeliveryPage, DeliveryState, Webhook, WebhookPage
 from service.http.idempotency_key import IdempotencyKey
 from service.http.openapi import problems
 from service.http.page_parameters import Cursor, Limit
 from service.http.routing import Router
 from service.state import StateDependency
 from service.webhooks import handlers
-from service.webhooks.schemas import (
-    DeliveryPage,
-    SecretRotation,
-    Webhook,
-    WebhookChange,
-    WebhookCreate,
-    WebhookPage,
-)
+from service.webhooks.schemas import SecretRotation, WebhookChange, WebhookCreate
 
 router = Router(prefix="/v1/webhooks", tags=["events"], responses=problems(500, 503))
 

@@ -26,7 +26,7 @@ _CALIBRATOR = {
     "model": "m",
     "version": 1,
     "dataset": "d",
-    "job": None,
+    "job": "j",
     "created_at": "2026-01-01T00:00:00+00:00",
     "card": _FITTED.card.to_dict(),
 }

@@ -20,7 +20,7 @@ from tests.end_to_end.programs import Server
 
 __all__ = ["cli"]
 
-_AT = "2026-03-04T05:06:07Z"
+_AT = "2026-03-04T05:06:07.000+00:00"
 
 
 def _operation(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from recalib.client import Client
-from service.monitoring.schemas import MonitoringReport
+from recalib.contract.monitoring import MonitoringReport
 from tests.cli.conftest import cli
 from tests.cli.running import Cli
 from tests.client.flaky import Flaky, says

@@ -12,6 +12,7 @@ import fsspec
 import numpy as np
 import pytest
 
+from recalib.contract.datasets import Dataset
 from recalib.errors import InputError, UnavailableError
 from recalib.registry import Registry
 from recalib.registry.job_kinds import EVALUATE, FIT
@@ -19,7 +20,7 @@ from recalib.settings import Settings
 from service.calibrators.handlers import request_fit
 from service.calibrators.schemas import CalibratorCreate
 from service.datasets.handlers import reference_dataset
-from service.datasets.schemas import Dataset, DatasetReference
+from service.datasets.schemas import DatasetReference
 from service.reader_process import reader_process
 from tests.files.examples import write_npz, write_parquet
 from tests.fitting.conftest import draw

@@ -1,0 +1,56 @@
+"""Data sets and values of metrics."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from recalib.contract.base import Page, Resource, Time, one_of
+
+INPUT = one_of(Literal["logits", "probabilities"])
+
+_METRICS = (
+    "Metrics of the uncalibrated probabilities, as fractions; `nll`, `mean_entropy`, "
+    "`classwise_loss_std` in nats; `roc_auc`, `brier`, `aurc`, `e_aurc`, `brier_reliability`, "
+    "`brier_resolution`, `brier_uncertainty` without a unit. Of a multilabel model: `accuracy`, "
+    "`nll`, `brier` and `ece`, means over labels. Empty for a data set by reference that is larger "
+    "than an upload may be."
+)
+
+
+class Estimate(Resource):
+    """A metric's value, and where there is one its 95% interval and its noise floor."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+    floor: float | None = Field(None, description="What a calibrated model shows on average.")
+
+
+class Dataset(Resource):
+    """Logits with labels, uploaded or by reference."""
+
+    name: str
+    model: str
+    rows: int = Field(description="Number of rows N.")
+    classes: int = Field(description="Number of classes K.")
+    digest: str = Field(
+        description="SHA-256 of the uploaded bytes, in hex; of a data set by reference, of its "
+        "manifest: locations, sizes, versions and contents of the files."
+    )
+    size_bytes: int
+    media_type: str = Field(
+        description="Content type of the uploaded file; of a data set by reference, "
+        "`application/vnd.recalib.manifest+json`."
+    )
+    input: Annotated[str, INPUT]
+    metrics: dict[str, Estimate] = Field(description=_METRICS)
+    created_at: Time
+    description: str = ""
+    tags: tuple[str, ...] = ()
+    uri: str | None = Field(None, description="URI of a data set by reference; otherwise null.")
+
+
+class DatasetPage(Page[Dataset]):
+    """A page of data sets, ordered by name."""

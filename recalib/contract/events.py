@@ -1,0 +1,103 @@
+"""Events, their receivers, and the audit trail."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from recalib.contract.base import Page, Resource, Time, one_of
+
+DeliveryState = Literal["pending", "delivered", "dead"]
+
+
+class Event(Resource):
+    """A change."""
+
+    id: int = Field(description="Later events have larger ids.")
+    at: Time
+    type: str = Field(
+        description="`job.queued`, `job.started`, `job.requeued`, `job.succeeded`, `job.failed`, "
+        "`job.cancelled`, `calibrator.published`, `alias.changed`, `monitoring.state_changed`, "
+        "`candidate.promoted`, ...; later versions add types. `gap`: events before `data.first` "
+        "that were not received are no longer held."
+    )
+    model: str | None = Field(description="The model concerned.")
+    data: dict[str, Any] = Field(description="Details, which depend on the type.")
+
+
+class EventPage(Page[Event]):
+    """A page of events."""
+
+    gap: Event | None = Field(
+        None,
+        description="An event of the type `gap` if events after `after` are no longer held: `data` "
+        "has `after` and `first`, the first id that is.",
+    )
+
+
+class Webhook(Resource):
+    """A receiver of events."""
+
+    id: str
+    url: str
+    model: str | None
+    types: tuple[str, ...]
+    format: Annotated[str, one_of(Literal["recalib", "slack", "alertmanager"])]
+    enabled: bool
+    reason: str = Field(description="Why it is disabled; empty if it is enabled.")
+    created_by: str
+    created_at: Time
+    secret: str | None = Field(
+        None,
+        description="Signs messages; only the answers to its creation and rotation have it.",
+    )
+    previous_secrets_until: Time | None = Field(
+        None,
+        description="When the last of the previous secrets ends or has ended; null without any.",
+    )
+
+
+class WebhookPage(Page[Webhook]):
+    """A page of webhooks, by id."""
+
+
+class Delivery(Resource):
+    """An event that a webhook gets."""
+
+    event_id: int
+    type: str | None = Field(description="Type of the event; null if the event was deleted.")
+    state: Annotated[str, one_of(DeliveryState)] = Field(
+        description="`pending`: it is sent at `next_attempt_at`; `delivered`: the receiver has "
+        "accepted it; `dead`: the last attempt has failed."
+    )
+    attempts: int
+    created_at: Time
+    attempted_at: Time | None
+    next_attempt_at: Time | None
+    status: int | None = Field(description="HTTP status of the last answer.")
+    error: str = Field(description="Why the last attempt has failed.")
+
+
+class DeliveryPage(Page[Delivery]):
+    """A page of deliveries, newest events first."""
+
+
+class AuditEntry(Resource):
+    """An operation that was performed or refused."""
+
+    id: int
+    at: Time
+    actor: str = Field(
+        description="An API key's name, `oidc:` and a token's subject, `cli:` and a user, "
+        "`monitor`, or `anonymous` if no key is required."
+    )
+    action: str = Field(description="The operation id, or a similar name.")
+    model: str | None = Field(description="The model concerned.")
+    target: str = Field(description="The object: an alias, a data set, a job, a key.")
+    detail: str = Field(description="Details in words, with the reason if there is one.")
+    result: Annotated[str, one_of(Literal["done", "refused"])]
+
+
+class AuditPage(Page[AuditEntry]):
+    """A page of entries, newest first."""

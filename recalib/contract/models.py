@@ -1,0 +1,50 @@
+"""Models and deletions."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from recalib.contract.base import Resource, Time, one_of
+from recalib.core.card import PredictionPolicy
+
+Task = Literal["multiclass", "multilabel"]
+
+
+class Model(Resource):
+    """A registered classifier."""
+
+    name: str
+    classes: int = Field(description="K, the number of logits of a row.")
+    labels: tuple[str, ...] | None = Field(
+        description="Names of the classes, where they were given."
+    )
+    task: Annotated[str, one_of(Task)] = Field(
+        "multiclass", description="`multilabel`: each of the K labels has its own probability."
+    )
+    created_at: Time
+    #: The monitoring settings. A server checks them, and those of retention.
+    monitoring: dict[str, Any] = Field({})
+    description: str = ""
+    tags: tuple[str, ...] = ()
+    #: How long resources are kept, in seconds; None is for ever.
+    retention: dict[str, float | None] = Field({})
+    predictions: Annotated[str, one_of(PredictionPolicy)] | None = Field(
+        None,
+        description="Which predictions fits and refits may change. Null for a multilabel model, and"
+        " for a model that was created before this setting: its fits keep the predicted class, its "
+        "refits what the map of the champion keeps.",
+    )
+    warnings: tuple[str, ...] = Field(
+        (),
+        description="After a change of the monitoring settings: why the champion cannot stay fresh "
+        "under them, and what to do.",
+    )
+
+
+class Deletion(Resource):
+    """A deletion: the resource is hidden at once, and its content is erased later."""
+
+    deleted_at: Time
+    erased_after: Time = Field(description="Time from which its content is erased.")

@@ -1,0 +1,142 @@
+"""The monitoring of a model: state, evidence, windows, history and candidates."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from recalib.contract.base import Page, Resource, Time, one_of
+
+CalibrationState = Literal["fresh", "unverified", "suspect", "stale"]
+_EVIDENCE = (
+    "The numbers behind the state, as fractions: the `target` of all of them, `positive_class` for "
+    "P(y = 1) of two classes or `top_label` for the confidence; `log_evidence` of the test and its "
+    "`threshold`; `ece`, its noise floor `ece_floor` and interval of the latest window of `n` "
+    "labels; the unbiased `ce`; `psi` of what is served and its `psi_threshold`; `coverage` of "
+    "labels and whether they are `selective`; the share of traffic without useful labels "
+    "(`silent`), and which it is (`silent_reason`); the interval of the error (`selection_low` to "
+    "`selection_high`) under the model's `selection_ratio`; mean `delay` of labels in seconds. "
+    "Null if there is no data."
+)
+_REPLAYED = "Whether it comes from a log of the past."
+_MAY_BE_SELECTION = (
+    "Whether labels are evidence against the calibrator, and this may come from their selection: "
+    "label rates depend on the confidence, or this cannot be tested, and a selection by outcome "
+    "can explain the error."
+)
+
+
+class SegmentReport(Resource):
+    """The state of a segment; `(rest)` is all predictions without a declared segment."""
+
+    segment: str
+    state: Annotated[str, one_of(CalibrationState)]
+    reason: str
+    evidence: dict[str, Any] = Field(description=_EVIDENCE)
+    may_be_selection: bool = Field(description=_MAY_BE_SELECTION)
+
+
+class WindowReport(Resource):
+    """Metrics of one cohort of predictions, all segments together."""
+
+    start: Time = Field(description="Start of the cohort, by prediction time.")
+    end: Time
+    measured: dict[str, Any] = Field(
+        description="`ece` with floor and interval, unbiased `ce` with interval, `accuracy`, "
+        "`confidence`, `labelled` of `traffic`, `coverage`, the share of traffic without useful "
+        "labels (`silent`), mean `delay` in seconds."
+    )
+    replayed: bool = Field(description=_REPLAYED)
+
+
+class HistoryEntry(Resource):
+    """A cohort of predictions, and the state after it."""
+
+    version: int
+    start: Time = Field(description="Start of the cohort, by prediction time.")
+    end: Time
+    assessed_at: Time = Field(description="When the cohort was read.")
+    state: Annotated[str, one_of(CalibrationState)]
+    reason: str = Field(description="One sentence.")
+    evidence: dict[str, Any] = Field(description=_EVIDENCE)
+    measured: dict[str, Any] = Field(description="As in `windows` of the monitoring.")
+    replayed: bool = Field(description=_REPLAYED)
+
+
+class HistoryPage(Page[HistoryEntry]):
+    """A page of the history of monitoring, newest first."""
+
+
+class MonitoringEvent(Resource):
+    """A change of state, or an action that follows from it."""
+
+    at: Time
+    version: int
+    kind: str
+    actor: str
+    reason: str
+    evidence: dict[str, Any]
+    replayed: bool = Field(description=_REPLAYED)
+
+
+class CandidateReport(Resource):
+    """The latest version that is or was compared with the champion on the same predictions."""
+
+    version: int
+    verdict: Annotated[str, one_of(Literal["promoted", "dropped", "proven"])] | None = Field(
+        description="Null during the comparison; `proven` is ready to be promoted by hand."
+    )
+    began_at: Time
+    evidence: dict[str, Any] = Field(
+        description="`labels` compared; `mean_difference` of Brier scores, above 0 if the "
+        "candidate is better; `log_evidence` that it is better, `log_evidence_against` that it is "
+        "not better by a relevant amount, and the `threshold` of both."
+    )
+
+
+class MonitoringReport(Resource):
+    """The calibration state of a model's champion."""
+
+    model: str
+    version: int | None = Field(description="Version of the champion; null if there is none.")
+    state: Annotated[str, one_of(CalibrationState)] = Field(
+        description="`fresh`: enough labels confirm it; `unverified`: labels are too few or too "
+        "old; `suspect`: something has changed; `stale`: a test with error probability at most "
+        "`alpha` has rejected it."
+    )
+    since: Time | None = Field(description="Start of the state.")
+    reason: str = Field(description="One sentence.")
+    evidence: dict[str, Any] = Field(description=_EVIDENCE)
+    may_be_selection: bool = Field(description=_MAY_BE_SELECTION)
+    onset: Time | None = Field(description="Estimated start of the drift, by prediction time.")
+    segments: list[SegmentReport]
+    windows: list[WindowReport] = Field(description="Matured cohorts, newest first.")
+    late_labels: int = Field(description="Labels that arrived too late to count.")
+    assessed_at: Time | None
+    events: list[MonitoringEvent] = Field(description="Newest first.")
+    candidate: CandidateReport | None
+    classes: dict[str, Any] | None = Field(
+        description="Evidence of the watched classes: `log_evidence` of their mean and its "
+        "`threshold`; number of `labels`; `worst`: the classes with the most evidence, with mean "
+        "`probability` and `frequency` in the range (`low`, `high`) where they differ most, and "
+        "whether it is `rejected`; `windows`: for each class that was predicted in the latest "
+        "window, its `predictions`, how many are `labelled`, `accuracy` and `confidence` of these, "
+        "and whether the class is `silent`. Null without watched classes."
+    )
+    captured_rows: int = Field(description="Predictions whose logits are kept for refitting.")
+    replayed_through: Time | None = Field(
+        description="Predictions before this time come from a log of the past; null without one."
+    )
+    warnings: tuple[str, ...] = Field(
+        description="Why the champion cannot stay fresh under the settings, and what to do."
+    )
+
+
+class Ready(Resource):
+    """Whether requests can be served."""
+
+    ready: bool
+    registry: Annotated[str, one_of(Literal["reachable", "unreachable"])]
+    loaded: int = Field(description="Number of aliases and versions that this process has loaded.")
+    detail: str
