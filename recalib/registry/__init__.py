@@ -8,6 +8,9 @@
 One module per table holds all its queries. Callers get frozen records, never rows.
 """
 
+from recalib.contract.events import DeliveryState
+from recalib.contract.jobs import JobState
+from recalib.contract.models import Task
 from recalib.core.monitoring_settings import MAX_SEGMENTS, MonitoringSettings
 from recalib.core.resource_names import check_name, is_name
 from recalib.core.retention_settings import RetentionSettings
