@@ -28,8 +28,7 @@ from recalib.fitting.strength import with_strength
 from recalib.fitting.validation_error import calibration_error
 from recalib.maps import Map, Parameters
 from recalib.maps.identity import Identity
-from recalib.maps.labels import LabelMap
-from recalib.maps.labels.identity import LabelIdentity
+from recalib.maps.labels import LabelIdentity, LabelMap
 from recalib.objectives import Objective
 from recalib.ops import NumpyOps
 from recalib.stats.groups import group_sums

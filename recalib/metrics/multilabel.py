@@ -31,7 +31,8 @@ LABEL_METRICS = (
     "accuracy", "nll", "brier", "ece", "ece_equal_mass", "ece_l2", "ece_debiased", "ks_error",
     "smooth_ece", "mce",
 )  # fmt: skip
-_DEFAULT = ("accuracy", "nll", "brier", "ece")
+_ROW_MEANS = ("accuracy", "nll", "brier")
+_DEFAULT = (*_ROW_MEANS, "ece")
 _TOP_LABEL = ("accuracy",)
 
 
@@ -168,11 +169,8 @@ class StreamingLabelEvaluation:
     """
 
     def __init__(self, labels: int, bins: int = 15) -> None:
-        self._labels = labels
         self._bins = bins
-        self._rows = 0
-        #: Over rows and labels: correct values, −log p of the value, and 2(p − y)².
-        self._sums = np.zeros(3)
+        self._means = {name: Means() for name in _ROW_MEANS}
         #: Σ(y − p) of each label in each bin of p, (K · bins,).
         self._gaps = np.zeros(labels * bins)
 
@@ -184,24 +182,23 @@ class StreamingLabelEvaluation:
         probabilities: Floats | None = None,
     ) -> None:
         """Add a batch of checked labels and scores (n, K): log-odds or probabilities."""
-        if probabilities is None:
-            assert logits is not None  # noqa: S101  (one of the two is given)
-            odds, p = logits, scipy.special.expit(logits.astype(np.float64))
+        if probabilities is not None:
+            predictions = LabelPredictions.from_scores(probabilities, labels, input="probabilities")
         else:
-            odds, p = label_log_odds(probabilities), probabilities
-        log_p = scipy.special.log_expit(np.where(labels, 1.0, -1.0) * odds)
-        gaps = labels - p.astype(np.float64)
-        correct = (odds > 0) == labels
-        self._rows += len(labels)
-        self._sums += correct.sum(), -log_p.sum(), 2 * np.square(gaps).sum()
-        cells = bin_indices(p, self._bins) + self._bins * np.arange(self._labels)
+            assert logits is not None  # noqa: S101  (one of the two is given)
+            predictions = LabelPredictions.from_scores(logits, labels, input="logits")
+        for name, means in self._means.items():
+            means.add(predictions.row_means[name])
+        p = predictions.probabilities
+        cells = bin_indices(p, self._bins) + self._bins * np.arange(predictions.count)
+        gaps: NDArray[np.float64] = labels - p.astype(np.float64)
         self._gaps += group_sums(cells.ravel(), gaps.ravel(), len(self._gaps))
 
     def finish(self) -> dict[str, Estimate]:
         """Return the metrics of all rows so far, at least one."""
-        count = self._rows * self._labels
-        values = [*(self._sums / count), np.abs(self._gaps).sum() / count]
-        return {name: Estimate(float(value)) for name, value in zip(_DEFAULT, values, strict=True)}
+        estimates = {name: mean_estimate(m.totals, None) for name, m in self._means.items()}
+        count = self._means["nll"].count * len(self._gaps) // self._bins
+        return estimates | {"ece": Estimate(float(np.abs(self._gaps).sum() / count))}
 
 
 def _average(
