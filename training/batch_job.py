@@ -13,8 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalib.calibrator import Calibrator
-from recalib.core.decoding import convert
-from recalib.errors import InputError
 from recalib.files import MEDIA_TYPES, DataFile, Input, open_data
 from recalib.files.fragments import Fragment, list_fragments
 from recalib.files.probabilities import ProbabilityFormat, write_probabilities
@@ -72,11 +70,7 @@ def _run(context: JobContext, pause: Pause, policy: ClusterPolicy) -> None:
     Memory is bounded by the sizes of chunks, not by that of the file. An attempt that ends early
     leaves its parts; the result is the same, bit for bit, wherever it ended.
     """
-    try:
-        request = convert(context.payload, BatchRequest)
-    except msgspec.ValidationError as error:
-        accepted = "the fields of a batch"
-        raise InputError("payload", found=str(error), accepted=accepted) from None
+    request = context.request(BatchRequest)
     registry = context.registry
     with registry.reading() as tx:
         model = tx.models.get(request.model)

@@ -11,8 +11,6 @@ import msgspec
 import numpy as np
 
 from recalib.calibrator import Calibrator
-from recalib.core.decoding import convert
-from recalib.errors import InputError
 from recalib.files import Input
 from recalib.fitting.row_digests import are_distinct, decode_digests, may_be_chance
 from recalib.registry import Dataset, Model
@@ -54,11 +52,7 @@ def run_evaluation(context: JobContext, policy: ClusterPolicy = IN_MEMORY) -> No
     from recalib.reporting.html_report import Source, create_versions_report
 
     # 1. The request, and the rows in memory.
-    try:
-        request = convert(context.payload, EvaluationRequest)
-    except msgspec.ValidationError as error:
-        accepted = "the fields of an evaluation"
-        raise InputError("payload", found=str(error), accepted=accepted) from None
+    request = context.request(EvaluationRequest)
     with context.registry.reading() as tx:
         model = tx.models.get(request.model)
         dataset = tx.datasets.get(model, request.dataset)

@@ -8,8 +8,6 @@ import msgspec
 
 from recalib.calibrator import Calibrator
 from recalib.core.card import DataSummary
-from recalib.core.decoding import convert
-from recalib.errors import InputError
 from recalib.fitting.fit import fit
 from recalib.registry import Model
 from recalib.scale.fit import fits_in_parts
@@ -46,7 +44,7 @@ def run_fit(context: JobContext, policy: ClusterPolicy = IN_MEMORY) -> None:
         a sample. Maps and objectives that need all rows in memory are fitted there.
     """
     # 1. The request.
-    request = _request(context.payload)
+    request = context.request(FitRequest)
     with context.registry.reading() as tx:
         model = tx.models.get(request.model)
         dataset = tx.datasets.get(model, request.dataset)
@@ -102,10 +100,3 @@ def _options(request: FitRequest, model: Model) -> dict[str, Any]:
         return request.options
     # Fits of models without the setting kept the predicted class.
     return request.options | {"predictions": model.predictions or "keep"}
-
-
-def _request(payload: dict[str, Any]) -> FitRequest:
-    try:
-        return convert(payload, FitRequest)
-    except msgspec.ValidationError as error:
-        raise InputError("payload", found=str(error), accepted="the fields of a fit") from None

@@ -5,11 +5,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
-from recalib.errors import FencedError, UnavailableError
+import msgspec
+
+from recalib.core.decoding import convert
+from recalib.errors import FencedError, InputError, UnavailableError
 from recalib.registry import ExpectedVersion, Lease, Model, Registry, Transaction
 
+R = TypeVar("R")
 Reason = Literal["cancelled", "lost", "stopping"]
 
 #: Waits in seconds between attempts to publish while the database is unavailable. A restart takes
@@ -49,6 +53,14 @@ class JobContext:
     def payload(self) -> dict[str, Any]:
         """The parameters of the job."""
         return self.lease.job.payload
+
+    def request(self, kind: type[R]) -> R:
+        """Return the parameters as a request; raise `InputError` for other fields than it has."""
+        try:
+            return convert(self.payload, kind)
+        except msgspec.ValidationError as error:
+            accepted = f"the fields of {kind.__name__}"
+            raise InputError("payload", found=str(error), accepted=accepted) from None
 
     @property
     def checkpoint(self) -> dict[str, Any] | None:

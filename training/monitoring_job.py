@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -87,7 +87,7 @@ def run_monitor(context: JobContext) -> None:
         if model.id % shards != shard:
             continue
         try:
-            labels = watch(context.registry, model)
+            read = watch(context.registry, model)
             compare(context.registry, model)
             if tidies:
                 tidy(context.registry, model)
@@ -99,8 +99,8 @@ def run_monitor(context: JobContext) -> None:
             fields = {"action": "monitor_failed", "model": model.name}
             log.error("Model %s cannot be monitored: %s", model.name, error, extra=fields)
             continue
-        watched += labels is not None
-        cohorts += labels or 0
+        watched += read is not None
+        cohorts += read or 0
     with context.finishing() as tx:
         result = {"models": watched, "cohorts": cohorts, "failed": failed}
         tx.jobs.succeed(context.lease, result)
@@ -111,14 +111,14 @@ def watch(registry: Registry, model: Model) -> int | None:
 
     Return the number of cohorts, or None for a model without a champion.
     """
-    labels = 0
+    cohorts = 0
     while True:
         step = _step(registry, model)
         if step is None:
             return None
-        labels += step
+        cohorts += step
         if step == 0:
-            return labels
+            return cohorts
 
 
 def tidy(registry: Registry, model: Model) -> None:
@@ -146,6 +146,8 @@ def tidy(registry: Registry, model: Model) -> None:
 
 
 def _step(registry: Registry, model: Model) -> int | None:
+    """Read some matured cohorts; return their number, or None for a model without a champion."""
+    # 1. What is stored, and the cohorts that have matured since.
     with registry.reading() as tx:
         model = tx.models.get(model.name)
         champion = tx.aliases.find(model, _CHAMPION)
@@ -155,31 +157,9 @@ def _step(registry: Registry, model: Model) -> int | None:
         cohorts = list(snapshot.cohorts(tx))
         served = snapshot.served_counts(tx)
     before, assessor = snapshot.row, snapshot.assessor
-    totals = (
-        CalibrationSums.from_dict(before.totals)
-        if before.turn
-        else CalibrationSums.empty(assessor.edges)
-    )
-    late = 0
-    assessments: list[Assessment] = []
-    rows: list[CohortRow] = []
-    for cohort in cohorts:
-        class_rows = None
-        if assessor.classes:
-            where = cohort.labels, cohort.start, cohort.end
-            version = before.version
-            class_rows = read_class_rows(registry, model, version, *where, assessor.classes)
-        span = cohort.start, cohort.end
-        # With the traffic of now: without it, PSI would leave the state and `since` would begin
-        # again.
-        assessment = assessor.add(
-            *span, cohort.parts, class_rows, cohort.class_traffic, now=snapshot.now, served=served
-        )
-        assessments.append(assessment)
-        rows += assessor.cohort_rows(*span, cohort.parts)
-        for part in cohort.parts.values():
-            totals = totals.merge(part.sums(assessor.edges))
-        late += cohort.late
+
+    # 2. The state after them, and what follows from it.
+    progress = _assess(registry, snapshot, cohorts, served)
     status = assessor.monitor.assess(snapshot.now, served)
     entered = status.state != before.status.get("state", "unverified")
     stale_numbers = snapshot.now - before.assessed_at > _REFRESH_SECONDS
@@ -191,32 +171,86 @@ def _step(registry: Registry, model: Model) -> int | None:
         reason = refit_is_due(tx, model, state, snapshot.now)
     if not (cohorts or entered or stale_numbers or reason or before.turn == 0):
         return 0
+
+    # 3. All of it in one transaction, unless another worker was faster.
     row = replace(
         before,
         turn=before.turn + 1,
         through=through,
         state=assessor.monitor.state(),
         status=plain(status.to_dict()),
-        totals=totals.to_dict(),
+        totals=progress.totals.to_dict(),
         assessed_at=snapshot.now,
     )
+    event = status if entered else None
+    return len(cohorts) if _save(registry, model, row, progress, event, reason) else 0
+
+
+@dataclass
+class _Progress:
+    """What the cohorts of a step add."""
+
+    #: Sums of all cohorts, with those of earlier steps.
+    totals: CalibrationSums
+    assessments: list[Assessment] = field(default_factory=list)
+    rows: list[CohortRow] = field(default_factory=list)
+    #: Labels that arrived too late.
+    late: int = 0
+
+
+def _assess(
+    registry: Registry, snapshot: _Snapshot, cohorts: list[_Cohort], served: Any
+) -> _Progress:
+    """Add cohorts to the monitor of a snapshot."""
+    before, assessor = snapshot.row, snapshot.assessor
+    totals = CalibrationSums.empty(assessor.edges)
+    if before.turn:
+        totals = CalibrationSums.from_dict(before.totals)
+    progress = _Progress(totals)
+    for cohort in cohorts:
+        class_rows, span = None, (cohort.start, cohort.end)
+        if assessor.classes:
+            where = snapshot.model, before.version, cohort.labels, *span
+            class_rows = read_class_rows(registry, *where, assessor.classes)
+        # With the traffic of now: without it, PSI would leave the state and `since` would begin
+        # again.
+        assessment = assessor.add(
+            *span, cohort.parts, class_rows, cohort.class_traffic, now=snapshot.now, served=served
+        )
+        progress.assessments.append(assessment)
+        progress.rows += assessor.cohort_rows(*span, cohort.parts)
+        for part in cohort.parts.values():
+            progress.totals = progress.totals.merge(part.sums(assessor.edges))
+        progress.late += cohort.late
+    return progress
+
+
+def _save(
+    registry: Registry,
+    model: Model,
+    row: MonitorRow,
+    progress: _Progress,
+    event: Status | None,
+    reason: str | None,
+) -> bool:
+    """Write a step, with its change of state and its refit; False if another worker was faster."""
     try:
         with registry.transaction() as tx:
-            tx.monitors.save(model, row, rows, assessments)
-            if late:
-                tx.monitors.count_late(model, row.version, late)
-            if entered:
+            tx.monitors.save(model, row, progress.rows, progress.assessments)
+            if progress.late:
+                tx.monitors.count_late(model, row.version, progress.late)
+            if event is not None:
                 tx.monitors.record(
-                    model, row.version, status.state, _ACTOR, status.reason, evidence_of(status)
+                    model, row.version, event.state, _ACTOR, event.reason, evidence_of(event)
                 )
             if reason is not None:
                 request_refit(tx, model, reason)
-    except ConflictError as error:  # another worker was faster: nothing is left to do
+    except ConflictError as error:  # nothing is left to do
         log.info("%s", error, extra={"action": "monitor_overtaken", "model": model.name})
-        return 0
-    if entered:
-        _log_state(model, row.version, status)
-    return len(cohorts)
+        return False
+    if event is not None:
+        _log_state(model, row.version, event)
+    return True
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,8 @@ from numpy.typing import NDArray
 
 from recalib.calibrator import Calibrator
 from recalib.core.card import Selection
-from recalib.core.decoding import convert
 from recalib.drift.reference_histogram import reference_histogram
 from recalib.drift.target import monitored_probabilities, target_of
-from recalib.errors import InputError
 from recalib.fitting.cross_validation import compare_as_fitted
 from recalib.fitting.fit import measure_metrics
 from recalib.fitting.row_digests import Digests, are_distinct, decode_digests
@@ -59,11 +57,7 @@ def run_publish(context: JobContext, policy: ClusterPolicy = IN_MEMORY) -> None:
     policy: which data sets are read in parts on a cluster; the comparison is on a sample of them.
     """
     # 1. The request.
-    try:
-        request = convert(context.payload, PublishRequest)
-    except msgspec.ValidationError as error:
-        accepted = "the fields of a publication"
-        raise InputError("payload", found=str(error), accepted=accepted) from None
+    request = context.request(PublishRequest)
     with context.registry.reading() as tx:
         model = tx.models.get(request.model)
         dataset = None if request.dataset is None else tx.datasets.get(model, request.dataset)

@@ -16,7 +16,7 @@ import msgspec
 from recalib.core.card import Card
 from recalib.core.decoding import convert
 from recalib.drift import CalibrationSums
-from recalib.errors import ConflictError, InputError
+from recalib.errors import ConflictError
 from recalib.registry import Assessment, CohortRow, MonitorRow, Registry, Transaction
 from recalib.replay import LogCohort, LogSummary, ModelLog, ModelLogOptions
 from training.assessment import KEEP_SECONDS, Assessor, fixed_options, plain, segment_names
@@ -62,11 +62,7 @@ def replay_handler(
 
 def _run(context: JobContext, pause: Pause) -> None:
     """Add all matured cohorts of a log to the monitor of a version."""
-    try:
-        request = convert(context.payload, ReplayRequest)
-    except msgspec.ValidationError as error:
-        accepted = "the fields of a replay"
-        raise InputError("payload", found=str(error), accepted=accepted) from None
+    request = context.request(ReplayRequest)
     registry = context.registry
     attempt = _Attempt(registry, request)
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from benchmarks.training.claims import TITLES, Claim, Side, cohens_d, has_learnt
 from benchmarks.training.table import cell as percent
-from benchmarks.training.table import claims_table
+from benchmarks.training.table import claims_table, markdown_table
 from recalib.files import write_atomically
 
 Story: TypeAlias = dict[str, Any]
@@ -151,7 +151,7 @@ def _cells_table(runs: Runs) -> str:
             row.append(", ".join(f"{value:.2f}" for value in PAPER.get(cell.name, ())))
         rows.append(row)
     note = "\n\n†: less than 10 points more accurate than chance." if "†" in str(rows) else ""
-    return _table(heads, rows) + note
+    return markdown_table(heads, rows) + note
 
 
 def _options(values: Mapping[str, float]) -> str:
@@ -167,7 +167,7 @@ def _memory(runs: Runs) -> str:
             train = float(np.mean([story["history"][-1]["train"]["ece"] for story in stories]))
             test = _mean(stories, "ece")
             rows.append((cell.name, f"{test:.2%}", f"{train:.2%}", f"{test / train:.1f}"))
-    return _table(("primary", "test ECE", "training ECE", "ratio"), rows)
+    return markdown_table(("primary", "test ECE", "training ECE", "ratio"), rows)
 
 
 def best_methods(runs: Runs) -> str:
@@ -187,7 +187,7 @@ def best_methods(runs: Runs) -> str:
         (method, cell.name, *(percent(_values(runs[cell], map, _ERROR), "") for map in ("", "TS")))
         for method, cell in best.items()
     ]
-    return _table(("method", "objective", "ECE", "ECE+TS"), rows)
+    return markdown_table(("method", "objective", "ECE", "ECE+TS"), rows)
 
 
 def claims(runs: Runs) -> list[Claim]:
@@ -251,9 +251,4 @@ def _effects(runs: Runs) -> str:
         "Cohen's d of the ECE: by how many standard deviations of the runs a secondary loss lowers "
         "it, before and after temperature scaling; the mean over data sets and primary losses."
     )
-    return f"{text}\n\n{_table(('secondary', 'pairs', 'd', 'd after TS'), rows)}"
-
-
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
-    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
+    return f"{text}\n\n{markdown_table(('secondary', 'pairs', 'd', 'd after TS'), rows)}"

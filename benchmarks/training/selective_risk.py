@@ -33,7 +33,7 @@ from benchmarks.training.claims import TITLES, Claim, Side
 from benchmarks.training.measuring import MAPS, measure
 from benchmarks.training.objectives import OBJECTIVES
 from benchmarks.training.running import Budget, Finished, finish, prepare, recipe_for
-from benchmarks.training.table import cell, claims_table
+from benchmarks.training.table import cell, claims_table, markdown_table
 from recalib.files import write_atomically
 from recalib.losses.confidence_scores import Confidence, losses_and_scores, score_range
 from recalib.losses.selective_risk import SelectiveRisk
@@ -196,12 +196,12 @@ def markdown(
         "## Figure 5: the smoothed distribution of scores",
         "Distance of G_ν from the distribution of the maximum softmax probability of 5,000 "
         "validation images, for a network trained with cross-entropy.",
-        _table(
+        markdown_table(
             ("ν", "largest", "mean"),
             [(f"{nu:g}", f"{100 * top:.1f}", f"{100 * mean:.1f}") for nu, top, mean in shown],
         ),
         "## Figures 4 and 6: validation metrics of the candidates",
-        _table(("loss", "options", "accuracy", "NLL", "ECE"), _grid_rows(grid, selected)),
+        markdown_table(("loss", "options", "accuracy", "NLL", "ECE"), _grid_rows(grid, selected)),
         "## Figure 2, tables 1, 2 and 4: selected options, test images",
         "ECE, AdaECE (the paper's ECEa) and cwECE with 15 bins. Meta-Cal with 5% miscoverage, or "
         "90% accuracy of accepted rows; the paper does not publish its bounds.",
@@ -233,7 +233,7 @@ def _map_table(name: str, stories: Mapping[str, Sequence[Mapping[str, Any]]]) ->
             cells = [cell([test[metric] for test in tests], TITLES[metric]) for metric in _METRICS]
             rows.append((loss, f"{len(tests)}", *cells))
     title = f"### {f'After {name}' if name else 'The networks themselves'}"
-    return f"{title}\n\n{_table(('loss', 'seeds', *map(TITLES.get, _METRICS)), rows)}"
+    return f"{title}\n\n{markdown_table(('loss', 'seeds', *map(TITLES.get, _METRICS)), rows)}"
 
 
 def _claims(stories: Mapping[str, Any]) -> list[Claim]:
@@ -255,11 +255,6 @@ def _claims(stories: Mapping[str, Any]) -> list[Claim]:
         for name in stories
     ]  # fmt: skip
     return claims
-
-
-def _table(heads: Sequence[Any], rows: Sequence[Sequence[str]]) -> str:
-    lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
-    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
 
 
 if __name__ == "__main__":

@@ -129,6 +129,12 @@ def _table(by_objective: dict[str, list[Story]], columns: dict[str, Value]) -> s
     return "\n".join([*lines, ""])
 
 
+def markdown_table(heads: Sequence[Any], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table of Markdown."""
+    lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
+    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)])
+
+
 def cell(values: Sequence[float], title: str) -> str:
     """Return the mean, with its standard error where there are several values: percent, or nats."""
     digits, factor = (3, 1) if title == "NLL" else (1, 100)
