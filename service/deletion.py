@@ -12,6 +12,7 @@ from recalib.registry import Transaction
 from service.access.authenticator import current_principal
 from service.access.visible_jobs import job_of_model
 from service.idempotency import run_once
+from service.state import State
 
 
 class _DeletionRequest(BaseModel):
@@ -19,21 +20,21 @@ class _DeletionRequest(BaseModel):
 
 
 def delete_once(
-    tx: Transaction,
+    state: State,
     scope: str,
-    delete: Callable[[str], None],
+    delete: Callable[[Transaction, str], None],
     *,
     force: bool,
     key: str | None,
-    deleted_seconds: float,
+    is_content: bool = True,
 ) -> Deletion:
     """Delete a resource; a repetition with the same key gives the same answer.
 
     Parameters
     ----------
     scope: of the key, with the name of the resource.
-    delete: is called with the name of the caller.
-    deleted_seconds: time until the content is erased.
+    delete: is called with a transaction and the name of the caller.
+    is_content: whether there is content to erase later.
 
     Raises
     ------
@@ -42,25 +43,19 @@ def delete_once(
     principal = current_principal()
     if force:
         principal.check_scope("admin")
+    seconds = state.settings.deleted_seconds if is_content else 0.0
+    with state.registry.transaction() as tx:
 
-    def act() -> Deletion:
-        delete(principal.name)
-        now = tx.clock()
-        return Deletion(deleted_at=utc(now), erased_after=utc(now + deleted_seconds))
+        def act() -> Deletion:
+            delete(tx, principal.name)
+            now = tx.clock()
+            return Deletion(deleted_at=utc(now), erased_after=utc(now + seconds))
 
-    return run_once(tx, key, scope, _DeletionRequest(force=force), 200, Deletion, act)
+        return run_once(tx, key, scope, _DeletionRequest(force=force), 200, Deletion, act)
 
 
 def delete_job(
-    tx: Transaction,
-    model: str,
-    kind: str,
-    id: str,
-    *,
-    name: str,
-    force: bool,
-    key: str | None,
-    deleted_seconds: float,
+    state: State, model: str, kind: str, id: str, *, name: str, force: bool, key: str | None
 ) -> Deletion:
     """Delete a job of a model with its result, such as a batch or an evaluation.
 
@@ -76,8 +71,7 @@ def delete_job(
     ForbiddenError: `force`, without the scope `admin`.
     """
 
-    def delete(actor: str) -> None:
+    def delete(tx: Transaction, actor: str) -> None:
         tx.deletions.run(job_of_model(tx, model, kind, id), actor, kind=name, force=force)
 
-    scope = f"delete_{name} {model} {id}"
-    return delete_once(tx, scope, delete, force=force, key=key, deleted_seconds=deleted_seconds)
+    return delete_once(state, f"delete_{name} {model} {id}", delete, force=force, key=key)

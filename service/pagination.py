@@ -6,12 +6,13 @@ import base64
 import binascii
 import re
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from recalib.errors import InputError
 from recalib.registry import is_name
 
 T = TypeVar("T")
+P = TypeVar("P")
 
 
 def next_cursor(rows: Sequence[T], limit: int, position: Callable[[T], str]) -> str | None:
@@ -25,6 +26,21 @@ def next_cursor(rows: Sequence[T], limit: int, position: Callable[[T], str]) -> 
     if len(rows) <= limit:
         return None
     return base64.urlsafe_b64encode(position(rows[limit - 1]).encode()).decode()
+
+
+def page_of(
+    kind: Callable[..., P],
+    rows: Sequence[T],
+    limit: int,
+    position: Callable[[T], str],
+    item: Callable[[T], Any],
+) -> P:
+    """Return the page `kind` with up to `limit` items.
+
+    The other parameters are those of `next_cursor`; `item` returns the wire form of a row.
+    """
+    cursor = next_cursor(rows, limit, position)
+    return kind(items=[item(row) for row in rows[:limit]], next_cursor=cursor)
 
 
 def decode_cursor(cursor: str | None) -> str | None:

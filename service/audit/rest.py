@@ -6,11 +6,12 @@ from typing import Annotated
 
 from fastapi import Query
 
-from recalib.contract.events import AuditPage
-from service.audit import handlers
+from recalib.contract.events import AuditEntry, AuditPage
+from service.access.authenticator import current_principal
 from service.http.openapi import problems
 from service.http.page_parameters import Cursor, Limit
 from service.http.routing import Router
+from service.pagination import decode_number, page_of
 from service.schemas.field_types import Text
 from service.state import StateDependency
 
@@ -29,5 +30,10 @@ def list_audit(
     cursor: Cursor = None,
 ) -> AuditPage:
     """List changes with actor, object and time, newest first; needs the scope `admin`."""
+    current_principal().check_model(model)
+    after = decode_number(cursor)
     with state.registry.reading() as tx:
-        return handlers.list_audit(tx, actor, action, model, limit, cursor)
+        entries = tx.audit.page(after, limit + 1, actor=actor, action=action, model=model)
+    return page_of(
+        AuditPage, entries, limit, lambda entry: str(entry.id), AuditEntry.model_validate
+    )

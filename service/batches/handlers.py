@@ -11,7 +11,6 @@ from pydantic import BaseModel
 
 from recalib import registry
 from recalib.contract.jobs import Batch, BatchPage, Job
-from recalib.contract.models import Deletion
 from recalib.errors import NotFoundError
 from recalib.files import MEDIA_TYPES, Input
 from recalib.files.probabilities import ProbabilityFormat
@@ -20,9 +19,8 @@ from recalib.registry.job_kinds import BATCH
 from service.access.authenticator import current_principal
 from service.access.visible_jobs import job_of_model
 from service.batches.schemas import BatchCreate
-from service.deletion import delete_job
 from service.idempotency import run_once
-from service.pagination import decode_number, next_cursor
+from service.pagination import decode_number, page_of
 from service.reader_process import reader_process
 from service.upload_checks import count_rows
 from service.uploads import read_seconds, receive
@@ -135,21 +133,11 @@ async def upload_batch(
         return await to_thread.run_sync(register, blob, owner, count)
 
 
-def delete_batch(
-    tx: Transaction, model: str, id: str, *, force: bool, key: str | None, deleted_seconds: float
-) -> Deletion:
-    """Delete a batch with its file; errors are those of `delete_job`."""
-    return delete_job(
-        tx, model, BATCH, id, name="batch", force=force, key=key, deleted_seconds=deleted_seconds
-    )
-
-
 def list_batches(tx: Transaction, model: str, limit: int, cursor: str | None) -> BatchPage:
     """Return a page of a model's batches, newest first."""
     owner = tx.models.get(model)
     jobs = tx.jobs.page(owner, None, decode_number(cursor), limit + 1, kind=BATCH)
-    following = next_cursor(jobs, limit, lambda job: str(job.sequence))
-    return BatchPage(items=[_batch(job) for job in jobs[:limit]], next_cursor=following)
+    return page_of(BatchPage, jobs, limit, lambda job: str(job.sequence), _batch)
 
 
 def get_batch(tx: Transaction, model: str, id: str) -> Batch:

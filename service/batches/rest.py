@@ -15,8 +15,10 @@ from recalib.errors import InputError
 from recalib.files import FORMATS, MEDIA_TYPES, Input
 from recalib.files.probabilities import PROBABILITY_FORMATS, ProbabilityFormat
 from recalib.registry import Registry
+from recalib.registry.job_kinds import BATCH
 from service.batches import handlers
 from service.batches.schemas import BatchCreate
+from service.deletion import delete_job
 from service.http.bodies import decode_json, parse_media_type, validate
 from service.http.force_parameter import Force
 from service.http.idempotency_key import IdempotencyKey
@@ -125,15 +127,7 @@ def delete_batch(
     idempotency_key: IdempotencyKey = None,
 ) -> Deletion:
     """Delete a batch with its file."""
-    with state.registry.transaction() as tx:
-        return handlers.delete_batch(
-            tx,
-            model,
-            batch_id,
-            force=force,
-            key=idempotency_key,
-            deleted_seconds=state.settings.deleted_seconds,
-        )
+    return delete_job(state, model, BATCH, batch_id, name="batch", force=force, key=idempotency_key)
 
 
 @router.operation(

@@ -11,14 +11,8 @@ from recalib import calibrator as calibrators
 from recalib import registry
 from recalib.contract.calibrators import (
     Alias,
-    AliasChange,
-    AliasHistory,
-    AliasList,
-    Calibrator,
-    CalibratorPage,
 )
 from recalib.contract.jobs import Job
-from recalib.contract.models import Deletion
 from recalib.core.resource_names import check_alias
 from recalib.errors import InputError
 from recalib.fitting.request import resolve_fit
@@ -27,10 +21,7 @@ from recalib.registry.job_kinds import FIT, PUBLISH
 from service.access.authenticator import current_principal
 from service.calibrators.schemas import AliasSet, CalibratorCreate
 from service.calibrators.upload import Upload, check_upload
-from service.deletion import delete_once
 from service.idempotency import run_once
-from service.pagination import decode_number, next_cursor
-from service.schemas.details import DetailsUpdate
 from service.serving.loaded_calibrators import CHAMPION, LoadedCalibrators
 from service.validation_warnings import warnings_of
 
@@ -101,19 +92,6 @@ def request_publication(
     return Job.model_validate(job)
 
 
-def list_calibrators(tx: Transaction, model: str, limit: int, cursor: str | None) -> CalibratorPage:
-    """Return a page of a model's calibrators, by version."""
-    owner = tx.models.get(model)
-    rows = tx.calibrators.page(owner, decode_number(cursor, max_digits=9), limit + 1)
-    cursor = next_cursor(rows, limit, lambda row: str(row.version))
-    return CalibratorPage(items=[_calibrator(row) for row in rows[:limit]], next_cursor=cursor)
-
-
-def get_calibrator(tx: Transaction, model: str, version: int) -> Calibrator:
-    """Return a calibrator's card, or raise `NotFoundError`."""
-    return _calibrator(tx.calibrators.get(tx.models.get(model), version))
-
-
 def get_parameters(registry: Registry, model: str, version: int) -> bytes:
     """Return the parameter file, or raise `NotFoundError`."""
     with registry.reading() as tx:
@@ -123,75 +101,6 @@ def get_parameters(registry: Registry, model: str, version: int) -> bytes:
 def get_onnx(registry: Registry, model: str, version: int) -> bytes:
     """Return the map as an ONNX graph, or raise `NotFoundError`."""
     return calibrators.Calibrator.from_bytes(get_parameters(registry, model, version)).to_onnx()
-
-
-def update_calibrator(
-    tx: Transaction, model: str, version: int, change: DetailsUpdate, key: str | None
-) -> Calibrator:
-    """Change the description or the tags of a version.
-
-    Raises
-    ------
-    NotFoundError: no such model or version.
-    InputError: a value is not valid.
-    ConflictError: `key` was used for another request.
-    """
-
-    def act() -> Calibrator:
-        owner, actor = tx.models.get(model), current_principal().name
-        return _calibrator(tx.edits.calibrator(owner, version, actor, **change.model_dump()))
-
-    return run_once(tx, key, f"update_calibrator {model} {version}", change, 200, Calibrator, act)
-
-
-def delete_calibrator(
-    tx: Transaction,
-    model: str,
-    version: int,
-    *,
-    force: bool,
-    key: str | None,
-    deleted_seconds: float,
-) -> Deletion:
-    """Delete a version; its number is not used again.
-
-    Raises
-    ------
-    NotFoundError: no such model or version.
-    ConflictError: an alias points at it, it is a candidate in comparison, or an unfinished job uses
-        it and `force` is not set.
-    ForbiddenError: `force`, without the scope `admin`.
-    """
-
-    def delete(actor: str) -> None:
-        tx.deletions.calibrator(tx.models.get(model), version, actor, force=force)
-
-    scope = f"delete_calibrator {model} {version}"
-    return delete_once(tx, scope, delete, force=force, key=key, deleted_seconds=deleted_seconds)
-
-
-def delete_alias(
-    tx: Transaction, model: str, alias: str, *, force: bool, key: str | None
-) -> Deletion:
-    """Delete an alias; the version stays.
-
-    Raises
-    ------
-    NotFoundError: no such model or alias.
-    ConflictError: it is the champion, and `force` is not set.
-    """
-
-    def delete(actor: str) -> None:
-        tx.aliases.delete(tx.models.get(model), alias, actor, force=force)
-
-    scope = f"delete_alias {model} {alias}"
-    return delete_once(tx, scope, delete, force=force, key=key, deleted_seconds=0.0)
-
-
-def list_aliases(tx: Transaction, model: str) -> AliasList:
-    """Return all of a model's aliases."""
-    owner = tx.models.get(model)
-    return AliasList(items=[_alias(alias) for alias in tx.aliases.all(owner)])
 
 
 async def set_alias(
@@ -233,23 +142,9 @@ async def set_alias(
 def _point(tx: Transaction, model: Model, alias: str, change: AliasSet, actor: str) -> Alias:
     row = tx.aliases.set(model, alias, change.version, actor, change.reason)
     # Only the champion is monitored.
-    return _alias(row, warnings_of(tx, model, row.version) if alias == CHAMPION else ())
+    return alias_of(row, warnings_of(tx, model, row.version) if alias == CHAMPION else ())
 
 
-def get_alias_history(tx: Transaction, model: str, alias: str, limit: int) -> AliasHistory:
-    """Return the changes of an alias, newest first."""
-    changes = tx.aliases.history(tx.models.get(model), alias, limit)
-    return AliasHistory(
-        items=[
-            AliasChange.model_validate({**vars(change), "at": change.changed_at})
-            for change in changes
-        ]
-    )
-
-
-def _calibrator(row: registry.CalibratorVersion) -> Calibrator:
-    return Calibrator.model_validate({**vars(row), "job": row.job_id})
-
-
-def _alias(row: registry.Alias, warnings: Sequence[str] = ()) -> Alias:
+def alias_of(row: registry.Alias, warnings: Sequence[str] = ()) -> Alias:
+    """Return the wire form of an alias."""
     return Alias.model_validate({**vars(row), "updated_at": row.changed_at, "warnings": warnings})

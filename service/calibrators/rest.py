@@ -6,18 +6,30 @@ from typing import Annotated, Any
 
 from fastapi import Path, Response
 
-from recalib.contract.calibrators import Alias, AliasHistory, AliasList, Calibrator, CalibratorPage
+from recalib import registry
+from recalib.contract.calibrators import (
+    Alias,
+    AliasChange,
+    AliasHistory,
+    AliasList,
+    Calibrator,
+    CalibratorPage,
+)
 from recalib.contract.jobs import Job
 from recalib.contract.models import Deletion
+from recalib.registry import Transaction
 from service.access.authenticator import current_principal
 from service.calibrators import handlers
 from service.calibrators.schemas import AliasSet, CalibratorCreate
+from service.deletion import delete_once
 from service.http.force_parameter import Force
 from service.http.idempotency_key import IdempotencyKey
 from service.http.openapi import problems
 from service.http.page_parameters import Cursor, Limit
 from service.http.routing import Router
+from service.idempotency import run_once
 from service.operations import BodyLimit
+from service.pagination import decode_number, page_of
 from service.schemas.details import DetailsUpdate
 from service.schemas.field_types import ALIAS, MAX_VERSION
 from service.state import StateDependency
@@ -59,15 +71,17 @@ def list_calibrators(
     model: str, state: StateDependency, limit: Limit = 100, cursor: Cursor = None
 ) -> CalibratorPage:
     """List a model's calibrators by version."""
+    after = decode_number(cursor, max_digits=9)
     with state.registry.reading() as tx:
-        return handlers.list_calibrators(tx, model, limit, cursor)
+        rows = tx.calibrators.page(tx.models.get(model), after, limit + 1)
+    return page_of(CalibratorPage, rows, limit, lambda row: str(row.version), _calibrator)
 
 
 @router.operation("GET", "/calibrators/{version}", "fit", responses=problems(404, 422))
 def get_calibrator(model: str, version: Version, state: StateDependency) -> Calibrator:
     """Return a calibrator's card."""
     with state.registry.reading() as tx:
-        return handlers.get_calibrator(tx, model, version)
+        return _calibrator(tx.calibrators.get(tx.models.get(model), version))
 
 
 @router.operation(
@@ -82,7 +96,13 @@ def update_calibrator(
 ) -> Calibrator:
     """Change the description or the tags of a version."""
     with state.registry.transaction() as tx:
-        return handlers.update_calibrator(tx, model, version, body, idempotency_key)
+
+        def act() -> Calibrator:
+            owner, actor = tx.models.get(model), current_principal().name
+            return _calibrator(tx.edits.calibrator(owner, version, actor, **body.model_dump()))
+
+        scope = f"update_calibrator {model} {version}"
+        return run_once(tx, idempotency_key, scope, body, 200, Calibrator, act)
 
 
 @router.operation("DELETE", "/calibrators/{version}", "fit", responses=problems(404, 409, 422))
@@ -94,15 +114,12 @@ def delete_calibrator(
     idempotency_key: IdempotencyKey = None,
 ) -> Deletion:
     """Delete a version that no alias points at; its number is not used again."""
-    with state.registry.transaction() as tx:
-        answer = handlers.delete_calibrator(
-            tx,
-            model,
-            version,
-            force=force,
-            key=idempotency_key,
-            deleted_seconds=state.settings.deleted_seconds,
-        )
+
+    def delete(tx: Transaction, actor: str) -> None:
+        tx.deletions.calibrator(tx.models.get(model), version, actor, force=force)
+
+    scope = f"delete_calibrator {model} {version}"
+    answer = delete_once(state, scope, delete, force=force, key=idempotency_key)
     state.calibrators.refresh()
     return answer
 
@@ -137,7 +154,8 @@ def get_calibrator_onnx(model: str, version: Version, state: StateDependency) ->
 def list_aliases(model: str, state: StateDependency) -> AliasList:
     """List a model's aliases."""
     with state.registry.reading() as tx:
-        return handlers.list_aliases(tx, model)
+        rows = tx.aliases.all(tx.models.get(model))
+    return AliasList(items=[handlers.alias_of(row) for row in rows])
 
 
 @router.operation("PUT", "/aliases/{alias}", "admin", responses=problems(404, 409, 413, 415, 422))
@@ -169,8 +187,12 @@ def delete_alias(
     idempotency_key: IdempotencyKey = None,
 ) -> Deletion:
     """Delete an alias; the champion only with `force`, since the model then serves nothing."""
-    with state.registry.transaction() as tx:
-        answer = handlers.delete_alias(tx, model, alias, force=force, key=idempotency_key)
+
+    def delete(tx: Transaction, actor: str) -> None:
+        tx.aliases.delete(tx.models.get(model), alias, actor, force=force)
+
+    scope = f"delete_alias {model} {alias}"
+    answer = delete_once(state, scope, delete, force=force, key=idempotency_key, is_content=False)
     state.calibrators.refresh()
     return answer
 
@@ -181,9 +203,15 @@ def get_alias_history(
 ) -> AliasHistory:
     """Return who moved an alias, when, where to and why; newest first."""
     with state.registry.reading() as tx:
-        return handlers.get_alias_history(tx, model, alias, limit)
+        changes = tx.aliases.history(tx.models.get(model), alias, limit)
+    rows = ({**vars(change), "at": change.changed_at} for change in changes)
+    return AliasHistory(items=[AliasChange.model_validate(row) for row in rows])
 
 
 def _download(data: bytes, name: str) -> Response:
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
     return Response(data, media_type="application/octet-stream", headers=headers)
+
+
+def _calibrator(row: registry.CalibratorVersion) -> Calibrator:
+    return Calibrator.model_validate({**vars(row), "job": row.job_id})

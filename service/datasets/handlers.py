@@ -9,8 +9,7 @@ import msgspec
 from anyio import to_thread
 
 from recalib import registry
-from recalib.contract.datasets import Dataset, DatasetPage
-from recalib.contract.models import Deletion
+from recalib.contract.datasets import Dataset
 from recalib.errors import ConflictError, ExistsError, InputError, TooLargeError
 from recalib.files import MEDIA_TYPES, Input
 from recalib.references import MANIFEST_TYPE, DatasetRoots, Manifest, content_digest
@@ -19,11 +18,7 @@ from recalib.settings import Settings
 from service.access.authenticator import current_principal
 from service.datasets.schemas import DatasetReference
 from service.datasets.survey import DatasetSummary, list_uri, survey_files, survey_url
-from service.deletion import delete_once
-from service.idempotency import run_once
-from service.pagination import decode_cursor, next_cursor
 from service.reader_process import reader_process
-from service.schemas.details import DetailsUpdate
 from service.uploads import read_seconds, receive
 
 #: Wall time to list the files of a reference, and to open each of them.
@@ -137,19 +132,6 @@ async def reference_dataset(
     return Dataset.model_validate(dataset), new
 
 
-def list_datasets(tx: Transaction, model: str, limit: int, cursor: str | None) -> DatasetPage:
-    """Return a page of a model's data sets, by name."""
-    datasets = tx.datasets.page(tx.models.get(model), decode_cursor(cursor), limit + 1)
-    following = next_cursor(datasets, limit, lambda dataset: dataset.name)
-    items = [Dataset.model_validate(dataset) for dataset in datasets[:limit]]
-    return DatasetPage(items=items, next_cursor=following)
-
-
-def get_dataset(tx: Transaction, model: str, name: str) -> Dataset:
-    """Return one data set's description, or raise `NotFoundError`."""
-    return Dataset.model_validate(tx.datasets.get(tx.models.get(model), name))
-
-
 def get_dataset_content(store: Registry, model: str, name: str) -> tuple[Dataset, Iterator[bytes]]:
     """Return one data set's description and its file, in chunks, as it was uploaded.
 
@@ -159,50 +141,12 @@ def get_dataset_content(store: Registry, model: str, name: str) -> tuple[Dataset
     ConflictError: it is a data set by reference, which the server does not pass on.
     """
     with store.reading() as tx:
-        dataset = get_dataset(tx, model, name)
+        dataset = Dataset.model_validate(tx.datasets.get(tx.models.get(model), name))
     if dataset.uri is not None:
         raise ConflictError(
             f"dataset {name!r} of model {model!r} refers to {dataset.uri}; read the files there"
         )
     return dataset, store.blobs.read_chunks(dataset.digest)
-
-
-def update_dataset(
-    tx: Transaction, model: str, name: str, change: DetailsUpdate, key: str | None
-) -> Dataset:
-    """Change the description or the tags of a data set.
-
-    Raises
-    ------
-    NotFoundError: no such model or data set.
-    InputError: a value is not valid.
-    ConflictError: `key` was used for another request.
-    """
-
-    def act() -> Dataset:
-        owner, actor = tx.models.get(model), current_principal().name
-        return Dataset.model_validate(tx.edits.dataset(owner, name, actor, **change.model_dump()))
-
-    return run_once(tx, key, f"update_dataset {model} {name}", change, 200, Dataset, act)
-
-
-def delete_dataset(
-    tx: Transaction, model: str, name: str, *, force: bool, key: str | None, deleted_seconds: float
-) -> Deletion:
-    """Delete a data set; versions that were fitted on it stay.
-
-    Raises
-    ------
-    NotFoundError: no such model or data set.
-    ConflictError: an unfinished job uses it, and `force` is not set.
-    ForbiddenError: `force`, without the scope `admin`.
-    """
-
-    def delete(actor: str) -> None:
-        tx.deletions.dataset(tx.models.get(model), name, actor, force=force)
-
-    scope = f"delete_dataset {model} {name}"
-    return delete_once(tx, scope, delete, force=force, key=key, deleted_seconds=deleted_seconds)
 
 
 def register_dataset(

@@ -13,8 +13,11 @@ from recalib.contract.datasets import Dataset, DatasetPage
 from recalib.contract.models import Deletion
 from recalib.core.field_types import NAME
 from recalib.files import FORMATS, MEDIA_TYPES
+from recalib.registry import Transaction
+from service.access.authenticator import current_principal
 from service.datasets import handlers
 from service.datasets.schemas import DatasetReference
+from service.deletion import delete_once
 from service.http.bodies import decode_json, parse_media_type, validate
 from service.http.disconnects import stop_on_disconnect
 from service.http.force_parameter import Force
@@ -22,7 +25,9 @@ from service.http.idempotency_key import IdempotencyKey
 from service.http.openapi import problems
 from service.http.page_parameters import Cursor, Limit
 from service.http.routing import Router
+from service.idempotency import run_once
 from service.operations import UPLOAD
+from service.pagination import decode_cursor, page_of
 from service.schemas.details import DetailsUpdate
 from service.state import StateDependency
 
@@ -137,15 +142,17 @@ def list_datasets(
     model: str, state: StateDependency, limit: Limit = 100, cursor: Cursor = None
 ) -> DatasetPage:
     """List a model's data sets by name."""
+    after = decode_cursor(cursor)
     with state.registry.reading() as tx:
-        return handlers.list_datasets(tx, model, limit, cursor)
+        rows = tx.datasets.page(tx.models.get(model), after, limit + 1)
+    return page_of(DatasetPage, rows, limit, lambda row: row.name, Dataset.model_validate)
 
 
 @router.operation("GET", "/{name}", "fit", responses=problems(404))
 def get_dataset(model: str, name: str, state: StateDependency) -> Dataset:
     """Return one data set's description."""
     with state.registry.reading() as tx:
-        return handlers.get_dataset(tx, model, name)
+        return Dataset.model_validate(tx.datasets.get(tx.models.get(model), name))
 
 
 @router.operation("PATCH", "/{name}", "fit", responses=problems(404, 409, 413, 415, 422))
@@ -158,7 +165,14 @@ def update_dataset(
 ) -> Dataset:
     """Change the description or the tags of a data set."""
     with state.registry.transaction() as tx:
-        return handlers.update_dataset(tx, model, name, body, idempotency_key)
+
+        def act() -> Dataset:
+            owner, actor = tx.models.get(model), current_principal().name
+            row = tx.edits.dataset(owner, name, actor, **body.model_dump())
+            return Dataset.model_validate(row)
+
+        scope = f"update_dataset {model} {name}"
+        return run_once(tx, idempotency_key, scope, body, 200, Dataset, act)
 
 
 @router.operation("DELETE", "/{name}", "fit", responses=problems(404, 409, 422))
@@ -170,15 +184,12 @@ def delete_dataset(
     idempotency_key: IdempotencyKey = None,
 ) -> Deletion:
     """Delete a data set; versions that were fitted on it stay, and its name is free again."""
-    with state.registry.transaction() as tx:
-        return handlers.delete_dataset(
-            tx,
-            model,
-            name,
-            force=force,
-            key=idempotency_key,
-            deleted_seconds=state.settings.deleted_seconds,
-        )
+
+    def delete(tx: Transaction, actor: str) -> None:
+        tx.deletions.dataset(tx.models.get(model), name, actor, force=force)
+
+    scope = f"delete_dataset {model} {name}"
+    return delete_once(state, scope, delete, force=force, key=idempotency_key)
 
 
 @router.operation(

@@ -10,13 +10,11 @@ from typing import Any
 from recalib import registry
 from recalib.contract.evaluations import Evaluation, EvaluationPage
 from recalib.contract.jobs import Job
-from recalib.contract.models import Deletion
 from recalib.errors import InputError, NotFoundError
 from recalib.registry import Model, Registry, Transaction
 from recalib.registry.job_kinds import EVALUATE
 from service.access.authenticator import current_principal
 from service.access.visible_jobs import job_of_model
-from service.deletion import delete_job
 from service.evaluations.schemas import MAX_VERSIONS, EvaluationCreate
 from service.idempotency import run_once
 from service.pagination import decode_number, next_cursor
@@ -49,22 +47,6 @@ def create_evaluation(
         return Job.model_validate(job)
 
     return run_once(tx, key, f"create_evaluation {model}", request, 202, Job, act)
-
-
-def delete_evaluation(
-    tx: Transaction, model: str, id: str, *, force: bool, key: str | None, deleted_seconds: float
-) -> Deletion:
-    """Delete an evaluation with its page; errors are those of `delete_job`."""
-    return delete_job(
-        tx,
-        model,
-        EVALUATE,
-        id,
-        name="evaluation",
-        force=force,
-        key=key,
-        deleted_seconds=deleted_seconds,
-    )
 
 
 def list_evaluations(tx: Transaction, model: str, limit: int, cursor: str | None) -> EvaluationPage:

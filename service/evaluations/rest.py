@@ -9,6 +9,8 @@ from fastapi.responses import HTMLResponse
 from recalib.contract.evaluations import Evaluation, EvaluationPage
 from recalib.contract.jobs import Job
 from recalib.contract.models import Deletion
+from recalib.registry.job_kinds import EVALUATE
+from service.deletion import delete_job
 from service.evaluations import handlers
 from service.evaluations.schemas import EvaluationCreate
 from service.http.force_parameter import Force
@@ -73,15 +75,9 @@ def delete_evaluation(
     idempotency_key: IdempotencyKey = None,
 ) -> Deletion:
     """Delete an evaluation with its page."""
-    with state.registry.transaction() as tx:
-        return handlers.delete_evaluation(
-            tx,
-            model,
-            evaluation_id,
-            force=force,
-            key=idempotency_key,
-            deleted_seconds=state.settings.deleted_seconds,
-        )
+    return delete_job(
+        state, model, EVALUATE, evaluation_id, name="evaluation", force=force, key=idempotency_key
+    )
 
 
 @router.operation(

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Annotated, Literal
 
 from fastapi import Query
 
 from recalib.contract.models import Deletion
+from recalib.errors import InputError
+from recalib.registry import Transaction
 from service.access.authenticator import current_principal
+from service.deletion import delete_once
 from service.http.force_parameter import Force
 from service.http.idempotency_key import IdempotencyKey
 from service.http.openapi import problems
 from service.http.page_parameters import Cursor, Limit
 from service.http.routing import Router
-from service.models import handlers
+from service.idempotency import run_once
 from service.models.schemas import ModelCreate, ModelPage, ModelUpdate
+from service.pagination import decode_cursor, page_of
 from service.schemas.field_types import Text
 from service.schemas.model import Model
 from service.state import StateDependency
+from service.validation_warnings import warnings_of
 
 MonitoringState = Literal["fresh", "unverified", "suspect", "stale"]
 
@@ -29,8 +35,17 @@ def create_model(
     body: ModelCreate, state: StateDependency, idempotency_key: IdempotencyKey = None
 ) -> Model:
     """Register a classifier."""
+    actor = current_principal().name
     with state.registry.transaction() as tx:
-        return handlers.create_model(tx, body, idempotency_key, current_principal().name)
+
+        def act() -> Model:
+            model = _create(tx, body, actor)
+            columns = "classes" if model.task == "multiclass" else "independent labels"
+            detail = f"{model.classes} {columns}"
+            tx.audit.record(actor, "create_model", model.name, model.name, detail)
+            return model
+
+        return run_once(tx, idempotency_key, "create_model", body, 201, Model, act)
 
 
 @router.operation("GET", "", "fit", responses=problems(422))
@@ -48,15 +63,17 @@ def list_models(
     cursor: Cursor = None,
 ) -> ModelPage:
     """List the classifiers that match all given parameters, ordered by name."""
+    after = decode_cursor(cursor)
     with state.registry.reading() as tx:
-        return handlers.list_models(tx, limit, cursor, name=name, tag=tag, state=model_state)
+        rows = tx.models.page(after, limit + 1, name=name, tag=tag, state=model_state)
+    return page_of(ModelPage, rows, limit, lambda model: model.name, Model.of)
 
 
 @router.operation("GET", "/{model}", "fit", responses=problems(404))
 def get_model(model: str, state: StateDependency) -> Model:
     """Return one classifier."""
     with state.registry.reading() as tx:
-        return handlers.get_model(tx, model)
+        return Model.of(tx.models.get(model))
 
 
 @router.operation("PATCH", "/{model}", "admin", responses=problems(404, 409, 413, 415, 422))
@@ -71,7 +88,12 @@ def update_model(
     A model is renamed while it has no champion and no unfinished jobs. Its old name is free then.
     """
     with state.registry.transaction() as tx:
-        answer = handlers.update_model(tx, model, body, idempotency_key)
+
+        def act() -> Model:
+            row, actor = tx.models.get(model), current_principal().name
+            return Model.of(tx.edits.model(row, actor, **dict(body)))
+
+        answer = run_once(tx, idempotency_key, f"update_model {model}", body, 200, Model, act)
     if body.name is not None:
         state.calibrators.refresh()
     return answer
@@ -85,13 +107,29 @@ def delete_model(
     idempotency_key: IdempotencyKey = None,
 ) -> Deletion:
     """Delete a classifier with everything in it; its name is free again."""
-    with state.registry.transaction() as tx:
-        answer = handlers.delete_model(
-            tx,
-            model,
-            force=force,
-            key=idempotency_key,
-            deleted_seconds=state.settings.deleted_seconds,
-        )
+
+    def delete(tx: Transaction, actor: str) -> None:
+        tx.deletions.model(tx.models.get(model), actor, force=force)
+
+    scope = f"delete_model {model}"
+    answer = delete_once(state, scope, delete, force=force, key=idempotency_key)
     state.calibrators.refresh()
     return answer
+
+
+def _create(tx: Transaction, request: ModelCreate, actor: str) -> Model:
+    labels = None if isinstance(request.classes, int) else tuple(request.classes)
+    if labels is not None:
+        label, times = Counter(labels).most_common(1)[0]
+        if times > 1:
+            raise InputError(
+                "classes", found=f"label {label!r} {times} times", accepted="labels that differ"
+            )
+    count = request.classes if isinstance(request.classes, int) else len(request.classes)
+    predictions = request.predictions
+    if predictions is None and request.task == "multiclass":
+        predictions = "may_change"
+    model = tx.models.create(
+        request.name, labels, count, actor, request.monitoring, request.task, predictions
+    )
+    return Model.of(model, warnings_of(tx, model, None))

@@ -7,7 +7,6 @@ from typing import Any
 
 from recalib import registry
 from recalib.contract.jobs import Job
-from recalib.contract.models import Deletion
 from recalib.errors import InputError, NotFoundError
 from recalib.fitting.request import resolve_fit
 from recalib.recipe import Recipe, check_server_recipe
@@ -16,7 +15,6 @@ from recalib.registry.job_kinds import TRAIN
 from recalib.settings import Settings
 from service.access.authenticator import current_principal
 from service.access.visible_jobs import visible_job
-from service.deletion import delete_once
 from service.idempotency import run_once
 
 #: Maximum depth of tables in the free parts of a recipe.
@@ -60,7 +58,7 @@ def get_training_run_file(store: Registry, id: str, name: str) -> Iterator[bytes
     NotFoundError: the run does not exist, or does not have the file (yet).
     """
     with store.reading() as tx:
-        job = _run(tx, id)
+        job = run_of(tx, id)
     files = (job.result or {}).get("files", {})
     if name not in files:
         hint = f"it has {', '.join(files)}" if files else f"it is {job.state}"
@@ -68,26 +66,8 @@ def get_training_run_file(store: Registry, id: str, name: str) -> Iterator[bytes
     return store.blobs.read_chunks(files[name]["digest"])
 
 
-def delete_training_run(
-    tx: Transaction, id: str, *, force: bool, key: str | None, deleted_seconds: float
-) -> Deletion:
-    """Delete a training run with its files; a version that it published stays.
-
-    Raises
-    ------
-    NotFoundError: the run does not exist.
-    ConflictError: it has not ended, and `force` is not set.
-    ForbiddenError: `force`, without the scope `admin`.
-    """
-
-    def delete(actor: str) -> None:
-        tx.deletions.run(_run(tx, id), actor, force=force)
-
-    scope = f"delete_training_run {id}"
-    return delete_once(tx, scope, delete, force=force, key=key, deleted_seconds=deleted_seconds)
-
-
-def _run(tx: Transaction, id: str) -> registry.Job:
+def run_of(tx: Transaction, id: str) -> registry.Job:
+    """Return the job of a training run, or raise `NotFoundError`."""
     job = visible_job(tx, id)
     if job.kind != TRAIN:
         raise NotFoundError("training run", id, hint=f"it is a {job.kind} job")

@@ -9,6 +9,8 @@ from fastapi.responses import StreamingResponse
 from recalib.contract.jobs import Job
 from recalib.contract.models import Deletion
 from recalib.recipe import Recipe
+from recalib.registry import Transaction
+from service.deletion import delete_once
 from service.http.force_parameter import Force
 from service.http.idempotency_key import IdempotencyKey
 from service.http.openapi import problems
@@ -49,14 +51,12 @@ def delete_training_run(
     idempotency_key: IdempotencyKey = None,
 ) -> Deletion:
     """Delete a training run with its files; a version that it published stays."""
-    with state.registry.transaction() as tx:
-        return handlers.delete_training_run(
-            tx,
-            job_id,
-            force=force,
-            key=idempotency_key,
-            deleted_seconds=state.settings.deleted_seconds,
-        )
+
+    def delete(tx: Transaction, actor: str) -> None:
+        tx.deletions.run(handlers.run_of(tx, job_id), actor, force=force)
+
+    scope = f"delete_training_run {job_id}"
+    return delete_once(state, scope, delete, force=force, key=idempotency_key)
 
 
 @router.operation(

@@ -5,16 +5,15 @@ from __future__ import annotations
 from urllib.parse import urlsplit
 
 from recalib import registry
-from recalib.contract.events import Delivery, DeliveryPage, DeliveryState, Webhook, WebhookPage
+from recalib.contract.events import Webhook
 from recalib.errors import ForbiddenError, InputError, NotFoundError
-from recalib.registry import Transaction, check_name
+from recalib.registry import Transaction
 from recalib.registry import Webhook as WebhookRow
 from recalib.settings import Settings
 from recalib.webhooks import AllowedTargets, check_url, encode_secret
 from recalib.webhooks.formats import STATE_CHANGED
 from service.access.authenticator import current_principal
 from service.idempotency import EmptyRequest, run_once
-from service.pagination import decode_cursor, decode_number, next_cursor
 from service.schemas.event_types import check_event_types
 from service.webhooks.schemas import SecretRotation, WebhookChange, WebhookCreate
 
@@ -55,25 +54,6 @@ def create_webhook(
     return run_once(tx, key, "create_webhook", create, 201, Webhook, act)
 
 
-def list_webhooks(
-    tx: Transaction, model: str | None, limit: int, cursor: str | None
-) -> WebhookPage:
-    """Return a page of webhooks, or of those of a model; `InputError` if that is no name."""
-    current_principal().check_model(model)
-    if model is not None:
-        check_name("model", model)
-    rows = tx.webhooks.page(model, decode_cursor(cursor), limit + 1)
-    following = next_cursor(rows, limit, lambda row: row.id)
-    return WebhookPage(
-        items=[Webhook.model_validate(row) for row in rows[:limit]], next_cursor=following
-    )
-
-
-def get_webhook(tx: Transaction, id: str) -> Webhook:
-    """Return a webhook, or raise `NotFoundError`."""
-    return Webhook.model_validate(_visible(tx, id))
-
-
 def update_webhook(
     tx: Transaction, settings: Settings, id: str, change: WebhookChange, key: str | None
 ) -> Webhook:
@@ -84,7 +64,7 @@ def update_webhook(
     NotFoundError: it does not exist.
     InputError: the URL is not accepted.
     """
-    _visible(tx, id)
+    visible_webhook(tx, id)
     if change.url is not None:
         _check_url(change.url, settings)
 
@@ -106,7 +86,7 @@ def rotate_webhook_secret(
     NotFoundError: the webhook does not exist.
     ConflictError: too many previous secrets have not ended.
     """
-    _visible(tx, id)
+    visible_webhook(tx, id)
 
     def act() -> Webhook:
         row, secret = tx.webhooks.rotate_secret(id, rotation.overlap_seconds)
@@ -120,23 +100,12 @@ def delete_webhook(tx: Transaction, id: str, key: str | None) -> Webhook:
     """Remove a webhook and its delivery log; return it as it was."""
 
     def act() -> Webhook:
-        row = _visible(tx, id)
+        row = visible_webhook(tx, id)
         tx.webhooks.delete(id)
         _audit(tx, "delete_webhook", row)
         return Webhook.model_validate(row)
 
     return run_once(tx, key, "delete_webhook", EmptyRequest(of=id), 200, Webhook, act)
-
-
-def list_deliveries(
-    tx: Transaction, id: str, state: DeliveryState | None, limit: int, cursor: str | None
-) -> DeliveryPage:
-    """Return a page of a webhook's deliveries, newest events first."""
-    webhook = _visible(tx, id)
-    before = decode_number(cursor)
-    rows = tx.webhooks.deliveries(webhook.id, state, before, limit + 1)
-    following = next_cursor(rows, limit, lambda row: str(row.event_id))
-    return DeliveryPage(items=[_delivery(row) for row in rows[:limit]], next_cursor=following)
 
 
 def redeliver(tx: Transaction, id: str, event_id: int, key: str | None) -> Webhook:
@@ -148,7 +117,7 @@ def redeliver(tx: Transaction, id: str, event_id: int, key: str | None) -> Webho
     ------
     NotFoundError: the webhook does not exist, or was never sent the event.
     """
-    webhook = _visible(tx, id)
+    webhook = visible_webhook(tx, id)
 
     def act() -> Webhook:
         tx.webhooks.redeliver(webhook.id, event_id)
@@ -161,7 +130,7 @@ def redeliver(tx: Transaction, id: str, event_id: int, key: str | None) -> Webho
     return run_once(tx, key, f"redeliver {id}", request, 202, Webhook, act)
 
 
-def _visible(tx: Transaction, id: str) -> WebhookRow:
+def visible_webhook(tx: Transaction, id: str) -> WebhookRow:
     """Return a webhook; for a principal of other models it does not exist."""
     webhook = tx.webhooks.get(id)
     try:
@@ -183,8 +152,3 @@ def _audit(tx: Transaction, action: str, webhook: WebhookRow) -> None:
 
 def _with_secret(row: registry.Webhook, secret: bytes) -> Webhook:
     return Webhook.model_validate({**vars(row), "secret": encode_secret(secret)})
-
-
-def _delivery(row: registry.Delivery) -> Delivery:
-    next_attempt_at = row.next_attempt_at if row.state == "pending" else None
-    return Delivery.model_validate({**vars(row), "next_attempt_at": next_attempt_at})

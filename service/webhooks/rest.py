@@ -6,11 +6,15 @@ from typing import Annotated
 
 from fastapi import Path
 
-from recalib.contract.events import DeliveryPage, DeliveryState, Webhook, WebhookPage
+from recalib import registry
+from recalib.contract.events import Delivery, DeliveryPage, DeliveryState, Webhook, WebhookPage
+from recalib.registry import check_name
+from service.access.authenticator import current_principal
 from service.http.idempotency_key import IdempotencyKey
 from service.http.openapi import problems
 from service.http.page_parameters import Cursor, Limit
 from service.http.routing import Router
+from service.pagination import decode_cursor, decode_number, page_of
 from service.state import StateDependency
 from service.webhooks import handlers
 from service.webhooks.schemas import SecretRotation, WebhookChange, WebhookCreate
@@ -39,15 +43,19 @@ def list_webhooks(
     state: StateDependency, model: str | None = None, limit: Limit = 100, cursor: Cursor = None
 ) -> WebhookPage:
     """List webhooks."""
+    current_principal().check_model(model)
+    if model is not None:
+        check_name("model", model)
     with state.registry.reading() as tx:
-        return handlers.list_webhooks(tx, model, limit, cursor)
+        rows = tx.webhooks.page(model, decode_cursor(cursor), limit + 1)
+    return page_of(WebhookPage, rows, limit, lambda row: row.id, Webhook.model_validate)
 
 
 @router.operation("GET", "/{webhook_id}", "admin", finds_model=True, responses=problems(404))
 def get_webhook(webhook_id: str, state: StateDependency) -> Webhook:
     """Return a webhook, with the reason if it is disabled."""
     with state.registry.reading() as tx:
-        return handlers.get_webhook(tx, webhook_id)
+        return Webhook.model_validate(handlers.visible_webhook(tx, webhook_id))
 
 
 @router.operation(
@@ -107,8 +115,11 @@ def list_deliveries(
     cursor: Cursor = None,
 ) -> DeliveryPage:
     """List the deliveries of a webhook, newest events first."""
+    before = decode_number(cursor)
     with state.registry.reading() as tx:
-        return handlers.list_deliveries(tx, webhook_id, delivery_state, limit, cursor)
+        id = handlers.visible_webhook(tx, webhook_id).id
+        rows = tx.webhooks.deliveries(id, delivery_state, before, limit + 1)
+    return page_of(DeliveryPage, rows, limit, lambda row: str(row.event_id), _delivery)
 
 
 @router.operation(
@@ -128,3 +139,8 @@ def redeliver(
     """Send an event to a webhook again."""
     with state.registry.transaction() as tx:
         return handlers.redeliver(tx, webhook_id, event_id, idempotency_key)
+
+
+def _delivery(row: registry.Delivery) -> Delivery:
+    next_attempt_at = row.next_attempt_at if row.state == "pending" else None
+    return Delivery.model_validate({**vars(row), "next_attempt_at": next_attempt_at})

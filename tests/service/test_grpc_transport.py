@@ -157,7 +157,7 @@ def test_deadline_ends_the_call(ready: Service, rpc: Rpc, monkeypatch: pytest.Mo
         released.wait(PATIENCE_SECONDS)
         raise errors.ConflictError("too late to matter")
 
-    monkeypatch.setattr("service.models.handlers.get_model", slow)
+    monkeypatch.setattr("service.models.rest.Model.of", slow)
     request = pb.GetModelRequest(model="digits")
     started = time.monotonic()
     refused(grpc.StatusCode.DEADLINE_EXCEEDED, rpc.models.get_model, request, timeout=0.2)

@@ -1,4 +1,7 @@
-"""REST and gRPC tests of the same behaviour have the same name."""
+"""REST and gRPC tests of the same behaviour have the same name.
+
+Only where gRPC has its own code: RPCs of plain operations call the endpoints of REST.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,6 @@ _HERE = Path(__file__).parent
 #: File of REST, file of gRPC, prefix of the compared names, and REST tests without a counterpart:
 #: they test formats that gRPC lacks, or behaviour that does not depend on the transport.
 PAIRS = [
-    (
-        "test_rest_workflow.py",
-        "test_grpc_workflow.py",
-        "test_",
-        {"test_npy_request_and_answer", "test_impossible_fit_fails_with_a_reason"},
-    ),
     ("test_formats.py", "test_grpc_formats.py", "test_top_k", {"test_top_k_does_not_fit_into_npy"}),
     (
         "test_inference.py",
