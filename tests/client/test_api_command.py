@@ -170,7 +170,7 @@ def test_operations_of_a_server(cli: Cli, server: Server, name: str) -> None:
     result = cli("api", "update_model", f"name={name}", "tags=a", f"tags={name}-b", *there)
     assert f"\ntags: a,{name}-b\n" in result.out
     result = cli("api", "list_models", f"tag={name}-b", *there)
-    assert result.out.startswith(f"name={name}  classes=4  created_at=20")
+    assert result.out.startswith(f"name={name}  classes=4  task=multiclass  created_at=20")
     assert cli("api", "list_models", f"tag={name}-b", "state=stale", *there).out == ""
     result = call("delete_calibrator", "version=1")
     assert (result.status, "served as champion" in result.err) == (2, True)
