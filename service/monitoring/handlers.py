@@ -5,13 +5,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from datetime import datetime
-from functools import partial
 from typing import Any
 
-from pydantic import RootModel
-
 from recalib.contract.base import utc
-from recalib.contract.jobs import Job
 from recalib.contract.monitoring import (
     CandidateReport,
     HistoryEntry,
@@ -21,17 +17,12 @@ from recalib.contract.monitoring import (
     SegmentReport,
     WindowReport,
 )
-from recalib.core.monitoring_settings import MonitoringSettings
 from recalib.drift import CalibrationSums, ScoreTest, label_coverage, summarise_window
 from recalib.errors import ConflictError, InputError
 from recalib.registry import Challenger, CohortRow, MonitorRow, Transaction
 from recalib.registry import Model as ModelRow
-from recalib.registry.job_kinds import REFIT
-from service.access.authenticator import current_principal
-from service.idempotency import EmptyRequest, run_once
 from service.monitoring.schemas import CandidateDrop
 from service.pagination import decode_cursor, next_cursor
-from service.schemas.model import Model
 from service.serving.loaded_calibrators import CHAMPION
 from service.validation_warnings import warnings_of
 
@@ -133,29 +124,8 @@ def _history_position(cursor: str | None) -> tuple[float, int] | None:
         raise InputError("cursor", found="something else", accepted=accepted) from None
 
 
-def create_refit(tx: Transaction, model: str, key: str | None) -> Job:
-    """Enqueue a fit of a candidate; return the existing job if one is running.
-
-    Raises
-    ------
-    NotFoundError: the model does not exist.
-    ConflictError: the model has no champion.
-    """
-    owner = tx.models.get(model)
-    if tx.aliases.find(owner, CHAMPION) is None:
-        raise ConflictError(f"model {model!r} has no champion to refit")
-    payload = {"model": owner.name, "reason": "requested"}
-
-    def act() -> Job:
-        job = tx.jobs.enqueue(REFIT, payload, model=owner, unique=f"refit {owner.id}")
-        tx.audit.record(current_principal().name, "create_refit", owner.name, job.id)
-        return Job.model_validate(job)
-
-    return run_once(tx, key, f"create_refit {model}", EmptyRequest(), 202, Job, act)
-
-
 def drop_candidate(
-    tx: Transaction, model: str, drop: CandidateDrop, actor: str, key: str | None
+    tx: Transaction, owner: ModelRow, drop: CandidateDrop, actor: str
 ) -> CandidateReport:
     """Drop a candidate, regardless of the comparison; the champion continues to serve.
 
@@ -163,16 +133,9 @@ def drop_candidate(
 
     Raises
     ------
-    NotFoundError: the model does not exist, or the version was never a candidate.
+    NotFoundError: the version was never a candidate.
     ConflictError: the candidate has been promoted; `set_alias` rolls back.
     """
-    owner = tx.models.get(model)
-    scope = f"drop_candidate {model}"
-    act = partial(_drop, tx, owner, drop, actor)
-    return run_once(tx, key, scope, drop, 200, CandidateReport, act)
-
-
-def _drop(tx: Transaction, owner: ModelRow, drop: CandidateDrop, actor: str) -> CandidateReport:
     model, version = owner.name, drop.version
     # Dropped first: a worker that promotes it afterwards finds it dropped.
     is_dropped = tx.candidates.drop(owner, version)
@@ -188,35 +151,6 @@ def _drop(tx: Transaction, owner: ModelRow, drop: CandidateDrop, actor: str) -> 
         fields = {"action": "candidate_dropped", "model": owner.name, "version": version}
         log.info("Candidate %d of %s is dropped by request.", version, owner.name, extra=fields)
     return _candidate_report(current)
-
-
-def set_monitoring(
-    tx: Transaction, model: str, settings: MonitoringSettings, key: str | None
-) -> Model:
-    """Replace the monitoring settings of a model.
-
-    Server processes follow within seconds. A change of `alpha`, `tolerance` or the classes, or a
-    new segment, restarts the test with the part of `alpha` that earlier tests have not spent.
-
-    Raises
-    ------
-    NotFoundError: the model does not exist.
-    InputError: the segments are not valid, or a class is unknown.
-    ConflictError: the numbers of segments would change, which prediction ids contain.
-    """
-    request = RootModel[MonitoringSettings](settings)
-
-    def act() -> Model:
-        owner = tx.models.set_monitoring(model, settings)
-        champion = tx.aliases.find(owner, CHAMPION)
-        version = None if champion is None else champion.version
-        changed = Model.of(owner, warnings_of(tx, owner, version))
-        tx.audit.record(
-            current_principal().name, "set_monitoring", model, model, request.model_dump_json()
-        )
-        return changed
-
-    return run_once(tx, key, f"set_monitoring {model}", request, 200, Model, act)
 
 
 _UNSEEN: dict[str, Any] = {

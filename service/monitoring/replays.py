@@ -10,6 +10,7 @@ from typing import Any
 from anyio import to_thread
 from pydantic import BaseModel
 
+from recalib.contract.base import utc
 from recalib.contract.jobs import Job
 from recalib.core.watched_classes import watched_indices
 from recalib.errors import InputError
@@ -19,7 +20,6 @@ from recalib.replay import LogSummary, ModelLogOptions
 from service.access.authenticator import current_principal
 from service.idempotency import run_once
 from service.reader_process import reader_process
-from service.times import iso
 from service.upload_checks import survey_log
 from service.uploads import read_seconds, receive
 from service.versions import find_version
@@ -79,8 +79,8 @@ async def upload_replay(
                     length = owner.monitoring.cohort_seconds
                     shift = math.floor((now - summary.end) / length) * length
                 elif summary.end > now + _SKEW_SECONDS:
-                    found = f"{iso(summary.end)}, in the future"
-                    raise InputError("time", found=found, accepted=f"times until {iso(now)}")
+                    found = f"{_iso(summary.end)}, in the future"
+                    raise InputError("time", found=found, accepted=f"times until {_iso(now)}")
                 number = _check_version(tx, owner, version, summary.through + shift)
                 return _enqueue(tx, owner, number, digest, shift, summary)
 
@@ -134,7 +134,11 @@ def _enqueue(
         "shift_seconds": shift,
     }
     job = tx.jobs.enqueue(REPLAY, payload, model=model, checkpoint={"upload": digest})
-    start, end = iso(summary.start + shift), iso(summary.end + shift)
+    start, end = _iso(summary.start + shift), _iso(summary.end + shift)
     detail = f"version {version}: {summary.rows} rows from {start} to {end}, sha256 {digest}"
     tx.audit.record(current_principal().name, "create_replay", model.name, job.id, detail)
     return Job.model_validate(job)
+
+
+def _iso(seconds: float) -> str:
+    return utc(seconds).isoformat(timespec="milliseconds")

@@ -2,26 +2,33 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 from fastapi import Path, Query, Request
+from pydantic import RootModel
 
 from recalib.contract.jobs import Job
 from recalib.contract.monitoring import CandidateReport, HistoryPage, MonitoringReport
 from recalib.core.monitoring_settings import MonitoringSettings
+from recalib.errors import ConflictError
+from recalib.registry.job_kinds import REFIT
 from service.access.authenticator import current_principal
 from service.http.bodies import parse_media_type
 from service.http.idempotency_key import IdempotencyKey
 from service.http.openapi import problems
 from service.http.page_parameters import Cursor, Limit
 from service.http.routing import Router
+from service.idempotency import EmptyRequest, run_once
 from service.monitoring import handlers
 from service.monitoring.replays import upload_replay
 from service.monitoring.schemas import CandidateDrop
 from service.operations import UPLOAD
 from service.schemas.field_types import MAX_VERSION, VERSION_DESCRIPTION, Text
 from service.schemas.model import Model
+from service.serving.loaded_calibrators import CHAMPION
 from service.state import StateDependency
+from service.validation_warnings import warnings_of
 
 router = Router(
     prefix="/v1/models/{model}/monitoring", tags=["monitoring"], responses=problems(404, 500, 503)
@@ -66,7 +73,18 @@ def list_monitoring_history(
 def create_refit(model: str, state: StateDependency, idempotency_key: IdempotencyKey = None) -> Job:
     """Request a candidate, fitted on sampled logits; it is promoted only on evidence."""
     with state.registry.transaction() as tx:
-        return handlers.create_refit(tx, model, idempotency_key)
+        owner = tx.models.get(model)
+        if tx.aliases.find(owner, CHAMPION) is None:
+            raise ConflictError(f"model {model!r} has no champion to refit")
+        payload = {"model": owner.name, "reason": "requested"}
+
+        def act() -> Job:
+            job = tx.jobs.enqueue(REFIT, payload, model=owner, unique=f"refit {owner.id}")
+            tx.audit.record(current_principal().name, "create_refit", owner.name, job.id)
+            return Job.model_validate(job)
+
+        scope = f"create_refit {model}"
+        return run_once(tx, idempotency_key, scope, EmptyRequest(), 202, Job, act)
 
 
 @router.operation(
@@ -106,9 +124,11 @@ def drop_candidate(
     idempotency_key: IdempotencyKey = None,
 ) -> CandidateReport:
     """Drop a candidate that is compared or proven better; the champion continues to serve."""
-    drop = CandidateDrop(version=version, reason=reason)
+    drop, actor = CandidateDrop(version=version, reason=reason), current_principal().name
     with state.registry.transaction() as tx:
-        return handlers.drop_candidate(tx, model, drop, current_principal().name, idempotency_key)
+        act = partial(handlers.drop_candidate, tx, tx.models.get(model), drop, actor)
+        scope = f"drop_candidate {model}"
+        return run_once(tx, idempotency_key, scope, drop, 200, CandidateReport, act)
 
 
 @router.operation("PUT", "/settings", "admin", responses=problems(409, 413, 415, 422))
@@ -119,5 +139,16 @@ def set_monitoring(
     idempotency_key: IdempotencyKey = None,
 ) -> Model:
     """Replace the monitoring settings of a model; omitted fields get their default."""
+    request = RootModel[MonitoringSettings](body)
     with state.registry.transaction() as tx:
-        return handlers.set_monitoring(tx, model, body, idempotency_key)
+
+        def act() -> Model:
+            owner, actor = tx.models.set_monitoring(model, body), current_principal().name
+            champion = tx.aliases.find(owner, CHAMPION)
+            version = None if champion is None else champion.version
+            changed = Model.of(owner, warnings_of(tx, owner, version))
+            tx.audit.record(actor, "set_monitoring", model, model, request.model_dump_json())
+            return changed
+
+        scope = f"set_monitoring {model}"
+        return run_once(tx, idempotency_key, scope, request, 200, Model, act)

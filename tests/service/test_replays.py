@@ -54,7 +54,7 @@ def test_log_may_be_longer_than_a_json_document(
     monitored: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A log is an upload, with the limit of uploads."""
-    monkeypatch.setattr("service.http.bodies._MAX_DOCUMENT_BYTES", 1_000)
+    monkeypatch.setattr("service.http.bodies.MAX_DOCUMENT_BYTES", 1_000)
     log = log_of()
     assert len(log) > 1_000
     assert upload(monitored, log).status_code == 202

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -13,7 +15,7 @@ from starlette.testclient import TestClient
 from recalib.registry import Registry
 from recalib.settings import Settings
 from service.app import create_app
-from service.webhooks.handlers import create_webhook
+from service.webhooks.rest import create_webhook
 from service.webhooks.schemas import WebhookCreate
 from tests.registry.interleaving import Interleaved
 from tests.service.conftest import Service
@@ -58,8 +60,9 @@ def test_new_webhook_follows_a_model_that_is_renamed_meanwhile(service: Service)
     other = Interleaved(service.registry, rename)
     with service.registry.transaction() as tx:
         other.start_after_write(tx)
-        create = WebhookCreate(url=_URL, model="digits")
-        webhook = create_webhook(tx, Settings(), create, None)
+        within: Any = SimpleNamespace(transaction=lambda: contextlib.nullcontext(tx))
+        state: Any = SimpleNamespace(settings=Settings(), registry=within)
+        webhook = create_webhook(WebhookCreate(url=_URL, model="digits"), state)
     other.finish()
     with service.registry.reading() as tx:
         assert tx.webhooks.get(webhook.id).model == "renamed"
