@@ -15,6 +15,7 @@ from recalib.cli.arguments import (
     JsonOutput,
     LabelledData,
     Task,
+    WeightKind,
     Weights,
     check_output_path,
     cluster_name,
@@ -54,6 +55,7 @@ def evaluate(
     ] = None,
     task: Task = "multiclass",
     weights: Weights = None,
+    weight_kind: WeightKind = "survey",
     input: CalibratorInput = None,
     columns: Columns = None,
     cluster: Cluster = None,
@@ -76,7 +78,9 @@ def evaluate(
         data, cluster, diagram=diagram, picture=picture, task=needs_rows, columns=columns
     )
     if path is None:
-        _evaluate_files(data, fitted, weights, bins, intervals, input, cluster, json_output)
+        _evaluate_files(
+            data, fitted, weights, weight_kind, bins, intervals, input, cluster, json_output
+        )
         return
     if diagram is not None and weights is not None:
         raise InputError("weights", found="--diagram too", accepted="one of the two")
@@ -93,7 +97,16 @@ def evaluate(
             check_bins(bins)
     if task == "multilabel":
         _evaluate_labels(
-            path, fitted, weights, bins, intervals, diagram, input, columns, json_output
+            path,
+            fitted,
+            weights,
+            weight_kind,
+            bins,
+            intervals,
+            diagram,
+            input,
+            columns,
+            json_output,
         )
         return
     with progress("evaluate", quiet=json_output):
@@ -107,9 +120,14 @@ def evaluate(
             warn(f"logits: {resemblance}; {RESEMBLANCE_HINT}")
         level = 0.95 if intervals or not json_output else None
         sample_weight = read_weights(weights)
-        check_weights(sample_weight, rows=len(rows.logits))
+        check_weights(sample_weight, rows=len(rows.logits), kind=weight_kind)
         estimates = compute_metrics(
-            rows.labels, **values, sample_weight=sample_weight, bins=bins, level=level
+            rows.labels,
+            **values,
+            sample_weight=sample_weight,
+            weight_kind=weight_kind,
+            bins=bins,
+            level=level,
         )
         if diagram is not None:
             _draw(diagram, values, rows.labels, bins, picture or "reliability")
@@ -125,6 +143,7 @@ def _evaluate_files(
     data: list[str],
     fitted: Calibrator | None,
     weights: str | None,
+    weight_kind: WeightKind,
     bins: int,
     intervals: bool,
     input: Literal["logits", "probabilities"] | None,
@@ -141,6 +160,7 @@ def _evaluate_files(
             input=input,
             bins=bins,
             sample_weight=weights,
+            weight_kind=weight_kind,
             cluster=cluster_name(cluster),
             progress=lambda done, total: update(f"{done} of {total} parts"),
         )
@@ -155,6 +175,7 @@ def _evaluate_labels(
     data: Path,
     fitted: Calibrator | None,
     weights: str | None,
+    weight_kind: WeightKind,
     bins: int,
     intervals: bool,
     diagram: Path | None,
@@ -183,6 +204,7 @@ def _evaluate_labels(
             **values,
             task="multilabel",
             sample_weight=read_weights(weights),
+            weight_kind=weight_kind,
             bins=bins,
             class_labels=names,
             intervals=True,

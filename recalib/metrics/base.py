@@ -20,6 +20,8 @@ from recalib.errors import InputError
 from recalib.metrics.predictions import Predictions
 from recalib.stats.sums import State
 
+Vector = NDArray[np.float64]
+
 #: What a metric's value counts: `fraction`, which tables show as a percentage; `nats`; or `score`,
 #: a number without a unit.
 Unit = Literal["fraction", "nats", "score"]
@@ -67,10 +69,7 @@ class Metric(ABC):
 
     @abstractmethod
     def measure(
-        self,
-        predictions: Predictions,
-        level: float | None = None,
-        weights: NDArray[np.float64] | None = None,
+        self, predictions: Predictions, level: float | None = None, weights: Vector | None = None
     ) -> Estimate:
         """Return the metric, with an interval of confidence `level` if it has one.
 
@@ -122,9 +121,7 @@ class StreamingMetric(Metric, Generic[S]):
         """Return an empty state for K = `classes`, of rows with or without weights."""
 
     @abstractmethod
-    def add(
-        self, state: S, predictions: Predictions, weights: NDArray[np.float64] | None = None
-    ) -> None:
+    def add(self, state: S, predictions: Predictions, weights: Vector | None = None) -> None:
         """Add a batch to a state; weights (n,) are positive, and 1 by default."""
 
     @abstractmethod
@@ -149,10 +146,7 @@ class StreamingMetric(Metric, Generic[S]):
         return type(self).measure is StreamingMetric.measure
 
     def measure(
-        self,
-        predictions: Predictions,
-        level: float | None = None,
-        weights: NDArray[np.float64] | None = None,
+        self, predictions: Predictions, level: float | None = None, weights: Vector | None = None
     ) -> Estimate:
         state = self.state(predictions.classes, weighted=weights is not None)
         self.add(state, predictions, weights)

@@ -41,10 +41,7 @@ class GroupMetric(StreamingMetric[Cells]):
         state.add(predictions.confidences, predictions.correct, weights)
 
     def measure(
-        self,
-        predictions: Predictions,
-        level: float | None = None,
-        weights: Vector | None = None,
+        self, predictions: Predictions, level: float | None = None, weights: Vector | None = None
     ) -> Estimate:
         groups = ConfidenceGroups.from_rows(predictions.ties, predictions.correct, weights)
         return self.estimate_groups(groups, level)

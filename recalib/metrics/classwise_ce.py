@@ -13,6 +13,7 @@ from recalib.metrics.binned import ClassMetric
 from recalib.metrics.intervals import interval_of_unbiased_square
 from recalib.metrics.quadratic_form import QuadraticForm
 from recalib.stats.class_bins import ClassBins
+from recalib.stats.sums import Moments
 
 Vector = NDArray[np.float64]
 
@@ -75,56 +76,38 @@ class UnbiasedClasswiseError(ClassMetric):
 
 @dataclass(frozen=True, eq=False)
 class _Bins:
-    """Joined bins of all classes; arrays of (B,), each the sums over the rows of a bin."""
+    """Joined bins of all classes, each with at least one row; the sums are (B,)."""
 
     classes: int
     rows: int
-    count: Vector
-    confidence: Vector
-    confidence_squared: Vector
-    correct: Vector
-    confidence_correct: Vector
+    sums: Moments
 
     @classmethod
     def of(cls, state: ClassBins) -> _Bins:
         starts = _group_starts(state.count)
-        names = ("count", "confidence", "confidence_squared", "correct", "confidence_correct")
-        # Sums of the first bin are differences, which may be −1e-17 for probabilities of 0.
-        sums = {
-            name: np.maximum(np.add.reduceat(getattr(state, name).ravel(), starts), 0.0)
-            for name in names
-        }
-        filled = sums["count"] > 0
-        return cls(len(state.count), state.rows, **{k: v[filled] for k, v in sums.items()})
+        sums = Moments(*(np.add.reduceat(part.ravel(), starts) for part in state.moments))
+        return cls(len(state.count), state.rows, sums.select(sums.weight > 0))
 
     @property
     def gaps(self) -> Vector:
-        gaps: Vector = (self.correct - self.confidence) / self.count
-        return gaps
+        return (self.sums.correct - self.sums.confidence) / self.sums.weight
 
     @property
     def weights(self) -> Vector:
-        shares: Vector = self.count / (self.rows * self.classes)
-        return shares
-
-    @property
-    def _squares(self) -> Vector:
-        """Σr²."""
-        squares: Vector = self.correct - 2 * self.confidence_correct + self.confidence_squared
-        return squares
+        return self.sums.weight / (self.rows * self.classes)
 
     def squared_error(self) -> float:
         """Return θ̂; 1/K Σr² for N = 1."""
-        sums = self.correct - self.confidence
+        residuals = self.sums.correct - self.sums.confidence
         if self.rows == 1:
-            return float(np.sum(sums**2)) / self.classes
-        products = (sums**2 - self._squares) / (self.count - 1)
+            return float(np.sum(residuals**2)) / self.classes
+        products = (residuals**2 - self.sums.residual_squares()) / (self.sums.weight - 1)
         squared = float(np.sum(products)) / (self.rows * self.classes)
         return squared if abs(squared) > _ROUNDING else 0.0
 
     def interval(self, squared: float, level: float) -> tuple[float, float]:
         """Return an interval for θ around θ̂."""
-        n, p, gaps = self.count, self.confidence / self.count, self.gaps
+        n, p, gaps = self.sums.weight, self.sums.confidence / self.sums.weight, self.gaps
         # 4/K as in `Gaps.from_sums`: q is neither 0 nor 1 if all rows are right.
         extra = 4 / self.classes
 
@@ -137,8 +120,8 @@ class _Bins:
             tested = binomial(np.clip(p + np.copysign(sizes, gaps), 0, 1))
             return np.asarray(variances * np.where(sizes > 0, tested / observed, 1.0))
 
-        observed = binomial(self.correct / n)
-        sample = (self._squares - n * gaps**2) / (n + _PRIOR_ROWS)
+        observed = binomial(self.sums.correct / n)
+        sample = (self.sums.residual_squares() - n * gaps**2) / (n + _PRIOR_ROWS)
         variances = np.maximum(observed, sample) / n
         return interval_of_unbiased_square(
             squared,
@@ -157,8 +140,8 @@ class _Bins:
         Residuals of a row sum to 0 over classes, which increases the variance of θ̂ by K/(K − 1) if
         all pairs of classes have the same covariance: exact for K = 2.
         """
-        calibrated = np.maximum(self.confidence - self.confidence_squared, 0)
-        noise = calibrated / (self.count * self.rows * self.classes)
+        scale = self.sums.weight * self.rows * self.classes
+        noise = self.sums.calibrated_squares() / scale
         copies = self.classes / (self.classes - 1)
         form = QuadraticForm(
             2 * copies * float(noise @ noise), 8 * copies**2 * float(noise**2 @ noise)

@@ -14,6 +14,8 @@ from recalib.metrics.confidence_order import bin_start
 from recalib.metrics.predictions import Predictions
 from recalib.stats.sums import Moments, moments
 
+Vector = NDArray[np.float64]
+
 
 class ClasswiseEqualMassError(Metric):
     """Adaptive class-wise ECE: 1/K Σ_k Σ_b n_b/N · |frequency_bk − confidence_bk|; range [0, 1].
@@ -35,10 +37,7 @@ class ClasswiseEqualMassError(Metric):
     takes_weights: ClassVar[bool] = False
 
     def measure(
-        self,
-        predictions: Predictions,
-        level: float | None = None,
-        weights: NDArray[np.float64] | None = None,
+        self, predictions: Predictions, level: float | None = None, weights: Vector | None = None
     ) -> Estimate:
         rows, classes = predictions.probabilities.shape
         count = min(self.bins, rows)

@@ -39,10 +39,7 @@ class KernelError(Metric):
     takes_weights: ClassVar[bool] = False
 
     def measure(
-        self,
-        predictions: Predictions,
-        level: float | None = None,
-        weights: Values | None = None,
+        self, predictions: Predictions, level: float | None = None, weights: Values | None = None
     ) -> Estimate:
         p = predictions.confidences.astype(np.float64)
         labels = predictions.correct.astype(np.int64)
@@ -68,10 +65,7 @@ class ClasswiseKernelError(Metric):
     takes_weights: ClassVar[bool] = False
 
     def measure(
-        self,
-        predictions: Predictions,
-        level: float | None = None,
-        weights: Values | None = None,
+        self, predictions: Predictions, level: float | None = None, weights: Values | None = None
     ) -> Estimate:
         p, labels = predictions.probabilities.astype(np.float64), predictions.labels
         parts = [_of_event(column, labels, k) for k, column in enumerate(p.T)]
@@ -96,10 +90,7 @@ class CanonicalKernelError(Metric):
     takes_weights: ClassVar[bool] = False
 
     def measure(
-        self,
-        predictions: Predictions,
-        level: float | None = None,
-        weights: Values | None = None,
+        self, predictions: Predictions, level: float | None = None, weights: Values | None = None
     ) -> Estimate:
         p = predictions.probabilities.astype(np.float64)
         outcomes = np.zeros_like(p)

@@ -54,10 +54,7 @@ class LabelBinnedError(BinMetric):
         return -(-_FINE_BINS // self.bins)
 
     def measure(
-        self,
-        predictions: Predictions,
-        level: float | None = None,
-        weights: Values | None = None,
+        self, predictions: Predictions, level: float | None = None, weights: Values | None = None
     ) -> Estimate:
         state = Bins(self.bins, weighted=weights is not None)
         self.add(state, predictions, weights)

@@ -27,6 +27,7 @@ from recalib.metrics import METRICS, Estimate, Metric, Predictions, State, Strea
 from recalib.metrics.base import defined
 from recalib.metrics.evaluation import Evaluation
 from recalib.metrics.state_versions import EARLIER, upgrade_sums
+from recalib.stats.groups import row_chunks
 from recalib.stats.sums import Means
 
 __all__ = ["StreamingEvaluation", "evaluate", "measure_all"]
@@ -146,24 +147,30 @@ class StreamingEvaluation:
         logits: ArrayLike | None = None,
         probabilities: ArrayLike | None = None,
         sample_weight: ArrayLike | None = None,
+        weight_kind: WeightKind = "survey",
     ) -> None:
         """Add a batch: labels (n,) and exactly one of logits and probabilities (n, K).
 
         A stream with weights also takes `sample_weight` (n,), 1 by default; they are 0, or from
-        1e-100 to 1e100. A rejected batch raises `InputError` and changes nothing.
+        1e-100 to 1e100. A stream without takes them as `counts`: whole numbers of equal rows that
+        each row replaces. A rejected batch raises `InputError` and changes nothing.
         """
+        check_weight_kind(weight_kind)
         predictions = _predictions(labels, logits, probabilities, self.classes)
         if sample_weight is None:
             self.add_predictions(predictions)
             return
-        if not self.weighted:
-            raise InputError(
-                "sample_weight", found="weights", accepted="none: this stream is not weighted"
-            )
+        if self.weighted == (weight_kind == "counts"):
+            accepted = "survey" if self.weighted else "counts: this stream is not weighted"
+            raise InputError("weight_kind", found=weight_kind, accepted=accepted)
         weights = _stream_weights(sample_weight, len(predictions))
         rows = np.flatnonzero(weights > 0)
-        if len(rows):
+        if self.weighted and len(rows):
             self.add_predictions(predictions.take(rows), weights[rows])
+        elif len(rows):
+            repeated = repeated_rows(weights, rows=len(weights), field="sample_weight")
+            for part in row_chunks((len(repeated), self.classes)):
+                self.add_predictions(predictions.take(repeated[part]))
 
     def add_predictions(
         self, predictions: Predictions, weights: NDArray[np.float64] | None = None
@@ -221,7 +228,8 @@ class StreamingEvaluation:
                     continue
                 if labels is None:
                     raise InputError("labels", found="no column", accepted="label or labels")
-                part.add(labels, **{input: scores})
+                values: dict[str, Any] = {input: scores}
+                part.add(labels, **values)
         row = single_value(first, "evaluation", part.to_bytes())
         return iter([row]) if is_stream else row
 

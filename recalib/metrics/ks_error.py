@@ -54,10 +54,7 @@ class KsError(GroupMetric):
     unit: ClassVar[Unit] = "fraction"
 
     def measure(
-        self,
-        predictions: Predictions,
-        level: float | None = None,
-        weights: Values | None = None,
+        self, predictions: Predictions, level: float | None = None, weights: Values | None = None
     ) -> Estimate:
         if level is None and weights is None:  # several times as fast as groups
             hits = predictions.confidences[predictions.correct]
@@ -101,10 +98,7 @@ class ClasswiseKsError(Metric):
     takes_weights: ClassVar[bool] = False
 
     def measure(
-        self,
-        predictions: Predictions,
-        level: float | None = None,
-        weights: Values | None = None,
+        self, predictions: Predictions, level: float | None = None, weights: Values | None = None
     ) -> Estimate:
         columns = predictions.probabilities.T
         values = [_distance(p, p[predictions.labels == k]) for k, p in enumerate(columns)]

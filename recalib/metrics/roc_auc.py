@@ -55,10 +55,7 @@ class RocAuc(StreamingMetric[Cells]):
         state.add(_probabilities(predictions), predictions.labels == 1, weights)
 
     def measure(
-        self,
-        predictions: Predictions,
-        level: float | None = None,
-        weights: Vector | None = None,
+        self, predictions: Predictions, level: float | None = None, weights: Vector | None = None
     ) -> Estimate:
         w = np.ones(len(predictions)) if weights is None else weights
         return _Ranks.from_predictions(predictions, w).estimate(level)

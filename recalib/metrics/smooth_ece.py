@@ -17,7 +17,8 @@ from recalib.metrics.predictions import Predictions
 from recalib.stats.groups import group_counts, group_sums
 from recalib.stats.sums import Moments
 
-Values = NDArray[np.float32] | NDArray[np.float64]
+Vector = NDArray[np.float64]
+Values = NDArray[np.float32] | Vector
 
 #: The smallest and largest number of grid cells; the latter resolves bandwidths to `_NARROWEST`.
 _MIN_CELLS, _MAX_CELLS = 2**12, 2**20
@@ -65,7 +66,7 @@ class SmoothError(GroupMetric):
         self,
         predictions: Predictions,
         level: float | None = None,
-        weights: NDArray[np.float64] | None = None,
+        weights: Vector | None = None,
     ) -> Estimate:
         w = np.ones(len(predictions)) if weights is None else weights
         return _estimate(_Points.of_rows(predictions, w), level)
@@ -87,16 +88,16 @@ class _Points:
     wrong rows at theirs.
     """
 
-    confidences: NDArray[np.float64]
+    confidences: Vector
     #: Σw, and Σw².
-    weights: NDArray[np.float64]
-    squared_weights: NDArray[np.float64]
+    weights: Vector
+    squared_weights: Vector
     #: Σw(y − p), and Σw²(y − p)².
-    residuals: NDArray[np.float64]
-    squared_residuals: NDArray[np.float64]
+    residuals: Vector
+    squared_residuals: Vector
 
     @classmethod
-    def of_rows(cls, predictions: Predictions, weights: NDArray[np.float64]) -> _Points:
+    def of_rows(cls, predictions: Predictions, weights: Vector) -> _Points:
         """Return rows with weights (N,)."""
         p = predictions.confidences.astype(np.float64)
         residuals = weights * (predictions.correct - p)
@@ -117,15 +118,15 @@ class _Points:
         return cls(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
 
     @property
-    def shares(self) -> NDArray[np.float64]:
+    def shares(self) -> Vector:
         """Σw(y − p) of each point, divided by Σw of all."""
-        shares: NDArray[np.float64] = self.residuals / self.weights.sum()
+        shares: Vector = self.residuals / self.weights.sum()
         return shares
 
 
 def _right_and_wrong(
     sums: Moments,
-) -> list[tuple[int, NDArray[np.float64], NDArray[np.float64]]]:
+) -> list[tuple[int, Vector, Vector]]:
     """Return y, Σw and Σwp of right and of wrong rows, (G,)."""
     wrong, right = sums.by_event()
     return [
@@ -175,7 +176,7 @@ def _estimate(points: _Points, level: float | None) -> Estimate:
     return Estimate(value) if level is None else _with_noise(value, points, level)
 
 
-def smooth_residuals(spectrum: Values, bandwidth: float | NDArray[np.float64]) -> Values:
+def smooth_residuals(spectrum: Values, bandwidth: float | Vector) -> Values:
     """Return 1/N Σ_i K_σ(t, p_i) r_i at t = m/G, (..., G + 1), from the residuals' `spectrum`.
 
     The reflected kernel is a Gaussian on a circle: it multiplies cosine k by exp(−(kπσ)²/2).
@@ -214,7 +215,7 @@ def _with_noise(value: float, points: _Points, level: float) -> Estimate:
     where = np.rint(p * cells).astype(np.intp)
     at = np.flatnonzero(group_counts(where, cells + 1))
 
-    def sums(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    def sums(values: Vector) -> Vector:
         return group_sums(where, values, cells + 1)[at]
 
     # Of the cells: the weight, the effective number of rows, mean confidence and its variance.
@@ -223,7 +224,7 @@ def _with_noise(value: float, points: _Points, level: float) -> Estimate:
     confidences, variances = sums(points.weights * p) / totals, sums(squares * p * (1 - p))
     variances /= totals**2
 
-    def spectra(masses: NDArray[np.float64]) -> NDArray[np.float32]:
+    def spectra(masses: Vector) -> NDArray[np.float32]:
         """Return the spectra (S, G + 1) of residuals (S, B) in the non-empty cells."""
         placed = np.zeros((len(masses), cells + 1), np.float32)
         placed[:, at] = masses
@@ -274,9 +275,7 @@ def _expected_floor(points: _Points) -> float:
     return float(scipy.optimize.brentq(excess, narrowest, 1.0, rtol=0.01, xtol=1e-6))
 
 
-def _spectrum(
-    p: NDArray[np.float64], residuals: NDArray[np.float64], cells: int
-) -> NDArray[np.float64]:
+def _spectrum(p: Vector, residuals: Vector, cells: int) -> Vector:
     """Return Σ_i r_i cos(kπ p_i) for k = 0 to G, (G + 1,), from residuals on a grid of G cells.
 
     Each residual is split among the four nearest grid points by cubic interpolation, with an error
@@ -296,7 +295,7 @@ def _spectrum(
         point = np.where(point > cells, 2 * cells - point, point)
         masses += group_sums(point, share * residuals, cells + 1)
     masses[1:-1] /= 2  # a cosine transform of type 1 counts inner points twice
-    cosines: NDArray[np.float64] = scipy.fft.dct(masses, type=1)
+    cosines: Vector = scipy.fft.dct(masses, type=1)
     return cosines
 
 
@@ -329,7 +328,7 @@ def _fixed_point(
     return float(scipy.optimize.brentq(excess, low, high, xtol=1e-14, rtol=precision))
 
 
-def _fixed_points(spectra: Values, start: float) -> NDArray[np.float64]:
+def _fixed_points(spectra: Values, start: float) -> Vector:
     """Return `_fixed_point` of each of `spectra` (S, G + 1), (S,), to 0.5%; `start` is a guess.
 
     Secant method for e = log smECE_σ − log σ over x = log σ. Since smECE_σ decreases, e falls at
@@ -351,11 +350,11 @@ def _fixed_points(spectra: Values, start: float) -> NDArray[np.float64]:
         step = np.clip(x - excess / slope, low, high) - x
         before, x = excess, x + step
     # At the smallest bandwidth of the grid, the error there.
-    points: NDArray[np.float64] = np.where(x <= lowest, np.minimum(sizes, np.exp(x)), np.exp(x))
+    points: Vector = np.where(x <= lowest, np.minimum(sizes, np.exp(x)), np.exp(x))
     return points
 
 
-def _integral_of_absolute(values: Values) -> NDArray[np.float64]:
+def _integral_of_absolute(values: Values) -> Vector:
     """Return ∫₀¹ |f| of functions that are linear between their `values` at m/G, (..., G + 1)."""
     rows = values.reshape(-1, values.shape[-1])
     sizes = np.abs(rows)
@@ -365,5 +364,5 @@ def _integral_of_absolute(values: Values) -> NDArray[np.float64]:
     row, at = np.nonzero(negative[:, 1:] != negative[:, :-1])
     a, b = sizes[row, at], sizes[row, at + 1]
     sums -= group_sums(row, a * b / (a + b), len(rows))
-    integrals: NDArray[np.float64] = sums.reshape(values.shape[:-1]) / (values.shape[-1] - 1)
+    integrals: Vector = sums.reshape(values.shape[:-1]) / (values.shape[-1] - 1)
     return integrals

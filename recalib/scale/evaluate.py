@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalib.calibrator import Calibrator
-from recalib.core.arrays import Floats, Integers
+from recalib.core.arrays import Floats, Integers, WeightKind, check_weight_kind
 from recalib.core.executors import Cluster, open_workers
 from recalib.errors import InputError
 from recalib.files import DataFile, Input
@@ -29,6 +29,7 @@ def evaluate(
     input: Input | None = None,
     bins: int = 15,
     sample_weight: Source | None = None,
+    weight_kind: WeightKind = "survey",
     format: str | None = None,
     cluster: Cluster = None,
     progress: Progress = lambda done, total: None,
@@ -47,6 +48,8 @@ def evaluate(
     sample_weight: `.npy` files with a number for each row: one for each file of the source, with
         the same names before the suffix; a file, a folder, a glob, a URL or several. The metrics
         are then those with a weighted form.
+    weight_kind: `counts` if a weight is how many equal rows a row replaces: all metrics are then
+        those of the repeated rows.
     cluster: as in `recalib.core.executors`; None: this process.
     progress: called after each fragment.
 
@@ -68,6 +71,7 @@ def evaluate(
         input=kind,
         bins=bins,
         sample_weight=sample_weight,
+        weight_kind=weight_kind,
         format=format,
         cluster=cluster,
         progress=progress,
@@ -81,6 +85,7 @@ def evaluate_all(
     input: Input,
     bins: int = 15,
     sample_weight: Source | None = None,
+    weight_kind: WeightKind = "survey",
     format: str | None = None,
     cluster: Cluster = None,
     progress: Progress = lambda done, total: None,
@@ -91,8 +96,10 @@ def evaluate_all(
     """
     if any(calibrator is not None and calibrator.is_multilabel for calibrator in calibrators):
         raise InputError("task", found="multilabel", accepted="multiclass, in several files")
+    check_weight_kind(weight_kind)
     fragments = with_weights(list_fragments(source, format=format), list_weights(sample_weight))
-    work = partial(none_if_empty, partial(_evaluate_fragment, input, bins, tuple(calibrators)))
+    evaluate_fragment = partial(_evaluate_fragment, input, bins, tuple(calibrators), weight_kind)
+    work = partial(none_if_empty, evaluate_fragment)
     totals: list[StreamingEvaluation] | None = None
     with open_workers(cluster) as workers:
         parts = workers.map(work, fragments, batch=workers.batch(len(fragments)))
@@ -118,10 +125,14 @@ def evaluate_all(
 
 
 def _evaluate_fragment(
-    kind: Input, bins: int, calibrators: Sequence[Calibrator | None], fragment: Fragment
+    kind: Input,
+    bins: int,
+    calibrators: Sequence[Calibrator | None],
+    weight_kind: WeightKind,
+    fragment: Fragment,
 ) -> list[StreamingEvaluation]:
     with fragment.open(kind) as file:
-        weighted = file.row_weights is not None
+        weighted = file.row_weights is not None and weight_kind == "survey"
         evaluations = [
             StreamingEvaluation(file.classes, bins, weighted=weighted) for _ in calibrators
         ]
@@ -130,7 +141,7 @@ def _evaluate_fragment(
                 values: dict[str, Any] = {kind: scores}
                 if calibrator is not None:
                     values = {"probabilities": calibrator.predict(scores, input=kind)}
-                evaluation.add(labels, **values, sample_weight=weights)
+                evaluation.add(labels, **values, sample_weight=weights, weight_kind=weight_kind)
     return evaluations
 
 

@@ -49,6 +49,13 @@ def test_weights(cli: Cli) -> None:
     result = cli("evaluate", "val.npz", "--weights", "weights.npy", "--json").json
     expected = evaluate(LABELS, logits=LOGITS, sample_weight=weights)
     assert result == pytest.approx({name: item.value for name, item in expected.items()})
+    counts = np.rint(weights)
+    cli.write("counts.npy", write_npy(counts))
+    options = ("--weights", "counts.npy", "--weight-kind", "counts", "--json")
+    expected_of_counts = evaluate(LABELS, logits=LOGITS, sample_weight=counts, weight_kind="counts")
+    assert cli("evaluate", "val.npz", *options).json == pytest.approx(
+        {name: item.value for name, item in expected_of_counts.items()}
+    )
     fit = cli("fit", "val.npz", "--weights", "weights.npy", "-o", "t.calib", "--json").json
     assert fit["card"]["metrics"]["before"]["ece"]["value"] == pytest.approx(expected["ece"].value)
     cli.write("few.npy", write_npy(weights[:3]))

@@ -112,8 +112,10 @@ def test_weight_of_a_row_is_1_by_default() -> None:
 def test_stream_without_weights_takes_none_and_merges_with_none() -> None:
     p, labels, w = weighted_rows(20, "whole", 0)
     plain, weighted = StreamingEvaluation(4), StreamingEvaluation(4, weighted=True)
-    with pytest.raises(InputError, match="sample_weight: found weights; accepted: none"):
+    with pytest.raises(InputError, match="weight_kind: found survey; accepted: counts"):
         plain.add(labels, probabilities=p, sample_weight=w)
+    with pytest.raises(InputError, match="weight_kind: found counts; accepted: survey"):
+        weighted.add(labels, probabilities=p, sample_weight=w, weight_kind="counts")
     with pytest.raises(ValueError, match="with and without weights"):
         plain.merge(weighted)
 
@@ -141,3 +143,20 @@ def test_batch_of_zeros_is_taken_and_zeros_alone_have_no_metrics() -> None:
         stream.finish()
     stream.add([0, 1], probabilities=[[0.9, 0.1]] * 2, sample_weight=[3, 1])
     assert stream.finish()["accuracy"].value == 0.75
+
+
+def test_counts_of_a_stream_repeat_rows() -> None:
+    """All metrics are those of the repeated rows, in more than one part; a batch may have none."""
+    p, labels, _ = weighted_rows(300, "whole", 0)
+    counts = np.random.default_rng(0).integers(0, 300, 300)
+    stream, repeated = StreamingEvaluation(4), StreamingEvaluation(4)
+    stream.add(labels, probabilities=p, sample_weight=counts, weight_kind="counts")
+    stream.add(labels, probabilities=p, sample_weight=np.zeros(300), weight_kind="counts")
+    repeated.add(np.repeat(labels, counts), probabilities=np.repeat(p, counts, axis=0))
+    assert stream.rows == repeated.rows == counts.sum()
+    expected = repeated.finish(0.95)
+    for name, estimate in stream.finish(0.95).items():
+        known = {key: value for key, value in vars(expected[name]).items() if value is not None}
+        assert {key: getattr(estimate, key) for key in known} == pytest.approx(known), name
+    with pytest.raises(InputError, match="sample_weight: found counts that cannot be repeated"):
+        stream.add(labels, probabilities=p, sample_weight=counts / 2, weight_kind="counts")

@@ -160,7 +160,7 @@ MUTATIONS = [
     *_file(
         "recalib/metrics/classwise_ce.py",
         "tests/metrics/test_classwise_ce.py",
-        ("self._squares) / (self.count - 1)", "self._squares) / self.count"),
+        ("(self.sums.weight - 1)", "self.sums.weight"),
         ("starts[:, b] = total > 1", "starts[:, b] = total > 0"),
     ),
     *_file(

@@ -196,6 +196,24 @@ def test_weighted_metrics_are_those_of_all_rows(
     assert one.rows == np.count_nonzero(sources.weights)
 
 
+def test_counts_are_repeated_rows(sources: Sources) -> None:
+    """All metrics; those that sort rows are within their bounds."""
+    for path in sources.weight_files.rglob("*.npy"):
+        np.save(path, np.rint(np.load(path)))
+    files = recalib.scale.evaluate(
+        sources.data, sample_weight=sources.weight_files, weight_kind="counts"
+    )
+    counts = np.rint(sources.weights)
+    expected = evaluate(
+        sources.labels, logits=sources.logits, sample_weight=counts, weight_kind="counts"
+    )
+    bounds = files.error_bounds()
+    assert files.rows == counts.sum()
+    assert {"ece_debiased", "classwise_ce"} < expected.keys()
+    for name, estimate in files.finish().items():
+        assert abs(estimate.value - expected[name].value) <= bounds[name] + 1e-12, name
+
+
 def test_card_has_the_weighted_metrics(sources: Sources) -> None:
     reference = fit(sources.logits, sources.labels, sample_weight=sources.weights, measure=True)
     metrics = _fit(sources, "temperature", "nll", None, measure=True).card.metrics
