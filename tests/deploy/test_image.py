@@ -152,7 +152,7 @@ def test_pin_images_adds_the_digest_of_every_image(tmp_path: Path) -> None:
     pinned = [file.read_text() for file in files]
     images = re.findall(r"(?:^FROM|image:) +(\S+:\S+)", "".join(pinned), re.MULTILINE)
     foreign = [image for image in images if not image.startswith("recalib-")]
-    assert len(foreign) == 5
+    assert len(foreign) == 6
     for image in foreign:
         name, _, digest = image.partition("@sha256:")
         assert digest == hashlib.sha256(name.encode()).hexdigest()
