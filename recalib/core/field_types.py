@@ -1,23 +1,66 @@
 """Types of the fields of settings: ranges, whole numbers, JSON Schema keywords.
 
-A range is an `Interval` of numbers or a `Literal` of words. pydantic reads the same types, so a
+A type has an `Interval` of numbers, or is a `Literal` of words. pydantic reads the same types, so a
 dataclass is its own JSON Schema; nothing here imports pydantic.
 """
 
 from __future__ import annotations
 
 import math
-import operator
 from dataclasses import dataclass, field
 from functools import cache
-from numbers import Real
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
-
-from annotated_types import Interval
 
 from recalib.errors import InputError
 
-_WORDS = {"gt": "above", "ge": "at least", "lt": "below", "le": "at most"}
+
+@dataclass(frozen=True)
+class Interval:
+    """The finite numbers above `gt` or from `ge` on, and below `lt` or up to `le`.
+
+    pydantic takes no text, neither true nor false, and 4.0 for a whole number, as `integer` in JSON
+    Schema does; some encoders write 4.0 for 4.
+
+    >>> 0.5 in Interval(gt=0, lt=1)
+    True
+    >>> str(Interval(gt=0, lt=1))
+    'above 0 and below 1'
+    """
+
+    gt: float | None = None
+    ge: float | None = None
+    lt: float | None = None
+    le: float | None = None
+
+    def __contains__(self, value: Any) -> bool:
+        """Return whether a value is a number in the range."""
+        try:
+            is_finite = math.isfinite(value)
+        except TypeError:
+            return False
+        return (
+            is_finite
+            and (self.gt is None or value > self.gt)
+            and (self.ge is None or value >= self.ge)
+            and (self.lt is None or value < self.lt)
+            and (self.le is None or value <= self.le)
+        )
+
+    def __str__(self) -> str:
+        words = {"above": self.gt, "at least": self.ge, "below": self.lt, "at most": self.le}
+        return " and ".join(
+            f"{word} {bound:g}" for word, bound in words.items() if bound is not None
+        )
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        """Return the schema of a number with the bounds."""
+        from pydantic_core.core_schema import no_info_before_validator_function
+
+        bounds = {name: bound for name, bound in vars(self).items() if bound is not None}
+        schema = {**handler(source), **bounds, "strict": True}
+        is_integer = schema["type"] == "int"
+        return no_info_before_validator_function(_int_of_float, schema) if is_integer else schema
+
 
 Positive = Annotated[float, Interval(gt=0)]
 NonNegative = Annotated[float, Interval(ge=0)]
@@ -44,20 +87,6 @@ STORABLE = Documented({"pattern": r"^[^\u0000]*$"})
 UNIQUE = Documented({"uniqueItems": True})
 
 
-class _Number:
-    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
-        from pydantic_core.core_schema import no_info_before_validator_function
-
-        schema = {**handler(source), "strict": True}
-        is_integer = schema["type"] == "int"
-        return no_info_before_validator_function(_int_of_float, schema) if is_integer else schema
-
-
-#: A number of JSON: no text, neither true nor false, and 4.0 for a whole number, as some encoders
-#: write 4. It follows the bounds in an annotation, or the OpenAPI document would lose them.
-NUMBER = _Number()
-
-
 def setting(default: Any, description: str) -> Any:
     """Return a field of a dataclass, with the description of its JSON Schema."""
     return field(default=default, metadata={"description": description})
@@ -65,54 +94,30 @@ def setting(default: Any, description: str) -> Any:
 
 def check_fields(options: Any, prefix: str = "options.") -> None:
     """Raise `InputError` for a field of a dataclass that is outside the range of its type."""
-    for name, (limit, is_optional) in _limits(options.__class__).items():
+    for name, accepted, is_optional in _accepted_values(options.__class__):
         value = getattr(options, name)
-        if value is None and is_optional:
-            continue
-        if isinstance(limit, Interval):
-            legal, accepted = _is_inside(value, limit), describe_range(limit)
-        else:
-            legal, accepted = value in limit, ", ".join(map(str, limit))
-        if not legal:
-            found = f"{value:g}" if isinstance(value, Real) else repr(value)[:80]
-            raise InputError(prefix + name, found=found, accepted=accepted)
-
-
-def describe_range(interval: Interval) -> str:
-    """Return an interval in words.
-
-    >>> describe_range(Interval(gt=0, lt=1))
-    'above 0 and below 1'
-    """
-    return " and ".join(f"{_WORDS[name]} {bound:g}" for name, bound in _bounds(interval))
-
-
-def _is_inside(value: object, interval: Interval) -> bool:
-    is_number = isinstance(value, Real) and math.isfinite(value)
-    return is_number and all(
-        getattr(operator, name)(value, bound) for name, bound in _bounds(interval)
-    )
-
-
-def _bounds(interval: Interval) -> list[tuple[str, Any]]:
-    bounds = ((name, getattr(interval, name)) for name in _WORDS)
-    return [(name, bound) for name, bound in bounds if bound is not None]
+        if value not in accepted and not (is_optional and value is None):
+            found = f"{value:g}" if isinstance(value, int | float) else repr(value)[:80]
+            text = (
+                str(accepted) if isinstance(accepted, Interval) else ", ".join(map(str, accepted))
+            )
+            raise InputError(prefix + name, found=found, accepted=text)
 
 
 @cache
-def _limits(kind: type) -> dict[str, tuple[Any, bool]]:
-    """Return the interval or the words of each field that has them, and whether None is legal."""
-    limits: dict[str, tuple[Any, bool]] = {}
+def _accepted_values(kind: type) -> list[tuple[str, Any, bool]]:
+    """Return the range or the words of each field that has them, and whether None is legal."""
+    fields = []
     for name, hint in get_type_hints(kind, include_extras=True).items():
         parts = (hint, *get_args(hint))
-        is_optional = type(None) in parts
-        for part in parts:
-            if get_origin(part) is Literal:
-                limits[name] = get_args(part), is_optional
-            for limit in getattr(part, "__metadata__", ()):
-                if isinstance(limit, Interval):
-                    limits[name] = limit, is_optional
-    return limits
+        accepted = [get_args(part) for part in parts if get_origin(part) is Literal]
+        accepted += [item for part in parts for item in _ranges(part)]
+        fields += [(name, values, type(None) in parts) for values in accepted]
+    return fields
+
+
+def _ranges(hint: Any) -> list[Any]:
+    return [item for item in getattr(hint, "__metadata__", ()) if isinstance(item, Interval)]
 
 
 def _int_of_float(value: Any) -> Any:

@@ -6,9 +6,15 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from annotated_types import Interval, MaxLen
-
-from recalib.core.field_types import NAME, NUMBER, STORABLE, UNIQUE, check_fields, setting
+from recalib.core.field_types import (
+    NAME,
+    STORABLE,
+    Documented,
+    Fraction,
+    Interval,
+    check_fields,
+    setting,
+)
 from recalib.core.resource_names import check_name
 from recalib.core.watched_classes import MAX_WATCHED_CLASSES
 from recalib.errors import ConflictError, InputError
@@ -19,27 +25,28 @@ MAX_SEGMENTS = 100
 #: At this ratio, the bounds of the error are nearly those without an assumption.
 MAX_SELECTION_RATIO = 1000.0
 
-_Fraction = Annotated[float, Interval(gt=0, lt=1), NUMBER]
-_Labels = Annotated[int, Interval(ge=2, le=10**7), NUMBER]
-_Seconds = Annotated[float, Interval(ge=1, lt=1e10), NUMBER]
+_Labels = Annotated[int, Interval(ge=2, le=10**7)]
+_Seconds = Annotated[float, Interval(ge=1, lt=1e10)]
+_Segments = Documented({"uniqueItems": True, "maxItems": MAX_SEGMENTS})
+_Classes = Documented({"uniqueItems": True, "maxItems": MAX_WATCHED_CLASSES})
 
 
 @dataclass(frozen=True)
 class EvidenceSettings:
     """What decides the state of a monitor: objective, error rate and window."""
 
-    objective: _Fraction = setting(0.05, "The largest acceptable calibration error.")
-    tolerance: Annotated[float, Interval(ge=0, lt=0.5), NUMBER] = setting(
+    objective: Fraction = setting(0.05, "The largest acceptable calibration error.")
+    tolerance: Annotated[float, Interval(ge=0, lt=0.5)] = setting(
         0.02,
         "The largest difference of accuracy and confidence, or of the frequency of class 1 and "
         "P(y = 1), that is not drift.",
     )
-    alpha: _Fraction = setting(
+    alpha: Fraction = setting(
         0.05,
         "The probability of ever calling a good calibrator stale, over all versions, segments and "
         "classes of the model.",
     )
-    selection_ratio: Annotated[float, Interval(ge=1, le=MAX_SELECTION_RATIO), NUMBER] = setting(
+    selection_ratio: Annotated[float, Interval(ge=1, le=MAX_SELECTION_RATIO)] = setting(
         1.0,
         "The assumed largest ratio of the labelling rates of right and wrong predictions at "
         "similar confidences, in both directions. Above 1, states follow from the interval of the "
@@ -66,26 +73,24 @@ class MonitoringSettings(EvidenceSettings):
     cohort_seconds: _Seconds = setting(
         3_600.0, "Length of a cohort of predictions that is assessed at once."
     )
-    segments: Annotated[tuple[Annotated[str, NAME], ...], MaxLen(MAX_SEGMENTS), UNIQUE] = setting(
+    segments: Annotated[tuple[Annotated[str, NAME], ...], _Segments] = setting(
         (),
         "Values of `segment` that are monitored separately; all others are monitored together. "
         "Segments can only be added at the end of the list.",
     )
-    classes: Annotated[
-        tuple[Annotated[str, STORABLE], ...], MaxLen(MAX_WATCHED_CLASSES), UNIQUE
-    ] = setting(
+    classes: Annotated[tuple[Annotated[str, STORABLE], ...], _Classes] = setting(
         (),
         "Classes whose probabilities are monitored: names, or indices as text; `all` as the only "
         "entry is every class. Without `capture`, only predictions of a class count.",
     )
-    capture: Annotated[float, Interval(ge=0, le=1), NUMBER] = setting(
+    capture: Annotated[float, Interval(ge=0, le=1)] = setting(
         0.0, "Share of the predictions with ids whose logits are kept for refitting."
     )
     capture_seconds: _Seconds = setting(14 * 86_400.0, "Time for which these logits are kept.")
     refit: Literal["on_stale", "manual"] = setting(
         "on_stale", "Whether a stale calibrator is refitted automatically."
     )
-    refit_every_seconds: Annotated[float, Interval(ge=60, lt=1e10), NUMBER] | None = setting(
+    refit_every_seconds: Annotated[float, Interval(ge=60, lt=1e10)] | None = setting(
         None, "Refit at this interval, in every state."
     )
     promote: Literal["automatic", "manual"] = setting(
@@ -107,7 +112,7 @@ class MonitoringSettings(EvidenceSettings):
     @classmethod
     def of(cls, stored: Mapping[str, Any] | None) -> Self:
         """Return the settings of a model's row; fields of a later version are ignored."""
-        known = {known.name for known in fields(cls)}
+        known = cls.__dataclass_fields__
         values = {name: value for name, value in (stored or {}).items() if name in known}
         lists = {name: tuple(values.get(name, ())) for name in ("segments", "classes")}
         return cls(**{**values, **lists})

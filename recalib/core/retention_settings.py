@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any, ClassVar, Self
 
-from annotated_types import Interval
-
-from recalib.core.field_types import NUMBER, check_fields, setting
+from recalib.core.field_types import Interval, check_fields, setting
 from recalib.core.monitoring_settings import MonitoringSettings
 from recalib.errors import InputError
 
-_Seconds = Annotated[float, Interval(ge=60, le=1e10), NUMBER]
+_Seconds = Annotated[float, Interval(ge=60, le=1e10)]
 
 
 @dataclass(frozen=True)
@@ -40,7 +38,7 @@ class RetentionSettings:
     @classmethod
     def of(cls, stored: Mapping[str, Any] | None) -> Self:
         """Return the settings of a model's row; fields of a later version are ignored."""
-        known = {known.name for known in fields(cls)}
+        known = cls.__dataclass_fields__
         return cls(**{name: value for name, value in (stored or {}).items() if name in known})
 
     def to_dict(self) -> dict[str, Any]:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from annotated_types import Interval
-
-from recalib.core.field_types import check_fields
+from recalib.core.field_types import Interval, check_fields
 from recalib.core.monitoring_settings import EvidenceSettings
 from recalib.core.options import check_option
 from recalib.drift.selection import check_selection_ratio

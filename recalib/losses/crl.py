@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 import torch
-from annotated_types import Interval
 from torch import Tensor
 
+from recalib.core.field_types import Interval
 from recalib.errors import InputError
 from recalib.losses.base import BatchLoss, Regulariser, flatten_batch, top_prediction
 from recalib.losses.processes import gather_rows

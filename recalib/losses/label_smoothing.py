@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 import torch
-from annotated_types import Interval
 from torch import Tensor
 
+from recalib.core.field_types import Interval
 from recalib.losses.base import RowLoss, is_masked, over_labels, take_column
 
 

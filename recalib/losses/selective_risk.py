@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
 import torch
-from annotated_types import Interval
 from torch import Tensor
 from torch.nn import functional
 
-from recalib.core.field_types import Count, Positive
+from recalib.core.field_types import Count, Interval, Positive
 from recalib.losses.base import BatchLoss
 from recalib.losses.confidence_scores import Confidence, losses_and_scores, score_range
 

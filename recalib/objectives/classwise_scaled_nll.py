@@ -9,10 +9,9 @@ from typing import Annotated, ClassVar, Literal
 
 import numpy as np
 import scipy
-from annotated_types import Interval
 from numpy.typing import NDArray
 
-from recalib.core.field_types import Positive
+from recalib.core.field_types import Interval, Positive
 from recalib.objectives.base import Objective
 from recalib.ops.base import Array, FittingOps
 

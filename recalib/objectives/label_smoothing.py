@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-from annotated_types import Interval
-
+from recalib.core.field_types import Interval
 from recalib.objectives.base import Objective
 from recalib.ops.base import Array, FittingOps
 from recalib.ops.formulas import smoothed_cross_entropy

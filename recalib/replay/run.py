@@ -9,12 +9,11 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from annotated_types import Interval
 from numpy.typing import NDArray
 
 from recalib.core.card import Card, ConfidenceHistogram
 from recalib.core.executors import Cluster, open_workers
-from recalib.core.field_types import check_fields
+from recalib.core.field_types import Interval, check_fields
 from recalib.core.html_table import html_table
 from recalib.core.monitoring_settings import EvidenceSettings
 from recalib.core.options import check_option

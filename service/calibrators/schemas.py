@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Base64Bytes, BaseModel, ConfigDict, Field
 
-from recalib.core.field_types import NUMBER, Documented
+from recalib.core.field_types import Documented, Interval
 from recalib.fitting.auto import AUTO
 from recalib.maps import MAPS
 from recalib.maps.labels import LABEL_MAPS
@@ -61,5 +61,5 @@ class AliasSet(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    version: Annotated[int, Field(ge=1, le=MAX_VERSION), NUMBER]
+    version: Annotated[int, Interval(ge=1, le=MAX_VERSION)]
     reason: Text = Field("", max_length=500, description="Kept in the audit trail.")

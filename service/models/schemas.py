@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from recalib.contract.base import Page
 from recalib.contract.models import Task
 from recalib.core.card import PredictionPolicy
-from recalib.core.field_types import NAME, NUMBER, UNIQUE
+from recalib.core.field_types import NAME, UNIQUE, Interval
 from recalib.core.monitoring_settings import MonitoringSettings
 from recalib.core.retention_settings import RetentionSettings
 from service.schemas.details import DetailsUpdate
@@ -28,7 +28,7 @@ class ModelCreate(BaseModel):
         description="Letters, digits, '.', '_' and '-'; at most 128 of them."
     )
     classes: (
-        Annotated[int, Field(ge=2, le=MAX_CLASSES), NUMBER]
+        Annotated[int, Interval(ge=2, le=MAX_CLASSES)]
         | Annotated[
             list[Text],
             Field(min_length=2, max_length=MAX_CLASSES, fail_fast=True),

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator
 from pydantic_core import PydanticCustomError
 
-from recalib.core.field_types import NUMBER, STORABLE, Documented
+from recalib.core.field_types import STORABLE, Documented, Interval
 
 #: The largest integer of the database.
 MAX_VERSION = 2**31 - 1
@@ -33,7 +33,7 @@ Text = Annotated[str, AfterValidator(_storable), STORABLE]
 
 
 #: A number or an alias of a version.
-Version = Annotated[int, Field(ge=1, le=MAX_VERSION), NUMBER] | Text
+Version = Annotated[int, Interval(ge=1, le=MAX_VERSION)] | Text
 VERSION_DESCRIPTION = (
     "A number or an alias of a version. An alias means the version that it points to now."
 )
