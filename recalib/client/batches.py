@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from recalib.client.downloads import Download
 from recalib.client.drivers import Listing
 from recalib.client.errors import MalformedAnswerError
+from recalib.client.jobs import id_of
 from recalib.client.operations import Flow, Request, Session
 from recalib.client.progress import Progress, progress_reporter
 from recalib.client.retry import (
@@ -157,4 +158,4 @@ def _upload(
 
 
 def _path(model: str, batch: Job | str) -> str:
-    return path("models", model, "batches", batch if isinstance(batch, str) else batch.id)
+    return path("models", model, "batches", id_of(batch))

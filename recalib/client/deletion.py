@@ -6,6 +6,7 @@ erased after the server's retention period.
 
 from __future__ import annotations
 
+from recalib.client.jobs import id_of
 from recalib.client.operations import Flow, Session
 from recalib.client.retry import fetch, idempotency_headers, path
 from recalib.contract.jobs import Job
@@ -92,8 +93,7 @@ def delete_run(session: Session, job: Job | str, *, force: bool = False) -> Flow
     MissingError: no such run.
     ContradictionError: it has not ended, and `force` is not set.
     """
-    job_id = job if isinstance(job, str) else job.id
-    return _delete(session, path("training-runs", job_id), force)
+    return _delete(session, path("training-runs", id_of(job)), force)
 
 
 def delete_evaluation(
@@ -111,8 +111,7 @@ def delete_evaluation(
     MissingError: no such model or evaluation.
     ContradictionError: it has not ended, and `force` is not set.
     """
-    job_id = job if isinstance(job, str) else job.id
-    return _delete(session, path("models", model, "evaluations", job_id), force)
+    return _delete(session, path("models", model, "evaluations", id_of(job)), force)
 
 
 def delete_batch(
@@ -130,8 +129,7 @@ def delete_batch(
     MissingError: no such model or batch.
     ContradictionError: it has not ended, and `force` is not set.
     """
-    job_id = job if isinstance(job, str) else job.id
-    return _delete(session, path("models", model, "batches", job_id), force)
+    return _delete(session, path("models", model, "batches", id_of(job)), force)
 
 
 def _delete(session: Session, place: str, force: bool) -> Flow[Deletion]:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from recalib.client.drivers import Listing
+from recalib.client.jobs import id_of
 from recalib.client.operations import Flow, Request, Session
 from recalib.client.retry import fetch, idempotency_headers, path, send_checked
 from recalib.contract.base import Page
@@ -85,5 +86,4 @@ def list_evaluations(model: str) -> Listing[Evaluation]:
 
 
 def _path(model: str, evaluation: Job | str) -> str:
-    id = evaluation if isinstance(evaluation, str) else evaluation.id
-    return path("models", model, "evaluations", id)
+    return path("models", model, "evaluations", id_of(evaluation))

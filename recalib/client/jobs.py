@@ -37,7 +37,7 @@ def cancel_job(session: Session, job: Job | str) -> Flow[Job]:
 
     A finished job does not change.
     """
-    return fetch(session, Job, "DELETE", path("jobs", _job_id(job)), headers=idempotency_headers())
+    return fetch(session, Job, "DELETE", path("jobs", id_of(job)), headers=idempotency_headers())
 
 
 def wait(
@@ -57,7 +57,7 @@ def wait(
     JobFailedError: the job failed or was cancelled.
     TimedOutError: the job is not finished in time.
     """
-    job_id = _job_id(job)
+    job_id = id_of(job)
     try:
         with progress_reporter(f"job {job_id}", progress) as report:
             finished_job = yield from _poll(session, job_id, Deadline(timeout), report)
@@ -96,5 +96,6 @@ def _pauses() -> Iterator[float]:
         pause = min(_MAX_PAUSE, _PAUSE_GROWTH * pause)
 
 
-def _job_id(job: Job | str) -> str:
+def id_of(job: Job | str) -> str:
+    """Return the id of a job, or the id itself."""
     return job if isinstance(job, str) else job.id

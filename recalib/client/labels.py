@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from recalib.client.calibrators import CHAMPION
 from recalib.client.errors import MalformedAnswerError, RefusedAsTooLargeError
-from recalib.client.operations import Flow, Request, Response, Session
+from recalib.client.operations import Flow, Request, Session
 from recalib.client.results import Labelled
 from recalib.client.retry import (
     JSON,
@@ -68,16 +68,14 @@ def add_labels(
     if len(ids) != len(label_list):
         accepted = f"{len(ids)}, one for each prediction"
         raise InputError("labels", found=f"{len(label_list)} labels", accepted=accepted)
-    outcomes: list[LabelOutcome] = []
-    while len(outcomes) < len(ids):
-        part = slice(len(outcomes), len(outcomes) + session.max_labels)
-        try:
-            outcomes += yield from _send_labels(session, model, ids[part], label_list[part])
-        except RefusedAsTooLargeError:
-            if len(ids[part]) == 1:
-                raise
-            session.max_labels = min(session.max_labels, len(ids[part]) // 2)
-    return Labelled(dict(Counter(outcome.status for outcome in outcomes)), outcomes)
+    place = path("models", model, "labels")
+
+    def request(part: slice) -> Request:
+        pairs = zip(ids[part], label_list[part], strict=True)
+        body = encode_json([{"prediction_id": id, "label": label} for id, label in pairs])
+        return Request("POST", place, headers=JSON, body=body)
+
+    return _send_in_parts(session, len(ids), request)
 
 
 def add_observations(
@@ -122,31 +120,20 @@ def add_observations(
             accepted = f"{len(rows)}, one for each row"
             found = f"{count} {name}" if count >= 0 else f"shape {time_array.shape}"
             raise InputError(name, found=found, accepted=accepted)
-    outcomes: list[LabelOutcome] = []
-    query = {"calibrator": str(calibrator)}
-    while len(outcomes) < len(rows):
-        part = slice(len(outcomes), len(outcomes) + session.max_labels)
-        body = encode_json(
-            {
-                "logits": _to_json(rows[part]),
-                "labels": label_list[part],
-                "times": time_array[part].tolist(),
-                "segment": segment,
-                # Servers of earlier versions refuse unknown fields.
-                **({"counted": True} if counted else {}),
-            }
-        )
-        url_path = path("models", model, "observations")
-        try:
-            request = Request("POST", url_path, query, JSON, body)
-            outcomes += _read_outcomes(
-                (yield from send_checked(session, request)), len(label_list[part])
-            )
-        except RefusedAsTooLargeError:
-            if len(label_list[part]) == 1:
-                raise
-            session.max_labels = min(session.max_labels, len(label_list[part]) // 2)
-    return Labelled(dict(Counter(outcome.status for outcome in outcomes)), outcomes)
+    place, query = path("models", model, "observations"), {"calibrator": str(calibrator)}
+
+    def request(part: slice) -> Request:
+        body = {
+            "logits": _to_json(rows[part]),
+            "labels": label_list[part],
+            "times": time_array[part].tolist(),
+            "segment": segment,
+            # Servers of earlier versions refuse unknown fields.
+            **({"counted": True} if counted else {}),
+        }
+        return Request("POST", place, query, JSON, encode_json(body))
+
+    return _send_in_parts(session, len(rows), request)
 
 
 def add_traffic(
@@ -211,18 +198,23 @@ def _to_json(rows: Floats) -> list[list[float | None]]:
     return values
 
 
-def _read_outcomes(response: Response, expected: int) -> list[LabelOutcome]:
-    items = read_struct(response, _Outcomes).items
-    if len(items) != expected:
-        raise MalformedAnswerError(response, f"is about {len(items)} labels of {expected}")
-    return items
-
-
-def _send_labels(
-    session: Session, model: str, ids: list[str], labels: list[Any]
-) -> Flow[list[LabelOutcome]]:
-    pairs = zip(ids, labels, strict=True)
-    body = encode_json([{"prediction_id": id, "label": label} for id, label in pairs])
-    request = Request("POST", path("models", model, "labels"), headers=JSON, body=body)
-    response = yield from send_checked(session, request)
-    return _read_outcomes(response, len(ids))
+def _send_in_parts(
+    session: Session, count: int, request: Callable[[slice], Request]
+) -> Flow[Labelled]:
+    """Send the request of each part of `count` rows, as large as the server accepts."""
+    outcomes: list[LabelOutcome] = []
+    while len(outcomes) < count:
+        size = min(session.max_labels, count - len(outcomes))
+        part = slice(len(outcomes), len(outcomes) + size)
+        try:
+            response = yield from send_checked(session, request(part))
+        except RefusedAsTooLargeError:
+            if size == 1:
+                raise
+            session.max_labels = size // 2
+            continue
+        items = read_struct(response, _Outcomes).items
+        if len(items) != size:
+            raise MalformedAnswerError(response, f"is about {len(items)} labels of {size}")
+        outcomes += items
+    return Labelled(dict(Counter(outcome.status for outcome in outcomes)), outcomes)

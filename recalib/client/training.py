@@ -7,6 +7,7 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from recalib.client.jobs import id_of
 from recalib.client.operations import Flow, Request, Session
 from recalib.client.retry import fetch, idempotency_headers, path, send_checked
 from recalib.contract.jobs import Job
@@ -47,9 +48,8 @@ def download_run_file(
     """
     from recalib.files import write_atomically
 
-    job_id = job if isinstance(job, str) else job.id
     response = yield from send_checked(
-        session, Request("GET", path("training-runs", job_id, "files", name))
+        session, Request("GET", path("training-runs", id_of(job), "files", name))
     )
     write_atomically(Path(destination), response.body)
     return len(response.body)

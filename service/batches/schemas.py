@@ -1,4 +1,4 @@
-"""Requests and responses for batches."""
+"""Requests for batches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests and responses for calibrators and aliases."""
+"""Requests for calibrators and aliases."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What data sets look like on the wire."""
+"""The request for a data set by reference."""
 
 from __future__ import annotations
 

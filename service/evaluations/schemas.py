@@ -1,4 +1,4 @@
-"""Requests and responses for evaluations."""
+"""Requests for evaluations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What models look like on the wire."""
+"""Requests for models, and their page."""
 
 from __future__ import annotations
 

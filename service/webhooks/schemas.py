@@ -1,4 +1,4 @@
-"""Requests and responses for webhooks."""
+"""Requests for webhooks."""
 
 from __future__ import annotations
 
