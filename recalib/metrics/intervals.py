@@ -385,7 +385,8 @@ def _clopper_pearson(shares: Vector, counts: NDArray[Any], tail: float) -> tuple
 
 def _in_groups(scales: Vector, sizes: Vector, copies: int) -> tuple[Matrix, Matrix]:
     """Return both as (G, copies), by descending scale; the last row is padded with 0."""
-    order = np.argsort(-scales, kind="stable")
+    # Rounding must not choose among bins of equal scale, of which some are simulated.
+    order = np.argsort(-np.round(scales / scales.max(), 9), kind="stable")
     fill = -len(order) % copies
     first, second = (
         np.append(values[order], np.zeros(fill)).reshape(-1, copies) for values in (scales, sizes)

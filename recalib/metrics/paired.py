@@ -236,11 +236,7 @@ def _of_rows(metrics: Mapping[str, Metric], rows: Predictions) -> dict[str, Esti
 
 def _merged_without_each(states: list[State]) -> list[State]:
     """Return for each of two or more states the merge of all others, in 3 merges for each."""
-    before = list(accumulate(states[:-1], _merge))
-    after = list(accumulate(states[:0:-1], _merge))[::-1]
+    before = list(accumulate(states[:-1], State.merge))
+    after = list(accumulate(states[:0:-1], State.merge))[::-1]
     middle = [first.merge(second) for first, second in zip(before, after[1:], strict=False)]
     return [after[0], *middle, before[-1]]
-
-
-def _merge(first: State, second: State) -> State:
-    return first.merge(second)

@@ -135,7 +135,8 @@ class _Metrics:
         for chunk in data.chunks():
             if chunk.labels is None:
                 raise _no_labels()
-            self._evaluation.add(chunk.labels, **{self._input: chunk.logits})
+            values: dict[str, Any] = {self._input: chunk.logits}
+            self._evaluation.add(chunk.labels, **values)
             rows += len(chunk.logits)
         return rows
 

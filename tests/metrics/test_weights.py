@@ -67,11 +67,16 @@ def test_weights_of_one_equal_no_weights() -> None:
 
 
 @pytest.mark.parametrize("scale", [1.0, 0.3])
-def test_nearly_equal_weights_give_the_same_estimates(scale: float) -> None:
-    """Rounding of weights changes neither bins nor intervals and floors."""
-    rng = np.random.default_rng(0)
-    p, labels = rng.dirichlet(np.ones(4), 400), rng.integers(0, 4, 400)
-    weights = scale * (1 + 1e-12 * rng.random(400))
+@pytest.mark.parametrize(("rows", "classes"), [(400, 4), (30, 100)])
+def test_nearly_equal_weights_give_the_same_estimates(
+    scale: float, rows: int, classes: int
+) -> None:
+    """Rounding of weights changes neither bins nor intervals and floors, also if bins tie."""
+    rng = np.random.default_rng(1)
+    p = rng.dirichlet(np.ones(classes), rows)
+    p[::2] = np.eye(classes)[rng.integers(0, classes, rows // 2)]
+    labels = rng.integers(0, classes, rows)
+    weights = scale * (1 + 1e-12 * (np.arange(rows) == 0))
     weighted = evaluate(labels, probabilities=p, level=0.95, sample_weight=weights)
     plain = evaluate(labels, probabilities=p, level=0.95, metrics=list(weighted))
     for name, estimate in plain.items():
