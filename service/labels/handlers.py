@@ -14,6 +14,7 @@ from recalib.registry import Model, Registry
 from service.labels.schemas import LateLabel, RowLabel
 from service.metrics import LABELS
 from service.serving.logit_sampling import is_captured
+from service.state import State
 
 #: The possible outcomes of a label.
 STATUSES: tuple[LabelStatus, ...] = ("accepted", "duplicate", "conflict", "expired", "invalid")
@@ -22,29 +23,19 @@ _ACCEPTED, _DUPLICATE = LabelOutcome("accepted"), LabelOutcome("duplicate")
 _ABSENT = -1
 
 
-def add_labels(
-    registry: Registry,
-    model: str,
-    labels: Sequence[LateLabel],
-    *,
-    max_labels: int,
-    lifetime_seconds: float,
-) -> list[LabelOutcome]:
+def add_labels(state: State, model: str, labels: Sequence[LateLabel]) -> list[LabelOutcome]:
     """Store labels of predictions; return their outcomes, in the same order.
 
     A rejected label does not affect the others. One transaction stores all accepted labels before
     this returns. Idempotent: a repeat of the batch changes nothing.
 
-    Parameters
-    ----------
-    max_labels: maximum number of labels in a batch.
-    lifetime_seconds: maximum age of a prediction.
-
     Raises
     ------
     NotFoundError: the model does not exist.
-    TooLargeError: more than `max_labels` labels.
+    TooLargeError: more labels than the setting `max_labels`.
     """
+    registry, max_labels = state.registry, state.settings.max_labels
+    lifetime_seconds = state.settings.label_lifetime_seconds
     if len(labels) > max_labels:
         raise TooLargeError("body", found=f"{len(labels)} labels", accepted=f"at most {max_labels}")
     with registry.reading() as tx:

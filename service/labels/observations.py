@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -38,6 +38,7 @@ from service.labels.handlers import (
 from service.labels.schemas import RowLabel
 from service.serving.loaded_calibrators import LoadedCalibrator
 from service.serving.traffic import Traffic
+from service.state import State
 
 log = logging.getLogger(__name__)
 
@@ -47,23 +48,8 @@ _DIGEST_BYTES = 16
 _PURPOSE = b"observation"
 
 
-def add_observations(
-    registry: Registry,
-    traffic: Traffic,
-    loaded: LoadedCalibrator,
-    logits: Floats,
-    labels: Sequence[RowLabel],
-    times: Sequence[float],
-    segment: str,
-    *,
-    counted: bool = False,
-    max_rows: int,
-) -> list[LabelOutcome]:
-    """Count and label observed predictions; return the outcome of each row.
-
-    A rejected row does not affect the others. Time, segment, logits and version identify a row: a
-    repeat is a duplicate, and is counted once. One transaction writes counts and labels. Captured
-    logits are written later, as for served rows.
+class ObservedRows(NamedTuple):
+    """Observed predictions with a calibrator.
 
     Parameters
     ----------
@@ -72,14 +58,35 @@ def add_observations(
         model is a list.
     segment: of all rows; undeclared segments are monitored together.
     counted: whether the predictions are in the counts of traffic already.
-    max_rows: maximum number of rows in a batch.
+    """
+
+    logits: Floats
+    labels: Sequence[RowLabel]
+    times: Sequence[float]
+    segment: str
+    counted: bool
+
+
+def add_observations(
+    state: State, loaded: LoadedCalibrator, observed: ObservedRows
+) -> list[LabelOutcome]:
+    """Count and label observed predictions; return the outcome of each row.
+
+    A rejected row does not affect the others. Time, segment, logits and version identify a row: a
+    repeat is a duplicate, and is counted once. One transaction writes counts and labels. Captured
+    logits are written later, as for served rows.
 
     Raises
     ------
+    LimitedError: the caller exceeds its rate of rows.
     InputError: the logits do not match the calibrator, the number of labels or times is not N, a
         time is not finite, or `counted` for a multilabel model, whose traffic is not counted.
-    TooLargeError: more than `max_rows` rows.
+    TooLargeError: more rows than the setting `max_labels`.
     """
+    logits, labels, times, segment, counted = observed
+    state.access.limiter.take_rows(current_principal(), len(logits))
+    registry, traffic = state.registry, state.calibrators.traffic
+    max_rows = state.settings.max_labels
     rows = check_logits(loaded, logits, "logits", max_rows)
     if rows.dtype != np.float32:
         with np.errstate(over="ignore"):

@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import msgspec
 import numpy as np
 from anyio import to_thread
 from fastapi import Query, Request, Response
 
-from recalib.contract.labels import TrafficAnswer
-from recalib.core.arrays import Floats
+from recalib.contract.labels import LabelOutcome, TrafficAnswer
 from recalib.errors import TooLargeError
 from recalib.files.json import decode
-from service.access.authenticator import current_principal
 from service.calibration import get_or_load
 from service.http.bodies import parse_media_type
 from service.http.idempotency_key import IdempotencyKey
 from service.http.openapi import problems
 from service.http.routing import Router
 from service.labels import handlers, observations, traffic_sums
-from service.labels.handlers import counts_of
 from service.labels.schemas import LabelAnswer, LateLabel, Observations, RowLabel, TrafficSums
 from service.operations import BodyLimit
 from service.serving.json_pieces import row_array
@@ -156,34 +153,11 @@ async def add_traffic(
 
 
 def _add_observations(state: State, loaded: LoadedCalibrator, body: bytes) -> bytes:
-    max_rows = state.settings.max_labels
-    rows = parse_observations(body, max_rows)
-    state.access.limiter.take_rows(current_principal(), len(rows.logits))
-    outcomes = observations.add_observations(
-        state.registry,
-        state.calibrators.traffic,
-        loaded,
-        rows.logits,
-        rows.labels,
-        rows.times,
-        rows.segment,
-        counted=rows.counted,
-        max_rows=max_rows,
-    )
-    return _encoder.encode({"counts": counts_of(outcomes), "items": outcomes})
+    rows = parse_observations(body, state.settings.max_labels)
+    return _encode(observations.add_observations(state, loaded, rows))
 
 
-class ParsedObservations(NamedTuple):
-    """`Observations` with logits (N, K)."""
-
-    logits: Floats
-    labels: list[RowLabel]
-    times: list[float]
-    segment: str
-    counted: bool
-
-
-def parse_observations(body: bytes, max_rows: int) -> ParsedObservations:
+def parse_observations(body: bytes, max_rows: int) -> observations.ObservedRows:
     """Return `Observations` of JSON.
 
     Raises
@@ -196,7 +170,7 @@ def parse_observations(body: bytes, max_rows: int) -> ParsedObservations:
     logits = row_array(bytes(batch.logits), "logits", np.float32, max_rows, form)
     labels = _column(_classes, batch.labels, "labels", form)
     times = _column(_times, batch.times, "times", form)
-    return ParsedObservations(logits, labels, times, batch.segment, batch.counted)
+    return observations.ObservedRows(logits, labels, times, batch.segment, batch.counted)
 
 
 def _column(
@@ -216,11 +190,8 @@ def _add_labels(state: State, model: str, body: bytes) -> bytes:
     if len(body) > _MAX_COLUMN_BYTES and body.count(b"{") > max_labels:
         raise TooLargeError("labels", found=f"over {max_labels}", accepted=f"at most {max_labels}")
     labels = decode(_decoder, body, '[{"prediction_id": "...", "label": ...}, ...]')
-    outcomes = handlers.add_labels(
-        state.registry,
-        model,
-        labels,
-        max_labels=max_labels,
-        lifetime_seconds=state.settings.label_lifetime_seconds,
-    )
-    return _encoder.encode({"counts": counts_of(outcomes), "items": outcomes})
+    return _encode(handlers.add_labels(state, model, labels))
+
+
+def _encode(outcomes: list[LabelOutcome]) -> bytes:
+    return _encoder.encode({"counts": handlers.counts_of(outcomes), "items": outcomes})

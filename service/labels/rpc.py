@@ -6,13 +6,12 @@ from anyio import to_thread
 
 from recalib.contract.labels import LabelOutcome
 from recalib.errors import InputError
-from service.access.authenticator import current_principal
 from service.calibration import get_or_load
 from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
 from service.grpc.matrices import array_of
 from service.grpc.rpc import Context
 from service.labels.handlers import add_labels, counts_of
-from service.labels.observations import add_observations
+from service.labels.observations import ObservedRows, add_observations
 from service.labels.schemas import LateLabel, RowLabel
 from service.serving.loaded_calibrators import CHAMPION, LoadedCalibrator
 from service.state import State
@@ -26,15 +25,8 @@ class Labels:
 
     def add_labels(self, request: pb.AddLabelsRequest, context: Context) -> pb.AddLabelsResponse:
         """Add the true classes of predictions, by the ids in the responses of calibrate."""
-        settings = self._state.settings
-        outcomes = add_labels(
-            self._state.registry,
-            request.model,
-            [_label(number, label) for number, label in enumerate(request.labels)],
-            max_labels=settings.max_labels,
-            lifetime_seconds=settings.label_lifetime_seconds,
-        )
-        return _answer(outcomes)
+        labels = [_label(number, label) for number, label in enumerate(request.labels)]
+        return _answer(add_labels(self._state, request.model, labels))
 
     async def add_observations(
         self, request: pb.AddObservationsRequest, context: Context
@@ -63,21 +55,11 @@ def _add_observations(
     if sum(map(bool, fields)) > 1:
         accepted = "one of labels, label_names and label_sets"
         raise InputError("labels", found="several of them", accepted=accepted)
-    sets = list(map(_labels_of, request.label_sets))
-    logits = array_of(request.logits)
-    state.access.limiter.take_rows(current_principal(), len(logits))
-    outcomes = add_observations(
-        state.registry,
-        state.calibrators.traffic,
-        loaded,
-        logits,
-        [*request.labels, *request.label_names, *sets],
-        request.times,
-        request.segment,
-        counted=request.counted,
-        max_rows=state.settings.max_labels,
-    )
-    return _answer(outcomes)
+    sets = map(_labels_of, request.label_sets)
+    labels = [*request.labels, *request.label_names, *sets]
+    logits, segment = array_of(request.logits), request.segment
+    rows = ObservedRows(logits, labels, request.times, segment, request.counted)
+    return _answer(add_observations(state, loaded, rows))
 
 
 def _label(number: int, message: pb.LateLabel) -> LateLabel:
