@@ -6,6 +6,7 @@ dataclass is its own JSON Schema; nothing here imports pydantic.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass, field
 from functools import cache
@@ -106,17 +107,17 @@ def check_fields(options: Any, prefix: str = "options.") -> None:
 
 @cache
 def _accepted_values(kind: type) -> list[tuple[str, Any, bool]]:
-    """Return the range or the words of each field that has them, and whether None is legal."""
-    fields = []
-    for name, hint in get_type_hints(kind, include_extras=True).items():
-        parts = (hint, *get_args(hint))
+    """Return the interval or the words of each field that has them, and whether None is legal."""
+    hints, limits = get_type_hints(kind, include_extras=True), []
+    for name in (option.name for option in dataclasses.fields(kind)):
+        parts = (hints[name], *get_args(hints[name]))
         accepted = [get_args(part) for part in parts if get_origin(part) is Literal]
-        accepted += [item for part in parts for item in _ranges(part)]
-        fields += [(name, values, type(None) in parts) for values in accepted]
-    return fields
+        accepted += [item for part in parts for item in _intervals(part)]
+        limits += [(name, values, type(None) in parts) for values in accepted]
+    return limits
 
 
-def _ranges(hint: Any) -> list[Any]:
+def _intervals(hint: Any) -> list[Any]:
     return [item for item in getattr(hint, "__metadata__", ()) if isinstance(item, Interval)]
 
 

@@ -25,6 +25,7 @@ MAX_SEGMENTS = 100
 #: At this ratio, the bounds of the error are nearly those without an assumption.
 MAX_SELECTION_RATIO = 1000.0
 
+Tolerance = Annotated[float, Interval(ge=0, lt=0.5)]
 _Labels = Annotated[int, Interval(ge=2, le=10**7)]
 _Seconds = Annotated[float, Interval(ge=1, lt=1e10)]
 _Segments = Documented({"uniqueItems": True, "maxItems": MAX_SEGMENTS})
@@ -36,7 +37,7 @@ class EvidenceSettings:
     """What decides the state of a monitor: objective, error rate and window."""
 
     objective: Fraction = setting(0.05, "The largest acceptable calibration error.")
-    tolerance: Annotated[float, Interval(ge=0, lt=0.5)] = setting(
+    tolerance: Tolerance = setting(
         0.02,
         "The largest difference of accuracy and confidence, or of the frequency of class 1 and "
         "P(y = 1), that is not drift.",

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.core.options import check_option
+from recalib.core.field_types import Fraction, check_fields
+from recalib.core.monitoring_settings import Tolerance
 from recalib.drift.bettors import Bettor, default_bettors
 from recalib.drift.validation import check_rows
 from recalib.errors import InputError
@@ -55,13 +56,12 @@ class CalibrationTest:
     betting, JRSS B 2024; Shin, Ramdas and Rinaldo, E-detectors, 2022.
     """
 
-    alpha: float = 0.05
-    tolerance: float = 0.02
+    alpha: Fraction = 0.05
+    tolerance: Tolerance = 0.02
     bettors: list[Bettor] = field(default_factory=default_bettors, repr=False)
 
     def __post_init__(self) -> None:
-        check_option("alpha", self.alpha, 0 < self.alpha < 1, "0 < alpha < 1")
-        check_option("tolerance", self.tolerance, 0 <= self.tolerance < 0.5, "0 ≤ tolerance < 0.5")
+        check_fields(self)
         #: Labels seen, blocks started, and the label at which the test first rejected.
         self.labels = 0
         self.blocks = 0

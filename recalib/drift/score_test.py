@@ -9,6 +9,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from recalib.core.field_types import Count, Fraction, Positive, check_fields
 from recalib.core.options import check_option
 from recalib.errors import InputError
 
@@ -48,17 +49,14 @@ class ScoreTest:
     max_labels: the verdict is `no better` after this number of labels without another.
     """
 
-    alpha: float = 0.05
-    bound: float = 2.0
-    min_gain: float = 0.001
-    max_labels: int = 20_000
+    alpha: Fraction = 0.05
+    bound: Positive = 2.0
+    min_gain: Positive = 0.001
+    max_labels: Count = 20_000
 
     def __post_init__(self) -> None:
-        check_option("alpha", self.alpha, 0 < self.alpha < 1, "0 < alpha < 1")
-        check_option("bound", self.bound, self.bound > 0, "more than 0")
-        inside = 0 < self.min_gain < self.bound
-        check_option("min_gain", self.min_gain, inside, "more than 0, less than bound")
-        check_option("max_labels", self.max_labels, self.max_labels >= 1, "at least 1")
+        check_fields(self)
+        check_option("min_gain", self.min_gain, self.min_gain < self.bound, "less than bound")
         self.labels = 0
         #: Σd and Σd², for the mean difference and its standard error.
         self._sum, self._squares = 0.0, 0.0

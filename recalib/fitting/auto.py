@@ -7,15 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from recalib.core.arrays import Floats, Integers
 from recalib.core.blas_threads import one_blas_thread
 from recalib.core.card import AutoChoice, PredictionPolicy
+from recalib.core.field_types import Positive, check_fields
 from recalib.errors import InputError
 from recalib.fitting.auto_choice import Outcome, allows, describe, describe_default
 from recalib.fitting.cross_validation import Candidate, Weights, class_scores, random_folds
@@ -111,9 +110,10 @@ class Auto:
 
     predictions: PredictionPolicy | None = None
     preserve_accuracy: bool | None = None
-    max_seconds: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    max_seconds: Positive | None = None
 
     def __post_init__(self) -> None:
+        check_fields(self)
         _ = self.policy  # raises InputError
 
     @property

@@ -26,6 +26,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from recalib.core.field_types import check_fields
 from recalib.errors import CorruptError
 from recalib.ops.base import Array, Ops
 
@@ -102,6 +103,9 @@ class Map(ABC):
     least_gain: ClassVar[float] = 1e-14
     #: Options that older cards do not have, with the value that they stand for.
     older_options: ClassVar[Mapping[str, Any]] = {}
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     @abstractmethod
     def parameters(self, classes: int) -> Mapping[str, Parameter]:

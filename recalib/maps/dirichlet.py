@@ -68,6 +68,7 @@ class Dirichlet(RidgeMap):
     max_classes: ClassVar[int | None] = 500
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.regularisation == "l2" and self.diagonal is not None:
             raise InputError("diagonal", found=f"{self.diagonal}", accepted="none, with l2")
 

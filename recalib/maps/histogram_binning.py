@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Literal
 
-import msgspec
-
+from recalib.core.field_types import Interval
 from recalib.maps.base import Map, Parameter
 from recalib.maps.lookup_table import count_edges, next_power_of_two
 from recalib.maps.one_vs_rest import class_log_odds, restore_mask
@@ -53,7 +52,7 @@ class HistogramBinning(Map):
 
     target: Literal["positive_class", "top_label", "one_vs_rest"] | None = None
     binning: Literal["equal_mass", "equal_width"] = "equal_mass"
-    bins: Annotated[int, msgspec.Meta(ge=2, le=256)] = 15
+    bins: Annotated[int, Interval(ge=2, le=256)] = 15
 
     name: ClassVar[str] = "histogram_binning"
     summary: ClassVar[str] = (

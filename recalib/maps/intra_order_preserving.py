@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from recalib.core.field_types import Interval
 from recalib.maps.base import Map, Parameter
 from recalib.maps.ridge import Ridge, Strength, ridge_penalty
 from recalib.ops.base import Array, Ops
@@ -21,7 +21,7 @@ _MAX_GAP = 20.0
 _MAX_LOG_FACTOR = 2.0
 
 
-_Size = Annotated[int, msgspec.Meta(ge=1, le=1000)]
+_Size = Annotated[int, Interval(ge=1, le=1000)]
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, ClassVar, Literal
 
-import msgspec
-
+from recalib.core.field_types import Interval
 from recalib.maps.base import Map, Parameter
 from recalib.maps.lookup_table import interpolate, next_power_of_two
 from recalib.maps.one_vs_rest import class_log_odds, restore_mask
@@ -52,7 +51,7 @@ class Isotonic(Map):
     """
 
     target: Literal["positive_class", "top_label", "one_vs_rest"] | None = None
-    knots: Annotated[int, msgspec.Meta(ge=2, le=256)] = 64
+    knots: Annotated[int, Interval(ge=2, le=256)] = 64
 
     name: ClassVar[str] = "isotonic"
     summary: ClassVar[str] = (

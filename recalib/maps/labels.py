@@ -13,8 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
-import msgspec
-
+from recalib.core.field_types import Interval
 from recalib.maps.base import Map, Parameter
 from recalib.maps.lookup_table import interpolate, next_power_of_two
 from recalib.ops.base import Array, Ops
@@ -144,7 +143,7 @@ class LabelIsotonic(LabelMap):
     Source: Zadrozny & Elkan 2002. Smoothing and interpolation are added here.
     """
 
-    knots: Annotated[int, msgspec.Meta(ge=2, le=256)] = 64
+    knots: Annotated[int, Interval(ge=2, le=256)] = 64
 
     name: ClassVar[str] = "isotonic"
     summary: ClassVar[str] = "a rising curve for each label"

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from recalib.core.field_types import Fraction
 from recalib.maps.base import Map, Parameter
-from recalib.maps.meta_cal import ConfidenceLevel, Fraction, meta_cal_parameters, selective_logits
+from recalib.maps.meta_cal import ConfidenceLevel, meta_cal_parameters, selective_logits
 from recalib.ops.base import Array, Ops
 
 

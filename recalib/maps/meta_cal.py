@@ -9,15 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated
 
-import msgspec
-
+from recalib.core.field_types import Interval
 from recalib.maps.base import Parameter
 from recalib.maps.top_label import split_top_label
 from recalib.ops.base import Array, Ops
 
-#: Options: a fraction of rows, and the probability that a bound holds.
-Fraction = Annotated[float, msgspec.Meta(gt=0, lt=1)]
-ConfidenceLevel = Annotated[float, msgspec.Meta(ge=0.5, lt=1)]
+#: The probability that a bound holds.
+ConfidenceLevel = Annotated[float, Interval(ge=0.5, lt=1)]
 
 #: Finite logits times this have equal exponentials, while −inf stays −inf.
 _UNIFORM = 1e-30

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.core.options import check_option
+from recalib.core.field_types import Count, Interval, Positive
 from recalib.maps.base import Map, Parameter
 from recalib.ops.base import Array, Ops
 
@@ -51,14 +51,9 @@ class ParameterizedTemperature(Map):
     passes_masks: ClassVar[bool] = True
     least_gain: ClassVar[float] = 1e-8
 
-    top: int = 10
-    hidden: int = 8
-    strength: float = 2.0
-
-    def __post_init__(self) -> None:
-        check_option("top", self.top, self.top >= 1, "top ≥ 1")
-        check_option("hidden", self.hidden, 1 <= self.hidden <= 1000, "1 ≤ hidden ≤ 1000")
-        check_option("strength", self.strength, self.strength > 0, "strength > 0")
+    top: Count = 10
+    hidden: Annotated[int, Interval(ge=1, le=1000)] = 8
+    strength: Positive = 2.0
 
     def parameters(self, classes: int) -> Mapping[str, Parameter]:
         return {

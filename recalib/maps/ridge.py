@@ -7,16 +7,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, Self
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from recalib.core.field_types import Interval
 from recalib.errors import InputError
 from recalib.maps.base import Map
 from recalib.ops.base import Array, Ops
 
 #: A strength of regularisation, as an option; finite, so that products with it are not NaN.
-Strength = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
+Strength = Annotated[float, Interval(ge=0, le=1e12)]
 
 #: The strength without data on it.
 USUAL_STRENGTH = 10.0

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal
 
-import msgspec
-
+from recalib.core.field_types import Interval
 from recalib.maps.base import Map, Parameter
 from recalib.maps.lookup_table import locate, next_power_of_two
 from recalib.maps.positive_class import (
@@ -48,7 +47,7 @@ class Spline(Map):
     Source: the task is that of Gupta et al. 2021; monotone P-splines: Pya & Wood 2015.
     """
 
-    pieces: Annotated[int, msgspec.Meta(ge=1, le=64)] = 8
+    pieces: Annotated[int, Interval(ge=1, le=64)] = 8
     smoothing: Strength = 1.0
     target: Literal["positive_class", "top_label"] | None = None
 

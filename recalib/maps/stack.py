@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from recalib.core.field_types import Interval
 from recalib.core.options import configure, options_of
 from recalib.errors import InputError
 from recalib.maps.base import Map, Parameter, Parameters
@@ -68,13 +68,14 @@ class Stack(Map):
 
     members: tuple[Member, ...] = (Member("temperature", 0.5), Member("vector", 0.5))
     pool: Literal["linear", "logarithmic"] = "linear"
-    smoothing: Annotated[float, msgspec.Meta(ge=0, lt=1)] = 0.0
+    smoothing: Annotated[float, Interval(ge=0, lt=1)] = 0.0
 
     name: ClassVar[str] = "stack"
     summary: ClassVar[str] = "the predictions of several maps, pooled with weights"
     fitted_by: ClassVar[Literal["gradient", "solver"]] = "solver"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         weights = self.weights
         if min(weights, default=0.0) <= 0 or abs(sum(weights) - 1) > _ROUNDING:
             found = f"weights {', '.join(f'{weight:g}' for weight in weights)}"

@@ -61,6 +61,7 @@ class StructuredMatrix(RidgeMap):
     max_classes: ClassVar[int | None] = 5_000
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_one_strength(self.strength, self.rows_per_parameter)
 
     def parameters(self, classes: int) -> Mapping[str, Parameter]:

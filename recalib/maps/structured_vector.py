@@ -47,6 +47,7 @@ class StructuredVector(RidgeMap):
     passes_masks: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_one_strength(self.strength, self.rows_per_parameter)
 
     def parameters(self, classes: int) -> Mapping[str, Parameter]:

@@ -424,7 +424,7 @@ def test_progress_names_the_candidate_and_the_fold() -> None:
         ({"preserve_accuracy": "maybe"}, "options"),
         ({"predictions": "some"}, "options"),
         ({"predictions": "keep", "preserve_accuracy": True}, "predictions"),
-        ({"max_seconds": 0}, "options"),
+        ({"max_seconds": 0}, "options.max_seconds"),
         ({"gamma": 2}, "options.gamma"),
         ({"objective": "luck"}, "objective"),
     ],
