@@ -278,8 +278,8 @@ def test_logits_are_rejected_by_a_shift_dependent_map_fitted_on_probabilities(kn
         ({"map": "magic"}, r"map: found 'magic'; accepted: identity, temperature"),
         ({"objective": "luck"}, r"objective: found 'luck'; accepted: nll"),
         ({"bins": 3}, r"options.bins: found an unknown option; accepted: none"),
-        ({"objective": "sb_ece", "bins": 0}, r"options.bins: found 0; accepted: bins ≥ 1"),
-        ({"objective": "focal", "gamma": -1.0}, r"options.gamma: found -1; accepted: gamma ≥ 0"),
+        ({"objective": "sb_ece", "bins": 0}, r"options.bins: found 0; accepted: at least 1"),
+        ({"objective": "focal", "gamma": -1.0}, r"options.gamma: found -1; accepted: at least 0"),
         ({"objective": "sb_ece", "variant": "odd"}, r"options: found Invalid enum value 'odd'"),
         (
             {"map": "ensemble_temperature", "objective": "ece_grid"},
