@@ -10,7 +10,7 @@ from anyio import to_thread
 from pydantic import BaseModel
 
 from recalib import registry
-from recalib.contract.jobs import Batch, BatchPage, Job
+from recalib.contract.jobs import Batch, Job
 from recalib.errors import NotFoundError
 from recalib.files import MEDIA_TYPES, Input
 from recalib.files.probabilities import ProbabilityFormat
@@ -20,7 +20,6 @@ from service.access.authenticator import current_principal
 from service.access.visible_jobs import job_of_model
 from service.batches.schemas import BatchCreate
 from service.idempotency import run_once
-from service.pagination import decode_number, page_of
 from service.reader_process import reader_process
 from service.upload_checks import count_rows
 from service.uploads import read_seconds, receive
@@ -133,18 +132,6 @@ async def upload_batch(
         return await to_thread.run_sync(register, blob, owner, count)
 
 
-def list_batches(tx: Transaction, model: str, limit: int, cursor: str | None) -> BatchPage:
-    """Return a page of a model's batches, newest first."""
-    owner = tx.models.get(model)
-    jobs = tx.jobs.page(owner, None, decode_number(cursor), limit + 1, kind=BATCH)
-    return page_of(BatchPage, jobs, limit, lambda job: str(job.sequence), _batch)
-
-
-def get_batch(tx: Transaction, model: str, id: str) -> Batch:
-    """Return the state of a batch, or raise `NotFoundError`."""
-    return _batch(job_of_model(tx, model, BATCH, id))
-
-
 def get_batch_content(store: Registry, model: str, id: str) -> tuple[Batch, Iterator[bytes]]:
     """Return a batch and its file, in chunks.
 
@@ -153,7 +140,7 @@ def get_batch_content(store: Registry, model: str, id: str) -> tuple[Batch, Iter
     NotFoundError: no such batch, or it has not succeeded.
     """
     with store.reading() as tx:
-        batch = get_batch(tx, model, id)
+        batch = batch_of(job_of_model(tx, model, BATCH, id))
     if batch.digest is None:
         raise NotFoundError("file of batch", id, hint=f"the batch is {batch.state}")
     return batch, store.blobs.read_chunks(batch.digest)
@@ -180,7 +167,7 @@ def _enqueue(
     return Job.model_validate(job)
 
 
-def _batch(job: registry.Job) -> Batch:
+def batch_of(job: registry.Job) -> Batch:
     """Return the wire form of a batch job."""
     result = job.result or {}
     file: dict[str, Any] = next(iter(result.get("files", {}).values()), {})

@@ -16,6 +16,7 @@ from recalib.files import FORMATS, MEDIA_TYPES, Input
 from recalib.files.probabilities import PROBABILITY_FORMATS, ProbabilityFormat
 from recalib.registry import Registry
 from recalib.registry.job_kinds import BATCH
+from service.access.visible_jobs import job_of_model
 from service.batches import handlers
 from service.batches.schemas import BatchCreate
 from service.deletion import delete_job
@@ -26,6 +27,7 @@ from service.http.openapi import problems
 from service.http.page_parameters import Cursor, Limit
 from service.http.routing import Router
 from service.operations import BodyLimit
+from service.pagination import decode_number, page_of
 from service.schemas.field_types import VERSION_DESCRIPTION, Text
 from service.state import StateDependency
 
@@ -107,15 +109,17 @@ def list_batches(
     model: str, state: StateDependency, limit: Limit = 100, cursor: Cursor = None
 ) -> BatchPage:
     """List a model's batches, newest first."""
+    before = decode_number(cursor)
     with state.registry.reading() as tx:
-        return handlers.list_batches(tx, model, limit, cursor)
+        jobs = tx.jobs.page(tx.models.get(model), None, before, limit + 1, kind=BATCH)
+    return page_of(BatchPage, jobs, limit, lambda job: str(job.sequence), handlers.batch_of)
 
 
 @router.operation("GET", "/{batch_id}", "fit", responses=problems(404))
 def get_batch(model: str, batch_id: str, state: StateDependency) -> Batch:
     """Return the state of a batch."""
     with state.registry.reading() as tx:
-        return handlers.get_batch(tx, model, batch_id)
+        return handlers.batch_of(job_of_model(tx, model, BATCH, batch_id))
 
 
 @router.operation("DELETE", "/{batch_id}", "fit", responses=problems(404, 409, 422))

@@ -8,7 +8,7 @@ from itertools import chain, repeat
 from typing import Any
 
 from recalib import registry
-from recalib.contract.evaluations import Evaluation, EvaluationPage
+from recalib.contract.evaluations import Evaluation
 from recalib.contract.jobs import Job
 from recalib.errors import InputError, NotFoundError
 from recalib.registry import Model, Registry, Transaction
@@ -16,53 +16,34 @@ from recalib.registry.job_kinds import EVALUATE
 from service.access.authenticator import current_principal
 from service.access.visible_jobs import job_of_model
 from service.evaluations.schemas import MAX_VERSIONS, EvaluationCreate
-from service.idempotency import run_once
-from service.pagination import decode_number, next_cursor
 from service.versions import resolve_version
 
 _IDENTITY = "identity"
 
 
-def create_evaluation(
-    tx: Transaction, model: str, request: EvaluationCreate, key: str | None
-) -> Job:
+def request_evaluation(tx: Transaction, model: Model, request: EvaluationCreate) -> Job:
     """Enqueue an evaluation. Aliases mean the versions that they point to now.
 
     Raises
     ------
     InputError: a version twice, or a version that cannot take the rows.
-    NotFoundError: no such model, data set or version.
-    ConflictError: `key` was used with another request.
+    NotFoundError: no such data set or version.
     """
-    owner = tx.models.get(model)
-
-    def act() -> Job:
-        tx.models.hold(owner)
-        dataset = tx.datasets.get(owner, request.dataset)
-        versions = _versions(tx, owner, dataset, request)
-        payload = {"model": owner.name, "dataset": dataset.name, "versions": versions}
-        job = tx.jobs.enqueue(EVALUATE, payload, model=owner)
-        detail = f"{', '.join(map(str, versions))} on {dataset.name}"
-        tx.audit.record(current_principal().name, "create_evaluation", owner.name, job.id, detail)
-        return Job.model_validate(job)
-
-    return run_once(tx, key, f"create_evaluation {model}", request, 202, Job, act)
-
-
-def list_evaluations(tx: Transaction, model: str, limit: int, cursor: str | None) -> EvaluationPage:
-    """Return a page of a model's evaluations without their pictures, newest first."""
-    owner = tx.models.get(model)
-    jobs = tx.jobs.page(owner, None, decode_number(cursor), limit + 1, kind=EVALUATE)
-    following = next_cursor(jobs, limit, lambda job: str(job.sequence))
-    items = [_evaluation(job, {}) for job in jobs[:limit]]
-    return EvaluationPage(items=items, next_cursor=following)
+    tx.models.hold(model)
+    dataset = tx.datasets.get(model, request.dataset)
+    versions = _versions(tx, model, dataset, request)
+    payload = {"model": model.name, "dataset": dataset.name, "versions": versions}
+    job = tx.jobs.enqueue(EVALUATE, payload, model=model)
+    detail = f"{', '.join(map(str, versions))} on {dataset.name}"
+    tx.audit.record(current_principal().name, "create_evaluation", model.name, job.id, detail)
+    return Job.model_validate(job)
 
 
 def get_evaluation(store: Registry, model: str, id: str) -> Evaluation:
     """Return the state and the results of an evaluation, or raise `NotFoundError`."""
     with store.reading() as tx:
         job = job_of_model(tx, model, EVALUATE, id)
-    return _evaluation(job, _content(store, job) if job.result else {})
+    return evaluation_of(job, _content(store, job) if job.result else {})
 
 
 def get_evaluation_report(store: Registry, model: str, id: str) -> str:
@@ -116,7 +97,7 @@ def _content(store: Registry, job: registry.Job) -> dict[str, Any]:
     return content
 
 
-def _evaluation(job: registry.Job, content: Mapping[str, Any]) -> Evaluation:
+def evaluation_of(job: registry.Job, content: Mapping[str, Any]) -> Evaluation:
     """Return the wire form of an evaluation job; `content` is its file, empty in lists."""
     result = job.result or {}
     labels = chain(content.get("labels", ()), repeat(()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from fastapi.responses import HTMLResponse
@@ -18,6 +19,8 @@ from service.http.idempotency_key import IdempotencyKey
 from service.http.openapi import problems
 from service.http.page_parameters import Cursor, Limit
 from service.http.routing import Router
+from service.idempotency import run_once
+from service.pagination import decode_number, page_of
 from service.state import StateDependency
 
 router = Router(
@@ -48,7 +51,10 @@ def create_evaluation(
     Answers with the job, whose id is that of the evaluation.
     """
     with state.registry.transaction() as tx:
-        return handlers.create_evaluation(tx, model, body, idempotency_key)
+        owner = tx.models.get(model)
+        act = partial(handlers.request_evaluation, tx, owner, body)
+        scope = f"create_evaluation {model}"
+        return run_once(tx, idempotency_key, scope, body, 202, Job, act)
 
 
 @router.operation("GET", "", "fit", responses=problems(404, 422))
@@ -56,8 +62,12 @@ def list_evaluations(
     model: str, state: StateDependency, limit: Limit = 100, cursor: Cursor = None
 ) -> EvaluationPage:
     """List a model's evaluations, newest first, without their pictures."""
+    before = decode_number(cursor)
     with state.registry.reading() as tx:
-        return handlers.list_evaluations(tx, model, limit, cursor)
+        owner = tx.models.get(model)
+        jobs = tx.jobs.page(owner, None, before, limit + 1, kind=EVALUATE)
+    evaluation = partial(handlers.evaluation_of, content={})
+    return page_of(EvaluationPage, jobs, limit, lambda job: str(job.sequence), evaluation)
 
 
 @router.operation("GET", "/{evaluation_id}", "fit", responses=problems(404))

@@ -101,20 +101,6 @@ def list_events(
     return EventPage(items=events[:limit], next_cursor=following, gap=gap)
 
 
-def list_model_events(
-    tx: Transaction,
-    model: str,
-    types: Sequence[str],
-    after: int,
-    order: EventOrder,
-    limit: int,
-    cursor: str | None,
-) -> EventPage:
-    """Return a page of a model's events; raise `NotFoundError` if the model does not exist."""
-    selected = EventFilter((tx.models.get(model).name,), types)
-    return list_events(tx, selected, after, order, limit, cursor)
-
-
 class StreamStep(NamedTuple):
     """What a stream sends next: some events, or none after a time without events."""
 

@@ -58,4 +58,5 @@ def list_model_events(
 ) -> EventPage:
     """List the events of a model."""
     with state.registry.reading() as tx:
-        return handlers.list_model_events(tx, model, type, after, order, limit, cursor)
+        selected = EventFilter((tx.models.get(model).name,), type)
+        return handlers.list_events(tx, selected, after, order, limit, cursor)
