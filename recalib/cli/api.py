@@ -118,7 +118,8 @@ def _help(operation: Callable[..., Any]) -> str:
     """Return the description of an operation and its parameters, without examples and errors."""
     from recalib.cli.api_arguments import parameters_of
 
-    summary, *paragraphs = (inspect.getdoc(operation) or "").split("\n\n")
+    text = re.sub(r"^progress: .*\n", "", inspect.getdoc(operation) or "", flags=re.MULTILINE)
+    summary, *paragraphs = text.split("\n\n")
     kept = [summary, *(text for text in paragraphs if not text.startswith((">>>", "Raises\n")))]
     kept.append("Types\n-----\n" + "\n".join(map(_declaration, parameters_of(operation).values())))
     return "\n\n".join(_VERBATIM + text if _UNDERLINE.search(text) else text for text in kept)

@@ -87,6 +87,7 @@ def test_every_operation_is_described_with_its_parameters(cli: Cli) -> None:
         assert result.status == 0
         for parameter in parameters_of(operation):
             assert f"\n  {parameter}: " in result.out
+        assert "\n  progress: " not in result.out
         with pytest.raises(InputError, match=r"found no parameter|found nothing"):
             parse_arguments(operation, ["unknown=1"])
     assert (
