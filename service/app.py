@@ -34,9 +34,10 @@ from service.events.rest import router as events
 from service.health.rest import router as health
 from service.http import docs_pages, entry, problems
 from service.http.browsers import BrowserChecks
-from service.http.connection_limits import LIMITS, ConnectionLimits
 from service.http.fast_routes import FastRoutes
+from service.http.limited_protocol import RECEIVE_SECONDS
 from service.http.openapi import TAGS, add_problem_responses
+from service.http.overload import OverloadMiddleware
 from service.inference.rest import router as inference
 from service.inference.tensors import schemas
 from service.jobs.rest import router as jobs
@@ -98,11 +99,8 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         try:
             async with _rpc_server(state) as port:
                 app.state.grpc_port = port
-                connection_limits = ConnectionLimits(settings, state.load_shedding)
-                loads = state.load_shedding.keep_measuring()
-                sweeps = connection_limits.keep_sweeping()
-                tasks += [asyncio.create_task(sweeps), asyncio.create_task(loads)]
-                yield {LIMITS: connection_limits}
+                tasks.append(asyncio.create_task(state.load_shedding.keep_measuring()))
+                yield {RECEIVE_SECONDS: settings.receive_seconds}
                 state.event_feed.close()
         finally:
             await _cancel(tasks)
@@ -199,6 +197,7 @@ class Application(FastAPI):
             self._answer = CORSMiddleware(
                 self._enter, allow_origins=origins, allow_methods=["*"], allow_headers=["*"]
             )
+        self._answer = OverloadMiddleware(self._answer, state.settings, state.load_shedding)
 
     def openapi(self) -> dict[str, Any]:
         if self.openapi_schema is None:

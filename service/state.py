@@ -19,7 +19,7 @@ from service.serving.loaded_calibrators import LoadedCalibrators
 from service.serving.micro_batch import MicroBatcher
 from service.single_flight import SingleFlight
 
-#: Smaller bodies do not count as memory; with all connections they are 64 MiB.
+#: Smaller bodies do not count as memory.
 _UNCOUNTED_BYTES = 16_384
 
 

@@ -73,7 +73,7 @@ def pytest_collection() -> Any:
 #: Files that run in one process, by the start of their names.
 _GROUPS = {
     "a server": ("tests/client/",),
-    "servers": ("tests/hostile/test_browsers", "tests/hostile/test_connection_limits"),
+    "servers": ("tests/hostile/test_browsers", "tests/hostile/test_heads"),
     # Altair, and the bundle of Vega's scripts, which takes 3 s.
     "pictures": (
         "tests/reporting/",

@@ -193,4 +193,5 @@ def test_make_targets_modules_and_settings_exist(page: Path) -> None:
     settings = {f"RECALIB_{name.upper()}" for name in Settings.model_fields}
     settings |= {f"{name}_FILE" for name in settings}
     settings |= {"RECALIB_API_KEY", "RECALIB_KEY", "RECALIB_SERVER"}  # the client's
+    settings |= set(re.findall(r"\$\{(\w+)", (_ROOT / "docker-compose.yml").read_text()))
     assert set(re.findall(r"RECALIB_[A-Z_]*[A-Z]", text)) <= settings

@@ -186,8 +186,8 @@ _FAMILIES = {
     "NegativeLogLikelihood",
     "SoftBinnedEce",
 }
-#: Of options, logs and traces.
-_TWINS = {"configure"}
+#: A solver in memory and its twin of rows in files; `configure` of options, logs and traces.
+_TWINS = {"configure", "fit_by_gradient", "fit_temperature", "fit_unit"}
 
 
 def test_names_mean_one_thing() -> None:

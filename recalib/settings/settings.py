@@ -251,18 +251,11 @@ class Settings(BaseSettings):
         description="Memory of each server process for bodies that are received or processed, at "
         "least twice the largest body, in bytes.",
     )
-    max_connections: int = Field(
-        4096,
-        gt=0,
-        description="Maximum number of HTTP connections of each server process; at most half of "
-        "the free file descriptors.",
-    )
     receive_seconds: float = Field(
         10.0,
         gt=0,
         allow_inf_nan=False,
-        description="Time for the head of a request, and interval over which a body must arrive at "
-        "1 KiB per second or more, in seconds.",
+        description="Time for a head, and between two parts of a body, in seconds.",
     )
     max_requests: int = Field(
         256,

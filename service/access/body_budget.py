@@ -13,6 +13,7 @@ from collections.abc import Callable
 from recalib.errors import UnavailableError
 from service.metrics import LIMITED
 
+MEMORY_IN_USE = "the memory for request bodies is in use"
 #: Memory of a received part besides its bytes.
 _PART_BYTES = 64
 
@@ -39,7 +40,7 @@ class BodyBudget:
 
         Parameters
         ----------
-        evict: closes the connection while the body is incomplete; None: it cannot be given up.
+        evict: forgets the incomplete body; None: it cannot be given up.
         """
         body = Body(self, caller, evict)
         self._bodies[body] = None
@@ -57,7 +58,7 @@ class BodyBudget:
             victim = self._victim()
             LIMITED.labels("memory").inc()
             if victim is None or victim is body:
-                raise UnavailableError("the memory for request bodies is in use")
+                raise UnavailableError(MEMORY_IN_USE)
             self._remove(victim)
             victim.evict()
 
@@ -105,7 +106,7 @@ class Body:
         self._evict = None
 
     def evict(self) -> None:
-        """Close the connection."""
+        """Forget the incomplete body."""
         if self._evict is not None:
             self._evict()
 

@@ -11,19 +11,15 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from recalib.errors import LimitedError
 from recalib.settings import Settings
 from service.metrics import LIMITED
 from service.operations import OPERATIONS, Operation
 
-if TYPE_CHECKING:
-    from service.http.limited_protocol import LimitedProtocol
-
-#: Message to a refused client, and the metric that counts them.
+#: Message to a refused client, and the metrics that count them.
 OVERLOAD = "the server has too many requests in progress"
-SHED = LIMITED.labels("load")
+_SHED = LIMITED.labels("load")
 _ADDRESS = LIMITED.labels("address")
 
 #: Refusals per second. Reading and refusing a request takes a tenth of the time of an answer.
@@ -45,10 +41,9 @@ class LoadShedding:
         self.limit = self._max_requests
         #: The limit of reserved operations: health, metrics and labels.
         self.reserved_limit = self._max_requests + max(_STEP, self._max_requests // 4)
-        #: Connections whose request is incomplete. They wait for the client and hold no place.
-        self.receiving: set[LimitedProtocol] = set()
-        #: Connections that wait for their refusal and are not read meanwhile.
-        self.held = 0
+        #: HTTP requests that wait for their body or their refusal. They hold no place.
+        self.waiting = 0
+        self._held = 0
         self._reserved = [
             item.pattern
             for item in OPERATIONS.values()
@@ -58,18 +53,16 @@ class LoadShedding:
         self._address_rpcs = settings.address_rpcs
         self._rpcs_by_address: Counter[str] = Counter()
 
-    def has_place(self, tasks: int, target: bytes) -> bool:
-        """Return whether a request may begin.
+    def has_place(self, tasks: int, path: str) -> bool:
+        """Return whether a request may go on.
 
         Parameters
         ----------
-        tasks: the number of requests whose head has arrived.
-        target: URL of the request, without host.
+        tasks: the number of requests whose heads had arrived before.
         """
-        in_progress = tasks - len(self.receiving)
+        in_progress = tasks - self.waiting
         if in_progress < self.limit:
             return True
-        path = target.partition(b"?")[0].decode("latin-1")
         is_reserved = any(pattern.fullmatch(path) for pattern in self._reserved)
         return is_reserved and in_progress < self.reserved_limit
 
@@ -77,7 +70,7 @@ class LoadShedding:
         """Raise `LimitedError` if there is no place for an RPC."""
         limit = self.reserved_limit if operation.is_reserved else self.limit
         if self._rpcs >= limit:
-            SHED.inc()
+            _SHED.inc()
             raise LimitedError(OVERLOAD, 1)
 
     @contextlib.contextmanager
@@ -104,10 +97,17 @@ class LoadShedding:
             if not self._rpcs_by_address[address]:
                 del self._rpcs_by_address[address]
 
-    def hold(self) -> float:
-        """Count a connection that waits for its refusal, and return for how long, in seconds."""
-        self.held += 1
-        return min(max(_MIN_HOLD_SECONDS, self.held / _MAX_REFUSALS), _MAX_HOLD_SECONDS)
+    async def hold(self) -> None:
+        """Count a refused request, and wait, longer if many wait."""
+        _SHED.inc()
+        self._held += 1
+        self.waiting += 1
+        try:
+            seconds = max(_MIN_HOLD_SECONDS, self._held / _MAX_REFUSALS)
+            await asyncio.sleep(min(seconds, _MAX_HOLD_SECONDS))
+        finally:
+            self._held -= 1
+            self.waiting -= 1
 
     def adjust(self, lag: float) -> None:
         """Set the limit after a callback ran `lag` seconds late."""

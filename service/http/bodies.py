@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -11,11 +11,10 @@ from fastapi.exceptions import RequestValidationError
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope
 
-from recalib.errors import InputError, TooLargeError, UnsupportedError
+from recalib.errors import InputError, TooLargeError, UnavailableError, UnsupportedError
 from recalib.settings import Settings
-from service.access.body_budget import Body, BodyBudget
+from service.access.body_budget import MEMORY_IN_USE, Body, BodyBudget
 from service.exchange import Exchange
-from service.http.draining import connection_of
 from service.http.fast_routes import header_map
 from service.operations import MAX_DOCUMENT_BYTES, Operation
 from service.state import State
@@ -108,8 +107,7 @@ def limit_body(
     lowest = min(limit.bytes, key_limit or limit.bytes)
     limited = LimitedBody(receive, announced, limit, lowest, exchange)
     if not limit.is_stream:
-        connection = connection_of(scope)
-        limited.count(state.bodies, None if connection is None else connection.give_up)
+        limited.count(state.bodies)
     return limited
 
 
@@ -138,20 +136,13 @@ class LimitedBody:
         self._lowest = lowest
         self._exchange = exchange
         self._body: Body | None = None
-        self._close: Callable[[], None] | None = None
         self._parts = bytearray()  # and not a list: a part can be a single byte
         self._size = 0
         self._is_evicted = False
 
-    def count(self, bodies: BodyBudget, close: Callable[[], None] | None) -> None:
-        """Keep the body in memory, and count it.
-
-        Parameters
-        ----------
-        close: closes the connection while the body is incomplete; None: it cannot be evicted.
-        """
-        self._close = close
-        self._body = bodies.open(self._exchange.caller, close and self._evict)
+    def count(self, bodies: BodyBudget) -> None:
+        """Keep the body in memory, and count it."""
+        self._body = bodies.open(self._exchange.caller, self._evict)
 
     async def __call__(self) -> Message:
         """Return the next message.
@@ -167,7 +158,7 @@ class LimitedBody:
         while True:
             message = await self._receive()
             if self._is_evicted:
-                return {"type": "http.disconnect"}
+                raise UnavailableError(MEMORY_IN_USE)
             part = message.get("body", b"")
             self._size += len(part)
             if self._size > self._lowest:
@@ -189,8 +180,6 @@ class LimitedBody:
     def _evict(self) -> None:
         self._is_evicted = True
         self._parts = bytearray()
-        if self._close is not None:
-            self._close()
 
     def release(self) -> None:
         """End the request."""

@@ -16,8 +16,8 @@ from service.exchange import Exchange
 from service.failures import log_failure
 from service.http.bodies import LimitedBody, limit_body
 from service.http.browsers import BrowserChecks
-from service.http.draining import connection_of, send_early
 from service.http.fast_routes import FastRoutes, header_map
+from service.http.heads import head_refusal
 from service.http.problems import error_response, problem_for
 from service.metrics import record_request
 from service.request_ids import HEADER
@@ -50,7 +50,6 @@ async def answer(
     exchange = scope[EXCHANGE] = Exchange(state.access, headers, peer)
     if scheme := state.access.proxies.scheme(peer, headers):
         scope["scheme"] = scheme
-    connection = connection_of(scope)
     status, refused, limited = 0, "", receive
 
     async def send_with_id(message: Message) -> None:
@@ -61,22 +60,21 @@ async def answer(
                 *message.get("headers", ()),
                 (HEADER, exchange.request_id.encode()),
             ]
-        if connection is not None and connection.is_receiving(scope):
-            await send_early(receive, send, message)
-        else:
-            await send(message)
+        await send(message)
 
     try:
-        refusal = browsers.refusal(scope["method"], headers)
+        malformed = head_refusal(scope, headers)
+        refusal = malformed or browsers.refusal(scope["method"], headers)
         if refusal is not None:
-            refused = "forbidden"
-            await problem_for(scope["path"], *refusal)(scope, receive, send_with_id)
+            refused = "malformed" if malformed else "forbidden"
+            response = problem_for(scope["path"], *refusal)
+            if malformed:  # what follows may be read differently, too
+                response.headers["Connection"] = "close"
+            await response(scope, receive, send_with_id)
             return
         if scope["path"] not in state.access.open_paths:
             refused = "unauthenticated"  # until the caller is known
             await exchange.admit()
-            if connection is not None:
-                connection.authenticate()
             refused = ""
         if match is None:
             await app(scope, receive, send_with_id)

@@ -15,6 +15,11 @@ from starlette.routing import Match
 from recalib import errors
 from service.failures import UNEXPECTED, log_failure, violation_of
 
+
+class ReceiveTimeoutError(errors.RecalibError):
+    """The client does not send the body."""
+
+
 #: HTTP status and title of every error class; a test proves it complete.
 PROBLEMS: dict[type[errors.RecalibError], tuple[int, str]] = {
     errors.InputError: (422, "Input cannot be used"),
@@ -39,8 +44,12 @@ MEDIA_TYPE = "application/problem+json"
 #: Methods to look for in `Allow`.
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 #: Headers of some statuses.
-_HEADERS = {503: {"Retry-After": "1"}, 401: {"WWW-Authenticate": "Bearer"}}
-_PLAIN_HEADERS = ("Retry-After", "WWW-Authenticate")
+_HEADERS = {
+    401: {"WWW-Authenticate": "Bearer"},
+    408: {"Connection": "close"},
+    503: {"Retry-After": "1"},
+}
+_PLAIN_HEADERS = ("Connection", "Retry-After", "WWW-Authenticate")
 #: Paths of the Open Inference Protocol, whose errors are plain JSON.
 PLAIN_PREFIX = "/v2"
 
@@ -102,6 +111,8 @@ def install(app: FastAPI) -> None:
 
 def problem_of(error: Exception) -> Response:
     """Return the problem response of an error, and log it if the server is at fault."""
+    if isinstance(error, ReceiveTimeoutError):
+        return problem(408, "Request timeout", str(error))
     log_failure(error)
     if not isinstance(error, errors.RecalibError):
         return _unexpected()

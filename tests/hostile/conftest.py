@@ -54,7 +54,6 @@ def key(shared_programs: Programs, server: Server) -> str:
 
 @pytest.fixture(scope="package")
 def locked(shared_programs: Programs, key: str) -> Iterator[Server]:
-    """A server that requires keys, with room for few connections."""
-    options = {"max_connections": 20, "receive_seconds": 5}
-    with serve(shared_programs, "--require-keys", **options) as server:
+    """A server that requires keys."""
+    with serve(shared_programs, "--require-keys", receive_seconds=5) as server:
         yield server

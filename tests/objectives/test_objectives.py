@@ -382,7 +382,6 @@ def settled_on(
     for matrix, losses in zip(log_p, (before, after), strict=True):
         np.fill_diagonal(matrix, -losses)
     rows = np.arange(len(before)), np.ones(len(before))
-    sums = (objective.sums(NumpyOps(), matrix, *rows) for matrix in log_p)
-    settled = objective.settled_by_sums(NumpyOps(), *sums)
+    settled = objective.settled(NumpyOps(), *log_p, *rows)
     assert isinstance(settled, ClasswiseScaledNll)
     return settled

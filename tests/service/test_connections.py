@@ -26,10 +26,8 @@ from numpy.typing import NDArray
 
 from recalib.references import DatasetRoots
 from recalib.settings import Settings
-from service.access.load_shedding import LoadShedding
 from service.app import create_app
-from service.http.connection_limits import LIMITS, ConnectionLimits
-from service.http.limited_protocol import LimitedProtocol
+from service.http.limited_protocol import RECEIVE_SECONDS, LimitedProtocol
 from service.reader_process import reader_process
 from service.serving import micro_batch
 from tests.service.conftest import npz
@@ -57,7 +55,6 @@ class Server:
         self.loop = factory() if factory else asyncio.new_event_loop()
         self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self._thread.start()
-        limits = ConnectionLimits(settings, LoadShedding(settings))
 
         class Protocol(LimitedProtocol):
             """Also without the lifespan's state."""
@@ -65,7 +62,8 @@ class Server:
             def __init__(
                 self, config: Any, server_state: Any, app_state: Any, _loop: Any = None
             ) -> None:
-                super().__init__(config, server_state, {LIMITS: limits, **app_state}, _loop)
+                seconds = {RECEIVE_SECONDS: settings.receive_seconds}
+                super().__init__(config, server_state, {**seconds, **app_state}, _loop)
 
         self._protocol = Protocol
 
@@ -379,7 +377,7 @@ def test_client_that_resets_its_connection_affects_no_other(
     assert _tracebacks(caplog) == []
 
 
-def test_connection_is_not_read_until_its_refusal_is_sent(
+def test_request_waits_until_the_refusal_of_the_one_before_is_sent(
     server: Server, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connection, lost, last = connect(), connect(), connect()
@@ -388,13 +386,13 @@ def test_connection_is_not_read_until_its_refusal_is_sent(
     with monkeypatch.context() as patch:
         patch.setattr(load_shedding, "adjust", lambda lag: None)
         patch.setattr(load_shedding, "limit", 0)
-        hold = load_shedding.hold
-        patch.setattr(load_shedding, "hold", lambda: hold() + 0.75)
+        patch.setattr("service.access.load_shedding._MAX_HOLD_SECONDS", 1.0)
+        patch.setattr("service.access.load_shedding._MIN_HOLD_SECONDS", 1.0)
         with server.paused():
             for each in (connection, lost):
                 each.send(json_request(batch(1)))
             last.send(closing)
-        wait_until(lambda: load_shedding.held == 3)
+        wait_until(lambda: load_shedding._held == 3)
     lost.abort()
     connection.send(json_request(batch(1)))
     assert connection.receive().status == 503
@@ -402,7 +400,7 @@ def test_connection_is_not_read_until_its_refusal_is_sent(
     response = last.receive()
     assert (response.status, response.headers["connection"]) == (503, "close")
     assert last.socket.recv(1) == b""
-    wait_until(lambda: load_shedding.held == 0)
+    wait_until(lambda: load_shedding._held == 0)
 
 
 @pytest.mark.parametrize(
@@ -423,7 +421,8 @@ def test_response_that_cannot_be_sent_counts_as_499(
         "method": method,
         "path": path,
         "query_string": b"",
-        "headers": [],
+        "http_version": "1.1",
+        "headers": [(b"host", b"localhost")],
         "client": ("127.0.0.1", 1),
     }
 

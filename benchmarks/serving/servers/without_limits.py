@@ -1,7 +1,7 @@
 """Recalib without the limits of its HTTP server: what they cost is the difference.
 
-The application is that of `recalib serve`, on uvicorn's protocol, without limits of heads,
-times and connections, and without the checks of browsers and of the size of bodies.
+The application is that of `recalib serve`, on uvicorn's protocol, without limits of heads and
+times, and without the checks of heads, browsers and of the size of bodies.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ def main(port: int, home: Path) -> None:
     run._export(Settings(home=home, port=port, job_workers=0))
     browsers.BrowserChecks.refusal = lambda *_: None  # type: ignore[method-assign]
     entry.limit_body = routing.limit_body = lambda *arguments: arguments[3]
+    entry.head_refusal = lambda *_: None
     uvicorn.run(
         worker_process.create_app,
         factory=True,

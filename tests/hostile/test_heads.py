@@ -1,4 +1,4 @@
-"""Clients that hold connections, send without end or too slowly, and a server that goes on."""
+"""A server without a proxy: odd, endless and slow heads, half bodies, and too many requests."""
 
 from __future__ import annotations
 
@@ -80,19 +80,19 @@ def test_head_at_the_limits_is_accepted(server: Server) -> None:
 
 
 @pytest.mark.parametrize(
-    ("start", "piece", "status"),
+    ("start", "piece"),
     [
-        (b"GET /", b"a" * 65_536, 414),
-        (HEAD + b"A: ", b"b" * 65_536, 431),
-        (HEAD + b"A", b"a" * 65_536, 431),
-        (HEAD, b"a: b\r\n" * 10_000, 431),
-        (POST + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nA: ", b"b" * 65_536, 400),
-        (POST + b"Transfer-Encoding: chunked\r\n\r\n2;", b"b" * 65_536, 400),
+        (b"GET /", b"a" * 65_536),
+        (HEAD + b"A: ", b"b" * 65_536),
+        (HEAD + b"A", b"a" * 65_536),
+        (HEAD, b"a: b\r\n" * 10_000),
+        (POST + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\nA: ", b"b" * 65_536),
+        (POST + b"Transfer-Encoding: chunked\r\n\r\n2;", b"b" * 65_536),
     ],
     ids=["URL", "header value", "header name", "headers", "trailer", "chunk extension"],
 )
 def test_endless_head_is_refused_while_it_is_sent(
-    server: Server, start: bytes, piece: bytes, status: int
+    server: Server, start: bytes, piece: bytes
 ) -> None:
     with (
         peak_growth_mib(server) as growth,
@@ -102,7 +102,7 @@ def test_endless_head_is_refused_while_it_is_sent(
         client.send(start + piece)
         client.flood(piece, 200)
         with contextlib.suppress(ConnectionError):  # reset, if this client sends on
-            assert client.response()[0] == status
+            assert client.response()[0] == 431
     assert growth() < _MAX_FLOOD_MIB
     assert bystander.livez.longest < _MAX_WAIT_SECONDS
 
@@ -117,40 +117,49 @@ def test_header_in_a_trailer_does_not_count(locked: Server, key: str) -> None:
             assert client.send(request + end).response()[0] == status
 
 
-@pytest.mark.parametrize("close", [True, False])
 def test_early_refusal_reaches_a_client_that_sends_a_large_body(
-    server: Server, locked: Server, key: str, close: bool
+    server: Server, locked: Server, key: str
 ) -> None:
     """401 from the head, 413 from the announced length, and 413 from the received length."""
     size = 100 * _MIB
-    connection = b"Connection: close\r\n" if close else b""
     announced = b"Content-Length: %d\r\n\r\n" % size
     chunk = b"Transfer-Encoding: chunked\r\n\r\n%x\r\n" % size
-    cases = ((locked, announced, 401), (server, announced, 413), (server, chunk, 413))
+    cases = (
+        (locked, announced, b" 401 "),
+        (server, announced, b" 413 "),
+        (server, chunk, b" 413 "),
+    )
     for target, end, status in cases:
         with peak_growth_mib(target) as growth, contextlib.closing(Client(target)) as client:
-            client.send(POST + connection + end)
+            client.send(POST + end)
             for _ in range(100):  # without reading
                 client.send(bytes(_MIB))
-            assert client.response()[0] == status
+            assert status in client.answer()
         assert growth() < _MAX_FLOOD_MIB
 
 
 @pytest.mark.parametrize(
-    "start",
-    [b"", HEAD, b"\r\n", POST + b"Content-Length: 5000\r\n\r\n{"],
-    ids=["silent", "half head", "empty lines", "half body"],
+    ("start", "piece"),
+    [
+        (b"", b""),
+        (HEAD, b"a"),
+        (b"\r\n", b"\r\n"),
+        (HEAD + b"\r\n" + HEAD, b"a"),
+        (HEAD + b"\r\n", b"\r\n"),
+        (POST + b"Content-Length: 5000\r\n\r\n{", b""),
+        (POST + b"Content-Length: 50000\r\n\r\n{", b""),
+    ],
+    ids=["silent", "head", "empty lines", "second head", "late empty lines", "small body", "body"],
 )
-def test_slow_client_is_disconnected(server: Server, start: bytes) -> None:
-    """A client that sends a byte at times is slow too."""
+def test_slow_client_is_disconnected(server: Server, start: bytes, piece: bytes) -> None:
+    """A client that sends a byte of a head at times is slow too."""
     started = time.monotonic()
     with contextlib.closing(Client(server)) as client:
         client.send(start)
         while not client.is_closed():
-            assert time.monotonic() - started < 10 * RECEIVE_SECONDS
+            assert time.monotonic() - started < 20 * RECEIVE_SECONDS
             time.sleep(0.1)
-            if start:
-                client.flood(b"\r\n" if start == b"\r\n" else b"a", 1)
+            client.flood(piece, 1 if piece else 0)
     assert time.monotonic() - started > 0.9 * RECEIVE_SECONDS
 
 
@@ -167,35 +176,6 @@ def test_body_that_moves_is_accepted(server: Server) -> None:
             client.send(body[sent:end])
             sent = end
         assert client.response()[0] == 201
-
-
-def test_authenticated_connections_are_kept_and_strangers_make_room(
-    locked: Server, key: str
-) -> None:
-    """With 20 connections in all, of any address; a refused one reads 503."""
-    authorization = b"Authorization: Bearer " + key.encode() + b"\r\n"
-    listing = b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n" + authorization + b"\r\n"
-    locked.client.close()
-    with contextlib.ExitStack() as stack:
-
-        def connect(address: str) -> Client:
-            client = Client(locked, address)
-            stack.callback(client.close)
-            return client
-
-        holders = [connect("127.0.0.1") for _ in range(10)]
-        for client in holders:
-            assert b"200 OK" in client.send(listing).answer()
-        strangers = [connect(f"127.0.0.{2 + index % 5}").send(HEAD) for index in range(40)]
-        until(lambda: sum(client.is_closed() for client in strangers) >= 30, "the evictions")
-        assert [client.is_closed() for client in holders] == [False] * 10
-        for _ in range(10):
-            holders.append(connect("127.0.0.9").send(listing))
-            assert b"200 OK" in holders[-1].answer()
-        status, headers, body = connect("127.0.0.1").send(listing).response()
-        assert [client.is_closed() for client in holders] == [False] * 20
-    assert (status, headers["retry-after"]) == (503, "1")
-    assert "connections" in json.loads(body)["detail"]
 
 
 def test_load_is_shed_except_health_metrics_and_labels(programs: Programs, server: Server) -> None:
@@ -238,24 +218,6 @@ def test_load_is_shed_except_health_metrics_and_labels(programs: Programs, serve
         assert responses.count(b"HTTP/1.1 ") == 3
         assert responses.lower().count(b"connection: close") == 1
         assert 'recalib_limited_requests_total{limit="load"}' in small.client.get("/metrics").text
-
-
-def test_few_descriptors_are_enough(programs: Programs, server: Server) -> None:
-    """With 64 descriptors, silent clients and uploads leave room for requests."""
-    limited = Programs.__new__(Programs)
-    limited.__dict__.update(programs.__dict__)
-    limited.command = lambda *arguments: ["prlimit", "--nofile=64:64", *recalib_command(*arguments)]
-    with serve(limited, receive_seconds=5) as small, contextlib.ExitStack() as stack:
-        for _ in range(200):
-            client = Client(small)
-            stack.callback(client.close)
-            with contextlib.suppress(ConnectionError):
-                client.send(HEAD)
-        for index in range(10):
-            body = json.dumps({"name": f"few-{index}", "classes": 4}).encode()
-            head = POST + b"Content-Length: %d\r\nConnection: close\r\n\r\n" % len(body)
-            with contextlib.closing(Client(small)) as client:
-                assert client.send(head + body).response()[0] == 201
 
 
 def test_soft_limit_of_descriptors_is_raised(programs: Programs, server: Server) -> None:
@@ -309,7 +271,7 @@ def test_incomplete_bodies_take_bounded_memory_and_leave_room_for_others(
             clients.append(Client(small, "127.0.2.1"))
             stack.callback(clients[-1].close)
             clients[-1].send(half_body)
-        until(lambda: sum(client.is_closed() for client in clients) > count - 25, "the evictions")
+        assert b" 503 " in clients[0].send(b" ").answer()
         complete = POST + b"Connection: close\r\nContent-Length: 900000\r\n\r\n" + b" " * 900_000
         other = Client(small, "127.0.2.2")
         stack.callback(other.close)
@@ -317,6 +279,8 @@ def test_incomplete_bodies_take_bounded_memory_and_leave_room_for_others(
         log.info("%d half bodies of 900 kB: peak +%.0f MiB", count, growth())
         assert growth() < 160  # 80 on a quiet machine; all bodies: 258
         assert 'recalib_limited_requests_total{limit="memory"}' in small.client.get("/metrics").text
+        for client in clients:
+            client.close()
 
 
 def test_millions_of_headers_and_a_url_of_74_mib_leave_memory_flat(server: Server) -> None:
@@ -343,7 +307,7 @@ def test_tls_connections_that_are_reset_leave_nothing(programs: Programs, tmp_pa
     certificates = Certificates(tmp_path)
     context = ssl.create_default_context(cafile=str(certificates.root))
     options = {"tls_certificate": certificates.chain, "tls_key": certificates.key}
-    with serve(programs, verify=context, max_connections=20, **options) as server:
+    with serve(programs, verify=context, **options) as server:
         for _ in range(40):
             plain = socket.create_connection(("127.0.0.1", server.client.base_url.port or 0))
             with context.wrap_socket(plain, server_hostname="127.0.0.1") as client:
