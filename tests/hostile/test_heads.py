@@ -260,7 +260,7 @@ def test_incomplete_bodies_take_bounded_memory_and_leave_room_for_others(
     """The caller with the most bytes loses its oldest body; another caller's is answered."""
     count = 300
     half_body = POST + b"Content-Length: 1000000\r\n\r\n" + b" " * 900_000
-    limits = {"max_body_bytes": 4 * _MIB, "max_bodies_bytes": 16 * _MIB, "receive_seconds": 30}
+    limits = {"max_body_bytes": 4 * _MIB, "max_bodies_bytes": 16 * _MIB, "receive_seconds": 300}
     with (
         serve(programs, **limits) as small,
         peak_growth_mib(small) as growth,
