@@ -24,7 +24,7 @@ def is_loopback(host: str) -> bool:
 
 
 def check_tls(settings: Settings) -> str:
-    """Return a warning if clients send keys and logits unencrypted; empty if not.
+    """Return a warning of a public address without TLS or without a proxy; empty if there is none.
 
     Raises
     ------
@@ -34,13 +34,12 @@ def check_tls(settings: Settings) -> str:
     from service.access.trusted_proxies import TrustedProxies
 
     TrustedProxies(settings.trusted_proxies)
+    is_public = not (settings.trusted_proxies or is_loopback(settings.host))
     names = ("tls_certificate", "tls_key")
     paths = [getattr(settings, name) for name in names]
     if not any(paths):
-        if settings.trusted_proxies or is_loopback(settings.host):
-            return ""
         fix = "set RECALIB_TLS_CERTIFICATE, or RECALIB_TRUSTED_PROXIES to a proxy with TLS"
-        return f"keys and logits are sent unencrypted: {fix}"
+        return f"keys and logits are sent unencrypted: {fix}" if is_public else ""
     for name, path in zip(names, paths, strict=True):
         variable = f"RECALIB_{name.upper()}"
         if not path:
@@ -53,7 +52,8 @@ def check_tls(settings: Settings) -> str:
         found = f"{paths[0]!r} with {paths[1]!r} ({error.reason or error})"
         accepted = "a certificate chain and its unencrypted key, in PEM"
         raise InputError("RECALIB_TLS_CERTIFICATE", found=found, accepted=accepted) from None
-    return ""
+    fix = "put a proxy such as that of deploy/nginx in front, and set RECALIB_TRUSTED_PROXIES to it"
+    return f"nothing limits connections and slow clients: {fix}" if is_public else ""
 
 
 def listen(settings: Settings) -> socket.socket:

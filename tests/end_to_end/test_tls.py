@@ -11,7 +11,9 @@ import pytest
 import trustme
 from google.protobuf.message_factory import GetMessageClass
 
+from recalib.cli.network import check_tls
 from recalib.client import Client
+from recalib.settings import Settings
 from tests.cli.conftest import cli
 from tests.cli.running import Cli
 from tests.end_to_end.programs import Programs
@@ -83,3 +85,11 @@ def test_mismatched_certificate_and_key_are_refused(
         assert done.err.startswith(f"error: {named}: ")
         assert len(done.err.strip().splitlines()) == 1
     assert not (tmp_path / "home").exists()
+
+
+def test_public_address_with_tls_still_needs_a_proxy(certificates: Certificates) -> None:
+    files = {"tls_certificate": str(certificates.chain), "tls_key": str(certificates.key)}
+    public = Settings(host="0.0.0.0", **files)  # noqa: S104
+    assert "nothing limits connections" in check_tls(public)
+    assert check_tls(public.model_copy(update={"trusted_proxies": "10.0.0.1"})) == ""
+    assert check_tls(public.model_copy(update={"host": "127.0.0.1"})) == ""
