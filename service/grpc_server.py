@@ -75,14 +75,7 @@ class RpcServer:
 
         self._server.add_generic_rpc_handlers(
             tuple(
-                handler_of(
-                    service,
-                    partial(method_of, implementation),
-                    state.access,
-                    state.load_shedding,
-                    state.bodies,
-                    name,
-                )
+                handler_of(service, partial(method_of, implementation), state, name)
                 for service, implementation, name in registered
             )
         )

@@ -186,8 +186,8 @@ _FAMILIES = {
     "NegativeLogLikelihood",
     "SoftBinnedEce",
 }
-#: A solver in memory and its twin of rows in files; `configure` of options, logs and traces.
-_TWINS = {"configure", "fit_by_gradient", "fit_temperature", "fit_unit"}
+#: Of options, logs and traces.
+_TWINS = {"configure"}
 
 
 def test_names_mean_one_thing() -> None:

@@ -5,12 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Annotated, Any, Generic, TypeVar, get_args
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    PlainSerializer,
-)
+from pydantic import BaseModel, ConfigDict, PlainSerializer
 
 from recalib.core.field_types import Documented
 
@@ -21,7 +16,9 @@ class Resource(BaseModel):
     """A resource: immutable, and readable from JSON or from the attributes of a record."""
 
     # Built on first use: most programs with a client use few resources.
-    model_config = ConfigDict(frozen=True, from_attributes=True, defer_build=True)
+    model_config = ConfigDict(
+        frozen=True, from_attributes=True, defer_build=True, val_temporal_unit="seconds"
+    )
 
 
 def one_of(literal: Any) -> Documented:
@@ -38,10 +35,6 @@ def utc(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
 
 
-def _from_seconds(value: Any) -> Any:
-    return utc(value) if isinstance(value, int | float) else value
-
-
 def _to_iso(time: datetime) -> str:
     return time.isoformat(timespec="milliseconds")
 
@@ -49,7 +42,6 @@ def _to_iso(time: datetime) -> str:
 #: ISO 8601 with milliseconds, in UTC; records have seconds since 1970.
 Time = Annotated[
     datetime,
-    BeforeValidator(_from_seconds),
     PlainSerializer(_to_iso, when_used="json"),
     Documented({"format": "date-time"}),
 ]

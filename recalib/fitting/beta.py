@@ -7,20 +7,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from recalib.fitting.log_odds import Groups, class_odds
 from recalib.fitting.problem import Bound, Problem, Solution
+from recalib.fitting.rows import Block
 from recalib.fitting.temperature_preprocessing import (
-    Groups,
-    ScaledRows,
     absence_warnings,
+    first_temperature,
     with_nll,
 )
 from recalib.maps import Parameters
+from recalib.stats.groups import group_counts
 
 _Vector = NDArray[np.float64]
 
@@ -30,6 +33,12 @@ SMALLEST = 1e-6
 #: gain below `_ROUNDING` are taken without a comparison of sums, which rounding decides.
 _MIN_GAIN, _ROUNDING = 1e-14, 1e-9
 _MIN_STEP, _MAX_STEPS = 1e-10, 200
+#: Numbers of a block of rows; a block of log-odds takes about ten arrays of it.
+_BLOCK = 500_000
+#: Labels of a class that the sample needs to give the start of its three numbers.
+_MIN_HITS = 30
+#: The parameters of a curve.
+_NAMES = ("low", "high", "bias")
 
 
 @dataclass(frozen=True)
@@ -63,33 +72,64 @@ class CurveLosses(NamedTuple):
 
 def fit_beta(problem: Problem) -> Solution:
     """Return the curves of a `Beta`, one class after another."""
-    scaled = ScaledRows.from_problem(problem, of_classes=True)
-    curves = np.tile(BETA.centre, (problem.classes, 1))
-    absent, failed = 0, 0
-    for k, groups in enumerate(scaled.iter_groups()):
-        if groups is None:
-            absent += 1
-        else:
-            curves[k], converged = beta_curve(groups)
-            failed += not converged
-    solution = beta_solution(curves, absent, converged=failed == 0)
-    return with_nll(problem, scaled.single.before(solution))
-
-
-def beta_solution(curves: _Vector, absent: int, *, converged: bool) -> Solution:
-    """Return the solution of curves (K, 3), without temperature and objective.
-
-    Parameters
-    ----------
-    absent: the number of classes whose curves are not fitted.
-    """
-    parameters = dict(zip(("low", "high", "bias"), curves.T.copy(), strict=True))
-    return Solution(
+    single = first_temperature(problem, of_classes=True)
+    fit = _all_at_once if problem.rows.in_memory is None else _one_by_one
+    curves, converged, absent = fit(problem, single.temperature)
+    parameters = dict(zip(_NAMES, curves.T.copy(), strict=True))
+    solution = Solution(
         parameters,
         converged=converged,
         bounds=lower_bounds(parameters, ("low", "high")),
-        warnings=absence_warnings(absent, len(curves)),
+        warnings=absence_warnings(absent, problem.classes),
     )
+    return with_nll(problem, single.before(solution))
+
+
+def _one_by_one(problem: Problem, temperature: float) -> tuple[_Vector, bool, int]:
+    """Return the curves (K, 3), whether all converged, and the number of absent classes."""
+    curves = np.tile(BETA.centre, (problem.classes, 1))
+    absent, failed = 0, 0
+    for k, groups in enumerate(problem.rows.class_groups(temperature)):
+        if groups.hits.any():
+            curves[k], converged = beta_curve(groups)
+            failed += not converged
+        else:
+            absent += 1
+    return curves, failed == 0, absent
+
+
+def _all_at_once(problem: Problem, temperature: float) -> tuple[_Vector, bool, int]:
+    """Return the same by one pass over rows for each step of Newton's method, from a sample."""
+    rows, curves = problem.rows, np.tile(BETA.centre, (problem.classes, 1))
+    of_sample = fit_beta(problem.sample).parameters
+    enough = group_counts(problem.labels, problem.classes) >= _MIN_HITS
+    curves[enough] = np.stack([of_sample[name] for name in _NAMES], axis=1)[enough]
+    present = np.flatnonzero(rows.sum(partial(_count_labels, problem.classes)))
+
+    def losses_at(classes: NDArray[np.intp], trial: _Vector) -> CurveLosses:
+        sums = rows.sum(partial(_loss_sums, temperature, present[classes], trial))
+        return CurveLosses(sums[:, 0], sums[:, 1:4], sums[:, 4:].reshape(-1, 3, 3))
+
+    curves[present], converged = minimise_curves(losses_at, curves[present], BETA)
+    return curves, bool(converged.all()), problem.classes - len(present)
+
+
+def _count_labels(classes: int, block: Block) -> _Vector:
+    return group_counts(block.labels, classes).astype(np.float64)
+
+
+def _loss_sums(
+    temperature: float, classes: NDArray[np.intp], curves: _Vector, block: Block
+) -> _Vector:
+    """Return the losses of curves (C, 3) as (C, 13): the value, the slope and the flat bend."""
+    total = np.zeros((len(classes), 13))
+    for part in block.parts(max(1, _BLOCK // block.logits.shape[1])):
+        inputs = beta_inputs(class_odds(part.logits, temperature, classes))
+        hits = (part.labels == classes[:, None]) * part.counts
+        losses = curve_losses(inputs, np.ones_like(hits) * part.counts, hits, curves)
+        flat = losses.bend.reshape(-1, 9)
+        total += np.concatenate([losses.value[:, None], losses.slope, flat], axis=1)
+    return total
 
 
 def lower_bounds(parameters: Parameters, names: Iterable[str]) -> tuple[Bound, ...]:

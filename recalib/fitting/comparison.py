@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from types import MappingProxyType
 from typing import Any, Literal
 
 import msgspec
@@ -30,8 +29,10 @@ from recalib.errors import InputError
 from recalib.files import LabelledData
 from recalib.fitting.auto import choose
 from recalib.fitting.auto_choice import winner_sentences
+from recalib.fitting.cross_validation import Candidate
 from recalib.fitting.fit import check_data, fit
 from recalib.fitting.request import candidate_of, configure_pair
+from recalib.fitting.solvers import check_size, check_summable
 from recalib.fitting.validation_error import calibration_error, validation_warnings
 from recalib.maps import MAPS
 from recalib.maps.stack import Stack
@@ -176,9 +177,7 @@ def compare(
         test_weight = as_array(test_weight, "test_weight")
         check_weights(test_weight, rows=len(test.labels), field="test_weight")
 
-    def fit_map(
-        name: str, objective: str, options: Mapping[str, Any] = MappingProxyType({})
-    ) -> Calibrator:
+    def fit_map(name: str, objective: str, options: Mapping[str, Any]) -> Calibrator:
         return fit(
             scores,
             y,
@@ -190,28 +189,22 @@ def compare(
             **options,
         )
 
-    fitted, left_out = [], []
-    for name, objective in pairs:
-        progress(f"{name} by {objective}")
-        try:
-            calibrator = fit_map(name, objective)
-        except InputError as error:  # a K x K matrix of very many classes
-            left_out.append(str(error))
-            continue
-        metrics: dict[str, Estimate] = {}
-        if test is not None:
-            probabilities = calibrator.predict(test.logits, input=input)
-            metrics = evaluate(
-                test.labels, probabilities=probabilities, sample_weight=test_weight, level=level
-            )
-        fitted.append((calibrator, metrics))
+    def measured(calibrator: Calibrator) -> dict[str, Estimate]:
+        if test is None:
+            return {}
+        probabilities = calibrator.predict(test.logits, input=input)
+        return evaluate(
+            test.labels, probabilities=probabilities, sample_weight=test_weight, level=level
+        )
+
+    fitted, left_out = fit_pairs(pairs, z.shape[1], fit_map, progress=progress)
 
     def predicted(calibrator: Calibrator) -> MetricValue | None:
         p = calibrator.predict(scores, input=input)
         return calibration_error(*pairs_of_rows(p, y))
 
     return recommend(
-        fitted,
+        [(calibrator, measured(calibrator)) for calibrator in fitted],
         left_out,
         z,
         y,
@@ -223,9 +216,38 @@ def compare(
     )
 
 
+def fit_pairs(
+    pairs: Sequence[tuple[str, str]],
+    classes: int,
+    fit_map: FitMap,
+    *,
+    is_summed: bool = False,
+    progress: Callable[[str], None],
+) -> tuple[list[Calibrator], list[InputError]]:
+    """Return the fits of the pairs, and why others cannot be fitted to K = `classes`.
+
+    Parameters
+    ----------
+    is_summed: whether the rows are in several files.
+    """
+    fitted, left_out = [], []
+    for name, objective in pairs:
+        candidate = Candidate(*configure_pair(name, objective, {})).for_classes(classes)
+        try:
+            check_size(candidate.map, candidate.objective, classes)
+            if is_summed:
+                check_summable(candidate.objective)
+        except InputError as error:
+            left_out.append(error)
+            continue
+        progress(f"{name} by {objective}")
+        fitted.append(fit_map(name, objective, {}))
+    return fitted, left_out
+
+
 def recommend(
     fitted: Sequence[tuple[Calibrator, dict[str, Estimate]]],
-    left_out: Sequence[str],
+    left_out: Sequence[InputError],
     logits: Floats,
     labels: Integers,
     weights: NDArray[np.float64] | None,
@@ -241,7 +263,7 @@ def recommend(
     Parameters
     ----------
     fitted: calibrators with their metrics on test rows.
-    left_out: the reasons why pairs were left out.
+    left_out: why pairs were left out.
     logits, labels, weights: (N, K), (N,) and (N,), checked: the rows for cross-validation. None
         for equal weights.
     fit_map: fits the recommended map, objective and options if they are not among the pairs.
@@ -273,4 +295,4 @@ def recommend(
         recommended.card, calibration_error=validation_error(recommended)
     )
     warnings = validation_warnings(card, "the recommended calibrator")
-    return Comparison(entries, choice, recommended, tuple(left_out), tuple(warnings))
+    return Comparison(entries, choice, recommended, tuple(map(str, left_out)), tuple(warnings))

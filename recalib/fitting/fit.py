@@ -46,6 +46,7 @@ from recalib.fitting.request import (
     check_request_device,
     resolve_fit,
 )
+from recalib.fitting.rows import ArrayRows, Rows
 from recalib.fitting.solvers import solve
 from recalib.fitting.thresholds import measure_thresholds
 from recalib.fitting.validation_error import calibration_error
@@ -134,25 +135,23 @@ def fit(
     """
     if sample_weight is not None and weights is not None:
         raise InputError("weights", found="sample_weight too", accepted="one of the two")
-    check_index(
-        logits=logits, labels=labels, sample_weight=sample_weight, weights=weights, groups=groups
-    )
+    field = "sample_weight" if weights is None else "weights"
+    row_weights = sample_weight if weights is None else weights
+    check_index(**{"logits": logits, "labels": labels, field: row_weights, "groups": groups})
     if task == "multilabel":
-        if device is not None:
-            raise InputError("device", found=repr(device), accepted="none for multilabel")
-        if start is not None:
-            raise InputError("start", found="a fit to begin from", accepted="none for multilabel")
-        if groups is not None:
-            raise InputError("groups", found="task multilabel", accepted="only map='auto'")
-        if ignore_index is not None:
-            raise InputError("ignore_index", found=f"{ignore_index}", accepted="none: multilabel")
+        multiclass = {
+            "device": device, "start": start, "groups": groups, "ignore_index": ignore_index,
+        }  # fmt: skip
+        for name, value in multiclass.items():
+            if value is not None:
+                raise InputError(name, found="task multilabel", accepted="none for multilabel")
         return fit_multilabel(
             logits,
             labels,
             map,
             objective,
             input=input,
-            sample_weight=weights if sample_weight is None else sample_weight,
+            sample_weight=row_weights,
             weight_kind=weight_kind,
             measure=measure,
             class_labels=class_labels,
@@ -168,45 +167,93 @@ def fit(
         raise InputError("groups", found=f"map {map}", accepted=f"map {AUTO}: others need no folds")
     check_request_device(request, device)
     kind = input or "logits"
-    rows = counted_rows(score_matrix(logits, kind, kind), labels, ignore_index, kind)
-    classes = rows.scores.shape[1] if rows.scores.ndim == 2 else 0
-    indices, class_labels = class_indices(rows.labels, classes, class_labels, frame_columns(logits))
-    z, y = check_data(rows.scores, indices, kind)
-    field = "weights" if sample_weight is None else "sample_weight"
-    row_weights = rows.of_rows(weights if sample_weight is None else sample_weight, field)
+    counted = counted_rows(score_matrix(logits, kind, kind), labels, ignore_index, kind)
+    classes = counted.scores.shape[1] if counted.scores.ndim == 2 else 0
+    columns = frame_columns(logits)
+    indices, class_labels = class_indices(counted.labels, classes, class_labels, columns)
+    z, y = check_data(counted.scores, indices, kind)
+    row_weights = counted.of_rows(row_weights, field)
     w = check_weights(row_weights, rows=len(z), field=field, kind=weight_kind)
-    units = _group_indices(rows.groups(groups), len(z), w)
+    units = _group_indices(counted.groups(groups), len(z), w)
     w, z, y, row_weights = drop_rows_without_weight(w, z, y, row_weights)
     z, mask = mask_constants(z, y)
     resemblance = probability_resemblance(z) if input is None else ""
-    messages = data_warnings(group_counts(y, z.shape[1]), resemblance, mask)
+    calibrator, diagnosis = fit_rows(
+        request,
+        ArrayRows(z, y, w),
+        groups=units,
+        start=start,
+        progress=progress,
+        device=device,
+        warnings=data_warnings(group_counts(y, z.shape[1]), resemblance, mask),
+        labels=class_labels,
+        input=kind,
+        mask=mask,
+        data=msgspec.structs.replace(data or DataSummary(0), rows=len(z)),
+    )
+    with one_blas_thread():
+        return _describe(calibrator, z, y, row_weights, measure, diagnosis.confidences)
+
+
+def fit_rows(
+    request: Candidate | AutoPolicy,
+    rows: ArrayRows,
+    *,
+    source: Rows | None = None,
+    groups: NDArray[np.intp] | None = None,
+    start: Calibrator | None = None,
+    progress: Progress | None = None,
+    device: str | None = None,
+    warnings: Sequence[str] = (),
+    labels: tuple[str, ...] | None = None,
+    **fields: Any,
+) -> tuple[Calibrator, Diagnosis]:
+    """Return a calibrator with its card, and what the card says about the fit.
+
+    Parameters
+    ----------
+    rows: checked; a sample of the rows if these are elsewhere.
+    source: all rows if they are elsewhere.
+    groups, start, progress, device: as in `fit`, checked.
+    warnings: about the rows.
+    labels: names of the classes, if they are known.
+    fields: further fields of the card.
+    """
     if isinstance(request, Candidate):
         candidate, choice = request, None
     else:
-        candidate, choice = request.choose(z, y, w, units, progress)
-    candidate = candidate.for_classes(z.shape[1])
-    warm = None if start is None else start_parameters(start, candidate.map, z.shape[1])
+        candidate, choice = request.choose(
+            rows.logits, rows.labels, rows.weights, groups, progress, smooths=source is None
+        )
+    classes = rows.shape[1]
+    candidate = candidate.for_classes(classes)
+    warm = None if start is None else start_parameters(start, candidate.map, classes)
+    problem = Problem(
+        candidate.map, candidate.objective, rows.logits, rows.labels, rows.weights,
+        warm, progress, device, source,
+    )  # fmt: skip
     started = time.perf_counter()
-    problem = Problem(candidate.map, candidate.objective, z, y, w, warm, progress, device)
     solution = solve(problem)
     seconds = time.perf_counter() - started
     with one_blas_thread():
-        diagnosis = diagnose(problem, solution, groups=units, refit=choice is None)
+        diagnosis = diagnose(
+            problem.sample,
+            solution,
+            groups=groups,
+            rows=None if source is None else source.shape[0],
+            refit=choice is None,
+        )
     card = create_card(
         problem,
         solution,
         diagnosis,
         seconds=seconds,
-        warnings=messages,
-        labels=class_labels,
-        input=kind,
-        mask=mask,
-        data=msgspec.structs.replace(data or DataSummary(0), rows=len(z)),
+        warnings=warnings,
+        labels=labels,
         choice=choice,
+        **fields,
     )
-    calibrator = Calibrator(solution.parameters, card)
-    with one_blas_thread():
-        return _describe(calibrator, z, y, row_weights, measure, diagnosis.confidences)
+    return Calibrator(solution.parameters, card), diagnosis
 
 
 def create_card(
@@ -390,15 +437,8 @@ def _describe(
         confidences, outcomes = pairs_of_rows(p, labels)
         error = calibration_error(confidences, outcomes)
         metrics = _measure_stages(logits, after, sample_weight)
-    elif confidences is not None and target == "top_label":
-        pass
-    elif logits.size <= _MAX_EXACT_SIZE:
-        confidences = monitored_probabilities(calibrator.predict_float64(logits), target)
-    else:
-        step = max(1, _MAX_EXACT_SIZE // logits.shape[1])
-        blocks = (logits[i : i + step] for i in range(0, len(logits), step))
-        parts = (monitored_probabilities(calibrator.predict_float32(z), target) for z in blocks)
-        confidences = np.concatenate(list(parts))
+    elif confidences is None or target != "top_label":
+        confidences = _monitored(calibrator, logits)
     histogram = reference_histogram(confidences, target)
     thresholds = None
     if target == "positive_class":
@@ -411,3 +451,14 @@ def _describe(
         thresholds=thresholds,
     )
     return Calibrator(calibrator.parameters, card)
+
+
+def _monitored(calibrator: Calibrator, logits: Floats) -> NDArray[np.float64]:
+    """Return the probabilities of rows (N,) that monitoring compares with outcomes."""
+    target = target_of(calibrator.card.classes)
+    if logits.size <= _MAX_EXACT_SIZE:
+        return monitored_probabilities(calibrator.predict_float64(logits), target)
+    step = max(1, _MAX_EXACT_SIZE // logits.shape[1])
+    blocks = (logits[i : i + step] for i in range(0, len(logits), step))
+    parts = (monitored_probabilities(calibrator.predict_float32(z), target) for z in blocks)
+    return np.concatenate(list(parts))

@@ -1,47 +1,34 @@
-"""Fit any map by any smooth objective: L-BFGS-B on gradients from torch, in float64.
-
-Each parameter is transformed by its link function, so that it is valid at every step: a positive
-parameter by its logarithm, simplex weights by numbers in [0, 1] divided by their sum. scipy's
-L-BFGS-B keeps the bounds and stops on the projected gradient.
-"""
+"""Fit any map by any smooth objective: L-BFGS-B on gradients from torch, in float64."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
-import scipy
 import torch
 from numpy.typing import NDArray
 
-from recalib.core.arrays import Floats
 from recalib.core.blas_threads import one_torch_thread
 from recalib.core.options import options_of
-from recalib.fitting.problem import RANGE, Bound, End, Problem, Solution
-from recalib.fitting.row_chunks import RowChunks, as_tensor
+from recalib.fitting.device_rows import DeviceRows, as_tensor
+from recalib.fitting.gradient_stage import Stage
+from recalib.fitting.problem import Problem, Solution
 from recalib.fitting.row_temperatures import RowLikelihood
-from recalib.maps import Parameter, Parameters
+from recalib.fitting.rows import ArrayRows, Block, Rows
+from recalib.maps import Map, Parameters
 from recalib.maps.parameterized_temperature import ParameterizedTemperature
 from recalib.objectives import Objective
+from recalib.ops import NumpyOps
 from recalib.ops.torch_ops import TorchOps
 
-_LOG_RANGE = float(np.log(RANGE))
-_SMALLEST_GRADIENT = 1e-8
-_MAX_ITERATIONS = 2_000
 #: Replaces −inf, because the gradient of −inf · β is NaN. A logit this far below the row's largest
 #: has probability 0 at every temperature in range.
 _MASKED_GAPS = 1e6
-#: Length of the step after which an objective settles, in transformed parameters: two percent of a
-#: temperature, the learning rate of paper 003.
-FIRST_STEP = 0.02
-
-#: Elements of a row chunk, where rows are independent. Larger arrays get new memory from the system
-#: for every operation, which costs five times as much as the operation.
+#: Elements of a row chunk, where rows are independent: as in `recalib.fitting.device_rows`.
 _CHUNK = 1_000_000
 
 _WORTH_THREADS = 500_000
@@ -50,121 +37,46 @@ _WORTH_THREADS = 500_000
 #: over rows. Ten times this value doubles the remaining steps in float64.
 _COARSE_GAIN = 1e-7
 
-_Tensors = Mapping[str, torch.Tensor]
-#: A term of the loss. The loss is the sum of its terms, which are differentiated separately.
-_Term = Callable[[_Tensors], torch.Tensor]
-#: Logits (n, K), labels (n,) and weights (n,).
-_Rows = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
-_Chunk = Callable[[slice], _Rows]
-_ValueAndGradient = Callable[[NDArray[np.float64]], tuple[float, NDArray[np.float64]]]
+#: Returns logits without −inf.
+_Finite = Callable[[torch.Tensor], torch.Tensor]
 
 
-def fit_by_gradient(problem: Problem, start: Mapping[str, NDArray[np.float64]]) -> Solution:
+def fit_by_gradient(problem: Problem, start: Parameters) -> Solution:
     """Return the parameters of the map that minimise the objective, from `start`, by stages."""
-    ops = TorchOps(device=problem.device or "cpu")
-    map, total_rows = problem.map, len(problem.labels)
-    solution = Solution(dict(start))
-    specifications = map.parameters(problem.classes)
-    objective = problem.objective
-    slices, chunk = _chunks_of(problem)
-
-    def complete(moving: _Tensors) -> dict[str, torch.Tensor]:
-        constants = {name: ops.constant(value) for name, value in solution.parameters.items()}
-        return {**constants, **{name: value.to(ops.device) for name, value in moving.items()}}
-
-    def term_of(rows: slice) -> _Term:
-        def term(moving: _Tensors) -> torch.Tensor:
-            parameters = complete(moving)
-            z, y, w = chunk(rows)
-            log_p = map.log_probabilities(ops, z, parameters)
-            value = objective.loss(ops, log_p, y, w)
-            penalty = map.penalty(ops, parameters, problem.effective_rows)
-            return (value + penalty) * (len(y) / total_rows)  # type: ignore[no-any-return]
-
-        return term
-
-    terms = [term_of(rows) for rows in slices]
-    if type(objective).settled_by_sums is not Objective.settled_by_sums:
-        objective = _settle(problem, terms, *chunk(slices[0]))
-    changed = options_of(objective).items() - options_of(problem.objective).items()
-    passes = [(terms, map.least_gain)]
-    if (
-        isinstance(map, ParameterizedTemperature)
-        and objective.name == "nll"
-        and problem.device is None
-    ):
-        passes = _by_row_temperatures(problem, map, *chunk(slice(None)), complete)
-    with _threads_for((slices[0].stop - slices[0].start) * problem.classes):
+    (passes, settled), map = _passes_of(problem), problem.map
+    solution, specifications = Solution(dict(start)), map.parameters(problem.classes)
+    chunk = problem.rows.shape[0]
+    if problem.objective.by_row:
+        chunk = min(rows_per_chunk(problem.classes), chunk)
+    with _threads_for(chunk * problem.classes):
         for names in map.stages(problem.classes):
             converged = solution.converged
-            for terms, least_gain in passes:
+            for function, least_gain in passes:
                 stage = Stage(specifications, solution.parameters, names)
-                function = partial(stage.value_and_gradient, terms)
-                reached = stage.minimise(function, least_gain, reporter(problem, solution))
+                reached = stage.minimise(function.at, least_gain, _reporter(problem, solution))
                 # The last pass alone decides whether the stage has converged.
                 solution = reached.after(replace(solution, converged=converged))
-    return replace(solution, settled=dict(changed))
+    return replace(solution, settled=settled)
 
 
-def reporter(problem: Problem, before: Solution) -> Callable[[int, float], None]:
+def _passes_of(problem: Problem) -> tuple[_Passes, dict[str, Any]]:
+    """Return the loss and the least gain of each search, and the options that it has chosen."""
+    map, rows = problem.map, problem.rows
+    largest = rows.largest if map.passes_masks else None
+    finite = partial(_without_masks, None if largest is None else _MASKED_GAPS * max(1.0, largest))
+    if rows.in_memory is not None:
+        if isinstance(map, ParameterizedTemperature) and problem.objective.name == "nll":
+            return _by_row_temperatures(rows.in_memory, map, finite), {}
+        rows = DeviceRows(rows.in_memory, "cpu", keep=finite)
+        finite = partial(_without_masks, None)
+    loss = _Loss(rows, map, problem.objective, finite)
+    loss.objective, settled = _settle(loss, problem.classes)
+    return [(loss, map.least_gain)], settled
+
+
+def _reporter(problem: Problem, before: Solution) -> Callable[[int, float], None]:
     """Return what reports an iteration of a stage after those `before` it."""
     return lambda step, value: problem.report(problem.map.name, before.iterations + step, value)
-
-
-def _chunks_of(problem: Problem) -> tuple[list[slice], _Chunk]:
-    """Return the rows of each term, and a function of logits, labels and weights of some rows.
-
-    Without a device, all rows are tensors before the fit. On a device, each call copies its rows.
-    An objective that is not a mean over rows has one term.
-    """
-    gap = _least_gap(problem.logits) if problem.map.passes_masks else None
-    if problem.device is not None:
-        chunks = RowChunks(problem.logits, problem.labels, problem.relative_weights, problem.device)
-
-        def copy(rows: slice) -> _Rows:
-            z, y, w = chunks.chunk(rows)
-            return (z if gap is None else without_masks(z, gap)), y, w
-
-        return chunks.slices(), copy
-    ops = TorchOps()
-    z = as_tensor(problem.logits).to(ops.dtype)
-    z = z if gap is None else without_masks(z, gap)
-    y = as_tensor(problem.labels)
-    weights = problem.relative_weights
-    w = ops.constant(np.ones(len(y)) if weights is None else weights)
-    step = rows_per_chunk(problem.classes) if problem.objective.by_row else len(y)
-    slices = [slice(i, min(i + step, len(y))) for i in range(0, len(y), step)]
-    return slices, lambda rows: (z[rows], y[rows], w[rows])
-
-
-def _by_row_temperatures(
-    problem: Problem,
-    map: ParameterizedTemperature,
-    z: torch.Tensor,
-    y: torch.Tensor,
-    w: torch.Tensor,
-    complete: Callable[[_Tensors], dict[str, torch.Tensor]],
-) -> list[tuple[list[_Term], float]]:
-    """Return the terms and the minimum gain of each pass.
-
-    With many rows the first pass is in float32, where an evaluation takes a quarter of the time.
-    """
-    ops = TorchOps()
-    largest = ops.top_k(z, min(map.top, z.shape[1]))
-    likelihood = RowLikelihood(z.numpy(), y.numpy(), w.numpy())
-
-    def term_of(likelihood: RowLikelihood) -> list[_Term]:
-        def term(moving: _Tensors) -> torch.Tensor:
-            parameters = complete(moving)
-            value = likelihood(map.temperatures(ops, largest, parameters))
-            return value + map.penalty(ops, parameters, problem.effective_rows)  # type: ignore[no-any-return]
-
-        return [term]
-
-    fine = (term_of(likelihood), map.least_gain)
-    if z.numel() < _WORTH_THREADS:
-        return [fine]
-    return [(term_of(likelihood.narrow()), max(_COARSE_GAIN, map.least_gain)), fine]
 
 
 def _threads_for(numbers: int) -> AbstractContextManager[None]:
@@ -175,159 +87,150 @@ def _threads_for(numbers: int) -> AbstractContextManager[None]:
     return one_torch_thread() if numbers < _WORTH_THREADS else nullcontext()
 
 
-def _settle(
-    problem: Problem, terms: Sequence[_Term], z: torch.Tensor, y: torch.Tensor, w: torch.Tensor
-) -> Objective:
-    """Return the objective after a first step from temperature 1."""
-    ops, map = TorchOps(), problem.map
-    uncalibrated, specifications = map.start(problem.classes, 1.0), map.parameters(problem.classes)
-    stage = Stage(specifications, uncalibrated, specifications)
-    first = stage.step(partial(stage.value_and_gradient, terms))
-    with torch.no_grad():
-        before, after = (
-            map.log_probabilities(ops, z, stage.natural(torch.as_tensor(point)))
-            for point in (stage.start, first)
-        )
-        return problem.objective.settled(ops, before, after, y, w)
+def _settle(loss: _Loss, classes: int) -> tuple[Objective, dict[str, Any]]:
+    """Return the objective after a first step from temperature 1, and the options it has chosen."""
+    objective = loss.objective
+    if type(objective).settled_by_sums is Objective.settled_by_sums:
+        return objective, {}
+    start, specifications = loss.map.start(classes, 1.0), loss.map.parameters(classes)
+    stage = Stage(specifications, start, specifications)
+    first = stage.step(partial(loss.at, stage))
+    before, after = (tuple(loss.sums(stage, point)) for point in (stage.start, first))
+    settled = objective.settled_by_sums(NumpyOps(), before, after)
+    return settled, dict(options_of(settled).items() - options_of(objective).items())
 
 
-class Stage:
-    """Some of the parameters as one vector of transformed values."""
+class _Loss:
+    """An objective of all rows with the map's penalty, and its gradient.
+
+    An objective that is not a mean over rows is, of rows in files, a function F of sums S over
+    rows, such as the mean losses of classes or soft bins: one pass sums S, and a second the
+    gradient of Σ v S, with v = ∂F/∂S. Of rows in memory it is differentiated in one pass.
+    """
+
+    def __init__(self, rows: Rows, map: Map, objective: Objective, finite: _Finite) -> None:
+        self.rows, self.map, self.objective, self._finite = rows, map, objective, finite
+
+    def at(self, stage: Stage, vector: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        """Return the value at the numbers of a stage, and its gradient."""
+        weight, objective = self.rows.weight, self.objective
+        pass_at = _Pass(self.map, objective, self._finite, stage, vector, weight)
+        if objective.by_row:
+            flat = self.rows.sum(partial(pass_at.gradient, np.full(1, 1 / weight)))
+        elif isinstance(self.rows, DeviceRows):
+            flat = self.rows.sum(partial(pass_at.gradient, None), whole=True)
+        else:
+            sums = torch.tensor(self.rows.sum(pass_at.sums), requires_grad=True)
+            error = objective.of_sums(TorchOps(), tuple(sums), weight)
+            (slopes,) = torch.autograd.grad(error, sums)
+            flat = self.rows.sum(partial(pass_at.gradient, slopes.numpy()))
+            flat[0] += float((error - (slopes * sums).sum()).detach())
+        return float(flat[0]), flat[1:]
+
+    def sums(self, stage: Stage, vector: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return `Objective.sums` of all rows."""
+        weight = self.rows.weight
+        pass_at = _Pass(self.map, self.objective, self._finite, stage, vector, weight)
+        return self.rows.sum(pass_at.sums)
+
+
+class _TemperatureLoss:
+    """The NLL of rows in memory by a map that computes a temperature for each, and its gradient."""
 
     def __init__(
-        self, specifications: Mapping[str, Parameter], parameters: Parameters, names: Iterable[str]
+        self, map: ParameterizedTemperature, largest: Any, likelihood: RowLikelihood, weight: float
     ) -> None:
-        self._parameters = parameters
-        self._moves = [_Move(name, specifications[name], parameters[name]) for name in names]
-        self._ends = np.cumsum([0, *(move.start.size for move in self._moves)])
-        self.start = np.concatenate([move.start for move in self._moves])
+        self._map, self._largest = map, largest
+        self._likelihood, self._weight = likelihood, weight
 
-    def natural(self, vector: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Return the parameters that `vector` stands for."""
-        return {
-            move.name: move.natural(vector[a:b])
-            for move, (a, b) in zip(self._moves, pairwise(self._ends), strict=True)
-        }
+    def at(self, stage: Stage, vector: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        """Return the value at the numbers of a stage, and its gradient."""
+        ops, point = TorchOps(), torch.tensor(vector, requires_grad=True)
+        parameters = stage.complete(ops, point)
+        nll = self._likelihood(self._map.temperatures(ops, self._largest, parameters))
+        flat = flat_gradient(nll + self._map.penalty(ops, parameters, self._weight), point)
+        return float(flat[0]), flat[1:]
 
-    def value_and_gradient(
-        self, terms: Sequence[_Term], vector: NDArray[np.float64]
-    ) -> tuple[float, NDArray[np.float64]]:
-        """Return the sum of the terms at `vector` and its gradient."""
-        total, slope = 0.0, np.zeros_like(vector)
-        for term in terms:
-            point = torch.tensor(vector, requires_grad=True)
-            value = term(self.natural(point))
-            (gradient,) = torch.autograd.grad(value, point)
-            total += value.item()
-            slope += gradient.numpy()
-        return total, slope
 
-    def step(self, function: _ValueAndGradient) -> NDArray[np.float64]:
-        """Return the point after one gradient step of at most `FIRST_STEP` from the start."""
-        _, gradient = function(self.start)
-        largest = float(np.abs(gradient).max())
-        return self.start - gradient * (FIRST_STEP / largest if largest > 0 else 0.0)
+_Passes = list[tuple[_Loss | _TemperatureLoss, float]]
 
-    def minimise(
-        self, function: _ValueAndGradient, least_gain: float, report: Callable[[int, float], None]
-    ) -> Solution:
-        """Return the parameters with those that minimise the loss.
 
-        Parameters
-        ----------
-        report: called with the number of each iteration and its value.
+def _by_row_temperatures(
+    rows: ArrayRows, map: ParameterizedTemperature, finite: _Finite
+) -> _Passes:
+    """Return the loss and the minimum gain of each pass.
+
+    With many rows the first pass is in float32, where an evaluation takes a quarter of the time.
+    """
+    z = finite(as_tensor(rows.logits).double())
+    largest = TorchOps().top_k(z, min(map.top, z.shape[1]))
+    w = rows.block.counts / rows.block.counts.mean()
+    likelihood = RowLikelihood(z.numpy(), rows.labels, w)
+    fine = _TemperatureLoss(map, largest, likelihood, rows.weight)
+    if z.numel() < _WORTH_THREADS:
+        return [(fine, map.least_gain)]
+    coarse = _TemperatureLoss(map, largest, likelihood.narrow(), rows.weight)
+    return [(coarse, max(_COARSE_GAIN, map.least_gain)), (fine, map.least_gain)]
+
+
+@dataclass(frozen=True)
+class _Pass:
+    """Kernels of an objective at the numbers of a stage."""
+
+    map: Map
+    objective: Objective
+    finite: _Finite
+    stage: Stage
+    vector: NDArray[np.float64]
+    #: Σ w of all rows.
+    weight: float
+
+    def sums(self, block: Block) -> NDArray[np.float64]:
+        """Return `Objective.sums` of the rows."""
+        total: Any = 0.0
+        with _threads_of(block), torch.no_grad():
+            for part in block.parts(rows_per_chunk(block.logits.shape[1])):
+                ops, _, *arrays = self._log_p(part, torch.tensor(self.vector))
+                total = total + torch.stack(self.objective.sums(ops, *arrays)).cpu().numpy()
+        return cast("NDArray[np.float64]", total)
+
+    def gradient(self, slopes: NDArray[np.float64] | None, block: Block) -> NDArray[np.float64]:
+        """Return Σ v S with v = `slopes` and its share of the map's penalty, and their gradient.
+
+        Without slopes it is the objective of the rows, all at once.
         """
-        iterations = 0
+        total, point = np.zeros(1 + len(self.vector)), torch.tensor(self.vector, requires_grad=True)
+        step = len(block.labels) if slopes is None else rows_per_chunk(block.logits.shape[1])
+        with _threads_of(block):
+            for part in block.parts(step):
+                ops, parameters, log_p, y, w = self._log_p(part, point)
+                if slopes is None:
+                    value = self.objective.loss(ops, log_p, y, w / w.mean())
+                else:
+                    sums = torch.stack(self.objective.sums(ops, log_p, y, w))
+                    value = (sums * ops.constant(slopes)).sum()
+                penalty = self.map.penalty(ops, parameters, self.weight)
+                total += flat_gradient(value + penalty * (float(w.sum()) / self.weight), point)
+        return total
 
-        def count(intermediate_result: Any) -> None:
-            nonlocal iterations
-            iterations += 1
-            report(iterations, float(intermediate_result.fun))
-
-        result = scipy.optimize.minimize(
-            function,
-            self.start,
-            jac=True,
-            method="L-BFGS-B",
-            bounds=[bound for move in self._moves for bound in move.bounds],
-            callback=count,
-            options={
-                "maxiter": _MAX_ITERATIONS,
-                "ftol": least_gain,
-                "gtol": _SMALLEST_GRADIENT,
-            },
-        )
-        with torch.no_grad():
-            final = self.natural(torch.tensor(result.x))
-        moved = {name: value.numpy().copy() for name, value in final.items()}
-        ends = zip(self._moves, pairwise(self._ends), strict=True)
-        bounds = (bound for move, (a, b) in ends for bound in move.bounds_reached(result.x[a:b]))
-        return Solution(
-            {**self._parameters, **moved},
-            float(result.fun),
-            iterations,
-            _is_converged(result),
-            tuple(bounds),
-        )
+    def _log_p(self, block: Block, point: torch.Tensor) -> tuple[Any, ...]:
+        """Return the backend, parameters, log p, labels and weights."""
+        z = self.finite(as_tensor(block.logits).to(torch.float64))
+        ops = TorchOps(device=z.device)
+        parameters = self.stage.complete(ops, point)
+        log_p = self.map.log_probabilities(ops, z, parameters)
+        return ops, parameters, log_p, as_tensor(block.labels), ops.constant(block.counts)
 
 
-def _is_converged(result: Any) -> bool:
-    """Return whether L-BFGS-B stopped on the gradient, or on rounding at the minimum."""
-    return bool(result.success) or float(np.abs(result.jac).max()) < 1e-5
+def _threads_of(block: Block) -> AbstractContextManager[None]:
+    """Return a context of one thread for rows of files: sums depend on the number of threads."""
+    return one_torch_thread() if isinstance(block.logits, np.ndarray) else nullcontext()
 
 
-class _Move:
-    """One parameter on the scale on which it moves."""
-
-    def __init__(self, name: str, specification: Parameter, start: NDArray[np.float64]) -> None:
-        self.name = name
-        self.specification = specification
-        self.start = _INTO[specification.link](start.reshape(-1))
-        self.bounds = [_BOUNDS[specification.link](value) for value in self.start]
-
-    def natural(self, vector: torch.Tensor) -> torch.Tensor:
-        return _FROM[self.specification.link](vector).reshape(self.specification.shape)
-
-    def bounds_reached(self, vector: NDArray[np.float64]) -> Iterator[Bound]:
-        if self.specification.link != "log":
-            return  # a weight of 0 is an answer, not a limit of the search
-        for i, (value, (low, high)) in enumerate(zip(vector, self.bounds, strict=True)):
-            if value in (low, high):
-                index = f"[{i}]" if self.specification.shape else ""
-                end: End = "lower" if value == low else "upper"
-                yield Bound(f"{self.name}{index}", end, float(np.exp(value)))
-
-
-_INTO: dict[str, Callable[[NDArray[np.float64]], NDArray[np.float64]]] = {
-    "log": np.log,
-    "simplex": lambda weights: weights,
-    "real": lambda values: values,
-}
-_FROM: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    "log": torch.exp,
-    "simplex": lambda weights: weights / weights.sum(),
-    "real": lambda values: values,
-}
-_BOUNDS: dict[str, Callable[[float], tuple[float, float]]] = {
-    "log": lambda start: (start - _LOG_RANGE, start + _LOG_RANGE),
-    "simplex": lambda start: (0.0, 1.0),
-    "real": lambda start: (-np.inf, np.inf),
-}
-
-
-def _least_gap(logits: Floats) -> float | None:
-    """Return the gap below a row's largest logit that stands for −inf; None without −inf."""
-    if not np.isneginf(logits.min()):
-        return None
-    step = rows_per_chunk(logits.shape[1])
-    blocks = (logits[i : i + step] for i in range(0, len(logits), step))
-    largest = max(float(np.abs(block[np.isfinite(block)]).max(initial=0.0)) for block in blocks)
-    return masked_gap(largest)
-
-
-def masked_gap(largest: float) -> float:
-    """Return the gap of a masked class, for logits of at most this size."""
-    return _MASKED_GAPS * max(1.0, largest)
+def flat_gradient(value: torch.Tensor, point: torch.Tensor) -> NDArray[np.float64]:
+    """Return a value and its gradient with respect to a point."""
+    (gradient,) = torch.autograd.grad(value, point)
+    return np.append(value.item(), gradient.numpy())
 
 
 def rows_per_chunk(classes: int) -> int:
@@ -335,7 +238,9 @@ def rows_per_chunk(classes: int) -> int:
     return max(1, _CHUNK // classes)
 
 
-def without_masks(logits: torch.Tensor, gap: float) -> torch.Tensor:
-    """Return logits whose −inf are finite, and too low to have any probability."""
+def _without_masks(gap: float | None, logits: torch.Tensor) -> torch.Tensor:
+    """Return logits whose −inf are a gap below the row's largest: too low for any probability."""
+    if gap is None:
+        return logits
     top = logits.amax(dim=1, keepdim=True)
     return torch.where(torch.isneginf(logits), top - gap, logits)

@@ -11,12 +11,11 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from recalib.fitting.log_odds import Groups
 from recalib.fitting.problem import Problem, Solution
 from recalib.fitting.temperature_preprocessing import (
-    Groups,
-    ScaledRows,
     absence_warnings,
-    group_by_odds,
+    first_temperature,
     with_nll,
 )
 from recalib.maps.base import STEP
@@ -35,12 +34,12 @@ _Vector = NDArray[np.float64]
 def fit_histogram_binning(problem: Problem) -> Solution:
     """Return the edges and values of a `HistogramBinning`."""
     map = cast(HistogramBinning, problem.map)
-    scaled = ScaledRows.from_problem(problem, of_classes=not map.preserves_accuracy)
-    if map.target != "one_vs_rest":
-        solution = histogram_steps(scaled.groups(map.target), map)
+    single = first_temperature(problem, of_classes=not map.preserves_accuracy)
+    if map.target == "one_vs_rest":
+        solution = _each_class(problem, single.temperature, map)
     else:
-        solution = _each_class(scaled, map)
-    return with_nll(problem, scaled.single.before(solution))
+        solution = histogram_steps(problem.rows.groups(single.temperature, map.target), map)
+    return with_nll(problem, single.before(solution))
 
 
 def histogram_steps(groups: Groups, map: HistogramBinning) -> Solution:
@@ -106,15 +105,15 @@ def _middles(inner: _Vector) -> _Vector:
     return np.asarray(scipy.special.expit(middles))
 
 
-def _each_class(scaled: ScaledRows, map: HistogramBinning) -> Solution:
-    classes, cells = scaled.problem.classes, next_power_of_two(map.bins)
+def _each_class(problem: Problem, temperature: float, map: HistogramBinning) -> Solution:
+    classes, cells = problem.classes, next_power_of_two(map.bins)
     edges, values = np.empty((classes, cells - 1)), np.empty((classes, cells))
     absent = 0
-    for k, (odds, hits) in enumerate(scaled.iter_classes()):
-        if hits.any():
-            edges[k], values[k] = class_steps(group_by_odds(odds, hits, scaled.weights), map)
+    for k, groups in enumerate(problem.rows.class_groups(temperature)):
+        if groups.hits.any():
+            edges[k], values[k] = class_steps(groups, map)
         else:
-            edges[k], values[k] = absent_class_steps(float(odds.min()), float(odds.max()), map)
+            edges[k], values[k] = absent_class_steps(groups, map)
             absent += 1
     warnings = absence_warnings(absent, classes)
     return Solution({"edges": edges, "values": values}, warnings=warnings)
@@ -127,15 +126,9 @@ def class_steps(groups: Groups, map: HistogramBinning) -> tuple[_Vector, _Vector
     return edges, np.log(share)
 
 
-def absent_class_steps(
-    lowest: float, highest: float, map: HistogramBinning
-) -> tuple[_Vector, _Vector]:
-    """Return equal steps that approximate the identity, for a class without labels.
-
-    Parameters
-    ----------
-    lowest, highest: the ends of its log-odds.
-    """
+def absent_class_steps(groups: Groups, map: HistogramBinning) -> tuple[_Vector, _Vector]:
+    """Return equal steps that approximate the identity, for a class without labels."""
+    lowest, highest = float(groups.odds[0]), float(groups.odds[-1])
     cells = next_power_of_two(map.bins)
     edges = np.linspace(lowest, max(highest, lowest + cells * STEP * 2), cells + 1)
     return edges[1:-1], np.asarray(scipy.special.log_expit((edges[1:] + edges[:-1]) / 2))

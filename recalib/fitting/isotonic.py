@@ -5,7 +5,7 @@ Legend: K classes, B blocks, P the power of two of the map's knots.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import cast
 
 import numpy as np
@@ -13,13 +13,12 @@ import scipy
 from numpy.typing import NDArray
 
 from recalib.fitting.histogram_binning import share_of_hits
+from recalib.fitting.log_odds import Groups
 from recalib.fitting.problem import Problem, Solution
 from recalib.fitting.temperature_preprocessing import (
     CalibratedRows,
-    Groups,
-    ScaledRows,
     absence_warnings,
-    group_by_odds,
+    first_temperature,
     with_nll,
 )
 from recalib.maps.base import STEP
@@ -61,11 +60,13 @@ class Blocks:
 def fit_isotonic(problem: Problem) -> Solution:
     """Return the knots and values of an `Isotonic`."""
     map = cast(Isotonic, problem.map)
-    scaled = ScaledRows.from_problem(problem, of_classes=not map.preserves_accuracy)
+    single = first_temperature(problem, of_classes=not map.preserves_accuracy)
     if map.target == "one_vs_rest":
-        return scaled.single.before(_each_class(scaled, map))
-    solution = isotonic_curve(scaled.groups(map.target), map)
-    return with_nll(problem, scaled.single.before(solution))
+        solution = single.before(_each_class(problem, single.temperature, map))
+    else:
+        groups = problem.rows.groups(single.temperature, map.target)
+        solution = single.before(isotonic_curve(groups, map))
+    return solution if np.isfinite(solution.objective) else with_nll(problem, solution)
 
 
 def isotonic_curve(groups: Groups, map: Isotonic) -> Solution:
@@ -122,38 +123,32 @@ def class_curve(groups: Groups, map: Isotonic) -> tuple[_Vector, _Vector]:
     return pad_table(blocks.odds, length, 1.0), pad_table(np.log(blocks.share), length)
 
 
-def absent_class_curve(lowest: float, highest: float, map: Isotonic) -> tuple[_Vector, _Vector]:
-    """Return knots and values of temperature scaling, for a class without labels.
-
-    Parameters
-    ----------
-    lowest, highest: the ends of its log-odds.
-    """
+def absent_class_curve(groups: Groups, map: Isotonic) -> tuple[_Vector, _Vector]:
+    """Return knots and values of temperature scaling, for a class without labels."""
+    lowest, highest = float(groups.odds[0]), float(groups.odds[-1])
     length = next_power_of_two(map.knots) + 1
     knots = np.linspace(lowest, max(highest, lowest + 2 * STEP * length), length)
     return knots, np.asarray(scipy.special.log_expit(knots))
 
 
-def _each_class(scaled: ScaledRows, map: Isotonic) -> Solution:
-    classes = scaled.problem.classes
-    length = next_power_of_two(map.knots) + 1
-    knots, values = np.empty((2, classes, length))
+def _each_class(problem: Problem, temperature: float, map: Isotonic) -> Solution:
+    """Return the curves of all classes; of rows in memory with their objective."""
+    rows, length = problem.rows, next_power_of_two(map.knots) + 1
+    knots, values = np.empty((2, problem.classes, length))
     absent = 0
-    calibrated = CalibratedRows(scaled)
-    for k, (odds, hits) in enumerate(scaled.iter_classes()):
-        if hits.any():
-            groups = group_by_odds(odds, hits, scaled.weights)
+    calibrated = None if rows.in_memory is None else CalibratedRows(rows.in_memory)
+    for k, groups in enumerate(rows.class_groups(temperature)):
+        if groups.hits.any():
             knots[k], values[k] = class_curve(groups, map)
-            # Three times as fast as of `odds`, because these ascend.
-            log_p = groups.of_rows(np.interp(groups.odds, knots[k], values[k]))
         else:
-            knots[k], values[k] = absent_class_curve(float(odds.min()), float(odds.max()), map)
-            log_p = np.interp(odds, knots[k], values[k])
+            knots[k], values[k] = absent_class_curve(groups, map)
             absent += 1
-        calibrated.add(k, log_p, hits)
-    return Solution(
-        {"knots": knots, "values": values},
-        calibrated.nll,
-        warnings=absence_warnings(absent, classes),
-        confidences=calibrated.confidences,
+        if calibrated is not None:
+            # Three times as fast as the map of the rows, because these odds ascend.
+            calibrated.add(k, groups.of_rows(np.interp(groups.odds, knots[k], values[k])))
+    solution = Solution(
+        {"knots": knots, "values": values}, warnings=absence_warnings(absent, problem.classes)
     )
+    if calibrated is None:
+        return solution
+    return replace(solution, objective=calibrated.nll, confidences=calibrated.confidences)

@@ -6,16 +6,20 @@ any scale of the logits and squares do not overflow.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recalib.core.arrays import Floats
-from recalib.fitting.linear_nll import Design, DiagonalDesign, FullDesign, RidgePenalty
+from recalib.fitting.linear_design import Design, DiagonalDesign, FullDesign
+from recalib.fitting.linear_nll import RidgePenalty
 from recalib.fitting.newton_cg import Box
 from recalib.fitting.problem import RANGE, Bound, End
+from recalib.fitting.rows import namespace
 from recalib.maps import Map
 
 Numbers = NDArray[np.float64]
@@ -45,34 +49,29 @@ class LinearForm:
         """Return the features (N, K), in the logits' type."""
         if not self.normalised:
             return logits
-        return _log_softmax(
-            logits / logits.dtype.type(temperature) if self.dimensionless else logits
-        )
+        return _log_softmax(logits / temperature if self.dimensionless else logits)
 
     def unit(self, temperature: float) -> float:
         """Return the unit of slopes."""
         return 1.0 if self.dimensionless else temperature
 
-    def rows(
-        self, map: Map, logits: Floats, temperature: float
-    ) -> tuple[Floats, NDArray[np.bool_] | None]:
+    def rows(self, map: Map, logits: Any, temperature: float) -> tuple[Any, Any]:
         """Return features (N, K), and where a class is masked, None where none is."""
-        z = logits
-        if z.dtype != np.float64 and (
-            z.size <= _WIDE or z.dtype != np.float32 or not 1e-9 < temperature < 1e9
+        z, xp = logits, namespace(logits)
+        if z.dtype != xp.float64 and (
+            math.prod(z.shape) <= _WIDE or z.dtype != xp.float32 or not 1e-9 < temperature < 1e9
         ):
-            z = z.astype(np.float64)
-        masked = np.isneginf(z)
+            z = xp.asarray(z, dtype=xp.float64)
+        masked = xp.isneginf(z)
         if not masked.any():
             x, active_mask = self.features(z, temperature), None
         elif map.passes_masks:
-            x = np.where(masked, z.dtype.type(0), self.features(z, temperature))
-            active_mask = masked
+            x, active_mask = xp.where(masked, 0.0, self.features(z, temperature)), masked
         else:  # as `Map` does
-            least = np.where(masked, np.inf, z).min(axis=1, keepdims=True).astype(z.dtype)
-            x, active_mask = self.features(np.where(masked, least, z), temperature), masked
+            least = xp.amin(xp.where(masked, np.inf, z), axis=1, keepdims=True)
+            x, active_mask = self.features(xp.where(masked, least, z), temperature), masked
         unit = self.unit(temperature)
-        return (x if unit == 1.0 else x / x.dtype.type(unit)), active_mask
+        return (x if unit == 1.0 else x / unit), active_mask
 
     def ridge(self, map: Map, classes: int, rows: float, unit: float) -> RidgePenalty:
         """Return the map's penalty for an effective number of rows, slopes in `unit`."""
@@ -136,12 +135,13 @@ class LinearForm:
 
 def _log_softmax(z: Floats) -> Floats:
     """Return log softmax(z) in chunks of rows, which avoids four arrays of z's size."""
-    x = np.empty_like(z)
+    xp = namespace(z)
+    x: Floats = xp.empty_like(z)
     step = max(1, 1_000_000 // z.shape[1])
     for start in range(0, len(z), step):
-        shifted = z[start : start + step] - z[start : start + step].max(axis=1, keepdims=True)
-        total = np.exp(shifted).sum(axis=1, keepdims=True)
-        np.subtract(shifted, np.log(total), out=x[start : start + step])
+        at = slice(start, start + step)
+        shifted = z[at] - xp.amax(z[at], axis=1, keepdims=True)
+        xp.subtract(shifted, xp.log(xp.exp(shifted).sum(axis=1, keepdims=True)), out=x[at])
     return x
 
 

@@ -5,22 +5,25 @@ The objective is convex, and Newton's method reaches its minimum in about ten st
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recalib.fitting.linear_form import LINEAR_MAPS, LinearForm
-from recalib.fitting.linear_nll import LinearNll, RidgePenalty, SummedNll
-from recalib.fitting.newton_cg import Box, Minimum, minimise
-from recalib.fitting.problem import Problem, Solution, TemperatureFit
-from recalib.fitting.temperature_preprocessing import fit_unit
+from recalib.fitting.linear_nll import LinearNll, RidgePenalty, SummedAround
+from recalib.fitting.newton_cg import Box, Local, Minimum, minimise
+from recalib.fitting.problem import Problem, Solution
+from recalib.fitting.rows import Block
+from recalib.fitting.temperature_preprocessing import best_unit
+from recalib.maps import Map
 
 Numbers = NDArray[np.float64]
 
 #: The search ends with a step whose predicted gain is below this, in nats per row.
-TOLERANCE = 1e-14
+_TOLERANCE = 1e-14
 #: The same in float32, a hundred times the rounding error.
 _COARSE = 1e-5
 #: A preconditioner of arrays takes as long as one or two products: it is kept after a smaller step.
@@ -28,41 +31,26 @@ _COARSE = 1e-5
 _SMALL_STEP = 1e-2
 #: Larger inputs take their first steps in float32, which is two to four times as fast.
 _LARGE = 200_000
+#: Rows for each parameter that a sample needs to give the start of a map with many.
+_ROWS_PER_PARAMETER = 10
 
 
 def fit_linear(problem: Problem) -> Solution:
     """Return the parameters of a linear map that minimise NLL and the map's penalty."""
-    form = LINEAR_MAPS[problem.map.name]
-    single = fit_unit(problem)
-    start = problem.map.start(problem.classes, single.temperature)
-    stages = problem.map.stages(problem.classes)
-    if problem.start is not None:
-        # Parameters that no stage moves are fitted to these rows, not copied from the start.
-        start |= {name: problem.start[name] for names in stages for name in names}
-    unit = form.unit(single.temperature)
-    ridge = form.ridge(problem.map, problem.classes, problem.effective_rows, unit)
+    form, rows = LINEAR_MAPS[problem.map.name], problem.rows
+    single = best_unit(rows)
+    problem, unit = _with_start(problem, single.temperature), form.unit(single.temperature)
+    start = problem.start_from(single.temperature)
     theta = form.theta(start, unit)
-    if problem.device is not None:
-        summed = _nll_on_device(problem, form, single.temperature, ridge)
-        minimum = _minimise(problem, summed, theta, form.box)
+    ridge = form.ridge(problem.map, problem.classes, rows.weight, unit)
+    nll_of = partial(_nll_of, form, problem.map, single.temperature)
+    if rows.in_memory is not None:
+        block = rows.in_memory.block._replace(weights=problem.relative_weights)
+        minimum = _minimise_array(problem, nll_of(block, ridge), theta, form.box)
     else:
-        x, masked = form.rows(problem.map, problem.logits, single.temperature)
-        weights = problem.relative_weights
-        nll = LinearNll(form.design, x, masked, problem.labels, weights, ridge)
-        minimum = _minimise_array(problem, nll, theta, form.box)
-    return linear_solution(form, single, start, minimum)
-
-
-def linear_solution(
-    form: LinearForm, single: TemperatureFit, start: Mapping[str, Numbers], minimum: Minimum
-) -> Solution:
-    """Return the solution that a minimum in (K, D) stands for.
-
-    Parameters
-    ----------
-    start: the map's parameters; those that the fit does not move stay.
-    """
-    natural = form.natural(minimum.x, form.unit(single.temperature))
+        around = partial(SummedAround, rows, nll_of, form.design, ridge)
+        minimum = _minimise(problem, around, theta, form.box)
+    natural = form.natural(minimum.x, unit)
     return Solution(
         {**start, **natural},
         objective=minimum.value,
@@ -72,51 +60,59 @@ def linear_solution(
     ).after(single.solution)
 
 
+def _nll_of(
+    form: LinearForm, map: Map, temperature: float, block: Block, ridge: RidgePenalty | None = None
+) -> LinearNll:
+    x, masked = form.rows(map, block.logits, temperature)
+    return LinearNll(form.design, x, masked, block.labels, block.weights, ridge)
+
+
+def _with_start(problem: Problem, temperature: float) -> Problem:
+    """Return the problem of rows in files with the start of a sample, which saves passes.
+
+    The sample has enough rows for each parameter, or the problem stays as it is.
+    """
+    if problem.source is None or problem.start is not None:
+        return problem
+    start = problem.map.start(problem.classes, temperature)
+    moved = [name for names in problem.map.stages(problem.classes) for name in names]
+    if len(problem.labels) < _ROWS_PER_PARAMETER * sum(start[name].size for name in moved):
+        return problem
+    return replace(problem, start=fit_linear(problem.sample).parameters)
+
+
 def _minimise_array(problem: Problem, nll: LinearNll, theta: Numbers, box: Box) -> Minimum:
     """Return the minimum; large inputs are first minimised in float32."""
-    if nll.x.size <= _LARGE:
-        return _minimise(problem, nll, theta, box)
-    coarse = minimise(
-        lambda point: nll.around(point, np.float32),
-        theta,
-        box,
-        tolerance=_COARSE,
-        small_step=_SMALL_STEP,
-        report=lambda step, value: problem.report(problem.map.name, step, value),
-    )
-    return _minimise(problem, nll, coarse.x, box, coarse)
+    coarse = None
+    if nll.x.size > _LARGE:
+        coarse = minimise(
+            partial(nll.around, dtype="float32"),
+            theta,
+            box,
+            tolerance=_COARSE,
+            small_step=_SMALL_STEP,
+            report=partial(problem.report, problem.map.name),
+        )
+    return _minimise(problem, nll.around, theta, box, coarse, _SMALL_STEP)
 
 
 def _minimise(
     problem: Problem,
-    nll: LinearNll | SummedNll,
+    around: Callable[[Numbers], Local],
     theta: Numbers,
     box: Box,
     coarse: Minimum | None = None,
+    small_step: float = 0.0,
 ) -> Minimum:
     """Return the minimum, by a search in float64 after a coarse one."""
     steps = 0 if coarse is None else coarse.steps
     fine = minimise(
-        nll.around,
-        theta,
+        around,
+        theta if coarse is None else coarse.x,
         box,
-        tolerance=TOLERANCE,
+        tolerance=_TOLERANCE,
         promised=np.inf if coarse is None else coarse.promised,
-        small_step=_SMALL_STEP if isinstance(nll, LinearNll) else 0.0,
+        small_step=small_step,
         report=lambda step, value: problem.report(problem.map.name, steps + step, value),
     )
     return replace(fine, steps=steps + fine.steps)
-
-
-def _nll_on_device(
-    problem: Problem, form: LinearForm, temperature: float, ridge: RidgePenalty
-) -> SummedNll:
-    # Imported here because torch takes a second, and arrays in memory do not need it.
-    from recalib.fitting.chunk_sums import LinearChunkSums
-    from recalib.fitting.row_chunks import RowChunks
-
-    chunks = RowChunks(
-        problem.logits, problem.labels, problem.relative_weights, str(problem.device)
-    )
-    sums = LinearChunkSums(chunks, form, temperature, passes_masks=problem.map.passes_masks)
-    return SummedNll(form.design, sums, ridge)

@@ -11,14 +11,10 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
-from recalib.fitting.newton import fit_temperature
-from recalib.fitting.problem import Problem, Solution, TemperatureFit
-from recalib.fitting.temperature_preprocessing import (
-    Groups,
-    ScaledRows,
-    group_by_odds,
-    with_nll,
-)
+from recalib.fitting.log_odds import Groups
+from recalib.fitting.newton import best_temperature
+from recalib.fitting.problem import Problem, Solution
+from recalib.fitting.temperature_preprocessing import first_temperature, with_nll
 from recalib.maps.meta_accuracy import MetaAccuracy
 from recalib.maps.meta_miscoverage import MetaMiscoverage
 
@@ -33,16 +29,18 @@ _Vector = NDArray[np.float64]
 def fit_meta(problem: Problem) -> Solution:
     """Return the threshold of a `MetaMiscoverage` or `MetaAccuracy`, and the temperatures."""
     map = cast(MetaMiscoverage | MetaAccuracy, problem.map)
-    scaled = ScaledRows.from_problem(problem)
-    groups = group_by_odds(scaled.odds, scaled.correct, scaled.weights)
-    threshold, warnings = meta_threshold(groups, map)
-    accepted = scaled.odds >= threshold
-    single = scaled.single
-    if accepted.any() and not accepted.all():
-        accepted_rows = problem.subset(accepted)
-        single = fit_temperature(accepted_rows.logits, accepted_rows.labels, accepted_rows.weights)
-    solution = meta_solution(single, scaled.single, threshold, warnings)
-    return with_nll(problem, solution)
+    ranking = first_temperature(problem)
+    groups = problem.rows.groups(ranking.temperature)
+    between, warnings = meta_threshold(groups, map)
+    threshold = groups.start_of_cell(between)
+    accepted = problem.rows.accepted(ranking.temperature, threshold)
+    is_part = 0 < accepted.shape[0] < problem.rows.shape[0]
+    single = best_temperature(accepted) if is_part else ranking
+    parameters = {
+        "ranking_temperature": np.array(ranking.temperature),
+        "threshold": np.array(threshold),
+    }
+    return with_nll(problem, single.before(Solution(parameters, warnings=warnings)))
 
 
 def meta_threshold(
@@ -60,17 +58,6 @@ def meta_threshold(
             text = f"no part of the rows is right with {map.accuracy:g} for sure: all are refused"
             return threshold, (text,)
     return threshold, ()
-
-
-def meta_solution(
-    single: TemperatureFit, ranking: TemperatureFit, threshold: float, warnings: tuple[str, ...]
-) -> Solution:
-    """Return the solution from the temperatures of accepted and of all rows."""
-    parameters = {
-        "ranking_temperature": np.array(ranking.temperature),
-        "threshold": np.array(threshold),
-    }
-    return single.before(Solution(parameters, warnings=warnings))
 
 
 def miscoverage_threshold(groups: Groups, miscoverage: float, sureness: float) -> float:

@@ -35,9 +35,9 @@ from recalib.fitting.beta import beta_curve, platt_curve
 from recalib.fitting.cross_validation import Candidate, Weights
 from recalib.fitting.diagnostics import label_totals, label_totals_text
 from recalib.fitting.isotonic import isotonic_blocks, merge_blocks
+from recalib.fitting.log_odds import Groups, group_by_odds
 from recalib.fitting.newton import fit_temperature
 from recalib.fitting.problem import Progress, Solution, bound_texts
-from recalib.fitting.temperature_preprocessing import Groups, group_by_odds
 from recalib.maps.base import STEP
 from recalib.maps.labels import LABEL_MAPS, LabelMap
 from recalib.maps.lookup_table import next_power_of_two, pad_table

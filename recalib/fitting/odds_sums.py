@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.fitting.temperature_preprocessing import Groups, group_starts
+from recalib.fitting.log_odds import Groups, group_starts
 from recalib.stats.groups import group_sums
 
 _Vector = NDArray[np.float64]
@@ -78,18 +78,8 @@ class OddsSums:
         """Return the groups for a solver."""
         starts = group_starts(self.odds)
         rows, hits = (np.add.reduceat(values, starts) for values in (self.rows, self.hits))
-        return Groups(self.odds[starts], rows, hits)
-
-    def start_of_cell(self, threshold: float) -> float:
-        """Return the least log-odds of the first cell with a mean at or above a threshold.
-
-        So a threshold divides no cell. It stays as it is if the sums are exact, or without such a
-        cell or one below.
-        """
-        at = int(np.searchsorted(self.odds, threshold))
-        if self.cells is None or at in (0, len(self.odds)):
-            return threshold
-        return float(self.cells[at] / self.resolution.cells_per_nat)
+        cells = None if self.cells is None else self.cells[starts] / self.resolution.cells_per_nat
+        return Groups(self.odds[starts], rows, hits, cells=cells)
 
     def _in_cells(self) -> OddsSums:
         return (

@@ -8,12 +8,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recalib.core.arrays import Floats, Integers
+from recalib.fitting.rows import ArrayRows, Rows
 from recalib.maps import Map, Parameters
 from recalib.objectives import Objective
 
@@ -45,6 +47,26 @@ class Problem:
     progress: Progress | None = None
     #: A device of torch that rows pass through in chunks; None for arrays in memory.
     device: str | None = None
+    #: All rows if they are elsewhere: the others are then a sample of them.
+    source: Rows | None = None
+
+    @cached_property
+    def rows(self) -> Rows:
+        """The rows of the fit."""
+        if self.source is not None:
+            return self.source
+        rows = ArrayRows(self.logits, self.labels, self.weights)
+        if self.device is None:
+            return rows
+        # Imported here because torch takes a second, and arrays in memory do not need it.
+        from recalib.fitting.device_rows import DeviceRows
+
+        return DeviceRows(rows, self.device)
+
+    @property
+    def sample(self) -> Problem:
+        """The problem on the rows in memory."""
+        return replace(self, source=None, device=None, progress=None)
 
     @property
     def classes(self) -> int:
@@ -54,7 +76,7 @@ class Problem:
     @property
     def effective_rows(self) -> float:
         """The number of rows that penalties and smoothing see, see `check_weights`."""
-        return float(len(self.labels)) if self.weights is None else float(self.weights.sum())
+        return self.rows.weight
 
     @property
     def relative_weights(self) -> NDArray[np.float64] | None:
@@ -69,7 +91,18 @@ class Problem:
     def subset(self, rows: NDArray[np.bool_] | NDArray[np.intp]) -> Problem:
         """Return the same problem on some of the rows."""
         weights = None if self.weights is None else self.weights[rows]
-        return replace(self, logits=self.logits[rows], labels=self.labels[rows], weights=weights)
+        return replace(
+            self, logits=self.logits[rows], labels=self.labels[rows], weights=weights, source=None
+        )
+
+    def start_from(self, temperature: float) -> dict[str, NDArray[np.float64]]:
+        """Return the map's start at a temperature, with those of a warm start that a fit moves."""
+        start = self.map.start(self.classes, temperature)
+        if self.start is not None:
+            # Parameters that no stage moves are fitted to these rows, not copied from the start.
+            stages = self.map.stages(self.classes)
+            start |= {name: self.start[name] for names in stages for name in names}
+        return start
 
 
 End = Literal["lower", "upper"]

@@ -5,17 +5,15 @@ Legend: G groups of rows.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import numpy as np
 from numpy.typing import NDArray
 
 from recalib.fitting.beta import BETA, fit_penalised_curve, lower_bounds
+from recalib.fitting.log_odds import Groups
 from recalib.fitting.problem import Problem, Solution
 from recalib.fitting.temperature_preprocessing import (
-    Groups,
-    ScaledRows,
     absence_warnings,
+    first_temperature,
     with_nll,
 )
 
@@ -33,28 +31,22 @@ _IDENTITY = 0.0, 1.0, 1.0, 1.0, 0.0
 
 def fit_quadratic(problem: Problem) -> Solution:
     """Return the curves of a `Quadratic`."""
-    scaled = ScaledRows.from_problem(problem, of_classes=True)
-    solution = quadratic_solution(scaled.iter_groups())
-    return with_nll(problem, scaled.single.before(solution))
-
-
-def quadratic_solution(classes: Iterable[Groups | None]) -> Solution:
-    """Return the solution from the groups of each class, None for a class without labels.
-
-    It is without temperature and objective.
-    """
-    groups_of = list(classes)
-    fits = [(_IDENTITY, True) if groups is None else _fit_class(groups) for groups in groups_of]
-    absent = sum(groups is None for groups in groups_of)
+    single = first_temperature(problem, of_classes=True)
+    fits, absent = [], 0
+    for groups in problem.rows.class_groups(single.temperature):
+        is_present = bool(groups.hits.any())
+        fits.append(_fit_class(groups) if is_present else (_IDENTITY, True))
+        absent += not is_present
     names = ("low", "width", "low_slope", "high_slope", "value")
     columns = np.array([numbers for numbers, _ in fits]).T.copy()
     parameters = dict(zip(names, columns, strict=True))
-    return Solution(
+    solution = Solution(
         parameters,
         converged=all(converged for _, converged in fits),
         bounds=lower_bounds(parameters, ("low_slope", "high_slope")),
-        warnings=absence_warnings(absent, len(groups_of)),
+        warnings=absence_warnings(absent, problem.classes),
     )
+    return with_nll(problem, single.before(solution))
 
 
 def _fit_class(groups: Groups) -> tuple[tuple[float, ...], bool]:

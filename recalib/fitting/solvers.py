@@ -6,9 +6,7 @@ A map that is fitted by gradient needs no entry. A map with `fitted_by = "solver
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from importlib.util import find_spec
 
 import numpy as np
@@ -17,23 +15,28 @@ from recalib.core.arrays import centre_log_odds
 from recalib.core.blas_threads import one_blas_thread
 from recalib.errors import InputError
 from recalib.fitting.beta import fit_beta
-from recalib.fitting.coordinate_search import search_class_grid, search_coordinates
+from recalib.fitting.coordinate_search import (
+    check_parameters,
+    search_class_grid,
+    search_coordinates,
+)
 from recalib.fitting.histogram_binning import fit_histogram_binning
 from recalib.fitting.isotonic import fit_isotonic
 from recalib.fitting.linear_maps import fit_linear
 from recalib.fitting.meta_cal import fit_meta
-from recalib.fitting.newton import fit_temperature
+from recalib.fitting.newton import best_temperature
+from recalib.fitting.objective_sums import objective_at
 from recalib.fitting.problem import Problem, Solution, Solver
 from recalib.fitting.quadratic import fit_quadratic
 from recalib.fitting.search import search_grid, search_temperature
 from recalib.fitting.spline import fit_spline
 from recalib.fitting.stack import fit_stack
 from recalib.fitting.strength import with_strength
-from recalib.maps import MAPS, Map, Parameters
+from recalib.fitting.temperature_preprocessing import first_temperature
+from recalib.maps import MAPS, Map
 from recalib.maps.temperature import Temperature
 from recalib.objectives import OBJECTIVES, Objective
 from recalib.objectives.nll import NegativeLogLikelihood
-from recalib.ops import NumpyOps
 
 #: The largest loss of NLL, relative and in nats, that a fit by a calibration error may have. The
 #: best temperatures by both differ by some percent, which costs much less.
@@ -51,18 +54,17 @@ def solve(problem: Problem) -> Solution:
     ------
     InputError: more classes than the map takes.
     """
-    check_classes(problem.map, problem.classes)
-    if problem.classes == 2 and not problem.map.shift_invariant:
+    map, classes = problem.map, problem.classes
+    check_size(map, problem.objective, classes)
+    if classes == 2 and not map.shift_invariant:
         solution = _solve(replace(problem, logits=centre_log_odds(problem.logits)))
-        return replace(solution, parameters=problem.map.tie_classes(solution.parameters))
+        return replace(solution, parameters=map.tie_classes(solution.parameters))
     return _solve(problem)
 
 
 def _solve(problem: Problem) -> Solution:
     if not problem.map.parameters(problem.classes):
-        return _nothing_to_fit(problem)
-    if missing := missing_torch(problem.map, problem.objective):
-        raise InputError("map", found=missing, accepted="pip install 'recalib[fit]'")
+        return Solution({}, objective_at(problem.rows, problem.map, problem.objective, {}))
     if problem.map.fitted_by == "solver":
         return MAP_SOLVERS[problem.map.name](problem)
     problem, chosen = with_strength(problem)
@@ -73,14 +75,18 @@ def _solve(problem: Problem) -> Solution:
     return replace(solution, settled=solution.settled | chosen)
 
 
-def check_classes(map: Map, classes: int) -> None:
-    """Raise `InputError` if K = `classes` is too large for a fit of the map."""
+def check_size(map: Map, objective: Objective, classes: int) -> None:
+    """Raise `InputError` if a pair cannot be fitted to K = `classes`, or not without torch."""
     if map.max_classes is not None and classes > map.max_classes:
         raise InputError(
             "map",
             found=f"{map.name}, whose matrix for {classes} classes has {classes**2:,} numbers",
             accepted=f"at most {map.max_classes} classes; for more, structured_vector",
         )
+    if missing := missing_torch(map, objective):
+        raise InputError("map", found=missing, accepted="pip install 'recalib[fit]'")
+    if not objective.smooth and map.fitted_by == "gradient":
+        check_parameters(map, objective, classes)
 
 
 def check_pair(map: Map, objective: Objective) -> None:
@@ -97,6 +103,16 @@ def check_pair(map: Map, objective: Objective) -> None:
     raise InputError(
         "objective", found=f"{objective.name!r}", accepted=f"nll: {map.name} has its own solver"
     )
+
+
+def check_summable(objective: Objective) -> None:
+    """Raise `InputError` unless the objective can be computed from sums over several files."""
+    if not objective.summable:
+        raise InputError(
+            "objective",
+            found=f"{objective.name} with these options, on several files",
+            accepted="the variant binned or order 2; other options take one file",
+        )
 
 
 def fits_pair(map: Map, objective: Objective) -> bool:
@@ -131,7 +147,7 @@ def check_device_pair(map: Map, objective: Objective, device: str) -> None:
         found = f"{device!r} with the objective {objective.name}"
         raise InputError("device", found=found, accepted=f"no device, or an objective of {sums}")
     try:
-        from recalib.fitting.row_chunks import check_device
+        from recalib.fitting.device_rows import check_device
     except ModuleNotFoundError:
         accepted = "pip install 'recalib[fit]'"
         raise InputError("device", found=f"{device!r} without torch", accepted=accepted) from None
@@ -143,104 +159,51 @@ def _check_against_nll(problem: Problem, solution: Solution) -> Solution:
 
     A calibration error can be smallest if all confidences are 1 or all are equal.
     """
-    nll = solve(replace(problem, objective=NegativeLogLikelihood()))
-    return prefer_nll(
-        problem.objective.name,
-        solution,
-        nll,
-        lambda parameters: _value(problem, NegativeLogLikelihood(), parameters),
-        lambda parameters: _value(problem, problem.objective, parameters),
-    )
-
-
-def prefer_nll(
-    name: str,
-    solution: Solution,
-    nll: Solution,
-    nll_at: Callable[[Parameters], float],
-    objective_at: Callable[[Parameters], float],
-) -> Solution:
-    """Return the solution, or the one by NLL if the first has a much larger NLL.
-
-    Parameters
-    ----------
-    name: of the objective.
-    nll_at, objective_at: the NLL and the objective at given parameters.
-    """
+    nll = _solve(replace(problem, objective=NegativeLogLikelihood()))
     limit = nll.objective + max(_MAX_NLL_LOSS * nll.objective, _MAX_NLL_LOSS_NATS)
-    value = nll_at(solution.parameters)
+    rows, map, objective = problem.rows, problem.map, problem.objective
+    value = objective_at(rows, map, NegativeLogLikelihood(), solution.parameters)
     if value <= limit:
         return solution
     text = (
-        f"{name} is least where the negative log-likelihood is {value:.4g}, "
+        f"{objective.name} is least where the negative log-likelihood is {value:.4g}, "
         f"{nll.objective:.4g} at its own best: the parameters by nll were taken instead"
     )
-    return replace(nll, objective=objective_at(nll.parameters), warnings=(*nll.warnings, text))
+    at_nll = objective_at(rows, map, objective, nll.parameters)
+    return replace(nll, objective=at_nll, warnings=(*nll.warnings, text))
 
 
 def _newton(problem: Problem) -> Solution:
-    single = fit_temperature(problem.logits, problem.labels, problem.weights, device=problem.device)
-    problem.report("temperature", single.iterations, single.nll)
-    return single.solution
+    return first_temperature(problem).solution
 
 
 def _by_gradient(problem: Problem) -> Solution:
     # Imported here because torch takes a second, and temperature scaling does not need it.
     from recalib.fitting.gradient import fit_by_gradient
 
-    single = fit_temperature(problem.logits, problem.labels, problem.weights, device=problem.device)
-    start = problem.map.start(problem.classes, single.temperature)
-    if problem.start is not None:
-        # Parameters that no stage moves are fitted to these rows, not copied from the start.
-        stages = problem.map.stages(problem.classes)
-        start |= {name: problem.start[name] for names in stages for name in names}
+    single = best_temperature(problem.rows)
+    start = problem.start_from(single.temperature)
     return fit_by_gradient(problem, start).after(single.solution)
 
 
 def _ensemble(problem: Problem) -> Solution:
     """Fit temperature scaling with the same objective, then the weights of the mixture."""
-    single = solve(replace(problem, map=Temperature()))
+    single = _solve(replace(problem, map=Temperature()))
     start = problem.map.start(problem.classes, float(single.parameters["temperature"]))
     if problem.objective.smooth:
         from recalib.fitting.gradient import fit_by_gradient
 
-        solution = fit_by_gradient(problem, start)
-    else:
-        solution = ensemble_by_search(
-            single, start, lambda mixed: search_coordinates(replace(problem, start=mixed))
-        )
+        return fit_by_gradient(problem, start).after(single)
+    # The search changes weights by factors, so it cannot leave 0.
+    mixed = {**start, "weights": np.array([0.98, 0.01, 0.01])}
+    solution = search_coordinates(replace(problem, start=mixed))
+    if single.objective <= solution.objective:
+        solution = Solution(start, single.objective)
     return solution.after(single)
 
 
-def ensemble_by_search(
-    single: Solution, start: Parameters, search: Callable[[Parameters], Solution]
-) -> Solution:
-    """Return the better of a search from mixed weights, and of the single temperature at `start`.
-
-    The search changes weights by factors, so it cannot leave 0.
-    """
-    solution = search({**start, "weights": np.array([0.98, 0.01, 0.01])})
-    if single.objective <= solution.objective:
-        return Solution(dict(start), single.objective)
-    return solution
-
-
 def _stack(problem: Problem) -> Solution:
-    return fit_stack(problem, solve, partial(_value, problem, problem.objective))
-
-
-def _nothing_to_fit(problem: Problem) -> Solution:
-    return Solution({}, _value(problem, problem.objective, {}))
-
-
-def _value(problem: Problem, objective: Objective, parameters: Parameters) -> float:
-    """Return the objective at given parameters, in float64."""
-    ops = NumpyOps()
-    z = problem.logits.astype(np.float64, copy=False)
-    log_p = problem.map.log_probabilities(ops, z, parameters)
-    weights = problem.relative_weights
-    weights = np.ones(len(log_p)) if weights is None else weights
-    return float(objective.loss(ops, log_p, problem.labels, weights))
+    return fit_stack(problem, solve)
 
 
 #: Solvers of pairs of map and objective that replace the gradient method.

@@ -8,12 +8,9 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from recalib.fitting.log_odds import Groups
 from recalib.fitting.problem import Bound, Problem, Solution
-from recalib.fitting.temperature_preprocessing import (
-    Groups,
-    ScaledRows,
-    with_nll,
-)
+from recalib.fitting.temperature_preprocessing import first_temperature, with_nll
 from recalib.maps.lookup_table import next_power_of_two, pad_table
 from recalib.maps.spline import Spline
 
@@ -49,9 +46,9 @@ class Curve:
 def fit_spline(problem: Problem) -> Solution:
     """Return the knots, values and slopes of a `Spline`."""
     map = cast(Spline, problem.map)
-    scaled = ScaledRows.from_problem(problem, of_classes=not map.preserves_accuracy)
-    solution = spline_curve(scaled.groups(map.target), map)
-    return with_nll(problem, scaled.single.before(solution))
+    single = first_temperature(problem, of_classes=not map.preserves_accuracy)
+    solution = spline_curve(problem.rows.groups(single.temperature, map.target), map)
+    return with_nll(problem, single.before(solution))
 
 
 def spline_curve(groups: Groups, map: Spline) -> Solution:

@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import chain
 from typing import cast
 
+from recalib.errors import InputError
+from recalib.fitting.objective_sums import objective_at
 from recalib.fitting.problem import Problem, Solution, Solver
-from recalib.maps import Parameters
 from recalib.maps.stack import Stack
 from recalib.ops import NumpyOps
 
 
-def fit_stack(
-    problem: Problem, solve: Solver, objective_at: Callable[[Parameters], float]
-) -> Solution:
+def fit_stack(problem: Problem, solve: Solver) -> Solution:
     """Return the solutions of the members as one.
 
     Parameters
     ----------
     problem: its map is a `Stack`.
     solve: fits a member to the rows of the problem.
-    objective_at: the objective of the stack at given parameters.
+
+    Raises
+    ------
+    InputError: uniform probabilities are mixed in, and the rows are in files.
     """
     stack = cast(Stack, problem.map)
+    if stack.smoothing and problem.source is not None:
+        found = f"{stack.smoothing:g}, on several files"
+        raise InputError("options.smoothing", found=found, accepted="0; others take one file")
     starts = [None] * len(stack.maps) if problem.start is None else stack.split(problem.start)
     logits = stack.smooth(NumpyOps(), problem.logits)
     solutions = [
@@ -34,7 +38,7 @@ def fit_stack(
     parameters = stack.join([solution.parameters for solution in solutions])
     return Solution(
         parameters,
-        objective_at(parameters),
+        objective_at(problem.rows, stack, problem.objective, parameters),
         iterations=sum(solution.iterations for solution in solutions),
         converged=all(solution.converged for solution in solutions),
         bounds=tuple(dict.fromkeys(chain(*(solution.bounds for solution in solutions)))),

@@ -24,8 +24,9 @@ from numpy.typing import NDArray
 from recalib.core.arrays import centre_log_odds
 from recalib.core.blas_threads import one_blas_thread
 from recalib.fitting.leave_one_out import leave_one_out_nll
+from recalib.fitting.linear_design import FullDesign
 from recalib.fitting.linear_form import LINEAR_MAPS
-from recalib.fitting.linear_nll import FullDesign, LinearNll
+from recalib.fitting.linear_nll import LinearNll
 from recalib.fitting.newton import fit_temperature
 from recalib.fitting.newton_cg import minimise
 from recalib.fitting.problem import Problem
@@ -46,17 +47,13 @@ _MAX_ROWS, _MAX_NUMBERS = 10_000, 1_000_000
 _MAX_CLASSES = 300
 
 
-def with_strength(problem: Problem, rows: float | None = None) -> tuple[Problem, dict[str, float]]:
+def with_strength(problem: Problem) -> tuple[Problem, dict[str, float]]:
     """Return the problem with a value for each strength of the map, and the values by option.
 
     If the problem has no start, it gets that of the path. A map whose strengths have values is
     unchanged, and so is one with a matrix for more than 300 classes.
-
-    Parameters
-    ----------
-    rows: the rows of the fit, if those of the problem are a sample; by default its effective rows.
     """
-    map, rows = problem.map, rows or problem.effective_rows
+    map, rows = problem.map, problem.effective_rows
     if not isinstance(map, RidgeMap) or not map.open_strengths(problem.classes, rows):
         return problem, {}
     is_full = isinstance(LINEAR_MAPS[map.name].design, FullDesign)
@@ -65,7 +62,7 @@ def with_strength(problem: Problem, rows: float | None = None) -> tuple[Problem,
     if problem.classes == 2 and not map.shift_invariant:  # as `solve` does
         problem = replace(problem, logits=centre_log_odds(problem.logits))
     with one_blas_thread():
-        factor, start = _best_of_path(_sample(problem), map)
+        factor, start = _best_of_path(_sample(replace(problem, source=None)), map)
     chosen = map.with_strength(factor, problem.classes, rows)
     start = start if problem.start is None else problem.start
     return replace(problem, map=chosen, start=start), {

@@ -56,19 +56,18 @@ class KsError(GroupMetric):
     def measure(
         self, predictions: Predictions, level: float | None = None, weights: Values | None = None
     ) -> Estimate:
-        if level is None and weights is None:  # several times as fast as groups
-            hits = predictions.confidences[predictions.correct]
-            return Estimate(_distance(predictions.confidences, hits))
-        return super().measure(predictions, level, weights)
+        if weights is not None:
+            return super().measure(predictions, level, weights)
+        # Several times as fast as groups.
+        value = _distance(predictions.confidences, predictions.confidences[predictions.correct])
+        if level is None:
+            return Estimate(value)
+        groups = ConfidenceGroups.from_rows(predictions.ties, predictions.correct)
+        return _estimate(value, groups, level)
 
     def estimate_groups(self, groups: ConfidenceGroups, level: float | None) -> Estimate:
         value = float(np.abs(_curve(groups)).max())
-        if level is None:
-            return Estimate(value)
-        error, tail = _standard_error(groups), (1 - level) / 2
-        low = value - error * _supremum(1 - tail)
-        high = value - error * float(scipy.special.ndtri(tail))
-        return Estimate(value, max(low, 0.0), min(high, 1.0), *_floor(groups))
+        return Estimate(value) if level is None else _estimate(value, groups, level)
 
     def error_of_groups(self, groups: ConfidenceGroups) -> float:
         """The curve is exact between cells. In a cell it is highest if its hits come first."""
@@ -135,6 +134,14 @@ def _curve(groups: ConfidenceGroups) -> Values:
     """Return 1/N Σ (y − p) of the rows up to the end of each group, (G,)."""
     curve: Values = np.cumsum(groups.correct - groups.confidence) / groups.ends[-1]
     return curve
+
+
+def _estimate(value: float, groups: ConfidenceGroups, level: float) -> Estimate:
+    """Return the value with interval and floor."""
+    error, tail = _standard_error(groups), (1 - level) / 2
+    low = value - error * _supremum(1 - tail)
+    high = value - error * float(scipy.special.ndtri(tail))
+    return Estimate(value, max(low, 0.0), min(high, 1.0), *_floor(groups))
 
 
 def _standard_error(groups: ConfidenceGroups) -> float:

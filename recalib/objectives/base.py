@@ -64,21 +64,12 @@ class Objective(ABC):
     def settled_by_sums(
         self, ops: FittingOps, before: tuple[Array, ...], after: tuple[Array, ...]
     ) -> Objective:
-        """Return what `settled` does, from `sums` of all rows."""
-        return self
-
-    def settled(
-        self, ops: FittingOps, before: Array, after: Array, labels: Array, weights: Array
-    ) -> Objective:
         """Return the objective for the rest of a fit, after its first step.
 
-        `before` and `after` are the log p of the rows before and after one gradient step from the
+        `before` and `after` are `sums` of all rows before and after one gradient step from the
         map's start at temperature 1. Most objectives ignore them and return themselves.
         """
-        if not self.summable:
-            return self
-        sums = (self.sums(ops, log_p, labels, weights) for log_p in (before, after))
-        return self.settled_by_sums(ops, *sums)
+        return self
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalib.drift import estimate_priors
-from recalib.replay.columns import Rows
+from recalib.replay.columns import LogRows
 from recalib.replay.log import Log
 from recalib.replay.survey import Survey
 
@@ -118,7 +118,7 @@ def _chance_distance(first: Values, rows: int) -> float:
     return distance * math.sqrt((1 / len(first) + 1 / rows) / spread)
 
 
-def _read(log: Log, survey: Survey, period: Period) -> tuple[Values, Rows]:
+def _read(log: Log, survey: Survey, period: Period) -> tuple[Values, LogRows]:
     stride = max(1, math.ceil(period.rows * (log.classes or 1) / _MAX_VALUES))
     probabilities, rows = log.probabilities(survey, period.start, period.end, stride)
     return probabilities.astype(np.float64), rows

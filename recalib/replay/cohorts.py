@@ -7,12 +7,12 @@ from numpy.typing import NDArray
 
 from recalib.drift import CalibrationSums, ClassRows, ClassTraffic, Cohort
 from recalib.drift.target import Target
-from recalib.replay.columns import Rows
+from recalib.replay.columns import LogRows
 from recalib.stats.groups import group_counts, group_sums
 
 
 def cohorts_by_segment(
-    rows: Rows, on_time: NDArray[np.bool_], edges: NDArray[np.float64], target: Target
+    rows: LogRows, on_time: NDArray[np.bool_], edges: NDArray[np.float64], target: Target
 ) -> dict[str, Cohort]:
     """Return the cohort of each segment that has rows; "" without segments.
 
@@ -33,7 +33,7 @@ def cohorts_by_segment(
 
 
 def cohort_of_rows(
-    rows: Rows, on_time: NDArray[np.bool_], edges: NDArray[np.float64], target: Target
+    rows: LogRows, on_time: NDArray[np.bool_], edges: NDArray[np.float64], target: Target
 ) -> Cohort:
     """Return the cohort of all rows; the arguments are those of `cohorts_by_segment`."""
     probabilities, outcomes = rows.pairs(target)
@@ -50,7 +50,7 @@ def cohort_of_rows(
 
 
 def class_rows(
-    rows: Rows, on_time: NDArray[np.bool_], classes: tuple[int, ...]
+    rows: LogRows, on_time: NDArray[np.bool_], classes: tuple[int, ...]
 ) -> ClassRows | None:
     """Return the labelled rows of the watched classes; None without these.
 
@@ -67,7 +67,7 @@ def class_rows(
 
 
 def class_traffic(
-    rows: Rows, on_time: NDArray[np.bool_], classes: tuple[int, ...]
+    rows: LogRows, on_time: NDArray[np.bool_], classes: tuple[int, ...]
 ) -> ClassTraffic | None:
     """Return the predictions by predicted class; None without watched classes."""
     if rows.predicted is None or not classes:

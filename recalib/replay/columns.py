@@ -47,7 +47,7 @@ _TICKS = {"s": 1e0, "ms": 1e3, "us": 1e6, "ns": 1e9}
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class LogRows:
     """Predictions (N,), in any order."""
 
     #: Prediction times in seconds.
@@ -78,12 +78,12 @@ class Rows:
         )
         return p, y
 
-    def select(self, index: NDArray[Any]) -> Rows:
+    def select(self, index: NDArray[Any]) -> LogRows:
         """Return the rows of an index or a mask."""
         segment = None if self.segment is None else self.segment[index]
         class_rows = None if self.class_rows is None else self.class_rows.select(index)
         predicted = None if self.predicted is None else self.predicted[index]
-        return Rows(
+        return LogRows(
             self.time[index],
             self.confidence[index],
             self.correct[index],
@@ -94,7 +94,7 @@ class Rows:
         )
 
     @staticmethod
-    def concatenate(parts: list[Rows]) -> Rows:
+    def concatenate(parts: list[LogRows]) -> LogRows:
         """Return the rows of all parts."""
         segments = [part.segment for part in parts if part.segment is not None]
         class_rows = [part.class_rows for part in parts if part.class_rows is not None]
@@ -103,7 +103,7 @@ class Rows:
         def join(columns: list[Values]) -> Values:
             return np.concatenate([np.zeros(0), *columns])
 
-        return Rows(
+        return LogRows(
             join([part.time for part in parts]),
             join([part.confidence for part in parts]),
             join([part.correct for part in parts]),
@@ -224,7 +224,7 @@ def rows_of(
     watched: Sequence[int] | None = None,
     *,
     multilabel: bool = False,
-) -> Rows:
+) -> LogRows:
     """Return the rows of a batch, checked; errors count rows from `first_row`.
 
     Parameters
@@ -266,10 +266,10 @@ def rows_of(
         class_rows = ClassRows.from_probabilities(matrix, labels, time, watched)
     if class_rows is None and (matrix is None or matrix.shape[1] > 2):
         predicted = None  # not used
-    return Rows(time, confidence, correct, delay, segment, class_rows, predicted)
+    return LogRows(time, confidence, correct, delay, segment, class_rows, predicted)
 
 
-def _rows_of_labels(batch: Any, time: Values, first_row: int, classes: int | None) -> Rows:
+def _rows_of_labels(batch: Any, time: Values, first_row: int, classes: int | None) -> LogRows:
     """Return a prediction of the drawn label of each multilabel row."""
     matrix = matrix_of(batch.column("probabilities"), first_row, classes, multilabel=True)
     sets, labelled = label_sets_of(batch.column("labels"), first_row, matrix.shape[1])
@@ -278,7 +278,7 @@ def _rows_of_labels(batch: Any, time: Values, first_row: int, classes: int | Non
     correct = np.where(labelled, sets[rows, drawn], np.nan)
     delay, segment = _delays(batch, time, labelled, first_row, "labels"), _segments(batch)
     confidence = matrix[rows, drawn].astype(np.float64)
-    return Rows(time, confidence, correct, delay, segment, None, drawn)
+    return LogRows(time, confidence, correct, delay, segment, None, drawn)
 
 
 def _draw(time: Values, matrix: Floats) -> NDArray[np.int64]:

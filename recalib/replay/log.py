@@ -18,7 +18,7 @@ from recalib.files.fragments import Fragment
 from recalib.replay.columns import (
     COLUMNS,
     MULTILABEL_COLUMNS,
-    Rows,
+    LogRows,
     check_schema,
     check_split_columns,
     rows_of,
@@ -136,7 +136,7 @@ class Log:
         self._files.check_unchanged()
 
     def watch(self, classes: Sequence[int]) -> None:
-        """Return `Rows.class_rows` of these class indices from `slices` from now on."""
+        """Return `LogRows.class_rows` of these class indices from `slices` from now on."""
         self._watched = classes
         self._max_rows = min(_MAX_ROWS, _MAX_ENTRIES // min(len(classes), MAX_DENSE_CLASSES))
 
@@ -184,7 +184,7 @@ class Log:
 
     def slices(
         self, survey: Survey, cohort: float, counts: NDArray[np.int64]
-    ) -> Iterator[tuple[int, Rows]]:
+    ) -> Iterator[tuple[int, LogRows]]:
         """Yield number and rows of each cohort, by time; also cohorts without rows."""
         number = 0
         while number < len(counts):
@@ -201,13 +201,13 @@ class Log:
 
     def probabilities(
         self, survey: Survey, start: float, end: float, stride: int
-    ) -> tuple[Floats, Rows]:
+    ) -> tuple[Floats, LogRows]:
         """Return probabilities (P, K) and rows of predictions from `start` until before `end`.
 
         They are in the order of the file; only every `stride`-th row is returned.
         """
         matrices: list[Floats] = []
-        parts: list[Rows] = []
+        parts: list[LogRows] = []
         passed = 0
         for group, ends in enumerate(survey.groups):
             if ends[1] < start or ends[0] >= end:
@@ -221,11 +221,11 @@ class Log:
                     sample = batch.take(pa.array(sampled))
                     matrices.append(matrix_of(sample.column("probabilities"), 0, self.classes))
                     parts.append(rows_of(sample, 0, self.classes))
-        return np.concatenate([np.zeros((0, self.classes or 0)), *matrices]), Rows.concatenate(
+        return np.concatenate([np.zeros((0, self.classes or 0)), *matrices]), LogRows.concatenate(
             parts
         )
 
-    def batches(self, columns: Sequence[str]) -> Iterator[tuple[Any, Rows]]:
+    def batches(self, columns: Sequence[str]) -> Iterator[tuple[Any, LogRows]]:
         """Yield Arrow batches with further columns, and their rows, in the order of the file."""
         names = list(dict.fromkeys([*self._checked, *columns]))
         for group in range(len(self._files.groups)):
@@ -234,7 +234,7 @@ class Log:
 
     def _rows_between(
         self, survey: Survey, cohort: float, cohorts: int, first: int, upto: int
-    ) -> Rows:
+    ) -> LogRows:
         parts = []
         for group, ends in enumerate(survey.groups):
             inside = cohort_of(np.array(ends), survey.start, cohort, cohorts)
@@ -244,9 +244,9 @@ class Log:
             for batch in self._batches(group, 0, names):
                 where = cohort_of(batch.time, survey.start, cohort, cohorts)
                 parts.append(batch.select((where >= first) & (where < upto)))
-        return Rows.concatenate(parts)
+        return LogRows.concatenate(parts)
 
-    def _batches(self, group: int, first_row: int, names: list[str]) -> Iterator[Rows]:
+    def _batches(self, group: int, first_row: int, names: list[str]) -> Iterator[LogRows]:
         # Errors count the rows of a file.
         first_row = max(0, first_row - self._files.groups[group].first_row)
         for batch in self._raw(group, names):

@@ -17,7 +17,7 @@ from recalib.drift.target import Target
 from recalib.errors import InputError
 from recalib.files import Task
 from recalib.replay.cohorts import class_rows, class_traffic, cohort_of_rows
-from recalib.replay.columns import Rows
+from recalib.replay.columns import LogRows
 from recalib.replay.log import Log
 from recalib.replay.survey import Survey
 
@@ -179,7 +179,7 @@ class ModelLog:
         return math.floor((survey.last - self._first(survey)) / self.options.cohort_seconds) + 1
 
     def _cohort(
-        self, start: float, end: float, rows: Rows, edges: NDArray[np.float64]
+        self, start: float, end: float, rows: LogRows, edges: NDArray[np.float64]
     ) -> LogCohort:
         shift, maturity = self.options.shift_seconds, self.options.maturity_seconds
         on_time = rows.delay <= maturity

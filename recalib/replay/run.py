@@ -32,7 +32,7 @@ from recalib.errors import InputError
 from recalib.files import Task
 from recalib.replay.class_shares import ClassShares, Period, class_shares
 from recalib.replay.cohorts import class_rows, class_traffic, cohorts_by_segment
-from recalib.replay.columns import Rows
+from recalib.replay.columns import LogRows
 from recalib.replay.log import Log
 from recalib.replay.log_files import LogSource
 from recalib.replay.segment_search import SegmentSearch, search_segments
@@ -273,7 +273,7 @@ class _Reader:
     #: The last evidence of the classes.
     classes: ClassEvidence | None = None
 
-    def read(self, start: float, end: float, rows: Rows) -> None:
+    def read(self, start: float, end: float, rows: LogRows) -> None:
         """Add the cohort of predictions from `start` until before `end` if it has matured."""
         # With maturity 0, the last cohort counts, although it ends after the last prediction.
         if self.horizon > 0 and end + self.horizon > self.end:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 from recalib.calibrator import Calibrator
 from recalib.core.arrays import WeightKind
 from recalib.core.card import MetricValue, PredictionPolicy
 from recalib.core.executors import Cluster, open_workers
-from recalib.errors import InputError
 from recalib.files import Input
 from recalib.files.fragments import Source, list_fragments
-from recalib.fitting.comparison import Comparison, recommend
+from recalib.fitting.comparison import Comparison, fit_pairs, recommend
 from recalib.fitting.validation_error import error_of_sums
 from recalib.scale.evaluate import evaluate_all
 from recalib.scale.fit import fit
@@ -73,10 +71,7 @@ def compare(
         progress("reading")
         survey = rows.survey(weight_kind)
 
-        def fit_map(
-            map: str, objective: str, options: Mapping[str, Any] = MappingProxyType({})
-        ) -> Calibrator:
-            progress(f"{map} by {objective}")
+        def fit_map(map: str, objective: str, options: Mapping[str, Any]) -> Calibrator:
             return fit(
                 validation,
                 map,
@@ -88,12 +83,9 @@ def compare(
                 **options,
             )
 
-        fitted, left_out = [], []
-        for pair in pairs:
-            try:
-                fitted.append(fit_map(*pair))
-            except InputError as error:  # the rows are valid: the map needs them in memory
-                left_out.append(error)
+        fitted, left_out = fit_pairs(
+            pairs, survey.classes, fit_map, is_summed=True, progress=progress
+        )
         if not fitted:
             raise left_out[0]
         progress("measuring")
@@ -102,14 +94,14 @@ def compare(
         )
 
         def validation_error(calibrator: Calibrator) -> MetricValue | None:
-            return error_of_sums(rows.describe(calibrator, survey, measure=False).monitored)
+            return error_of_sums(rows.describe(calibrator, measure=False).monitored)
 
         return recommend(
             [
                 (calibrator, evaluation.finish(level))
                 for calibrator, evaluation in zip(fitted, evaluations, strict=True)
             ],
-            [str(error) for error in left_out],
+            left_out,
             survey.logits,
             survey.labels,
             survey.weights,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import msgspec
@@ -15,23 +14,14 @@ from recalib.drift.target import target_of
 from recalib.errors import InputError
 from recalib.files import Input
 from recalib.files.fragments import Source, check_unchanged, list_fragments, source_name
-from recalib.fitting.cross_validation import Candidate
-from recalib.fitting.diagnostics import diagnose
-from recalib.fitting.fit import (
-    check_start,
-    create_card,
-    data_warnings,
-    metric_values,
-    start_parameters,
-)
-from recalib.fitting.problem import Problem, Progress
+from recalib.fitting.fit import check_start, data_warnings, fit_rows, metric_values
+from recalib.fitting.problem import Progress
 from recalib.fitting.request import resolve_fit
-from recalib.fitting.solvers import solve
+from recalib.fitting.solvers import check_summable
 from recalib.fitting.thresholds import thresholds_of
 from recalib.fitting.validation_error import error_of_sums
-from recalib.scale.rows import FragmentRows, RowSurvey
+from recalib.scale.rows import FragmentRows
 from recalib.scale.sample_weights import check_weights_unchanged, list_weights, with_weights
-from recalib.scale.solvers import check_summable, solve_over_fragments
 
 
 def fits_in_parts(map: str, objective: str, options: dict[str, Any]) -> bool:
@@ -99,49 +89,32 @@ def fit(
     kind: Input = input or "logits"
     weight_files = list_weights(sample_weight)
     fragments = with_weights(list_fragments(source, format=format), weight_files)
-    started = time.perf_counter()
     with open_workers(cluster) as workers:
         rows = FragmentRows(workers, fragments, kind)
         survey = rows.survey(weight_kind)
         is_small = survey.rows == len(survey.labels)
-        if isinstance(request, Candidate):
-            candidate, choice = request, None
-        else:
-            sample = survey.logits, survey.labels, survey.weights
-            candidate, choice = request.choose(*sample, None, progress, smooths=is_small)
-        candidate = candidate.for_classes(survey.classes)
-        problem = Problem(
-            candidate.map, candidate.objective, survey.logits, survey.labels, survey.weights,
-            start=None if start is None else start_parameters(start, candidate.map, survey.classes),
-            progress=progress,
-        )  # fmt: skip
-        solution = solve(problem) if is_small else solve_over_fragments(rows, survey, problem)
         resemblance = survey.resemblance if input is None else ""
-        warnings = data_warnings(survey.counts, resemblance, survey.mask)
-        diagnosis = diagnose(problem, solution, rows=survey.rows, refit=choice is None)
-        card = create_card(
-            problem,
-            solution,
-            diagnosis,
-            seconds=time.perf_counter() - started,
-            warnings=warnings,
+        calibrator, _ = fit_rows(
+            request,
+            survey.sample,
+            source=None if is_small else rows,
+            start=start,
+            progress=progress,
+            warnings=data_warnings(survey.counts, resemblance, survey.mask),
             input=kind,
             mask=survey.mask,
             data=DataSummary(rows=survey.rows, name=source_name(source)),
-            choice=choice,
         )
-        calibrator = _describe(Calibrator(solution.parameters, card), rows, survey, measure)
+        calibrator = _describe(calibrator, rows, measure)
     # Passes over different rows have no common optimum.
     check_unchanged(source, fragments)
     check_weights_unchanged(sample_weight, weight_files)
     return calibrator
 
 
-def _describe(
-    calibrator: Calibrator, rows: FragmentRows, survey: RowSurvey, measure: bool
-) -> Calibrator:
+def _describe(calibrator: Calibrator, rows: FragmentRows, measure: bool) -> Calibrator:
     """Return the calibrator with its reference histogram, and metrics, in its card."""
-    description = rows.describe(calibrator, survey, measure=measure)
+    survey, description = rows.surveyed, rows.describe(calibrator, measure=measure)
     sums = description.monitored
     edges, counts = (tuple(values.tolist()) for values in (sums.edges, sums.labelled))
     card = msgspec.structs.replace(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from typing import Any, TypeVar, cast
@@ -27,22 +28,27 @@ from recalib.drift.target import monitored_probabilities, pairs_of_rows, target_
 from recalib.errors import EmptyError, InputError
 from recalib.files import DataFile, Input
 from recalib.files.fragments import Fragment, no_rows, none_if_empty
-from recalib.fitting.linear_form import LINEAR_MAPS
-from recalib.fitting.linear_nll import LinearNll
-from recalib.fitting.newton import ends_and_spreads, has_masks, logit_scale, moment_sums
+from recalib.fitting import odds_sums
+from recalib.fitting.log_odds import Groups, is_accepted
+from recalib.fitting.odds_sums import OddsSums
+from recalib.fitting.rows import ArrayRows, Block, Kernel, ends_and_spreads, logit_scale
 from recalib.fitting.thresholds import positive_counts
-from recalib.maps import Map
 from recalib.metrics.evaluate import StreamingEvaluation
 from recalib.scale.evaluate import labelled_chunks
+from recalib.scale.odds import class_sums, top_label_sums
 from recalib.scale.row_sample import RowSample, max_sample_rows, sample_shares
 from recalib.scale.sample_weights import WeightedFragment
 from recalib.stats.groups import group_counts
 
 R = TypeVar("R")
+#: Returns which rows of (n, K) count, (n,).
+_Accepts = Callable[[Floats], NDArray[np.bool_]]
 Numbers = NDArray[np.float64]
 
 #: Bytes of logits that are summed at a time.
 _CHUNK_BYTES = 16 << 20
+#: Groups of all classes that a pass sums: 25 MB for a fragment.
+_MAX_GROUPS = 1 << 20
 
 
 @dataclass
@@ -78,6 +84,11 @@ class RowSurvey:
     def classes(self) -> int:
         """K."""
         return len(self.counts)
+
+    @property
+    def sample(self) -> ArrayRows:
+        """The sample."""
+        return ArrayRows(self.logits, self.labels, self.weights)
 
     @property
     def scale(self) -> float:
@@ -124,7 +135,7 @@ class Description:
 
 
 class FragmentRows:
-    """All rows of some fragments.
+    """All rows of some fragments, read again by workers for each sum.
 
     Parameters
     ----------
@@ -132,7 +143,12 @@ class FragmentRows:
     kind: what the files hold.
     """
 
+    in_memory = None
+    #: After `survey`.
+    surveyed: RowSurvey
+
     def __init__(self, workers: Workers, fragments: list[Fragment], kind: Input) -> None:
+        self._accepts: _Accepts | None = None
         self._workers = workers
         self.fragments = fragments
         self.kind: Input = kind
@@ -161,6 +177,7 @@ class FragmentRows:
             ]
             survey.weights = survey.weights * factor
             survey.weight, survey.spread = survey.weight * factor, survey.spread * factor
+        self.surveyed = survey
         return survey
 
     def _read(self) -> RowSurvey:
@@ -195,32 +212,80 @@ class FragmentRows:
         self.fragments = fragments
         return survey
 
-    def moments(self, scale: float, beta: float) -> Numbers:
-        """Return `moment_sums` of all rows, for β in units of 1/scale."""
-        return self.sum(partial(_moments, self.kind, scale, beta))
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.surveyed.rows, self.surveyed.classes
 
-    def linear(
-        self,
-        map: Map,
-        temperature: float,
-        theta: Numbers,
-        direction: Numbers | None = None,
-    ) -> Numbers:
-        """Return sums over rows around θ, flat: the product with the Hessian for a direction.
+    @property
+    def weight(self) -> float:
+        return self.surveyed.weight
 
-        Without a direction these are the gradient, the value and the curvature.
+    @property
+    def scale(self) -> float:
+        return self.surveyed.scale
+
+    @property
+    def sample(self) -> ArrayRows:
+        return self.surveyed.sample
+
+    @property
+    def largest(self) -> float:
+        return self.surveyed.largest
+
+    def groups(self, temperature: float, target: str | None = None) -> Groups:
+        # The resolution goes with the work: it is that of this process.
+        work = partial(top_label_sums, temperature, target, odds_sums.OF_TOP_LABEL)
+        return self._merged_odds(work)[0].groups()
+
+    def class_groups(self, temperature: float) -> Iterator[Groups]:
+        """Yield the groups of each class; a pass computes as many as memory allows."""
+        count, classes = self.shape
+        resolution = odds_sums.OF_CLASSES
+        step = max(1, _MAX_GROUPS // min(count, resolution.max_exact))
+        for start in range(0, classes, step):
+            indices = np.arange(start, min(start + step, classes))
+            sums = self._merged_odds(partial(class_sums, temperature, indices, resolution))
+            yield from (of_class.groups() for of_class in sums)
+
+    def _merged_odds(self, work: Callable[[Iterator[Block]], list[OddsSums]]) -> list[OddsSums]:
+        parts = self._map_blocks(work)
+        total = next(parts)
+        for part in parts:
+            total = [a.merge(b) for a, b in zip(total, part, strict=True)]
+        return total
+
+    def accepted(self, temperature: float, threshold: float) -> FragmentRows:
+        """Return the accepted rows; their survey has the labels and masks of all.
+
+        A sample without accepted rows is kept: it gives only the start.
         """
-        return self.sum(partial(_linear, self.kind, map, temperature, theta, direction))
+        accepted = copy(self)
+        accepted._accepts = partial(is_accepted, temperature=temperature, threshold=threshold)
+        parts = np.stack([*accepted._map_blocks(_extent)])
+        count, weight, spread = parts[:, :3].sum(axis=0).tolist()
+        of_sample = self.sample.accepted(temperature, threshold)
+        sample = of_sample if len(of_sample.labels) else self.sample
+        accepted.surveyed = replace(
+            self.surveyed,
+            rows=int(count),
+            weight=weight,
+            spread=spread,
+            largest=float(parts[:, 3].max()),
+            logits=sample.logits,
+            labels=sample.labels,
+            weights=sample.weights,
+        )
+        return accepted
 
-    def describe(self, calibrator: Calibrator, survey: RowSurvey, *, measure: bool) -> Description:
+    def describe(self, calibrator: Calibrator, *, measure: bool) -> Description:
         """Return sums over the calibrated rows, in bins at quantiles of the survey's sample.
 
         Parameters
         ----------
         measure: whether metrics are computed.
         """
-        sample = calibrator.predict_float64(survey.logits)
-        monitored = monitored_probabilities(sample, target_of(survey.classes))
+        sample = calibrator.predict_float64(self.surveyed.logits)
+        monitored = monitored_probabilities(sample, target_of(self.surveyed.classes))
         edges = reference_histogram(monitored).edges
         parts = self.map(partial(_describe, self.kind, calibrator, edges, measure))
         total = next(parts)
@@ -232,28 +297,13 @@ class FragmentRows:
         """Yield a function of each fragment, in their order."""
         return self._workers.map(work, self.fragments, batch=self._batch)
 
-    def sum(self, work: Callable[[Fragment], Numbers]) -> Numbers:
-        """Return the sum over fragments of a function, added in their order."""
-        parts = self.map(work)
-        total = next(parts).copy()
-        for part in parts:
-            total += part
-        return total
+    def _map_blocks(self, work: Callable[[Iterator[Block]], R]) -> Iterator[R]:
+        """Yield a function of the blocks of each fragment, in their order."""
+        return self.map(partial(_of_blocks, self.kind, self._accepts, work))
 
-
-class LinearMeans:
-    """`recalib.fitting.linear_nll.LinearSums` of the rows of fragments."""
-
-    def __init__(self, rows: FragmentRows, weight: float, map: Map, temperature: float) -> None:
-        self._sum = partial(rows.linear, map, temperature)
-        self._weight = weight
-
-    def around(self, theta: Numbers) -> tuple[float, Numbers, Numbers]:
-        means, size = self._sum(theta) / self._weight, theta.size
-        return float(means[size]), means[:size].reshape(theta.shape), means[size + 1 :]
-
-    def product(self, theta: Numbers, direction: Numbers) -> Numbers:
-        return self._sum(theta, direction).reshape(theta.shape) / self._weight
+    def sum(self, kernel: Kernel, *, whole: bool = False) -> Numbers:
+        """Return the sum over fragments of a function of blocks, added in their order."""
+        return reduce(np.add, self._map_blocks(partial(_sum_blocks, kernel)))
 
 
 def _factor(survey: RowSurvey) -> float:
@@ -269,13 +319,14 @@ def weighted_sum(values: Floats, weights: Numbers | None) -> float:
     return float(np.sum(values if weights is None else weights * values, dtype=np.float64))
 
 
-def iter_chunks(file: DataFile, kind: Input) -> Iterator[tuple[Floats, Integers, Numbers | None]]:
-    """Yield logits, labels and weights of the rows with weight.
+def iter_chunks(file: DataFile, kind: Input) -> Iterator[Block]:
+    """Yield the rows with weight.
 
     Logits of two classes are as `centre_log_odds` has them.
     """
     for logits, labels, weights in _rows_with_weight(file, kind):
-        yield (centre_log_odds(logits) if file.classes == 2 else logits), labels, weights
+        logits = centre_log_odds(logits) if file.classes == 2 else logits
+        yield Block(logits, labels, weights)
 
 
 def _rows_with_weight(
@@ -316,38 +367,37 @@ def _survey(kind: Input, task: tuple[float, Fragment]) -> RowSurvey:
     return RowSurvey.of(parts, sample)
 
 
-def _moments(kind: Input, scale: float, beta: float, fragment: Fragment) -> Numbers:
+def _of_blocks(
+    kind: Input, accepts: _Accepts | None, work: Callable[[Iterator[Block]], R], fragment: Fragment
+) -> R:
+    """Return a function of the blocks of a fragment, of accepted rows if not of all."""
     with fragment.open(kind) as file:
-        sums = [
-            moment_sums(z, y, w, scale, beta, masks=has_masks(z, scale))
-            for z, y, w in iter_chunks(file, kind)
-        ]
-    return np.asarray(np.sum(sums, axis=0))
+        blocks = iter_chunks(file, kind)
+        return work(blocks if accepts is None else _accepted(accepts, blocks))
 
 
-def _linear(
-    kind: Input,
-    map: Map,
-    temperature: float,
-    theta: Numbers,
-    direction: Numbers | None,
-    fragment: Fragment,
-) -> Numbers:
-    form = LINEAR_MAPS[map.name]
-    total: Numbers | None = None
-    with fragment.open(kind) as file:
-        for z, y, w in iter_chunks(file, kind):
-            x, masked = form.rows(map, z, temperature)
-            around = LinearNll(form.design, x, masked, y, w).around(theta)
-            if direction is None:
-                terms = (around.gradient, around.value, around.curvature())
-                mean = np.concatenate([np.ravel(term) for term in terms])
-            else:
-                mean = around.product(direction).reshape(-1)
-            part = mean * len(y)
-            total = part if total is None else np.add(total, part, out=total)
-    assert total is not None  # noqa: S101 - a file has at least one row
-    return total
+def _accepted(accepts: _Accepts, blocks: Iterator[Block]) -> Iterator[Block]:
+    for block in blocks:
+        at = accepts(block.logits)
+        if at.any():
+            weights = None if block.weights is None else block.weights[at]
+            yield Block(block.logits[at], block.labels[at], weights)
+
+
+def _sum_blocks(kernel: Kernel, blocks: Iterator[Block]) -> Numbers:
+    return np.asarray(sum(kernel(block) for block in blocks))
+
+
+def _extent(blocks: Iterator[Block]) -> Numbers:
+    """Return N and Σ w of rows, Σ w (max z − mean z), and the largest |z|."""
+    count, weight, spread, largest = 0, 0.0, 0.0, 0.0
+    for block in blocks:
+        lowest, tops, spreads = ends_and_spreads(block.logits)
+        count += len(block.labels)
+        weight += float(block.counts.sum())
+        spread += weighted_sum(spreads, block.weights)
+        largest = max(largest, abs(lowest), abs(float(tops.max())))
+    return np.array([count, weight, spread, largest])
 
 
 def _describe(
@@ -363,7 +413,7 @@ def _describe(
     metrics = {name: StreamingEvaluation(classes, weighted=weighted) for name in names}
     positives = np.zeros((2, 3) if classes == 2 else 0)
     with fragment.open(kind) as file:
-        for z, y, w in iter_chunks(file, kind):
+        for z, y, w, _ in iter_chunks(file, kind):
             p: Any = calibrator.predict_float64(z)
             sums.add_labels(*pairs_of_rows(p, y))
             if classes == 2:

@@ -30,15 +30,14 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from recalib.errors import InputError, TooLargeError
-from service.access.authenticator import Authenticator
-from service.access.body_budget import Body, BodyBudget
-from service.access.load_shedding import LoadShedding
+from service.access.body_budget import Body
 from service.exchange import Exchange
 from service.grpc.errors import failure_of
 from service.grpc.wire import check_fields
 from service.metrics import record_rpc
 from service.operations import DOCUMENT, MAX_DOCUMENT_BYTES, OPERATIONS
 from service.request_ids import HEADER
+from service.state import State
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -46,9 +45,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 def handler_of(
     service: ServiceDescriptor,
     method_of: Callable[[MethodDescriptor], Callable[..., Any]],
-    access: Authenticator,
-    load_shedding: LoadShedding,
-    bodies: BodyBudget,
+    state: State,
     name: str | None = None,
 ) -> grpc.GenericRpcHandler[Any, Any]:
     """Return the generic handler of a service's RPCs.
@@ -60,14 +57,7 @@ def handler_of(
     """
     name = name or service.full_name
     methods = {
-        method.name: _handler(
-            f"/{name}/{method.name}",
-            method,
-            method_of(method),
-            access,
-            load_shedding,
-            bodies,
-        )
+        method.name: _Rpc(f"/{name}/{method.name}", method, method_of(method), state).handler()
         for method in service.methods
     }
     return grpc.method_handlers_generic_handler(name, methods)
@@ -78,83 +68,100 @@ def method_name(rpc: str) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", rpc).lower()
 
 
-def _handler(
-    path: str,
-    method: MethodDescriptor,
-    implementation: Callable[..., Any],
-    access: Authenticator,
-    load_shedding: LoadShedding,
-    bodies: BodyBudget,
-) -> grpc.RpcMethodHandler[Any, Any]:
-    parse = GetMessageClass(method.input_type).FromString
-    operation = OPERATIONS[method_name(method.name)]
-    is_open = operation.scope == "open"
-    # A message without fields says nothing. An open RPC of a server that requires keys does not
-    # read its message either: it could be as large as a batch, from a caller without a key.
-    is_probe = is_open and access.required
-    reads = bool(method.input_type.fields) and not is_probe
-    # Large messages are limited by gRPC itself.
-    limit = MAX_DOCUMENT_BYTES if operation.limit == DOCUMENT else math.inf
-    # A stream waits for its client most of the time, and a probe must always be answered.
-    is_limited = not (method.client_streaming or method.server_streaming or is_open)
+class _Rpc:
+    """One RPC: it admits callers, reads their messages, and answers.
 
-    async def read(content: Any, exchange: Exchange, body: Body) -> Any:
-        """Return the message, or the messages of a stream, each authorised for its model."""
-        model, size = None, 0
+    Parameters
+    ----------
+    answer: the Python method.
+    """
 
-        def parse_message(content: bytes) -> Any:
-            nonlocal model, size
-            # The messages of an upload are one body; those of other streams are separate.
-            size = len(content) + (0 if method.server_streaming else size)
-            exchange.check_body(size)
-            if len(content) > limit:
-                found, accepted = f"{len(content)} bytes", f"at most {limit} bytes"
-                raise TooLargeError("message", found=found, accepted=accepted)
-            body.hold(len(content))
-            check_fields(content, method.input_type)
-            message = parse(content)
-            # Later messages of a stream may omit the model.
-            model = _model_of(message) or model
-            exchange.reauthenticate()
-            exchange.authorise(operation, model)
-            return message
+    def __init__(
+        self, path: str, method: MethodDescriptor, answer: Callable[..., Any], state: State
+    ) -> None:
+        self._path, self._method, self._answer, self._state = path, method, answer, state
+        self._operation = OPERATIONS[method_name(method.name)]
+        self._parse = GetMessageClass(method.input_type).FromString
+        is_open = self._operation.scope == "open"
+        # A message without fields says nothing. An open RPC of a server that requires keys does not
+        # read its message either: it could be as large as a batch, from a caller without a key.
+        is_probe = is_open and state.access.required
+        self._reads = bool(method.input_type.fields) and not is_probe
+        # Large messages are limited by gRPC itself.
+        self._max_bytes = MAX_DOCUMENT_BYTES if self._operation.limit == DOCUMENT else math.inf
+        # A stream waits for its client most of the time, and a probe must always be answered.
+        is_stream = method.client_streaming or method.server_streaming
+        self._is_limited = not (is_stream or is_open)
 
-        messages = _read_all(parse_message, content)
-        return messages if method.client_streaming else await _only(messages)
+    def handler(self) -> grpc.RpcMethodHandler[Any, Any]:
+        """Return what gRPC calls."""
+        if self._method.server_streaming:
+            return grpc.stream_stream_rpc_method_handler(self._respond_stream)
+        return grpc.stream_unary_rpc_method_handler(self._respond)
+
+    async def _respond(self, content: Any, context: Context) -> bytes:
+        async with self._admitted(content, context) as (request, _):
+            message: Message = await _call(self._answer, request, context)
+            return message.SerializeToString()
+        raise AssertionError("unreachable")  # `abort` raises
+
+    async def _respond_stream(self, content: Any, context: Context) -> AsyncIterator[bytes]:
+        async with self._admitted(content, context) as (request, exchange):
+            async for message in self._answer(request, context):
+                exchange.reauthenticate()
+                yield message.SerializeToString()
 
     @contextlib.asynccontextmanager
-    async def admitted(content: Any, context: Context) -> AsyncIterator[tuple[Any, Exchange]]:
+    async def _admitted(
+        self, content: Any, context: Context
+    ) -> AsyncIterator[tuple[Any, Exchange]]:
         """Yield the request of an admitted caller, who is released afterwards."""
-        async with _exchange(path, context, access, load_shedding) as exchange:
-            if not access.is_open(operation):
+        state, operation = self._state, self._operation
+        load = state.load_shedding
+        async with _exchange(self._path, context, state) as exchange:
+            if not state.access.is_open(operation):
                 await exchange.admit()
                 exchange.check_scope(operation)
-            if is_limited:
-                load_shedding.check_rpc(operation)  # before the message takes memory
-            body = bodies.open(exchange.caller, evict=None)
+            if self._is_limited:
+                load.check_rpc(operation)  # before the message takes memory
+            body = state.bodies.open(exchange.caller, evict=None)
             try:
-                request = await read(content, exchange, body) if reads else parse(b"")
+                request = await self._read(content, exchange, body)
                 # An incomplete message holds no place.
-                with load_shedding.count_rpc(operation) if is_limited else contextlib.nullcontext():
+                with load.count_rpc(operation) if self._is_limited else contextlib.nullcontext():
                     yield request, exchange
             finally:
                 body.release()
 
-    async def respond(content: Any, context: Context) -> bytes:
-        async with admitted(content, context) as (request, _):
-            message: Message = await _call(implementation, request, context)
-            return message.SerializeToString()
-        raise AssertionError("unreachable")  # `abort` raises
+    async def _read(self, content: Any, exchange: Exchange, body: Body) -> Any:
+        """Return the message, or the messages of a stream."""
+        if not self._reads:
+            return self._parse(b"")
+        messages = self._messages(content, exchange, body)
+        if self._method.client_streaming:
+            return messages
+        async for message in messages:
+            return message
+        raise InputError("message", found="none", accepted="the message that this method takes")
 
-    async def respond_stream(content: Any, context: Context) -> AsyncIterator[bytes]:
-        async with admitted(content, context) as (request, exchange):
-            async for message in implementation(request, context):
-                exchange.reauthenticate()
-                yield message.SerializeToString()
-
-    if method.server_streaming:
-        return grpc.stream_stream_rpc_method_handler(respond_stream)
-    return grpc.stream_unary_rpc_method_handler(respond)
+    async def _messages(self, content: Any, exchange: Exchange, body: Body) -> AsyncIterator[Any]:
+        """Yield the messages, each authorised for its model."""
+        model, size = None, 0
+        async for data in content:
+            # The messages of an upload are one body; those of other streams are separate.
+            size = len(data) + (0 if self._method.server_streaming else size)
+            exchange.check_body(size)
+            if len(data) > self._max_bytes:
+                found, accepted = f"{len(data)} bytes", f"at most {self._max_bytes} bytes"
+                raise TooLargeError("message", found=found, accepted=accepted)
+            body.hold(len(data))
+            check_fields(data, self._method.input_type)
+            message = self._parse(data)
+            # Later messages of a stream may omit the model.
+            model = _model_of(message) or model
+            exchange.reauthenticate()
+            exchange.authorise(self._operation, model)
+            yield message
 
 
 def _peer(context: Context) -> str:
@@ -174,18 +181,6 @@ def _model_of(message: Any) -> str | None:
     return str(message.name) if of_model else None
 
 
-async def _read_all(read: Callable[[bytes], Any], requests: Any) -> AsyncIterator[Any]:
-    async for message in requests:
-        yield read(message)
-
-
-async def _only(messages: AsyncIterator[Any]) -> Any:
-    """Return the message of a request that has exactly one."""
-    async for message in messages:
-        return message
-    raise InputError("message", found="none", accepted="the message that this method takes")
-
-
 async def _call(method: Callable[..., Any], request: Any, context: Context) -> Any:
     if inspect.iscoroutinefunction(method):
         return await method(request, context)
@@ -193,14 +188,12 @@ async def _call(method: Callable[..., Any], request: Any, context: Context) -> A
 
 
 @contextlib.asynccontextmanager
-async def _exchange(
-    path: str, context: Context, access: Authenticator, load_shedding: LoadShedding
-) -> AsyncIterator[Exchange]:
+async def _exchange(path: str, context: Context, state: State) -> AsyncIterator[Exchange]:
     """End an RPC with the status of its error, and count it; refuse one past its deadline."""
     metadata = {
         str(name).encode(): _bytes(value) for name, value in context.invocation_metadata() or ()
     }
-    exchange = Exchange(access, metadata, _peer(context))
+    exchange = Exchange(state.access, metadata, _peer(context))
     code = grpc.StatusCode.OK
     request_id = (HEADER.decode(), exchange.request_id)
     context.set_trailing_metadata((request_id,))
@@ -208,7 +201,7 @@ async def _exchange(
         if _is_late(context):
             code = grpc.StatusCode.DEADLINE_EXCEEDED
             await context.abort(code, "The deadline had passed before the work began.")
-        with load_shedding.count_rpc_of(exchange.address):  # before the message takes memory
+        with state.load_shedding.count_rpc_of(exchange.address):  # before the message takes memory
             yield exchange
     except grpc.aio.AbortError:
         raise

@@ -9,8 +9,8 @@ import scipy.special
 
 from recalib.fitting.beta import beta_curve
 from recalib.fitting.fit import fit
+from recalib.fitting.log_odds import Groups, group_by_odds
 from recalib.fitting.newton import fit_temperature
-from recalib.fitting.temperature_preprocessing import Groups, group_by_odds
 from tests.fitting.conftest import draw
 
 

@@ -12,7 +12,7 @@ import torch
 import recalib
 from recalib.core.arrays import check_weights
 from recalib.errors import InputError
-from recalib.fitting import row_chunks
+from recalib.fitting import device_rows
 from recalib.fitting.problem import Problem
 from recalib.fitting.request import configure_pair
 from recalib.fitting.solvers import solve
@@ -52,8 +52,8 @@ def test_same_optimum_in_many_chunks(
     name: str, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With masked classes and weights, in chunks of 100 rows: the last has fewer."""
-    monkeypatch.setattr(row_chunks, "_CPU_ELEMENTS", 600)
-    monkeypatch.setattr(row_chunks, "_GPU_ELEMENTS", 600)
+    monkeypatch.setattr(device_rows, "_CPU_ELEMENTS", 600)
+    monkeypatch.setattr(device_rows, "_GPU_ELEMENTS", 600)
     weights = check_weights(np.random.default_rng(2).random(950), rows=950)
     assert_same_optimum(name, "nll", masked(950, 6), weights, device)
 
@@ -77,7 +77,7 @@ def test_same_optimum_of_many_classes(name: str, device: str) -> None:
 def test_same_optimum_by_gradient(
     name: str, objective: str, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(row_chunks, "_CPU_ELEMENTS", 600)
+    monkeypatch.setattr(device_rows, "_CPU_ELEMENTS", 600)
     assert_same_optimum(name, objective, masked(950, 6), None, device)
 
 
@@ -144,9 +144,9 @@ _MEMORY = """
 import resource, sys
 import numpy as np
 import recalib
-from recalib.fitting import row_chunks
+from recalib.fitting import device_rows
 
-row_chunks._CPU_ELEMENTS = 50_000
+device_rows._CPU_ELEMENTS = 50_000
 rows = int(sys.argv[1])
 rng = np.random.default_rng(0)
 logits = 3 * rng.standard_normal((rows, 250), dtype=np.float32)

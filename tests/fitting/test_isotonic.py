@@ -9,9 +9,10 @@ from sklearn.isotonic import IsotonicRegression
 
 from recalib.fitting.fit import fit
 from recalib.fitting.isotonic import Blocks, fit_isotonic, isotonic_blocks, merge_blocks
+from recalib.fitting.log_odds import group_by_odds
 from recalib.fitting.newton import fit_temperature
 from recalib.fitting.problem import Problem
-from recalib.fitting.temperature_preprocessing import group_by_odds, mean_nll
+from recalib.fitting.temperature_preprocessing import with_nll
 from recalib.maps.isotonic import Isotonic
 from recalib.objectives.nll import NegativeLogLikelihood
 from recalib.ops import NumpyOps
@@ -119,6 +120,6 @@ def test_result_of_one_vs_rest_is_that_of_the_map() -> None:
     curves = Isotonic(target="one_vs_rest")
     problem = Problem(curves, NegativeLogLikelihood(), logits, labels, weights)
     solution = fit_isotonic(problem)
-    assert solution.objective == pytest.approx(mean_nll(problem, solution.parameters), rel=1e-12)
+    assert solution.objective == pytest.approx(with_nll(problem, solution).objective, rel=1e-12)
     probabilities = problem.map.probabilities(NumpyOps(), logits, solution.parameters)
     np.testing.assert_allclose(solution.confidences, probabilities.max(axis=1), rtol=1e-12)

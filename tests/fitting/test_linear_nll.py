@@ -14,9 +14,10 @@ from recalib.errors import InputError
 from recalib.fitting import linear_maps
 from recalib.fitting.fit import fit
 from recalib.fitting.gradient import fit_by_gradient
+from recalib.fitting.linear_design import DiagonalDesign, FullDesign
 from recalib.fitting.linear_form import LINEAR_MAPS
 from recalib.fitting.linear_maps import fit_linear
-from recalib.fitting.linear_nll import DiagonalDesign, FullDesign, LinearNll, RidgePenalty
+from recalib.fitting.linear_nll import LinearNll, RidgePenalty
 from recalib.fitting.newton import fit_temperature
 from recalib.fitting.problem import Problem, Solution
 from recalib.fitting.request import configure_pair

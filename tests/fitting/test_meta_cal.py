@@ -8,10 +8,10 @@ import scipy.special
 import scipy.stats
 
 from recalib.fitting.fit import fit
+from recalib.fitting.log_odds import Groups, group_by_odds
 from recalib.fitting.meta_cal import REJECT_ALL, accuracy_threshold, miscoverage_threshold
 from recalib.fitting.problem import Problem
 from recalib.fitting.solvers import solve
-from recalib.fitting.temperature_preprocessing import Groups, group_by_odds
 from recalib.maps import MAPS
 from recalib.objectives import OBJECTIVES
 from tests.fitting.conftest import draw

@@ -9,9 +9,9 @@ import scipy.optimize
 import scipy.special
 
 from recalib.fitting.fit import fit
+from recalib.fitting.log_odds import group_by_odds
 from recalib.fitting.newton import fit_temperature
 from recalib.fitting.spline import Curve, choose_knots, fit_curve
-from recalib.fitting.temperature_preprocessing import group_by_odds
 from tests.fitting.conftest import draw
 
 

@@ -382,6 +382,7 @@ def settled_on(
     for matrix, losses in zip(log_p, (before, after), strict=True):
         np.fill_diagonal(matrix, -losses)
     rows = np.arange(len(before)), np.ones(len(before))
-    settled = objective.settled(NumpyOps(), *log_p, *rows)
+    sums = (objective.sums(NumpyOps(), matrix, *rows) for matrix in log_p)
+    settled = objective.settled_by_sums(NumpyOps(), *sums)
     assert isinstance(settled, ClasswiseScaledNll)
     return settled

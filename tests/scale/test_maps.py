@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,11 @@ from recalib.core.options import configure
 from recalib.errors import InputError
 from recalib.files.fragments import list_fragments
 from recalib.fitting import fit, odds_sums
+from recalib.fitting.log_odds import top_odds
 from recalib.fitting.odds_sums import OddsSums, Resolution
-from recalib.fitting.temperature_preprocessing import top_odds
 from recalib.objectives import OBJECTIVES
 from recalib.ops import NumpyOps
-from recalib.scale import class_sums, objective_sums, row_sample
+from recalib.scale import odds, row_sample
 from recalib.scale import rows as scale_rows
 
 _ROWS, _CLASSES = 2_000, 4
@@ -170,13 +171,13 @@ def test_curves_of_classes_in_cells_and_in_several_passes(
     folder: Path, data: tuple[Any, Any], map: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     exact = recalib.scale.fit(folder, map, **_ONE_VS_REST)
-    monkeypatch.setattr(class_sums, "_MAX_GROUPS", 2 * _ROWS)  # two classes of four in a pass
-    monkeypatch.setattr(class_sums, "_BLOCK", 50 * _CLASSES)
-    monkeypatch.setattr(class_sums, "_MERGED_ODDS", 300)
+    monkeypatch.setattr(scale_rows, "_MAX_GROUPS", 2 * _ROWS)  # two classes of four in a pass
+    monkeypatch.setattr(odds, "_BLOCK", 50 * _CLASSES)
+    monkeypatch.setattr(odds, "_MERGED_ODDS", 300)
     in_passes = recalib.scale.fit(folder, map, **_ONE_VS_REST)
     for name, value in exact.parameters.items():
         assert np.array_equal(in_passes.parameters[name], value), name
-    monkeypatch.setattr(class_sums, "OF_CLASSES", Resolution(100, 1024))
+    monkeypatch.setattr(odds_sums, "OF_CLASSES", Resolution(100, 1024))
     in_cells = recalib.scale.fit(folder, map, **_ONE_VS_REST)
     assert np.abs(in_cells.predict(data[0]) - exact.predict(data[0])).mean() < 4e-3
 
@@ -304,19 +305,21 @@ def test_log_odds_of_a_fragment_are_summed_in_parts(
     def sums() -> OddsSums:
         with open_workers() as workers:
             rows = scale_rows.FragmentRows(workers, list_fragments(folder)[:1], "logits")
-            return objective_sums.odds_sums(rows, 1.3)
+            rows.survey()
+            resolution = odds_sums.OF_TOP_LABEL
+            return rows._merged_odds(partial(odds.top_label_sums, 1.3, None, resolution))[0]
 
     expected = sums()
     lengths: list[int] = []
-    of_rows = OddsSums.of_rows
+    from_rows = OddsSums.of_rows
 
-    def record(odds: Any, hits: Any, weights: Any = None) -> OddsSums:
-        lengths.append(len(odds))
-        return of_rows(odds, hits, weights=weights)
+    def record(of_rows: Any, hits: Any, resolution: Any, *, weights: Any = None) -> OddsSums:
+        lengths.append(len(of_rows))
+        return from_rows(of_rows, hits, resolution, weights=weights)
 
     monkeypatch.setattr(OddsSums, "of_rows", record)
-    monkeypatch.setattr(objective_sums, "_BLOCK", 50 * _CLASSES)
-    monkeypatch.setattr(objective_sums, "_MERGED_ROWS", 100)
+    monkeypatch.setattr(odds, "_BLOCK", 50 * _CLASSES)
+    monkeypatch.setattr(odds, "_MERGED_ODDS", 100)
     result = sums()
     assert max(lengths) == 100
     assert sum(lengths) == result.rows.sum()

@@ -6,7 +6,7 @@ import importlib
 import pkgutil
 import re
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import UTC, datetime
 from types import NoneType, UnionType
 from typing import Annotated, Any, Union, get_args, get_origin
 
@@ -16,6 +16,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from recalib import contract
 from recalib.contract.base import Items, Page, Resource
 from recalib.contract.datasets import Dataset
+from recalib.contract.models import Deletion
 from recalib.core.field_types import Documented
 from recalib.metrics import METRICS
 from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
@@ -108,3 +109,11 @@ def test_units_of_metrics_are_documented() -> None:
             n for n, metric in METRICS.items() if metric.unit == unit and not metric.on_request
         ]
         assert re.findall(r"`(\w+)`", listed) == names
+
+
+@pytest.mark.parametrize("seconds", [0.0, 1.5e9, 1_790_000_000.123, 9e10])
+def test_numbers_are_seconds(seconds: float) -> None:
+    """Also those of the far future, which pydantic by default reads as milliseconds."""
+    deletion = Deletion.model_validate({"deleted_at": seconds, "erased_after": seconds})
+    assert deletion.deleted_at == datetime.fromtimestamp(seconds, UTC)
+    assert Deletion.model_validate_json(deletion.model_dump_json()) == deletion

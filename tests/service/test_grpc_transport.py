@@ -19,9 +19,12 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
     ProtoReflectionDescriptorDatabase,
 )
 from grpc_status import rpc_status
+from starlette.testclient import TestClient
 
 from recalib import errors
 from recalib.registry import Registry
+from recalib.settings import Settings
+from service.app import create_app
 from service.grpc.errors import CODES, failure_of
 from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
 from service.health.rpc import Health
@@ -146,6 +149,27 @@ def test_other_bad_upload_requests_are_rejected(service: Service, rpc: Rpc, data
     assert "at most 1000000 bytes" in violations(large)["body"]
     assert len(rpc.datasets.list_datasets(pb.ListDatasetsRequest(model="digits")).items) == 0
     assert list((tmp_path / "blobs").rglob("temporary/*")) == []
+
+
+def _address(client: Any) -> str:
+    return f"127.0.0.1:{client.app.state.grpc_port}"
+
+
+def test_large_messages_are_those_of_operations_with_large_bodies(
+    database_url: str, blob_url: str
+) -> None:
+    """A file with parameters may be larger than a document; JSON in REST says so."""
+    settings = Settings(database_url=database_url, blob_url=blob_url, grpc_port=0)
+    content = bytes(2**20 + 1)
+    with TestClient(create_app(settings)) as client, Rpc(_address(client)) as rpc:
+        rpc.models.create_model(pb.CreateModelRequest(name="digits", classes=4))
+        create = pb.CreateCalibratorRequest(model="digits", parameters=content)
+        bad = grpc.StatusCode.INVALID_ARGUMENT
+        error = refused(bad, rpc.calibrators.create_calibrator, create)
+        assert set(violations(error)) == {"parameters"}
+        get = pb.GetModelRequest(model="d" * len(content))
+        too_large = grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert set(violations(refused(too_large, rpc.models.get_model, get))) == {"message"}
 
 
 def test_deadline_ends_the_call(ready: Service, rpc: Rpc, monkeypatch: pytest.MonkeyPatch) -> None:

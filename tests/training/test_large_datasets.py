@@ -251,17 +251,17 @@ def test_job_that_loses_a_worker_of_its_cluster_finishes(
     """One of two processes of Dask is killed while the job runs."""
     reference = _fit(stored, ClusterPolicy("threads:1"), "vector")[1]
     killed: list[int] = []
-    moments = scale_rows.FragmentRows.moments
+    sum_of = scale_rows.FragmentRows.sum
 
-    def kill(self: Any, scale: float, beta: float) -> Any:
+    def kill(self: Any, kernel: Any, **options: Any) -> Any:
         if not killed:
             children = psutil.Process().children(recursive=True)
             workers = [c for c in children if "spawn_main" in " ".join(c.cmdline())]
             killed.append(workers[0].pid)
             os.kill(workers[0].pid, signal.SIGKILL)
-        return moments(self, scale, beta)
+        return sum_of(self, kernel, **options)
 
-    monkeypatch.setattr(scale_rows.FragmentRows, "moments", kill)
+    monkeypatch.setattr(scale_rows.FragmentRows, "sum", kill)
     job, calibrator = _fit(stored, ClusterPolicy("local:2"), "vector")
     assert killed
     assert job.state == "succeeded", job.error

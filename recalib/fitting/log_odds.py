@@ -1,0 +1,174 @@
+"""Log-odds of predictions and classes after temperature scaling, and rows grouped by them.
+
+Rows are processed in blocks to bound memory.
+
+Legend: N rows, K classes, G groups of rows with equal odds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recalib.core.arrays import Floats, Integers
+from recalib.maps.one_vs_rest import MAX_LOG_ODDS
+
+#: Numbers in a block: 32 MB of float64.
+_BLOCK = 4_000_000
+#: Log-odds this close are equal: rows with the same logits in another order differ by rounding.
+_TIE = 1e-12
+
+_Vector = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Binary outcomes, grouped by equal log-odds."""
+
+    #: (G,), ascending and distinct.
+    odds: _Vector
+    #: (G,): the weighted numbers of rows and of hits.
+    rows: _Vector
+    hits: _Vector
+    #: (N,): the rows in ascending order of their odds; None for sums of rows elsewhere.
+    order: NDArray[np.intp] | None = None
+    #: (G,): the place in `order` of the first row of each group.
+    starts: NDArray[np.intp] | None = None
+    #: (G,): the least log-odds of the cell whose rows are a group; None if their odds are equal.
+    cells: _Vector | None = None
+
+    @property
+    def probability(self) -> _Vector:
+        """(G,): the probability of a hit by the log-odds."""
+        with np.errstate(over="ignore"):  # four times as fast as scipy.special.expit
+            return np.asarray(1 / (1 + np.exp(-self.odds)))
+
+    @property
+    def base_rate(self) -> float:
+        """The share of hits, with one row added that is half a hit."""
+        return float((self.hits.sum() + 0.5) / (self.rows.sum() + 1.0))
+
+    def of_rows(self, values: _Vector) -> _Vector:
+        """Return for each row (N,) the value of its group; `values` is (G,)."""
+        assert self.order is not None  # noqa: S101
+        assert self.starts is not None  # noqa: S101
+        result = np.empty(len(self.order))
+        if len(values) < len(result):
+            values = np.repeat(values, np.diff(self.starts, append=len(result)))
+        result[self.order] = values
+        return result
+
+    def start_of_cell(self, threshold: float) -> float:
+        """Return the least log-odds of the first group at or above a threshold.
+
+        So a threshold divides no cell. It stays as it is if the groups are exact, or without such
+        a group or one below.
+        """
+        at = int(np.searchsorted(self.odds, threshold))
+        if self.cells is None or at in (0, len(self.odds)):
+            return threshold
+        return float(self.cells[at])
+
+
+class ScaledRows:
+    """The log-odds of rows in memory.
+
+    Parameters
+    ----------
+    logits: (N, K).
+    labels: (N,).
+    weights: (N,), with the effective number of rows as their sum.
+    temperature: divides the logits.
+    """
+
+    def __init__(
+        self, logits: Floats, labels: Integers, weights: _Vector, temperature: float
+    ) -> None:
+        self.logits, self.labels, self.weights = logits, labels, weights
+        self.temperature = temperature
+        rows = len(labels)
+        #: (N,): the predicted class, the first of ties; its log-odds; and log Σ exp(z / T).
+        self.top, self.odds, self.total = np.empty(rows, np.intp), np.empty(rows), np.empty(rows)
+        for block in _blocks(rows, logits.shape[1]):
+            of_block = top_odds(logits[block], temperature)
+            self.top[block], self.odds[block], self.total[block] = of_block
+
+    def groups(self, target: str | None) -> Groups:
+        """Return the groups of class 1 for the target `positive_class`, else of the top label."""
+        if target != "positive_class":
+            return group_by_odds(self.odds, self.top == self.labels, self.weights)
+        odds = np.where(self.top == 1, self.odds, -self.odds)
+        return group_by_odds(odds, self.labels == 1, self.weights)
+
+    def class_groups(self) -> Iterator[Groups]:
+        """Yield the groups of each class."""
+        for block in _blocks(self.logits.shape[1], len(self.labels)):
+            columns = np.array(self.logits[:, block].T, np.float64, order="C")
+            columns /= self.temperature
+            columns -= self.total
+            for k, logs in enumerate(columns, block.start):
+                odds = _odds_of_logs(logs, self.top == k, self.odds)
+                yield group_by_odds(odds, self.labels == k, self.weights)
+
+
+def top_odds(logits: Floats, temperature: float) -> tuple[NDArray[np.intp], _Vector, _Vector]:
+    """Return the predicted class of rows, its log-odds and log Σ exp(z / T), each (N,)."""
+    z = logits / np.float64(temperature)
+    at = np.arange(len(z)), z.argmax(axis=1)
+    largest = z[at]
+    others = np.exp(np.subtract(z, largest[:, None], out=z), out=z)
+    others[at] = 0.0
+    rest = np.einsum("ij->i", others)
+    with np.errstate(divide="ignore"):  # a row with a single class
+        odds = -np.log(rest)
+    return at[1], np.clip(odds, -MAX_LOG_ODDS, MAX_LOG_ODDS), largest + np.log1p(rest)
+
+
+def is_accepted(logits: Floats, temperature: float, threshold: float) -> NDArray[np.bool_]:
+    """Return whether the log-odds of each row's prediction reach a threshold, (N,)."""
+    blocks = (logits[block] for block in _blocks(*logits.shape))
+    odds = [top_odds(block, temperature)[1] for block in blocks]
+    return np.asarray(np.concatenate(odds) >= threshold)
+
+
+def class_odds(
+    logits: Floats, temperature: float, classes: NDArray[np.intp]
+) -> NDArray[np.float64]:
+    """Return the log-odds of some classes in rows (n, K), within ±`MAX_LOG_ODDS`: (C, n)."""
+    top, odds, total = top_odds(logits, temperature)
+    logs = logits[:, classes].T / np.float64(temperature) - total
+    return _odds_of_logs(logs, top == classes[:, None], odds)
+
+
+def _odds_of_logs(logs: _Vector, is_top: NDArray[np.bool_], top_odds: _Vector) -> _Vector:
+    """Return the log-odds from log p; those of predictions, `top_odds` (n,), are more exact."""
+    with np.errstate(divide="ignore"):
+        odds = logs - np.log1p(-np.exp(np.minimum(logs, 0.0)))
+    np.copyto(odds, top_odds, where=is_top)
+    return np.clip(odds, -MAX_LOG_ODDS, MAX_LOG_ODDS, out=odds)
+
+
+def group_by_odds(odds: _Vector, hits: NDArray[np.bool_], weights: _Vector) -> Groups:
+    """Group rows (N,) by their log-odds."""
+    order = np.argsort(odds)
+    ascending, rows = odds[order], weights[order]
+    hit = rows * hits[order]
+    starts = group_starts(ascending)
+    if len(starts) < len(order):
+        ascending = ascending[starts]
+        rows, hit = np.add.reduceat(rows, starts), np.add.reduceat(hit, starts)
+    return Groups(ascending, rows, hit, order, starts)
+
+
+def group_starts(ascending: _Vector) -> NDArray[np.intp]:
+    """Return the index of the first of each group of equal log-odds, as `_TIE` defines it."""
+    return np.flatnonzero(np.diff(ascending, prepend=-np.inf) > _TIE)
+
+
+def _blocks(length: int, width: int) -> Iterator[slice]:
+    step = max(1, _BLOCK // width)
+    for start in range(0, length, step):
+        yield slice(start, min(start + step, length))
