@@ -15,7 +15,7 @@ Legend: n rows, K classes. Scores are (3, n): NLL, Brier score and error of each
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -77,11 +77,9 @@ class Diagnosis:
 
 
 @dataclass(frozen=True)
-class _Rows:
-    """Rows of the fit, or a sample of them."""
+class _Sample:
+    """Rows of the fit, or some of them."""
 
-    logits: Numbers
-    labels: Integers
     weights: Numbers | None
     #: (n,), from 0: equal for rows that are no independent evidence; None for independent rows.
     units: NDArray[np.intp] | None
@@ -96,6 +94,28 @@ class _Rows:
         """Return the standard error of the mean of each score, (3,)."""
         pairs = [mean_and_standard_error(row, self.weights, self.units) for row in scores]
         return np.array([error for _, error in pairs])
+
+    def optimism(
+        self, change: Numbers, chosen: NDArray[np.bool_], count: int, rows: int
+    ) -> Numbers:
+        """Return the optimism of each score and its standard error, (2, 3).
+
+        Parameters
+        ----------
+        change: (3, n), of the scores by a fit to a part of the rows.
+        chosen: (n,), whether the rows are in the part, which has `count` of all `rows`.
+        """
+        # Σ s² / n is rows / count − 1.
+        change = change * np.where(chosen, -1.0, count / (rows - count))
+        return np.stack([self.mean(change), self.error(change)])
+
+
+@dataclass(frozen=True)
+class _Rows(_Sample):
+    """Rows with one class each."""
+
+    logits: Numbers
+    labels: Integers
 
     def scores(self, map: Map, parameters: Parameters) -> tuple[Numbers, Numbers]:
         """Return the scores, (3, n), and the probabilities, (n, K)."""
@@ -136,7 +156,7 @@ def diagnose(
     equal = distinct_rows(part.logits) if groups is None else None
     repeats = None if equal is None else excess_agreement(z, single, y, equal)
     size = effective_size(len(y), w, groups if repeats is None else equal)
-    sample = _Rows(z, y, w, groups, size * rows / len(y))
+    sample = _Rows(w, groups, size * rows / len(y), z, y)
     after, p = sample.scores(problem.map, solution.parameters)
     totals = p.sum(axis=0) if w is None else w @ p
     found = [_few_rows(problem.effective_rows, count), repeats]
@@ -208,9 +228,7 @@ def _optimism(
         return np.outer([1.0, math.sqrt(2)], [1 / sample.effective, 0.0, 0.0])
     if _count_parameters(problem) * _NO_OPTIMISM < sample.effective or len(problem.labels) < rows:
         return np.zeros((2, 3))
-    count = max(rows // 4, min(rows // 2, _PART_ROWS))
-    chosen = np.zeros(rows, np.bool_)
-    chosen[np.random.default_rng(0).permutation(rows)[:count]] = True
+    chosen, count = _random_part(rows)
     part = problem.subset(chosen)
     weights = rows / count * (np.ones(count) if part.weights is None else part.weights)
     # Options that the fit has chosen stay too.
@@ -219,13 +237,19 @@ def _optimism(
     map, start = replace(problem.map, **options), dict(solution.parameters)
     fit = solve(replace(part, map=map, weights=weights, start=start, progress=None))
     change = sample.scores(problem.map, fit.parameters)[0] - after
-    # Σ s² / n is rows / count − 1.
-    change *= np.where(chosen[kept], -1.0, count / (rows - count))
-    return np.stack([sample.mean(change), sample.error(change)])
+    return sample.optimism(change, chosen[kept], count, rows)
+
+
+def _random_part(rows: int) -> tuple[NDArray[np.bool_], int]:
+    """Return whether each row is in a random part, and the number of rows of the part."""
+    count = max(rows // 4, min(rows // 2, _PART_ROWS))
+    chosen = np.zeros(rows, np.bool_)
+    chosen[np.random.default_rng(0).permutation(rows)[:count]] = True
+    return chosen, count
 
 
 def _estimates(
-    sample: _Rows, after: Numbers, references: dict[str, Numbers], optimism: Numbers
+    sample: _Sample, after: Numbers, references: dict[str, Numbers], optimism: Numbers
 ) -> dict[str, ScoreEstimate]:
     """Return the estimate of each score on new rows, with those of the references."""
     value = sample.mean(after) + optimism[0]
@@ -285,7 +309,44 @@ def _class_totals(
     return Diagnostic("class totals", numbers)
 
 
-def label_totals(
+def diagnose_labels(
+    labels: NDArray[np.bool_],
+    before: Numbers,
+    after: Numbers,
+    weights: Numbers | None,
+    refit: Callable[[NDArray[np.bool_], float], Numbers],
+) -> tuple[dict[str, ScoreEstimate], tuple[Diagnostic, ...]]:
+    """Return estimates of the losses on new rows, means over labels, and reasons to distrust a fit.
+
+    Parameters
+    ----------
+    labels, before, after: (N, K), independent labels, and their probabilities without and by the
+        map.
+    weights: (N,), with the effective number of rows as their sum; None if all are 1.
+    refit: returns probabilities (N, K) by a fit to some of the rows, whose weights have a factor.
+    """
+    rows = len(labels)
+    sample = _Sample(weights, None, float(rows if weights is None else weights.sum()))
+    found, estimates = [_label_totals(labels, after, weights)], {}
+    if sample.effective >= _LEAST_ROWS:
+        chosen, count = _random_part(rows)
+        scores = _label_scores(after, labels)
+        change = _label_scores(refit(chosen, rows / count), labels) - scores
+        optimism = sample.optimism(change, chosen, count, rows)
+        references = {"identity": _label_scores(before, labels)}
+        estimates = _estimates(sample, scores, references, optimism)
+        found += [_harm(name, estimate) for name, estimate in estimates.items()]
+    return estimates, tuple(item for item in found if item is not None)
+
+
+def _label_scores(probabilities: Numbers, labels: NDArray[np.bool_]) -> Numbers:
+    """Return the scores, (3, n), as means over labels."""
+    of_value = np.where(labels, probabilities, 1 - probabilities)
+    nll = -np.log(np.maximum(of_value, _LEAST_PROBABILITY))
+    return np.stack([scores.mean(axis=1) for scores in (nll, (1 - of_value) ** 2, of_value < 0.5)])
+
+
+def _label_totals(
     labels: NDArray[np.bool_], probabilities: Numbers, weights: Numbers | None
 ) -> Diagnostic | None:
     """Return that the mean probability of a label differs from its frequency, by the largest cost.
@@ -307,9 +368,17 @@ def label_totals(
     return Diagnostic("label totals", numbers)
 
 
-def label_totals_text(item: Diagnostic, names: Sequence[str] | None) -> str:
-    """Return the warning of `label_totals`; `names` are of the labels, if they are known."""
-    k, values = int(item.values["label"]), item.values
+def label_diagnostic_text(item: Diagnostic, names: Sequence[str] | None) -> str:
+    """Return the warning of a diagnostic of labels; `names` are theirs, if they are known."""
+    values = item.values
+    if item.kind != "label totals":
+        score, _ = item.kind.split(" above ")
+        return (
+            f"{_NAMES[score]} of labels on new rows is about {values['value']:.3g}, "
+            f"{values['identity']:.3g} without a map: fit platt or temperature, or keep the "
+            "probabilities"
+        )
+    k = int(values["label"])
     return (
         f"label {k if names is None else names[k]} has a mean probability of {values['mean']:.3g} "
         f"and a frequency of {values['frequency']:.3g}: fit platt, which moves each label"

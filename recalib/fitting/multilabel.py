@@ -33,7 +33,7 @@ from recalib.core.options import configure, options_of, unknown_name
 from recalib.errors import InputError
 from recalib.fitting.beta import beta_curve, platt_curve
 from recalib.fitting.cross_validation import Candidate, Weights
-from recalib.fitting.diagnostics import label_totals, label_totals_text
+from recalib.fitting.diagnostics import diagnose_labels, label_diagnostic_text
 from recalib.fitting.isotonic import isotonic_blocks, merge_blocks
 from recalib.fitting.log_odds import Groups, group_by_odds
 from recalib.fitting.newton import fit_temperature
@@ -165,7 +165,14 @@ def fit_multilabel(
             warnings=(*messages, *solution.warnings),
         ),
     )
-    return _describe(Calibrator(solution.parameters, card), z, y, weights, sample_weight, measure)
+    calibrator = Calibrator(solution.parameters, card)
+
+    def refit(rows: NDArray[np.bool_], factor: float) -> NDArray[np.float64]:
+        w = np.full(np.count_nonzero(rows), factor) if weights is None else factor * weights[rows]
+        part = candidate.fit(z[rows], y[rows], w, None, previous)
+        return Calibrator(part.parameters, card).predict_float64(z)
+
+    return _describe(calibrator, z, y, weights, sample_weight, measure, refit)
 
 
 def _fit_each(
@@ -265,6 +272,7 @@ def _describe(
     weights: _Vector | None,
     sample_weight: ArrayLike | None,
     measure: bool,
+    refit: Callable[[NDArray[np.bool_], float], NDArray[np.float64]],
 ) -> Calibrator:
     """Return the calibrator with objective and diagnostics, and metrics on request, in its card.
 
@@ -275,13 +283,15 @@ def _describe(
     signs = np.where(labels, 1.0, -1.0)
     loss = -scipy.special.log_expit(signs * label_log_odds(after)).mean(axis=1)
     fit, names = calibrator.card.fit, calibrator.card.labels
-    found = label_totals(labels, after, weights)
+    before = scipy.special.expit(log_odds.astype(np.float64, copy=False))
+    estimates, found = diagnose_labels(labels, before, after, weights, refit)
     fit = msgspec.structs.replace(
         fit,
         objective=float(np.average(loss, weights=weights)),
         effective_rows=float(len(labels) if weights is None else weights.sum()),
-        diagnostics=() if found is None else (found,),
-        warnings=fit.warnings + (() if found is None else (label_totals_text(found, names),)),
+        estimates=estimates,
+        diagnostics=found,
+        warnings=fit.warnings + tuple(label_diagnostic_text(item, names) for item in found),
     )
     metrics: dict[str, dict[str, MetricValue]] = {}
     if measure:
