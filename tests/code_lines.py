@@ -16,7 +16,7 @@ __all__ = ["CEILINGS", "code_lines", "folder_lines"]
 _ROOT = Path(__file__).resolve().parent.parent
 
 #: Of each folder, without generated files.
-CEILINGS = {"recalib": 40_480, "service": 9_960, "training": 8_080, "benchmarks": 8_310}
+CEILINGS = {"recalib": 40_490, "service": 9_960, "training": 8_080, "benchmarks": 8_310}
 
 _NO_CODE = {
     tokenize.COMMENT,

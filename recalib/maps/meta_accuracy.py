@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from recalib.core.field_types import Fraction
-from recalib.maps.base import Map, Parameter
-from recalib.maps.meta_cal import ConfidenceLevel, meta_cal_parameters, selective_logits
-from recalib.ops.base import Array, Ops
+from recalib.maps.meta_cal import ConfidenceLevel, SelectiveMap
 
 
 @dataclass(frozen=True)
-class MetaAccuracy(Map):
+class MetaAccuracy(SelectiveMap):
     """Meta-Cal under P(right | accepted) ≥ `accuracy`, with probability `sureness`.
 
     16 thresholds are tested, which accept 1/16, 2/16, ... of the rows. A threshold passes if a
@@ -44,14 +41,3 @@ class MetaAccuracy(Map):
     summary: ClassVar[str] = (
         "temperature scaling; rejects rows of low confidence for accuracy on the others"
     )
-    preserves_accuracy: ClassVar[bool] = False
-    shift_invariant: ClassVar[bool] = True
-    passes_masks: ClassVar[bool] = True
-    continuous: ClassVar[bool] = False
-    fitted_by: ClassVar[Literal["gradient", "solver"]] = "solver"
-
-    def parameters(self, classes: int) -> Mapping[str, Parameter]:
-        return meta_cal_parameters()
-
-    def transform(self, ops: Ops, logits: Array, parameters: Mapping[str, Array]) -> Array:
-        return selective_logits(ops, logits, parameters)

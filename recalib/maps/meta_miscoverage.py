@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from recalib.core.field_types import Fraction
-from recalib.maps.base import Map, Parameter
-from recalib.maps.meta_cal import ConfidenceLevel, meta_cal_parameters, selective_logits
-from recalib.ops.base import Array, Ops
+from recalib.maps.meta_cal import ConfidenceLevel, SelectiveMap
 
 
 @dataclass(frozen=True)
-class MetaMiscoverage(Map):
+class MetaMiscoverage(SelectiveMap):
     """Meta-Cal under P(rejected | right) ≤ `miscoverage`, with probability `sureness`.
 
     The threshold is just below the k-th smallest score of the n right rows. The fraction of new
@@ -43,14 +40,3 @@ class MetaMiscoverage(Map):
     summary: ClassVar[str] = (
         "temperature scaling; rejects rows of low confidence, few of them right"
     )
-    preserves_accuracy: ClassVar[bool] = False
-    shift_invariant: ClassVar[bool] = True
-    passes_masks: ClassVar[bool] = True
-    continuous: ClassVar[bool] = False
-    fitted_by: ClassVar[Literal["gradient", "solver"]] = "solver"
-
-    def parameters(self, classes: int) -> Mapping[str, Parameter]:
-        return meta_cal_parameters()
-
-    def transform(self, ops: Ops, logits: Array, parameters: Mapping[str, Array]) -> Array:
-        return selective_logits(ops, logits, parameters)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from sqlalchemy import ColumnElement, Table, delete, exists, func, null, or_, select, update
+from sqlalchemy import ColumnElement, Select, Table, delete, exists, func, null, or_, select, update
 
 from recalib.registry import tables
 from recalib.registry.clock import now
@@ -45,18 +45,23 @@ def purge(registry: Registry, older_than_seconds: float) -> int:
 
 
 def _purge_versions(registry: Registry, before: float) -> int:
-    statement = (
-        select(_CALIBRATORS.c.model_id, _CALIBRATORS.c.version)
-        .join(_MODELS, _MODELS.c.id == _CALIBRATORS.c.model_id)
-        .where(or_(_CALIBRATORS.c.deleted_at < before, _MODELS.c.deleted_at < before))
-        .limit(_PAGE)
-    )
+    statement = _deleted(_CALIBRATORS, ("model_id", "version"), before)
     count = 0
     while rows := _rows(registry, statement):
         for model_id, version in rows:
             _erase_version(registry, model_id, version)
         count += len(rows)
     return count
+
+
+def _deleted(table: Table, columns: tuple[str, ...], before: float) -> Select[Any]:
+    """Return the query of rows that were deleted, or whose model was."""
+    return (
+        select(*(table.c[name] for name in columns))
+        .join(_MODELS, _MODELS.c.id == table.c.model_id)
+        .where(or_(table.c.deleted_at < before, _MODELS.c.deleted_at < before))
+        .limit(_PAGE)
+    )
 
 
 def _erase_version(registry: Registry, model_id: int, version: int) -> None:
@@ -71,12 +76,7 @@ def _erase_version(registry: Registry, model_id: int, version: int) -> None:
 
 
 def _purge_datasets(registry: Registry, before: float) -> int:
-    statement = (
-        select(_DATASETS.c.id, _DATASETS.c.digest)
-        .join(_MODELS, _MODELS.c.id == _DATASETS.c.model_id)
-        .where(or_(_DATASETS.c.deleted_at < before, _MODELS.c.deleted_at < before))
-        .limit(_PAGE)
-    )
+    statement = _deleted(_DATASETS, ("id", "digest"), before)
     count = 0
     while rows := _rows(registry, statement):
         for dataset_id, digest in rows:

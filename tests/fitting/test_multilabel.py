@@ -367,7 +367,7 @@ def test_losses_on_new_rows_are_estimated() -> None:
 
 
 def test_a_fit_of_labels_that_harms_says_so() -> None:
-    """Isotonic curves of 60 rows add .02 nats to calibrated labels; two numbers of 2,000 rows do not."""
+    """Isotonic curves of 60 rows add .02 nats to calibrated labels; lines of 2,000 rows do not."""
     with pytest.warns(RecalibWarning, match="NLL of labels on new rows is about .* without a map"):
         recalib.fit(*_calibrated_labels(60, 20, 1), "isotonic", task="multilabel")
     assert (
