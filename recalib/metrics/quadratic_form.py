@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 Vector = NDArray[np.float64]
 
+_SMALLEST = 1e-200
+
 
 @dataclass(frozen=True)
 class QuadraticForm:
@@ -25,7 +27,7 @@ class QuadraticForm:
     @property
     def _shape(self) -> float:
         """ν/2."""
-        return 4 * self.variance**3 / self.third_cumulant**2
+        return 4 * self.variance * (self.variance / self.third_cumulant) ** 2
 
     @property
     def _scale(self) -> float:
@@ -38,8 +40,8 @@ class QuadraticForm:
         return float(scipy.special.gammainc(self._shape, ordinate))
 
     def quantiles(self, probabilities: Vector) -> Vector:
-        """Return the quantiles; 0 if the variance is 0."""
-        if self.variance == 0:
+        """Return the quantiles; 0 if the variance is 0, or so small that its powers are."""
+        if self.variance < _SMALLEST:
             return np.zeros_like(probabilities)
         ordinates = scipy.special.gammaincinv(self._shape, probabilities)
         values: Vector = self._scale * (ordinates - self._shape)
