@@ -35,7 +35,7 @@ _BAD: dict[int, list[Any]] = {
     FieldDescriptor.TYPE_INT32: [-1, 2**31 - 1],
     FieldDescriptor.TYPE_INT64: [-1, 2**40],
     FieldDescriptor.TYPE_DOUBLE: [1e300, math.nan],
-    FieldDescriptor.TYPE_STRING: ["a\0b", "x" * 10_000],
+    FieldDescriptor.TYPE_STRING: ["a\0b", "x" * 5_000],
     FieldDescriptor.TYPE_ENUM: [99],
     FieldDescriptor.TYPE_BYTES: [b"x"],
 }
