@@ -113,7 +113,8 @@ def public_modules() -> list[str]:
 @functools.cache
 def syntax_tree(module: str) -> ast.Module:
     path = _ROOT.joinpath(*module.split("."))
-    file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+    package = path / "__init__.py"
+    file = package if package.exists() else path.with_suffix(".py")
     return ast.parse(file.read_text())
 
 
