@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 import contextlib
+import threading
 import time
 
 import grpc
