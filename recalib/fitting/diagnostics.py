@@ -314,7 +314,7 @@ def diagnose_labels(
     before: Numbers,
     after: Numbers,
     weights: Numbers | None,
-    refit: Callable[[NDArray[np.bool_], float], Numbers],
+    refit: Callable[[NDArray[np.bool_], float, NDArray[np.intp]], Numbers],
 ) -> tuple[dict[str, ScoreEstimate], tuple[Diagnostic, ...]]:
     """Return estimates of the losses on new rows, means over labels, and reasons to distrust a fit.
 
@@ -323,19 +323,23 @@ def diagnose_labels(
     labels, before, after: (N, K), independent labels, and their probabilities without and by the
         map.
     weights: (N,), with the effective number of rows as their sum; None if all are 1.
-    refit: returns probabilities (N, K) by a fit to some of the rows, whose weights have a factor.
+    refit: returns probabilities (n, K) of a sample of rows, (n,), by a fit to a part of all rows,
+        (N,), whose weights have a factor.
     """
     rows = len(labels)
-    sample = _Sample(weights, None, float(rows if weights is None else weights.sum()))
+    kept = _spaced(rows, max(_SIZE // labels.shape[1], _LEAST_SAMPLE))
+    of_kept = None if weights is None else weights[kept]
+    sample = _Sample(of_kept, None, float(rows if weights is None else weights.sum()))
     found, estimates = [_label_totals(labels, after, weights)], {}
     if sample.effective >= _LEAST_ROWS:
         chosen, count = _random_part(rows)
-        scores = _label_scores(after, labels)
-        change = _label_scores(refit(chosen, rows / count), labels) - scores
-        optimism = sample.optimism(change, chosen, count, rows)
-        references = {"identity": _label_scores(before, labels)}
+        y, scores = labels[kept], _label_scores(after[kept], labels[kept])
+        change = _label_scores(refit(chosen, rows / count, kept), y) - scores
+        optimism = sample.optimism(change, chosen[kept], count, rows)
+        references = {"identity": _label_scores(before[kept], y)}
         estimates = _estimates(sample, scores, references, optimism)
-        found += [_harm(name, estimate) for name, estimate in estimates.items()]
+        harm = {name: _harm(name, estimate) for name, estimate in estimates.items()}
+        found += [harm["nll"] or harm["brier"], harm["error"]]
     return estimates, tuple(item for item in found if item is not None)
 
 
@@ -375,8 +379,8 @@ def label_diagnostic_text(item: Diagnostic, names: Sequence[str] | None) -> str:
         score, _ = item.kind.split(" above ")
         return (
             f"{_NAMES[score]} of labels on new rows is about {values['value']:.3g}, "
-            f"{values['identity']:.3g} without a map: fit platt or temperature, or keep the "
-            "probabilities"
+            f"{values['identity']:.3g} without a map: fit more rows or a map of fewer numbers, or "
+            "keep the probabilities"
         )
     k = int(values["label"])
     return (

@@ -167,10 +167,10 @@ def fit_multilabel(
     )
     calibrator = Calibrator(solution.parameters, card)
 
-    def refit(rows: NDArray[np.bool_], factor: float) -> NDArray[np.float64]:
-        w = np.full(np.count_nonzero(rows), factor) if weights is None else factor * weights[rows]
-        part = candidate.fit(z[rows], y[rows], w, None, previous)
-        return Calibrator(part.parameters, card).predict_float64(z)
+    def refit(part: NDArray[np.bool_], factor: float, kept: NDArray[np.intp]) -> _Vector:
+        w = factor * (np.ones(len(z)) if weights is None else weights)[part]
+        solution = candidate.fit(z[part], y[part], w, None, previous)
+        return Calibrator(solution.parameters, card).predict_float64(z[kept])
 
     return _describe(calibrator, z, y, weights, sample_weight, measure, refit)
 
@@ -272,7 +272,7 @@ def _describe(
     weights: _Vector | None,
     sample_weight: ArrayLike | None,
     measure: bool,
-    refit: Callable[[NDArray[np.bool_], float], NDArray[np.float64]],
+    refit: Callable[[NDArray[np.bool_], float, NDArray[np.intp]], NDArray[np.float64]],
 ) -> Calibrator:
     """Return the calibrator with objective and diagnostics, and metrics on request, in its card.
 
