@@ -260,11 +260,11 @@ def _classwise(form: ClasswiseScaledNll, data: torch.Tensor, labels: NDArray[np.
     weights = torch.ones(len(labels))
     trial = _Temperature(1)
     with torch.no_grad():
-        before = ops.log_softmax(trial(data))
+        before = form.sums(ops, ops.log_softmax(trial(data)), y, weights)
     _lbfgs(trial, _row_loss("nll", labels), data, 0.02, 1)
     with torch.no_grad():
-        after = ops.log_softmax(trial(data))
-        form = form.settled(ops, before, after, y, weights)
+        after = form.sums(ops, ops.log_softmax(trial(data)), y, weights)
+    form = form.settled_by_sums(ops, before, after)
 
     def loss(logits: torch.Tensor) -> torch.Tensor:
         sums, counts = form.sums(ops, ops.log_softmax(logits), y, weights)
