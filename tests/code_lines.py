@@ -15,8 +15,13 @@ __all__ = ["CEILINGS", "code_lines", "folder_lines"]
 
 _ROOT = Path(__file__).resolve().parent.parent
 
-#: Of each folder, without generated files.
-CEILINGS = {"recalib": 40_490, "service": 9_960, "training": 8_080, "benchmarks": 8_310}
+#: Of each folder, without generated files: House II, and what operations add (record 0045).
+CEILINGS = {
+    "recalib": 40_490 + 1_500,
+    "service": 9_960 + 600,
+    "training": 8_080 + 200,
+    "benchmarks": 8_310 + 300,
+}
 
 _NO_CODE = {
     tokenize.COMMENT,
