@@ -65,7 +65,7 @@ def read_labelled_sample(
                 end = min(end, files[len(selected)].first_at)
         maturity = model.monitoring.maturity_seconds
         labels_by_digest = tx.labels.by_digest(model, version, start, end, maturity)
-    samples: list[tuple[float, int | bytes, int, Any]] = []
+    samples: list[tuple[float, bytes, int | bytes, int, Any]] = []
     sampled = 0
     for capture in selected:
         table = _read_table(registry, capture)
@@ -77,11 +77,13 @@ def read_labelled_sample(
         for digest, row in zip(table["digest"].to_pylist(), rows, strict=True):
             if digest in labels_by_digest:
                 # A copy releases the memory of the file's other rows.
-                samples.append((*labels_by_digest[digest], row.copy()))
-    samples.sort(key=lambda sample: sample[0])
+                time, *of_label = labels_by_digest[digest]
+                samples.append((time, digest, *of_label, row.copy()))
+    # Observations of one time may have been sent in an order that depends on the outcomes.
+    samples.sort(key=lambda sample: sample[:2])
     times = np.array([time for time, *_ in samples])
-    labels = _labels_of(model, [label for _, label, *_ in samples])
-    predicted = np.array([predicted for _, _, predicted, _ in samples], np.int64)
+    labels = _labels_of(model, [label for _, _, label, *_ in samples])
+    predicted = np.array([predicted for _, _, _, predicted, _ in samples], np.int64)
     logits = np.zeros((0, model.classes), np.float32)
     if samples:
         logits = np.stack([row for *_, row in samples])

@@ -185,18 +185,22 @@ class Log:
     def slices(
         self, survey: Survey, cohort: float, counts: NDArray[np.int64]
     ) -> Iterator[tuple[int, LogRows]]:
-        """Yield number and rows of each cohort, by time; also cohorts without rows."""
+        """Yield number and rows of each cohort, by time; also cohorts without rows.
+
+        Rows of one time are in a random order that does not depend on that of the file, which may
+        depend on the outcomes.
+        """
         number = 0
         while number < len(counts):
             cohorts = int(np.searchsorted(np.cumsum(counts[number:]), self._max_rows, side="right"))
             upto = number + max(cohorts, 1)
             rows = self._rows_between(survey, cohort, len(counts), number, upto)
             where = cohort_of(rows.time, survey.start, cohort, len(counts))
-            order = np.lexsort((rows.time, where))
-            rows, where = rows.select(order), where[order]
-            ends = np.searchsorted(where, np.arange(number, upto + 1))
+            order = np.argsort(where, kind="stable")
+            ends = np.searchsorted(where[order], np.arange(number, upto + 1))
             for k in range(upto - number):
-                yield number + k, rows.select(np.arange(ends[k], ends[k + 1]))
+                part = rows.select(order[ends[k] : ends[k + 1]])
+                yield number + k, part.select(_time_order(part))
             number = upto
 
     def probabilities(
@@ -271,3 +275,11 @@ def cohort_of(
 ) -> NDArray[np.intp]:
     """Return the cohort of each time; rounding cannot exceed the last cohort."""
     return np.clip(np.floor((time - start) / cohort), 0, cohorts - 1).astype(np.intp)
+
+
+def _time_order(rows: LogRows) -> NDArray[np.intp]:
+    """Return an order by time that is random within one time, and the same for any file order."""
+    order = np.lexsort((rows.delay, rows.correct, rows.confidence, rows.time))
+    shuffled = order[np.random.default_rng(0).permutation(len(order))]
+    result: NDArray[np.intp] = shuffled[np.argsort(rows.time[shuffled], kind="stable")]
+    return result

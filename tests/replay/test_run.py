@@ -54,6 +54,21 @@ def test_row_order_does_not_matter(tmp_path: Path):
     assert replay(tmp_path / "other.parquet").to_dict() == result.to_dict()
 
 
+def test_order_of_rows_of_one_time_does_not_matter(tmp_path: Path):
+    """Of a log with dates, sorted by outcome within a day: it is calibrated, and never stale."""
+    table = pa.table(log(6_000, drift=None, labelled=1.0)).drop_columns("label_time")
+    day = pa.array(np.floor(np.array(table["time"]) / _DAY) * _DAY)
+    table = table.set_column(0, "time", day).sort_by(
+        [("time", "ascending"), ("correct", "ascending")]
+    )
+    results = []
+    for order in (np.arange(6_000), np.arange(6_000)[::-1]):
+        pa.parquet.write_table(table.take(order), tmp_path / "a.parquet")
+        results.append(replay(tmp_path / "a.parquet", ReplayOptions(cohort=_DAY)))
+    assert "stale" not in states(results[0])
+    assert results[0].to_dict() == results[1].to_dict()
+
+
 @pytest.mark.slow
 def test_early_labels_of_errors_do_not_bias_cohorts(tmp_path: Path):
     """Labels of errors come at once, all others a day later; in order of arrival, that is drift.
