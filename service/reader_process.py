@@ -9,10 +9,7 @@ path, and its arguments. The child answers with one JSON object a line.
 
 from __future__ import annotations
 
-import asyncio
-import atexit
 import contextlib
-import contextvars
 import json
 import logging
 import os
@@ -23,27 +20,28 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache, partial
+from concurrent.futures import CancelledError
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import IO, Any, Literal
 
 from recalib import errors
-from recalib.errors import InputError, UnavailableError
+from recalib.errors import InputError, RecalibError, UnavailableError
 
 log = logging.getLogger(__name__)
 
 #: Address space of the child. A valid file needs at most one row group or record batch of 256 MiB
 #: and its decoded form, besides 300 MiB of libraries.
 _MAX_BYTES = 1536 << 20
-#: Data sets by reference that are read or wait. Each may take half an hour.
-_MAX_REFERENCES = 4
 #: What a field of a request names, and what is accepted there.
 _CONTENTS = {
     "data": ("a file", "a complete, undamaged file"),
     "uri": ("a data set", "complete, undamaged files, or fewer of them"),
 }
+#: A file does not end its reader by these signals. The kernel sends SIGKILL when the machine has no
+#: memory left.
+_SYSTEM_SIGNALS = frozenset({-signal.SIGKILL, -signal.SIGTERM, -signal.SIGHUP})
 #: One thread and one memory arena a child: each further one reserves address space that the limit
 #: counts. OpenBLAS retries for ever if it cannot start its threads.
 _ENVIRONMENT = {
@@ -54,48 +52,35 @@ _ENVIRONMENT = {
 }
 
 
-@cache
-def reader_process(purpose: Literal["uploads", "references"] = "uploads") -> ReaderProcess:
-    """Return a reader process of this server process.
+@dataclass(eq=False)
+class Call:
+    """A call of `function` in a child; its arguments and its result are JSON values."""
 
-    Data sets by reference may take hours to read, so uploads have another process.
-    """
-    reader = (
-        ReaderProcess(max_calls=_MAX_REFERENCES, field="uri")
-        if purpose == "references"
-        else ReaderProcess()
-    )
-    atexit.register(reader._end)  # by then its thread has ended
-    return reader
+    function: Callable[..., Any]
+    #: Wall time after which the child is killed.
+    seconds: float
+    arguments: dict[str, Any]
+    #: Whether its caller has left.
+    is_cancelled: bool = False
 
 
 class ReaderProcess:
     """One child process, started by the first call, reused by all, and replaced when it ends.
 
-    Calls run one at a time, in the order of their arrival. Waiting calls hold no thread.
+    One call at a time.
 
     Parameters
     ----------
-    max_calls: calls of `run` that run or wait, at most; None: any number.
     field: the field of the caller's request that names what is read: `data` for an upload.
     """
 
-    def __init__(
-        self,
-        max_bytes: int = _MAX_BYTES,
-        max_calls: int | None = None,
-        field: Literal["data", "uri"] = "data",
-    ) -> None:
+    def __init__(self, max_bytes: int = _MAX_BYTES, field: Literal["data", "uri"] = "data") -> None:
         self._max_bytes = max_bytes
-        self._max_calls = max_calls
         self._field = field
-        #: Calls of `run` that run or wait.
-        self.calls = 0
         self._process: subprocess.Popen[str] | None = None
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="reader-process")
         #: The call in progress. A caller that leaves kills the child only during its call: the
         #: child may serve the next one already.
-        self._current: object = None
+        self._current: Call | None = None
         self._lock = threading.Lock()
 
     @property
@@ -104,61 +89,34 @@ class ReaderProcess:
         process = self._process
         return None if process is None or process.poll() is not None else process.pid
 
-    async def run(self, function: Callable[..., Any], *, seconds: float, **arguments: Any) -> Any:
-        """Call `function` in the child and return its result.
+    def call(self, function: Callable[..., Any], *, seconds: float, **arguments: Any) -> Any:
+        """Do the same as `run` for a function and its arguments."""
+        return self.run(Call(function, seconds, arguments))
 
-        Parameters
-        ----------
-        function: a function of a module; its arguments and its result are JSON values.
-        seconds: wall time after which the child is killed.
+    def run(self, call: Call) -> Any:
+        """Call a function in the child and return its result.
 
         Raises
         ------
         InputError: the function raises it; or it exhausts the memory or the time, or the child
             crashes, and the error names `field`.
-        UnavailableError: the function raises it or OSError, or `max_calls` run or wait already.
+        UnavailableError: the function raises it or OSError, or the system ends the child.
+        CancelledError: the call was cancelled.
         """
         with self._lock:
-            if self.calls == self._max_calls:
-                raise UnavailableError(f"{self.calls} other files are read or wait; try again")
-            self.calls += 1
-        key = object()
-        call = partial(self._call, key, function, seconds, arguments)
-        try:
-            future = self._thread.submit(contextvars.copy_context().run, call)
-            try:
-                return await asyncio.wrap_future(future)
-            except asyncio.CancelledError:
-                if not future.cancel():  # it runs already, or has ended
-                    self._kill(key)
-                raise
-        finally:
-            with self._lock:
-                self.calls -= 1
-
-    def call(self, function: Callable[..., Any], *, seconds: float, **arguments: Any) -> Any:
-        """Do the same as `run`, for callers without an event loop."""
-        return self._thread.submit(self._call, object(), function, seconds, arguments).result()
-
-    def close(self) -> None:
-        """End the child after the calls that wait; another call starts another."""
-        self._thread.submit(self._end).result()
-
-    def _call(
-        self, key: object, function: Callable[..., Any], seconds: float, arguments: dict[str, Any]
-    ) -> Any:
-        with self._lock:
+            if call.is_cancelled:
+                raise CancelledError
             process = self._running()
-            self._current = key
-        name = f"{function.__module__}:{function.__qualname__}"
-        request = {"function": name, "seconds": seconds, "arguments": arguments}
+            self._current = call
+        name = f"{call.function.__module__}:{call.function.__qualname__}"
+        request = {"function": name, "seconds": call.seconds, "arguments": call.arguments}
         expired = threading.Event()
 
         def expire() -> None:
             expired.set()
-            self._kill(key)
+            self._kill(call)
 
-        timer = threading.Timer(seconds, expire)
+        timer = threading.Timer(call.seconds, expire)
         timer.start()
         try:
             _pipe(process.stdin).write(json.dumps(request) + "\n")
@@ -169,22 +127,25 @@ class ReaderProcess:
         finally:
             timer.cancel()
             with self._lock:
-                is_killed, self._current = self._current is not key, None
+                is_killed, self._current = self._current is not call, None
         if is_killed or not line.endswith("\n"):
-            self._end()
-        if not line.endswith("\n"):
-            if expired.is_set():
-                raise self._failure("takes", f"more than {seconds:g} s to read")
-            if is_killed:  # by `run`, which raises CancelledError
-                accepted = "one that waits for the result"
-                raise InputError(self._field, found="a caller that left", accepted=accepted)
-            raise self._failure("crashes", f"its reader ({_describe(process.returncode)})")
-        return self._result(json.loads(line))
+            self.close()
+        if line.endswith("\n"):
+            return self._result(json.loads(line))
+        if expired.is_set():
+            raise self._failure("takes", f"more than {call.seconds:g} s to read")
+        if is_killed:
+            raise CancelledError
+        raise self._crash(process.returncode)
 
-    def _kill(self, key: object) -> None:
-        """Kill the child if this call is in progress."""
+    def cancel(self, call: Call) -> None:
+        """End a call that is in progress; one that has not begun will not begin."""
+        call.is_cancelled = True
+        self._kill(call)
+
+    def _kill(self, call: Call) -> None:
         with self._lock:
-            if self._current is key and self._process is not None:
+            if self._current is call and self._process is not None:
                 self._process.kill()
                 self._current = None
 
@@ -197,7 +158,7 @@ class ReaderProcess:
                 raise kind(answer["field"], found=answer["found"], accepted=answer["accepted"])
             case "MemoryError":
                 # Memory that the allocator keeps would count in later uploads.
-                self._end()
+                self.close()
                 raise self._failure("needs", f"more than {self._max_bytes >> 20} MiB to read")
             case "UnavailableError":
                 log.warning(
@@ -209,6 +170,19 @@ class ReaderProcess:
             case "OSError":
                 raise UnavailableError(f"the {self._field} cannot be read: {answer['message']}")
         raise RuntimeError(f"in the reader process: {answer['message']}")
+
+    def _crash(self, status: int) -> RecalibError:
+        """Return the error of a call whose child has ended: by its file, or by the system."""
+        if status not in _SYSTEM_SIGNALS:
+            return self._failure("crashes", f"its reader ({_describe(status)})")
+        log.warning(
+            "The system ended the reader process (%s).",
+            _describe(status),
+            extra={"action": "reader_unavailable"},
+        )
+        return UnavailableError(
+            f"the system ended the reader of the {self._field} ({_describe(status)}); try again"
+        )
 
     def _failure(self, verb: str, reason: str) -> InputError:
         content, accepted = _CONTENTS[self._field]
@@ -230,7 +204,7 @@ class ReaderProcess:
                 _describe(process.returncode),
                 extra={"action": "reader_process_replaced"},
             )
-            self._end()
+            self.close()
             process = None
         if process is None:
             # Without the settings, which hold passwords.
@@ -244,7 +218,8 @@ class ReaderProcess:
             )
         return process
 
-    def _end(self) -> None:
+    def close(self) -> None:
+        """End the child; another call starts another."""
         process, self._process = self._process, None
         if process is None:
             return

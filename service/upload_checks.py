@@ -8,6 +8,9 @@ from typing import Any, BinaryIO, cast
 from recalib.core.decoding import convert
 from recalib.errors import InputError
 from recalib.files import DataFile, Input, Task, open_data
+from recalib.files.base import translate_errors
+from recalib.files.parquet import value_count
+from recalib.files.raw_arrays import size_of
 from recalib.replay import LogSummary, ModelLog, ModelLogOptions
 
 
@@ -27,6 +30,28 @@ def check_classes(data: DataFile, input: Input, classes: int) -> None:
         raise InputError(
             input, found=f"{data.classes} classes", accepted=f"{classes}, as the model has"
         )
+
+
+def count_numbers(url: str, format: str, input: Input, task: Task = "multiclass") -> int:
+    """Return N K of the file at an fsspec URL, as its header says; its bytes if it does not.
+
+    Raises
+    ------
+    InputError: the header is not valid.
+    """
+    with open_url(url) as file, open_data(file, format=format, input=input, task=task) as data:
+        return size_of(file) if data.rows is None else data.rows * data.classes
+
+
+def count_log_numbers(url: str) -> int:
+    """Return the values of the log at an fsspec URL, as its footer says.
+
+    Raises
+    ------
+    InputError: the log is no Parquet file, or is damaged.
+    """
+    with open_url(url) as file, translate_errors("parquet"):
+        return value_count(file)
 
 
 def count_rows(url: str, format: str, input: Input, classes: int, task: Task = "multiclass") -> int:

@@ -1,13 +1,15 @@
-"""Receive the bytes of an upload into a blob."""
+"""Receive the bytes of an upload into a blob, and read them in a reader process."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable
+from collections.abc import AsyncIterable, Callable
+from typing import Any
 
 from anyio import to_thread
 
 from recalib.errors import InputError
 from recalib.registry import BlobWriter
+from service.reader_pool import reader_pool
 
 #: Bytes collected before a worker thread writes them: switching threads takes as long as copying
 #: this much.
@@ -15,6 +17,10 @@ _BUFFER_BYTES = 2**20
 #: Wall time to read and measure an upload: this much, and a second for each MiB. CSV, the slowest
 #: format, takes .03 s a MiB on one core.
 _READ_SECONDS, _READ_SECONDS_PER_MIB = 60.0, 1.0
+#: Wall time to read the header of an upload.
+_HEADER_SECONDS = 10.0
+#: Numbers of a file that is quick to read. They take a second on a slow core.
+QUICK_NUMBERS = 2_000_000
 
 
 async def receive(pieces: AsyncIterable[bytes], blob: BlobWriter, content: str) -> None:
@@ -43,3 +49,29 @@ async def receive(pieces: AsyncIterable[bytes], blob: BlobWriter, content: str) 
 def read_seconds(size: int) -> float:
     """Return the wall time that the reader process may take for a file of `size` bytes."""
     return _READ_SECONDS + _READ_SECONDS_PER_MIB * (size >> 20)
+
+
+async def read_upload(
+    function: Callable[..., Any],
+    blob: BlobWriter,
+    count: Callable[..., int],
+    arguments: dict[str, Any],
+    **more: Any,
+) -> Any:
+    """Call `function` on the URL of an upload in a reader process; return its result.
+
+    Parameters
+    ----------
+    count: returns the numbers that the file unpacks to, as its header says; called first, so that
+        files that take long do not keep others from theirs.
+    arguments: of both functions.
+    more: further arguments of `function`.
+
+    Raises
+    ------
+    InputError, UnavailableError, LimitedError: as `ReaderPool.run`.
+    """
+    pool, url = reader_pool(), await to_thread.run_sync(blob.temporary_url)
+    numbers = await pool.run(count, seconds=_HEADER_SECONDS, url=url, **arguments)
+    is_slow, seconds = numbers > QUICK_NUMBERS, read_seconds(blob.size)
+    return await pool.run(function, seconds=seconds, is_slow=is_slow, url=url, **arguments, **more)

@@ -129,6 +129,13 @@ def row_group_sizes(stream: BinaryIO) -> list[int]:
         ]
 
 
+def value_count(stream: BinaryIO) -> int:
+    """Return the number of values of all columns, as the footer says; errors as `open_table`."""
+    metadata = open_table(stream).metadata
+    groups = (metadata.row_group(index) for index in range(metadata.num_row_groups))
+    return sum(group.column(k).num_values for group in groups for k in range(group.num_columns))
+
+
 def open_table(stream: BinaryIO, columns: Collection[str] | None = None) -> Any:
     """Check the metadata of a table of any columns; return its `pyarrow.parquet.ParquetFile`.
 

@@ -20,9 +20,8 @@ from service.access.authenticator import current_principal
 from service.access.visible_jobs import job_of_model
 from service.batches.schemas import BatchCreate
 from service.idempotency import run_once
-from service.reader_process import reader_process
-from service.upload_checks import count_rows
-from service.uploads import read_seconds, receive
+from service.upload_checks import count_numbers, count_rows
+from service.uploads import read_upload, receive
 from service.versions import resolve_version
 
 
@@ -120,15 +119,8 @@ async def upload_batch(
     owner = await to_thread.run_sync(check)
     with store.blobs.writer() as blob:
         await receive(pieces, blob, input)
-        count = await reader_process().run(
-            count_rows,
-            seconds=read_seconds(blob.size),
-            url=await to_thread.run_sync(blob.temporary_url),
-            format=MEDIA_TYPES[media_type],
-            input=input,
-            classes=owner.classes,
-            task=owner.task,
-        )
+        layout = {"format": MEDIA_TYPES[media_type], "input": input, "task": owner.task}
+        count = await read_upload(count_rows, blob, count_numbers, layout, classes=owner.classes)
         return await to_thread.run_sync(register, blob, owner, count)
 
 

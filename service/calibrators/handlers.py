@@ -28,7 +28,7 @@ from service.validation_warnings import warnings_of
 _UPLOAD_FIELDS = ("parameters", "row_digests")
 
 
-def create_calibrator(
+async def create_calibrator(
     registry: Registry, model: str, request: CalibratorCreate, key: str | None
 ) -> Job:
     """Enqueue a fit, or the publication of an uploaded calibrator.
@@ -40,16 +40,25 @@ def create_calibrator(
     InputError: an unknown map, objective or option, or a parameter file that is refused.
     NotFoundError: no such model or data set.
     ConflictError: `key` was used with another request.
+    LimitedError: too many files of the caller are read or wait.
     """
+
+    def find() -> Model:
+        with registry.reading() as tx:
+            return tx.models.get(model)
+
+    def enqueue() -> Job:
+        with registry.transaction() as tx:
+            owner = tx.models.get(model)
+            tx.models.hold(owner)
+            scope = f"create_calibrator {model}"
+            return run_once(tx, key, scope, request, 202, Job, lambda: act(tx, owner, request))
+
     act = request_fit
     if request.parameters is not None:
-        with registry.reading() as tx:
-            act = partial(request_publication, upload=check_upload(tx.models.get(model), request))
-    with registry.transaction() as tx:
-        owner = tx.models.get(model)
-        tx.models.hold(owner)
-        scope = f"create_calibrator {model}"
-        return run_once(tx, key, scope, request, 202, Job, lambda: act(tx, owner, request))
+        upload = await check_upload(await to_thread.run_sync(find), request)
+        act = partial(request_publication, upload=upload)
+    return await to_thread.run_sync(enqueue)
 
 
 def request_fit(tx: Transaction, model: Model, fit: CalibratorCreate) -> Job:

@@ -53,7 +53,7 @@ _FILE: dict[int | str, dict[str, Any]] = {
     status_code=202,
     responses=problems(404, 409, 413, 415, 422),
 )
-def create_calibrator(
+async def create_calibrator(
     model: str,
     body: CalibratorCreate,
     state: StateDependency,
@@ -63,7 +63,7 @@ def create_calibrator(
 
     Answers with the job, whose `result` will name the version.
     """
-    return handlers.create_calibrator(state.registry, model, body, idempotency_key)
+    return await handlers.create_calibrator(state.registry, model, body, idempotency_key)
 
 
 @router.operation("GET", "/calibrators", "fit", responses=problems(404, 422))

@@ -11,7 +11,7 @@ from recalib.fitting.row_digests import DIGEST_BYTES, decode_digests, encode_dig
 from recalib.registry import Model
 from service.calibrators.parameter_file import read_parameter_file
 from service.calibrators.schemas import CalibratorCreate
-from service.reader_process import reader_process
+from service.reader_pool import reader_pool
 
 #: Wall time to check a parameter file, which is at most a few MiB.
 _READ_SECONDS = 60.0
@@ -30,19 +30,20 @@ class Upload:
     digest: str
 
 
-def check_upload(model: Model, request: CalibratorCreate) -> Upload:
+async def check_upload(model: Model, request: CalibratorCreate) -> Upload:
     """Return the uploaded calibrator of a request, checked by the reader process.
 
     Raises
     ------
     InputError: the file or the digests are refused, or the request has a map, an objective or
         options too.
+    UnavailableError, LimitedError: as `ReaderPool.run`.
     """
     for name in ("map", "objective", "options"):
         if name in request.model_fields_set:
             raise InputError(name, found="`parameters` too", accepted="one of the two")
     content = request.parameters or b""
-    checked = reader_process().call(
+    checked = await reader_pool().run(
         read_parameter_file,
         seconds=_READ_SECONDS,
         content=base64.b64encode(content).decode(),

@@ -18,11 +18,14 @@ from recalib.settings import Settings
 from service.access.authenticator import current_principal
 from service.datasets.schemas import DatasetReference
 from service.datasets.survey import DatasetSummary, list_uri, survey_files, survey_url
-from service.reader_process import reader_process
-from service.uploads import read_seconds, receive
+from service.reader_pool import reader_pool
+from service.upload_checks import count_numbers
+from service.uploads import QUICK_NUMBERS, read_seconds, read_upload, receive
 
 #: Wall time to list the files of a reference, and to open each of them.
 _LIST_SECONDS, _OPEN_SECONDS = 60.0, 0.5
+#: Files of a reference that are quick to read: float64.
+_QUICK_BYTES = 8 * QUICK_NUMBERS
 #: Wall time to check the files of a reference, at most. Others wait.
 _MAX_CHECK_SECONDS = 1800.0
 
@@ -55,16 +58,8 @@ async def upload_dataset(
     owner = await to_thread.run_sync(_find_model, store, model)
     with store.blobs.writer() as blob:
         await receive(pieces, blob, "logits and labels")
-        url = await to_thread.run_sync(blob.temporary_url)
-        fields = await reader_process().run(
-            survey_url,
-            seconds=read_seconds(blob.size),
-            url=url,
-            format=MEDIA_TYPES[kind],
-            input=input,
-            classes=owner.classes,
-            task=owner.task,
-        )
+        layout = {"format": MEDIA_TYPES[kind], "input": input, "task": owner.task}
+        fields = await read_upload(survey_url, blob, count_numbers, layout, classes=owner.classes)
         summary = DatasetSummary(**fields)
         dataset, new = await to_thread.run_sync(
             _register, store, owner, name, blob.size, kind, input, blob, summary
@@ -92,13 +87,14 @@ async def reference_dataset(
         contents have another digest.
     NotFoundError: no such model.
     ExistsError: other data has that name.
-    UnavailableError: the files cannot be reached, or too many references are read or wait.
+    UnavailableError: the files cannot be reached.
+    LimitedError: too many references of the caller are read or wait.
     """
     check_name("dataset", name)
     owner = await to_thread.run_sync(_find_model, store, model)
     uri = reference.uri
     root = DatasetRoots(settings.dataset_roots).root_of(uri, owner.name)
-    reader = reader_process("references")
+    reader = reader_pool("references")
     files = await reader.run(list_uri, seconds=_LIST_SECONDS, uri=uri, root=root)
     size = sum(file[1] for file in files)
     read_rows = size <= settings.max_upload_bytes
@@ -117,6 +113,7 @@ async def reference_dataset(
         classes=owner.classes,
         task=owner.task,
         read_rows=read_rows,
+        is_slow=size > _QUICK_BYTES,
     )
     manifest = msgspec.convert(survey["manifest"], Manifest)
     if reference.digest is not None:

@@ -19,9 +19,8 @@ from recalib.registry.job_kinds import REPLAY
 from recalib.replay import LogSummary, ModelLogOptions
 from service.access.authenticator import current_principal
 from service.idempotency import run_once
-from service.reader_process import reader_process
-from service.upload_checks import survey_log
-from service.uploads import read_seconds, receive
+from service.upload_checks import count_log_numbers, survey_log
+from service.uploads import read_upload, receive
 from service.versions import find_version
 
 #: How far a clock may be ahead of that of the database.
@@ -93,11 +92,8 @@ async def upload_replay(
     owner = await to_thread.run_sync(check)
     with store.blobs.writer() as blob:
         await receive(pieces, blob, "predictions")
-        summary = await reader_process().run(
-            survey_log,
-            seconds=read_seconds(blob.size),
-            url=await to_thread.run_sync(blob.temporary_url),
-            options=asdict(_options(owner)),
+        summary = await read_upload(
+            survey_log, blob, count_log_numbers, {}, options=asdict(_options(owner))
         )
         return await to_thread.run_sync(register, blob, LogSummary(*summary))
 

@@ -21,7 +21,7 @@ from service.calibrators.handlers import request_fit
 from service.calibrators.schemas import CalibratorCreate
 from service.datasets.handlers import reference_dataset
 from service.datasets.schemas import DatasetReference
-from service.reader_process import reader_process
+from service.reader_pool import reader_pool
 from tests.files.examples import write_npz, write_parquet
 from tests.fitting.conftest import draw
 from training.evaluation_job import run_evaluation
@@ -42,10 +42,10 @@ def files(bucket: str) -> Iterator[Any]:
     filesystem.pipe(f"{bucket}/m/val/day=2/b.npz", write_npz(logits[200:], labels[200:]))
     filesystem.pipe(f"{bucket}/other/c.npz", write_npz(logits, labels))
     # A child that runs has the address of an earlier store.
-    reader_process("references").close()
+    reader_pool("references").close()
     yield filesystem
     filesystem.rm(bucket, recursive=True)
-    reader_process("references").close()
+    reader_pool("references").close()
 
 
 def _refer(registry: Registry, uri: str, name: str = "d") -> Dataset:

@@ -28,7 +28,7 @@ from recalib.references import DatasetRoots
 from recalib.settings import Settings
 from service.app import create_app
 from service.http.limited_protocol import RECEIVE_SECONDS, LimitedProtocol
-from service.reader_process import reader_process
+from service.reader_pool import reader_pool
 from service.serving import micro_batch
 from tests.service.conftest import npz
 from tests.service.raw_http import (
@@ -347,9 +347,9 @@ def test_client_that_leaves_stops_the_check_of_its_reference(
     body = json.dumps({"uri": f"{folder}/a.npz"}).encode()
     content = http_request(path, body, "Content-Type: application/json", method="PUT")
     assert connect().request(content).status == 201
-    reader = reader_process("references")
-    assert reader.pid is not None
-    child = psutil.Process(reader.pid)
+    reader = reader_pool("references")
+    (pid,) = reader.pids
+    child = psutil.Process(pid)
     child.suspend()  # as if its files were endless
     before = _left_early("PUT", route)
     leaving = connect()

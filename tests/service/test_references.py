@@ -16,13 +16,13 @@ import grpc
 import numpy as np
 import pytest
 
-from recalib.errors import UnavailableError
+from recalib.errors import LimitedError
 from recalib.registry.backup import backup
 from recalib.registry.purge import purge
 from recalib.settings import Settings
 from service.datasets import handlers
 from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
-from service.reader_process import ReaderProcess, reader_process
+from service.reader_pool import ReaderPool, reader_pool
 from tests.files.examples import write_csv, write_npz, write_parquet
 from tests.service.conftest import Service, npz
 from tests.service.stubs import Rpc, refused
@@ -354,8 +354,7 @@ def test_reference_that_takes_too_long_names_its_field(
     refer: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert refer("quick").status_code == 201
-    pid = reader_process("references").pid
-    assert pid is not None
+    (pid,) = reader_pool("references").pids
     os.kill(pid, signal.SIGSTOP)  # as if its files were endless
     monkeypatch.setattr(handlers, "_LIST_SECONDS", 0.01)
     answer = refer("slow")
@@ -366,12 +365,12 @@ def test_reference_that_takes_too_long_names_its_field(
 
 
 def test_uploads_do_not_wait_for_references() -> None:
-    assert reader_process("references") is not reader_process()
+    assert reader_pool("references") is not reader_pool()
 
 
 def test_calls_beyond_the_limit_are_refused_at_once() -> None:
-    """A few references wait; others get 503."""
-    reader = ReaderProcess(max_calls=2)
+    """A few references of a caller wait; others get 429."""
+    reader = ReaderPool(max_calls=2)
 
     async def run() -> None:
         block = partial(reader.run, wait, seconds=60.0, object_list=[], timeout=60.0)
@@ -379,7 +378,7 @@ def test_calls_beyond_the_limit_are_refused_at_once() -> None:
             group.start_soon(block)
             group.start_soon(block)
             await anyio.wait_all_tasks_blocked()
-            with pytest.raises(UnavailableError, match="2 other files"):
+            with pytest.raises(LimitedError, match="2 files of 'anonymous'"):
                 await block()
             group.cancel_scope.cancel()
         # The calls that were cancelled do not count.
