@@ -64,10 +64,10 @@ PUBLISHED: dict[str, dict[str, Published]] = {
     },
     "Brier": {"004": Published(95.0, 1.82, 1.08), "000": Published(95.0, 6.58, 5.33)},
     "FLSD-53": {"004": Published(95.02, 1.55, 0.95), "001": Published(94.77, 3.84)},
-    "CE + ACLS": {"001": Published(95.40, 1.12)},
+    "CE + ACLS, released": {"001": Published(95.40, 1.12)},
     "CE + MbLS": {"001": Published(95.25, 1.16)},
-    "CE + SB-ECE": {"000": Published(95.4, 5.84, 2.28)},
-    "CE + S-AvUC": {"000": Published(95.4, 5.87, 2.24)},
+    "CE + SB-ECE, released": {"000": Published(95.4, 5.84, 2.28)},
+    "CE + S-AvUC, released": {"000": Published(95.4, 5.87, 2.24)},
 }
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -16,6 +16,9 @@ from recalib.losses.confidence_scores import log_entropy
 
 #: Added to both sums: a batch may have no row in one of them.
 _EPSILON = 1e-10
+#: As released: the share of a uniform distribution in the probabilities, and the least denominator.
+_RELEASED_EPSILON = 1e-5
+_Variant = Literal["paper", "released"]
 
 
 @dataclass(eq=False)
@@ -26,22 +29,27 @@ class Avuc(BatchLoss, Regulariser):
     uncertain (U) rows: n_AU = Σ c tanh h, n_IC = Σ (1−c)(1−tanh h), n_AC = Σ c (1−tanh h),
     n_IU = Σ (1−c) tanh h, with the entropy h in nats. A row is certain if h ≤ κ log K. More
     confidence in certain rows that are wrong decreases this loss; `avuc_gs` and `s_avuc` correct
-    that. 1e-10 is added to both sums.
+    that.
+
+    `variant`: `paper` adds 1e-10 to both sums; `released` is as in the code of paper 000, with the
+    entropy of (1 − 1e-5) p + 1e-5/K and a denominator of at least 1e-5 instead.
 
     Options: `kappa` κ in (0, 1), the threshold as a fraction of the largest entropy, log K, so that
     it has the same meaning for any K and in `s_avuc`. Paper 000 compares h itself and tunes κ.
-    Default 0.5, at which `s_avuc` is the identity.
+    Default 0.5, at which `s_avuc` is the identity. `variant`.
 
-    Source: Krishnan and Tickoo 2020, as given in paper 000, eqs. 13 and 14.
+    Source: Krishnan and Tickoo 2020, as given in paper 000, eqs. 13 and 14;
+    google/uncertainty-baselines, experimental/caltrain/secondary_losses.py.
     """
 
     name: ClassVar[str] = "avuc"
     summary: ClassVar[str] = "certain where correct, uncertain where wrong, by an entropy threshold"
 
     kappa: Fraction = 0.5
+    variant: _Variant = "paper"
 
     def value(self, logits: Tensor, labels: Tensor) -> Tensor:
-        return _hard(logits, labels, self.kappa, stop_gradient=False)
+        return _hard(logits, labels, self.kappa, self.variant, stop_gradient=False)
 
 
 @dataclass(eq=False)
@@ -57,7 +65,7 @@ class AvucGradientStopping(Avuc):
     summary: ClassVar[str] = "avuc without a gradient through confidences"
 
     def value(self, logits: Tensor, labels: Tensor) -> Tensor:
-        return _hard(logits, labels, self.kappa, stop_gradient=True)
+        return _hard(logits, labels, self.kappa, self.variant, stop_gradient=True)
 
 
 @dataclass(eq=False)
@@ -71,10 +79,15 @@ class SoftAvuc(BatchLoss, Regulariser):
     All sums are of logarithms, so confident rows that are wrong keep their gradient. h* is at most
     1 − 1e-6; above, t has no gradient.
 
-    Options: `kappa` κ in (0, 1) and `temperature` T > 0. Paper 000 tunes both and publishes
-    neither. With the defaults, κ = .5 and T = 1, t is the identity.
+    `variant`: `paper` is as above; `released` is as in the authors' code, with the entropy of
+    (1 − 1e-5) p + 1e-5/K and a denominator of at least 1e-5, which bound the value and the gradient
+    of confident rows that are wrong.
 
-    Source: paper 000, eqs. 15 and 16.
+    Options: `kappa` κ in (0, 1) and `temperature` T > 0. Paper 000 tunes both and publishes
+    neither. With the defaults, κ = .5 and T = 1, t is the identity. `variant`.
+
+    Source: paper 000, eqs. 15 and 16; google/uncertainty-baselines,
+    experimental/caltrain/secondary_losses.py.
     """
 
     name: ClassVar[str] = "s_avuc"
@@ -82,9 +95,10 @@ class SoftAvuc(BatchLoss, Regulariser):
 
     kappa: Fraction = 0.5
     temperature: Positive = 1.0
+    variant: _Variant = "paper"
 
     def value(self, logits: Tensor, labels: Tensor) -> Tensor:
-        log_p = logits.log_softmax(dim=1)
+        log_p = _log_probabilities(logits, self.variant)
         correct = logits.argmax(dim=1) == labels
         log_h = log_entropy(log_p)
         h, log_largest = log_h.exp(), _log_largest_entropy(log_p)
@@ -98,27 +112,40 @@ class SoftAvuc(BatchLoss, Regulariser):
         certain = functional.logsigmoid(-log_odds) + math.log(2) - functional.softplus(2 * h)
         inconsistent = torch.where(correct, uncertain, certain).logsumexp(dim=0)
         consistent = torch.where(correct, certain, uncertain).logsumexp(dim=0)
+        if self.variant == "released":
+            consistent = consistent.clamp_min(math.log(_RELEASED_EPSILON))
         return functional.softplus(inconsistent - consistent)
 
 
-def _hard(logits: Tensor, labels: Tensor, kappa: float, *, stop_gradient: bool) -> Tensor:
-    log_p, prediction = logits.log_softmax(dim=1), logits.argmax(dim=1)
-    h, confidence = entropy(log_p), take_column(log_p, prediction).exp()
+def _hard(
+    logits: Tensor, labels: Tensor, kappa: float, variant: _Variant, *, stop_gradient: bool
+) -> Tensor:
+    log_p, prediction = _log_probabilities(logits, variant), logits.argmax(dim=1)
+    h, confidence = entropy(log_p), take_column(logits.softmax(dim=1), prediction)
     correct = prediction == labels
     if stop_gradient:
         confidence = confidence.detach()
     certain = h <= kappa * _log_largest_entropy(log_p).exp()
     terms = torch.where(correct, confidence, 1 - confidence)
     terms = terms * torch.where(certain, 1 - h.tanh(), h.tanh())
-    consistent = correct == certain
-    return _log_ratio((terms * ~consistent).sum(), (terms * consistent).sum())
+    is_consistent = correct == certain
+    inconsistent, consistent = (terms * ~is_consistent).sum(), (terms * is_consistent).sum()
+    if variant == "released":
+        return torch.log1p(inconsistent / consistent.clamp_min(_RELEASED_EPSILON))
+    return torch.log(inconsistent + consistent + 2 * _EPSILON) - torch.log(consistent + _EPSILON)
+
+
+def _log_probabilities(logits: Tensor, variant: _Variant) -> Tensor:
+    """Return log p of each class, (N, K); as released, of a mixture with a uniform distribution."""
+    log_p = logits.log_softmax(dim=1)
+    if variant == "paper":
+        return log_p
+    masked = is_masked(log_p)
+    uniform = math.log(_RELEASED_EPSILON) - (~masked).sum(dim=1, keepdim=True).to(log_p).log()
+    mixture = torch.logaddexp(log_p + math.log1p(-_RELEASED_EPSILON), uniform)
+    return mixture.masked_fill(masked, -torch.inf)
 
 
 def _log_largest_entropy(log_p: Tensor) -> Tensor:
     """Return log log K of the number K of possible classes of each row, at least 2, (N,)."""
     return (~is_masked(log_p)).sum(dim=1).clamp_min(2).to(log_p.dtype).log().log()
-
-
-def _log_ratio(inconsistent: Tensor, consistent: Tensor) -> Tensor:
-    """Return log(1 + bad / good) of n_AU + n_IC and n_AC + n_IU."""
-    return torch.log(inconsistent + consistent + 2 * _EPSILON) - torch.log(consistent + _EPSILON)

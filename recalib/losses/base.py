@@ -45,6 +45,8 @@ class Loss(nn.Module):
     cost: ClassVar[str] = "N·K"
     #: Whether labels may be probabilities of the classes.
     accepts_probabilities: ClassVar[bool] = False
+    #: Whether the loss depends on the number of epochs of the run.
+    depends_on_epochs: ClassVar[bool] = False
 
     ignore_index: int | None = field(default=None, kw_only=True)
 

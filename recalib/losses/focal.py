@@ -62,6 +62,7 @@ class FocalScheduled(RowLoss):
     name: ClassVar[str] = "focal_scheduled"
     summary: ClassVar[str] = "focal loss whose exponent decreases during training"
     accepts_probabilities: ClassVar[bool] = True
+    depends_on_epochs: ClassVar[bool] = True
 
     gamma: tuple[float, ...] = (5.0, 3.0, 2.0)
     until: tuple[float, ...] = (100 / 350, 250 / 350)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import scipy.special
 
@@ -108,8 +109,16 @@ def entropy_penalty(rows: Rows, labels: Labels) -> float:
     return mean([-entropy(row) for row in rows])
 
 
-def mmce(rows: Rows, labels: Labels, width: float = 0.4, weighted: bool = False) -> float:
+def mmce(
+    rows: Rows,
+    labels: Labels,
+    width: float = 0.4,
+    weighted: bool = False,
+    variant: str = "paper",
+) -> float:
     pairs = top(rows, labels)
+    if variant == "released" and weighted:
+        return mmce_weighted_released(pairs, width)
     right = sum(a for _, a in pairs)
     total = 0.0
     for c, a in pairs:
@@ -120,33 +129,69 @@ def mmce(rows: Rows, labels: Labels, width: float = 0.4, weighted: bool = False)
             else:
                 term /= len(pairs) ** 2
             total += term
-    return math.sqrt(total)
+    return total if variant == "released" else math.sqrt(total)
 
 
-def avuc(rows: Rows, labels: Labels, kappa: float = 0.5) -> float:
+def mmce_weighted_released(pairs: Sequence[tuple[float, float]], width: float) -> float:
+    """Code of paper 004: three means over pairs, each divided by its number of pairs again."""
+    right = [1 - c for c, a in pairs if a]
+    wrong = [c for c, a in pairs if not a]
+    if not right or not wrong:
+        return 0.0
+
+    def term(one: Sequence[float], other: Sequence[float], is_mixed: bool) -> float:
+        count = len(one) * len(other)
+        products = [
+            x * y * math.exp(-abs(1 - x - y if is_mixed else x - y) / width)
+            for x in one
+            for y in other
+        ]
+        return mean(products) / (count + 1e-5)
+
+    square = term(right, right, False) + term(wrong, wrong, False) - 2 * term(right, wrong, True)
+    return math.sqrt(square + 1e-10)
+
+
+def mixture_entropy(row: Sequence[float], variant: str) -> float:
+    """Of the softmax; in the code of paper 000 with a share of 1e-5 of the uniform distribution."""
+    share = 1e-5 if variant == "released" else 0.0
+    mixture = [(1 - share) * p + share / len(row) for p in softmax(row)]
+    return -math.fsum(p * math.log(p) for p in mixture if p > 0)
+
+
+def avuc(rows: Rows, labels: Labels, kappa: float = 0.5, variant: str = "paper") -> float:
     """Paper 000, eqs. 13 and 14."""
     n = {"AU": 0.0, "IC": 0.0, "AC": 0.0, "IU": 0.0}
     for row, (c, a) in zip(rows, top(rows, labels), strict=True):
-        h = entropy(row)
+        h = mixture_entropy(row, variant)
         if h > kappa * math.log(len(row)):
             n["AU" if a else "IU"] += (c if a else 1 - c) * math.tanh(h)
         else:
             n["AC" if a else "IC"] += (c if a else 1 - c) * (1 - math.tanh(h))
+    if variant == "released":
+        return math.log(1 + (n["AU"] + n["IC"]) / max(n["AC"] + n["IU"], 1e-5))
     # 1e-10 of our own in both sums: a small batch may have nothing in one of them.
     return math.log(1 + (n["AU"] + n["IC"] + 1e-10) / (n["AC"] + n["IU"] + 1e-10))
 
 
-def s_avuc(rows: Rows, labels: Labels, kappa: float = 0.5, temperature: float = 1.0) -> float:
+def s_avuc(
+    rows: Rows,
+    labels: Labels,
+    kappa: float = 0.5,
+    temperature: float = 1.0,
+    variant: str = "paper",
+) -> float:
     """Paper 000, eqs. 15 and 16."""
     n = {"AU": 0.0, "IC": 0.0, "AC": 0.0, "IU": 0.0}
     for row, (_, a) in zip(rows, top(rows, labels), strict=True):
-        h = entropy(row)
+        h = mixture_entropy(row, variant)
         share = h / math.log(len(row))
         odds = math.log(share * (1 - kappa) / ((1 - share) * kappa))
         t = 1 / (1 + math.exp(-odds / temperature))
         n["AU" if a else "IU"] += t * math.tanh(h)
         n["AC" if a else "IC"] += (1 - t) * (1 - math.tanh(h))
-    return math.log(1 + (n["AU"] + n["IC"]) / (n["AC"] + n["IU"]))
+    least = 1e-5 if variant == "released" else 0.0
+    return math.log(1 + (n["AU"] + n["IC"]) / max(n["AC"] + n["IU"], least))
 
 
 def sb_ece(
@@ -159,6 +204,8 @@ def sb_ece(
 ) -> float:
     """Paper 000, eqs. 8 to 12."""
     pairs = top(rows, labels)
+    if variant == "released":
+        return sb_ece_released(pairs, 1 / len(rows[0]), bins, temperature, order)
     u = [
         softmax([-((c - (j + 0.5) / bins) ** 2) / temperature for j in range(bins)])
         for c, _ in pairs
@@ -177,6 +224,25 @@ def sb_ece(
                 row[j] * abs(accuracy - c) ** order for row, (c, _) in zip(u, pairs, strict=True)
             )
     return (total / len(pairs)) ** (1 / order)
+
+
+def sb_ece_released(
+    pairs: Sequence[tuple[float, float]], low: float, bins: int, temperature: float, order: float
+) -> float:
+    """Code of paper 000: squares of differences, in bins over [1/K, 1], without a root."""
+    edges = [low + (1 - low) * j / bins for j in range(bins + 1)]
+    shares = []
+    for c, _ in pairs:
+        near = [math.exp(-(((a + b) / 2 - c) ** 2) / temperature) for a, b in pairwise(edges)]
+        shares.append([(1 - 1e-5) * w / math.fsum(near) + 1e-5 / bins for w in near])
+    total = 0.0
+    for j in range(bins):
+        size = math.fsum(row[j] for row in shares)
+        right = math.fsum(row[j] * a for row, (_, a) in zip(shares, pairs, strict=True)) / size
+        total += math.fsum(
+            row[j] * abs(right - c) ** order for row, (c, _) in zip(shares, pairs, strict=True)
+        )
+    return total / len(pairs)
 
 
 def mdca(rows: Rows, labels: Labels) -> float:
@@ -213,20 +279,22 @@ def acls(
     rows: Rows,
     labels: Labels,
     lambda1: float = 0.1,
-    lambda2: float = 0.01,
+    lambda2: float | None = None,
     margin: float = 10.0,
-    released: bool = False,
+    variant: str = "loss",
 ) -> float:
-    """Paper 001, eq. 13."""
+    """Paper 001, eq. 13; as released, a mean over the other classes."""
     values = []
     for row in rows:
         place = list(row).index(max(row))
-        low = 0.0 if released else min(row)
+        low = 0.0 if variant == "released" else min(row)
         squares = [max(0.0, row[place] - z - margin) ** 2 for j, z in enumerate(row) if j != place]
-        share = len(squares) if released else 1
+        if variant == "released":
+            factor = (0.01 if lambda2 is None else lambda2) / len(squares)
+        else:
+            factor = 0.01 / (len(row) - 1) if lambda2 is None else lambda2
         values.append(
-            lambda1 * max(0.0, row[place] - low - margin) ** 2
-            + lambda2 * math.fsum(squares) / share
+            lambda1 * max(0.0, row[place] - low - margin) ** 2 + factor * math.fsum(squares)
         )
     return mean(values)
 

@@ -27,6 +27,45 @@ def test_value_is_the_mean_of_eq_18_over_pairs():
     assert loss(logits, labels, indices=indices) == pytest.approx(total / (n * (n - 1)))
 
 
+@pytest.mark.parametrize("epoch", [0, 1, 2, 7])
+def test_released_form_ranks_neighbours_by_the_difference_of_their_counts(epoch):
+    """As torch's MarginRankingLoss of rows and their successors, in float64."""
+    logits, labels = batch()
+    n, samples = len(labels), 60
+    counts = [i * 7 % (epoch + 1) for i in range(samples)]
+    loss = LOSSES["crl"](samples=samples, variant="released").eval()
+    loss.history[:] = torch.tensor(counts, dtype=torch.int32)
+    loss.start_epoch(epoch, 10)
+    z = logits.requires_grad_()
+    value = loss(z, labels, indices=torch.arange(n) + 20)
+    lowest, most = min(counts), max(epoch, 1)
+    normal = [(count - lowest) / (most - lowest) for count in counts[20 : 20 + n]]
+    confidence = [c for c, _ in top(logits.tolist(), labels.tolist())]
+    total, slopes = 0.0, [0.0] * n
+    for i in range(n):
+        j = (i + 1) % n
+        sign = (normal[i] > normal[j]) - (normal[i] < normal[j])
+        term = abs(normal[i] - normal[j]) - sign * (confidence[i] - confidence[j])
+        if sign and term > 0:
+            total += term
+            slopes[i] -= sign / n
+            slopes[j] += sign / n
+    assert value.item() == pytest.approx(total / n, rel=1e-12)
+    assert (epoch == 0) == (total == 0)
+    (actual,) = torch.autograd.grad(value, z)
+    (expected,) = torch.autograd.grad(z.softmax(1).amax(1) @ torch.tensor(slopes).double(), z)
+    torch.testing.assert_close(actual, expected)
+
+
+def test_released_form_has_no_division_by_zero():
+    """The released code has 0/0 where all samples were right in every epoch."""
+    logits, labels = batch(8)
+    loss = LOSSES["crl"](samples=8, variant="released").eval()
+    loss.history[:] = 3
+    loss.start_epoch(3, 10)
+    assert loss(logits, labels, indices=torch.arange(8)) == 0
+
+
 def test_pair_gradient_matches_the_definition():
     """Paper 001, S1.5, eq. 19: λ p(1 − p) at ŷ, −λ p_ŷ p_j elsewhere, the other row's reversed."""
     logits = torch.tensor([[2.0, 0.0, 1.0], [0.5, 1.0, 0.0]], dtype=torch.float64)

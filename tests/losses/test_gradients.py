@@ -135,13 +135,18 @@ def test_acls_has_the_gradient_of_eq_12():
 def test_acls_variants_differ_as_stated():
     logits, labels = batch(scale=8)
     loss = LOSSES["acls"]
-    full = loss(margin=3.0)(logits, labels)
+    full = loss(margin=3.0, lambda2=0.01 / 4)(logits, labels)
+    assert loss(margin=3.0)(logits, labels) == pytest.approx(float(full))
     assert loss(margin=3.0, variant="gradient")(logits, labels) == pytest.approx(float(full / 2))
     released = loss(margin=3.0, variant="released")(logits, labels)
     largest, place = logits.max(dim=1, keepdim=True)
     other_squares = (largest - logits - 3).relu().square().scatter(1, place, 0).sum(1) / 4
     expected = (0.1 * (largest[:, 0] - 3).relu().square() + 0.01 * other_squares).mean()
     assert released == pytest.approx(float(expected))
+    # The largest logit is held in the second term.
+    slopes = -2 * 0.01 / 4 * (largest - logits - 3).relu()
+    slopes = slopes.scatter(1, place, 0.2 * (largest - 3).relu())
+    close(gradient("acls", logits, labels, margin=3.0, variant="released"), slopes)
 
 
 def test_mbls_has_the_gradient_of_eq_15():

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from recalib.errors import InputError
-from recalib.losses.base import Loss
 from recalib.recipe import Recipe
 from training.engine.checkpoint_format import RunIdentity
 from training.engine.objective import TrainingObjective
@@ -46,14 +45,11 @@ def _fields_of_total(recipe: Recipe, objective: TrainingObjective) -> list[str]:
     fields = {
         "optimiser.schedule = cosine": recipe.optimiser.schedule == "cosine",
         "loss.schedules": bool(recipe.loss.schedules),
-        f"loss.primary = {recipe.loss.primary}": _follows_epochs(objective.primary),
-        f"loss.secondary = {recipe.loss.secondary}": _follows_epochs(objective.secondary),
+        f"loss.primary = {recipe.loss.primary}": objective.primary.depends_on_epochs,
+        f"loss.secondary = {recipe.loss.secondary}": objective.secondary is not None
+        and objective.secondary.depends_on_epochs,
     }
     return [field for field, depends in fields.items() if depends]
-
-
-def _follows_epochs(loss: Loss | None) -> bool:
-    return loss is not None and type(loss).start_epoch is not Loss.start_epoch
 
 
 def _differences(prefix: str, before: Any, now: Any) -> Iterator[tuple[str, Any, Any]]:

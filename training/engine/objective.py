@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Literal
+from typing import Literal, get_type_hints
 
 from torch import Tensor, nn
 
@@ -194,4 +194,5 @@ def make_loss(field: str, name: str, options: dict[str, object]) -> Loss:
 
 def _numeric_options(loss: Loss) -> list[str]:
     """Return the options of `loss` that are floats, which a schedule may change."""
-    return [field.name for field in fields(loss) if isinstance(getattr(loss, field.name), float)]
+    hints = get_type_hints(type(loss))
+    return [field.name for field in fields(loss) if hints[field.name] in (float, float | None)]
