@@ -18,6 +18,10 @@ RUN groupadd --gid 10001 recalib \
         --shell /usr/sbin/nologin recalib \
     # A new volume at this path belongs to the user of the image.
     && install --directory --owner 10001 --group 10001 --mode 0700 /backups
+# Encrypts backups. Rebuilds of the distribution change what follows the version.
+RUN apt-get update \
+    && apt-get install --yes --no-install-recommends "age=1.1.1-1*" \
+    && rm -rf /var/lib/apt/lists/*
 WORKDIR /var/lib/recalib
 ARG VERSION=unknown
 ARG REVISION=unknown
@@ -85,6 +89,7 @@ RUN uv pip install --no-deps /wheel/*.whl \
 
 FROM base AS serve
 COPY --from=build-serve /opt/recalib /opt/recalib
+COPY --chmod=0755 deploy/backup.sh /usr/local/bin/recalib-backup
 # Loopback is unreachable from outside a container. Jobs run in the other images, which have torch.
 ENV RECALIB_HOST=0.0.0.0 \
     RECALIB_JOB_WORKERS=0

@@ -12,6 +12,7 @@ import configparser
 import json
 import os
 import secrets
+import subprocess
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -23,7 +24,6 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from recalib.core.access import new_secret
-from recalib.registry.backup_encryption import new_key
 
 _USER = _DATABASE = "recalib"
 #: Names of the services in docker-compose.yml.
@@ -39,7 +39,7 @@ def main(root: Path, postgres_group: int) -> None:
     password = _read_or_create(root / "postgres" / "password", secrets.token_urlsafe)
     _read_or_create(root / "grafana" / "admin-password", secrets.token_urlsafe)
     _read_or_create(root / "prometheus" / "recalib-key", new_secret)
-    _read_or_create(root / "backup" / "key", new_key)
+    _read_or_create(root / "backup" / "key", _backup_key)
     credentials = _read_or_create(root / "recalib" / "s3-credentials", _credentials)
     postgres, s3 = root / "postgres", root / "s3"
     if not (postgres / "server.key").exists():
@@ -56,6 +56,12 @@ def main(root: Path, postgres_group: int) -> None:
     url = f"postgresql://{_USER}:{password}@{_DATABASE_HOST}/{_DATABASE}?{query}"
     _write(root / "recalib" / "database-url", url)
     _write(s3 / "config.json", _store(credentials))
+
+
+def _backup_key() -> str:
+    """Return a new age identity; the program also prints the public key, which stays secret."""
+    command = ["age-keygen"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
 def _credentials() -> str:

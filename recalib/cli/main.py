@@ -16,8 +16,7 @@ from typer.exceptions import TyperException
 from recalib.cli.api import app as api_app
 from recalib.cli.apply import apply
 from recalib.cli.audit import audit
-from recalib.cli.backup import backup
-from recalib.cli.backup_key import backup_key
+from recalib.cli.backup import backup, record_backup
 from recalib.cli.calibrate import calibrate
 from recalib.cli.compare import compare
 from recalib.cli.demo import demo
@@ -125,7 +124,7 @@ app.command(rich_help_panel=OPERATION)(doctor)
 app.add_typer(keys_app, name="keys", rich_help_panel=OPERATION)
 app.command(rich_help_panel=OPERATION)(audit)
 app.command(rich_help_panel=OPERATION)(backup)
-app.command("backup-key", rich_help_panel=OPERATION)(backup_key)
+app.command("record-backup", rich_help_panel=OPERATION)(record_backup)
 app.command(rich_help_panel=OPERATION)(restore)
 app.command("rotate-key", rich_help_panel=OPERATION)(rotate_key)
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from recalib.cli.arguments import JsonOutput
-from recalib.cli.backup import KeyFileOption, manifest_summary, manifest_text, references_text
+from recalib.cli.backup import manifest_summary, manifest_text, references_text
 from recalib.cli.context import (
     DatabaseOption,
     HomeOption,
@@ -21,8 +21,9 @@ from recalib.reporting.terminal import print_json, progress, say, warn
 
 
 def restore(
-    source: Annotated[Path, typer.Argument(metavar="FROM", help="A file that `backup` wrote.")],
-    key_file: KeyFileOption = None,
+    source: Annotated[
+        Path, typer.Argument(metavar="FROM", help="A file that `backup` wrote, not a pipe.")
+    ],
     force: Annotated[
         bool, typer.Option("--force", help="Replace the content of the registry.")
     ] = False,
@@ -33,19 +34,16 @@ def restore(
     """Fill an empty registry from a backup.
 
     Servers and workers must be stopped. A backup of SQLite can be restored to PostgreSQL, and the
-    reverse. With --key-file, only a backup that is encrypted with this key is accepted; all of it
-    is decrypted and checked before anything is restored. API keys and signing keys return to their
-    state at the backup: a key that was revoked later is valid again.
+    reverse. Decrypt an encrypted backup first (age --decrypt). API keys and signing keys return to
+    their state at the backup: a key that was revoked later is valid again.
     """
-    from recalib.registry.backup_encryption import read_key
     from recalib.registry.restore import restore as restore_registry
 
-    key = None if key_file is None else read_key(key_file)
     settings = load_settings(home=home, database_url=database_url)
     create_home(settings.home)
     with open_registry(settings) as registry, progress("restore", quiet=json_output) as update:
         manifest = restore_registry(
-            registry, source, key=key, actor=current_actor(), force=force, progress=update
+            registry, source, actor=current_actor(), force=force, progress=update
         )
     if json_output:
         print_json(manifest_summary(manifest))

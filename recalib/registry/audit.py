@@ -13,6 +13,8 @@ from recalib.registry.records import AuditEntry
 
 _TABLE = tables.audit
 _MAX_CHARACTERS = 500
+#: The action whose last time servers export.
+SCHEDULED_BACKUP = "scheduled_backup"
 
 
 class Audit(Queries):

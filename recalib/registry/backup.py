@@ -1,9 +1,8 @@
 """Back up a registry into one file: a snapshot of all tables, and all blobs that they refer to.
 
 The file is a ZIP archive: tables as JSON lines (`recalib.registry.table_dump`), blobs by digest,
-and a manifest, which is written last. With a key the archive is encrypted
-(`recalib.registry.backup_encryption`). It does not depend on the database: a backup of SQLite can
-be restored into PostgreSQL, and vice versa.
+and a manifest, which is written last. It does not depend on the database: a backup of SQLite can be
+restored into PostgreSQL, and vice versa. `deploy/backup.sh` encrypts it.
 
 A backup works while the registry is in use. Blobs never change, so they are copied first, without
 a transaction. Then the tables are read in one snapshot, and new blobs are copied. If retention has
@@ -22,20 +21,16 @@ from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 from sqlalchemy import Connection, Table, or_, select
 
 import recalib
 from recalib.errors import CorruptError, InputError, NotFoundError, UnavailableError
 from recalib.registry import migrate
-from recalib.registry.backup_encryption import encrypted
 from recalib.registry.blobs import storage_errors
 from recalib.registry.registry import Registry
 from recalib.registry.table_dump import columns_of, dump_lines, tables_of
-
-if TYPE_CHECKING:
-    from pyrage.x25519 import Identity
 
 FORMAT = "recalib-backup"
 VERSION = 1
@@ -85,17 +80,15 @@ class BackupManifest:
 
 def backup(
     registry: Registry,
-    target: Path,
+    target: Path | IO[bytes],
     *,
-    key: Identity | None = None,
     leave_out_damaged: bool = False,
     progress: Progress = lambda _: None,
 ) -> BackupManifest:
-    """Write the registry to `target`, a new file that only its owner may read.
+    """Write the registry to `target`: a new file that only its owner may read, or a stream.
 
     Parameters
     ----------
-    key: encrypts the file; None writes a plain ZIP archive.
     leave_out_damaged: leave out missing and damaged blobs and list them in the manifest.
 
     Raises
@@ -109,9 +102,8 @@ def backup(
             "home", found=f"no {registry.missing_database_file}", accepted="a registry"
         )
     with (
-        _new_file(target) as file,
-        nullcontext(file) if key is None else encrypted(file, key) as stream,
-        zipfile.ZipFile(stream, "w") as archive,
+        _output(target) as file,
+        zipfile.ZipFile(file, "w") as archive,
     ):
         manifest = _Backup(registry, archive, leave_out_damaged, progress).write()
         with archive.open(_member(MANIFEST, zipfile.ZIP_DEFLATED), "w") as member:
@@ -295,6 +287,19 @@ def _read(source: IO[bytes], url: str) -> bytes:
 
 
 @contextmanager
+def _output(target: Path | IO[bytes]) -> Iterator[IO[bytes]]:
+    """Yield the file or the stream; an error of writing it is an `InputError`."""
+    try:
+        with _new_file(target) if isinstance(target, Path) else nullcontext(target) as file:
+            yield file
+            file.flush()
+    except OSError as error:
+        name = target if isinstance(target, Path) else "a stream"
+        accepted = "a new file, or a stream, with space for the backup"
+        raise InputError("to", found=f"{name} ({error.strerror})", accepted=accepted) from error
+
+
+@contextmanager
 def _new_file(target: Path) -> Iterator[IO[bytes]]:
     """Yield a file that gets the name `target` at the end; never overwrite a file.
 
@@ -305,28 +310,23 @@ def _new_file(target: Path) -> Iterator[IO[bytes]]:
     if not target.name:
         raise InputError("to", found=repr(str(target)), accepted="the name of a file")
     unfinished = target.with_name(f".{target.name}.unfinished")
-    try:
-        descriptor = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
-        with os.fdopen(descriptor, "w+b") as file:
-            _claim(file, target)
-            try:
-                yield file
-                file.flush()
-                os.fsync(descriptor)
-                # Unlike a rename, a link fails if the name has been taken meanwhile.
-                os.link(unfinished, target)
-            finally:
-                with suppress(OSError):
-                    unfinished.unlink()
-        folder = os.open(target.parent, os.O_RDONLY)
+    descriptor = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(descriptor, "w+b") as file:
+        _claim(file, target)
         try:
-            os.fsync(folder)
+            yield file
+            file.flush()
+            os.fsync(descriptor)
+            # Unlike a rename, a link fails if the name has been taken meanwhile.
+            os.link(unfinished, target)
         finally:
-            os.close(folder)
-    except OSError as error:
-        found = f"{target} ({error.strerror})"
-        accepted = "a new file on a disk with free space"
-        raise InputError("to", found=found, accepted=accepted) from error
+            with suppress(OSError):
+                unfinished.unlink()
+    folder = os.open(target.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
 
 
 def _claim(file: IO[bytes], target: Path) -> None:

@@ -12,9 +12,9 @@ import json
 import zipfile
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sqlalchemy import Connection, case, func, null, select, update
 
@@ -29,15 +29,13 @@ from recalib.registry.backup import (
     TableEntry,
     blob_name,
 )
-from recalib.registry.backup_encryption import MAGIC, decrypted
 from recalib.registry.clock import now
 from recalib.registry.registry import Registry
 from recalib.registry.table_dump import fill, tables_of
 
-if TYPE_CHECKING:
-    from pyrage.x25519 import Identity
-
 _CHUNK = 1 << 20
+#: The first bytes of a file that `age` has encrypted.
+_ENCRYPTED = b"age-encryption.org/v1\n"
 #: Longest line of a table: a calibrator of some hundred megabytes.
 _MAX_LINE_BYTES = 1 << 30
 #: Added to the fences of unfinished jobs. It exceeds the number of claims since the backup, so no
@@ -54,7 +52,6 @@ def restore(
     registry: Registry,
     source: Path,
     *,
-    key: Identity | None = None,
     actor: str = "restore",
     force: bool = False,
     progress: Progress = lambda _: None,
@@ -65,18 +62,17 @@ def restore(
 
     Parameters
     ----------
-    key: decrypts the archive; a plain archive is then refused.
     actor: the actor in the audit trail.
     force: replace the contents of the registry. Old blobs stay in the store.
 
     Raises
     ------
     InputError: `source` is not a backup, or a backup of a later version.
-    CorruptError: it is changed, incomplete, or encrypted with another key; nothing has changed.
+    CorruptError: it is damaged or incomplete; nothing has changed.
     ConflictError: the registry is in use, or it is not empty and `force` is not given.
     UnavailableError: the database or the blobs cannot be reached.
     """
-    with _open(source, key) as archive:
+    with _open(source) as archive:
         manifest = _manifest(archive, source)
         for name, part in manifest.tables.items():
             progress(f"checking table {name}")
@@ -97,33 +93,29 @@ def restore(
     return manifest
 
 
-def read_manifest(source: Path, key: Identity | None = None) -> BackupManifest:
+def read_manifest(source: Path) -> BackupManifest:
     """Return the manifest of an archive; raises as `restore`."""
-    with _open(source, key) as archive:
+    with _open(source) as archive:
         return _manifest(archive, source)
 
 
 @contextmanager
-def _open(source: Path, key: Identity | None) -> Iterator[zipfile.ZipFile]:
+def _open(source: Path) -> Iterator[zipfile.ZipFile]:
     accepted = "a file that `recalib backup` has written"
     try:
+        # A pipe may end early, and the program that writes it reports this too late.
+        if source.exists() and not source.is_file():
+            found = f"{source}, which is no regular file"
+            raise InputError("from", found=found, accepted=accepted)
         with source.open("rb") as file:
-            start = file.read(len(MAGIC))
-            file.seek(0)
-            if key is None and start == MAGIC:
-                found = f"none, and {source} is encrypted"
-                raise InputError("key_file", found=found, accepted="the key of the backup")
-            if key is not None and start[:2] == b"PK":
-                # Otherwise a plain archive in the place of the encrypted one would be accepted.
-                found = f"{source}, which is not encrypted"
-                accepted = "with a key, an encrypted backup"
+            start = file.read(len(_ENCRYPTED))
+            if start == _ENCRYPTED:
+                found = f"{source}, which is encrypted"
+                accepted = "the file that `age --decrypt --identity KEY --output FILE` writes"
                 raise InputError("from", found=found, accepted=accepted)
-            if key is None and start[:2] != b"PK":
+            if start[:2] != b"PK":
                 raise InputError("from", found=f"{source}, which is none", accepted=accepted)
-            with (
-                nullcontext(file) if key is None else decrypted(file, str(source), key) as plain,
-                zipfile.ZipFile(plain) as archive,
-            ):
+            with zipfile.ZipFile(file) as archive:
                 yield archive
     except zipfile.BadZipFile as error:
         raise CorruptError(f"{source} is damaged, or only a part of a backup: {error}") from error

@@ -20,7 +20,7 @@ from recalib.drift import STATES
 from recalib.errors import RecalibError
 from recalib.metrics.roc_auc import roc_auc_of_bins
 from recalib.registry import MonitoringSettings, MonitorRow, Registry
-from recalib.registry.backup_rotation import SCHEDULED_BACKUP
+from recalib.registry.audit import SCHEDULED_BACKUP
 from recalib.registry.job_kinds import FIT, MONITOR, REFIT, TRAIN
 from service.state import State
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 from pathlib import Path
@@ -90,61 +89,31 @@ def test_left_out_blobs_are_reported(cli: Cli) -> None:
     assert f"without blob {digest}, data set d" in back.err
 
 
-@pytest.mark.slow
-def test_encrypted_backups_in_a_folder(cli: Cli) -> None:
-    """Named after the time, the oldest are removed, and only the key restores one."""
+def test_stream_is_the_archive_and_nothing_else(cli: Cli) -> None:
+    """A pipe that ends early is an error of one line."""
     _filled(cli, "here")
-    for name in ("key", "other"):
-        key = cli("backup-key")
-        assert (key.status, key.err) == (0, "")
-        (cli.folder / name).write_text(key.out)
-    folder = cli.folder / "backups"
-    folder.mkdir()
-    old = folder / "recalib-20260101T000000Z.zip.age"
-    old.touch()
-    saved = cli("backup", "backups", "--key-file", "key", "--keep", "1", "--home", "here", "--json")
-    (file,) = folder.iterdir()
-    assert file != old
-    assert saved.json["file"] == f"backups/{file.name}"
-    assert file.suffixes == [".zip", ".age"]
+    command = recalib_command("backup", "-", "--home", cli.folder / "here")
+    saved = subprocess.run(command, capture_output=True, check=True)
+    (cli.folder / "b.zip").write_bytes(saved.stdout)
+    assert cli("restore", "b.zip", "--home", "there").out.startswith("restored ")
+    (entry,) = cli("audit", "--action", "backup", "--home", "here", "--json").json
+    assert entry["target"] == "-"
+    read_end, write_end = os.pipe()
+    os.close(read_end)
+    refused = subprocess.run(command, stdout=write_end, stderr=subprocess.PIPE, check=False)
+    os.close(write_end)
+    assert (refused.returncode, refused.stderr.count(b"\n")) == (2, 1)
+    assert refused.stderr.startswith(b"error: to: found a stream (Broken pipe)")
+
+
+def test_scheduled_backup_is_recorded(cli: Cli) -> None:
+    _filled(cli, "here")
+    assert cli("record-backup", "b.zip.age", "--home", "here").status == 0
     (entry,) = cli("audit", "--action", "scheduled_backup", "--home", "here", "--json").json
-    assert entry["target"] == file.name
-    refused = cli("restore", f"backups/{file.name}", "--key-file", "other", "--home", "there")
-    assert (refused.status, refused.out) == (2, "")
-    assert "encrypted with another key" in refused.err
-    assert not (cli.folder / "there" / "recalib.db").exists()
-    back = cli("restore", f"backups/{file.name}", "--key-file", "key", "--home", "there")
-    assert (back.status, back.err) == (0, "")
-    assert "web: active" in cli("keys", "list", "--home", "there").out
+    assert entry["target"] == "b.zip.age"
 
 
-def test_schedule_needs_a_folder(cli: Cli) -> None:
-    for option in ("--keep", "--every"):
-        result = cli("backup", "b.zip", option, "1", "--home", "here")
-        assert result.status == 2
-        assert "accepted: a folder, for --keep and --every" in result.err
-
-
-def test_schedule_needs_its_key_at_the_start(cli: Cli) -> None:
-    (cli.folder / "backups").mkdir()
-    result = cli("backup", "backups", "--every", "1", "--key-file", "none", "--home", "here")
-    assert (result.status, result.out) == (2, "")
-    assert result.err.startswith("error: key_file: found none (No such file")
-
-
-@pytest.mark.slow
-def test_schedule_survives_a_failed_backup(tmp_path: Path) -> None:
-    """It logs the error, waits and ends with status 0 on SIGTERM."""
-    command = recalib_command("backup", str(tmp_path), "--every", "1", "--home", "none")
-    environment = {**os.environ, "RECALIB_LOG_FORMAT": "json"}
-    with subprocess.Popen(
-        command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stderr is not None
-        line = json.loads(process.stderr.readline())
-        assert (line["level"], line["action"]) == ("error", "backup_failed")
-        assert "found no " in line["message"]
-        assert process.poll() is None
-        process.terminate()
-        assert process.wait(60) == 0
-    assert list(tmp_path.iterdir()) == []
+def test_stream_excludes_json(cli: Cli) -> None:
+    result = cli("backup", "-", "--json", "--home", "here")
+    assert result.status == 2
+    assert result.err.startswith("error: to: found standard output")

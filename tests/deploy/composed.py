@@ -14,8 +14,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def _filled(text: str) -> str:
-    """Replace variables by their defaults; every variable must have a default."""
-    return re.sub(r"\$\{(\w+):-([^}]*)\}", lambda match: match[2], text)
+    """Replace variables by their defaults, which all must have, and $$ by $."""
+    return re.sub(r"\$\{(\w+):-([^}]*)\}", lambda match: match[2], text).replace("$$", "$")
 
 
 _TEXT = (ROOT / "docker-compose.yml").read_text()

@@ -175,11 +175,17 @@ class Containers:
         return [path, *rest]
 
     def _environment(self, service: str) -> dict[str, str]:
+        programs = self.folder / "programs"
+        if not programs.exists():  # those of the images
+            programs.mkdir()
+            (programs / "recalib-backup").symlink_to(ROOT / "deploy" / "backup.sh")
+            (programs / "recalib").symlink_to(Path(sys.executable).with_name("recalib"))
         environment = {
             name: self.localized(service, str(value))
             for name, value in SERVICES[service].get("environment", {}).items()
         }
-        return {**self._programs.environment(), **environment, **self.settings(service)}
+        path = {"PATH": f"{programs}:{os.environ['PATH']}"}
+        return {**self._programs.environment(), **path, **environment, **self.settings(service)}
 
     def settings(self, service: str) -> dict[str, str]:
         """Return the settings that differ from the container: ports, which this machine shares."""

@@ -149,11 +149,11 @@ def test_commands_exist_in_the_cli() -> None:
     """Subcommands and options exist."""
     commands = root_command().commands
     for name in OURS:
+        if "entrypoint" in SERVICES[name]:  # another program
+            continue
         assert SERVICES[name].get("command", ["serve"])[0] in commands, name
         probe = SERVICES[name].get("healthcheck", {}).get("test", [])
         assert not probe or (probe[:3] == ["CMD", "python", "-m"] and find_spec(probe[3]))
-    options = {option for parameter in commands["backup"].params for option in parameter.opts}
-    assert {word for word in SERVICES["backup"]["command"] if word.startswith("--")} <= options
     subcommand = commands["keys"].commands["create"]
     options = [word for word in SERVICES["key"]["command"] if word.startswith("--")]
     assert set(options) <= {option for parameter in subcommand.params for option in parameter.opts}
@@ -208,16 +208,17 @@ def test_stop_grace_period_is_long_enough() -> None:
 def test_backup_is_scheduled_encrypted_and_probed() -> None:
     """The probe allows two hours more than the schedule; old backups are removed."""
     service = SERVICES["backup"]
-    command, folder, *words = service["command"]
-    options = dict(zip(words[::2], words[1::2], strict=True))
-    assert (command, set(options)) == ("backup", {"--key-file", "--every", "--keep"})
-    assert int(options["--keep"]) >= 7
-    *_, module, probed_folder, hours = service["healthcheck"]["test"]
-    assert (module, probed_folder) == ("recalib.registry.backup_probe", folder)
-    assert float(hours) == float(options["--every"]) + 2
+    folder, key, keep = service["command"]
+    assert int(keep) >= 7
+    *_, loop, _ = service["entrypoint"]
+    *_, probe, probed_folder = service["healthcheck"]["test"]
+    assert probed_folder == folder
+    minutes = [int(re.findall(r"-mmin -(\d+)", text)[0]) for text in (loop, probe)]
+    wait = int(re.findall(r"sleep (\d+)", loop)[0]) // 60
+    assert minutes == [24 * 60 - wait, 26 * 60]
     targets = {target: (source, only) for source, target, only in mounts("backup")}
     assert targets[folder] == ("backups", False)
-    assert targets[options["--key-file"].rpartition("/")[0]] == ("backup-secrets", True)
+    assert targets[key.rpartition("/")[0]] == ("backup-secrets", True)
     assert f"--mode 0700 {folder}" in (ROOT / "Dockerfile").read_text()
 
 

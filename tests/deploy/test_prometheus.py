@@ -12,7 +12,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from recalib.registry import Registry
-from recalib.registry.backup_rotation import SCHEDULED_BACKUP
+from recalib.registry.audit import SCHEDULED_BACKUP
 from service.health.registry_metrics import families, read
 from service.metrics import exposition
 from tests.training.watched import Stream, a_champion

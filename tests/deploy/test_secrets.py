@@ -16,7 +16,7 @@ import pytest
 from sqlalchemy import make_url
 
 from recalib.core.access import check_secret
-from recalib.registry.backup_encryption import read_key
+from tests.deploy.backups import age, age_program
 from tests.deploy.composed import ROOT, SERVICES, mounts
 
 _PROGRAM = ROOT / "deploy" / "compose" / "make_secrets.py"
@@ -27,6 +27,7 @@ _DERIVED = ("recalib/database-url", "s3/config.json")
 
 @pytest.fixture(scope="module")
 def make() -> Any:
+    age_program()
     main = runpy.run_path(str(_PROGRAM))["main"]
     return lambda root: main(root, os.getgid())
 
@@ -89,7 +90,7 @@ def test_programs_read_the_created_secrets(
     assert url.host in SERVICES
     assert url.query["sslmode"] == "verify-full"
     assert url.query["sslrootcert"] == "/secrets/postgres-ca.crt"
-    read_key(tmp_path / "backup/key")
+    assert age("--encrypt", "--identity", tmp_path / "backup/key", os.devnull).returncode == 0
     check_secret((tmp_path / "prometheus/recalib-key").read_text().strip())
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import stat
 import subprocess
 import sys
@@ -21,6 +22,7 @@ import pytest
 
 from recalib.client import Client
 from recalib.errors import UnauthorizedError
+from tests.deploy.backups import age, age_program
 from tests.deploy.composed import ROOT, SERVICES, once
 from tests.deploy.containers import Containers, can_confine, free_port
 from tests.end_to_end.conftest import programs
@@ -102,6 +104,7 @@ def test_composed_system_fits_and_serves(
     containers: Containers, database: str, tmp_path: Path
 ) -> None:
     """Services start in the order of `depends_on`."""
+    age_program()
     containers.run("secrets")
     secrets = {
         path: path.read_text() for path in (containers.folder / "volumes").glob("*-secrets/*")
@@ -198,17 +201,15 @@ def _restored(containers: Containers, tmp_path: Path) -> None:
     containers.until_healthy("backup")
     (file,) = containers.volume("backups").iterdir()
     key = containers.volume("backup-secrets") / "key"
-    home = tmp_path / "restored"
-    command = ["restore", str(file), "--home", str(home)]
+    home, archive = tmp_path / "restored", tmp_path / "backup.zip"
+    assert age("--decrypt", "--identity", key, "--output", archive, file).returncode == 0
     plain = {name: value for name, value in os.environ.items() if not name.startswith("RECALIB_")}
-    for options, status in (([], 2), (["--key-file", str(key)], 0)):
-        process = subprocess.run(
-            recalib_command(*command, *options), env=plain, capture_output=True, check=False
-        )
-        assert process.returncode == status, process.stderr
+    command = recalib_command("restore", str(archive), "--home", str(home))
+    process = subprocess.run(command, env=plain, capture_output=True, check=False)
+    assert process.returncode == 0, process.stderr
     assert (home / "recalib.db").exists()
     service.terminate()
-    assert service.wait(60) == 0
+    assert service.wait(60) == -signal.SIGTERM
 
 
 def _answers(url: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 import zipfile
 from collections.abc import Callable
@@ -212,6 +213,19 @@ def test_incomplete_backup_changes_nothing(
             with pytest.raises(CorruptError, match="promises"):
                 restore(sqlite_target, bad)
     assert all_rows(sqlite_target)["models"] == []
+
+
+def test_pipe_and_encrypted_file_are_refused(sqlite_target: Registry, tmp_path: Path) -> None:
+    """A program that decrypts into a pipe reports a damaged file after most of it."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "a.zip.age").write_bytes(b"age-encryption.org/v1\n-> X25519 abc")
+    for name, message in [
+        ("pipe", "which is no regular file"),
+        ("a.zip.age", "which is encrypted; accepted: the file that `age --decrypt"),
+    ]:
+        with pytest.raises(InputError, match=message):
+            restore(sqlite_target, tmp_path / name)
+    assert not (tmp_path / "other.db").exists()
 
 
 def test_database_file_is_private(sqlite_target: Registry, tmp_path: Path) -> None:

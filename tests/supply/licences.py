@@ -48,7 +48,7 @@ _SPDX_NAMES = {
     "Python Software Foundation License": "PSF-2.0",
 }
 #: Licences of packages whose metadata has none, read from the packages.
-_MANUAL = {"pyrage": "MIT", "pysimdjson": "MIT"}
+_MANUAL = {"pysimdjson": "MIT"}
 
 
 def licence_of(package: Distribution) -> str | None:
