@@ -32,6 +32,7 @@ def monitor(
     *,
     label_time: Any = None,
     segment: Any = None,
+    group: Any = None,
     probabilities: Any = None,
     label: Any = None,
     task: Task = "multiclass",
@@ -52,6 +53,9 @@ def monitor(
     time: (N,), of the prediction: seconds, or dates and times. Rows may have any order.
     label_time: (N,), of the label; by default that of the prediction.
     segment: (N,), names of segments, each with a monitor.
+    group: (N,), names of groups of rows that may depend on each other, such as sessions; None or ""
+        for a row that does not. A group counts once, in the first cohort that has it. Without
+        groups, rows must be independent given their probabilities.
     probabilities: (N, K), for shares of classes and, with `label`, for `classes`. Those of two
         classes, (N, 2), or P(y = 1) alone, (N,) or (N, 1), make P(y = 1) what is monitored, instead
         of the confidence. The confidence hardly shows a shifted base rate.
@@ -90,6 +94,7 @@ def monitor(
         "time": time,
         "label_time": label_time,
         "segment": segment,
+        "group": group,
         "label": None if task == "multilabel" else label,
         **extra,
     }

@@ -45,8 +45,8 @@ def replay(
         list[str],
         typer.Argument(
             help="Predictions, .parquet: columns time, confidence or probabilities, and correct or"
-            " label; label_time and segment are optional. Of two classes, probabilities may be"
-            " P(y = 1), which is then monitored instead of the confidence. A file, a folder, a"
+            " label; label_time, segment and group are optional. Of two classes, probabilities may"
+            " be P(y = 1), which is then monitored instead of the confidence. A file, a folder, a"
             " glob, a URL such as s3://bucket/folder, or several of these. Multilabel: time,"
             " probabilities, labels.",
             show_default=False,

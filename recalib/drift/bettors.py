@@ -4,7 +4,8 @@ A bettor predicts the probability that each row is correct from the labels of th
 The test in `calibration_test.py` is valid for every bettor, because a prediction uses no label of
 its own row or of a later one. A better bettor finds drift sooner.
 
-Legend: N rows, J alternatives, B bins.
+Legend: N rows, U units, J alternatives, B bins. A unit is a group of rows that count once, or a row
+without a group; "row" below is a unit.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalib.drift.alternatives import EDGE, alternatives, clip, confidence_cells
+from recalib.drift.row_groups import Sizes, to_rows, unit_means
 from recalib.drift.target import Target
 from recalib.errors import InputError
 from recalib.stats.groups import group_sums
@@ -31,11 +33,15 @@ class Bettor(ABC):
     share: float
 
     @abstractmethod
-    def predict(self, confidences: Values, correct: Values) -> Values:
+    def predict(self, confidences: Values, correct: Values, sizes: Sizes = None) -> Values:
         """Return the probability that each row is correct, (N,) inside (0, 1), and learn.
 
-        The prediction for row n depends on `correct[:n]` only. Both arguments are (N,); a call may
-        have any number of rows above 0 of one block.
+        The predictions for a unit depend on `correct` of the units before it only. `confidences`
+        and `correct` are (N,); a call may have any number of units above 0 of one block.
+
+        Parameters
+        ----------
+        sizes: the number of rows of each unit, (U,), which follow each other; by default 1.
         """
 
     @abstractmethod
@@ -85,21 +91,23 @@ class MixtureBettor(Bettor):
         self._odds = self.prior_odds * self._table.weights
         self._rows = 0
 
-    def predict(self, confidences: Values, correct: Values) -> Values:
+    def predict(self, confidences: Values, correct: Values, sizes: Sizes = None) -> Values:
         table, cells = self._table, confidence_cells(confidences)
-        after = _cumsum(table.log_ratios[correct.astype(np.intp), cells])
+        after = _cumsum(unit_means(table.log_ratios[correct.astype(np.intp), cells], sizes))
         np.exp(after, out=after)
         before = np.concatenate([np.ones((1, after.shape[1])), after[:-1]])
         # Odds that begin at row m grow by before[n] / before[m] until row n.
-        rows = self._rows + np.arange(len(cells))
+        rows = self._rows + np.arange(len(after))
         rates = 1 / np.maximum(rows, self.least_rows)
-        onset_odds = _cumsum(table.onsets[cells] * rates[:, None] / before)
+        onsets = unit_means(table.onsets[cells], sizes)
+        onset_odds = _cumsum(onsets * rates[:, None] / before)
         onset_odds += self._odds
         odds = before * onset_odds
         total = 1 + odds @ np.ones(odds.shape[1])
+        odds, total = to_rows(odds, sizes), to_rows(total, sizes)
         means = np.einsum("nj,nj->n", odds, table.deviations[cells]) / total
         self._odds = after[-1] * onset_odds[-1]
-        self._rows += len(cells)
+        self._rows += len(after)
         return clip(confidences + means)
 
     def start_block(self) -> None:
@@ -135,13 +143,15 @@ class BinnedBettor(Bettor):
     def __post_init__(self) -> None:
         self._sums, self._open = np.zeros((2, 3, self.bins))
 
-    def predict(self, confidences: Values, correct: Values) -> Values:
+    def predict(self, confidences: Values, correct: Values, sizes: Sizes = None) -> Values:
         bins = np.minimum((confidences * self.bins).astype(np.intp), self.bins - 1)
         count, variance, residual = self._sums
         # A bin of confidences near 1 has almost no variance: one error in it is strong evidence.
         squared = residual**2 / np.maximum(variance, EDGE)
         shift = (1 - 1 / np.maximum(squared, 1)) * residual / (count + self.strength)
-        terms = (None, confidences * (1 - confidences), correct - confidences)
+        terms = [np.ones(len(bins)), confidences * (1 - confidences), correct - confidences]
+        if sizes is not None:
+            terms = [term / to_rows(sizes, sizes) for term in terms]
         self._open += [group_sums(bins, term, self.bins) for term in terms]
         return clip(confidences + shift[bins])
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 
-def group_bins(counts: NDArray[np.int64], minimum: float = 2) -> NDArray[np.intp]:
+def group_bins(counts: NDArray[Any], minimum: float = 2) -> NDArray[np.intp]:
     """Return the first bin of each group of neighbours that together hold at least `minimum`.
 
     Groups are made from the left; a remainder at the right end joins the last group.

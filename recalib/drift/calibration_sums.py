@@ -18,11 +18,11 @@ from recalib.stats.sums import Moments, moments
 Values = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
-_COUNTS = ("traffic", "traffic_confidence_count", "labelled", "correct")
-_FLOATS = ("traffic_confidence", "confidence", "confidence_squared", "confidence_correct", "delay")
 #: The names of `Moments`.
-_LABELLED = ("labelled", "confidence", "confidence_squared", "correct", "confidence_correct")
-#: Sums that earlier versions did not keep.
+_LABELLED = ("weight", "confidence", "confidence_squared", "correct", "confidence_correct")
+_COUNTS = ("traffic", "traffic_confidence_count", "labelled")
+_FLOATS = ("traffic_confidence", "delay", *_LABELLED)
+#: Sums of traffic that earlier versions did not keep.
 _LATER = ("traffic_confidence_count", "traffic_confidence")
 _TRAFFIC = ("traffic", *_LATER)
 #: What the bytes are, and the version of the sums.
@@ -49,19 +49,21 @@ class CalibrationSums:
     traffic_confidence_count: Counts
     #: Σp of all predictions, with and without labels.
     traffic_confidence: Values
-    #: n, the number of labelled predictions. All sums below are over these alone; p is the
-    #: confidence and y is 1 if the prediction was correct, else 0.
+    #: The number of labelled predictions. All sums below are over these alone.
     labelled: Counts
-    #: Σy.
-    correct: Counts
-    #: Σp.
-    confidence: Values
-    #: Σp².
-    confidence_squared: Values
-    #: Σpy.
-    confidence_correct: Values
     #: Σ of the seconds from prediction to label.
     delay: Values
+    #: n = Σw, the number of them where each group counts once: w is 1, or 1 / the size of the
+    #: prediction's group. p is the confidence and y is 1 if the prediction was correct, else 0.
+    weight: Values
+    #: Σwp.
+    confidence: Values
+    #: Σwp².
+    confidence_squared: Values
+    #: Σwy.
+    correct: Values
+    #: Σwpy.
+    confidence_correct: Values
 
     @classmethod
     def empty(cls, edges: ArrayLike) -> Self:
@@ -135,7 +137,11 @@ class CalibrationSums:
         return counts.astype(np.int64)
 
     def add_labels(
-        self, confidences: ArrayLike, correct: ArrayLike, delays: ArrayLike | None = None
+        self,
+        confidences: ArrayLike,
+        correct: ArrayLike,
+        delays: ArrayLike | None = None,
+        weights: Values | None = None,
     ) -> None:
         """Add labelled predictions; `traffic` does not change.
 
@@ -145,6 +151,7 @@ class CalibrationSums:
         correct: (N,), zeros and ones or booleans.
         delays: (N,), seconds from prediction to label, 0 by default. A negative delay counts as
             0: clocks may differ.
+        weights: (N,), from 0, 1 by default.
 
         Raises
         ------
@@ -159,10 +166,16 @@ class CalibrationSums:
                 accepted=f"{p.shape}, seconds",
             )
         where = left_closed_bins(self.edges, p)
-        added = moments(where, p, y == 1, None, self.bins)
+        added = moments(where, p, y == 1, weights, self.bins)
         for name, sums in zip(_LABELLED, added, strict=True):
             setattr(self, name, getattr(self, name) + sums)
+        self.labelled = self.labelled + group_counts(where, self.bins)
         self.delay = self.delay + group_sums(where, np.maximum(seconds, 0), self.bins)
+
+    @property
+    def size(self) -> float:
+        """The number of labels, where each group counts once."""
+        return float(self.weight.sum())
 
     @property
     def moments(self) -> Moments:
@@ -234,7 +247,9 @@ class CalibrationSums:
             for name in names:
                 if name in _LATER and name not in saved:
                     continue
-                values = np.array(saved[name], dtype)
+                # Earlier versions knew no groups: the weights are 1.
+                source = "labelled" if name == "weight" and name not in saved else name
+                values = np.array(saved[source], dtype)
                 if values.shape != (sums.bins,):
                     accepted = f"({sums.bins},), one per bin"
                     raise InputError(name, found=f"shape {values.shape}", accepted=accepted)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from recalib.core.field_types import Fraction, check_fields
 from recalib.core.monitoring_settings import Tolerance
 from recalib.drift.bettors import Bettor, default_bettors
+from recalib.drift.row_groups import Sizes, unit_means
 from recalib.drift.validation import check_rows
 from recalib.errors import InputError
 
@@ -41,6 +42,14 @@ class CalibrationTest:
     bettors and over their start: a part of the stake is reserved for each later block, so that past
     losses do not have to be won back. Under the hypothesis P(E ever reaches 1/α) ≤ α (Ville).
 
+    Rows of a group depend on each other, and bet once: the group multiplies the wealth by the mean
+    of its rows' e, each with a q from before the group. The hypothesis says of each row of a group
+    only that it is correct with a probability within ε of its confidence, given the groups before.
+    So each e has a mean of at most 1, and the mean of these has too, for any dependence within the
+    group: E remains a nonnegative supermartingale, from group to group. With a common q and p*, it
+    is a bet on the mean outcome, 1 + λ(ȳ − p*) with λ = (q − p*) / (p*(1 − p*)). A row without a
+    group is a group of its own.
+
     Given the prediction, the arrival of a label must not depend on the outcome: if errors are
     labelled more often than correct predictions, a calibrated stream looks miscalibrated.
 
@@ -62,7 +71,8 @@ class CalibrationTest:
 
     def __post_init__(self) -> None:
         check_fields(self)
-        #: Labels seen, blocks started, and the label at which the test first rejected.
+        #: Labels seen (a group counts once), blocks started, and the label at which the test first
+        #: rejected.
         self.labels = 0
         self.blocks = 0
         self.rejected_at: int | None = None
@@ -118,26 +128,36 @@ class CalibrationTest:
         since = self._won - np.minimum(self._won, self._lowest)
         return max(0.0, float(np.logaddexp.reduce(since + self._shares)))
 
-    def update(self, confidences: Values, correct: Values) -> None:
+    def update(self, confidences: Values, correct: Values, sizes: Sizes = None) -> None:
         """Process rows in the order of their predictions; the size of a call makes no difference.
 
         Parameters
         ----------
         confidences: (N,), in [0, 1].
         correct: (N,), zeros and ones or booleans.
+        sizes: the numbers of rows of the groups, (U,), which sum to N: the rows of a group follow
+            each other, and are in one call. By default each row is its own.
 
         Raises
         ------
         InputError: shapes differ, or a value is out of range; nothing is processed.
         """
         confidences, correct = check_rows(confidences, correct)
-        start = 0
-        while start < len(confidences):
+        ends = np.arange(len(confidences) + 1)
+        if sizes is not None:
+            ends = np.concatenate([[0], np.cumsum(sizes)])
+            if ends[-1] != len(confidences) or np.any(sizes < 1):
+                found, accepted = f"a sum of {ends[-1]}", f"numbers from 1, {len(confidences)} rows"
+                raise InputError("sizes", found=found, accepted=accepted)
+        start, units = 0, len(ends) - 1
+        while start < units:
             if self.labels == self._next_block:
                 self._start_block()
-            rows = slice(start, start + self._next_block - self.labels)
-            self._process(confidences[rows], correct[rows])
-            start = rows.stop
+            stop = min(start + self._next_block - self.labels, units)
+            rows = slice(ends[start], ends[stop])
+            part = None if sizes is None else sizes[start:stop]
+            self._process(confidences[rows], correct[rows], part)
+            start = stop
 
     def __eq__(self, other: object) -> bool:
         """Return whether options and state are equal."""
@@ -213,23 +233,24 @@ class CalibrationTest:
         for bettor in self.bettors:
             bettor.start_block()
 
-    def _process(self, confidences: Values, correct: Values) -> None:
-        """Process rows of one block."""
-        q = np.stack([bettor.predict(confidences, correct) for bettor in self.bettors])
-        path = np.cumsum(self._log_gains(q, confidences, correct), axis=1)
+    def _process(self, confidences: Values, correct: Values, sizes: Sizes) -> None:
+        """Process units of one block."""
+        q = np.stack([bettor.predict(confidences, correct, sizes) for bettor in self.bettors])
+        gains = unit_means(self._gains(q, confidences, correct).T, sizes).T
+        path = np.cumsum(np.log(gains), axis=1)
         self._check_rejection(self._staked[:, None] + path)
         self._staked, self._won = self._staked + path[:, -1], self._won + path[:, -1]
-        self.labels += len(confidences)
+        self.labels += path.shape[1]
 
-    def _log_gains(self, q: Values, confidences: Values, correct: Values) -> Values:
-        """Return log e of each row, (H, N)."""
+    def _gains(self, q: Values, confidences: Values, correct: Values) -> Values:
+        """Return e of each row, (H, N)."""
         # If p* is 0 or 1, the hypothesis excludes one outcome. If it occurs all the same, the clip
         # bounds the gain.
         low = np.minimum(np.maximum(confidences - self.tolerance, 1e-9), 1 - 1e-9)
         high = np.minimum(np.maximum(confidences + self.tolerance, 1e-9), 1 - 1e-9)
         near = np.minimum(np.maximum(q, low), high)
         right = correct == 1
-        gains: Values = np.log(np.where(right, q, 1 - q) / np.where(right, near, 1 - near))
+        gains: Values = np.where(right, q, 1 - q) / np.where(right, near, 1 - near)
         return gains
 
     def _check_rejection(self, staked: Values) -> None:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from recalib.drift.class_rows import ClassRows
 from recalib.drift.class_traffic import ClassTraffic, ClassWindow
 from recalib.drift.monitor_state import State
+from recalib.drift.row_groups import check_groups
 from recalib.drift.silence import SilentClasses
 from recalib.drift.sliding_window import SlidingWindow
 from recalib.drift.timed_test import TimedTest
@@ -129,14 +130,14 @@ class ClassMonitor:
         if rows.probabilities.shape[1] != len(self.classes):
             found = f"rows of {rows.probabilities.shape[1]} classes"
             raise InputError("class_rows", found=found, accepted=f"{len(self.classes)} classes")
-        by_class = rows.probabilities.tocsc()
+        by_class, groups = rows.probabilities.tocsc(), check_groups(rows.groups, len(rows))
         for k in np.flatnonzero(np.diff(by_class.indptr)).tolist():
             entries = slice(by_class.indptr[k], by_class.indptr[k + 1])
             index, p = by_class.indices[entries], by_class.data[entries]
             occurs = (rows.labels[index] == k).astype(np.float64)
             if k not in self._tests:
                 self._tests[k] = self._new_test()
-            self._tests[k].add(start, end, p, occurs, rows.times[index])
+            self._tests[k].add(start, end, p, occurs, rows.times[index], groups[index])
             ranges = np.searchsorted(_RANGES, p, side="right")
             columns = None, p, occurs
             sums = np.stack([group_sums(ranges, values, len(_RANGES) + 1) for values in columns])

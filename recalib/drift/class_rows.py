@@ -13,6 +13,8 @@ import numpy as np
 import scipy.sparse
 from numpy.typing import ArrayLike, NDArray
 
+from recalib.drift.row_groups import check_groups
+
 Values = NDArray[np.float64]
 Labels = NDArray[np.int64]
 
@@ -35,6 +37,8 @@ class ClassRows:
     labels: Labels
     #: Prediction times, (N,), in seconds.
     times: Values
+    #: Numbers of groups, (N,), 0 for none; None without groups.
+    groups: NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -47,6 +51,7 @@ class ClassRows:
         times: ArrayLike,
         classes: Sequence[int],
         excluded: ArrayLike | None = None,
+        groups: NDArray[np.int64] | None = None,
     ) -> ClassRows:
         """Return the rows of calibrated probabilities.
 
@@ -57,6 +62,7 @@ class ClassRows:
         times: prediction times, (N,), in seconds.
         classes: the indices of the watched classes, (W,).
         excluded: a class index for each row, (N,), whose entry is left out.
+        groups: numbers of groups, (N,), 0 for none.
         """
         watched = np.asarray(classes, np.int64)
         values = probabilities[:, watched].astype(np.float64)
@@ -70,6 +76,7 @@ class ClassRows:
             _matrix(values[rows, columns], rows, columns, values.shape),
             watched_positions(np.asarray(labels, np.int64), watched),
             np.asarray(times, np.float64),
+            groups,
         )
 
     @classmethod
@@ -80,6 +87,7 @@ class ClassRows:
         labels: ArrayLike,
         times: ArrayLike,
         classes: Sequence[int],
+        groups: NDArray[np.int64] | None = None,
     ) -> ClassRows:
         """Return the rows of predictions with only a known top label.
 
@@ -89,7 +97,7 @@ class ClassRows:
         ----------
         confidences: the probability of the predicted class, (N,).
         predicted: class indices, (N,).
-        labels, times, classes: as in `from_probabilities`.
+        labels, times, classes, groups: as in `from_probabilities`.
         """
         watched = np.asarray(classes, np.int64)
         columns = watched_positions(np.asarray(predicted, np.int64), watched)
@@ -100,6 +108,7 @@ class ClassRows:
             _matrix(values, np.arange(len(values)), columns, (len(values), len(watched))),
             watched_positions(np.asarray(labels, np.int64)[is_watched], watched),
             np.asarray(times, np.float64)[is_watched],
+            None if groups is None else groups[is_watched],
         )
 
     @classmethod
@@ -109,6 +118,7 @@ class ClassRows:
             scipy.sparse.vstack([part.probabilities for part in parts], format="csr"),
             np.concatenate([part.labels for part in parts]),
             np.concatenate([part.times for part in parts]),
+            np.concatenate([check_groups(part.groups, len(part)) for part in parts]),
         )
 
     def sort_by_time(self) -> ClassRows:
@@ -117,7 +127,8 @@ class ClassRows:
 
     def select(self, index: NDArray[Any]) -> ClassRows:
         """Return the rows of an index or a mask."""
-        return ClassRows(self.probabilities[index], self.labels[index], self.times[index])
+        groups = None if self.groups is None else self.groups[index]
+        return ClassRows(self.probabilities[index], self.labels[index], self.times[index], groups)
 
 
 def _matrix(

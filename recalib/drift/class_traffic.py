@@ -53,6 +53,11 @@ class ClassTraffic:
     correct: Counts
     confidence: Values
 
+    @property
+    def size(self) -> float:
+        """The number of labels."""
+        return float(self.labelled.sum())
+
     @classmethod
     def empty(cls, watched: int) -> Self:
         """Return zero sums of W watched classes."""

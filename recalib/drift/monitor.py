@@ -17,8 +17,9 @@ from recalib.drift.class_rows import ClassRows
 from recalib.drift.class_traffic import ClassTraffic
 from recalib.drift.monitor_options import MonitorOptions
 from recalib.drift.monitor_state import STATES, Evidence, State, decide_state
+from recalib.drift.row_groups import RecentGroups
 from recalib.drift.silence import SilentClasses, is_silent
-from recalib.drift.stream_monitor import Cohort, StreamMonitor
+from recalib.drift.stream_monitor import Cohort, Rows, StreamMonitor
 from recalib.errors import InputError
 
 Values = NDArray[np.float64]
@@ -124,6 +125,8 @@ class Monitor:
                 suspicion=self.options.suspicion,
                 window_labels=self.options.window_labels,
             )
+        #: A group that spans cohorts counts in its first one.
+        self._groups = RecentGroups()
         self._end = -math.inf
         self._state: State = "unverified"
         self._since: float | None = None
@@ -153,10 +156,18 @@ class Monitor:
         """
         by_segment = {"": cohorts} if isinstance(cohorts, Cohort) else dict(cohorts)
         self._check(start, end, by_segment)
-        data = {
-            name: (cohort.sums(self._edges), (*cohort.rows(), cohort.prediction_times(end)))
-            for name, cohort in by_segment.items()
-        }
+        data = {}
+        for name, cohort in by_segment.items():
+            (p, y), times, groups = (
+                cohort.rows(),
+                cohort.prediction_times(end),
+                cohort.group_numbers(),
+            )
+            is_new = self._groups.are_new(groups)
+            sums = cohort.sums(self._edges, is_new)
+            data[name] = sums, (p[is_new], y[is_new], times[is_new], groups[is_new])
+        if class_rows is not None and class_rows.groups is not None:
+            class_rows = class_rows.select(self._groups.are_new(class_rows.groups))
         total = CalibrationSums.empty(self._edges)
         for sums, _ in data.values():
             total = total.merge(sums)
@@ -170,6 +181,8 @@ class Monitor:
             self._classes.add(start, end, class_rows)
         if self._classes is not None and class_traffic is not None:
             self._classes.add_traffic(start, end, class_traffic)
+        for cohort in by_segment.values():
+            self._groups.remember(cohort.group_numbers())
 
     def assess(self, now: float, served: ArrayLike | None = None) -> Status:
         """Return the state at time `now`, in seconds on the clock of prediction times.
@@ -249,6 +262,7 @@ class Monitor:
             "all": self._all.state(),
             "segments": {name: monitor.state() for name, monitor in self._segments.items()},
             **({} if self._classes is None else {"classes": self._classes.state()}),
+            **({"groups": self._groups.state()} if self._groups else {}),
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -264,6 +278,7 @@ class Monitor:
             self._segments[name].restore(saved)
         if self._classes is not None:
             self._classes.restore(state["classes"])
+        self._groups = RecentGroups(state.get("groups", ()))
 
     def _check(self, start: float, end: float, cohorts: Mapping[str, Cohort]) -> None:
         if not (math.isfinite(start) and math.isfinite(end) and self._end <= start < end):
@@ -322,9 +337,9 @@ class Monitor:
         )
 
 
-def _sort_by_time(cohorts: Sequence[tuple[Values, ...]]) -> tuple[Values, ...]:
-    """Return confidences, correctness and times of all cohorts, by time."""
-    empty = (np.zeros(0),) * 3
-    p, y, times = (np.concatenate(columns) for columns in zip(empty, *cohorts, strict=True))
+def _sort_by_time(cohorts: Sequence[Rows]) -> Rows:
+    """Return confidences, correctness, times and groups of all cohorts, by time."""
+    empty = (*(np.zeros(0),) * 3, np.zeros(0, np.int64))
+    p, y, times, groups = (np.concatenate(parts) for parts in zip(empty, *cohorts, strict=True))
     order = np.argsort(times, kind="stable")
-    return p[order], y[order], times[order]
+    return p[order], y[order], times[order], groups[order]

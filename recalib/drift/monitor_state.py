@@ -64,11 +64,18 @@ class Evidence:
     #: With `positive_class`, `accuracy` is the frequency of class 1, `confidence` the mean of
     #: P(y = 1), and all other numbers are of these pairs too.
     target: Target = "top_label"
+    #: The number of labels in the window where a group counts once; None as n.
+    units: int | None = None
 
     @property
     def shifted(self) -> bool:
         """Whether the PSI exceeds its threshold."""
         return self.psi is not None and self.psi > (self.psi_threshold or 0.0)
+
+    @property
+    def size(self) -> int:
+        """The number of labels in the window where a group counts once."""
+        return self.n if self.units is None else self.units
 
     @property
     def error_low(self) -> float | None:
@@ -134,7 +141,7 @@ def _is_from_labels(evidence: Evidence, state: State, objective: float, least_la
     """Return whether labels are evidence against the calibrator, and not only a shift."""
     if state == "stale":
         return True
-    is_large = evidence.n >= least_labels and (evidence.error_low or 0.0) > objective
+    is_large = evidence.size >= least_labels and (evidence.error_low or 0.0) > objective
     suspicion = evidence.suspicion
     return is_large or (suspicion is not None and suspicion >= evidence.suspicion_threshold)
 
@@ -165,7 +172,7 @@ def _decide(
             f" {evidence.suspicion_threshold:.2f}), but the test does not confirm this yet"
             f" (log E {evidence.log_evidence:.2f} of {evidence.threshold:.2f})"
         )
-    enough = evidence.n >= least_labels and evidence.ece is not None
+    enough = evidence.size >= least_labels and evidence.ece is not None
     if enough and (evidence.error_low or 0.0) > objective:
         return "suspect", (
             f"{_describe_ece(evidence)}, the whole interval above the objective of"
@@ -183,7 +190,8 @@ def _decide(
         return "fresh", f"{_describe_ece(evidence)}, below the objective of {objective:.1%}{shift}"
     if not enough:
         return "unverified", (
-            f"{evidence.n:,} matured labels in the window, fewer than the {least_labels:,} needed"
+            f"{_describe_labels(evidence, 'matured ')} in the window, fewer than the"
+            f" {least_labels:,} needed"
         )
     return (
         "unverified",
@@ -199,7 +207,12 @@ def _describe_ece(evidence: Evidence) -> str:
             f" right and wrong predictions differ by a factor up to {evidence.selection_ratio:g}"
         )
     return (
-        f"{TARGET_NAMES[evidence.target].error} {evidence.ece:.1%} on {evidence.n:,} labels"
+        f"{TARGET_NAMES[evidence.target].error} {evidence.ece:.1%} on {_describe_labels(evidence)}"
         f" (interval {evidence.ece_low:.1%} to {evidence.ece_high:.1%}{selection}, noise floor"
         f" {evidence.ece_floor:.1%})"
     )
+
+
+def _describe_labels(evidence: Evidence, kind: str = "") -> str:
+    groups = f", {evidence.size:,} with each group once," if evidence.size < evidence.n else ""
+    return f"{evidence.n:,} {kind}labels{groups}"

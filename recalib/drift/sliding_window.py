@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 #: Most entries: memory does not grow with the number of cohorts.
 _MAX_ENTRIES = 24
@@ -17,8 +16,8 @@ class Sums(Protocol):
     """Sums over the predictions of one or more cohorts."""
 
     @property
-    def labelled(self) -> NDArray[np.int64]:
-        """The number of labelled predictions of each part."""
+    def size(self) -> float:
+        """The number of labels, where a group counts once."""
 
     def merge(self, other: Self) -> Self:
         """Return the sums of both."""
@@ -45,8 +44,8 @@ class SlidingWindow(Generic[_Sums]):
     def add(self, start: float, end: float, sums: _Sums) -> None:
         """Add a cohort; cohorts are added in order of time."""
         self._entries.append((start, end, sums))
-        total = sum(int(entry.labelled.sum()) for _, _, entry in self._entries)
-        while total - (first := int(self._entries[0][2].labelled.sum())) >= self.labels:
+        total = sum(entry.size for _, _, entry in self._entries)
+        while total - (first := self._entries[0][2].size) >= self.labels:
             total -= first
             del self._entries[0]
         if len(self._entries) > _MAX_ENTRIES:

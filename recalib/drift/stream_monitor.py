@@ -15,6 +15,7 @@ from recalib.drift.coverage import label_coverage
 from recalib.drift.monitor_options import MonitorOptions
 from recalib.drift.monitor_state import Evidence
 from recalib.drift.psi import confidence_shift
+from recalib.drift.row_groups import Groups, check_groups, unit_weights
 from recalib.drift.silence import SilentClasses, describe_silence, silent_bins
 from recalib.drift.sliding_window import SlidingWindow
 from recalib.drift.timed_test import TimedTest
@@ -24,6 +25,10 @@ from recalib.errors import InputError
 
 Values = NDArray[np.float64]
 Counts = NDArray[np.int64]
+
+
+#: Confidences, correctness, times and groups.
+Rows = tuple[Values, Values, Values, Groups]
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +50,10 @@ class Cohort:
     #: in it, by default all.
     traffic_confidence: ArrayLike | None = None
     traffic_confidence_count: ArrayLike | None = None
+    #: Of the labelled predictions, the number of the group (n,), above 0; 0 for none, by default
+    #: of all. Rows of a group may depend on each other: a group bets once, with the mean of its
+    #: rows, and counts once in the window.
+    groups: ArrayLike | None = None
 
     def rows(self) -> tuple[Values, Values]:
         """Return confidences and correctness, (n,) each; raise `InputError` for invalid values."""
@@ -67,11 +76,25 @@ class Cohort:
             )
         return times
 
-    def sums(self, edges: ArrayLike) -> CalibrationSums:
-        """Return the sums; raise `InputError` for invalid values."""
+    def group_numbers(self) -> Groups:
+        """Return the number of the group of each row (n,), 0 for none."""
+        return check_groups(self.groups, len(np.asarray(self.confidences)))
+
+    def sums(self, edges: ArrayLike, is_new: NDArray[np.bool_] | None = None) -> CalibrationSums:
+        """Return the sums; raise `InputError` for invalid values.
+
+        Parameters
+        ----------
+        is_new: which rows are not of a group that has counted before, (n,); by default all. The
+            others are labels of traffic, and add nothing to the error.
+        """
         sums = CalibrationSums.empty(edges)
         sums.add_counts(self.traffic, self.traffic_confidence, self.traffic_confidence_count)
-        sums.add_labels(self.confidences, self.correct, self.delays)
+        weights = None
+        if self.groups is not None:
+            weights = unit_weights(self.group_numbers())
+            weights = weights if is_new is None else weights * is_new
+        sums.add_labels(self.confidences, self.correct, self.delays, weights)
         return sums
 
 
@@ -104,14 +127,12 @@ class StreamMonitor:
         """The prediction time since which the evidence has grown, None without labels."""
         return self._timed.onset
 
-    def add(
-        self, start: float, end: float, sums: CalibrationSums, rows: tuple[Values, ...]
-    ) -> None:
+    def add(self, start: float, end: float, sums: CalibrationSums, rows: Rows) -> None:
         """Add a cohort of predictions made from `start` until before `end`.
 
         Parameters
         ----------
-        rows: confidences, correctness and times of the labelled ones, (n,) each, checked.
+        rows: confidences, correctness, times and groups of the labelled ones, (n,) each, checked.
         """
         self._timed.add(start, end, *rows)
         self._window.add(start, end, sums)
@@ -170,6 +191,7 @@ class StreamMonitor:
             window_start=start,
             window_end=end,
             n=summary.labelled,
+            units=round(summary.units),
             traffic=summary.traffic,
             coverage=None if coverage is None else coverage.share,
             coverage_p_value=None if coverage is None else coverage.p_value,

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from recalib.drift.bettors import default_bettors
 from recalib.drift.calibration_test import STATE_VERSION, CalibrationTest
+from recalib.drift.row_groups import Groups, arrange_units
 from recalib.drift.target import Target
 
 Values = NDArray[np.float64]
@@ -30,16 +31,26 @@ class TimedTest:
         return self._onsets[self.test.leader] if self._onsets else None
 
     def add(
-        self, start: float, end: float, confidences: Values, correct: Values, times: Values
+        self,
+        start: float,
+        end: float,
+        confidences: Values,
+        correct: Values,
+        times: Values,
+        groups: Groups,
     ) -> None:
         """Add the rows of a cohort of predictions made from `start` until before `end`.
 
         Parameters
         ----------
         confidences, correct, times: (n,) each, checked, in the order of the times.
+        groups: numbers of groups, (n,), 0 for none. A group bets at the time of its first row.
         """
         before, rejected = self.test.labels, self.test.rejected_at
-        self.test.update(confidences, correct)
+        order, sizes = arrange_units(groups)
+        self.test.update(confidences[order], correct[order], sizes)
+        if sizes is not None:
+            times = times[order[np.cumsum(sizes) - sizes]]
         if rejected is None and self.test.rejected_at is not None:
             self.rejected_time = float(times[self.test.rejected_at - before - 1])
         if self.test.labels > before:

@@ -43,8 +43,10 @@ class Window:
     weighting: Weighting
     #: Confidence level of the intervals.
     level: float
-    #: n, N, and the number of bins after merging.
+    #: The number of labels, the same where each group counts once, N, and the number of bins after
+    #: merging.
     labelled: int
+    units: float
     traffic: int
     bins: int
     #: The silent share of the traffic; 0 in a window weighted by labels.
@@ -123,7 +125,7 @@ def summarise_window(
     unknown = sums.traffic_only(silent)
     if weighting == "traffic" and silent_traffic is not None:
         unknown = unknown.merge(silent_traffic.traffic_only())
-    n, rows = int(sums.labelled[~silent].sum()), int(seen[~silent].sum())
+    n, rows = float(sums.weight[~silent].sum()), int(seen[~silent].sum())
     traffic = rows + int(unknown.traffic.sum())
     share = int(unknown.traffic.sum()) / max(traffic, 1)
     class_share, class_error = 0.0, 0.0
@@ -132,9 +134,11 @@ def summarise_window(
     silent_share = min(share + class_share, 1.0)
     if n < 2:
         labelled = int(sums.labelled.sum())
-        means = _means(sums)
-        return Window(weighting, level, labelled, traffic, 0, silent_share, **means, **_EMPTY)
-    groups = group_bins(sums.labelled[~silent])
+        means, units = _means(sums), sums.size
+        return Window(
+            weighting, level, labelled, units, traffic, 0, silent_share, **means, **_EMPTY
+        )
+    groups = group_bins(sums.weight[~silent])
 
     def sum_groups(values: NDArray[Any]) -> NDArray[Any]:
         return np.add.reduceat(values[~silent], groups)
@@ -142,7 +146,7 @@ def summarise_window(
     joined = Moments(*(sum_groups(values) for values in sums.moments))
     gaps, residuals = Gaps.from_moments(joined, joined), joined.residual_squares()
     weights, rows = (
-        (gaps.weights, n) if weighting == "labelled" else (sum_groups(seen) / rows, rows)
+        (gaps.weights, round(n)) if weighting == "labelled" else (sum_groups(seen) / rows, rows)
     )
     fields: dict[str, Any] = {
         "selection_low": None,
@@ -160,7 +164,7 @@ def summarise_window(
             gaps,
             confidences,
             weights,
-            gaps.counts / sum_groups(seen),
+            sum_groups(sums.labelled) / sum_groups(seen),
             ratio=selection_ratio,
             level=level,
             rows=rows,
@@ -174,6 +178,7 @@ def summarise_window(
         weighting,
         level,
         int(sums.labelled.sum()),
+        sums.size,
         traffic,
         len(groups),
         silent_share,
@@ -249,13 +254,15 @@ _EMPTY: dict[str, None] = dict.fromkeys(
 
 
 def _means(sums: CalibrationSums) -> dict[str, float | None]:
-    n = int(sums.labelled.sum())
     totals = {
-        "accuracy": sums.correct.sum(),
-        "confidence": sums.confidence.sum(),
-        "delay": sums.delay.sum(),
+        "accuracy": (sums.correct, sums.weight),
+        "confidence": (sums.confidence, sums.weight),
+        "delay": (sums.delay, sums.labelled),
     }
-    return {name: float(total) / n if n else None for name, total in totals.items()}
+    return {
+        name: float(total.sum()) / float(n.sum()) if n.any() else None
+        for name, (total, n) in totals.items()
+    }
 
 
 def _ece_fields(gaps: Gaps, weights: Values, rows: int, level: float) -> dict[str, float]:

@@ -46,6 +46,7 @@ def cohort_of_rows(
         rows.delay[on_time],
         rows.time[on_time],
         traffic.traffic_confidence,
+        groups=None if rows.group is None else rows.group[on_time],
     )
 
 
@@ -63,7 +64,8 @@ def class_rows(
     used = rows.predicted[on_time], rows.correct[on_time]
     labels = np.where(used[1] == 1, used[0], -1)
     columns = rows.confidence[on_time], used[0], labels, rows.time[on_time]
-    return ClassRows.from_top_labels(*columns, classes)
+    groups = None if rows.group is None else rows.group[on_time]
+    return ClassRows.from_top_labels(*columns, classes, groups)
 
 
 def class_traffic(

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalib.core.arrays import Floats
+from recalib.core.group_numbers import group_number
 from recalib.core.lazy_import import LazyModule
 from recalib.drift import ClassRows
 from recalib.drift.target import Target, monitored_probabilities, values_of_predicted_class
@@ -29,13 +30,13 @@ pc = LazyModule("pyarrow.compute")
 Values = NDArray[np.float64]
 
 _REQUIRED = ("time", "confidence", "correct")
-_OPTIONAL = ("label_time", "segment", "probabilities")
+_OPTIONAL = ("label_time", "segment", "group", "probabilities")
 #: All columns that are read without `classes`, and the index of the true class, read with it.
 COLUMNS = (*_REQUIRED, *_OPTIONAL)
 _LABEL = "label"
 #: All columns that are read of a multilabel log.
 _MULTILABEL = ("time", "probabilities", "labels")
-MULTILABEL_COLUMNS = (*_MULTILABEL, "label_time", "segment")
+MULTILABEL_COLUMNS = (*_MULTILABEL, "label_time", "segment", "group")
 #: Columns that depend on the outcome: groups by their values would differ in accuracy by design.
 _OUTCOMES = ("correct", "label", "labels", "label_time")
 #: Tolerance for clocks: a label may not be earlier than its prediction by more.
@@ -64,6 +65,8 @@ class LogRows:
     #: that it draws, and has no `class_rows`.
     class_rows: ClassRows | None = None
     predicted: NDArray[np.int64] | None = None
+    #: Numbers of the groups of dependent rows, 0 for none; None without the column.
+    group: NDArray[np.int64] | None = None
 
     def pairs(self, target: Target) -> tuple[Values, Values]:
         """Return probabilities and outcomes of the target, (N,) each; NaN without a label.
@@ -83,6 +86,7 @@ class LogRows:
         segment = None if self.segment is None else self.segment[index]
         class_rows = None if self.class_rows is None else self.class_rows.select(index)
         predicted = None if self.predicted is None else self.predicted[index]
+        group = None if self.group is None else self.group[index]
         return LogRows(
             self.time[index],
             self.confidence[index],
@@ -91,6 +95,7 @@ class LogRows:
             segment,
             class_rows,
             predicted,
+            group,
         )
 
     @staticmethod
@@ -99,6 +104,7 @@ class LogRows:
         segments = [part.segment for part in parts if part.segment is not None]
         class_rows = [part.class_rows for part in parts if part.class_rows is not None]
         predicted = [part.predicted for part in parts if part.predicted is not None]
+        groups = [part.group for part in parts if part.group is not None]
 
         def join(columns: list[Values]) -> Values:
             return np.concatenate([np.zeros(0), *columns])
@@ -111,6 +117,7 @@ class LogRows:
             np.concatenate(segments) if segments else None,
             ClassRows.concatenate(class_rows) if class_rows else None,
             np.concatenate(predicted) if predicted else None,
+            np.concatenate(groups) if groups else None,
         )
 
 
@@ -181,6 +188,7 @@ _TYPES = {
     "correct": "booleans, null where there is no label (or 1 and 0)",
     "label_time": "seconds as numbers, or timestamps; null where there is no label",
     "segment": "text, integers or booleans",
+    "group": "text, integers or booleans; null for a row that depends on no other",
     "probabilities": "lists of floats, one for each class; of two classes also floats, P(y = 1)",
     "label": "integers, the indices of the true classes; null where there is no label",
     "labels": "lists of zeros and ones, one for each label; null where labels are not known",
@@ -261,12 +269,12 @@ def rows_of(
         outcome, correct = _LABEL, np.where(labels < 0, np.nan, labels == predicted)
     labelled = ~np.isnan(correct)
     delay, segment = _delays(batch, time, labelled, first_row, outcome), _segments(batch)
-    class_rows = None
+    class_rows, group = None, _groups(batch)
     if matrix is not None and labels is not None and watched is not None:
-        class_rows = ClassRows.from_probabilities(matrix, labels, time, watched)
+        class_rows = ClassRows.from_probabilities(matrix, labels, time, watched, groups=group)
     if class_rows is None and (matrix is None or matrix.shape[1] > 2):
         predicted = None  # not used
-    return LogRows(time, confidence, correct, delay, segment, class_rows, predicted)
+    return LogRows(time, confidence, correct, delay, segment, class_rows, predicted, group)
 
 
 def _rows_of_labels(batch: Any, time: Values, first_row: int, classes: int | None) -> LogRows:
@@ -278,7 +286,7 @@ def _rows_of_labels(batch: Any, time: Values, first_row: int, classes: int | Non
     correct = np.where(labelled, sets[rows, drawn], np.nan)
     delay, segment = _delays(batch, time, labelled, first_row, "labels"), _segments(batch)
     confidence = matrix[rows, drawn].astype(np.float64)
-    return LogRows(time, confidence, correct, delay, segment, None, drawn)
+    return LogRows(time, confidence, correct, delay, segment, None, drawn, _groups(batch))
 
 
 def _draw(time: Values, matrix: Floats) -> NDArray[np.int64]:
@@ -397,12 +405,25 @@ def _segments(batch: Any) -> NDArray[np.object_] | None:
     """Return the names, or None without the column; null becomes an empty name."""
     if "segment" not in batch.schema.names:
         return None
-    column = batch.column("segment")
+    names: NDArray[np.object_] = _text(batch, "segment").to_numpy(zero_copy_only=False)
+    return names.astype(object)
+
+
+def _groups(batch: Any) -> NDArray[np.int64] | None:
+    """Return the numbers of the groups, 0 for null, or None without the column."""
+    if "group" not in batch.schema.names:
+        return None
+    encoded = pc.dictionary_encode(_text(batch, "group"))
+    numbers = np.array([group_number(name) for name in encoded.dictionary.to_pylist()], np.int64)
+    return numbers[encoded.indices.to_numpy(zero_copy_only=False)]
+
+
+def _text(batch: Any, name: str) -> Any:
+    """Return a column as text, empty where it is null."""
+    column = batch.column(name)
     if pa.types.is_dictionary(column.type):
         column = column.dictionary_decode()
-    text = pc.fill_null(pc.cast(column, pa.string()), "")
-    names: NDArray[np.object_] = text.to_numpy(zero_copy_only=False).astype(object)
-    return names
+    return pc.fill_null(pc.cast(column, pa.string()), "")
 
 
 def _refuse(

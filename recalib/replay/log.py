@@ -44,7 +44,7 @@ class Log:
     """An open log; use it as a context manager.
 
     Columns: `time` of the prediction in seconds, `confidence` in [0, 1], `correct` (null without a
-    label), and optionally `label_time` in seconds, `segment` and `probabilities`. Without
+    label), and optionally `label_time` in seconds, `segment`, `group` and `probabilities`. Without
     `confidence`, the largest probability is the confidence, and without `correct`, `label` is read.
     Of two classes, `probabilities` may be P(y = 1). A multilabel log has `time`,
     `probabilities` of the labels and `labels`, lists of zeros and ones, null where they are not

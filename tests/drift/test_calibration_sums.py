@@ -42,6 +42,7 @@ def test_sums_equal_a_loop(rows):
         slow.traffic_confidence_count[b] += 1
         slow.traffic_confidence[b] += p
         slow.labelled[b] += 1
+        slow.weight[b] += 1
         slow.correct[b] += y
         slow.confidence[b] += p
         slow.confidence_squared[b] += p * p
@@ -80,8 +81,9 @@ def test_json_is_exact():
 def test_sums_of_earlier_versions_have_no_confidences_of_traffic():
     sums = sums_of([(0.1, True, 3.0), (0.9, True, 0.0)])
     saved = sums.to_dict()
-    del saved["traffic_confidence"], saved["traffic_confidence_count"]
+    del saved["traffic_confidence"], saved["traffic_confidence_count"], saved["weight"]
     restored = CalibrationSums.from_dict(saved)
+    assert restored.weight.tolist() == sums.labelled.tolist()
     assert restored.traffic.tolist() == sums.traffic.tolist()
     assert not restored.traffic_confidence_count.any()
     restored = restored.merge(sums)

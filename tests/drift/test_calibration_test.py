@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,7 @@ class ConstantBettor:
 
     share = 1.0
 
-    def predict(self, confidences: Values, correct: Values) -> Values:
+    def predict(self, confidences: Values, correct: Values, sizes: Any = None) -> Values:
         return np.full(len(confidences), self.q)
 
     def start_block(self) -> None:
@@ -69,8 +70,7 @@ def test_the_expected_gain_is_at_most_1_under_the_hypothesis(p, q, where, tolera
     test = CalibrationTest(tolerance=tolerance, bettors=[ConstantBettor(q)])  # type: ignore[list-item]
     prediction = np.array([[q]])
     gains = {
-        a: float(np.exp(test._log_gains(prediction, np.array([p]), np.array([a])))[0, 0])
-        for a in (0.0, 1.0)
+        a: float(test._gains(prediction, np.array([p]), np.array([a]))[0, 0]) for a in (0.0, 1.0)
     }
     assert truth * gains[1.0] + (1 - truth) * gains[0.0] <= 1 + 1e-6
 
@@ -103,6 +103,45 @@ def test_evidence_is_a_supermartingale_by_exact_computation(tolerance, start):
                 children += pair
             nodes = children
         assert len(nodes) == 2 ** len(grid)
+
+
+@pytest.mark.parametrize("rows", [0, 700, 3 * 128 - 1])
+def test_evidence_of_groups_is_a_supermartingale_for_any_dependence(rows):
+    """E[E after a group | groups before] ≤ E if its rows are copies, exclusive, or independent.
+
+    Each row alone is correct with a probability at an edge of the tolerance.
+    """
+    rng = np.random.default_rng(3)
+    test, p = CalibrationTest(tolerance=0.02), np.array([0.6, 0.93, 0.3])
+    before = confidences(rng, rows)
+    test.update(before, outcomes(rng, drifted(before, "overconfident")))
+    sides = np.array(list(itertools.product([0, 1], repeat=3)), np.float64)
+    after = []
+    for outcome in sides:
+        child = copy.deepcopy(test)
+        child.update(p, outcome, np.array([3]))
+        after.append(np.exp(child.log_evidence - test.log_evidence))
+    for edge in (-0.02, 0.02):
+        truth = p + edge
+        independent = np.prod(np.where(sides == 1, truth, 1 - truth), axis=1)
+        u = (np.arange(100_000) + 0.5) / 100_000
+        laws = {
+            "copies": u[:, None] < truth,
+            "exclusive": np.stack([u < truth[0], 1 - u < truth[1], u < truth[2]], axis=1),
+        }
+        assert independent @ after <= 1 + 1e-8
+        for right in laws.values():
+            assert np.mean(np.array(after)[right @ [4, 2, 1]]) <= 1 + 1e-8
+    assert child.labels == rows + 1
+
+
+def test_sizes_that_do_not_fit_the_rows_are_rejected():
+    test = CalibrationTest()
+    for sizes in ([2], [3, 0]):
+        with pytest.raises(InputError) as excinfo:
+            test.update(np.full(3, 0.6), np.ones(3), np.array(sizes))
+        assert excinfo.value.field == "sizes"
+    assert test == CalibrationTest()
 
 
 @pytest.mark.parametrize("bettor", range(2))
@@ -351,7 +390,7 @@ def test_onset_time_of_an_earlier_version_continues(version):
     test.restore({"test": saved, "onsets": onsets, "rejected_time": None})
     assert test.onset == onsets[int(np.argmax(since))]
     p = np.full(200, 0.8)
-    test.add(90, 100, p, np.zeros(200), np.full(200, 95.0))
+    test.add(90, 100, p, np.zeros(200), np.full(200, 95.0), np.zeros(200, np.int64))
     assert test.rejected_time == 95
 
 

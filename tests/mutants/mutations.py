@@ -361,9 +361,9 @@ MUTATIONS = [
     *_file(
         "recalib/drift/bettors.py",
         "tests/drift/test_calibration_test.py",
-        ("table.onsets[cells] * rates[:, None]", "table.onsets[cells]"),
+        ("onsets * rates[:, None]", "onsets"),
         ("[np.ones((1, after.shape[1])), after[:-1]]", "[after[:1], after[:-1]]"),
-        ("(None, confidences * (1 - confidences)", "(None, confidences"),
+        ("confidences * (1 - confidences), correct", "confidences, correct"),
         ("min(1.0, self.max_odds", "max(1.0, self.max_odds"),
     ),
     *_file(

@@ -133,6 +133,7 @@ def small(**changes: Any) -> dict[str, Any]:
         (small(label_time=[START + 5, None, START - 1_000]), "label_time[2]"),
         (small(label_time=[float("inf"), None, START]), "label_time[0]"),
         (small(segment=[[1], [2], [3]]), "segment"),
+        (small(group=[0.5, 1.5, 2.5]), "group"),
         (
             {name: [] for name in ("time", "confidence")} | {"correct": pa.array([], pa.bool_())},
             "log",

@@ -69,6 +69,28 @@ def test_order_of_rows_of_one_time_does_not_matter(tmp_path: Path):
     assert results[0].to_dict() == results[1].to_dict()
 
 
+def test_rows_of_a_group_count_once(tmp_path: Path):
+    """A request in three copies, with its group, is the same evidence as the request."""
+    columns = log(2_000, labelled=1.0)
+    options = ReplayOptions(cohort=_DAY)
+    single = replay(write(tmp_path / "a.parquet", columns), options)
+    table = pa.table({**columns, "group": [f"request {row}" for row in range(2_000)]})
+    pa.parquet.write_table(pa.concat_tables([table] * 3), tmp_path / "b.parquet")
+    grouped = replay(tmp_path / "b.parquet", options)
+    pa.parquet.write_table(
+        pa.concat_tables([table.drop_columns("group")] * 3), tmp_path / "b.parquet"
+    )
+    copied = replay(tmp_path / "b.parquet", options)
+    log_evidence, size, copies = (
+        [result.windows[-1][name] for result in (single, grouped, copied)]
+        for name in ("log_evidence", "units", "n")
+    )
+    assert log_evidence[1] == pytest.approx(log_evidence[0], abs=0.1)
+    assert log_evidence[2] > log_evidence[0] + 10
+    assert size[0] == size[1]
+    assert copies[1] == 3 * copies[0]
+
+
 @pytest.mark.slow
 def test_early_labels_of_errors_do_not_bias_cohorts(tmp_path: Path):
     """Labels of errors come at once, all others a day later; in order of arrival, that is drift.
