@@ -117,6 +117,9 @@ class LossPart(_Part):
     secondary_options: dict[str, Any] = {}
     #: Default 1.
     beta: _NotNegative | None = None
+    #: Whether a step minimises the mean over its rows, the default, or the sum: the mean times the
+    #: weight of its rows, or for a loss of the whole batch times their number.
+    reduction: Literal["mean", "sum"] | None = None
     #: Keys are `beta`, `primary.<option>` and `secondary.<option>`.
     schedules: dict[str, Schedule] = {}
 

@@ -77,6 +77,23 @@ class Loss(nn.Module):
             )
             return self._reduce(rows, targets, labels)
 
+    def total_weight(self, labels: Tensor) -> Tensor:
+        """Return the weight of all labels, by which a mean over them is divided: a float64 scalar.
+
+        With it, the mean over a batch is computed from its parts, as of gradient accumulation or of
+        several processes: Σ weight of a part × mean of the part / Σ weight of a part.
+
+        Parameters
+        ----------
+        labels: integers as in `forward`.
+        """
+        return self._counts(labels).sum(dtype=torch.float64)
+
+    def _counts(self, labels: Tensor) -> Tensor:
+        if self.ignore_index is None:
+            return torch.ones_like(labels, dtype=torch.bool)
+        return labels != self.ignore_index
+
     @abstractmethod
     def _reduce(self, logits: Tensor, labels: Tensor, original: Tensor) -> Tensor:
         """Return the loss of a checked batch; `original` has the shape of the caller's labels."""
@@ -101,7 +118,7 @@ class BatchLoss(Loss):
 
     def _reduce(self, logits: Tensor, labels: Tensor, original: Tensor) -> Tensor:
         if self.ignore_index is not None and not labels.is_floating_point():
-            counts = labels != self.ignore_index
+            counts = self._counts(labels)
             logits, labels = logits[counts], labels[counts]
         if self.gather:
             logits, labels = gather_rows(logits, labels)
@@ -124,8 +141,8 @@ class RowLoss(Loss):
 
     Options: `reduction`, as in torch: `mean`, `sum`, or `none`, which returns a number for each
     label, 0 for ignored ones; `weight`, a factor for each class, as in torch: each row counts by
-    the factor of its label, and the mean is divided by their sum. With labels that are
-    probabilities, `weight` is refused.
+    the factor of its label, and the mean is divided by their sum. If labels are probabilities, each
+    is multiplied by the factor of its class, and the mean is divided by the number of rows.
     """
 
     reduction: Literal["mean", "sum", "none"] = field(default="mean", kw_only=True)
@@ -149,43 +166,55 @@ class RowLoss(Loss):
         """Return the loss of each row, (N,); parameters as `BatchLoss.value`."""
 
     def _reduce(self, logits: Tensor, labels: Tensor, original: Tensor) -> Tensor:
-        factors = self._factors_of_rows(logits, labels)
-        if factors is None:
-            losses = self.rows(logits, labels)
-            if self.reduction == "mean":
+        is_soft = labels.is_floating_point()
+        labels, factors = (self._weigh_soft if is_soft else self._weigh)(logits, labels)
+        losses = self.rows(logits, labels)
+        if factors is not None:
+            losses = losses * factors
+        if self.reduction == "mean":
+            if is_soft or factors is None:
                 return losses.mean()
-        else:
-            if self.ignore_index is not None:  # a possible label, whose loss is finite
-                labels = torch.where(labels == self.ignore_index, logits.argmax(dim=1), labels)
-            losses = self.rows(logits, labels) * factors
-            if self.reduction == "mean":
-                total = factors.sum()
-                return losses.sum() / torch.where(total > 0, total, 1.0)
+            total = factors.sum()
+            return losses.sum() / torch.where(total > 0, total, 1.0)
         if self.reduction == "sum":
             return losses.sum()
-        is_soft = labels.is_floating_point()
         return losses.reshape(
             original.shape[:1] + original.shape[2:] if is_soft else original.shape
         )
 
-    def _factors_of_rows(self, logits: Tensor, labels: Tensor) -> Tensor | None:
-        """Return how much each row counts, (N,); None: all the same."""
-        if self.ignore_index is None and self._factors is None:
-            return None
-        if labels.is_floating_point():
-            if self._factors is None:
-                return None
-            raise InputError(
-                "labels", found="probabilities, and a weight", accepted="integers, or no weight"
-            )
-        counts = labels != self.ignore_index if self.ignore_index is not None else labels >= 0
+    def total_weight(self, labels: Tensor) -> Tensor:
         if self._factors is None:
-            return counts.to(logits.dtype)
-        if len(self._factors) != logits.shape[1]:
-            found = f"{len(self._factors)} numbers for {logits.shape[1]} classes"
+            return super().total_weight(labels)
+        counts = self._counts(labels)
+        factors = self._factors.double()[torch.where(counts, labels, 0).long()]
+        return (factors * counts).sum()
+
+    def _weigh(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Return labels that are possible, and how much each row counts, (N,); None: the same."""
+        counts, factors = self._counts(labels), None
+        if self.weight is not None:
+            factors = self._class_factors(logits)[torch.where(counts, labels, 0)] * counts
+        if self.ignore_index is not None:
+            factors = counts.to(logits.dtype) if factors is None else factors
+            # The loss of the predicted class is finite.
+            labels = torch.where(counts, labels, logits.argmax(dim=1))
+        return labels, factors
+
+    def _weigh_soft(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor | None]:
+        """Return labels with the same product, of probabilities and of how much rows count."""
+        if self.weight is None:
+            return labels, None
+        labels = labels * self._class_factors(logits)
+        factors = labels.sum(dim=1)
+        return labels / torch.where(factors > 0, factors, 1.0)[:, None], factors
+
+    def _class_factors(self, logits: Tensor) -> Tensor:
+        if self._factors is None or self.weight is None or len(self.weight) != logits.shape[1]:
+            found = f"{len(self.weight or ())} numbers for {logits.shape[1]} classes"
             raise InputError("options.weight", found=found, accepted="a number for each class")
-        factors = self._factors.to(device=logits.device, dtype=logits.dtype)
-        return factors[torch.where(counts, labels, 0)] * counts
+        if logits.dtype == torch.float64:  # more digits than the buffer has
+            return logits.new_tensor(self.weight)
+        return self._factors.to(device=logits.device, dtype=logits.dtype)
 
 
 @dataclass(eq=False)

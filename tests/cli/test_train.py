@@ -288,7 +288,12 @@ def test_own_network_is_trained_and_fine_tuned(points: Cli) -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        {"accumulate": 2, "clip_norm": 0.1, "ema_decay": 0.9},
+        {
+            "accumulate": 2,
+            "clip_norm": 0.1,
+            "ema_decay": 0.9,
+            "loss": {"options": {"weight": [0.1, 1.0, 7.0]}},
+        },
         {"loss": {"secondary": "sb_ece"}},
     ],
     ids=["rows", "whole batch"],

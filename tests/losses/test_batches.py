@@ -87,6 +87,28 @@ def test_weights_mean_what_they_mean_in_torch(reduction: Any) -> None:
     close(ours, torchs)
 
 
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_weights_of_probabilities_mean_what_they_mean_in_torch(reduction: Any) -> None:
+    """The label, and not the row, has the factor of a class; a mean is over rows."""
+    logits, _ = batch()
+    weight = (0.5, 2.0, 0.0, 1.0, 3.0)
+    p = torch.randn(24, 5, generator=torch.Generator().manual_seed(0)).double().softmax(dim=1)
+    p[0] = functional.one_hot(torch.tensor(2), 5)
+    ours = LOSSES["cross_entropy"](weight=weight, reduction=reduction)(logits, p)
+    factors = torch.tensor(weight).double()
+    close(ours, functional.cross_entropy(logits, p, factors, reduction=reduction))
+
+
+@pytest.mark.parametrize("name", BY_ROW)
+def test_parts_of_a_batch_add_up_by_their_total_weights(name: str) -> None:
+    logits, labels = batch()
+    labels[:7] = 255
+    loss = LOSSES[name](weight=(0.1, 2.0, 0.0, 1.0, 7.0), ignore_index=255)
+    parts = list(zip(logits.split(7), labels.split(7), strict=True))
+    total = sum(loss.total_weight(y) * loss(z, y) for z, y in parts)
+    close(total / loss.total_weight(labels), loss(logits, labels), 1e-6)
+
+
 @pytest.mark.parametrize("name", BY_ROW)
 def test_weighted_mean_is_that_of_repeated_rows(name: str) -> None:
     logits, labels = batch()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import chain
-from typing import Any, Protocol
+from itertools import chain, islice
+from typing import Any, Protocol, cast
 
 import numpy as np
 import torch
@@ -225,14 +225,31 @@ def _step(run: Run, step: Step, number: int, batches: Iterator[LabelledBatch]) -
     fabric, at = run.fabric, (run.recipe.seed, run.counters.epoch, number, run.fabric.global_rank)
     torch.manual_seed(seed_of(_NETWORK, *at))
     mine = shares(step, run.recipe.accumulate, fabric.global_rank, fabric.world_size)
-    for part, rows in enumerate(mine):
+    batches, shares_of_parts = _weigh(run, step, mine, batches)
+    for part, (rows, factors) in enumerate(zip(mine, shares_of_parts, strict=True)):
         more_to_come = part + 1 < len(mine)
         with fabric.no_backward_sync(run.network, enabled=more_to_come and fabric.world_size > 1):  # type: ignore[arg-type]
-            # Weight parts by their number of rows; the group averages over processes.
-            share = len(rows) * fabric.world_size / len(step.rows)
-            loss = _loss(run, rows, next(batches), step.terms, (*at, part), share)
+            loss = _loss(run, rows, next(batches), step.terms, (*at, part), factors)
             run.backward(loss)
     run.step()
+
+
+def _weigh(
+    run: Run, step: Step, mine: list[NDArray[np.int64]], batches: Iterator[LabelledBatch]
+) -> tuple[Iterator[LabelledBatch], list[list[float | Tensor]]]:
+    """Return the batches of a step, and the factors of the losses for each of its parts."""
+    fabric, objective = run.fabric, run.objective
+    if objective.is_weighted and run.recipe.mixing is None:
+        # Augmentation moves void pixels: labels are known when all parts are loaded.
+        parts = list(islice(batches, len(mine)))
+        batches = iter(parts)
+        weights = torch.stack([objective.total_weights(labels) for _, labels in parts])
+        sums = cast("Tensor", fabric.all_reduce(weights.sum(dim=0), reduce_op="sum"))
+        pairs, totals = [part.unbind() for part in weights], sums.unbind()
+    else:
+        size = run.splits.train.labels[0].size
+        pairs, totals = [(len(rows) * size,) * 2 for rows in mine], (len(step.rows) * size,) * 2
+    return batches, [objective.shares(pair, totals, fabric.world_size) for pair in pairs]
 
 
 def _loss(
@@ -241,7 +258,7 @@ def _loss(
     batch: LabelledBatch,
     terms: Terms,
     at: tuple[int, ...],
-    share: float,
+    shares: list[float | Tensor],
 ) -> Tensor:
     """Return the objective of a part of a step; `at` are the numbers that identify the part."""
     recipe, (inputs, labels) = run.recipe, batch
@@ -254,7 +271,7 @@ def _loss(
     if recipe.compile in ("reduce-overhead", "max-autotune"):
         # The graph of this step may write over the outputs of the step before.
         torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
-    loss: Tensor = run.objective(forward(run.network, inputs), labels, indices, terms, share)
+    loss: Tensor = run.objective(forward(run.network, inputs), labels, indices, terms, shares)
     return loss
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import fields
-from typing import Literal, get_type_hints
+from typing import Literal, TypeAlias, get_type_hints
 
+import torch
 from torch import Tensor, nn
 
 from recalib.core.options import configure
@@ -16,6 +18,7 @@ from recalib.recipe import LossPart, Schedule
 from training.engine.pixels import loss_pixels
 
 Terms = Literal["both", "primary", "secondary"]
+_Number: TypeAlias = float | Tensor
 
 
 class LossSum(nn.Module):
@@ -55,7 +58,7 @@ class LossSum(nn.Module):
         labels: Tensor,
         indices: Tensor | None = None,
         terms: Terms = "both",
-        share: float = 1.0,
+        shares: Sequence[_Number] = (1.0, 1.0),
     ) -> Tensor:
         """Return the objective, a scalar; `InputError` if a loss returns something else.
 
@@ -64,16 +67,15 @@ class LossSum(nn.Module):
         logits, labels: as for every loss.
         indices: positions of the rows in the training set; only `crl` needs them.
         terms: `primary` alone, or `secondary` times β alone, for interleaved training.
-        share: a factor for losses that see these rows alone. A loss that gathers the rows of all
-            processes is that of the whole step.
+        shares: a factor of each of the two losses, as of `TrainingObjective.shares`.
         """
         if self.secondary is None or terms == "primary":
-            return _share(self.primary, share) * _scalar(self.primary(logits, labels))
+            return shares[0] * _scalar(self.primary(logits, labels))
         regulariser = _scalar(self._regulariser(self.secondary, logits, labels, indices))
-        regulariser = self.beta * _share(self.secondary, share) * regulariser
+        regulariser = self.beta * shares[1] * regulariser
         if terms == "secondary":
             return regulariser
-        return _share(self.primary, share) * _scalar(self.primary(logits, labels)) + regulariser
+        return shares[0] * _scalar(self.primary(logits, labels)) + regulariser
 
     def _regulariser(
         self, loss: nn.Module, logits: Tensor, labels: Tensor, indices: Tensor | None
@@ -128,10 +130,44 @@ class TrainingObjective(LossSum):
         for loss in (primary, secondary):
             if isinstance(loss, BatchLoss):
                 loss.gather = gather
+        self._is_sum = part.reduction == "sum"
         self._schedules = part.schedules
         for target, schedule in part.schedules.items():
             self._check_schedule(target, schedule, part)
         self.set_progress(0.0)
+
+    @property
+    def is_weighted(self) -> bool:
+        """Whether labels have different weights, as of classes and void pixels."""
+        return any(
+            loss is not None and (loss.ignore_index, getattr(loss, "weight", None)) != (None, None)
+            for loss in (self.primary, self.secondary)
+        )
+
+    def total_weights(self, labels: Tensor) -> Tensor:
+        """Return the weight of all labels in each of the losses, (2,); see `Loss.total_weight`."""
+        losses = (self.primary, self.secondary or self.primary)
+        return torch.stack([loss.total_weight(labels) for loss in losses])
+
+    def shares(
+        self, weights: Sequence[_Number], totals: Sequence[_Number], processes: int
+    ) -> list[_Number]:
+        """Return the factors of a part of a step, with which parts add up to the whole step.
+
+        A loss that gathers the rows of all processes is that of the whole step already.
+
+        Parameters
+        ----------
+        weights, totals: the weights of the labels of the part and of the step in each loss, two.
+        processes: their number, over which `DistributedDataParallel` takes the mean of gradients.
+        """
+        result = []
+        losses = (self.primary, self.secondary)
+        for loss, weight, total in zip(losses, weights, totals, strict=True):
+            divisor = total + (total == 0)  # a step whose labels all are void
+            share = 1.0 if isinstance(loss, BatchLoss) else weight * processes / divisor
+            result.append(share * total if self._is_sum else share)
+        return result
 
     def set_progress(self, progress: float) -> None:
         """Set scheduled values for this fraction of the run."""
@@ -166,10 +202,6 @@ class TrainingObjective(LossSum):
         return ", ".join([*(["beta"] if self.secondary is not None else []), *targets]) or "none"
 
 
-def _share(loss: nn.Module, share: float) -> float:
-    return 1.0 if isinstance(loss, BatchLoss) and loss.gather else share
-
-
 def _scalar(value: object) -> Tensor:
     if not isinstance(value, Tensor) or value.ndim:
         found = f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else repr(value)
@@ -182,7 +214,8 @@ def make_loss(field: str, name: str, options: dict[str, object]) -> Loss:
     try:
         loss = configure(LOSSES, name, options, field=field)
         if getattr(loss, "reduction", "mean") != "mean":
-            raise InputError("options.reduction", found=repr(loss.reduction), accepted="mean")
+            accepted = "mean; `reduction` of a recipe's `[loss]` is mean or sum"
+            raise InputError("options.reduction", found=repr(loss.reduction), accepted=accepted)
         return loss
     except InputError as error:
         if error.field == field:

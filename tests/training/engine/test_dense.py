@@ -75,6 +75,14 @@ def network() -> nn.Module:
     return nn.Conv2d(1, 3, 3, padding=1)
 
 
+def one_layer(classes: int) -> nn.Module:
+    """Return a network without batch normalisation, in which images do not affect each other."""
+    model = nn.Module()
+    model.head = nn.Conv2d(1, classes, 3, padding=1)
+    model.forward = model.head.forward  # type: ignore[method-assign]
+    return model
+
+
 @pytest.fixture(scope="module")
 def fabric() -> Fabric:
     return Fabric(accelerator="cpu", devices=1)
@@ -179,6 +187,25 @@ def test_history_of_crl_belongs_to_the_same_pixels() -> None:
         recipe(loss={"secondary": "crl"}).loss, 10, ignore_index=VOID, image_pixels=5
     )
     assert len(objective.secondary.history) == 50  # type: ignore[union-attr, arg-type]
+
+
+def test_parts_with_different_void_pixels_are_those_of_the_whole_batch() -> None:
+    """Means are over the pixels of a step that count, in one part and in four."""
+    data = splits((8, 5, 7))
+    data.train.labels[::2, :6] = VOID
+
+    def weights(accumulate: int, rate: float) -> Tensor:
+        optimiser = {"momentum": 0.0, "weight_decay": 0.0, "learning_rate": rate}
+        part = {"secondary": "mbls", "secondary_options": {"margin": 0.0}}
+        options = {"batch_size": 8, "accumulate": accumulate, "loss": part}
+        model = {"name": f"{__name__}:one_layer"}
+        config = recipe(optimiser=optimiser, model=model, **options)
+        tensors = train(config, data, Memory(), Onlooker()).weights.values()
+        return torch.cat([tensor.flatten() for tensor in tensors])
+
+    whole = weights(1, 1.0)
+    assert (whole - weights(1, 1e-30)).norm() > 0.1
+    torch.testing.assert_close(weights(4, 1.0), whole, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize(

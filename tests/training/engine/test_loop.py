@@ -95,6 +95,47 @@ def test_gradient_accumulation_matches_the_full_batch() -> None:
         torch.testing.assert_close(accumulated.weights[name], weight, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_class_weights_count_in_the_whole_batch(reduction: Any) -> None:
+    """The gradient of one part and of four is that of torch's loss of all rows."""
+    data, factors = splits(), [0.1, 1.0, 7.0]
+    loss = {"options": {"weight": factors}, "reduction": reduction}
+
+    def step(rate: float, accumulate: int) -> Tensor:
+        plain = {"momentum": 0.0, "weight_decay": 0.0, "learning_rate": rate}
+        options = {"epochs": 1, "batch_size": 120, "accumulate": accumulate}
+        weights = run(recipe(loss=loss, optimiser=plain, **options), data).weights
+        return torch.cat([weights["head.weight"], weights["head.bias"][:, None]], dim=1)
+
+    start = step(1e-30, 1)
+    x, y = data.train.batch(range(120)), torch.from_numpy(data.train.labels)
+    z = torch.cat([torch.as_tensor(x), torch.ones(120, 1)], dim=1).double()
+    w = start.double().requires_grad_()
+    value = nn.functional.cross_entropy(
+        z @ w.T, y, torch.tensor(factors).double(), reduction=reduction
+    )
+    (expected,) = torch.autograd.grad(value, w)
+    rate = 1.0 if reduction == "mean" else 1 / 256
+    for accumulate in (1, 4):
+        gradient = (start - step(rate, accumulate)).double() / rate
+        torch.testing.assert_close(gradient, expected, rtol=1e-6, atol=1e-6 / rate)
+
+
+def test_sum_of_a_loss_of_the_whole_batch_is_a_multiple() -> None:
+    """Rows that sum, plus β times the number of rows times the loss of the batch, as paper 004."""
+    part = {"primary": "focal", "secondary": "mmce", "beta": 2.0}
+    mean = recipe(loss=part, epochs=1, batch_size=120, optimiser={"learning_rate": 0.12})
+    total = {"loss": {**part, "reduction": "sum"}, "optimiser": {"learning_rate": 0.001}}
+    rows = recipe(epochs=1, batch_size=120, **total)
+    plain = {"momentum": 0.0, "weight_decay": 0.0}
+    results = [
+        run(config.model_copy(update={"optimiser": config.optimiser.model_copy(update=plain)}))
+        for config in (mean, rows)
+    ]
+    for name, weight in results[0].weights.items():
+        torch.testing.assert_close(results[1].weights[name], weight, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("more", [{}, {"accumulate": 2}, {"precision": "bf16"}])
 def test_clipping_bounds_the_step(more: dict[str, Any]) -> None:
     """With a rate of 1, the weights move by the bound, in the direction of the gradient.
