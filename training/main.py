@@ -17,6 +17,7 @@ from recalib.registry import Registry
 from recalib.registry.job_kinds import BATCH, EVALUATE, FIT, MONITOR, PUBLISH, REFIT, REPLAY, TRAIN
 from recalib.settings import Settings
 from recalib.webhooks import AllowedTargets
+from training.alert import Links
 from training.batch_job import batch_handler
 from training.evaluation_job import run_evaluation
 from training.fit_job import run_fit
@@ -63,15 +64,16 @@ def handlers(
         allowed_imports=settings.allowed_imports,
         max_workers=settings.training_workers,
     )
-    return {**HANDLERS, **large_handlers(settings), **long_jobs, TRAIN: train}
+    return {**HANDLERS, **configured_handlers(settings), **long_jobs, TRAIN: train}
 
 
-def large_handlers(settings: Settings) -> dict[str, JobHandler]:
-    """Return the handlers that read large data sets on a cluster."""
+def configured_handlers(settings: Settings) -> dict[str, JobHandler]:
+    """Return the handlers that depend on settings."""
     policy = _policy(settings)
     return {
         EVALUATE: partial(run_evaluation, policy=policy),
         FIT: partial(run_fit, policy=policy),
+        MONITOR: partial(run_monitor, links=Links.of(settings)),
         PUBLISH: partial(run_publish, policy=policy),
     }
 
@@ -99,7 +101,7 @@ def run(settings: Settings, *, embedded: bool) -> None:
 
     # Fits and monitoring must not wait for a batch or a replay, nor these for the training of a
     # network.
-    every_short = {**HANDLERS, **large_handlers(settings)}
+    every_short = {**HANDLERS, **configured_handlers(settings)}
     short = {kind: every_short[kind] for kind in every_short if kind not in (BATCH, REPLAY)}
     pause = partial(between, Worker(registry, short, name=name, **seconds))
     long_jobs = {

@@ -32,6 +32,7 @@ from recalib.registry import (
     Transaction,
 )
 from recalib.registry.job_kinds import MONITOR, monitor_key
+from training.alert import Links, make_alert
 from training.assessment import (
     KEEP_SECONDS,
     Assessor,
@@ -63,7 +64,7 @@ _HOUR, _DAY = 3600, 86_400.0
 _COMPACT_AFTER = 2 * _DAY
 
 
-def run_monitor(context: JobContext) -> None:
+def run_monitor(context: JobContext, links: Links | None = None) -> None:
     """Assess the champions of all models, or of the models of one shard.
 
     A failure of one model does not affect the others. A model is in the shard of its id modulo the
@@ -71,6 +72,10 @@ def run_monitor(context: JobContext) -> None:
 
     Also remove leftover checkpoints, and once an hour old traffic counts, sampled logits, what
     killed uploads left, and what is older than the retention settings of its model.
+
+    Parameters
+    ----------
+    links: of alerts.
     """
     shard, shards = context.payload.get("shard", 0), context.payload.get("shards", 1)
     if shard == 0:
@@ -87,7 +92,7 @@ def run_monitor(context: JobContext) -> None:
         if model.id % shards != shard:
             continue
         try:
-            read = watch(context.registry, model)
+            read = watch(context.registry, model, links)
             compare(context.registry, model)
             if tidies:
                 tidy(context.registry, model)
@@ -106,14 +111,14 @@ def run_monitor(context: JobContext) -> None:
         tx.jobs.succeed(context.lease, result)
 
 
-def watch(registry: Registry, model: Model) -> int | None:
+def watch(registry: Registry, model: Model, links: Links | None = None) -> int | None:
     """Read all matured cohorts of a model's champion and update its state.
 
     Return the number of cohorts, or None for a model without a champion.
     """
     cohorts = 0
     while True:
-        step = _step(registry, model)
+        step = _step(registry, model, links or Links())
         if step is None:
             return None
         cohorts += step
@@ -145,7 +150,7 @@ def tidy(registry: Registry, model: Model) -> None:
         registry.blobs.remove(digest)
 
 
-def _step(registry: Registry, model: Model) -> int | None:
+def _step(registry: Registry, model: Model, links: Links) -> int | None:
     """Read some matured cohorts; return their number, or None for a model without a champion."""
     # 1. What is stored, and the cohorts that have matured since.
     with registry.reading() as tx:
@@ -173,12 +178,18 @@ def _step(registry: Registry, model: Model) -> int | None:
         return 0
 
     # 3. All of it in one transaction, unless another worker was faster.
+    written: dict[str, Any] = plain(status.to_dict())
+    if state in ("suspect", "stale"):
+        last = before.status.get("alert")
+        written["alert"] = make_alert(
+            registry, model, before.version, assessor, written, last, through, links
+        )
     row = replace(
         before,
         turn=before.turn + 1,
         through=through,
         state=assessor.monitor.state(),
-        status=plain(status.to_dict()),
+        status=written,
         totals=progress.totals.to_dict(),
         assessed_at=snapshot.now,
     )
@@ -240,9 +251,10 @@ def _save(
             if progress.late:
                 tx.monitors.count_late(model, row.version, progress.late)
             if event is not None:
-                tx.monitors.record(
-                    model, row.version, event.state, _ACTOR, event.reason, evidence_of(event)
-                )
+                evidence = evidence_of(event)
+                if row.status.get("alert") is not None:
+                    evidence["alert"] = row.status["alert"]
+                tx.monitors.record(model, row.version, event.state, _ACTOR, event.reason, evidence)
             if reason is not None:
                 request_refit(tx, model, reason)
     except ConflictError as error:  # nothing is left to do

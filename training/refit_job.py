@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from datetime import UTC, datetime
-from typing import Any
 
 import msgspec
 
@@ -22,6 +21,7 @@ from recalib.fitting.multilabel import fit_multilabel
 from recalib.fitting.request import candidate_of
 from recalib.fitting.row_digests import encode_digests, row_digests
 from recalib.registry import Challenger, Model, MonitorRow, Transaction
+from recalib.registry.alerts import drift_onset
 from recalib.registry.job_kinds import REFIT
 from training.logit_samples import LabelledSample, read_labelled_sample
 from training.publication import fit_result
@@ -112,21 +112,8 @@ def _sample_start(row: MonitorRow | None, model: Model, now: float) -> tuple[flo
     then: it is the time from which the leading bettor wins, which is recent if no bettor does.
     """
     oldest = now - model.monitoring.capture_seconds
-    onset = row.status["onset"] if row is not None and _drifts(row.status) else None
+    onset = None if row is None else drift_onset(row.status)
     return (oldest, None) if onset is None else (max(oldest, onset), onset)
-
-
-def _drifts(status: dict[str, Any]) -> bool:
-    """Whether labels show a drift with an onset."""
-    if status["state"] not in ("stale", "suspect"):
-        return False
-    segment = status["segment"]
-    evidence = (status if segment is None else status["segments"][segment])["evidence"]
-    suspicion = evidence["suspicion"]
-    suspected = suspicion is not None and suspicion >= evidence["suspicion_threshold"]
-    classes = status.get("classes")
-    classes_rejected = classes is not None and classes["rejected"]
-    return suspected or classes_rejected or evidence["rejected_at"] is not None
 
 
 def _too_few(rows: LabelledSample, model: Model, onset: float | None) -> str:

@@ -19,7 +19,7 @@ from recalib.calibrator import Calibrator
 from recalib.drift import ScoreTest
 from recalib.errors import ConflictError
 from recalib.registry import Challenger, ExpectedVersion, Model, Registry, Transaction
-from training.logit_samples import LabelledSample, read_labelled_sample
+from training.logit_samples import LabelledSample, brier_scores, read_labelled_sample
 
 log = logging.getLogger(__name__)
 
@@ -89,23 +89,8 @@ def _scores(
             tx.calibrators.parameters(model, version)
             for version in (candidate.champion, candidate.version)
         ]
-    champion, challenger = (_brier(Calibrator.from_bytes(data), rows) for data in parameters)
+    champion, challenger = (brier_scores(Calibrator.from_bytes(data), rows) for data in parameters)
     return champion, challenger
-
-
-def _brier(calibrator: Calibrator, rows: LabelledSample) -> NDArray[np.float64]:
-    """Return Σ_k (p_k − 1[k = y])² of each row, (N,) in [0, 2].
-
-    Of multilabel rows, it is the mean over labels of this score of two classes, 2 (p − y)².
-    """
-    errors = calibrator.predict_float64(rows.logits)
-    if rows.labels.ndim == 2:
-        squares: NDArray[np.float64] = 2 * ((errors - rows.labels) ** 2).mean(axis=1)
-    else:
-        errors[np.arange(len(rows)), rows.labels] -= 1
-        squares = (errors**2).sum(axis=1)
-    # Rounding may exceed 2 slightly, and the test requires scores in [0, 2].
-    return np.minimum(squares, 2.0)
 
 
 def _reason(test: ScoreTest, better: bool) -> str:

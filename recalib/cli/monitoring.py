@@ -12,9 +12,12 @@ from recalib.cli.arguments import ApiKey, JsonOutput, ModelName, ServerUrl
 from recalib.reporting.terminal import narrow_table, print_json, say, warn
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from rich.table import Table
 
     from recalib.client import Candidate, Monitoring, MonitoringEntry
+    from recalib.contract.alerts import Alert, VersionComparison
 
 #: Lines of a table; the newest ones are shown.
 _MAX_LINES = 12
@@ -58,6 +61,9 @@ def monitoring(
     since = "" if status.since is None else f" since {_format_time(status.since)}"
     say(f"{status.model}, {version}: {status.state}{since}")
     say(f"{status.reason}")
+    if status.alert is not None:
+        for line in alert_lines(status.alert):
+            say(line)
     for message in status.warnings:
         warn(message)
     if status.assessed_at is not None:
@@ -78,6 +84,23 @@ def monitoring(
         say(_candidate(status.candidate))
     if status.events:
         say(_events(status))
+
+
+def alert_lines(alert: Alert) -> Iterator[str]:
+    """Yield the alert in lines: the drift, earlier versions, the next command and links."""
+    yield alert.summary
+    yield from map(comparison_text, alert.versions)
+    yield f"next: {alert.command}"
+    yield from (link for link in (alert.runbook, alert.dashboard) if link)
+
+
+def comparison_text(other: VersionComparison) -> str:
+    """Return how an earlier version does on the champion's recent labels."""
+    word = "better" if other.low > 0 else "worse" if other.high < 0 else "not clearly different"
+    return (
+        f"version {other.version} is {word} on {other.labels:,} recent labels: Brier score lower by"
+        f" {other.difference:.4f} [{other.low:.4f}, {other.high:.4f}]"
+    )
 
 
 def _evidence(status: Monitoring) -> str:

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from recalib.contract.alerts import Alert
 from recalib.contract.base import Page, Resource, Time, one_of
 
 CalibrationState = Literal["fresh", "unverified", "suspect", "stale"]
@@ -110,6 +111,10 @@ class MonitoringReport(Resource):
     evidence: dict[str, Any] = Field(description=_EVIDENCE)
     may_be_selection: bool = Field(description=_MAY_BE_SELECTION)
     onset: Time | None = Field(description="Estimated start of the drift, by prediction time.")
+    alert: Alert | None = Field(
+        description="Of a suspect or stale champion: how wrong it is since the onset, where, and "
+        "what to do; null otherwise, and without labels."
+    )
     segments: list[SegmentReport]
     windows: list[WindowReport] = Field(description="Matured cohorts, newest first.")
     late_labels: int = Field(description="Labels that arrived too late to count.")

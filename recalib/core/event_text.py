@@ -10,10 +10,15 @@ _DETAILS = ("name", "state", "kind", "job", "alias", "version", "from_version", 
 
 
 def event_text(type: str, model: str | None, data: Mapping[str, Any]) -> str:
-    """Return type, model, details and reason of an event."""
+    """Return type, model, details, reason and alert of an event."""
     details = [f"{name} {data[name]}" for name in _DETAILS if data.get(name) is not None]
     line = type if model is None else f"{type} of {model}"
     if details:
         line += f": {', '.join(details)}"
     reason = data.get("error") or data.get("reason")
-    return f"{line}; {reason}" if reason else line
+    alert = (data.get("evidence") or {}).get("alert")
+    texts = [line, reason]
+    if alert:
+        texts += [alert["summary"], f"next: {alert['command']}"]
+        texts += [alert["runbook"], alert["dashboard"]]
+    return "; ".join(text for text in texts if text)

@@ -129,6 +129,22 @@ class Settings(BaseSettings):
         allow_inf_nan=False,
         description="Retention of events, in seconds.",
     )
+    public_url: str = Field(
+        "",
+        pattern=r"^(https?://[!-~]+)?$",
+        description="URL at which people reach the server, for the commands of alerts; empty "
+        "for none.",
+    )
+    runbook_url: str = Field(
+        "docs/operations.md",
+        pattern=r"^[!-~]+$",
+        description="URL of docs/operations.md, for links in alerts.",
+    )
+    dashboard_url: str = Field(
+        "",
+        pattern=r"^(https?://[!-~]+)?$",
+        description="URL of the Grafana dashboard of calibration, for links in alerts.",
+    )
     webhook_targets: str = Field(
         "",
         description="Names, addresses and networks that webhooks may reach although they are not "

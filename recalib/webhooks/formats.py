@@ -54,6 +54,10 @@ def _alertmanager(event: Event) -> dict[str, Any]:
         "state": str(state),
         "version": str(event.data.get("version")),
     }
+    drift = (event.data.get("evidence") or {}).get("alert")
+    if drift:
+        annotations |= {"description": drift["summary"], "command": drift["command"]}
+        annotations |= {"runbook_url": drift["runbook"], "dashboard_url": drift["dashboard"]}
     alert = {
         "status": status,
         "labels": labels,

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
+from recalib.contract.alerts import Alert
 from recalib.contract.base import utc
 from recalib.contract.monitoring import (
     CandidateReport,
@@ -21,6 +22,7 @@ from recalib.drift import CalibrationSums, ScoreTest, label_coverage, summarise_
 from recalib.errors import ConflictError, InputError
 from recalib.registry import Challenger, CohortRow, MonitorRow, Transaction
 from recalib.registry import Model as ModelRow
+from recalib.registry.alerts import next_command
 from service.monitoring.schemas import CandidateDrop
 from service.pagination import decode_cursor, next_cursor
 from service.serving.loaded_calibrators import CHAMPION
@@ -32,8 +34,12 @@ log = logging.getLogger(__name__)
 _MAX_WINDOWS, _MAX_EVENTS = 48, 100
 
 
-def get_monitoring(tx: Transaction, model: str) -> MonitoringReport:
+def get_monitoring(tx: Transaction, model: str, server: str = "") -> MonitoringReport:
     """Return the calibration state of a model's champion, as of its last assessment.
+
+    Parameters
+    ----------
+    server: URL of the server, for the command of the alert.
 
     Raises
     ------
@@ -57,6 +63,7 @@ def get_monitoring(tx: Transaction, model: str) -> MonitoringReport:
         # Statuses of earlier versions do not have it.
         may_be_selection=status.get("may_be_selection", False),
         onset=_time(status["onset"]),
+        alert=_alert(tx, owner, status, server),
         segments=[
             SegmentReport.model_validate({"may_be_selection": False, **part, "segment": name})
             for name, part in status["segments"].items()
@@ -161,6 +168,14 @@ _UNSEEN: dict[str, Any] = {
     "onset": None,
     "segments": {},
 }
+
+
+def _alert(tx: Transaction, model: ModelRow, status: dict[str, Any], server: str) -> Alert | None:
+    """Return the alert of a status with the command of now: the candidate may have changed."""
+    if status.get("alert") is None:
+        return None
+    alert = Alert.model_validate(status["alert"])
+    return alert.model_copy(update={"command": next_command(tx, model, alert, server)})
 
 
 def _candidate(row: Challenger | None) -> CandidateReport | None:

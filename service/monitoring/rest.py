@@ -51,7 +51,7 @@ _LOG = {
 def get_monitoring(model: str, state: StateDependency) -> MonitoringReport:
     """Return the state of a model's champion: evidence, windows and events."""
     with state.registry.reading() as tx:
-        return handlers.get_monitoring(tx, model)
+        return handlers.get_monitoring(tx, model, state.settings.public_url)
 
 
 @router.operation("GET", "/history", "fit", responses=problems(422))

@@ -28,11 +28,22 @@ _MEASURED = {
     "ece": 0.081, "ece_low": 0.061, "ece_high": 0.101, "ece_floor": 0.021, "ce": 0.09,
     "labelled": 400, "traffic": 1_600, "delay": 75.0,
 }  # fmt: skip
+ALERT: dict[str, Any] = {
+    "onset": _AT, "labels": 652, "accuracy": 0.7, "confidence": 0.771, "low": 0.04, "high": 0.1,
+    "direction": "too_high", "places": [],
+    "versions": [
+        {"version": 2, "labels": 600, "difference": 0.02, "low": 0.01, "high": 0.03},
+        {"version": 1, "labels": 600, "difference": -0.02, "low": -0.03, "high": -0.01},
+    ],
+    "summary": "too sure by 7.1 points [4.0, 10.0]", "command": "recalib rollback m",
+    "runbook": "https://runbooks.example.com/recalib#calibratorstale", "dashboard": "",
+}  # fmt: skip
 #: A report as the service writes it; validation fails on other fields.
 REPORT = MonitoringReport.model_validate(
     {
         "model": "m", "version": 3, "state": "stale", "since": _AT,
         "reason": "accuracy is not within 2.0% of confidence", "evidence": _EVIDENCE, "onset": _AT,
+        "alert": ALERT,
         "segments": [{"segment": "[red]eu", "state": "stale", "reason": "so", "evidence": {},
                       "may_be_selection": False}],
         "windows": [
@@ -68,6 +79,11 @@ def test_text_output_has_the_full_report(cli: Cli, flaky: Flaky) -> None:
     for text in (
         "m, version 3: stale since 2026-03-04 05:06:07 UTC",
         "accuracy is not within 2.0% of confidence",
+        "too sure by 7.1 points [4.0, 10.0]",
+        "version 2 is better on 600 recent labels: Brier score lower by 0.0200 [0.0100, 0.0300]",
+        "version 1 is worse on 600 recent labels",
+        "next: recalib rollback m",
+        "https://runbooks.example.com/recalib#calibratorstale",
         "log E 4.50 of 3.00; PSI 0.25, threshold 0.12; 4,000 labels of 16,000 predictions",
         "7 labels came too late; 1,234 logits kept",
         "window: ECE 7.5% [7.0%, 8.0%], floor 1.0%;",

@@ -72,6 +72,9 @@ def test_report_has_state_evidence_windows_and_events(stale: Service, rpc: Rpc) 
     ):  # fmt: skip
         assert isinstance(evidence[name], int | float), name
     assert {segment["segment"]: segment["state"] for segment in body["segments"]}["eu"] == "stale"
+    assert body["alert"]["command"] == "recalib monitoring resnet"
+    assert body["alert"] == body["events"][0]["evidence"]["alert"]
+    assert body["alert"]["onset"] == body["onset"]
     assert [event["kind"] for event in body["events"]] == ["stale", "fresh"]
     windows = body["windows"]
     assert windows == sorted(windows, key=lambda window: window["start"], reverse=True)

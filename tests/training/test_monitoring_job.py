@@ -260,10 +260,10 @@ def test_a_failing_model_does_not_stop_monitoring_of_others(
         job = tx.jobs.enqueue(MONITOR, {}, unique=MONITOR)
     real = monitoring.watch
 
-    def fail_for_broken(registry: Registry, model: Model) -> int | None:
+    def fail_for_broken(registry: Registry, model: Model, links: Any) -> int | None:
         if model.name == "broken":
             raise ConflictError("no")
-        return real(registry, model)
+        return real(registry, model, links)
 
     monkeypatch.setattr(monitoring, "watch", fail_for_broken)
     assert Worker(registry, {MONITOR: run_monitor}, name="test").work_once(threading.Event())

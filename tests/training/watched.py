@@ -93,6 +93,7 @@ class Stream:
         ago: float,
         seconds: float = LENGTH,
         slope: float = 1.0,
+        shift: float = 0.0,
         delay: float = 5.0,
         labelled: float = 1.0,
         segment: int = 0,
@@ -105,11 +106,12 @@ class Stream:
         ----------
         slope: slope of the true log-odds against the predicted log-odds; 1 is calibrated, below 1
             is overconfident.
+        shift: of the true log-odds; below 0, the predictions are too sure.
         labelled: share of predictions with a label.
         predicted: the predicted class of all of them.
         """
         p = self._confidences(rows)
-        truth = 1 / (1 + ((1 - p) / p) ** slope)
+        truth = 1 / (1 + ((1 - p) / p) ** slope * np.exp(-shift))
         correct = self.random.random(rows) < truth
         times = self.now - ago + np.arange(rows) * seconds / rows
         counted = np.zeros((rows, 2), np.int64)

@@ -43,6 +43,23 @@ def test_event_is_in_each_format() -> None:
     assert alert["annotations"]["state"] == "stale"
 
 
+def test_alert_is_in_each_format() -> None:
+    """The drift, the next command, and URLs that are clicked."""
+    alert = {
+        "summary": "too sure by 7.1 points",
+        "command": "recalib rollback m --server https://recalib.example.com",
+        "runbook": "https://runbooks.example.com/recalib#calibratorstale",
+        "dashboard": "https://grafana.example.com/d/recalib-calibration?var-model=m",
+    }
+    data = {**_STALE.data, "evidence": {"alert": alert}}
+    event = Event(7, _STALE.at, _STALE.type, "m", data)
+    bodies = {name: json.loads(message_of(event, name)) for name in FORMATS}
+    assert bodies["recalib"]["data"]["evidence"]["alert"] == alert
+    for text in alert.values():
+        assert text in bodies["slack"]["text"]
+        assert text in bodies["alertmanager"]["alerts"][0]["annotations"].values()
+
+
 def test_fresh_state_resolves_the_alert() -> None:
     """It has the labels and the group of the alert that fired, although the version differs."""
     fresh = Event(8, _STALE.at, _STALE.type, "resnet", {"state": "fresh", "version": 4})

@@ -338,7 +338,7 @@ class CandidateReport(_message.Message):
     def __init__(self, version: _Optional[int] = ..., verdict: _Optional[str] = ..., began_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., evidence: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ...) -> None: ...
 
 class MonitoringReport(_message.Message):
-    __slots__ = ("model", "version", "state", "since", "reason", "evidence", "onset", "segments", "windows", "late_labels", "assessed_at", "events", "candidate", "captured_rows", "may_be_selection", "warnings", "classes", "replayed_through")
+    __slots__ = ("model", "version", "state", "since", "reason", "evidence", "onset", "segments", "windows", "late_labels", "assessed_at", "events", "candidate", "captured_rows", "may_be_selection", "warnings", "classes", "replayed_through", "alert")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -357,6 +357,7 @@ class MonitoringReport(_message.Message):
     WARNINGS_FIELD_NUMBER: _ClassVar[int]
     CLASSES_FIELD_NUMBER: _ClassVar[int]
     REPLAYED_THROUGH_FIELD_NUMBER: _ClassVar[int]
+    ALERT_FIELD_NUMBER: _ClassVar[int]
     model: str
     version: int
     state: CalibrationState
@@ -375,7 +376,70 @@ class MonitoringReport(_message.Message):
     warnings: _containers.RepeatedScalarFieldContainer[str]
     classes: _struct_pb2.Struct
     replayed_through: _timestamp_pb2.Timestamp
-    def __init__(self, model: _Optional[str] = ..., version: _Optional[int] = ..., state: _Optional[_Union[CalibrationState, str]] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., reason: _Optional[str] = ..., evidence: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., onset: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., segments: _Optional[_Iterable[_Union[SegmentReport, _Mapping]]] = ..., windows: _Optional[_Iterable[_Union[WindowReport, _Mapping]]] = ..., late_labels: _Optional[int] = ..., assessed_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., events: _Optional[_Iterable[_Union[MonitoringEvent, _Mapping]]] = ..., candidate: _Optional[_Union[CandidateReport, _Mapping]] = ..., captured_rows: _Optional[int] = ..., may_be_selection: _Optional[bool] = ..., warnings: _Optional[_Iterable[str]] = ..., classes: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., replayed_through: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    alert: Alert
+    def __init__(self, model: _Optional[str] = ..., version: _Optional[int] = ..., state: _Optional[_Union[CalibrationState, str]] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., reason: _Optional[str] = ..., evidence: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., onset: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., segments: _Optional[_Iterable[_Union[SegmentReport, _Mapping]]] = ..., windows: _Optional[_Iterable[_Union[WindowReport, _Mapping]]] = ..., late_labels: _Optional[int] = ..., assessed_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., events: _Optional[_Iterable[_Union[MonitoringEvent, _Mapping]]] = ..., candidate: _Optional[_Union[CandidateReport, _Mapping]] = ..., captured_rows: _Optional[int] = ..., may_be_selection: _Optional[bool] = ..., warnings: _Optional[_Iterable[str]] = ..., classes: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., replayed_through: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., alert: _Optional[_Union[Alert, _Mapping]] = ...) -> None: ...
+
+class Alert(_message.Message):
+    __slots__ = ("onset", "labels", "accuracy", "confidence", "low", "high", "direction", "places", "versions", "summary", "command", "runbook", "dashboard")
+    ONSET_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
+    ACCURACY_FIELD_NUMBER: _ClassVar[int]
+    CONFIDENCE_FIELD_NUMBER: _ClassVar[int]
+    LOW_FIELD_NUMBER: _ClassVar[int]
+    HIGH_FIELD_NUMBER: _ClassVar[int]
+    DIRECTION_FIELD_NUMBER: _ClassVar[int]
+    PLACES_FIELD_NUMBER: _ClassVar[int]
+    VERSIONS_FIELD_NUMBER: _ClassVar[int]
+    SUMMARY_FIELD_NUMBER: _ClassVar[int]
+    COMMAND_FIELD_NUMBER: _ClassVar[int]
+    RUNBOOK_FIELD_NUMBER: _ClassVar[int]
+    DASHBOARD_FIELD_NUMBER: _ClassVar[int]
+    onset: _timestamp_pb2.Timestamp
+    labels: int
+    accuracy: float
+    confidence: float
+    low: float
+    high: float
+    direction: str
+    places: _containers.RepeatedCompositeFieldContainer[AlertPlace]
+    versions: _containers.RepeatedCompositeFieldContainer[VersionComparison]
+    summary: str
+    command: str
+    runbook: str
+    dashboard: str
+    def __init__(self, onset: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., labels: _Optional[int] = ..., accuracy: _Optional[float] = ..., confidence: _Optional[float] = ..., low: _Optional[float] = ..., high: _Optional[float] = ..., direction: _Optional[str] = ..., places: _Optional[_Iterable[_Union[AlertPlace, _Mapping]]] = ..., versions: _Optional[_Iterable[_Union[VersionComparison, _Mapping]]] = ..., summary: _Optional[str] = ..., command: _Optional[str] = ..., runbook: _Optional[str] = ..., dashboard: _Optional[str] = ...) -> None: ...
+
+class AlertPlace(_message.Message):
+    __slots__ = ("kind", "name", "labels", "accuracy", "confidence", "low", "high")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
+    ACCURACY_FIELD_NUMBER: _ClassVar[int]
+    CONFIDENCE_FIELD_NUMBER: _ClassVar[int]
+    LOW_FIELD_NUMBER: _ClassVar[int]
+    HIGH_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    name: str
+    labels: int
+    accuracy: float
+    confidence: float
+    low: float
+    high: float
+    def __init__(self, kind: _Optional[str] = ..., name: _Optional[str] = ..., labels: _Optional[int] = ..., accuracy: _Optional[float] = ..., confidence: _Optional[float] = ..., low: _Optional[float] = ..., high: _Optional[float] = ...) -> None: ...
+
+class VersionComparison(_message.Message):
+    __slots__ = ("version", "labels", "difference", "low", "high")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
+    DIFFERENCE_FIELD_NUMBER: _ClassVar[int]
+    LOW_FIELD_NUMBER: _ClassVar[int]
+    HIGH_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    labels: int
+    difference: float
+    low: float
+    high: float
+    def __init__(self, version: _Optional[int] = ..., labels: _Optional[int] = ..., difference: _Optional[float] = ..., low: _Optional[float] = ..., high: _Optional[float] = ...) -> None: ...
 
 class SetMonitoringRequest(_message.Message):
     __slots__ = ("model", "settings")

@@ -1,0 +1,144 @@
+"""The alert of a suspect or stale champion: its labels since the onset, and earlier versions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from recalib.calibrator import Calibrator
+from recalib.contract.alerts import Alert, AlertPlace, VersionComparison
+from recalib.contract.base import utc
+from recalib.drift import drift_report
+from recalib.drift.calibration_sums import left_closed_bins
+from recalib.drift.target import values_of_predicted_class
+from recalib.registry import LabelColumns, Model, Registry
+from recalib.registry.alerts import drift_onset, earlier_champions, next_command
+from recalib.settings import Settings
+from training.assessment import Assessor, segment_names
+from training.logit_samples import brier_scores, read_labelled_sample
+
+#: With this number of labels, an alert is not computed again for the same onset.
+_ENOUGH_LABELS = 50_000
+_MAX_COMPARED_ROWS = 20_000
+
+
+@dataclass(frozen=True)
+class Links:
+    """URLs in alerts; without one of the server, operators have it in their environment."""
+
+    server: str = ""
+    runbook: str = Settings.model_fields["runbook_url"].default
+    dashboard: str = ""
+
+    @classmethod
+    def of(cls, settings: Settings) -> Links:
+        """Return the URLs of the settings."""
+        return cls(settings.public_url, settings.runbook_url, settings.dashboard_url)
+
+
+def make_alert(
+    registry: Registry,
+    model: Model,
+    version: int,
+    assessor: Assessor,
+    status: dict[str, Any],
+    earlier: dict[str, Any] | None,
+    through: float,
+    links: Links,
+) -> dict[str, Any] | None:
+    """Return the alert about a status, as JSON; None without labels.
+
+    Parameters
+    ----------
+    earlier: the alert of the last status.
+    through: the end of the matured predictions.
+    """
+    start = drift_onset(status)
+    if start is None:
+        start = status["evidence"]["window_start"] or through
+    onset = utc(start)
+    if earlier is not None and earlier["labels"] >= _ENOUGH_LABELS:
+        last = Alert.model_validate(earlier)
+        if abs((last.onset - onset).total_seconds()) < 1:
+            return earlier
+    with registry.reading() as tx:
+        rows = tx.labels.columns(model, version, start, through)
+    selected = rows.labelled_at - rows.predicted_at <= model.monitoring.maturity_seconds
+    if status["segment"] is not None:
+        selected &= rows.segment == segment_names(model.monitoring).index(status["segment"])
+    rows = rows.select(selected)
+    if not len(rows.label):
+        return None
+    with registry.reading() as tx:
+        champions = earlier_champions(tx, model, version)
+    versions = _compare(registry, model, version, champions, start, through)
+    described = _describe(model, assessor, rows, f"{onset:%Y-%m-%d %H:%M} UTC")
+    runbook, dashboard = _links(model, status["state"], links)
+    alert = Alert.model_validate(
+        {**described, "onset": onset, "versions": versions, "command": ""}
+        | {"runbook": runbook, "dashboard": dashboard}
+    )
+    with registry.reading() as tx:
+        command = next_command(tx, model, alert, links.server)
+    answer: dict[str, Any] = alert.model_copy(update={"command": command}).model_dump(mode="json")
+    return answer
+
+
+def _describe(model: Model, assessor: Assessor, rows: LabelColumns, since: str) -> dict[str, Any]:
+    """Return the fields of an alert that follow from the labels."""
+    p, y = (
+        values_of_predicted_class(values, rows.predicted, assessor.target)
+        for values in (rows.confidence, rows.correct)
+    )
+    bins = left_closed_bins(assessor.edges, p)
+    kinds: dict[str, Any] = {"bin": (bins, drift_report.bin_names(assessor.edges))}
+    if assessor.target == "top_label":
+        kinds["class"] = rows.predicted, model.labels or [str(k) for k in range(model.classes)]
+    names = segment_names(model.monitoring)
+    if len(names) > 1 and np.ptp(rows.segment) > 0:
+        kinds["segment"] = rows.segment, names
+    gap = drift_report.measure_gap(p, y)
+    places = drift_report.find_places(p, y, kinds)
+    return {
+        **gap._asdict(),
+        "direction": drift_report.direction_of(gap),
+        "places": [
+            AlertPlace(kind=kind, name=name, **place._asdict()) for kind, name, place in places
+        ],
+        "summary": drift_report.describe_drift(gap, places, since, assessor.target),
+    }
+
+
+def _compare(
+    registry: Registry, model: Model, version: int, others: list[int], start: float, end: float
+) -> list[VersionComparison]:
+    """Return how other versions do on the champion's labelled predictions with kept logits."""
+    if not others:
+        return []
+    rows = read_labelled_sample(
+        registry, model, version, start, end, newest=True, max_rows=_MAX_COMPARED_ROWS
+    )
+    if not len(rows):
+        return []
+    with registry.reading() as tx:
+        files = {other: tx.calibrators.parameters(model, other) for other in (version, *others)}
+    scores = {
+        other: brier_scores(Calibrator.from_bytes(file), rows) for other, file in files.items()
+    }
+    comparisons = []
+    for other in others:
+        difference = scores[version] - scores[other]
+        low, high = drift_report.mean_interval(difference)
+        mean = float(difference.mean())
+        comparisons.append(
+            VersionComparison(version=other, labels=len(rows), difference=mean, low=low, high=high)
+        )
+    return comparisons
+
+
+def _links(model: Model, state: str, links: Links) -> tuple[str, str]:
+    alert = "calibratorstale" if state == "stale" else "calibrationerroroverobjective"
+    dashboard = f"{links.dashboard}?var-model={model.name}" if links.dashboard else ""
+    return f"{links.runbook}#{alert}", dashboard
