@@ -4,12 +4,15 @@ that leave, and micro-batching of concurrent connections."""
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import shutil
 import socket
 import ssl
+import termios
 import threading
 import time
+from array import array
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -337,7 +340,11 @@ def test_client_that_leaves_before_the_end_of_its_body_counts_as_499(
 @pytest.mark.slow
 @pytest.mark.parametrize("leave", [Connection.close, Connection.abort])
 def test_client_that_leaves_stops_the_check_of_its_reference(
-    server: Server, connect: Connect, caplog: pytest.LogCaptureFixture, leave: Any
+    request: pytest.FixtureRequest,
+    server: Server,
+    connect: Connect,
+    caplog: pytest.LogCaptureFixture,
+    leave: Any,
 ) -> None:
     """The reader process, which is in the middle of the files, ends at once."""
     folder = DatasetRoots(server.app.state.recalib.settings.dataset_roots).fixed[0]
@@ -351,10 +358,12 @@ def test_client_that_leaves_stops_the_check_of_its_reference(
     (pid,) = reader.pids
     child = psutil.Process(pid)
     child.suspend()  # as if its files were endless
+    request.addfinalizer(reader.close)  # also after a failure
     before = _left_early("PUT", route)
     leaving = connect()
     leaving.send(content)
-    wait_until(lambda: reader.calls == 1)
+    # A call that has not reached its child is cancelled without it.
+    wait_until(lambda: _waiting_bytes(pid) > 0)
     leave(leaving)
     wait_until(lambda: reader.calls == 0 and not child.is_running())
     wait_until(lambda: _left_early("PUT", route) == before + 1)
@@ -362,6 +371,14 @@ def test_client_that_leaves_stops_the_check_of_its_reference(
     assert _tracebacks(caplog) == []
     actions = [getattr(record, "action", "") for record in caplog.get_records("call")]
     assert "upload_reader_failed" not in actions  # the child has not crashed
+
+
+def _waiting_bytes(pid: int) -> int:
+    """Return the bytes that a process has not read from its standard input, a pipe."""
+    count = array("i", [0])
+    with Path(f"/proc/{pid}/fd/0").open("rb", buffering=0) as pipe:
+        fcntl.ioctl(pipe, termios.FIONREAD, count)
+    return count[0]
 
 
 def test_client_that_resets_its_connection_affects_no_other(
