@@ -396,7 +396,10 @@ class Recipe(_Part):
 
 
 def check_server_recipe(
-    recipe: Recipe, allowed: Collection[str] = (), max_workers: int = 0
+    recipe: Recipe,
+    allowed: Collection[str] = (),
+    max_workers: int = 0,
+    max_epochs: int | None = None,
 ) -> None:
     """Raise `InputError` for a recipe that a server does not run.
 
@@ -404,7 +407,11 @@ def check_server_recipe(
     ----------
     allowed: packages, whose functions recipes may name; or functions, `package.module:function`.
     max_workers: the largest number of `workers` of a recipe.
+    max_epochs: the largest number of its `epochs`; None for no limit.
     """
+    if max_epochs is not None and recipe.epochs > max_epochs:
+        accepted = f"at most {max_epochs}, as RECALIB_MAX_EPOCHS of the server allows"
+        raise InputError("epochs", found=f"{recipe.epochs}", accepted=accepted)
     if recipe.workers > max_workers:
         accepted = f"0 to {max_workers}, as RECALIB_TRAINING_WORKERS of the server allows"
         raise InputError("workers", found=f"{recipe.workers}", accepted=accepted)

@@ -168,6 +168,7 @@ def _default_limits(settings: Settings) -> Limits:
         settings.key_rows_per_second,
         settings.key_concurrency,
         settings.key_body_bytes,
+        settings.key_queued_jobs,
     )
 
 

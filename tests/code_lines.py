@@ -15,8 +15,8 @@ __all__ = ["CEILINGS", "code_lines", "folder_lines"]
 
 _ROOT = Path(__file__).resolve().parent.parent
 
-#: Of each folder, without generated files: House II, and what operations and the forms of losses add
-#: (record 0045).
+#: Of each folder, without generated files: House II, and what operations and the forms of losses
+#: add (record 0045).
 CEILINGS = {
     "recalib": 40_490 + 1_700,
     "service": 9_960 + 600,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal, TypeVar
@@ -14,7 +16,7 @@ from recalib.errors import FencedError, InputError, UnavailableError
 from recalib.registry import ExpectedVersion, Lease, Model, Registry, Transaction
 
 R = TypeVar("R")
-Reason = Literal["cancelled", "lost", "stopping"]
+Reason = Literal["cancelled", "expired", "lost", "stopping"]
 
 #: Waits in seconds between attempts to publish while the database is unavailable. A restart takes
 #: less, and a restart must not cost hours of fitting.
@@ -24,9 +26,9 @@ _PUBLISH_RETRY_SECONDS = (0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
 class Cancelled(BaseException):
     """The handler must stop now; its work so far is discarded.
 
-    `reason`: ``cancelled``, a user cancelled the job; ``lost``, another worker has the job;
-    ``stopping``, this worker is shutting down. It is not an `Exception`, so a handler's
-    ``except Exception`` does not catch it.
+    `reason`: ``cancelled``, a user cancelled the job; ``expired``, it takes too long; ``lost``,
+    another worker has the job; ``stopping``, this worker is shutting down. It is not an
+    `Exception`, so a handler's ``except Exception`` does not catch it.
     """
 
     def __init__(self, reason: Reason) -> None:
@@ -35,14 +37,26 @@ class Cancelled(BaseException):
 
 
 class JobContext:
-    """An attempt at a job, shared by the handler and the heartbeat thread."""
+    """An attempt at a job, shared by the handler and the heartbeat thread.
 
-    def __init__(self, registry: Registry, lease: Lease, stop: threading.Event) -> None:
+    Parameters
+    ----------
+    max_seconds: wall time of the attempt.
+    """
+
+    def __init__(
+        self,
+        registry: Registry,
+        lease: Lease,
+        stop: threading.Event,
+        max_seconds: float = math.inf,
+    ) -> None:
         self.registry = registry
         self.lease = lease
         #: Whether the handler has finished the job itself.
         self.finished = False
         self._stop = stop
+        self._deadline = time.monotonic() + max_seconds
         self._progress: dict[str, Any] | None = None
         self._interrupted: Reason | None = None
         # Held while the job is finished, and during each beat: a beat between the commit and
@@ -82,6 +96,8 @@ class JobContext:
             raise Cancelled(self._interrupted)
         if self._stop.is_set():
             raise Cancelled("stopping")
+        if time.monotonic() > self._deadline:
+            raise Cancelled("expired")
 
     @contextmanager
     def finishing(self) -> Iterator[Transaction]:

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Mapping
 from functools import partial
 from types import MappingProxyType
+from typing import Any
 
 from recalib.errors import InputError, UnavailableError
 from recalib.observability import telemetry
@@ -24,7 +25,7 @@ from training.fit_job import run_fit
 from training.large_datasets import ClusterPolicy
 from training.monitoring_job import run_monitor
 from training.publish_job import run_publish
-from training.refit_job import run_refit
+from training.refit_job import refit_handler
 from training.replay_job import replay_handler
 from training.training_job import training_handler
 from training.webhook_delivery import deliveries
@@ -39,7 +40,7 @@ HANDLERS: dict[str, JobHandler] = {
     FIT: run_fit,
     MONITOR: run_monitor,
     PUBLISH: run_publish,
-    REFIT: run_refit,
+    REFIT: refit_handler(),
     REPLAY: replay_handler(),
 }
 
@@ -92,25 +93,32 @@ def run(settings: Settings, *, embedded: bool) -> None:
     if embedded:
         watch_parent(stop)
     _refuse_newer_schema(registry)
-    name = f"{socket.gethostname()}-{os.getpid()}"
-    seconds = {"lease_seconds": settings.lease_seconds, "poll_seconds": settings.poll_seconds}
+    options: dict[str, Any] = {
+        "name": f"{socket.gethostname()}-{os.getpid()}",
+        "lease_seconds": settings.lease_seconds,
+        "poll_seconds": settings.poll_seconds,
+        "max_seconds": settings.seconds_of_jobs,
+    }
 
     def between(worker: Worker) -> None:
         with contextlib.suppress(UnavailableError):  # the long job handles it
             worker.work_once(stop)
 
-    # Fits and monitoring must not wait for a batch or a replay, nor these for the training of a
-    # network.
+    # What callers wait for must not wait for a refit, refits and monitoring not for a batch or a
+    # replay, nor these for the training of a network.
     every_short = {**HANDLERS, **configured_handlers(settings)}
-    short = {kind: every_short[kind] for kind in every_short if kind not in (BATCH, REPLAY)}
-    pause = partial(between, Worker(registry, short, name=name, **seconds))
+    requested = {kind: every_short[kind] for kind in (EVALUATE, FIT, MONITOR, PUBLISH)}
+    during_refit = partial(between, Worker(registry, requested, **options))
+    short = {**requested, REFIT: refit_handler(during_refit, settings.poll_seconds)}
+    pause = partial(between, Worker(registry, short, **options))
     long_jobs = {
+        REFIT: short[REFIT],
         BATCH: batch_handler(pause, settings.poll_seconds, _policy(settings)),
         REPLAY: replay_handler(pause, settings.poll_seconds),
     }
-    during_training = Worker(registry, {**short, **long_jobs}, name=name, **seconds)
+    during_training = Worker(registry, {**short, **long_jobs}, **options)
     every_kind = handlers(settings, partial(between, during_training), long_jobs)
-    worker = Worker(registry, every_kind, name=name, **seconds)
+    worker = Worker(registry, every_kind, **options)
     allowed = AllowedTargets(settings.webhook_targets)
     attempts, poll = settings.webhook_attempts, settings.poll_seconds
     try:

@@ -7,7 +7,9 @@ champion on later predictions.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 
 import msgspec
 
@@ -24,6 +26,7 @@ from recalib.registry import Challenger, Model, MonitorRow, Transaction
 from recalib.registry.alerts import drift_onset
 from recalib.registry.job_kinds import REFIT
 from training.logit_samples import LabelledSample, read_labelled_sample
+from training.pause import Pause
 from training.publication import fit_result
 from training.refit_map import choose_label_map, choose_map, refit_policy, refused_maps
 from training.worker import JobContext
@@ -68,8 +71,27 @@ def refit_is_due(tx: Transaction, model: Model, state: str, now: float) -> str |
     return f"every {interval:g} seconds" if is_due else None
 
 
-def run_refit(context: JobContext) -> None:
-    """Fit a candidate and publish it with the end of the job, or record why it is impossible."""
+def refit_handler(
+    between: Callable[[], object] = lambda: None, every_seconds: float = 0.5
+) -> Callable[[JobContext], None]:
+    """Return the handler of refits.
+
+    Parameters
+    ----------
+    between: called between two iterations, so that a worker can run what callers wait for during an
+        automatic refit of minutes. The refit gets a quarter of the time, and never starves.
+    every_seconds: the least time between two calls.
+    """
+    return partial(run_refit, pause=Pause(between, every_seconds, share=1 / 3))
+
+
+def run_refit(context: JobContext, pause: Callable[[], object] = lambda: None) -> None:
+    """Fit a candidate and publish it with the end of the job, or record why it is impossible.
+
+    Parameters
+    ----------
+    pause: called between two iterations.
+    """
     with context.registry.reading() as tx:
         model = tx.models.get(context.payload["model"])
         champion = tx.aliases.find(model, _CHAMPION)
@@ -95,7 +117,7 @@ def run_refit(context: JobContext) -> None:
         return
     try:
         previous = Calibrator.from_bytes(parameters)
-        calibrator = _fit_candidate(context, model, previous, rows, refused)
+        calibrator = _fit_candidate(context, model, previous, rows, refused, pause)
     except UnavailableError:
         raise
     except RecalibError as error:
@@ -143,6 +165,7 @@ def _fit_candidate(
     champion: Calibrator,
     rows: LabelledSample,
     refused: dict[str, str] | None,
+    pause: Callable[[], object],
 ) -> Calibrator:
     """Fit the champion's map, or one that `choose_map` selects if `refused` is not None.
 
@@ -152,6 +175,7 @@ def _fit_candidate(
 
     def report(stage: str, iteration: int, value: float) -> None:
         context.progress(0.3, f"fitting {stage}: iteration {iteration}, objective {value:.5f}")
+        pause()
         context.check_cancelled()
 
     card, choice = champion.card, None

@@ -149,7 +149,8 @@ def _finish(
             )  # fmt: skip
             options = recipe.calibrate.model_dump(exclude={"model"})
             payload = {"model": model.name, "dataset": name, **options}
-            result |= {"dataset": name, "fit_job": tx.jobs.enqueue(FIT, payload, model=model).id}
+            job = tx.jobs.enqueue(FIT, payload, model=model, owner=context.lease.job.owner)
+            result |= {"dataset": name, "fit_job": job.id}
         tx.jobs.succeed(context.lease, result)
 
 

@@ -6,6 +6,7 @@ Outcomes of an attempt:
 - The handler returned without finishing the job: it succeeds with an empty result.
 - The job was cancelled: it ends as cancelled.
 - The lease was lost: nothing is written, because another worker has the job.
+- The job takes longer than its kind may: it fails permanently.
 - The worker is stopping: the job returns to the queue, and the attempt is not counted.
 - The job cannot be done (`InputError`, `NotFoundError`, ...): it fails permanently.
 - Any other error: the job is retried, with a wait that doubles each time.
@@ -18,11 +19,13 @@ the same transaction as the end of the job.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
-from recalib.errors import FencedError, RecalibError, UnavailableError
+from recalib.errors import FencedError, InputError, RecalibError, UnavailableError
 from recalib.observability import telemetry
 from recalib.observability.logs import log_fields
 from recalib.registry import Lease, Registry, Transaction
@@ -40,7 +43,12 @@ _MAX_OUTAGE_WAIT_SECONDS = 15.0
 
 
 class Worker:
-    """Runs jobs of the kinds in `handlers`, one at a time."""
+    """Runs jobs of the kinds in `handlers`, one at a time.
+
+    Parameters
+    ----------
+    max_seconds: wall time of an attempt, by kind; kinds that it lacks have no limit.
+    """
 
     def __init__(
         self,
@@ -51,6 +59,7 @@ class Worker:
         lease_seconds: float = 30.0,
         poll_seconds: float = 0.5,
         retry_seconds: float = 2.0,
+        max_seconds: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
         self._registry = registry
         self._handlers = handlers
@@ -58,6 +67,7 @@ class Worker:
         self._lease_seconds = lease_seconds
         self._poll_seconds = poll_seconds
         self._retry_seconds = retry_seconds
+        self._max_seconds = max_seconds
 
     def run(self, stop: threading.Event) -> None:
         """Run jobs until `stop` is set; wait while the database is unavailable."""
@@ -102,7 +112,8 @@ class Worker:
                 lease.job.id,
                 extra=self._fields("job_started", lease),
             )
-            self._attempt(lease, JobContext(self._registry, lease, stop))
+            max_seconds = self._max_seconds.get(job.kind, math.inf)
+            self._attempt(lease, JobContext(self._registry, lease, stop, max_seconds))
         return True
 
     def _attempt(self, lease: Lease, context: JobContext) -> None:
@@ -128,6 +139,8 @@ class Worker:
                 "Job %s was cancelled.", lease.job.id, extra=self._fields("job_cancelled", lease)
             )
             self._end(lease, lambda tx: tx.jobs.acknowledge_cancel(lease))
+        elif cancelled.reason == "expired":
+            self._end_failed(lease, self._too_long(lease))
         else:
             _log.info(
                 "Job %s returns to the queue.",
@@ -135,6 +148,11 @@ class Worker:
                 extra=self._fields("job_released", lease),
             )
             self._end(lease, lambda tx: tx.jobs.release(lease))
+
+    def _too_long(self, lease: Lease) -> InputError:
+        seconds = self._max_seconds[lease.job.kind]
+        accepted = f"at most {seconds:g} s for a job of kind {lease.job.kind} (RECALIB_JOB_SECONDS)"
+        return InputError("job", found="an attempt that takes longer", accepted=accepted)
 
     def _end_failed(self, lease: Lease, error: Exception) -> None:
         telemetry.mark_failed(type(error).__name__)

@@ -32,6 +32,7 @@ _LIMIT_TEXTS = {
     "rows_per_second": ("rows/s", "any number of rows"),
     "concurrency": ("at once", "any number at once"),
     "body_bytes": ("bytes at most", "bodies of any size"),
+    "queued_jobs": ("jobs that wait", "any number of jobs"),
 }
 _DAY_SECONDS = 86_400.0
 
@@ -42,6 +43,8 @@ _RateOption = Annotated[
 _RowsRateOption = Annotated[float | None, typer.Option(help="Calibrated rows per second.")]
 _ConcurrencyOption = Annotated[int | None, typer.Option(help="Concurrent requests.")]
 _MaxBodyOption = Annotated[int | None, typer.Option(help="Size of the largest body, in bytes.")]
+
+_QueuedJobsOption = Annotated[int | None, typer.Option(help="Jobs that wait for a worker.")]
 
 
 @app.command()
@@ -59,6 +62,7 @@ def create(
     rows_rate: _RowsRateOption = None,
     concurrency: _ConcurrencyOption = None,
     max_body: _MaxBodyOption = None,
+    queued_jobs: _QueuedJobsOption = None,
     secret_file: Annotated[
         Path | None,
         typer.Option(help="A file with the secret to use; repeating the command changes nothing."),
@@ -72,7 +76,7 @@ def create(
     The secret is not stored, and cannot be shown again.
     """
     file_secret = None if secret_file is None else _read_secret(secret_file)
-    limits = Limits(rate, rows_rate, concurrency, max_body)
+    limits = Limits(rate, rows_rate, concurrency, max_body, queued_jobs)
     lifetime = None if expires_days is None else expires_days * _DAY_SECONDS
     settings = load_settings(home=home, database_url=database_url)
     create_home(settings.home)
@@ -102,6 +106,7 @@ def limit(
     rows_rate: _RowsRateOption = None,
     concurrency: _ConcurrencyOption = None,
     max_body: _MaxBodyOption = None,
+    queued_jobs: _QueuedJobsOption = None,
     reset: Annotated[
         bool, typer.Option("--reset", help="Reset the other limits to the server's settings.")
     ] = False,
@@ -113,7 +118,7 @@ def limit(
 
     Limits without an option stay. Servers follow within a second.
     """
-    limits = Limits(rate, rows_rate, concurrency, max_body)
+    limits = Limits(rate, rows_rate, concurrency, max_body, queued_jobs)
     if limits == Limits() and not reset:
         raise InputError("limits", found="none", accepted="one or more, or --reset")
     settings = load_settings(home=home, database_url=database_url)

@@ -36,13 +36,13 @@ class Limits:
     concurrency: int | None = None
     #: Body of one request, uploads included.
     body_bytes: int | None = None
+    #: Jobs that wait for a worker.
+    queued_jobs: int | None = None
 
     @property
     def is_none(self) -> bool:
         """Whether there is no limit."""
-        return not any((self.requests_per_second, self.rows_per_second)) and not any(
-            (self.concurrency, self.body_bytes)
-        )
+        return not any(asdict(self).values())
 
     def over(self, defaults: Limits) -> Limits:
         """Return these limits, with `defaults` in place of None."""

@@ -37,6 +37,7 @@ from recalib.registry.base import Queries
 from recalib.registry.clock import now
 from recalib.registry.events import Events
 from recalib.registry.job_kinds import MONITOR
+from recalib.registry.job_turns import turns
 from recalib.registry.models import Models
 from recalib.registry.records import Job, Lease, Model
 
@@ -67,6 +68,7 @@ class Jobs(Queries):
         parameters: bytes | None = None,
         row_digests: bytes | None = None,
         checkpoint: dict[str, Any] | None = None,
+        owner: str = "",
     ) -> Job:
         """Add a job; with `unique`, return the unfinished job of that key if there is one.
 
@@ -76,6 +78,7 @@ class Jobs(Queries):
         ----------
         parameters, row_digests: a calibrator that the job publishes, see `Jobs.upload`.
         checkpoint: blobs of the job, which are removed when it has ended.
+        owner: the key or token that requests it; empty if the server requests it itself.
         """
         if model is not None:
             Models(self._connection).hold(model)
@@ -98,6 +101,7 @@ class Jobs(Queries):
             parameters=parameters,
             row_digests=row_digests,
             checkpoint=checkpoint,
+            owner=owner,
         )
         try:
             self._insert(statement, conflict=f"an unfinished job has the key {unique!r}")
@@ -228,6 +232,11 @@ class Jobs(Queries):
         )
         return {(kind, state): count for kind, state, count in rows}
 
+    def count_queued(self, owner: str) -> int:
+        """Return the number of queued jobs of an owner."""
+        queued = (_TABLE.c.state == "queued", _TABLE.c.owner == owner)
+        return self._connection.scalar(select(func.count()).where(*queued)) or 0
+
     def cancel(self, job_id: str) -> Job:
         """Cancel a queued job, request cancellation of a running job, ignore a finished job.
 
@@ -253,10 +262,11 @@ class Jobs(Queries):
         return job
 
     def claim(self, worker: str, kinds: Sequence[str], lease_seconds: float) -> Lease | None:
-        """Claim the next job of these kinds: highest priority, then oldest; None if there is none.
+        """Claim the next job of these kinds; None if there is none.
 
-        With SKIP LOCKED, concurrent workers of PostgreSQL claim different jobs. In SQLite, the
-        write lock on the file serialises them.
+        The highest priority is first; then owners and models take turns, see `turns`. With SKIP
+        LOCKED, concurrent workers of PostgreSQL claim different jobs. In SQLite, the write lock on
+        the file serialises them.
         """
         self._end_expired_jobs()
         # created_at > now(): the clock was set back, so `run_after` means nothing.
@@ -267,7 +277,7 @@ class Jobs(Queries):
         candidate = (
             select(_TABLE.c.sequence)
             .where(_TABLE.c.kind.in_(kinds), or_(ready, expired))
-            .order_by(_TABLE.c.priority.desc(), _TABLE.c.sequence)
+            .order_by(_TABLE.c.priority.desc(), *turns())
             .limit(1)
             .with_for_update(skip_locked=True)
         )
@@ -440,6 +450,7 @@ _SELECT: Select[Any] = (
         _TABLE.c.created_at,
         _TABLE.c.started_at,
         _TABLE.c.finished_at,
+        _TABLE.c.owner,
     )
     .outerjoin(tables.models, tables.models.c.id == _TABLE.c.model_id)
     # The jobs of a deleted model are deleted with it.

@@ -178,6 +178,8 @@ class Job:
     #: Start of the first attempt.
     started_at: float | None
     finished_at: float | None
+    #: The key or token that requested it; empty if the server requested it itself.
+    owner: str = ""
 
 
 @dataclass(frozen=True)

@@ -102,7 +102,7 @@ class Settings(BaseSettings):
         ge=0,
         le=1e12,
         description="Requests per second of each API key or token without its own limit; 0 for no"
-        " limit, as in the next three settings.",
+        " limit, as in the next four settings.",
     )
     key_rows_per_second: float = Field(
         0.0, ge=0, le=1e12, description="Calibrated rows per second of each API key or token."
@@ -116,6 +116,12 @@ class Settings(BaseSettings):
         le=2**50,
         description="Largest body of each API key or token, if it is below the general limit, in "
         "bytes.",
+    )
+    key_queued_jobs: int = Field(
+        1_000,
+        ge=0,
+        le=1_000_000,
+        description="Jobs of each API key or token that wait for a worker.",
     )
     audit_seconds: float = Field(
         365 * 86_400.0,
@@ -198,6 +204,9 @@ class Settings(BaseSettings):
         gt=0,
         description="Maximum number of weights of a network that is trained.",
     )
+    max_epochs: int = Field(
+        10_000, gt=0, description="Maximum number of `epochs` of a training run on this server."
+    )
     training_workers: int = Field(
         0,
         ge=0,
@@ -242,6 +251,12 @@ class Settings(BaseSettings):
     workers: int = Field(1, ge=1, le=256, description="Server processes.")
     job_workers: int = Field(
         1, ge=0, le=64, description="Worker processes that `recalib serve` starts."
+    )
+    job_seconds: str = Field(
+        "batch=86400 evaluate=21600 fit=21600 publish=21600 refit=21600 replay=86400 train=604800",
+        pattern=r"^\s*((batch|evaluate|fit|monitor|publish|refit|replay|train)=\d{1,9}(\s+|$))*$",
+        description="Longest attempts by kind of job, KIND=NUMBER, separated by spaces, without a "
+        "limit for other kinds, in seconds.",
     )
     max_upload_bytes: int = Field(
         16 * 1024 * _MIB, gt=0, description="Largest data set that can be uploaded, in bytes."
@@ -391,6 +406,12 @@ class Settings(BaseSettings):
         """Return the sources of settings, in order of precedence."""
         files = SettingsFromFiles(settings_cls), SettingsFromToml(settings_cls)
         return (init_settings, env_settings, *files)
+
+    @property
+    def seconds_of_jobs(self) -> dict[str, float]:
+        """The longest attempt of each kind of job."""
+        words = (word.partition("=") for word in self.job_seconds.split())
+        return {kind: float(seconds) for kind, _, seconds in words}
 
     @property
     def resolved_database_url(self) -> str:

@@ -17,6 +17,7 @@ from recalib.files.probabilities import ProbabilityFormat
 from recalib.registry import BlobWriter, Model, Registry, Transaction
 from recalib.registry.job_kinds import BATCH
 from service.access.authenticator import current_principal
+from service.access.job_queue import enqueue
 from service.access.visible_jobs import job_of_model
 from service.batches.schemas import BatchCreate
 from service.idempotency import run_once
@@ -152,7 +153,7 @@ def _enqueue(
         "media_type": rows.media_type,
     }
     upload = {"upload": rows.digest} if rows.dataset is None else None
-    job = tx.jobs.enqueue(BATCH, payload, model=model, checkpoint=upload)
+    job = enqueue(tx, BATCH, payload, model=model, checkpoint=upload)
     source = rows.dataset or f"an upload, sha256 {rows.digest}"
     detail = f"version {version} on {source}: {rows.count} rows"
     tx.audit.record(current_principal().name, "create_batch", model.name, job.id, detail)

@@ -19,6 +19,7 @@ from recalib.fitting.request import resolve_fit
 from recalib.registry import Model, Registry, Transaction
 from recalib.registry.job_kinds import FIT, PUBLISH
 from service.access.authenticator import current_principal
+from service.access.job_queue import enqueue
 from service.calibrators.schemas import AliasSet, CalibratorCreate
 from service.calibrators.upload import Upload, check_upload
 from service.idempotency import run_once
@@ -77,7 +78,7 @@ def request_fit(tx: Transaction, model: Model, fit: CalibratorCreate) -> Job:
     resolve_fit(fit.map, fit.objective, fit.options, model.task)
     tx.datasets.get(model, fit.dataset)
     fields = fit.model_dump(exclude=set(_UPLOAD_FIELDS))
-    job = tx.jobs.enqueue(FIT, {"model": model.name, **fields}, model=model)
+    job = enqueue(tx, FIT, {"model": model.name, **fields}, model=model)
     detail = f"{fit.map} by {fit.objective} on {fit.dataset}"
     tx.audit.record(current_principal().name, "create_calibrator", model.name, job.id, detail)
     return Job.model_validate(job)
@@ -89,7 +90,8 @@ def request_publication(
     """Enqueue the publication of an uploaded calibrator; `NotFoundError` without its data set."""
     if request.dataset is not None:
         tx.datasets.get(model, request.dataset)
-    job = tx.jobs.enqueue(
+    job = enqueue(
+        tx,
         PUBLISH,
         {"model": model.name, "dataset": request.dataset, "promote": request.promote},
         model=model,

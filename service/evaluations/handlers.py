@@ -14,6 +14,7 @@ from recalib.errors import InputError, NotFoundError
 from recalib.registry import Model, Registry, Transaction
 from recalib.registry.job_kinds import EVALUATE
 from service.access.authenticator import current_principal
+from service.access.job_queue import enqueue
 from service.access.visible_jobs import job_of_model
 from service.evaluations.schemas import MAX_VERSIONS, EvaluationCreate
 from service.versions import resolve_version
@@ -33,7 +34,7 @@ def request_evaluation(tx: Transaction, model: Model, request: EvaluationCreate)
     dataset = tx.datasets.get(model, request.dataset)
     versions = _versions(tx, model, dataset, request)
     payload = {"model": model.name, "dataset": dataset.name, "versions": versions}
-    job = tx.jobs.enqueue(EVALUATE, payload, model=model)
+    job = enqueue(tx, EVALUATE, payload, model=model)
     detail = f"{', '.join(map(str, versions))} on {dataset.name}"
     tx.audit.record(current_principal().name, "create_evaluation", model.name, job.id, detail)
     return Job.model_validate(job)

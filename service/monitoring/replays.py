@@ -18,6 +18,7 @@ from recalib.registry import BlobWriter, Model, Registry, Transaction
 from recalib.registry.job_kinds import REPLAY
 from recalib.replay import LogSummary, ModelLogOptions
 from service.access.authenticator import current_principal
+from service.access.job_queue import enqueue
 from service.idempotency import run_once
 from service.upload_checks import count_log_numbers, survey_log
 from service.uploads import read_upload, receive
@@ -129,7 +130,7 @@ def _enqueue(
         "digest": digest,
         "shift_seconds": shift,
     }
-    job = tx.jobs.enqueue(REPLAY, payload, model=model, checkpoint={"upload": digest})
+    job = enqueue(tx, REPLAY, payload, model=model, checkpoint={"upload": digest})
     start, end = _iso(summary.start + shift), _iso(summary.end + shift)
     detail = f"version {version}: {summary.rows} rows from {start} to {end}, sha256 {digest}"
     tx.audit.record(current_principal().name, "create_replay", model.name, job.id, detail)

@@ -14,6 +14,7 @@ from recalib.core.monitoring_settings import MonitoringSettings
 from recalib.errors import ConflictError
 from recalib.registry.job_kinds import REFIT
 from service.access.authenticator import current_principal
+from service.access.job_queue import enqueue
 from service.http.bodies import parse_media_type
 from service.http.idempotency_key import IdempotencyKey
 from service.http.openapi import problems
@@ -79,7 +80,7 @@ def create_refit(model: str, state: StateDependency, idempotency_key: Idempotenc
         payload = {"model": owner.name, "reason": "requested"}
 
         def act() -> Job:
-            job = tx.jobs.enqueue(REFIT, payload, model=owner, unique=f"refit {owner.id}")
+            job = enqueue(tx, REFIT, payload, model=owner, unique=f"refit {owner.id}")
             tx.audit.record(current_principal().name, "create_refit", owner.name, job.id)
             return Job.model_validate(job)
 

@@ -14,6 +14,7 @@ from recalib.registry import Model, Registry, Transaction
 from recalib.registry.job_kinds import TRAIN
 from recalib.settings import Settings
 from service.access.authenticator import current_principal
+from service.access.job_queue import enqueue
 from service.access.visible_jobs import visible_job
 from service.idempotency import run_once
 
@@ -26,7 +27,7 @@ def create_training_run(
 ) -> Job:
     """Check the recipe as far as possible without torch and the data, and enqueue a training job.
 
-    `settings` limit the packages and functions that it may name, and its workers.
+    `settings` limit the packages and functions that it may name, its workers and its epochs.
 
     Raises
     ------
@@ -36,13 +37,15 @@ def create_training_run(
     ConflictError: `key` was used with another request.
     """
     _check_storable(recipe)
-    check_server_recipe(recipe, settings.allowed_imports, settings.training_workers)
+    check_server_recipe(
+        recipe, settings.allowed_imports, settings.training_workers, settings.max_epochs
+    )
     if recipe.tune is not None:
         raise InputError("tune", found="a table", accepted="none: `recalib train` tunes")
     model = _model(tx, recipe)
 
     def act() -> Job:
-        job = tx.jobs.enqueue(TRAIN, recipe.model_dump(mode="json"), model=model)
+        job = enqueue(tx, TRAIN, recipe.model_dump(mode="json"), model=model)
         of_model = None if model is None else model.name
         tx.audit.record(current_principal().name, "create_training_run", of_model, job.id)
         return Job.model_validate(job)

@@ -89,6 +89,7 @@ def test_create_with_limits(cli: Cli, tmp_path: Path) -> None:
         "rows_per_second": 0,
         "concurrency": 3,
         "body_bytes": 1_000_000,
+        "queued_jobs": None,
     }
     plain, web = cli("keys", "list", *at).out.splitlines()
     assert "all models; made" in plain
@@ -101,14 +102,20 @@ def test_change_limits(cli: Cli, database_url: str) -> None:
     at = ("--database-url", database_url)
     limits = ("--rate", "2.5", "--concurrency", "3")
     assert cli("keys", "create", "web", "--scope", "predict", *limits, *at).status == 0
-    changed = cli("keys", "limit", "web", "--rate", "100", "--max-body", "0", *at)
-    assert changed.out == "the key web: 100 requests/s; 3 at once; bodies of any size\n"
+    changed = cli(
+        "keys", "limit", "web", "--rate", "100", "--max-body", "0", "--queued-jobs", "50", *at
+    )
+    assert (
+        changed.out
+        == "the key web: 100 requests/s; 3 at once; bodies of any size; 50 jobs that wait\n"
+    )
     listed = cli("keys", "list", *at, "--json").json
     assert listed[0]["limits"] == {
         "requests_per_second": 100,
         "rows_per_second": None,
         "concurrency": 3,
         "body_bytes": 0,
+        "queued_jobs": 50,
     }
     only = cli("keys", "limit", "web", "--reset", "--rows-rate", "7", *at, "--json").json
     assert {name for name, value in only["limits"].items() if value is not None} == {
@@ -122,7 +129,7 @@ def test_change_limits(cli: Cli, database_url: str) -> None:
     assert messages == [
         "server limits",
         "rows_per_second 7",
-        "requests_per_second 100, concurrency 3, body_bytes 0",
+        "requests_per_second 100, concurrency 3, body_bytes 0, queued_jobs 50",
     ]
     assert cli("keys", "revoke", "web", *at).status == 0
     result = cli("keys", "limit", "web", "--rate", "1", *at)

@@ -57,6 +57,37 @@ def test_jobs_are_claimed_by_priority_then_age(registry: Registry) -> None:
     assert order == [jobs[name].id for name in ("high", "first", "second", "low")]
 
 
+def _claims(registry: Registry, names: dict[str, str], count: int) -> list[str]:
+    return [names[claimed(registry).job.id] for _ in range(count)]
+
+
+def test_owners_take_turns(registry: Registry) -> None:
+    """A thousand fits of one key do not delay those of another by more than the one that runs."""
+    names = {_enqueue(registry, owner="alpha").id: "alpha" for _ in range(30)}
+    assert _claims(registry, names, 2) == ["alpha", "alpha"]
+    names |= {_enqueue(registry, owner="beta").id: "beta" for _ in range(2)}
+    names[_enqueue(registry, owner="gamma").id] = "gamma"
+    order = ["beta", "gamma", "alpha", "beta", "alpha", "alpha"]
+    assert _claims(registry, names, 6) == order
+
+
+def test_models_of_an_owner_take_turns(registry: Registry) -> None:
+    """Models of different owners do not: a key gains nothing from many models."""
+    models = {name: a_model(registry, name) for name in ("one", "two", "three")}
+    names = {}
+    for name, owner in (*[("one", "alpha")] * 3, ("two", "alpha"), ("three", "beta")):
+        names[_enqueue(registry, model=models[name], owner=owner).id] = name
+    assert _claims(registry, names, 5) == ["one", "three", "two", "one", "one"]
+
+
+def test_automatic_jobs_get_a_quarter_of_the_turns(registry: Registry) -> None:
+    """Jobs that the server requests itself wait for callers, but never starve."""
+    names = {_enqueue(registry).id: "automatic" for _ in range(3)}
+    names |= {_enqueue(registry, owner=f"key{i % 2}").id: "requested" for i in range(8)}
+    order = _claims(registry, names, 11)
+    assert order == [*["requested"] * 3, "automatic"] * 2 + ["requested"] * 2 + ["automatic"]
+
+
 def test_worker_claims_only_known_kinds(registry: Registry) -> None:
     """The others wait for a worker that does."""
     _enqueue(registry)

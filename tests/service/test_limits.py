@@ -305,6 +305,7 @@ def prepared(
         "slow": Limits(requests_per_second=0.001),
         "one": Limits(concurrency=1, rows_per_second=0),
         "small": Limits(body_bytes=200, rows_per_second=0),
+        "patient": Limits(queued_jobs=2),
     }
     with registry.transaction() as tx:
         keys = {
@@ -334,6 +335,27 @@ def _counted(limited: Limited, limit: str) -> float:
     text = limited.client.get("/metrics", headers=limited.header("free")).text
     begin = f'recalib_limited_requests_total{{limit="{limit}"}} '
     return sum(float(line[len(begin) :]) for line in text.splitlines() if line.startswith(begin))
+
+
+def test_key_has_a_limit_of_queued_jobs(limited: Limited) -> None:
+    """Others enqueue jobs meanwhile, and jobs that have ended do not count."""
+    client, before = limited.client, _counted(limited, "jobs")
+    evaluation = {"dataset": "validation", "versions": ["champion"]}
+
+    def ask(key: str) -> Any:
+        header = limited.header(key)
+        return client.post("/v1/models/m/evaluations", json=evaluation, headers=header)
+
+    jobs = [ask("patient") for _ in range(2)]
+    assert [job.status_code for job in jobs] == [202, 202]
+    refusal = ask("patient")
+    assert (refusal.status_code, refusal.headers["retry-after"]) == (429, "60")
+    assert "'patient' has 2 queued jobs, its limit" in refusal.json()["detail"]
+    assert _counted(limited, "jobs") == before + 1
+    assert ask("free").status_code == 202
+    job = f"/v1/jobs/{jobs[0].json()['id']}"
+    assert client.delete(job, headers=limited.header("free")).json()["state"] == "cancelled"
+    assert ask("patient").status_code == 202
 
 
 def test_too_many_requests_or_rows_are_429(limited: Limited) -> None:

@@ -118,6 +118,7 @@ def test_idempotency_key_starts_one_training_run(trainer: Service) -> None:
         ({"calibrate": {"map": "magic"}}, "map"),
         ({"tune": {"beta": [1]}}, "tune"),
         ({"workers": 3}, "workers"),
+        ({"epochs": 1_000_000_000}, "epochs"),
         ({"model": {"name": "a\0b"}}, "model"),
         ({"model": {"name": "os:system"}}, "model.name"),
         (

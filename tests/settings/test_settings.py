@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 
 from recalib.errors import InputError
+from recalib.registry import job_kinds
 from recalib.settings import Settings
 
 _ROOT = Path(__file__).resolve().parents[2]
@@ -78,6 +79,19 @@ def test_numeric_settings_state_their_unit(name: str) -> None:
     unit = re.search(r"_(seconds|bytes)$", name)
     if unit:
         assert Settings.model_fields[name].description.endswith(f", in {unit[1]}.")
+
+
+def test_every_long_kind_of_job_has_a_limit() -> None:
+    """Monitoring repeats itself, and has none. A word of another form is refused at the start."""
+    kinds = {value for name, value in vars(job_kinds).items() if name.isupper()}
+    limits = Settings().seconds_of_jobs
+    assert limits.keys() == kinds - {job_kinds.MONITOR}
+    every = " ".join(f"{kind}=60" for kind in sorted(kinds))
+    assert Settings(job_seconds=every).seconds_of_jobs == dict.fromkeys(kinds, 60.0)
+    assert Settings(job_seconds=" ").seconds_of_jobs == {}
+    for wrong in ("fit", "fit=", "fit=1h", "fits=60", "fit=60train=9", "fit=-1"):
+        with pytest.raises(ValidationError):
+            Settings(job_seconds=wrong)
 
 
 def recalib(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:

@@ -21,14 +21,15 @@ from recalib.registry import (
     MonitorRow,
     Registry,
 )
-from recalib.registry.job_kinds import MONITOR, REFIT
+from recalib.registry.job_kinds import FIT, MONITOR, REFIT
 from tests.fitting.conftest import draw
 from tests.registry.scenes import a_lease
 from tests.training.watched import CAPTURING, WATCHING, a_champion, serve
 from training.logit_samples import read_labelled_sample
 from training.main import HANDLERS
 from training.monitoring_job import watch
-from training.refit_job import _sample_start, refit_is_due, request_refit
+from training.pause import Pause
+from training.refit_job import _sample_start, refit_handler, refit_is_due, request_refit
 from training.shadow_comparison import compare
 from training.worker import Worker
 
@@ -106,6 +107,45 @@ def test_stale_champion_is_refitted_and_promoted_on_evidence(
     assert (change.actor, change.from_version, change.to_version) == ("monitor", 1, 2)
     assert "Brier" in change.reason
     assert events[0].evidence["log_evidence"] >= events[0].evidence["threshold"]
+
+
+@pytest.mark.sqlite_only
+def test_requested_jobs_do_not_wait_for_a_refit(registry: Registry, drifted: Model) -> None:
+    """A worker runs them between two iterations, and the refit goes on."""
+    states: list[str] = []
+
+    def run_one() -> None:
+        fit_worker.work_once(threading.Event())
+        with registry.reading() as tx:
+            job = tx.jobs.latest(drifted, REFIT)
+        states.append("" if job is None else job.state)
+
+    fit_worker = Worker(registry, {FIT: lambda context: None}, name="between")
+    with registry.transaction() as tx:
+        request_refit(tx, drifted, "stale")
+        requested = tx.jobs.enqueue(FIT, {}, owner="beta").id
+    worker = Worker(registry, {REFIT: refit_handler(run_one, every_seconds=0.0)}, name="w")
+    assert worker.work_once(threading.Event())
+    with registry.reading() as tx:
+        assert tx.jobs.get(requested).state == "succeeded"
+    assert set(states) == {"running"}
+    assert story(registry, drifted)[-1] == (2, "refitted")
+
+
+def test_long_job_gets_its_share_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr("training.pause.time.monotonic", lambda: clock[0])
+    starts: list[float] = []
+
+    def act() -> None:
+        starts.append(clock[0])
+        clock[0] += 30.0
+
+    pause = Pause(act, every_seconds=0.5, share=1 / 3)
+    for _ in range(100):
+        pause()
+        clock[0] += 1.0
+    assert starts[:3] == [0.0, 40.0, 80.0]
 
 
 @pytest.mark.slow

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 
@@ -170,6 +170,23 @@ def test_temporary_error_is_retried_later(registry: Registry, error: Exception) 
     assert (job.state, job.attempts) == ("queued", 1)
     assert str(error) in (job.error or "")
     assert not _worker(registry, _raising(error)).work_once(threading.Event())
+
+
+def test_attempt_that_takes_longer_than_its_kind_may_fails(registry: Registry) -> None:
+    """Permanently, although a handler catches every error: it would take as long again."""
+
+    def handler(context: JobContext) -> None:
+        with suppress(Exception):
+            context.check_cancelled()
+
+    with registry.transaction() as tx:
+        job = tx.jobs.enqueue(KIND, {})
+    worker = Worker(registry, {KIND: handler}, name="w", max_seconds={KIND: 0.0})
+    assert worker.work_once(threading.Event())
+    with registry.reading() as tx:
+        job = tx.jobs.get(job.id)
+    assert (job.state, job.attempts) == ("failed", 1)
+    assert "at most 0 s for a job of kind" in str(job.error)
 
 
 def test_attempts_run_out(registry: Registry) -> None:

@@ -110,11 +110,17 @@ jobs = Table(
     Column("row_digests", LargeBinary),
     # Of a training run.
     Column("deleted_at", Double),
+    # The key or token that requested the job; empty for a job that the server requested itself.
+    Column("owner", Text, nullable=False, server_default=""),
     CheckConstraint(
         "state IN ('queued', 'running', 'succeeded', 'failed', 'cancelled')", name="state"
     ),
     Index("ix_jobs_state_priority_sequence", "state", "priority", "sequence"),
     Index("ix_jobs_model_id_sequence", "model_id", "sequence"),
+    # Whose turn it is, see `Jobs.claim`.
+    Index("ix_jobs_started_at", "started_at"),
+    Index("ix_jobs_owner_started_at", "owner", "started_at"),
+    Index("ix_jobs_model_id_started_at", "model_id", "started_at"),
     # At most one unfinished job per key: two schedulers cannot create a periodic job twice.
     Index(
         "uq_jobs_unfinished_unique_key",
