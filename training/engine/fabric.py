@@ -10,6 +10,7 @@ from typing import Any, Literal
 import torch
 from lightning_fabric import Fabric
 from lightning_fabric.plugins import MixedPrecision, Precision
+from lightning_fabric.strategies import DDPStrategy
 
 from recalib.errors import InputError
 from recalib.recipe import Recipe
@@ -47,6 +48,15 @@ def launch_fabric(recipe: Recipe) -> Fabric:
     )
     fabric.launch()
     return fabric
+
+
+def find_unused_parameters(fabric: Fabric) -> None:
+    """Let networks that are set up later have parameters without gradient, in several processes.
+
+    Fabric takes this setting before the network exists; it costs a pass over the graph of a step.
+    """
+    if isinstance(fabric.strategy, DDPStrategy):
+        fabric.strategy._ddp_kwargs["find_unused_parameters"] = True
 
 
 def _accelerator(device: Literal["auto", "cpu", "cuda"]) -> Literal["cpu", "cuda"]:

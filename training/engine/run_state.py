@@ -29,7 +29,8 @@ from training.engine.checkpoint_format import (
 )
 from training.engine.checkpoints import Checkpoints
 from training.engine.continuation import check_continuation
-from training.engine.evaluate import forward
+from training.engine.evaluate import evaluating, forward
+from training.engine.fabric import find_unused_parameters
 from training.engine.objective import TrainingObjective
 from training.engine.optimizer import optimiser_for
 from training.engine.trainer import Trainer
@@ -159,6 +160,8 @@ def begin(
     if recipe.channels_last:
         _check_images(splits)
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    if fabric.world_size > 1:
+        _find_unused_parameters(recipe, splits, fabric, model)
     network = fabric.setup_module(_compile(recipe, model))
     objective.to(fabric.device)
     optimiser = optimiser_for(recipe.optimiser, trained_parameters(model))
@@ -257,10 +260,7 @@ def _check_inputs(recipe: Recipe, splits: Splits, model: nn.Module) -> None:
     Examples are images for a text network, and a classifier of images for labels of pixels. Two
     rows are tried before training.
     """
-    numbers = np.arange(min(2, len(splits.train)))
-    augment = augmentation(recipe.augmentation, splits.ignore_index)
-    targets = torch.from_numpy(splits.train.labels[numbers])
-    rows, _ = augment(splits.train.batch(numbers), targets, torch.Generator())
+    rows = _first_rows(recipe, splits)
     training = model.training
     try:
         with torch.no_grad():
@@ -277,6 +277,36 @@ def _check_inputs(recipe: Recipe, splits: Splits, model: nn.Module) -> None:
         found = f"{recipe.model.name}, whose logits are {shape}"
         accepted = f"{expected} for labels {labels.shape[1:]}"
         raise InputError("model.name", found=found, accepted=accepted)
+
+
+def _first_rows(recipe: Recipe, splits: Splits) -> Batch:
+    """Return two rows for the network."""
+    numbers = np.arange(min(2, len(splits.train)))
+    augment = augmentation(recipe.augmentation, splits.ignore_index)
+    targets = torch.from_numpy(splits.train.labels[numbers])
+    return augment(splits.train.batch(numbers), targets, torch.Generator())[0]
+
+
+def _find_unused_parameters(
+    recipe: Recipe, splits: Splits, fabric: Fabric, model: nn.Module
+) -> None:
+    """Set several processes up for the parameters from which the logits do not depend, and say so.
+
+    Examples are the pooler of a text network and an auxiliary classifier of images.
+    """
+    with evaluating(model):
+        forward(model, _first_rows(recipe, splits)).sum().backward()
+    parameters = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+    unused = [name for name, parameter in parameters if parameter.grad is None]
+    model.zero_grad(set_to_none=True)
+    if not unused:
+        return
+    find_unused_parameters(fabric)
+    if fabric.is_global_zero:
+        _LOGGER.warning(
+            "model: %d parameters get no gradient and stay as they are, such as %s",
+            len(unused), unused[0], extra={"action": "find_unused_parameters"},
+        )  # fmt: skip
 
 
 def _check_images(splits: Splits) -> None:

@@ -165,7 +165,7 @@ def _alike(first: Tensor, second: Tensor) -> bool:
 def _names_of_head(network: nn.Module) -> set[str]:
     last = head(network)
     (prefix,) = [name for name, module in network.named_modules() if module is last][:1]
-    return {f"{prefix}.{name}" for name in last.state_dict()}
+    return set(last.state_dict(prefix=f"{prefix}." if prefix else ""))
 
 
 def _shape(tensor: Tensor) -> str:

@@ -132,8 +132,9 @@ def _prepare(
 def head(model: nn.Module) -> nn.Module:
     """Return the last layer, which computes the logits.
 
-    It is the attribute ``head``, ``fc`` or ``classifier``, as networks of torchvision, timm and
-    Hugging Face name it; of a sequence of layers, the last one with weights.
+    It is the attribute ``head``, ``fc`` or ``classifier``, as most networks of torchvision, timm
+    and Hugging Face name it; of a sequence of layers, the last one with weights. Of other networks,
+    it is the last layer with a matrix of weights, in the order in which these are registered.
 
     Raises
     ------
@@ -145,11 +146,11 @@ def head(model: nn.Module) -> nn.Module:
             layer = next((part for part in reversed(layer) if list(part.parameters())), None)
         if isinstance(layer, nn.Module) and list(layer.parameters()):
             return layer
-    raise InputError(
-        "model",
-        found=f"{type(model).__name__} without a last layer of these names",
-        accepted=f"an attribute {', '.join(_HEADS)}",
-    )
+    layers = [m for m in model.modules() if any(p.ndim > 1 for p in m.parameters(recurse=False))]
+    if not layers:
+        found = f"{type(model).__name__} without a matrix of weights"
+        raise InputError("model", found=found, accepted="a network with a last layer")
+    return layers[-1]
 
 
 @cache

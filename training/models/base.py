@@ -5,7 +5,7 @@ types of the options; `training.models.build` checks names and types against the
 torch module that
 
 - maps a batch of `training.data` inputs to logits (N, K), or (N, K, H, W) for dense predictions;
-- has an attribute ``head``, the last layer, which computes the logits. Fine-tuning may train only
+- has a last layer, which computes the logits (`training.models.head`). Fine-tuning may train only
   this layer, and the metrics of an epoch include the norm of its weights.
 
 Torch's generator draws the weights, so that a seed determines them. Nothing is downloaded.

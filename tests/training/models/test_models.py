@@ -244,6 +244,14 @@ def test_names_of_packages_are_resolved(monkeypatch: pytest.MonkeyPatch) -> None
         training.models._of_packages.cache_clear()
 
 
-def test_network_without_a_head_is_refused() -> None:
-    with pytest.raises(InputError, match="an attribute head, fc, classifier"):
-        head(nn.Linear(2, 2))
+def test_last_layer_may_have_any_name() -> None:
+    """`score` of Hugging Face and `heads` of torchvision; a network may be its last layer."""
+    for name in ("score", "heads"):
+        network = nn.Module()
+        network.body, last = nn.Linear(3, 3), nn.Linear(3, 2)
+        setattr(network, name, nn.Sequential(last, nn.Dropout()))
+        network.norm = nn.LayerNorm(2)
+        assert head(network) is last
+    assert head(last) is last
+    with pytest.raises(InputError, match="without a matrix of weights"):
+        head(nn.LayerNorm(2))
