@@ -46,28 +46,36 @@ def refit_is_due(tx: Transaction, model: Model, state: str, now: float) -> str |
     """Return the reason for an automatic refit of a model, or None if none is due.
 
     After a refit that failed or whose candidate was dropped, the next one waits for the maturity of
-    labels: before, there is no new data.
+    labels: before, most of its data would be the same. A refit that had too few rows is repeated
+    after a tenth of it, because rows mature all the time.
     """
     monitoring = model.monitoring
     # A refit would replace a proven candidate that waits for a user's decision.
     if tx.candidates.open(model) is not None:
         return None
-    last = max(
-        [event.at for event in tx.monitors.events(model, 100) if event.kind.startswith("refit")],
-        default=0.0,
-    )
+    wait = max(monitoring.maturity_seconds, monitoring.cohort_seconds)
+    soon = wait
+    if monitoring.capture > 0:
+        soon = max(monitoring.maturity_seconds / 10, monitoring.cohort_seconds)
+    pauses = {"refitted": wait, "refit_impossible": soon}
+    last = [
+        (event.at, pauses[event.kind])
+        for event in tx.monitors.events(model, 100)
+        if event.kind in pauses
+    ]
     candidate = tx.candidates.latest(model)
     if candidate is not None and candidate.verdict == "dropped":
-        last = max(last, candidate.ended_at or 0.0)
+        last.append((candidate.ended_at or 0.0, wait))
     job = tx.jobs.latest(model, REFIT)
     if job is not None and job.finished_at is not None:
-        last = max(last, job.finished_at)
-    wait = max(monitoring.maturity_seconds, monitoring.cohort_seconds)
-    if state == "stale" and monitoring.refit == "on_stale" and now - last >= wait:
+        # One that succeeded has an event.
+        last.append((job.finished_at, 0.0 if job.state == "succeeded" else wait))
+    is_rested = all(now - at >= pause for at, pause in last)
+    if state == "stale" and monitoring.refit == "on_stale" and is_rested:
         return "the calibrator is stale"
     interval = monitoring.refit_every_seconds
     start = candidate.began_at if candidate is not None else model.created_at
-    is_due = interval is not None and now - max(last, start) >= interval
+    is_due = interval is not None and now - max([start, *(at for at, _ in last)]) >= interval
     return f"every {interval:g} seconds" if is_due else None
 
 
@@ -239,7 +247,7 @@ def _publish(
             reason,
             row_digests=digests,
         )
-        alpha = _alpha(model.monitoring.alpha, tx.candidates.count(model, champion))
+        alpha = tx.candidates.next_alpha(model, champion)
         candidate = Challenger(version, champion, 0, now, through, alpha, {}, None, None)
         actor = f"job:{context.lease.job.id}"
         _drop_proven_candidate(tx, model, actor, version)
@@ -250,16 +258,6 @@ def _publish(
         tx.jobs.succeed(context.lease, result)
     fields = {"action": "refitted", "model": model.name, "version": version}
     log.info("Model %s has candidate %d: %s.", model.name, version, reason, extra=fields)
-
-
-def _alpha(alpha: float, earlier: int) -> float:
-    """Return the error probability of the next candidate against a champion.
-
-    The j-th has α/(j (j + 1)), which sums to α. So however often a champion is refitted, the
-    probability is at most α that any candidate that is no better replaces it.
-    """
-    number = earlier + 1
-    return alpha / (number * (number + 1))
 
 
 def _drop_proven_candidate(tx: Transaction, model: Model, actor: str, version: int) -> None:

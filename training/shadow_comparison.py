@@ -1,9 +1,9 @@
 """Shadow comparison of a candidate with the champion, on the same predictions.
 
 Both are applied to sampled logits once their labels have arrived, so requests pay nothing. The
-score is the Brier score over classes, or of a multilabel model its mean over labels, on predictions
-made after the rows to which the candidate is fitted. The candidate is promoted on evidence, or
-dropped.
+score is the Brier score over classes, or of a multilabel model its mean over labels. Compared are
+predictions made after the rows to which the candidate is fitted: those of the last maturity before
+the fit too, as their labels mature. The candidate is promoted on evidence, or dropped.
 """
 
 from __future__ import annotations
@@ -45,6 +45,8 @@ def compare(registry: Registry, model: Model) -> str | None:
     step = replace(candidate, turn=candidate.turn + 1)
     if champion.version == candidate.version:
         return _end(registry, model, step, "promoted", "it was promoted by a user", now)
+    if champion.version != candidate.champion and champion.version < candidate.version:
+        return _restart(registry, model, step, champion.version)
     if champion.version != candidate.champion:
         reason = f"the champion of the comparison was replaced by version {champion.version}"
         return _end(registry, model, step, "dropped", reason, now)
@@ -108,6 +110,21 @@ def _save(registry: Registry, model: Model, step: Challenger) -> str | None:
         log.info("%s", error, extra={"action": "shadow_overtaken", "model": model.name})
         return None
     return "compared"
+
+
+def _restart(registry: Registry, model: Model, step: Challenger, champion: int) -> str | None:
+    """Compare a candidate with an earlier version that serves again: evidence against it is new."""
+    reason = f"version {champion} serves again: the candidate is compared with it from now on"
+    try:
+        with registry.transaction() as tx:
+            alpha = tx.candidates.next_alpha(model, champion)
+            renewed = replace(step, champion=champion, alpha=alpha, state={}, verdict=None)
+            tx.candidates.save(model, replace(renewed, ended_at=None))
+            tx.monitors.record(model, step.version, "restarted", _ACTOR, reason)
+    except ConflictError as error:  # another worker was faster
+        log.info("%s", error, extra={"action": "shadow_overtaken", "model": model.name})
+        return None
+    return "restarted"
 
 
 def _end(

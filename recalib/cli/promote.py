@@ -7,10 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from recalib.cli.arguments import ApiKey, JsonOutput, ModelName, ServerUrl
+from recalib.cli.monitoring import comparison_text
 from recalib.reporting.terminal import print_json, say, warn
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from recalib.client import Alias
+    from recalib.contract.alerts import VersionComparison
 
 _AliasName = Annotated[str, typer.Option(help="The alias; `champion` serves by default.")]
 _Reason = Annotated[str, typer.Option(help="The reason, for the history of the alias.")]
@@ -40,16 +44,33 @@ def rollback(
     key: ApiKey = None,
     json_output: JsonOutput = False,
 ) -> None:
-    """Return to the version that served before; a second rollback undoes the first."""
+    """Return to the version that served before; a second rollback undoes the first.
+
+    If the champion has an alert, it says first how each earlier version does on the same recent
+    labels. A candidate stays, and is compared with the version that serves then.
+    """
     from recalib.client import Client
 
     with Client(server, api_key=key) as client:
-        _print(client.rollback(model, alias=alias, reason=reason), json_output)
+        alert = client.get_monitoring(model).alert if alias == "champion" else None
+        others = [] if alert is None else alert.versions
+        if not json_output:
+            for other in others:
+                say(comparison_text(other))
+        answer = client.rollback(model, alias=alias, reason=reason)
+    _print(answer, json_output, others)
+    if not others and alias == "champion":
+        warn("earlier versions are not compared: there is no alert, or no logits are kept")
+    if any(other.version == answer.version and other.high < 0 for other in others):
+        warn(f"version {answer.version} is worse on recent labels; a second rollback undoes this")
 
 
-def _print(alias: Alias, json_output: bool) -> None:
+def _print(
+    alias: Alias, json_output: bool, others: Sequence[VersionComparison] | None = None
+) -> None:
     if json_output:
-        print_json(alias.model_dump(mode="json"))
+        versions = {} if others is None else {"versions": [dict(other) for other in others]}
+        print_json({**alias.model_dump(mode="json"), **versions})
         return
     say(f"{alias.alias} of {alias.model} is version {alias.version}")
     for warning in alias.warnings:

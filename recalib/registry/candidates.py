@@ -45,12 +45,16 @@ class Candidates(Queries):
         )
         return [Challenger(**row._mapping) for row in rows]
 
-    def count(self, model: Model, champion: int) -> int:
-        """Return the number of candidates that were ever compared with a champion."""
-        statement = select(func.count()).where(
-            _TABLE.c.model_id == model.id, _TABLE.c.champion == champion
-        )
-        return int(self._connection.execute(statement).scalar_one())
+    def next_alpha(self, model: Model, champion: int) -> float:
+        """Return the error probability of the next comparison with a champion.
+
+        After j − 1 candidates it is α/(j (j + 1)), which sums to α. So however often a champion is
+        refitted, the probability is at most α that a candidate that is no better replaces it. A
+        candidate stays when an earlier champion serves again, so all later candidates count.
+        """
+        later = (_TABLE.c.model_id == model.id, _TABLE.c.version > champion)
+        number = 1 + (self._connection.scalar(select(func.count()).where(*later)) or 0)
+        return model.monitoring.alpha / (number * (number + 1))
 
     def add(self, model: Model, candidate: Challenger) -> None:
         """Add a candidate; `ConflictError` if another is in comparison."""

@@ -141,8 +141,17 @@ def test_promote_and_rollback(cli: Cli, flaky: Flaky, monkeypatch: pytest.Monkey
     assert flaky.received[-1].path.endswith("/canary")
     change = {"at": "2026-03-04T05:06:07Z", "to_version": 4, "from_version": 3}
     change |= {"actor": "anna", "reason": ""}
-    flaky.will(says(200, {"items": [change]}), says(200, {**alias, "version": 3}))
-    assert cli("rollback", "m").out == "champion of m is version 3\n"
+    moved = says(200, {"items": [change]}), says(200, {**alias, "version": 2})
+    flaky.will(says(200, REPORT), *moved)
+    lines = cli("rollback", "m").out.splitlines()
+    assert [line[:19] for line in lines[:2]] == ["version 2 is better", "version 1 is worse "]
+    assert lines[-1] == "champion of m is version 2"
     assert json.loads(flaky.received[-1].body)["version"] == 3
-    flaky.will(says(200, {"items": []}))
+    flaky.will(says(200, REPORT), *moved)
+    assert cli("rollback", "m", "--json").json["versions"] == ALERT["versions"]
+    flaky.will(says(200, REPORT), moved[0], says(200, {**alias, "version": 1}))
+    assert "version 1 is worse on recent labels" in cli("rollback", "m").err
+    flaky.will(says(200, {**REPORT, "alert": None}), *moved)
+    assert "earlier versions are not compared" in cli("rollback", "m").err
+    flaky.will(says(200, REPORT), says(200, {"items": []}))
     assert "an earlier version" in cli("rollback", "m").err

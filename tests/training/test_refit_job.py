@@ -11,6 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from recalib.calibrator import Calibrator
+from recalib.drift import ScoreTest
 from recalib.errors import ConflictError, CorruptError
 from recalib.fitting.fit import fit
 from recalib.metrics.evaluate import evaluate
@@ -332,6 +333,34 @@ def test_manual_promotion_waits_for_a_user(registry: Registry, drifted: Model) -
     assert "candidate 3 was requested" in last_reason(registry, drifted, 1)
 
 
+@pytest.mark.parametrize("verdict", [None, "proven"])
+def test_candidate_stays_when_an_earlier_version_serves_again(
+    registry: Registry, verdict: str | None
+) -> None:
+    """It is compared with that version, with evidence and alpha of its own, and can be promoted."""
+    model = a_champion(registry, CAPTURING)
+    for _ in range(2):
+        version = shadowed(registry, model, model.monitoring, 3.0, begins=False)
+    assert version == 3
+    with registry.transaction() as tx:
+        start = tx.clock() - 1_500
+        old = ScoreTest(alpha=0.025)
+        old.update([1.0] * 50, [0.5] * 50)
+        state = old.state()
+        tx.aliases.set(model, "champion", 2, "anna", "a try")
+        tx.candidates.add(model, Challenger(3, 2, 7, start, start, 0.025, state, verdict, None))
+        tx.aliases.set(model, "champion", 1, "anna", "rolled back")
+    assert compare(registry, model) == "restarted"
+    renewed = candidate(registry, model)
+    assert (renewed.version, renewed.champion, renewed.verdict) == (3, 1, None)
+    assert (renewed.state, renewed.through) == ({}, start)
+    assert renewed.alpha == pytest.approx(0.05 / 6)
+    assert story(registry, model)[-1] == (3, "restarted")
+    serve(registry, model, ago=1_400, temperature=9.0, seed=3)
+    compare(registry, model)
+    assert candidate(registry, model).state["labels"] == 1_500
+
+
 @pytest.mark.parametrize(
     ("served", "verdict", "word"),
     [(2, "promoted", "it was promoted by a user"), (3, "dropped", "was replaced by version 3")],
@@ -422,6 +451,10 @@ def test_impossible_refit_is_reported_and_retried_later(
     with registry.reading() as tx:
         now = tx.clock()
         assert refit_is_due(tx, model, "stale", now) is None
+        # Of a maturity of 120 s, rows of two cohorts have matured after 60 s; without `capture`
+        # there are none.
+        soon = refit_is_due(tx, model, "stale", now + 70)
+        assert soon == ("the calibrator is stale" if monitoring.capture else None)
         assert refit_is_due(tx, model, "stale", now + 200) == "the calibrator is stale"
         assert refit_is_due(tx, model, "fresh", now + 200) is None
         daily = replace(model, monitoring=replace(monitoring, refit_every_seconds=86_400.0))
