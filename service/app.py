@@ -38,6 +38,7 @@ from service.http.fast_routes import FastRoutes
 from service.http.limited_protocol import RECEIVE_SECONDS
 from service.http.openapi import TAGS, add_problem_responses
 from service.http.overload import OverloadMiddleware
+from service.http.security_headers import with_security_headers
 from service.inference.rest import router as inference
 from service.inference.tensors import schemas
 from service.jobs.rest import router as jobs
@@ -209,7 +210,7 @@ class Application(FastAPI):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
-            await self._answer(scope, receive, send)
+            await self._answer(scope, receive, with_security_headers(send))
         else:
             await super().__call__(scope, receive, send)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+from collections import Counter
 from collections.abc import Iterator
 
 from recalib.errors import LimitedError, UnavailableError
@@ -28,13 +29,14 @@ class EventFeed:
 
     Parameters
     ----------
-    max_streams: the maximum number of concurrent streams.
+    max_streams: the maximum number of concurrent streams. A caller has a quarter of them at most.
     """
 
     def __init__(self, registry: Registry, max_streams: int) -> None:
         self._registry = registry
         self._max_streams = max_streams
-        self._streams = 0
+        self._share = max(1, max_streams // 4)
+        self._streams: Counter[str | None] = Counter()
         self._newest = 0
         self._changed = asyncio.Event()
         #: Whether streams must end, because the server stops.
@@ -42,16 +44,28 @@ class EventFeed:
         self._single_flight: SingleFlight[int] = SingleFlight(1)
 
     @contextlib.contextmanager
-    def stream(self) -> Iterator[None]:
-        """Hold a place for a stream; raise `LimitedError` if there are too many."""
-        if self._streams >= self._max_streams:
-            LIMITED.labels("event_streams").inc()
-            raise LimitedError(f"the server has {self._streams} event streams", _RETRY_SECONDS)
-        self._streams += 1
+    def stream(self, caller: str | None = None) -> Iterator[None]:
+        """Hold a place for a stream; raise `LimitedError` if there are too many.
+
+        Parameters
+        ----------
+        caller: name of its key or token; None: it has none, and no share.
+        """
+        if caller is not None and self._streams[caller] >= self._share:
+            self._refuse(f"{caller!r} has {self._share} event streams, its share")
+        if self._streams.total() >= self._max_streams:
+            self._refuse(f"the server has {self._max_streams} event streams")
+        self._streams[caller] += 1
         try:
             yield
         finally:
-            self._streams -= 1
+            self._streams[caller] -= 1
+            if not self._streams[caller]:
+                del self._streams[caller]
+
+    def _refuse(self, reason: str) -> None:
+        LIMITED.labels("event_streams").inc()
+        raise LimitedError(reason, _RETRY_SECONDS)
 
     async def wait(self, after: int, seconds: float) -> None:
         """Wait for an event with an id above `after`, for the end of the feed, or `seconds`."""

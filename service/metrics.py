@@ -9,11 +9,11 @@ import logging
 import os
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from functools import lru_cache
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
@@ -125,18 +125,34 @@ class _FixedCollector(Collector):
         return self._families
 
 
-def exposition(families: Iterable[Any]) -> bytes:
+def exposition(families: Iterable[Any], models: Collection[str] | None = None) -> bytes:
     """Return all metrics in Prometheus' text format, summed over the server processes.
 
     Parameters
     ----------
     families: further metric families, which are not counted per process.
+    models: leave out all samples but those of these models; None: all samples.
     """
-    registry = CollectorRegistry()
+    collectors: list[Collector] = [REGISTRY]
     if "PROMETHEUS_MULTIPROC_DIR" in os.environ:
-        MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
-        text = b""
-    else:
-        text = generate_latest()
-    registry.register(_FixedCollector(families))
-    return text + generate_latest(registry)
+        collectors = [MultiProcessCollector(CollectorRegistry())]  # type: ignore[no-untyped-call]
+    collectors.append(_FixedCollector(families))
+    registry = CollectorRegistry()
+    for collector in collectors:
+        registry.register(collector if models is None else _OfModels(collector, models))
+    return generate_latest(registry)
+
+
+class _OfModels(Collector):
+    """The samples of another collector that are of some models."""
+
+    def __init__(self, collector: Collector, models: Collection[str]) -> None:
+        self._collector, self._models = collector, models
+
+    def collect(self) -> Iterable[Any]:
+        for family in self._collector.collect():
+            family.samples = [
+                sample for sample in family.samples if sample.labels.get("model") in self._models
+            ]
+            if family.samples:
+                yield family

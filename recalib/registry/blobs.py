@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import itertools
 import os
 import re
 import sys
@@ -52,27 +53,39 @@ class BlobStore:
                 raise NotFoundError("blob", digest) from None
 
     def read_chunks(self, digest: str) -> Iterator[bytes]:
-        """Return the content of the blob in chunks; `NotFoundError` at once if there is none."""
-        file = self.open(digest)
+        """Return the content of the blob in chunks; `NotFoundError` at once if there is none.
 
-        def chunks() -> Iterator[bytes]:
-            with file, storage_errors(self.url):
-                while chunk := file.read(_CHUNK):
-                    yield chunk
+        The last chunk comes after the digest of the whole content is verified; before it, the
+        iterator raises `CorruptError`. So nobody takes other content for complete, and of one chunk
+        nothing is sent.
+        """
+        chunks = self._verified(self.open(digest), digest)
+        first = next(chunks)
+        return itertools.chain((first,), chunks)
 
-        return chunks()
-
-    def verify(self, digest: str) -> None:
-        """Raise `CorruptError` if the content of the blob does not match its digest."""
-        with self.open(digest) as file, storage_errors(self.url):
-            checksum = hashlib.sha256()
-            while chunk := file.read(_CHUNK):
+    def _verified(self, file: BinaryIO, digest: str) -> Iterator[bytes]:
+        checksum = hashlib.sha256()
+        with file, storage_errors(self.url):
+            chunk = file.read(_CHUNK)
+            while chunk:
                 checksum.update(chunk)
+                following = file.read(_CHUNK)
+                if following:
+                    yield chunk
+                    chunk = following
+                else:
+                    break
         if checksum.hexdigest() != digest:
             raise CorruptError(
                 f"blob {digest} holds other bytes than its name promises; the same file, uploaded "
                 "again, mends it"
             )
+        yield chunk
+
+    def verify(self, digest: str) -> None:
+        """Raise `CorruptError` if the content of the blob does not match its digest."""
+        for _ in self.read_chunks(digest):
+            pass
 
     def remove(self, digest: str) -> None:
         """Remove a blob; a missing blob is no error.

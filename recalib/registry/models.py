@@ -12,6 +12,7 @@ from recalib.core.card import PredictionPolicy
 from recalib.core.monitoring_settings import MonitoringSettings
 from recalib.core.resource_names import check_name, is_name
 from recalib.core.retention_settings import RetentionSettings
+from recalib.core.sanitize import sanitize_line
 from recalib.core.watched_classes import watched_indices
 from recalib.errors import InputError, NotFoundError
 from recalib.registry import tables
@@ -198,3 +199,7 @@ def _check_classes(labels: tuple[str, ...] | None, classes: int) -> None:
         )
     if len(set(labels)) != classes:
         raise InputError("labels", found="a label twice", accepted="a different label per class")
+    for index, label in enumerate(labels):
+        if sanitize_line(label) != label:
+            accepted = "a line of text without control characters and marks of direction"
+            raise InputError(f"labels[{index}]", found=repr(label)[:80], accepted=accepted)

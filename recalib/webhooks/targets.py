@@ -16,10 +16,27 @@ from recalib.errors import InputError
 
 _MAX_URL_LENGTH = 2_000
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
-#: Public addresses that a cloud uses inside: the metadata service of Azure.
-_INTERNAL = frozenset({ipaddress.ip_address("168.63.129.16")})
-#: IPv6 networks whose addresses contain an IPv4 address in their last 32 bits.
-_NAT64 = ipaddress.ip_network("64:ff9b::/96"), ipaddress.ip_network("64:ff9b:1::/48")
+#: Networks without public hosts: those that are not "globally reachable" in the IANA registries of
+#: special-purpose addresses, whole blocks of protocol assignments, multicast, what is deprecated or
+#: reserved, and addresses that clouds use inside. An explicit table: what `ipaddress` calls global
+#: depends on the version of Python.
+_SPECIAL = tuple(
+    map(
+        ipaddress.ip_network,
+        (
+            *("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16"),
+            *("172.16.0.0/12", "192.0.0.0/24", "192.0.2.0/24", "192.31.196.0/24"),
+            *("192.52.193.0/24", "192.88.99.0/24", "192.168.0.0/16", "192.175.48.0/24"),
+            *("198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4"),
+            "168.63.129.16/32",  # the metadata service of Azure
+            *("2001::/23", "2001:db8::/32", "2620:4f:8000::/48", "3fff::/20"),
+        ),
+    )
+)
+#: The only global unicast addresses of IPv6 that IANA allocates.
+_GLOBAL_UNICAST = ipaddress.IPv6Network("2000::/3")
+#: IPv6 addresses that contain an IPv4 address in their last 32 bits.
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 _ACCEPTED = "a public address, or a name or network of RECALIB_WEBHOOK_TARGETS"
 
 
@@ -116,8 +133,9 @@ def _address(info: tuple[object, object, object, object, tuple[object, ...]]) ->
 
 
 def _is_public(address: _Address) -> bool:
-    is_special = address.is_multicast or address.is_reserved or address in _INTERNAL
-    return address.is_global and not is_special
+    if isinstance(address, ipaddress.IPv6Address) and address not in _GLOBAL_UNICAST:
+        return False
+    return not any(address in network for network in _SPECIAL)
 
 
 def _embedded_ipv4(address: _Address) -> ipaddress.IPv4Address | None:
@@ -130,6 +148,6 @@ def _embedded_ipv4(address: _Address) -> ipaddress.IPv4Address | None:
         return address.sixtofour
     if address.teredo is not None:
         return address.teredo[1]
-    if any(address in network for network in _NAT64):
+    if address in _NAT64:
         return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
     return None

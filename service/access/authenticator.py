@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import math
 import time
+from collections import Counter
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 
 #: How long a request waits for the issuer's signing keys.
 _ISSUER_TIMEOUT_SECONDS = 5.0
-#: Distinct refusals that are held in memory until they are written to the audit trail.
+#: Distinct refusals of a caller that are held until they are written to the audit trail. Further
+#: ones are counted by operation, without their models, so that decoys hide none.
 _MAX_REFUSALS = 50
 _NO_LIMITS = Limits()
 _NO_PROXIES = TrustedProxies()
@@ -83,7 +85,8 @@ class Authenticator:
         #: Whether any caller has a limit.
         self._has_limits = not default_limits.is_none
         self._failed = FailedAttempts()
-        self._refused: dict[tuple[str, str, str | None], int] = {}
+        #: By caller, operation and model.
+        self._refused: dict[str, Counter[tuple[str, str | None]]] = {}
 
     def refresh(self) -> None:
         """Read the active API keys from the registry."""
@@ -233,22 +236,25 @@ class Authenticator:
         refused, self._refused = self._refused, {}
         try:
             with self._registry.transaction() as tx:
-                for (name, operation, model), times in refused.items():
-                    detail = "" if times == 1 else f"{times} times"
-                    tx.audit.record(name, operation, model, model or "", detail, result="refused")
+                for name, counts in refused.items():
+                    for (operation, model), times in counts.items():
+                        detail, target = "" if times == 1 else f"{times} times", model or ""
+                        tx.audit.record(name, operation, model, target, detail, result="refused")
         except BaseException:  # the next call writes them
-            for key, times in refused.items():
-                self._refused[key] = self._refused.get(key, 0) + times
+            for name, counts in refused.items():
+                self._refused.setdefault(name, Counter()).update(counts)
             raise
 
     def _note_refusal(self, principal: Principal, operation: Operation, model: str | None) -> None:
         """Record a refused change for the audit trail.
 
-        Equal refusals are counted together, and distinct ones are limited, so that no caller can
-        fill the database with them.
+        Equal refusals are counted together, and distinct ones of a caller are limited, so that no
+        caller can fill the database with them.
         """
         if not operation.mutates:
             return
-        key = (principal.name, operation.name, model if model and is_name(model) else None)
-        if key in self._refused or len(self._refused) < _MAX_REFUSALS:
-            self._refused[key] = self._refused.get(key, 0) + 1
+        counts = self._refused.setdefault(principal.name, Counter())
+        key = (operation.name, model if model and is_name(model) else None)
+        if key not in counts and len(counts) >= _MAX_REFUSALS:
+            key = (operation.name, None)
+        counts[key] += 1

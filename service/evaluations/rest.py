@@ -31,7 +31,6 @@ router = Router(
 _PAGE_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; "
     "frame-ancestors 'self'; sandbox",
-    "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
 }
 _PAGE: dict[int | str, dict[str, Any]] = {

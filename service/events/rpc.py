@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator
 
 from anyio import to_thread
 
+from recalib.core.access import ANONYMOUS
+from service.access.authenticator import current_principal
 from service.events import rest
 from service.events.handlers import EventFilter, EventStream
 from service.grpc.bridge import Arguments
@@ -41,7 +43,8 @@ class Events:
         stream = await to_thread.run_sync(
             EventStream, state.registry, state.event_feed, selected, after
         )
-        with state.event_feed.stream():
+        principal = current_principal()
+        with state.event_feed.stream(None if principal is ANONYMOUS else principal.name):
             await context.send_initial_metadata(())
             async for events, _ in stream.steps(_CHECK_SECONDS):
                 for event in events:

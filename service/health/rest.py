@@ -8,6 +8,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import BaseModel
 
 from recalib.contract.monitoring import Ready
+from service.access.authenticator import current_principal
 from service.health.registry_metrics import families, take_snapshot
 from service.http.routing import Router
 from service.metrics import exposition
@@ -44,6 +45,6 @@ def readyz(state: StateDependency, response: Response) -> Ready:
 
 @router.operation("GET", "/metrics", "any", is_reserved=True, response_class=PlainTextResponse)
 def metrics(state: StateDependency) -> Response:
-    """Return metrics in Prometheus' text format."""
-    content = exposition(families(take_snapshot(state)))
+    """Return metrics in Prometheus' text format; to a key for some models, only theirs."""
+    content = exposition(families(take_snapshot(state)), current_principal().models)
     return Response(content, media_type=CONTENT_TYPE_LATEST)

@@ -102,6 +102,21 @@ def test_truncated_blob_is_detected_and_replaced(store: BlobStore) -> None:
     store.verify(_DIGEST)
 
 
+def test_replaced_content_is_never_complete(store: BlobStore) -> None:
+    """Its last chunk is withheld, and of a single chunk nothing is returned."""
+    data = bytes(5 << 20)
+    digest, small = _keep(store, data), _keep(store)
+    assert b"".join(store.read_chunks(digest)) == data
+    store.filesystem.pipe_file(store.path(digest), b"x" + data[1:])
+    store.filesystem.pipe_file(store.path(small), b"x" + _DATA[1:])
+    with pytest.raises(CorruptError, match=small):
+        store.read_chunks(small)
+    received: list[bytes] = []
+    with pytest.raises(CorruptError, match=digest):
+        received.extend(store.read_chunks(digest))
+    assert 0 < len(b"".join(received)) < len(data)
+
+
 @pytest.mark.parametrize("digest", ["", "../../etc/passwd", _DIGEST.upper(), _DIGEST + "\n"])
 def test_blob_names_must_be_digests(store: BlobStore, digest: str) -> None:
     """No path gets through."""

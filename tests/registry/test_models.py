@@ -38,7 +38,14 @@ def test_names_that_could_be_paths_are_refused(registry: Registry, name: str) ->
 
 @pytest.mark.parametrize(
     ("labels", "classes", "field"),
-    [(None, 1, "classes"), (("a",), 2, "labels"), (("a", "a"), 2, "labels")],
+    [
+        (None, 1, "classes"),
+        (("a",), 2, "labels"),
+        (("a", "a"), 2, "labels"),
+        (("a", "b\nc"), 2, "labels[1]"),
+        (("a\u202etxt", "b"), 2, "labels[0]"),
+        (("a", "\x1b[31m"), 2, "labels[1]"),
+    ],
 )
 def test_invalid_classes_and_labels_are_refused(
     registry: Registry, labels: tuple[str, ...] | None, classes: int, field: str

@@ -26,6 +26,7 @@ from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
 from service.grpc.rpc import method_name
 from service.grpc_server import RpcServer  # noqa: F401  (declares operations)
 from service.http import docs_pages
+from service.metrics import CALIBRATED_ROWS, LABELS
 from service.operations import OPERATIONS
 from tests.service.documented import answers, operations
 from tests.service.issuers import AUDIENCE, Issuer, encoded, issuer, signing_keys
@@ -232,6 +233,24 @@ def test_open_routes_need_no_key(guarded: Guarded) -> None:
         if OPERATIONS[name].scope == "open":
             assert guarded.ask(verb, path, None).status_code == 200, name
     assert guarded.client.get("/nowhere").status_code == 401
+
+
+def test_metrics_for_a_bound_key_are_those_of_its_models(guarded: Guarded) -> None:
+    """Neither names of other tenants' models nor counts over all tenants."""
+    for model in ("mine", "theirs"):
+        CALIBRATED_ROWS.labels(model, "1").inc()  # of this process
+        LABELS.labels(model, "accepted").inc()
+    whole = guarded.ask("get", "/metrics", guarded.keys["metrics"]).text
+    assert {'model="mine"', 'model="theirs"'} <= set(re.findall(r'model="\w+"', whole))
+    assert "recalib_jobs{" in whole
+    for key in ("bound", "bound token"):
+        text = guarded.ask("get", "/metrics", guarded.keys[key]).text
+        samples = [line for line in text.splitlines() if not line.startswith("#")]
+        assert {line.partition("{")[0] for line in samples} >= {
+            "recalib_calibrated_rows_total",
+            "recalib_labels_total",
+        }
+        assert [line for line in samples if 'model="mine"' not in line] == []
 
 
 def test_description_of_the_server_needs_any_key(guarded: Guarded) -> None:

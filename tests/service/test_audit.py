@@ -185,8 +185,8 @@ def test_refused_requests_are_recorded_with_a_limit(
     access.write_refusals()
     access.write_refusals()
     assert [entry for entry in _trail(client) if entry[4] == "refused"] == [
-        ("web", "set_alias", None, "", "refused"),
         ("bound", "set_alias", "other", "other", "refused"),
+        ("web", "set_alias", None, "", "refused"),
         ("web", "create_model", None, "", "refused"),
     ]
     details = [
@@ -198,7 +198,19 @@ def test_refused_requests_are_recorded_with_a_limit(
     for number in range(1000):
         with pytest.raises(ForbiddenError):
             access.authorise(principal, OPERATIONS["set_alias"], f"m{number}")
-    assert len(access._refused) == 50
+    with pytest.raises(ForbiddenError):
+        access.authorise(principal, OPERATIONS["delete_model"], "m")
+    other = access.principal(bound["Authorization"])
+    with pytest.raises(ForbiddenError):
+        access.authorise(other, OPERATIONS["set_alias"], "secret")
+    access.write_refusals()
+    # Decoys hide neither another operation nor another caller.
+    *_, after = [entry for entry in _trail(client) if entry[4] == "refused"][::-1]
+    assert after == ("bound", "set_alias", "secret", "secret", "refused")
+    entries = client.get("/v1/audit?actor=web&limit=1000").json()["items"]
+    counts = {item["action"]: item["detail"] for item in entries if item["model"] is None}
+    assert counts["set_alias"] == "951 times"
+    assert counts["delete_model"] == ""
 
 
 def test_grpc_and_rest_return_the_same_entries(

@@ -129,7 +129,7 @@ def guarded(registry: Registry, database_url: str, blob_url: str) -> Iterator[An
         grpc_port=0,
         require_keys=True,
         refresh_seconds=0.05,
-        max_event_streams=2,
+        max_event_streams=8,
     )
     with registry.transaction() as tx:
         for name in ("a", "b"):
@@ -166,7 +166,7 @@ def test_a_key_sees_only_events_of_its_models(guarded: Any, registry: Registry) 
 def test_grpc_stream_sends_events_until_its_key_is_revoked(
     guarded: Any, registry: Registry
 ) -> None:
-    """It continues after a given event; the number of streams has a limit."""
+    """It continues after a given event; a key has a share of the streams."""
     record(registry, ("job.queued", "a"), ("job.queued", "b"), ("job.started", "a"))
     metadata = [("authorization", guarded.keys["a"])]
     with Rpc(f"127.0.0.1:{guarded.app.state.grpc_port}") as rpc:
@@ -181,6 +181,12 @@ def test_grpc_stream_sends_events_until_its_key_is_revoked(
         with pytest.raises(grpc.RpcError) as error:
             next(open_stream())
         assert error.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert "'a' has 2 event streams, its share" in error.value.details()
+        other = rpc.events.stream_events(
+            message("StreamEvents"), metadata=[("authorization", guarded.keys["all"])]
+        )
+        other.initial_metadata()
+        other.cancel()
         record(registry, ("job.failed", "b"), ("job.failed", "a"))
         for stream in (first, second):
             event = next(stream)

@@ -21,6 +21,9 @@ _REFUSED = [
     "192.0.2.1", "198.18.0.1",
     "[::1]", "[::]", "[::ffff:127.0.0.1]", "[::ffff:a9fe:a9fe]", "[::ffff:0:0]", "[fe80::1]",
     "[fc00::1]", "[fd00:ec2::254]", "[ff02::1]", "[::127.0.0.1]", "[64:ff9b::7f00:1]",
+    "192.0.0.192", "192.0.0.9", "192.88.99.1", "192.31.196.1", "203.0.113.7", "198.51.100.1",
+    "[fec0::1]", "[3fff::1]", "[5f00::1]", "[100::1]", "[2001:2::1]", "[2001:20::1]", "[4000::1]",
+    "[64:ff9b:1::808:808]", "[64:ff9b::c000:c0]", "[2002:c058:6301::1]", "[::ffff:192.0.0.192]",
     "[64:ff9b::a9fe:a9fe]", "[2002:7f00:1::]", "[2002:a9fe:a9fe::1]", "[2001:db8::1]",
 ]  # fmt: skip
 
@@ -33,7 +36,13 @@ def test_addresses_that_are_not_public_are_refused(host: str) -> None:
 
 
 def test_public_addresses_and_names_are_accepted() -> None:
-    for host in ("8.8.8.8", "[2606:4700::1111]", "[::ffff:8.8.8.8]", "[64:ff9b::808:808]"):
+    for host in (
+        "8.8.8.8",
+        "[2606:4700::1111]",
+        "[::ffff:8.8.8.8]",
+        "[64:ff9b::808:808]",
+        "1.1.1.1",
+    ):
         assert check_url(f"https://{host}/x", _NONE).path == "/x"
     assert check_url("https://hooks.example.com/x?y=1", _NONE).hostname == "hooks.example.com"
 
