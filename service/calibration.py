@@ -18,7 +18,11 @@ from anyio import CapacityLimiter, to_thread
 from recalib.core.arrays import Floats
 from recalib.errors import InputError, TooLargeError, UnavailableError
 from service.access.authenticator import current_principal
-from service.serving.loaded_calibrators import LoadedCalibrator, LoadedCalibrators
+from service.serving.loaded_calibrators import (
+    LoadedCalibrator,
+    LoadedCalibrators,
+    check_calibrated,
+)
 from service.serving.micro_batch import MAX_NUMBERS, compute
 from service.state import State
 
@@ -169,7 +173,7 @@ async def get_or_load(
     ------
     NotFoundError: no such model, alias or version; also if the registry cannot be reached and
         answered so the last time.
-    ConflictError: the model has no champion.
+    ConflictError: the model has no champion, and does not serve uncalibrated.
     UnavailableError: the calibrator is not loaded, and the registry is unreachable or slow.
     CorruptError: its stored parameters are damaged.
     """
@@ -189,3 +193,12 @@ async def get_or_load(
             f"the registry has not answered within {calibrators.patience_seconds:g} seconds; "
             "only calibrators that are loaded can be asked"
         ) from None
+
+
+async def get_version(
+    calibrators: LoadedCalibrators, model: str, selector: str
+) -> LoadedCalibrator:
+    """Return a version as `get_or_load`; `ConflictError` if the model has no champion."""
+    loaded = await get_or_load(calibrators, model, selector)
+    check_calibrated(loaded)
+    return loaded

@@ -12,7 +12,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.calibrator import Calibrator
+from recalib.calibrator import Calibrator, identity_calibrator
 from recalib.files import MEDIA_TYPES, DataFile, Input, open_data
 from recalib.files.fragments import Fragment, list_fragments
 from recalib.files.probabilities import ProbabilityFormat, write_probabilities
@@ -37,7 +37,8 @@ class BatchRequest(msgspec.Struct, frozen=True):
     """The payload of a batch job."""
 
     model: str
-    version: int
+    #: None for the probabilities of the classifier, of a model without a champion.
+    version: int | None
     format: ProbabilityFormat
     input: Input
     #: N.
@@ -74,7 +75,10 @@ def _run(context: JobContext, pause: Pause, policy: ClusterPolicy) -> None:
     registry = context.registry
     with registry.reading() as tx:
         model = tx.models.get(request.model)
-        calibrator = Calibrator.from_bytes(tx.calibrators.parameters(model, request.version))
+        if request.version is None:
+            calibrator = identity_calibrator(model.classes, model.labels, model.task)
+        else:
+            calibrator = Calibrator.from_bytes(tx.calibrators.parameters(model, request.version))
     with _open_rows(registry, request, model) as (file, size):
         attempt = _Attempt(context, pause, request, calibrator, file)
         try:
@@ -193,6 +197,8 @@ class _Attempt:
             with registry.storing(blob, self._context.finishing) as (tx, digest):
                 files = {f"probabilities.{request.format}": {"digest": digest, "bytes": size}}
                 result = {"version": request.version, "rows": request.rows, "files": files}
+                if request.version is None:
+                    result["uncalibrated"] = True
                 tx.jobs.succeed(self._context.lease, result)
 
     def _probabilities(self, first_row: int) -> Iterator[NDArray[Any]]:

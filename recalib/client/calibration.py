@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import warnings
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from recalib.client.results import Likeliest, Predictions
 from recalib.client.retry import path, read_struct, send_checked
 from recalib.core.arrays import Floats, check_logits, check_probabilities
 from recalib.core.label_arrays import check_label_scores
-from recalib.errors import InputError, NotFoundError
+from recalib.errors import InputError, NotFoundError, RecalibWarning
 
 Rows: TypeAlias = ArrayLike | Sequence[Sequence[float | None]]
 Input: TypeAlias = Literal["logits", "probabilities"]
@@ -77,7 +78,10 @@ def calibrate(
     InputError: the values are not valid `input`; the error names row and column.
     RefusedError: K is not the number of classes of the model.
     MissingError: no such model, version or alias.
-    ContradictionError: the model has no champion yet.
+    ContradictionError: the model has no champion, and does not serve uncalibrated.
+
+    A model without a champion answers with the classifier's own probabilities, and a
+    `RecalibWarning` says so.
     """
     rows = _check_rows(values, input, task)
     probabilities = np.empty(rows.shape, np.float32)
@@ -107,7 +111,8 @@ def predict(
     Parameters
     ----------
     values, calibrator, input, segment, task: as for `calibrate`.
-    ids: the share of rows that get an id, chosen at random; other rows get None.
+    ids: the share of rows that get an id, chosen at random; other rows get None, as all rows of a
+        model without a champion do.
 
     Raises
     ------
@@ -127,8 +132,8 @@ def predict(
 
     parameters = {"ids": f"{ids:.9f}", **_segment_parameter(segment)}
     query = _Query(model, str(calibrator), input, _NPZ, parameters)
-    yield from _send_in_batches(session, rows, query, store)
-    return Predictions(probabilities, prediction_ids)
+    uncalibrated = yield from _send_in_batches(session, rows, query, store)
+    return Predictions(probabilities, prediction_ids, uncalibrated)
 
 
 def calibrate_top(
@@ -177,9 +182,12 @@ def _segment_parameter(segment: str) -> dict[str, str]:
 
 def _send_in_batches(
     session: Session, rows: Floats, query: _Query, store: Callable[[slice, Response], None]
-) -> Flow[None]:
-    """Send all rows in batches as large as the server accepts, and store each response."""
-    calibrator = query.calibrator
+) -> Flow[bool]:
+    """Send all rows in batches as large as the server accepts, and store each response.
+
+    Return whether the answers are uncalibrated.
+    """
+    calibrator, is_uncalibrated = query.calibrator, False
     start = 0
     while start < len(rows):
         size = _batch_size(session, rows)
@@ -192,9 +200,21 @@ def _send_in_batches(
             if len(rows[part]) == 1:
                 raise
             _reduce_limit(session, rows[part], error.field)
-        else:
-            store(part, response)
-            start = part.stop
+            continue
+        if start and _is_uncalibrated(response) != is_uncalibrated:
+            start = 0  # a version was promoted meanwhile: it calibrates all rows
+            continue
+        is_uncalibrated = _is_uncalibrated(response)
+        store(part, response)
+        start = part.stop
+    if is_uncalibrated:
+        message = f"model {query.model!r} has no champion: its probabilities are uncalibrated"
+        warnings.warn(message, RecalibWarning, stacklevel=2)
+    return is_uncalibrated
+
+
+def _is_uncalibrated(response: Response) -> bool:
+    return response.headers.get("recalib-calibrator") == "uncalibrated"
 
 
 def _pin_version(session: Session, row: Floats, query: _Query) -> Flow[str]:
@@ -203,8 +223,10 @@ def _pin_version(session: Session, row: Floats, query: _Query) -> Flow[str]:
         return str((yield from resolve_version(session, query.model, query.calibrator)))
     except NotFoundError:
         # The error of a request names the reason, and what to do.
-        yield from _send_batch(session, row, query, query.calibrator)
-        raise
+        response = yield from _send_batch(session, row, query, query.calibrator)
+        if not _is_uncalibrated(response):
+            raise
+        return query.calibrator
 
 
 def _send_batch(session: Session, rows: Floats, query: _Query, calibrator: str) -> Flow[Response]:

@@ -70,7 +70,7 @@ def delete_alias(
 
     Parameters
     ----------
-    force: delete the champion too; the model then serves nothing by default.
+    force: delete the champion too; the model then has no calibrator.
 
     Raises
     ------

@@ -25,6 +25,7 @@ def create_model(
     monitoring: Mapping[str, Any] | None = None,
     task: Literal["multiclass", "multilabel"] = "multiclass",
     predictions: PredictionPolicy | None = None,
+    serve_uncalibrated: bool | None = None,
     exist_ok: bool = False,
 ) -> Flow[Model]:
     """Create a model, which is a classifier to calibrate.
@@ -37,6 +38,8 @@ def create_model(
         `add_observations` monitors such a model.
     predictions: which predictions the fits of `auto` without this option and automatic refits may
         change: `may_change`, the default, `keep_order` or `keep`, as in `recalib.fit`.
+    serve_uncalibrated: whether the model answers with the classifier's own probabilities, marked
+        as uncalibrated, while it has no champion; by default it does.
     exist_ok: return an existing model if it has the same classes and task, and `predictions` if
         that is given.
 
@@ -57,6 +60,8 @@ def create_model(
             body["monitoring"] = dict(monitoring)
         if predictions is not None:
             body["predictions"] = predictions
+        if serve_uncalibrated is not None:
+            body["serve_uncalibrated"] = serve_uncalibrated
         return (
             yield from fetch(
                 session, Model, "POST", path("models"), json=body, headers=idempotency_headers()

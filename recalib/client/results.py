@@ -24,6 +24,8 @@ class Predictions:
 
     probabilities: NDArray[np.float32]
     prediction_ids: list[str | None]
+    #: Whether the model has no champion: these are the classifier's own probabilities.
+    uncalibrated: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -26,6 +26,7 @@ def update_model(
     tags: Sequence[str] | None = None,
     retention: Mapping[str, float | None] | None = None,
     predictions: PredictionPolicy | None = None,
+    serve_uncalibrated: bool | None = None,
 ) -> Flow[Model]:
     """Change a model; what is None stays as it is.
 
@@ -37,6 +38,7 @@ def update_model(
         keeps the resources.
     predictions: which predictions later fits of `auto` and automatic refits may change, as in
         `recalib.fit`.
+    serve_uncalibrated: whether requests are answered while the model has no champion.
 
     Raises
     ------
@@ -56,6 +58,7 @@ def update_model(
         "tags": tags,
         "retention": retention,
         "predictions": predictions,
+        "serve_uncalibrated": serve_uncalibrated,
     }
     return _update(session, Model, path("models", name), changes)
 

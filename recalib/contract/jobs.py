@@ -49,7 +49,12 @@ class Batch(Resource):
 
     id: str
     model: str
-    version: int = Field(description="The version that calibrates.")
+    version: int | None = Field(
+        description="The version that calibrates; null for a model without a champion."
+    )
+    uncalibrated: bool = Field(
+        False, description="Whether the probabilities are those of the classifier, uncalibrated."
+    )
     dataset: str | None = Field(description="null for uploaded rows.")
     input: Annotated[str, INPUT]
     format: Annotated[str, one_of(Literal["npz", "parquet"])]

@@ -36,6 +36,11 @@ class Model(Resource):
         " for a model that was created before this setting: its fits keep the predicted class, its "
         "refits what the map of the champion keeps.",
     )
+    serve_uncalibrated: bool = Field(
+        False,
+        description="Whether the model answers with its own probabilities, marked `uncalibrated`, "
+        "while it has no champion; otherwise requests get 409.",
+    )
     warnings: tuple[str, ...] = Field(
         (),
         description="After a change of the monitoring settings: why the champion cannot stay fresh "

@@ -144,15 +144,31 @@ def two_columns(scores: NDArray[Any], input: str) -> NDArray[Any]:
 
 
 def probability_resemblance(logits: Floats) -> str:
-    """Return why checked logits look like probabilities, "" if they do not or are one-hot."""
+    """Return why checked logits look like probabilities or percentages, "" if they do not.
+
+    One-hot rows do not.
+    """
     if logits.shape[1] == 2 and not logits[:, 0].any():  # scores of class 1
         p = logits[:, 1]
         alike = len(p) >= _LEAST_SCORES and p.min() >= 0 and p.max() <= 1 and (p % 1).any()
         return "all scores are between 0 and 1" if alike else ""
-    for rows in (logits[:1], logits):  # the first row of logits is enough in practice
-        if rows.min() < 0 or np.abs(rows.sum(axis=1, dtype=np.float64) - 1).max() > _SUM_TOLERANCE:
-            return ""
-    return "every row is non-negative and sums to 1" if (logits % 1).any() else ""
+    if not (total := _common_sum(logits[:1])):  # enough for logits in practice
+        return ""
+    if _common_sum(logits) != total or not (logits % 1).any():
+        return ""
+    advice = "" if total == 1 else ", as percentages do: divide by 100"
+    return f"every row is non-negative and sums to {total}{advice}"
+
+
+def _common_sum(rows: Floats) -> int:
+    """Return the sum of each of non-negative rows, 1 or 100; 0 for any other."""
+    if rows.min() < 0:
+        return 0
+    sums = rows.sum(axis=1, dtype=np.float64)
+    for total in (1, 100):
+        if np.abs(sums - total).max() <= _SUM_TOLERANCE * total:
+            return total
+    return 0
 
 
 def log_probabilities(probabilities: Floats) -> Floats:

@@ -86,7 +86,7 @@ class Aliases(Queries):
         if alias == CHAMPION and not force:
             raise ConflictError(
                 f"model {model.name!r} serves version {before.version} as its champion; point the "
-                "alias at another version, or delete it with `force`: the model then serves nothing"
+                "alias at another version, or delete it with `force`: then it has no calibrator"
             )
         where = (_ALIAS.c.model_id == model.id, _ALIAS.c.alias == alias)
         self._connection.execute(delete(_ALIAS).where(*where))

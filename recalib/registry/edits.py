@@ -38,6 +38,7 @@ class Edits(Queries):
         tags: Sequence[str] | None = None,
         retention: RetentionSettings | None = None,
         predictions: PredictionPolicy | None = None,
+        serve_uncalibrated: bool | None = None,
     ) -> Model:
         """Change a model and return it.
 
@@ -60,6 +61,10 @@ class Edits(Queries):
         if predictions is not None:
             check_predictions(predictions, model.classes, model.task)
             values["predictions"] = predictions
+        if serve_uncalibrated not in (None, model.serve_uncalibrated):
+            values["serve_uncalibrated"] = serve_uncalibrated
+            # Servers look the champion up again, and then read the setting.
+            Aliases(self._connection).bury(model.name, CHAMPION)
         statement = update(tables.models).where(tables.models.c.id == model.id)
         if values:
             self._connection.execute(statement.values(**values))

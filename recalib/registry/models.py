@@ -37,6 +37,7 @@ class Models(Queries):
         monitoring: MonitoringSettings | None = None,
         task: Task = "multiclass",
         predictions: PredictionPolicy | None = None,
+        serve_uncalibrated: bool = True,
     ) -> Model:
         """Add a model; `ExistsError` if the name is taken.
 
@@ -61,6 +62,7 @@ class Models(Queries):
             monitoring=None if monitoring is None else monitoring.to_dict(),
             task=task,
             predictions=predictions,
+            serve_uncalibrated=serve_uncalibrated,
         )
         self._insert(statement, conflict=f"a model named {name!r} already exists")
         return self.get(name)

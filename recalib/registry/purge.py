@@ -27,7 +27,7 @@ _OF_VERSIONS = (
     tables.candidates, tables.calibrators,
 )  # fmt: skip
 #: Tables with rows of one model that has no versions, data sets, captures and jobs left.
-_OF_MODELS = (tables.alias_changes, tables.monitoring_events)
+_OF_MODELS = (tables.alias_changes, tables.monitoring_events, tables.logit_scales)
 
 
 def purge(registry: Registry, older_than_seconds: float) -> int:

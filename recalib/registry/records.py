@@ -45,6 +45,8 @@ class Model:
     #: model, and for a model of before: fits keep the predicted class, refits what the champion's
     #: map keeps.
     predictions: PredictionPolicy | None = None
+    #: Whether it answers with `identity` while it has no champion.
+    serve_uncalibrated: bool = True
 
     @property
     def is_multilabel(self) -> bool:

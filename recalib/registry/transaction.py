@@ -20,6 +20,7 @@ from recalib.registry.health_checks import HealthChecks
 from recalib.registry.idempotency import Idempotency
 from recalib.registry.jobs import Jobs
 from recalib.registry.labels import Labels
+from recalib.registry.logit_scales import LogitScales
 from recalib.registry.models import Models
 from recalib.registry.monitors import Monitors
 from recalib.registry.signing_keys import SigningKeys
@@ -51,6 +52,7 @@ class Transaction:
         self.webhooks = Webhooks(connection)
         self.signing_keys = SigningKeys(connection)
         self.traffic = Traffic(connection)
+        self.logit_scales = LogitScales(connection)
         self.class_traffic = TrafficByClass(connection)
         self.monitors = Monitors(connection)
         self.captures = Captures(connection)

@@ -21,6 +21,7 @@ from service.access.job_queue import enqueue
 from service.access.visible_jobs import job_of_model
 from service.batches.schemas import BatchCreate
 from service.idempotency import run_once
+from service.serving.loaded_calibrators import CHAMPION, UNCALIBRATED
 from service.upload_checks import count_numbers, count_rows
 from service.uploads import read_upload, receive
 from service.versions import resolve_version
@@ -61,7 +62,7 @@ def create_batch(tx: Transaction, model: str, request: BatchCreate, key: str | N
     def act() -> Job:
         tx.models.hold(owner)
         dataset = tx.datasets.get(owner, request.dataset)
-        version = resolve_version(tx, owner, request.version, dataset.input, "version")
+        version = _resolve(tx, owner, request.version, dataset.input)
         rows = _Rows(dataset.digest, dataset.media_type, dataset.input, dataset.rows, dataset.name)
         return _enqueue(tx, owner, version, request.format, rows)
 
@@ -98,7 +99,7 @@ async def upload_batch(
     def check() -> Model:
         with store.reading() as tx:
             owner = tx.models.get(model)
-            resolve_version(tx, owner, version, input, "version")
+            _resolve(tx, owner, version, input)
         return owner
 
     def register(blob: BlobWriter, owner: Model, count: int) -> Job:
@@ -108,7 +109,7 @@ async def upload_batch(
 
             def act() -> Job:
                 tx.models.hold(owner)
-                number = resolve_version(tx, owner, version, input, "version")
+                number = _resolve(tx, owner, version, input)
                 return _enqueue(tx, owner, number, format, rows)
 
             job = run_once(tx, key, f"create_batch {model}", request, 202, Job, act)
@@ -139,8 +140,15 @@ def get_batch_content(store: Registry, model: str, id: str) -> tuple[Batch, Iter
     return batch, store.blobs.read_chunks(batch.digest)
 
 
+def _resolve(tx: Transaction, model: Model, name: int | str, input: Input) -> int | None:
+    """Return the number of a version; None for the probabilities of a model without a champion."""
+    if name == CHAMPION and model.serve_uncalibrated and tx.aliases.find(model, CHAMPION) is None:
+        return None
+    return resolve_version(tx, model, name, input, "version")
+
+
 def _enqueue(
-    tx: Transaction, model: Model, version: int, format: ProbabilityFormat, rows: _Rows
+    tx: Transaction, model: Model, version: int | None, format: ProbabilityFormat, rows: _Rows
 ) -> Job:
     payload: dict[str, Any] = {
         "model": model.name,
@@ -155,7 +163,8 @@ def _enqueue(
     upload = {"upload": rows.digest} if rows.dataset is None else None
     job = enqueue(tx, BATCH, payload, model=model, checkpoint=upload)
     source = rows.dataset or f"an upload, sha256 {rows.digest}"
-    detail = f"version {version} on {source}: {rows.count} rows"
+    name = UNCALIBRATED if version is None else f"version {version}"
+    detail = f"{name} on {source}: {rows.count} rows"
     tx.audit.record(current_principal().name, "create_batch", model.name, job.id, detail)
     return Job.model_validate(job)
 
@@ -165,4 +174,5 @@ def batch_of(job: registry.Job) -> Batch:
     result = job.result or {}
     file: dict[str, Any] = next(iter(result.get("files", {}).values()), {})
     size = {"digest": file.get("digest"), "size_bytes": file.get("bytes")}
-    return Batch.model_validate({**job.payload, **vars(job), **size})
+    mark = {UNCALIBRATED: job.payload["version"] is None}
+    return Batch.model_validate({**job.payload, **vars(job), **size, **mark})

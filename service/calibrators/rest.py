@@ -186,7 +186,7 @@ def delete_alias(
     force: Force = False,
     idempotency_key: IdempotencyKey = None,
 ) -> Deletion:
-    """Delete an alias; the champion only with `force`, since the model then serves nothing."""
+    """Delete an alias; the champion only with `force`, since the model then has no calibrator."""
 
     def delete(tx: Transaction, actor: str) -> None:
         tx.aliases.delete(tx.models.get(model), alias, actor, force=force)

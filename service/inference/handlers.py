@@ -28,7 +28,7 @@ def model_metadata(
     single_version: list only the loaded version. Otherwise the model's versions are read from the
         registry; if it does not answer in time, only the loaded version is listed.
     """
-    versions = [loaded.version]
+    versions = [] if loaded.is_uncalibrated else [loaded.version]
     if not single_version:
         try:
             read_versions = partial(_versions, state.registry, loaded)

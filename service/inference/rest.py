@@ -52,7 +52,7 @@ _LIMIT = BodyLimit("the binary tensor data extension", "max_body_bytes", _is_pla
 _DESCRIPTIONS = {
     400: "Invalid request.",
     404: "No such model or version.",
-    409: "The model has no champion yet.",
+    409: "The model has no champion, and does not serve uncalibrated.",
     413: "The request exceeds a size limit.",
     415: "Unsupported content encoding.",
     500: "Server error; the log has the details.",
@@ -140,7 +140,7 @@ async def v2_model_version(model: str, version: Version, state: StateDependency)
 
 @router.operation("GET", "/models/{model}/ready", "predict", responses=_READINESS)
 async def v2_model_ready(model: str, state: StateDependency, response: Response) -> ModelReady:
-    """Return whether a model is ready: it needs a champion."""
+    """Return whether a model is ready: it has a champion, or serves without one."""
     return await _readiness(state, model, CHAMPION, response)
 
 

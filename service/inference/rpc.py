@@ -30,7 +30,7 @@ from service.inference.tensors import (
 from service.operations import BATCH, operation
 from service.readiness import readiness
 from service.serving.datatypes import from_bytes
-from service.serving.loaded_calibrators import CHAMPION, LoadedCalibrator
+from service.serving.loaded_calibrators import CHAMPION, UNCALIBRATED, LoadedCalibrator
 from service.state import State
 
 #: The protocol's name of the service; our descriptor is in another package.
@@ -117,9 +117,11 @@ def _decode(request: pb.ModelInferRequest) -> Batch:
 
 def _encode(request: pb.ModelInferRequest, result: CalibrationResult) -> pb.ModelInferResponse:
     loaded = result.loaded
-    response = pb.ModelInferResponse(
-        model_name=loaded.model, model_version=str(loaded.version), id=request.id
-    )
+    response = pb.ModelInferResponse(model_name=loaded.model, id=request.id)
+    if loaded.is_uncalibrated:
+        response.parameters[UNCALIBRATED].bool_param = True
+    else:
+        response.model_version = str(loaded.version)
     in_bytes = bool(request.raw_input_contents)
     for name in [output.name for output in request.outputs] or [OUTPUT]:
         if name == OUTPUT:

@@ -65,9 +65,13 @@ class InferAnswer(BaseModel):
     """Calibrated probabilities."""
 
     model_name: str
-    model_version: str
+    model_version: str | None = None
     id: str | None = None
     outputs: list[OutputTensor]
+    parameters: dict[str, Any] | None = Field(
+        None,
+        description="`uncalibrated` is true, without a version, if the model has no champion.",
+    )
 
 
 class Error(BaseModel):

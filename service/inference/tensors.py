@@ -19,7 +19,7 @@ from recalib.errors import InputError, TooLargeError
 from recalib.files.json import decode
 from service.serving.datatypes import DATATYPES, MAX_DIMENSION, from_bytes
 from service.serving.json_pieces import PIECE_BYTES, flat_array, fragment, row_array
-from service.serving.loaded_calibrators import LoadedCalibrator
+from service.serving.loaded_calibrators import UNCALIBRATED, LoadedCalibrator
 
 __all__ = [
     "DATATYPES", "IDS", "INPUT", "OUTPUT", "InferRequest", "ParsedRequest", "answer", "bytes_of",
@@ -213,11 +213,11 @@ def answer(
         else:
             output["data"] = tensor.content
         outputs.append(output)
-    document: dict[str, Any] = {
-        "model_name": loaded.model,
-        "model_version": str(loaded.version),
-        "outputs": outputs,
-    }
+    document: dict[str, Any] = {"model_name": loaded.model, "outputs": outputs}
+    if loaded.is_uncalibrated:
+        document["parameters"] = {UNCALIBRATED: True}
+    else:
+        document["model_version"] = str(loaded.version)
     if parsed.id is not None:
         document["id"] = parsed.id
     text = orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)

@@ -12,7 +12,7 @@ from fastapi import Query, Request, Response
 from recalib.contract.labels import LabelOutcome, TrafficAnswer
 from recalib.errors import TooLargeError
 from recalib.files.json import decode
-from service.calibration import get_or_load
+from service.calibration import get_version
 from service.http.bodies import parse_media_type
 from service.http.idempotency_key import IdempotencyKey
 from service.http.openapi import problems
@@ -119,7 +119,7 @@ async def add_observations(
     """
     parse_media_type(request.headers.get("content-type", "none"), (_JSON,))
     body = await request.body()
-    loaded = await get_or_load(state.calibrators, model, calibrator)
+    loaded = await get_version(state.calibrators, model, calibrator)
     return Response(
         await to_thread.run_sync(_add_observations, state, loaded, body), media_type=_JSON
     )
@@ -140,7 +140,7 @@ async def add_traffic(
     They are in the coverage of labels, as traffic of the server is. Labels of a sample of them are
     sent as observations with `counted`. Times older than `maturity_seconds` are not counted.
     """
-    loaded = await get_or_load(state.calibrators, model, calibrator)
+    loaded = await get_version(state.calibrators, model, calibrator)
 
     def act() -> TrafficAnswer:
         bucket_seconds = state.calibrators.traffic.bucket_seconds

@@ -6,7 +6,7 @@ from anyio import to_thread
 
 from recalib.contract.labels import LabelOutcome
 from recalib.errors import InputError
-from service.calibration import get_or_load
+from service.calibration import get_version
 from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
 from service.grpc.matrices import array_of
 from service.grpc.rpc import Context
@@ -33,7 +33,7 @@ class Labels:
     ) -> pb.AddLabelsResponse:
         """Add predictions that another program made with a calibrator, and their classes."""
         selector = request.calibrator or CHAMPION
-        loaded = await get_or_load(self._state.calibrators, request.model, selector)
+        loaded = await get_version(self._state.calibrators, request.model, selector)
         return await to_thread.run_sync(_add_observations, self._state, loaded, request)
 
 

@@ -94,7 +94,7 @@ def update_model(
             return Model.of(tx.edits.model(row, actor, **dict(body)))
 
         answer = run_once(tx, idempotency_key, f"update_model {model}", body, 200, Model, act)
-    if body.name is not None:
+    if body.name is not None or body.serve_uncalibrated is not None:
         state.calibrators.refresh()
     return answer
 
@@ -130,6 +130,7 @@ def _create(tx: Transaction, request: ModelCreate, actor: str) -> Model:
     if predictions is None and request.task == "multiclass":
         predictions = "may_change"
     model = tx.models.create(
-        request.name, labels, count, actor, request.monitoring, request.task, predictions
-    )
+        request.name, labels, count, actor, request.monitoring, request.task, predictions,
+        request.serve_uncalibrated,
+    )  # fmt: skip
     return Model.of(model, warnings_of(tx, model, None))

@@ -50,6 +50,11 @@ class ModelCreate(BaseModel):
         "may change: any (`may_change`, the default), not the order by P(y = 1) of two classes "
         "(`keep_order`), not the predicted class (`keep`). A multilabel model has no such setting.",
     )
+    serve_uncalibrated: bool = Field(
+        True,
+        description="Whether requests get the classifier's own probabilities, marked "
+        "`uncalibrated`, while the model has no champion; false: they get 409.",
+    )
 
 
 class ModelUpdate(DetailsUpdate):
@@ -63,6 +68,9 @@ class ModelUpdate(DetailsUpdate):
     )
     predictions: PredictionPolicy | None = Field(
         None, description="Which predictions later fits and refits may change."
+    )
+    serve_uncalibrated: bool | None = Field(
+        None, description="Whether requests are answered while the model has no champion."
     )
 
 

@@ -20,12 +20,16 @@ from service.calibration import CalibrationResult
 from service.predict.request_formats import ARROW, JSON, NPY, NPZ
 from service.predict.top_k import top_classes
 from service.serving.json_pieces import fragment
+from service.serving.loaded_calibrators import UNCALIBRATED
 
 pa = LazyModule("pyarrow")
 
 
 def _served_by(result: CalibrationResult) -> dict[str, Any]:
-    return {"version": result.loaded.version, "map": result.loaded.calibrator.card.map}
+    loaded, map = result.loaded, result.loaded.calibrator.card.map
+    if loaded.is_uncalibrated:
+        return {"version": None, "map": map, UNCALIBRATED: True}
+    return {"version": loaded.version, "map": map}
 
 
 def to_json(result: CalibrationResult) -> bytes:

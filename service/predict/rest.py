@@ -29,7 +29,7 @@ from service.predict.request_formats import (
 from service.predict.response_formats import ENCODERS, IDS_BY_DEFAULT, WITH_IDS, WITH_TOP
 from service.predict.schemas import CalibrateAnswer, CalibrateRequest, TopAnswer
 from service.serving.ids import parse_share
-from service.serving.loaded_calibrators import CHAMPION, LoadedCalibrator
+from service.serving.loaded_calibrators import CHAMPION, UNCALIBRATED, LoadedCalibrator
 from service.state import State, StateDependency
 
 router = Router(tags=["calibrate"])
@@ -115,7 +115,8 @@ _DOCUMENTED = {
             "float32 (N, K). As an Arrow stream: one batch with the column `probabilities`, "
             "lists of K float32; the schema's metadata has `calibrator`, as in JSON; with `ids`, "
             "a column `prediction_ids` of text. As .npz: `probabilities`, and `prediction_ids` "
-            "(N,) as bytes, empty for rows without an id.",
+            "(N,) as bytes, empty for rows without an id. The header `Recalib-Calibrator: "
+            "uncalibrated` marks the answer of a model without a champion.",
             "content": {NPY: _BYTES, ARROW: _BYTES, NPZ: _BYTES},
         }
     },
@@ -150,6 +151,9 @@ async def calibrate(model: str, state: StateDependency, request: Request) -> Res
     return await calibrate_batch(state, loaded, size, decode, options.encode)
 
 
+_UNCALIBRATED_HEADER = (b"recalib-calibrator", UNCALIBRATED.encode())
+
+
 class _Options(NamedTuple):
     """Query parameters and headers, parsed."""
 
@@ -164,7 +168,9 @@ class _Options(NamedTuple):
 
     def encode(self, result: CalibrationResult) -> Response:
         """Return the response in the negotiated media type."""
-        return BytesResponse(self.response_type.encode(), ENCODERS[self.response_type](result))
+        headers = [_UNCALIBRATED_HEADER] if result.loaded.is_uncalibrated else []
+        content = ENCODERS[self.response_type](result)
+        return BytesResponse(self.response_type.encode(), content, headers)
 
 
 _PARAMETERS = frozenset(("calibrator", "ids", "input", "segment", "top_k"))

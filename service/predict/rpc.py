@@ -71,7 +71,11 @@ def _decode(request: pb.CalibrateRequest) -> Batch:
 def _encode(result: CalibrationResult, *, in_bytes: bool) -> pb.CalibrateResponse:
     loaded = result.loaded
     response = pb.CalibrateResponse(
-        calibrator=pb.Calibrated(version=loaded.version, map=loaded.calibrator.card.map),
+        calibrator=pb.Calibrated(
+            version=loaded.version,
+            map=loaded.calibrator.card.map,
+            uncalibrated=loaded.is_uncalibrated,
+        ),
         prediction_ids=[id or "" for id in result.ids or ()],
     )
     if result.top_k:

@@ -32,8 +32,13 @@ _IDS: PredictionIds = Field(
 class Calibrated(BaseModel):
     """The calibrator of the response."""
 
-    version: int
+    version: int | None = Field(description="Null for a model without a champion.")
     map: str
+    uncalibrated: bool = Field(
+        False,
+        description="True, and otherwise missing, if the model has no champion: the probabilities "
+        "are those of the classifier, and no row has an id.",
+    )
 
 
 class CalibrateAnswer(BaseModel):

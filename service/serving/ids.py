@@ -92,6 +92,7 @@ class PredictionIds:
     ) -> list[str | None]:
         """Return an id or None for each row; sample logits of rows with ids for monitoring.
 
+        Rows of a model without a champion get none: no version answers for them.
         A row of a multilabel model is counted with its id, as a prediction of one label, which is
         drawn uniformly: before the labels of the row are known, and independently of them.
 
@@ -105,7 +106,7 @@ class PredictionIds:
         """
         rows = len(probabilities)
         key, ids = self._key, cast("list[str | None]", [None] * rows)
-        if key is None or share <= 0:
+        if key is None or share <= 0 or loaded.is_uncalibrated:
             return ids
         model, version, now = loaded.number, loaded.version, time.time()
         if share >= 1:

@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.calibrator import Calibrator
+from recalib.calibrator import Calibrator, identity_calibrator
 from recalib.core.arrays import Floats
 from recalib.errors import (
     ConflictError,
@@ -45,6 +45,8 @@ log = logging.getLogger(__name__)
 
 #: The default alias of requests.
 CHAMPION = "champion"
+#: The mark of answers, metrics and log lines of models without a champion.
+UNCALIBRATED = "uncalibrated"
 #: Concurrent loads: a slow one must not block all others.
 _MAX_CONCURRENT_LOADS = 8
 #: Memory of a loaded calibrator besides parameters and labels: session, card and objects.
@@ -58,6 +60,7 @@ class LoadedCalibrator:
     model: str
     #: Id of the model in the registry.
     number: int
+    #: 0 for the probabilities of a classifier without a champion.
     version: int
     calibrator: Calibrator
     #: Counts rows; bound to its metric labels, since looking them up costs as much as a softmax.
@@ -73,11 +76,17 @@ class LoadedCalibrator:
     #: Whether a request has used it since the last eviction pass.
     used: bool = False
 
+    @property
+    def is_uncalibrated(self) -> bool:
+        """Whether it is the identity of a model without a champion, which is not monitored."""
+        return not self.version
+
     def run(self, logits: Floats, segment: int = 0) -> Floats:
         """Return probabilities, float32 (N, K), for checked logits of a segment of the model."""
         probabilities = self.calibrator.predict_float32(logits)
         self.count(len(logits))
-        if not self.calibrator.is_multilabel:  # its rows are counted with their ids
+        # Multilabel rows are counted with their ids.
+        if self.version and not self.calibrator.is_multilabel:
             self.stream.add(probabilities, segment)
         return probabilities
 
@@ -148,7 +157,7 @@ class LoadedCalibrators:
         Raises
         ------
         NotFoundError: no such model, alias or version.
-        ConflictError: the model has no champion yet.
+        ConflictError: the model has no champion, and does not serve uncalibrated.
         UnavailableError: it is not loaded, and the registry cannot be reached.
         CorruptError: its stored parameters are damaged.
         """
@@ -232,11 +241,13 @@ class LoadedCalibrators:
     def _look_up(self, model: str, selector: str) -> _Lookup:
         with self._registry.reading() as tx:
             row = tx.calibrators.serving(model, _parse_selector(selector))
-            if row.version is None or row.parameters is None:
+            is_served = selector == CHAMPION and row.model.serve_uncalibrated
+            if row.version is None and not is_served:
                 raise _not_found(model, selector, tx.calibrators.latest(row.model))
-        loaded = self._versions.get((row.model.id, row.model.name, row.version))
+        version = row.version or 0
+        loaded = self._versions.get((row.model.id, row.model.name, version))
         if loaded is None:
-            loaded = _prepare(self.traffic, row.model, row.version, row.parameters)
+            loaded = _prepare(self.traffic, row.model, version, row.parameters)
         return _Lookup(loaded, row.revision, row.newest_revision)
 
     def _apply_promotions(self) -> None:
@@ -372,8 +383,20 @@ def _not_found(model: str, selector: str, latest: CalibratorVersion | None) -> R
     )
 
 
-def _prepare(traffic: Traffic, model: Model, version: int, data: bytes) -> LoadedCalibrator:
-    calibrator = Calibrator.from_bytes(data)
+def check_calibrated(loaded: LoadedCalibrator) -> None:
+    """Raise `ConflictError` if a model without a champion is asked for what needs a version."""
+    if loaded.is_uncalibrated:
+        raise _not_found(loaded.model, CHAMPION, None)
+
+
+def _prepare(traffic: Traffic, model: Model, version: int, data: bytes | None) -> LoadedCalibrator:
+    """Return a version, or the identity without parameters."""
+    if data is None:
+        calibrator = identity_calibrator(model.classes, model.labels, model.task)
+        text = "Model %s has no champion; its answers are uncalibrated."
+        log.info(text, model.name, extra={"action": UNCALIBRATED, "model": model.name})
+    else:
+        calibrator = Calibrator.from_bytes(data)
     calibrator.configure_session(threads=1)
     labels = calibrator.card.labels
     return LoadedCalibrator(
@@ -381,7 +404,7 @@ def _prepare(traffic: Traffic, model: Model, version: int, data: bytes) -> Loade
         model.id,
         version,
         calibrator,
-        CALIBRATED_ROWS.labels(model.name, str(version)).inc,
+        CALIBRATED_ROWS.labels(model.name, str(version) if version else UNCALIBRATED).inc,
         None if labels is None else np.array(labels, object),
         _size(calibrator),
         traffic.stream(model, version, calibrator.card),

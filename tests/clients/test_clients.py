@@ -49,7 +49,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
             server.model()
             server.upload(*draw(400, 4, 3.0))
             server.finished(server.ask_fit())
-            server.model("empty")
+            server.model("empty", serve_uncalibrated=False)
             yield server
     finally:
         programs.clean_up()

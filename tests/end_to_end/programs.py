@@ -219,9 +219,9 @@ class Server:
         assert answer.is_success, f"{verb} {path}: {answer.status_code} {answer.text}"
         return answer.json()
 
-    def model(self, name: str = "digits", classes: int = 4) -> None:
+    def model(self, name: str = "digits", classes: int = 4, **settings: Any) -> None:
         """Register a model."""
-        self.ask("POST", "/v1/models", json={"name": name, "classes": classes})
+        self.ask("POST", "/v1/models", json={"name": name, "classes": classes, **settings})
 
     def upload(self, logits: NDArray[Any], labels: NDArray[Any], model: str = "digits") -> Any:
         """Upload validation data as `validation`."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from recalib.core.logit_scale import LogitScale
 from recalib.registry import Capture, Model, Registry
 from tests.registry.scenes import a_lease
 from tests.registry.test_labels import prediction
@@ -30,6 +31,7 @@ def fill_all_tables(registry: Registry) -> None:
         tx.signing_keys.rotate()
         tx.api_keys.create("web", ["predict", "label"], models=["resnet"], lifetime_seconds=1e6)
         tx.idempotency.store("key", "scope", "\x7f\N{SNOWMAN}", 201, bytes(range(256)))
+        tx.logit_scales.put(model, "validation", LogitScale({3: 5}, refused=True))
         tx.edits.dataset(model, "validation", "anna", description="of May", tags=["a"])
         tx.edits.calibrator(model, 1, "anna", tags=["\N{SNOWMAN}"])
         tx.aliases.set(model, "old", 1, "anna", "")

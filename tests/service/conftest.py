@@ -50,8 +50,9 @@ class Service:
         self.registry = registry
         self.worker = Worker(registry, HANDLERS, name="test")
 
-    def model(self, name: str = "digits", classes: int | list[str] = 4) -> None:
-        answer = self.client.post("/v1/models", json={"name": name, "classes": classes})
+    def model(self, name: str = "digits", classes: int | list[str] = 4, **settings: Any) -> None:
+        body = {"name": name, "classes": classes, **settings}
+        answer = self.client.post("/v1/models", json=body)
         assert answer.status_code == 201, answer.text
 
     def upload(

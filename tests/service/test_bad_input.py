@@ -160,7 +160,7 @@ def test_calibrate_with_unknown_names_is_not_found(ready: Service) -> None:
 
 
 def test_missing_champion_error_names_the_next_step(service: Service) -> None:
-    service.model()
+    service.model(serve_uncalibrated=False)
     answer = service.calibrate([ROW])
     assert answer.status_code == 409
     assert "fit a calibrator (POST /v1/models/digits/calibrators)" in answer.json()["detail"]

@@ -132,7 +132,7 @@ def test_version_or_champion_is_selected(ready: Service, rpc: Rpc) -> None:
 
 
 def test_health_is_reported(ready: Service, rpc: Rpc, monkeypatch: pytest.MonkeyPatch) -> None:
-    ready.model("new", classes=2)
+    ready.model("new", classes=2, serve_uncalibrated=False)
 
     def is_ready(name: str, version: str = "") -> bool:
         request = pb.ModelReadyRequest(name=name, version=version)
@@ -291,7 +291,7 @@ def test_bad_input_is_a_bad_request(ready: Service, rpc: Rpc) -> None:
 
 
 def test_every_documented_error_occurs(ready: Service, rpc: Rpc) -> None:
-    ready.model("new", classes=2)
+    ready.model("new", classes=2, serve_uncalibrated=False)
     infer, metadata = rpc.v2.model_infer, rpc.v2.model_metadata
     unknown, unready = pb.ModelMetadataRequest(name="unknown"), pb.ModelMetadataRequest(name="new")
     refused(grpc.StatusCode.NOT_FOUND, metadata, unknown)

@@ -111,7 +111,7 @@ def test_other_bad_calibrate_requests_are_rejected(ready: Service, rpc: Rpc) -> 
 
 
 def test_calibrate_with_unknown_names_is_not_found(ready: Service, rpc: Rpc) -> None:
-    ready.model("new", classes=4)
+    ready.model("new", classes=4, serve_uncalibrated=False)
     rows = [[0.0] * 4]
     calibrate = rpc.calibration.calibrate
     refused(grpc.StatusCode.NOT_FOUND, calibrate, question(rows, model="unknown"))

@@ -233,7 +233,7 @@ def test_version_or_champion_is_selected(ready: Service) -> None:
 
 
 def test_health_is_reported(ready: Service, monkeypatch: pytest.MonkeyPatch) -> None:
-    ready.model("new", classes=2)
+    ready.model("new", classes=2, serve_uncalibrated=False)
     get = ready.client.get
     assert get("/v2").json()["extensions"] == ["binary_tensor_data"]
     assert get("/v2/health/live").json() == {"live": True, "ready": True}
@@ -366,7 +366,7 @@ def test_bad_input_is_a_bad_request(shared: Service, case: str) -> None:
 
 
 def test_every_documented_error_occurs(ready: Service) -> None:
-    ready.model("new", classes=2)
+    ready.model("new", classes=2, serve_uncalibrated=False)
     good = {"json": {"inputs": [tensor(GOOD)]}}
     long, bomb = {"content": b" " * 100_001}, gzip.compress(b" " * 2_000_000)
     packed = {"headers": {"Content-Encoding": "br"}, "content": b"x"}

@@ -52,7 +52,7 @@ def publish(registry: Registry, model: str, *contents: bytes, promote: bool = Tr
             try:
                 owner = tx.models.get(model)
             except NotFoundError:
-                owner = tx.models.create(model, None, 3, actor="test")
+                owner = tx.models.create(model, None, 3, actor="test", serve_uncalibrated=False)
             tx.jobs.enqueue("fit", {}, model=owner)
             lease = tx.jobs.claim("test", ["fit"], 60)
             assert lease is not None

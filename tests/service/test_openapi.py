@@ -300,7 +300,7 @@ PROVOKED: dict[tuple[str, int], tuple[str, str, dict[str, Any]]] = {
 @pytest.fixture
 def stocked(ready: Service) -> Service:
     """A service with a champion, a model without one, and a used idempotency key."""
-    ready.model("new", classes=2)
+    ready.model("new", classes=2, serve_uncalibrated=False)
     answer = ready.client.post(f"{DIGITS}/calibrators", json={"dataset": "validation"}, headers=KEY)
     assert answer.status_code == 202
     answer = ready.client.post(f"{DIGITS}/batches", json={"dataset": "validation"}, headers=KEY)

@@ -152,7 +152,7 @@ def test_deleted_things_are_gone_and_free_their_names(ready: Service, data) -> N
     answers = [delete(champion, params={"force": True}, headers=key) for _ in range(2)]
     assert [answer.status_code for answer in answers] == [200, 200]
     assert delete(champion, params={"force": True}).status_code == 404
-    assert ready.calibrate(data[0][:1]).status_code == 409  # no champion
+    assert ready.calibrate(data[0][:1]).json()["calibrator"]["uncalibrated"]
     assert ready.calibrate(data[0][:1], calibrator="1").status_code == 200
     assert delete(f"{model}/calibrators/1").status_code == 200
     assert ready.calibrate(data[0][:1], calibrator="1").status_code == 404

@@ -14,6 +14,7 @@ from recalib.registry.tables.catalogue import (
     calibrators,
     datasets,
     jobs,
+    logit_scales,
     models,
     tombstones,
 )
@@ -54,6 +55,7 @@ __all__ = [
     "idempotency",
     "jobs",
     "labels",
+    "logit_scales",
     "models",
     "monitoring_events",
     "monitors",

@@ -17,6 +17,7 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
+    false,
     text,
 )
 
@@ -49,6 +50,19 @@ models = Table(
     # `may_change`, `keep_order` or `keep`; null for multilabel models, and for models of a time
     # when every fit kept the predicted classes.
     Column("predictions", String(16)),
+    # Whether it answers with `identity` without a champion. Servers of earlier versions, and models
+    # of that time, refuse.
+    Column("serve_uncalibrated", Boolean, nullable=False, server_default=false()),
+)
+
+logit_scales = Table(
+    "logit_scales",
+    METADATA,
+    # No foreign keys: a scale outlives its data set, and 0 is the live traffic of the model.
+    Column("model_id", Key, primary_key=True, autoincrement=False),
+    Column("dataset_id", Key, primary_key=True, autoincrement=False),
+    # See `recalib.core.logit_scale`.
+    Column("summary", Json, nullable=False),
 )
 
 datasets = Table(

@@ -150,20 +150,22 @@ class ClassLabels(_message.Message):
     def __init__(self, labels: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class CreateModelRequest(_message.Message):
-    __slots__ = ("name", "classes", "labels", "monitoring", "task", "predictions")
+    __slots__ = ("name", "classes", "labels", "monitoring", "task", "predictions", "serve_uncalibrated")
     NAME_FIELD_NUMBER: _ClassVar[int]
     CLASSES_FIELD_NUMBER: _ClassVar[int]
     LABELS_FIELD_NUMBER: _ClassVar[int]
     MONITORING_FIELD_NUMBER: _ClassVar[int]
     TASK_FIELD_NUMBER: _ClassVar[int]
     PREDICTIONS_FIELD_NUMBER: _ClassVar[int]
+    SERVE_UNCALIBRATED_FIELD_NUMBER: _ClassVar[int]
     name: str
     classes: int
     labels: ClassLabels
     monitoring: MonitoringSettings
     task: Task
     predictions: PredictionPolicy
-    def __init__(self, name: _Optional[str] = ..., classes: _Optional[int] = ..., labels: _Optional[_Union[ClassLabels, _Mapping]] = ..., monitoring: _Optional[_Union[MonitoringSettings, _Mapping]] = ..., task: _Optional[_Union[Task, str]] = ..., predictions: _Optional[_Union[PredictionPolicy, str]] = ...) -> None: ...
+    serve_uncalibrated: bool
+    def __init__(self, name: _Optional[str] = ..., classes: _Optional[int] = ..., labels: _Optional[_Union[ClassLabels, _Mapping]] = ..., monitoring: _Optional[_Union[MonitoringSettings, _Mapping]] = ..., task: _Optional[_Union[Task, str]] = ..., predictions: _Optional[_Union[PredictionPolicy, str]] = ..., serve_uncalibrated: _Optional[bool] = ...) -> None: ...
 
 class MonitoringSettings(_message.Message):
     __slots__ = ("objective", "tolerance", "alpha", "maturity_seconds", "cohort_seconds", "least_labels", "window_labels", "segments", "capture", "capture_seconds", "refit", "refit_every_seconds", "promote", "selection_ratio", "classes")
@@ -470,7 +472,7 @@ class ListModelsRequest(_message.Message):
     def __init__(self, limit: _Optional[int] = ..., cursor: _Optional[str] = ..., name: _Optional[str] = ..., tag: _Optional[str] = ..., state: _Optional[_Union[CalibrationState, str]] = ...) -> None: ...
 
 class Model(_message.Message):
-    __slots__ = ("name", "classes", "labels", "created_at", "monitoring", "warnings", "task", "description", "tags", "retention", "predictions")
+    __slots__ = ("name", "classes", "labels", "created_at", "monitoring", "warnings", "task", "description", "tags", "retention", "predictions", "serve_uncalibrated")
     NAME_FIELD_NUMBER: _ClassVar[int]
     CLASSES_FIELD_NUMBER: _ClassVar[int]
     LABELS_FIELD_NUMBER: _ClassVar[int]
@@ -482,6 +484,7 @@ class Model(_message.Message):
     TAGS_FIELD_NUMBER: _ClassVar[int]
     RETENTION_FIELD_NUMBER: _ClassVar[int]
     PREDICTIONS_FIELD_NUMBER: _ClassVar[int]
+    SERVE_UNCALIBRATED_FIELD_NUMBER: _ClassVar[int]
     name: str
     classes: int
     labels: _containers.RepeatedScalarFieldContainer[str]
@@ -493,7 +496,8 @@ class Model(_message.Message):
     tags: _containers.RepeatedScalarFieldContainer[str]
     retention: RetentionSettings
     predictions: PredictionPolicy
-    def __init__(self, name: _Optional[str] = ..., classes: _Optional[int] = ..., labels: _Optional[_Iterable[str]] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., monitoring: _Optional[_Union[MonitoringSettings, _Mapping]] = ..., warnings: _Optional[_Iterable[str]] = ..., task: _Optional[_Union[Task, str]] = ..., description: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ..., retention: _Optional[_Union[RetentionSettings, _Mapping]] = ..., predictions: _Optional[_Union[PredictionPolicy, str]] = ...) -> None: ...
+    serve_uncalibrated: bool
+    def __init__(self, name: _Optional[str] = ..., classes: _Optional[int] = ..., labels: _Optional[_Iterable[str]] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., monitoring: _Optional[_Union[MonitoringSettings, _Mapping]] = ..., warnings: _Optional[_Iterable[str]] = ..., task: _Optional[_Union[Task, str]] = ..., description: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ..., retention: _Optional[_Union[RetentionSettings, _Mapping]] = ..., predictions: _Optional[_Union[PredictionPolicy, str]] = ..., serve_uncalibrated: _Optional[bool] = ...) -> None: ...
 
 class Tags(_message.Message):
     __slots__ = ("items",)
@@ -512,20 +516,22 @@ class RetentionSettings(_message.Message):
     def __init__(self, dataset_seconds: _Optional[float] = ..., version_seconds: _Optional[float] = ..., label_seconds: _Optional[float] = ...) -> None: ...
 
 class UpdateModelRequest(_message.Message):
-    __slots__ = ("model", "name", "description", "tags", "retention", "predictions")
+    __slots__ = ("model", "name", "description", "tags", "retention", "predictions", "serve_uncalibrated")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
     TAGS_FIELD_NUMBER: _ClassVar[int]
     RETENTION_FIELD_NUMBER: _ClassVar[int]
     PREDICTIONS_FIELD_NUMBER: _ClassVar[int]
+    SERVE_UNCALIBRATED_FIELD_NUMBER: _ClassVar[int]
     model: str
     name: str
     description: str
     tags: Tags
     retention: RetentionSettings
     predictions: PredictionPolicy
-    def __init__(self, model: _Optional[str] = ..., name: _Optional[str] = ..., description: _Optional[str] = ..., tags: _Optional[_Union[Tags, _Mapping]] = ..., retention: _Optional[_Union[RetentionSettings, _Mapping]] = ..., predictions: _Optional[_Union[PredictionPolicy, str]] = ...) -> None: ...
+    serve_uncalibrated: bool
+    def __init__(self, model: _Optional[str] = ..., name: _Optional[str] = ..., description: _Optional[str] = ..., tags: _Optional[_Union[Tags, _Mapping]] = ..., retention: _Optional[_Union[RetentionSettings, _Mapping]] = ..., predictions: _Optional[_Union[PredictionPolicy, str]] = ..., serve_uncalibrated: _Optional[bool] = ...) -> None: ...
 
 class UpdateDatasetRequest(_message.Message):
     __slots__ = ("model", "name", "description", "tags")
@@ -975,7 +981,7 @@ class ListBatchesRequest(_message.Message):
     def __init__(self, model: _Optional[str] = ..., limit: _Optional[int] = ..., cursor: _Optional[str] = ...) -> None: ...
 
 class Batch(_message.Message):
-    __slots__ = ("id", "model", "version", "dataset", "input", "format", "rows", "state", "progress", "error", "digest", "size_bytes", "created_at", "finished_at")
+    __slots__ = ("id", "model", "version", "dataset", "input", "format", "rows", "state", "progress", "error", "digest", "size_bytes", "created_at", "finished_at", "uncalibrated")
     ID_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -990,6 +996,7 @@ class Batch(_message.Message):
     SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
     CREATED_AT_FIELD_NUMBER: _ClassVar[int]
     FINISHED_AT_FIELD_NUMBER: _ClassVar[int]
+    UNCALIBRATED_FIELD_NUMBER: _ClassVar[int]
     id: str
     model: str
     version: int
@@ -1004,7 +1011,8 @@ class Batch(_message.Message):
     size_bytes: int
     created_at: _timestamp_pb2.Timestamp
     finished_at: _timestamp_pb2.Timestamp
-    def __init__(self, id: _Optional[str] = ..., model: _Optional[str] = ..., version: _Optional[int] = ..., dataset: _Optional[str] = ..., input: _Optional[_Union[Input, str]] = ..., format: _Optional[_Union[BatchFormat, str]] = ..., rows: _Optional[int] = ..., state: _Optional[_Union[JobState, str]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., error: _Optional[str] = ..., digest: _Optional[str] = ..., size_bytes: _Optional[int] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., finished_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
+    uncalibrated: bool
+    def __init__(self, id: _Optional[str] = ..., model: _Optional[str] = ..., version: _Optional[int] = ..., dataset: _Optional[str] = ..., input: _Optional[_Union[Input, str]] = ..., format: _Optional[_Union[BatchFormat, str]] = ..., rows: _Optional[int] = ..., state: _Optional[_Union[JobState, str]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., error: _Optional[str] = ..., digest: _Optional[str] = ..., size_bytes: _Optional[int] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., finished_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., uncalibrated: _Optional[bool] = ...) -> None: ...
 
 class BatchPage(_message.Message):
     __slots__ = ("items", "next_cursor")
@@ -1419,12 +1427,14 @@ class Top(_message.Message):
     def __init__(self, classes: _Optional[_Iterable[int]] = ..., probabilities: _Optional[_Union[Matrix, _Mapping]] = ..., labels: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Calibrated(_message.Message):
-    __slots__ = ("version", "map")
+    __slots__ = ("version", "map", "uncalibrated")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     MAP_FIELD_NUMBER: _ClassVar[int]
+    UNCALIBRATED_FIELD_NUMBER: _ClassVar[int]
     version: int
     map: str
-    def __init__(self, version: _Optional[int] = ..., map: _Optional[str] = ...) -> None: ...
+    uncalibrated: bool
+    def __init__(self, version: _Optional[int] = ..., map: _Optional[str] = ..., uncalibrated: _Optional[bool] = ...) -> None: ...
 
 class LateLabel(_message.Message):
     __slots__ = ("prediction_id", "index", "name", "set")

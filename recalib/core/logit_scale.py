@@ -1,0 +1,228 @@
+"""The scale of logits: what they look like, and whether they are like earlier logits of their model.
+
+The spread of a row is the standard deviation of its logits. It does not depend on a constant that
+is added to a row: logits and the logarithms of their probabilities have the same. A summary counts
+rows by the logarithm of their spread, and has three numbers about labels; it is small.
+
+Drift changes the upper quantiles of the spread by factors of 0.4 to 1.4, except where accuracy is
+lost (`python -m benchmarks.data_sets`). The limits of a refusal are outside: they find another
+scale, not another distribution. Accuracy is compared by Cohen's kappa,
+(accuracy - chance) / (1 - chance), where chance is the agreement of independent labels.
+
+Source: Cohen, A Coefficient of Agreement for Nominal Scales, 1960.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
+
+from recalib.core.arrays import Floats, probability_resemblance
+from recalib.core.label_arrays import label_resemblance
+
+#: Bins of an octave: 9% each. Spreads outside of 2^-20 to 2^20 are in the outer bins.
+_BINS, _MAX_OCTAVE = 8, 20
+#: Quantiles of the spread; the lower ones depend on how many rows are difficult.
+_LEVELS = (0.5, 0.75, 0.95)
+#: Factors of all quantiles that are another scale, and of one that is worth a warning.
+_SMALLEST, _LARGEST, _NOTABLE = math.log2(0.4), math.log2(1.7), math.log2(1.25)
+#: Summaries of fewer rows say nothing.
+_LEAST_ROWS = 30
+#: The share of the earlier kappa that is chance, and that other columns must reach.
+_CHANCE, _SAME = 0.1, 0.8
+#: Standard errors of a difference of accuracies that is none.
+_ERRORS = 5.0
+#: Columns up to which their orders are compared: a matrix of counts has the square.
+_MAX_CLASSES = 1000
+
+Code = Literal["probabilities", "columns", "chance", "scale", "quantiles"]
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """A reason to doubt that rows are logits of the model."""
+
+    code: Code
+    text: str
+
+    @property
+    def refuses(self) -> bool:
+        """Whether a version of these rows is promoted only with `force`."""
+        return self.code != "quantiles"
+
+
+class LogitScale(msgspec.Struct, frozen=True):
+    """The summary of rows of logits."""
+
+    #: Rows by floor(8 log2 s), where s is their spread.
+    spreads: dict[int, int] = {}
+    #: Why they look like probabilities; empty if they do not.
+    resemblance: str = ""
+    #: Rows with one class as their label; the accuracy of the largest logit, that of the columns in
+    #: the order that agrees best, and that of chance.
+    labelled: int = 0
+    accuracy: float = 0.0
+    best: float = 0.0
+    chance: float = 0.0
+    #: Whether they were refused when they came: then they are no history.
+    refused: bool = False
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return sum(self.spreads.values())
+
+    @property
+    def quantiles(self) -> NDArray[np.float64]:
+        """Quantiles of log2 of the spread at 0.5, 0.75 and 0.95, (3,)."""
+        bins = np.array(sorted(self.spreads))
+        counts = np.cumsum([0, *(self.spreads[b] for b in bins.tolist())])
+        edges = np.array([bins[0], *(bins + 1)]) / _BINS
+        return np.interp(np.array(_LEVELS) * counts[-1], counts, edges)
+
+    def kappa(self, accuracy: float) -> float:
+        """Return Cohen's kappa of an accuracy of these rows."""
+        return (accuracy - self.chance) / max(1 - self.chance, 1e-9)
+
+
+class ScaleSums:
+    """Sums of rows, from which their summary follows.
+
+    Parameters
+    ----------
+    classes: K.
+    """
+
+    def __init__(self, classes: int) -> None:
+        self._classes = classes
+        self._spreads: dict[int, int] = {}
+        self._resemblance: str | None = None
+        shape = (classes, classes) if classes <= _MAX_CLASSES else (3, classes)
+        #: Rows by label and prediction; of many classes by label, by prediction, and if both agree.
+        self._counts = np.zeros(shape, np.int64)
+
+    def add(self, logits: Floats, labels: NDArray[Any] | None, *, declared: bool = True) -> None:
+        """Add rows.
+
+        Parameters
+        ----------
+        logits: checked, (N, K).
+        labels: (N,), or of independent labels (N, K); None if they are not known.
+        declared: whether they were sent as logits, not as probabilities.
+        """
+        is_multilabel = labels is not None and labels.ndim == 2
+        if declared and self._resemblance != "":
+            resemblance = label_resemblance if is_multilabel else probability_resemblance
+            self._resemblance = resemblance(logits)
+        bins, counts = np.unique(spread_bins(logits), return_counts=True)
+        for bin, count in zip(bins.tolist(), counts.tolist(), strict=True):
+            self._spreads[bin] = self._spreads.get(bin, 0) + count
+        if labels is None or is_multilabel:
+            return
+        labels, predicted, size = labels.astype(np.int64), logits.argmax(axis=1), self._classes
+        if size <= _MAX_CLASSES:
+            cells = np.bincount(labels * size + predicted, minlength=size * size)
+            self._counts += cells.reshape(size, size)
+        else:
+            for row, part in enumerate((labels, predicted, labels[labels == predicted])):
+                self._counts[row] += np.bincount(part, minlength=size)
+
+    def finish(self) -> LogitScale:
+        """Return the summary."""
+        scale = LogitScale(self._spreads, self._resemblance or "")
+        counts = self._counts
+        if self._classes > _MAX_CLASSES:
+            by_label, by_class, right = counts.astype(np.float64)
+            accuracy = best = right.sum()
+        else:
+            by_label, by_class = counts.sum(axis=1), counts.sum(axis=0)
+            accuracy, best = np.trace(counts), counts[linear_sum_assignment(-counts)].sum()
+        labelled = int(by_label.sum())
+        if not labelled:
+            return scale
+        chance = float(by_label @ by_class.astype(np.float64)) / labelled**2
+        return msgspec.structs.replace(
+            scale,
+            labelled=labelled,
+            accuracy=float(accuracy) / labelled,
+            best=float(best) / labelled,
+            chance=chance,
+        )
+
+
+def spread_bins(logits: Floats) -> NDArray[np.int64]:
+    """Return the bin of the spread of each row, (N,); masked classes do not count."""
+    finite = np.isfinite(logits)
+    wide = np.where(finite, logits, 0).astype(np.float64)
+    counts = finite.sum(axis=1)
+    centred = np.where(finite, wide - (wide.sum(axis=1) / counts)[:, None], 0)
+    scale = np.abs(centred).max(axis=1)  # so that squares do not overflow
+    unit = centred / np.maximum(scale, np.finfo(np.float64).tiny)[:, None]
+    spread = scale * np.sqrt(np.square(unit).sum(axis=1) / counts)
+    octaves = np.log2(np.clip(spread, 2.0**-_MAX_OCTAVE, 2.0**_MAX_OCTAVE))
+    bins: NDArray[np.int64] = np.floor(_BINS * octaves).astype(np.int64)
+    return bins
+
+
+def compare_scales(scale: LogitScale, history: Sequence[LogitScale]) -> list[Finding]:
+    """Return the reasons to doubt that rows are logits of a model, the most serious first.
+
+    Parameters
+    ----------
+    scale: of the rows.
+    history: of earlier data sets of the model, and of its live traffic; empty for a first data set.
+    """
+    findings = []
+    if scale.resemblance:
+        findings.append(Finding("probabilities", f"sent as logits, but {scale.resemblance}"))
+    labelled = [item for item in history if item.labelled >= _LEAST_ROWS]
+    if scale.labelled >= _LEAST_ROWS and labelled:
+        earlier = float(np.median([item.kappa(item.accuracy) for item in labelled]))
+        least = min(item.labelled for item in labelled)
+        findings += _compare_accuracy(scale, earlier, least)
+    spreads = [item.quantiles for item in history if item.rows >= _LEAST_ROWS]
+    if scale.rows >= _LEAST_ROWS and spreads:
+        findings += _compare_spread(scale.quantiles, np.array(spreads))
+    return findings
+
+
+def _compare_accuracy(scale: LogitScale, earlier: float, rows: int) -> list[Finding]:
+    """Return what is wrong with labels; `earlier` is kappa of at least `rows` rows."""
+    n, kappa = scale.labelled, scale.kappa(scale.accuracy)
+    error = 1 / (2 * math.sqrt(n) * max(1 - scale.chance, 1e-9))
+    known = 1 / (2 * math.sqrt(rows) * max(1 - scale.chance, 1e-9))
+    same = _SAME * earlier
+    difference = _ERRORS * math.sqrt((scale.best + scale.accuracy) / n)
+    if kappa < same <= scale.kappa(scale.best) and scale.best - scale.accuracy > difference:
+        text = (
+            f"the labels agree with {scale.best:.0%} of the predictions if the classes are put in "
+            f"another order, with {scale.accuracy:.0%} in this one"
+        )
+        return [Finding("columns", text)]
+    is_chance = kappa < max(_CHANCE * earlier, 2 * error)
+    if is_chance and earlier - kappa > _ERRORS * math.hypot(error, known):
+        text = (
+            f"accuracy is {scale.accuracy:.1%}, where labels without relation to the logits agree "
+            f"with {scale.chance:.1%}; kappa was {earlier:.2f} before and is {kappa:.2f}"
+        )
+        return [Finding("chance", text)]
+    return []
+
+
+def _compare_spread(quantiles: NDArray[np.float64], before: NDArray[np.float64]) -> list[Finding]:
+    """Return whether quantiles (3,) are outside of those (H, 3) of the history."""
+    shift = quantiles - np.clip(quantiles, before.min(axis=0), before.max(axis=0))
+    if np.abs(shift).max() <= _NOTABLE:
+        return []
+    factors = ", ".join(f"{2**x:.3g}" for x in shift)
+    text = (
+        f"the spread of the logits of a row is {factors} times that of the model's earlier data "
+        "sets and traffic (median, 75%, 95%)"
+    )
+    is_other_scale = shift.min() > _LARGEST or shift.max() < _SMALLEST
+    return [Finding("scale" if is_other_scale else "quantiles", text)]
