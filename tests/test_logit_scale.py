@@ -1,4 +1,4 @@
-"""The scale of logits: summaries by an independent formula, their sums, and what is found in them."""
+"""The scale of logits: summaries, by independent formulas, and what is found in them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The scale of logits: what they look like, and whether they are like earlier logits of their model.
+"""The scale of logits: what they look like, and whether they are like those of the model before.
 
 The spread of a row is the standard deviation of its logits. It does not depend on a constant that
 is added to a row: logits and the logarithms of their probabilities have the same. A summary counts
@@ -83,7 +83,8 @@ class LogitScale(msgspec.Struct, frozen=True):
         bins = np.array(sorted(self.spreads))
         counts = np.cumsum([0, *(self.spreads[b] for b in bins.tolist())])
         edges = np.array([bins[0], *(bins + 1)]) / _BINS
-        return np.interp(np.array(_LEVELS) * counts[-1], counts, edges)
+        values: NDArray[np.float64] = np.interp(np.array(_LEVELS) * counts[-1], counts, edges)
+        return values
 
     def kappa(self, accuracy: float) -> float:
         """Return Cohen's kappa of an accuracy of these rows."""

@@ -27,7 +27,7 @@ class LogitScales(Queries):
 
     def put(self, model: Model, dataset: str, scale: LogitScale) -> None:
         """Store the summary of a data set, in place of an earlier one."""
-        self._put(model.id, self._connection.scalars(_id_of(model, dataset)).one(), scale)
+        self._put(model.id, self._connection.execute(_id_of(model, dataset)).scalar_one(), scale)
 
     def get(self, model: Model, dataset: str) -> LogitScale | None:
         """Return the summary of a data set; None if it came before summaries were kept."""
