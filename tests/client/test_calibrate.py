@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.special
 from numpy.typing import NDArray
 
 import recalib
@@ -17,7 +18,7 @@ from recalib.client import (
     RefusedError,
     calibration,
 )
-from recalib.errors import ConflictError, InputError
+from recalib.errors import ConflictError, InputError, RecalibWarning
 from tests.client.conftest import MAX_BYTES, MAX_ROWS
 from tests.client.either import Either, asyncio_is_slow
 from tests.end_to_end.programs import Server
@@ -99,7 +100,7 @@ def test_large_inputs_are_split_by_rows(client: Either, model: str, local: Calib
 def test_large_inputs_are_split_by_bytes(client: Either, name: str) -> None:
     """The byte limit is learned too; a single row over it is rejected."""
     classes = 1000
-    client.create_model(name, classes)
+    client.create_model(name, classes, serve_uncalibrated=False)
     with pytest.raises(ContradictionError, match="champion"):
         client.calibrate(name, np.zeros((40, classes)))  # 320,000 bytes
     logits, labels = draw(40, classes, 1.0)
@@ -162,10 +163,21 @@ def test_missing_resources_raise_not_found(client: Either, model: str, name: str
     with pytest.raises(MissingError, match=f"model '{name}' does not exist"):
         client.calibrate(name, LOGITS[:5])
     # A different name: the server caches misses briefly.
-    client.create_model(f"{name}-2", 4)
+    client.create_model(f"{name}-2", 4, serve_uncalibrated=False)
     with pytest.raises(ContradictionError, match="champion") as excinfo:
         client.calibrate(f"{name}-2", LOGITS[:5])
     assert isinstance(excinfo.value, ConflictError)
+
+
+def test_uncalibrated_answers_raise_a_warning(client: Either, name: str) -> None:
+    """Also if the rows need several requests."""
+    client.create_model(name, 4)
+    logits, _ = draw(120, 4, 3.0)  # three requests
+    with pytest.warns(RecalibWarning, match=f"{name!r} has no champion"):
+        answer = client.predict(name, logits)
+    assert answer.uncalibrated
+    assert answer.prediction_ids == [None] * 120
+    np.testing.assert_allclose(answer.probabilities, scipy.special.softmax(logits, 1), rtol=1e-5)
 
 
 def test_top_k_classes(client: Either, model: str) -> None:
