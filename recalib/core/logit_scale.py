@@ -21,10 +21,12 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import linear_sum_assignment
 
 from recalib.core.arrays import Floats, probability_resemblance
 from recalib.core.label_arrays import label_resemblance
+from recalib.core.lazy_import import LazyModule
+
+optimize = LazyModule("scipy.optimize")
 
 #: Bins of an octave: 9% each. Spreads outside of 2^-20 to 2^20 are in the outer bins.
 _BINS, _MAX_OCTAVE = 8, 20
@@ -142,7 +144,7 @@ class ScaleSums:
             accuracy = best = right.sum()
         else:
             by_label, by_class = counts.sum(axis=1), counts.sum(axis=0)
-            accuracy, best = np.trace(counts), counts[linear_sum_assignment(-counts)].sum()
+            accuracy, best = np.trace(counts), counts[optimize.linear_sum_assignment(-counts)].sum()
         labelled = int(by_label.sum())
         if not labelled:
             return scale
