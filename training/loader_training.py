@@ -68,7 +68,7 @@ def train(
     options: Mapping[str, Any] | None = None,
     secondary: str | nn.Module | None = None,
     secondary_options: Mapping[str, Any] | None = None,
-    beta: float | None = None,
+    beta: float | Mapping[str, Any] | None = None,
     optimiser: str | Mapping[str, Any] | Optimizer = "sgd",
     epochs: int = 30,
     clip_norm: float | None = None,
@@ -95,7 +95,9 @@ def train(
     loss, options: the name of a primary loss of docs/losses.md with its options, or a module that
         maps logits and labels to a scalar.
     secondary, secondary_options: the same for a regulariser; none by default.
-    beta: β ≥ 0, the weight of `secondary`; 1 by default.
+    beta: β ≥ 0, the weight of `secondary`; 1 by default. Or the fields of a schedule of a recipe,
+        such as `{"values": [0, 1], "at": [0, 0.5], "shape": "linear"}`, `at` being fractions of the
+        epochs.
     optimiser: `sgd`, `adamw`, `adam` or `adagrad`; or the fields of a recipe's `[optimiser]`; or an
         optimiser of torch with the parameters of `model`, whose learning rate stays as it is.
     clip_norm: the largest ℓ2 norm of a step's gradient; by default gradients are not clipped.
@@ -118,8 +120,10 @@ def train(
     >>> calibrator = recalib.fit(result.validation_logits, result.validation_labels)
     """
     # 1. Check the arguments. A recipe checks its fields.
+    is_schedule = isinstance(beta, Mapping)
     recipe = _recipe(
         optimiser,
+        loss={"schedules": {"beta": beta} if is_schedule else {}},
         dense=dict(dense or {}),
         epochs=epochs,
         clip_norm=clip_norm,
@@ -130,11 +134,12 @@ def train(
         deterministic=deterministic,
     )
     _check_loaders(loaders)
-    _check_beta(beta, secondary)
+    for value in recipe.loss.schedules["beta"].values if is_schedule else [beta]:
+        _check_beta(value, secondary)
     objective = LossSum(
         _term("loss", PRIMARY, loss, options),
         None if secondary is None else _term("secondary", SECONDARY, secondary, secondary_options),
-        beta,
+        None if isinstance(beta, Mapping) else beta,
     )
     parameters = [p for p in model.parameters() if p.requires_grad]
     if not parameters:
@@ -199,9 +204,11 @@ class _Run(Trainer):
         self.optimiser.zero_grad()
         for count, batch in enumerate(loader, 1):
             inputs, labels = to_device(self.fabric, _inputs_and_labels("train", batch))
+            position, step = (epoch + (count - 1) / steps, 1 / steps) if steps else (epoch, 1)
             if self.is_scheduled:
-                position, step = (epoch + (count - 1) / steps, 1 / steps) if steps else (epoch, 1)
                 self.schedule(position, step)
+            if (beta := self.recipe.loss.schedules.get("beta")) is not None:
+                self.objective.beta = beta.value(position / self.recipe.epochs)
             if labels.ndim > 1:
                 self.objective.image_pixels = max(1, self.recipe.dense.loss_pixels // len(labels))
             self.backward(self.objective(forward(self.network, inputs), labels))
@@ -276,8 +283,9 @@ def _recipe(optimiser: str | Mapping[str, Any] | Optimizer, **fields: Any) -> Re
     return Recipe.of({"data": {}, "model": {"name": "model"}, **fields})
 
 
-def _check_beta(beta: float | None, secondary: object) -> None:
-    if beta is not None and (secondary is None or not 0 <= beta < math.inf):
+def _check_beta(beta: object, secondary: object) -> None:
+    is_number = isinstance(beta, int | float) and 0 <= beta < math.inf
+    if beta is not None and (secondary is None or not is_number):
         found = f"{beta}" if secondary is not None else f"{beta} without a secondary loss"
         raise InputError("beta", found=found, accepted="a number ≥ 0, with a secondary loss")
 

@@ -64,7 +64,8 @@ def test_steps_equal_those_of_a_loop_by_hand() -> None:
             group["lr"] = 0.5 if epoch == 0 else 0.05
         for points, labels in loaders(shuffle=False)["train"]:
             logits = network(points)
-            loss = primary(logits, labels) + 0.3 * secondary(logits, labels)
+            beta = 0.3 if epoch == 0 else 0.1
+            loss = primary(logits, labels) + beta * secondary(logits, labels)
             optimiser.zero_grad()
             loss.backward()
             norm = nn.utils.clip_grad_norm_(network.parameters(), 0.02)
@@ -75,7 +76,7 @@ def test_steps_equal_those_of_a_loop_by_hand() -> None:
         loss="focal",
         options={"gamma": 2.0},
         secondary="sb_ece",
-        beta=0.3,
+        beta={"values": [0.3, 0.1], "at": [0.0, 0.5]},
         optimiser={"learning_rate": 0.5, "weight_decay": 0.01, "milestones": [1.0]},
         clip_norm=0.02,
     )
@@ -182,6 +183,10 @@ def test_pixels_become_rows_and_void_pixels_are_left_out() -> None:
         ({"options": {"gama": 1.0}, "loss": "focal"}, "gama"),
         ({"beta": 0.5}, "beta.*without a secondary"),
         ({"secondary": "mdca", "beta": -1.0}, "beta.*-1"),
+        ({"secondary": "mdca", "beta": "1"}, "^beta: found 1; accepted: a number"),
+        ({"secondary": "mdca", "beta": {"values": [1.0, -1.0], "at": [0.0, 0.5]}}, "beta.*-1"),
+        ({"secondary": "mdca", "beta": {"values": [1.0]}}, "beta.at"),
+        ({"beta": {"values": [1.0], "at": [0.0]}}, "beta.*without a secondary"),
         ({"optimiser": "sdg"}, "optimiser.name"),
         ({"epochs": 0}, "epochs"),
         ({"clip_norm": 0.0}, "clip_norm"),
