@@ -91,6 +91,18 @@ test of the top label and by the tests of the classes.
 """,
         "benchmarks.monitoring.class_wise",
     ),
+    "repair": Section(
+        "From the alarm to the promotion",
+        """\
+A champion meets rows of another temperature. A candidate is fitted to the labels since the onset,
+and compared on the labels that mature from the alarm on: those of the last maturity before the fit
+come first. With C labels with kept logits in a cohort, a promotion after n labels takes n / C
+cohorts. *Alert has the error*: the interval of the alert, at the alarm, has the mean difference of
+confidence and accuracy of its rows, which the evidence has selected; *a version's gain* is that of
+a version with the true temperature.
+""",
+        "benchmarks.monitoring.repair",
+    ),
 }
 
 _BLOCK = re.compile(r"```text\n\$ python -m ([\w.]+)[^\n]*\n.*?\n```\n", re.DOTALL)

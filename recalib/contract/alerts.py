@@ -40,7 +40,7 @@ class Alert(Resource):
     """Why a champion is suspect or stale: its labels since the onset of the drift.
 
     The evidence chooses the onset and the time of an alarm, so these labels are selected. Intervals
-    have a nominal level of 99%, and in simulations cover at least 95% at the alarm.
+    have a nominal level of 99.5%, and in simulations cover at least 95% at the alarm.
     """
 
     onset: Time = Field(

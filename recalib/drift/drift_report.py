@@ -17,8 +17,8 @@ from recalib.stats.groups import group_sums
 Values = NDArray[np.float64]
 
 #: The rows are selected: the evidence chooses the onset, and the time of the alarm. Intervals of a
-#: nominal 99% then cover at least 95% (`python -m benchmarks.monitoring.alerts`).
-_NOMINAL_LEVEL = 0.99
+#: nominal 99.5% then cover at least 95% (`python -m benchmarks.monitoring.repair`).
+_NOMINAL_LEVEL = 0.995
 #: Groups of each kind in a report, and their fewest labels.
 _MAX_PLACES, _MIN_LABELS = 2, 10
 

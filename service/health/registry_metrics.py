@@ -13,8 +13,9 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
 
+from recalib.contract.alerts import Alert
 from recalib.contract.jobs import JobState
 from recalib.drift import STATES
 from recalib.errors import RecalibError
@@ -22,6 +23,7 @@ from recalib.metrics.roc_auc import roc_auc_of_bins
 from recalib.registry import MonitoringSettings, MonitorRow, Registry
 from recalib.registry.audit import SCHEDULED_BACKUP
 from recalib.registry.job_kinds import FIT, MONITOR, REFIT, TRAIN
+from recalib.settings import Settings
 from service.state import State
 
 #: A scrape has ten seconds and returns the other metrics even if the registry hangs.
@@ -132,6 +134,40 @@ def families(snapshot: RegistrySnapshot | None) -> Iterable[Any]:
     _add(backup, [], snapshot.backup_at)
     yield backup
     yield from _champion_families(snapshot)
+    yield from _alert_families(snapshot)
+
+
+def links_family(settings: Settings) -> Any:
+    """Return the URLs of the settings, which the annotations of alerts read."""
+    links = InfoMetricFamily("recalib_links", "URLs for the annotations of alerts.")
+    urls = {"server": settings.public_url, "runbook": settings.runbook_url}
+    links.add_metric([], {**urls, "dashboard": settings.dashboard_url})
+    return links
+
+
+def _alert_families(snapshot: RegistrySnapshot) -> Iterable[Any]:
+    """Yield what is known of suspect and stale champions since the onset."""
+    owner = ["model", "calibrator"]
+    error = GaugeMetricFamily(
+        "recalib_alert_error_ratio",
+        "Confidence minus accuracy of a suspect or stale champion since the onset, with interval.",
+        labels=[*owner, "bound"],
+    )
+    count = GaugeMetricFamily("recalib_alert_labels", "Labels since the onset.", labels=owner)
+    onset = GaugeMetricFamily(
+        "recalib_alert_onset_timestamp_seconds", "Estimated start of the drift.", labels=owner
+    )
+    for model, _, row in snapshot.champions:
+        # A status may have been written by an earlier version.
+        if row.status.get("alert") is None:
+            continue
+        alert, labels = Alert.model_validate(row.status["alert"]), [model, str(row.version)]
+        error.add_metric([*labels, "estimate"], alert.confidence - alert.accuracy)
+        error.add_metric([*labels, "low"], alert.low)
+        error.add_metric([*labels, "high"], alert.high)
+        count.add_metric(labels, alert.labels)
+        onset.add_metric(labels, alert.onset.timestamp())
+    yield from (error, count, onset)
 
 
 def _champion_families(snapshot: RegistrySnapshot) -> Iterable[Any]:

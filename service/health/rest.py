@@ -9,7 +9,7 @@ from pydantic import BaseModel
 
 from recalib.contract.monitoring import Ready
 from service.access.authenticator import current_principal
-from service.health.registry_metrics import families, take_snapshot
+from service.health.registry_metrics import families, links_family, take_snapshot
 from service.http.routing import Router
 from service.metrics import exposition
 from service.readiness import readiness
@@ -46,5 +46,6 @@ def readyz(state: StateDependency, response: Response) -> Ready:
 @router.operation("GET", "/metrics", "any", is_reserved=True, response_class=PlainTextResponse)
 def metrics(state: StateDependency) -> Response:
     """Return metrics in Prometheus' text format; to a key for some models, only theirs."""
-    content = exposition(families(take_snapshot(state)), current_principal().models)
+    metrics = [links_family(state.settings), *families(take_snapshot(state))]
+    content = exposition(metrics, current_principal().models)
     return Response(content, media_type=CONTENT_TYPE_LATEST)

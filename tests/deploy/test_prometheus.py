@@ -13,7 +13,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from recalib.registry import Registry
 from recalib.registry.audit import SCHEDULED_BACKUP
-from service.health.registry_metrics import families, read
+from recalib.settings import Settings
+from service.health.registry_metrics import families, links_family, read
 from service.metrics import exposition
 from tests.training.watched import Stream, a_champion
 from training.monitoring_job import watch
@@ -67,9 +68,9 @@ def test_time_of_the_last_scheduled_backup_is_exported(registry: Registry) -> No
 def test_rules_use_existing_metrics(registry: Registry) -> None:
     """A renamed metric would silence its alert."""
     model = a_champion(registry)
-    Stream(registry, model).send(300, ago=1_000)
+    Stream(registry, model).send(1_000, ago=1_000, shift=-1.0)
     watch(registry, model)
-    text = exposition(families(read(registry))).decode()
+    text = exposition([links_family(Settings()), *families(read(registry))]).decode()
     exported = {
         sample.name for family in text_string_to_metric_families(text) for sample in family.samples
     }
