@@ -7,8 +7,6 @@ for one that rises.
 from __future__ import annotations
 
 import ast
-import io
-import tokenize
 from pathlib import Path
 
 __all__ = ["CEILINGS", "code_lines", "folder_lines"]
@@ -24,23 +22,13 @@ CEILINGS = {
     "benchmarks": 8_310 + 300,
 }
 
-_NO_CODE = {
-    tokenize.COMMENT,
-    tokenize.NL,
-    tokenize.NEWLINE,
-    tokenize.INDENT,
-    tokenize.DEDENT,
-    tokenize.ENDMARKER,
-}
 _WITH_DOCSTRING = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def code_lines(source: str) -> int:
     """Return the number of lines of a module that hold code."""
-    lines: set[int] = set()
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type not in _NO_CODE:
-            lines |= set(range(token.start[0], token.end[0] + 1))
+    texts = enumerate(source.splitlines(), 1)
+    lines = {number for number, text in texts if text.strip()[:1] not in ("", "#")}
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, _WITH_DOCSTRING) and ast.get_docstring(node, clean=False) is not None:
             text = node.body[0]

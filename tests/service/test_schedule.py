@@ -38,7 +38,7 @@ def test_shards_are_monitored_side_by_side(
         for name in names:
             tx.models.create(name, None, 4, "anna")
     watched: list[str] = []
-    monkeypatch.setattr(monitoring_job, "watch", lambda _, model: watched.append(model.name))
+    monkeypatch.setattr(monitoring_job, "watch", lambda _, model, links: watched.append(model.name))
     monkeypatch.setattr(monitoring_job, "compare", lambda *_: None)
     worker = Worker(registry, HANDLERS, name="test")
     for shards in (2, 3):
