@@ -9,7 +9,7 @@ from recalib.core.decoding import convert
 from recalib.errors import InputError
 from recalib.files import DataFile, Input, Task, open_data
 from recalib.files.base import translate_errors
-from recalib.files.parquet import value_count
+from recalib.files.parquet import is_parquet, value_count
 from recalib.files.raw_arrays import size_of
 from recalib.replay import LogSummary, ModelLog, ModelLogOptions
 
@@ -44,14 +44,14 @@ def count_numbers(url: str, format: str, input: Input, task: Task = "multiclass"
 
 
 def count_log_numbers(url: str) -> int:
-    """Return the values of the log at an fsspec URL, as its footer says.
+    """Return the values of the log at an fsspec URL, as its footer says, or the bytes of CSV.
 
     Raises
     ------
-    InputError: the log is no Parquet file, or is damaged.
+    InputError: a Parquet file is damaged.
     """
     with open_url(url) as file, translate_errors("parquet"):
-        return value_count(file)
+        return value_count(file) if is_parquet(file) else size_of(file)
 
 
 def count_rows(url: str, format: str, input: Input, classes: int, task: Task = "multiclass") -> int:

@@ -317,7 +317,7 @@ def test_monitor_of_classes_segments_and_a_calibrator() -> None:
         (([0.5, 0.6], [True, 2], [0, 1]), {}, "correct[1]"),
         (([0.5, 1.6], [True, None], [0, 1]), {}, "confidence[1]"),
         (([0.5], [True], [[0]]), {}, "time"),
-        (([0.5], [True], ["noon"]), {}, "time"),
+        (([0.5], [True], ["noon"]), {}, "time[0]"),
         ((None, [True], [0]), {"probabilities": [[[0.5]]]}, "probabilities"),
         (([0.5], [True], [0]), {"alfa": 0.1}, "options"),
         (([0.5], [True], [0]), {"alpha": 2}, "options.alpha"),

@@ -117,6 +117,7 @@ class _Attempt:
             shift_seconds=request.shift_seconds,
             task=self._model.task,
             target=self.assessor.target,
+            class_names=self._model.labels or (),
         )
         #: Number of rows in the cohorts that were added.
         self.rows = 0
@@ -201,6 +202,7 @@ class _Attempt:
             "cohorts": self._cohorts,
             "history": len(self._assessments),
             "through": summary.through,
+            "times": summary.times,
             "state": self._state,
             "events": [
                 {"time": event.assessed_at, "state": event.state, "reason": event.reason}

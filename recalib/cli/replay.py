@@ -16,7 +16,7 @@ from recalib.cli.arguments import (
     cluster_name,
     short_name,
 )
-from recalib.cli.replay_into import check_options, replay_into
+from recalib.cli.replay_into import check_options, describe_times, replay_into
 from recalib.core.monitoring_settings import EvidenceSettings
 from recalib.core.time_text import time_text
 from recalib.reporting.terminal import narrow_table, print_json, progress, say, warn
@@ -44,11 +44,12 @@ def replay(
     log: Annotated[
         list[str],
         typer.Argument(
-            help="Predictions, .parquet: columns time, confidence or probabilities, and correct or"
-            " label; label_time, segment and group are optional. Of two classes, probabilities may"
-            " be P(y = 1), which is then monitored instead of the confidence. A file, a folder, a"
-            " glob, a URL such as s3://bucket/folder, or several of these. Multilabel: time,"
-            " probabilities, labels.",
+            help="Predictions, .parquet or .csv: columns time or timestamp; confidence,"
+            " probabilities or probability_0, probability_1, ...; and correct or label; label_time,"
+            " segment and group are optional. Times are numbers since 1970, timestamps, dates or"
+            " ISO texts. Of two classes, probabilities may be P(y = 1), which is then monitored"
+            " instead of the confidence. A file, a folder, a glob, a URL such as s3://bucket/folder,"
+            " or several of these. Multilabel: time, probabilities, labels.",
             show_default=False,
         ),
     ],
@@ -86,6 +87,14 @@ def replay(
         typer.Option(
             help="Classes to monitor: `all`, or names and indices separated by commas; needs the"
             " columns probabilities and label.",
+            show_default=False,
+        ),
+    ] = "",
+    class_names: Annotated[
+        str,
+        typer.Option(
+            help="Names of the classes, in order, separated by commas, which label and columns of"
+            " probabilities may have; by default those of the calibrator.",
             show_default=False,
         ),
     ] = "",
@@ -154,6 +163,7 @@ def replay(
         find_segments=_names(find_segments),
         classes=_names(classes),
         task=task,
+        class_names=_names(class_names),
     )
     if picture is not None:
         from recalib.reporting.plots import check_suffix
@@ -179,6 +189,7 @@ def replay(
     for message in _warnings(result):
         warn(message)
     say(_timeline(result, f"{name}: {result.rows:,} predictions, {result.labelled:,} labels"))
+    say(f"times: {describe_times(result.times)}")
     say(_maturity(result))
     if result.classes is not None:
         say(_class_evidence(result.classes))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import typer
@@ -14,6 +14,11 @@ from recalib.reporting.terminal import narrow_table, print_json, progress, say
 #: Parameters that only `--into` needs, and parameters that it may have.
 _OWN = ("server", "key", "version", "to_now")
 _SHARED = ("log", "into", "json_output")
+
+
+def describe_times(times: Mapping[str, str]) -> str:
+    """Return the forms of the times of a log in words."""
+    return ", ".join(f"{name} is in {form}" for name, form in times.items())
 
 
 def check_options(context: typer.Context) -> None:
@@ -80,4 +85,5 @@ def replay_into(
         f" {result['labelled']:,} labels; {result['late']:,} labels came too late, and"
         f" {result['immature']:,} predictions are too young, and are not used"
     )
+    say(f"times: {describe_times(result['times'])}")
     say(f"now {result['state']}; recalib monitoring {model} --server {server} --history 20")

@@ -81,7 +81,7 @@ def replay(
 
     Parameters
     ----------
-    log: the path of a Parquet file with the columns of `recalib replay`.
+    log: the path of a Parquet or CSV file with the columns of `recalib replay`.
     version: a number or an alias of a version without monitoring state.
     to_now: whether all times of the log move forward, so that it ends now.
     progress: whether to show a progress bar on a terminal, or a function to call instead.
@@ -89,12 +89,12 @@ def replay(
 
     Raises
     ------
-    InputError: the file cannot be read, or is not Parquet.
+    InputError: the file cannot be read, or is neither Parquet nor CSV.
     MissingError: no such model or version.
     RefusedError: the log is not valid for the model.
     ContradictionError: the version has monitoring state.
     """
-    upload = file_upload(Path(log), field="log", formats=("parquet",))
+    upload = file_upload(Path(log), field="log", formats=("parquet", "csv"))
     # A server that rejects an upload early closes the connection while the client still sends.
     yield from fetch(session, object, "GET", path("models", model))
     with progress_reporter("upload", progress) as report:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any, BinaryIO, ClassVar
 
 from recalib.core.lazy_import import LazyModule
@@ -19,6 +19,7 @@ from recalib.files.tables import Columns
 
 pq = LazyModule("pyarrow.parquet")
 
+_MARK = b"PAR1"
 #: pyarrow parses the whole footer. A thousand columns in a hundred groups take 10 MB.
 _MAX_FOOTER_BYTES = 16 << 20
 #: A column takes at least this many bytes of a footer, in the schema and in each row group. Thrift
@@ -129,6 +130,11 @@ def row_group_sizes(stream: BinaryIO) -> list[int]:
         ]
 
 
+def is_parquet(stream: BinaryIO) -> bool:
+    """Return whether a file begins as Parquet does."""
+    return StreamView(stream, 0).read(len(_MARK)) == _MARK
+
+
 def value_count(stream: BinaryIO) -> int:
     """Return the number of values of all columns, as the footer says; errors as `open_table`."""
     metadata = open_table(stream).metadata
@@ -136,7 +142,9 @@ def value_count(stream: BinaryIO) -> int:
     return sum(group.column(k).num_values for group in groups for k in range(group.num_columns))
 
 
-def open_table(stream: BinaryIO, columns: Collection[str] | None = None) -> Any:
+def open_table(
+    stream: BinaryIO, columns: Collection[str] | Callable[[Any], Collection[str]] | None = None
+) -> Any:
     """Check the metadata of a table of any columns; return its `pyarrow.parquet.ParquetFile`.
 
     The checks are those of `ParquetFile`, but a row group may be 16 times as large as the file: the
@@ -145,7 +153,8 @@ def open_table(stream: BinaryIO, columns: Collection[str] | None = None) -> Any:
 
     Parameters
     ----------
-    columns: names of the columns that will be read, all by default; unknown names are ignored.
+    columns: names of the columns that will be read, all by default, or a function that returns
+        them of the open file; unknown names are ignored.
 
     Raises
     ------
@@ -153,7 +162,8 @@ def open_table(stream: BinaryIO, columns: Collection[str] | None = None) -> Any:
     TooLargeError: the metadata claims far more than the file holds.
     """
     file = _open_file(stream)
-    sizes = {index: _value_size(leaf) for index, leaf in _leaves(file, columns)}
+    names = columns(file) if callable(columns) else columns
+    sizes = {index: _value_size(leaf) for index, leaf in _leaves(file, names)}
     size = size_of(stream)
     check_row_groups(file.metadata, size, sizes, max(MAX_GROUP_BYTES, _MAX_GROUP_RATIO * size))
     return file
@@ -185,7 +195,7 @@ def _footer_size(stream: BinaryIO) -> int:
     size = size_of(stream)
     tail = read_exactly(StreamView(stream, max(0, size - 8)), 8, "data")
     length = int.from_bytes(tail[:4], "little")
-    if tail[4:] != b"PAR1" or length > size - 8:
+    if tail[4:] != _MARK or length > size - 8:
         raise InputError(
             "data", found="no Parquet footer at the end", accepted="a complete parquet file"
         )

@@ -6,7 +6,7 @@ those of class 1 of 2. A null is always an error: a masked class is written as â
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from recalib.core.lazy_import import LazyModule
 from recalib.errors import InputError
-from recalib.files.base import Input, Numbers, Task
+from recalib.files.base import MAX_CLASSES, Input, Numbers, Task
 from recalib.files.column_names import Names, column_names
 from recalib.files.limits import check_column_count
 
@@ -49,7 +49,7 @@ class Columns:
             class_columns = None  # the column of class 1 is no name of a label
         self._class_numbers: dict[str, int] = {}
         if class_columns is not None and self.names.labels is not None and task == "multiclass":
-            self._class_numbers = _numbers_of(class_columns)
+            self._class_numbers = numbers_by_name(class_columns)
         self.classes: int | None
         if self.names.values is None:
             self.classes = len(self.names.columns)
@@ -136,9 +136,7 @@ class Columns:
         _check_nulls(column, lambda row: f"labels[{first_row + row}]", accepted)
         numbers = []
         for row, label in enumerate(column.to_pylist()):
-            number = names.get(label)
-            if number is None:
-                number = _class_number(label, len(names))
+            number = class_number(label, names)
             if number is None:
                 field = f"labels[{first_row + row}]"
                 raise InputError(field, found=f"{label!r:.60}", accepted=accepted)
@@ -165,7 +163,7 @@ class Columns:
             )
 
 
-def _numbers_of(names: Sequence[str]) -> dict[str, int]:
+def numbers_by_name(names: Sequence[str]) -> dict[str, int]:
     """Return the number of each class by name.
 
     Raises
@@ -173,7 +171,7 @@ def _numbers_of(names: Sequence[str]) -> dict[str, int]:
     InputError: a name is the number of another class, so a label would have two meanings.
     """
     for k, name in enumerate(names):
-        if _class_number(name, len(names)) not in (None, k):
+        if _whole_number(name, len(names)) not in (None, k):
             accepted = (
                 f"other names, or columns in the order of their numbers: labels 0 to "
                 f"{len(names) - 1} are numbers of classes"
@@ -184,7 +182,18 @@ def _numbers_of(names: Sequence[str]) -> dict[str, int]:
     return {name: k for k, name in enumerate(names)}
 
 
-def _class_number(text: str, classes: int) -> int | None:
+def class_number(text: str, numbers: Mapping[str, int]) -> int | None:
+    """Return the number of a class from its name or its number as a text; None for any other text.
+
+    Parameters
+    ----------
+    numbers: of the classes by name; if it is empty, any number from 0 is that of a class.
+    """
+    number = numbers.get(text)
+    return _whole_number(text, len(numbers) or MAX_CLASSES) if number is None else number
+
+
+def _whole_number(text: str, classes: int) -> int | None:
     """Return the number of a class that is written as a whole number (`2`, `2.0`), else None."""
     try:
         value = float(text)

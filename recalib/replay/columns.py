@@ -23,6 +23,7 @@ from recalib.replay.probabilities import (
     label_sets_of,
     matrix_of,
 )
+from recalib.replay.times import LATEST, is_text
 
 pa = LazyModule("pyarrow")
 pc = LazyModule("pyarrow.compute")
@@ -41,10 +42,8 @@ MULTILABEL_COLUMNS = (*_MULTILABEL, "label_time", "segment", "group")
 _OUTCOMES = ("correct", "label", "labels", "label_time")
 #: Tolerance for clocks: a label may not be earlier than its prediction by more.
 _SKEW_SECONDS = 300.0
-#: The end of the year 9999. Milliseconds since 1970 exceed it, so they are not taken for seconds.
-_LATEST = 253_402_300_799.0
-_SECONDS = "a finite number of seconds, up to the year 9999; a timestamp for any other unit"
-_TICKS = {"s": 1e0, "ms": 1e3, "us": 1e6, "ns": 1e9}
+_SECONDS = "a time up to the year 9999"
+_TICKS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,14 +182,14 @@ def check_split_columns(schema: Any, columns: Sequence[str]) -> None:
 
 
 _TYPES = {
-    "time": "seconds as numbers, or timestamps",
+    "time": "numbers since 1970, timestamps, dates, or texts as in 2026-01-31T23:59:59Z",
     "confidence": "floats",
     "correct": "booleans, null where there is no label (or 1 and 0)",
-    "label_time": "seconds as numbers, or timestamps; null where there is no label",
+    "label_time": "as `time`; null where there is no label",
     "segment": "text, integers or booleans",
     "group": "text, integers or booleans; null for a row that depends on no other",
     "probabilities": "lists of floats, one for each class; of two classes also floats, P(y = 1)",
-    "label": "integers, the indices of the true classes; null where there is no label",
+    "label": "indices of the true classes, or their names; null where there is no label",
     "labels": "lists of zeros and ones, one for each label; null where labels are not known",
 }
 
@@ -205,19 +204,15 @@ def _legal(name: str, kind: Any, multilabel: bool) -> bool:
         return is_lists(kind, *numbers)
     if pa.types.is_null(kind):  # a column of nulls only
         return name in ("correct", _LABEL, *_OPTIONAL)
-    number = types.is_floating(kind) or types.is_integer(kind)
-    if name in ("time", "label_time"):
-        return bool(number or types.is_timestamp(kind))
-    if name == "confidence":
-        return bool(types.is_floating(kind) or types.is_integer(kind))
-    if name == "correct":
-        return bool(number or types.is_boolean(kind))
-    if name == _LABEL:
-        return bool(types.is_integer(kind))
-    if types.is_dictionary(kind):
+    if name in ("segment", "group") and types.is_dictionary(kind):
         kind = kind.value_type
-    text = types.is_string(kind) or types.is_large_string(kind)
-    return bool(text or types.is_integer(kind) or types.is_boolean(kind))
+    if types.is_floating(kind) or types.is_integer(kind) or is_text(kind):
+        return name not in ("segment", "group") or not types.is_floating(kind)
+    if name in ("time", "label_time"):
+        return bool(types.is_timestamp(kind) or types.is_date(kind))
+    if name in ("confidence", _LABEL):
+        return False
+    return bool(types.is_boolean(kind))
 
 
 def times_of(batch: Any) -> Values:
@@ -252,7 +247,7 @@ def rows_of(
     names = batch.schema.names
     time = numbers_of(batch, "time")
     # `~(<=)` also rejects NaN.
-    _refuse("time", ~(np.abs(time) <= _LATEST), time, first_row, _SECONDS)
+    _refuse("time", ~(np.abs(time) <= LATEST), time, first_row, _SECONDS)
     if multilabel:
         return _rows_of_labels(batch, time, first_row, classes)
     matrix = None
@@ -309,7 +304,7 @@ def _labels(batch: Any, classes: int, first_row: int) -> NDArray[np.int64]:
     """Return the index of the true class, (N,), −1 without a label."""
     values = numbers_of(batch, _LABEL)
     labelled = ~np.isnan(values)
-    outside = labelled & ~((values >= 0) & (values < classes))
+    outside = labelled & ~((values >= 0) & (values < classes) & (values % 1 == 0))
     _refuse(_LABEL, outside, values, first_row, f"0 to {classes - 1}, null without a label")
     return np.where(labelled, values, -1).astype(np.int64)
 
@@ -366,7 +361,7 @@ def _delays(
     label_time = numbers_of(batch, "label_time")
     has_label = ~np.isnan(label_time)
     accepted = f"{_SECONDS}; null without a label"
-    too_large = has_label & ~(np.abs(label_time) <= _LATEST)
+    too_large = has_label & ~(np.abs(label_time) <= LATEST)
     _refuse("label_time", too_large, label_time, first_row, accepted)
     _refuse(
         "label_time",
@@ -389,7 +384,10 @@ def numbers_of(batch: Any, name: str) -> Values:
         column = pc.cast(column, pa.timestamp("ms"))
     if pa.types.is_timestamp(column.type):
         # A cast to another unit would overflow for distant dates or refuse to round.
-        return _plain(pc.cast(column, pa.int64())) / _TICKS[column.type.unit]
+        ticks, unit = pc.cast(column, pa.int64()), _TICKS[column.type.unit]
+        seconds = pc.divide(ticks, unit)
+        # Nanoseconds since 1970 have more digits than float64.
+        return _plain(seconds) + _plain(pc.subtract(ticks, pc.multiply(seconds, unit))) / unit
     return _plain(column)
 
 

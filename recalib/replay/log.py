@@ -1,4 +1,4 @@
-"""Read a log of predictions from Parquet files, in time order and in bounded memory."""
+"""Read a log of predictions from files, in time order and in bounded memory."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ from recalib.drift.target import Target, target_of
 from recalib.errors import InputError
 from recalib.files.fragments import Fragment
 from recalib.replay.columns import (
-    COLUMNS,
-    MULTILABEL_COLUMNS,
     LogRows,
     check_schema,
     check_split_columns,
@@ -25,6 +23,7 @@ from recalib.replay.columns import (
     times_of,
 )
 from recalib.replay.log_files import LogFiles, LogSource
+from recalib.replay.log_schema import LogSchema
 from recalib.replay.probabilities import matrix_of
 from recalib.replay.survey import DELAY_CELLS, Survey, check_segments, delay_cells
 from recalib.stats.groups import group_counts
@@ -43,10 +42,11 @@ _MAX_ENTRIES = 1 << 24
 class Log:
     """An open log; use it as a context manager.
 
-    Columns: `time` of the prediction in seconds, `confidence` in [0, 1], `correct` (null without a
-    label), and optionally `label_time` in seconds, `segment`, `group` and `probabilities`. Without
+    Columns: `time` of the prediction, `confidence` in [0, 1], `correct` (null without a
+    label), and optionally `label_time`, `segment`, `group` and `probabilities`. Without
     `confidence`, the largest probability is the confidence, and without `correct`, `label` is read.
-    Of two classes, `probabilities` may be P(y = 1). A multilabel log has `time`,
+    Of two classes, `probabilities` may be P(y = 1). `LogSchema` says in which forms files may have
+    them. A multilabel log has `time`,
     `probabilities` of the labels and `labels`, lists of zeros and ones, null where they are not
     known; a row is a prediction of one label that it draws. Other columns are not read.
     Rows may have any order, in a file and over files. A log that is nearly sorted by time is read
@@ -58,11 +58,12 @@ class Log:
 
     Parameters
     ----------
-    source: a Parquet file, a folder, a glob, a URL, several of these, or an open file.
+    source: a Parquet or CSV file, a folder, a glob, a URL, several of these, or an open file.
     classes: number of probabilities per row; by default that of the first row.
     split_columns: further columns, for `batches`.
     with_labels: whether the log must have `probabilities` and `label`, for `watch`.
     multilabel: whether rows have any number of labels.
+    class_names: names of the classes, which labels and columns of probabilities may have.
     """
 
     def __init__(
@@ -73,14 +74,18 @@ class Log:
         *,
         with_labels: bool = False,
         multilabel: bool = False,
+        class_names: Sequence[str] | None = None,
     ) -> None:
         def check(schema: Any) -> list[str]:
             names = check_schema(schema, with_labels=with_labels, multilabel=multilabel)
             check_split_columns(schema, split_columns)
             return [*names, *split_columns]
 
-        columns = MULTILABEL_COLUMNS if multilabel else (*COLUMNS, "label")
-        self._files = LogFiles(source, (*columns, *split_columns), check)
+        #: The forms of `time` and `label_time` in the rows that were read, see `seconds_of`.
+        self.times: dict[str, str] = {}
+        self._files = LogFiles(
+            source, lambda schema: LogSchema(schema, check, class_names, self.times)
+        )
         self.schema = self._files.schema
         names = self._files.names
         self._names = names[: len(names) - len(split_columns)]
@@ -89,6 +94,7 @@ class Log:
         self.split_columns = split_columns
         self.with_labels = with_labels
         self.multilabel = multilabel
+        self.class_names = class_names
         self._watched: Sequence[int] | None = None
         self._max_rows = _MAX_ROWS
 
@@ -147,15 +153,19 @@ class Log:
         ----------
         step: called with the number of rows read, after each part.
         """
-        rows = labelled = 0
+        rows = labelled = row_of_file = 0
+        file = None
         end = -math.inf
         names: set[str] = set()
         delays = np.zeros(DELAY_CELLS, np.int64)
         groups = []
         for group in range(len(self._files.groups)):
             first, last = math.inf, -math.inf
-            for batch in self._batches(group, rows, self._names):
+            if self._files.groups[group].file != file:
+                file, row_of_file = self._files.groups[group].file, 0
+            for batch in self._batches(group, row_of_file, self._names):
                 rows += len(batch.time)
+                row_of_file += len(batch.time)
                 known_delays = batch.delay[~np.isnan(batch.delay)]
                 labelled += len(known_delays)
                 first = min(first, float(batch.time.min()))
@@ -251,9 +261,7 @@ class Log:
         return LogRows.concatenate(parts)
 
     def _batches(self, group: int, first_row: int, names: list[str]) -> Iterator[LogRows]:
-        # Errors count the rows of a file.
-        first_row = max(0, first_row - self._files.groups[group].first_row)
-        for batch in self._raw(group, names):
+        for batch in self._raw(group, names, first_row):
             with self._files.named_errors(group):
                 if batch.num_rows:
                     if self.classes is None and "probabilities" in names:
@@ -265,9 +273,9 @@ class Log:
                     )
             first_row += batch.num_rows
 
-    def _raw(self, group: int, names: list[str]) -> Iterator[Any]:
+    def _raw(self, group: int, names: list[str], first_row: int = 0) -> Iterator[Any]:
         size = _WIDE_BATCH if "probabilities" in names else _BATCH
-        yield from self._files.batches(group, names, size)
+        yield from self._files.batches(group, names, size, first_row)
 
 
 def cohort_of(

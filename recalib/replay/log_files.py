@@ -1,8 +1,8 @@
-"""The row groups of a log in one or several Parquet files, of which one is open at a time."""
+"""The row groups of a log in one or several files, of which one is open at a time."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -13,26 +13,29 @@ from recalib.files.fragments import (
     Fragment,
     Source,
     file_of,
+    format_of,
     fragments_of,
     is_single_file,
     list_sources,
     open_stream,
     version_of,
 )
-from recalib.files.parquet import open_table
+from recalib.files.parquet import is_parquet, open_table
+from recalib.replay.csv_log import CsvLog
+from recalib.replay.log_schema import LogSchema, is_log_column
 
 #: A path, a folder, a glob, a URL, several of these, fragments that are complete files, or an open
 #: file.
 LogSource = Source | BinaryIO
-_SUFFIXES = (".parquet", ".pq")
+#: Formats by suffix. Folders of Parquet files may hold notes in text.
+_FORMATS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv"}
 
 
 class _Group(NamedTuple):
-    """A row group: its file, its number there, and the row of the log that the file begins with."""
+    """A row group, or a part of a CSV file: its file, and its number there."""
 
     file: int
     number: int
-    first_row: int
 
 
 class LogFiles:
@@ -40,34 +43,29 @@ class LogFiles:
 
     Parameters
     ----------
-    source: Parquet files, all with the same types of the columns that are read. Of several, those
-        without rows are left out.
-    columns: the names of columns that may be read.
-    check: returns the columns to read of a schema, or raises `InputError`.
+    source: Parquet or CSV files, all with the same types of the columns that are read. Of several,
+        those without rows are left out. An open file is CSV unless it begins as Parquet does.
+    read_schema: returns the columns to read of the schema of a file, or raises `InputError`.
 
     Raises
     ------
     InputError: a file cannot be read, or its schema is not valid or differs; also later, if a file
         has changed when it is opened again.
-    UnsupportedError: the name of a single file does not end in .parquet or .pq.
+    UnsupportedError: the name of a single file does not end in .parquet, .pq or .csv.
     """
 
-    def __init__(
-        self,
-        source: LogSource,
-        columns: Collection[str],
-        check: Callable[[Any], list[str]],
-    ) -> None:
-        self._columns = columns
+    def __init__(self, source: LogSource, read_schema: Callable[[Any], LogSchema]) -> None:
+        self._read_schema = read_schema
         self._files: list[Fragment | Path | BinaryIO] = [*_files(source)]
         self._stack = ExitStack()
         self._open_index: int | None = None
         self._table: Any = None
+        self._columns: LogSchema
         #: Size and version of each file when it was opened first, by index.
         self._versions: dict[int, str] = {}
         self.groups: list[_Group] = []
         try:
-            self._read_footers(check)
+            self._read_footers()
         except BaseException:
             self.close()
             raise
@@ -93,22 +91,30 @@ class LogFiles:
                 )
             # Workers may have another working folder.
             fragments.append(
-                Fragment(str(file.absolute()), "parquet") if isinstance(file, Path) else file
+                Fragment(str(file.absolute()), _FORMATS[file.suffix.lower()])
+                if isinstance(file, Path)
+                else file
             )
         return fragments
 
-    def batches(self, group: int, names: list[str], batch_size: int) -> Iterator[Any]:
-        """Yield checked Arrow batches of a row group."""
-        with self.named_errors(group), translate_errors("parquet"):
-            table = self._open(self.groups[group].file)
-            for batch in table.iter_batches(
-                batch_size=batch_size,
-                row_groups=[self.groups[group].number],
-                columns=names,
-                use_threads=False,
-            ):
+    def batches(
+        self, group: int, names: Sequence[str], batch_size: int, first_row: int = 0
+    ) -> Iterator[Any]:
+        """Yield checked Arrow batches of a row group; errors count its rows from `first_row`."""
+        file, number = self.groups[group]
+        with self.named_errors(group), translate_errors(self._format(file)):
+            table = self._open(file)
+            sources = self._columns.sources(names)
+            if isinstance(table, CsvLog):
+                batches = table.batches(number, sources, batch_size, first_row)
+            else:
+                batches = table.iter_batches(
+                    batch_size=batch_size, row_groups=[number], columns=sources, use_threads=False
+                )
+            for batch in batches:
                 batch.validate(full=True)
-                yield batch
+                yield self._columns.convert(batch, names, first_row)
+                first_row += batch.num_rows
 
     def check_unchanged(self) -> None:
         """Raise `InputError` if a file has another size or version than when it was opened first.
@@ -124,16 +130,14 @@ class LogFiles:
         with self._named_errors(self.groups[group].file):
             yield
 
-    def _read_footers(self, check: Callable[[Any], list[str]]) -> None:
-        row = 0
+    def _read_footers(self) -> None:
         first_types = None
         for index in range(len(self._files)):
-            with self._named_errors(index), translate_errors("parquet"):
+            with self._named_errors(index), translate_errors(self._format(index)):
                 table = self._open(index)
-                if table.metadata.num_rows == 0 and len(self._files) > 1:
+                if len(self._files) > 1 and not _has_rows(table):
                     continue
-                schema = table.schema_arrow
-                names = check(schema)
+                schema, names = self._columns.schema, self._columns.names
                 types = {name: schema.field(name).type for name in names}
                 if first_types is None:
                     #: The schema of the first file, and its columns to read.
@@ -145,8 +149,7 @@ class LogFiles:
                         found=", ".join(f"{name} {kind}" for name, kind in types.items()),
                         accepted=f"{accepted}, as in the first file",
                     )
-            self.groups += [_Group(index, n, row) for n in range(table.metadata.num_row_groups)]
-            row += table.metadata.num_rows
+            self.groups += [_Group(index, number) for number in range(table.num_row_groups)]
         if first_types is None:
             raise EmptyError("log", found="no rows in any file", accepted="at least one prediction")
 
@@ -160,9 +163,30 @@ class LogFiles:
             else:
                 stream = _open_path(file) if isinstance(file, Path) else file
                 self._stack.callback(stream.close)
-            self._table = open_table(stream, self._columns)
+            self._table = self._open_stream(stream, self._format(index))
             self._open_index = index
         return self._table
+
+    def _open_stream(self, stream: BinaryIO, format: str) -> Any:
+        def columns(table: Any) -> list[str]:
+            if len(self._files) > 1 and not _has_rows(table):
+                return []  # without rows, a writer does not know the types of all columns
+            self._columns = self._read_schema(table.schema_arrow)
+            return self._columns.sources(self._columns.names)
+
+        if format == "parquet":
+            return open_table(stream, columns)
+        table = CsvLog(stream, is_log_column)
+        columns(table)
+        return table
+
+    def _format(self, index: int) -> str:
+        file = self._files[index]
+        if isinstance(file, Fragment):
+            return file.format
+        if isinstance(file, Path):
+            return _FORMATS.get(file.suffix.lower(), "")
+        return "parquet" if is_parquet(file) else "csv"
 
     def _check_version(self, index: int) -> None:
         file = self._files[index]
@@ -183,15 +207,24 @@ class LogFiles:
 def _files(source: Any) -> list[Any]:
     if hasattr(source, "read"):
         return [source]
+    formats = set(_FORMATS.values())
     if fragments := fragments_of(source, "log"):
-        if any(item.row_groups is not None or item.format != "parquet" for item in fragments):
+        if any(item.row_groups is not None or item.format not in formats for item in fragments):
             found = "parts of files, or other formats"
-            raise InputError("log", found=found, accepted="complete Parquet files")
+            raise InputError("log", found=found, accepted="complete Parquet or CSV files")
         return fragments
     if is_single_file(source):
         single = source if isinstance(source, str | Path) else source[0]
         return [Path(single)]
-    return [Fragment(file.location, "parquet") for file in list_sources(source, _SUFFIXES)]
+    files = list_sources(source, [*_FORMATS])
+    found = [Fragment(file.location, format_of(None, file.location)) for file in files]
+    return [file for file in found if file.format == "parquet"] or found
+
+
+def _has_rows(table: Any) -> bool:
+    if isinstance(table, CsvLog):
+        return table.num_row_groups > 0
+    return bool(table.metadata.num_rows)
 
 
 def _version(file: Fragment | Path | BinaryIO) -> str:
@@ -205,9 +238,9 @@ def _version(file: Fragment | Path | BinaryIO) -> str:
 
 
 def _open_path(path: Path) -> BinaryIO:
-    if path.suffix.lower() not in _SUFFIXES:
+    if path.suffix.lower() not in _FORMATS:
         found = f"a name ending in {path.suffix!r}"
-        raise UnsupportedError("log", found=found, accepted=".parquet")
+        raise UnsupportedError("log", found=found, accepted=".parquet or .csv")
     try:
         return path.open("rb")
     except (OSError, ValueError) as error:

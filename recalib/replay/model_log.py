@@ -43,6 +43,8 @@ class ModelLogOptions:
     shift_seconds: float = 0.0
     #: What the model's version is monitored by; P(y = 1) needs `probabilities`.
     target: Target = "top_label"
+    #: Names of the classes, if they are known: see `LogSchema`.
+    class_names: tuple[str, ...] = ()
 
 
 class LogSummary(NamedTuple):
@@ -57,6 +59,8 @@ class LogSummary(NamedTuple):
     through: float
     #: Number of matured cohorts, with and without rows.
     cohorts: int
+    #: The forms of `time` and `label_time`, see `seconds_of`.
+    times: dict[str, str]
 
 
 class LogCohort(NamedTuple):
@@ -81,7 +85,7 @@ class ModelLog:
 
     Parameters
     ----------
-    source: the path of a Parquet file, or an open one, with the columns of `Log`.
+    source: the path of a Parquet or CSV file, or an open one, with the columns of `Log`.
 
     Raises
     ------
@@ -92,7 +96,13 @@ class ModelLog:
         self.options = options
         multilabel = options.task == "multilabel"
         with_labels = bool(options.watched)
-        self._log = Log(source, options.classes, with_labels=with_labels, multilabel=multilabel)
+        self._log = Log(
+            source,
+            options.classes,
+            with_labels=with_labels,
+            multilabel=multilabel,
+            class_names=options.class_names,
+        )
         self._survey: Survey | None = None
 
     def __enter__(self) -> Self:
@@ -139,7 +149,8 @@ class ModelLog:
             raise InputError("time", found=found, accepted=accepted)
         times = survey.start + shift, survey.end + shift
         through = first + shift + matured * length
-        return LogSummary(survey.rows, survey.labelled, *times, through, matured)
+        counts = survey.rows, survey.labelled
+        return LogSummary(*counts, *times, through, matured, self._log.times)
 
     def cohorts(self, edges: NDArray[np.float64]) -> Iterator[LogCohort]:
         """Yield the matured cohorts that have rows, by time, in bounded memory.

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalib.core.card import Card, ConfidenceHistogram
+from recalib.core.class_names import check_class_names
 from recalib.core.executors import Cluster, open_workers
 from recalib.core.field_types import Interval, check_fields
 from recalib.core.html_table import html_table
@@ -67,6 +68,9 @@ class ReplayOptions(EvidenceSettings):
     classes: tuple[str, ...] = ()
     #: `multilabel` if a row has any number of labels, see `Log`.
     task: Task = "multiclass"
+    #: Names of the classes, in their order, which labels and columns of probabilities may have; by
+    #: default those of the card.
+    class_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -100,6 +104,8 @@ class Replay:
     maturity: float
     maturity_from: Literal["delays", "given"]
     cohort: float
+    #: The forms of `time` and `label_time` in the log, such as `milliseconds`, see `seconds_of`.
+    times: dict[str, str]
     #: The largest acceptable ECE, of the options.
     objective: float
     #: Number of reference rows, and their source: the calibration set or the first predictions.
@@ -142,6 +148,7 @@ class Replay:
             "immature": self.immature,
             "maturity": {"seconds": self.maturity, "from": self.maturity_from},
             "cohort_seconds": self.cohort,
+            "times": self.times,
             "reference_rows": self.reference,
             "reference_from": self.reference_from,
             "target": self.target,
@@ -173,7 +180,7 @@ def replay(
 
     Parameters
     ----------
-    source: a Parquet file, a folder, a glob, a URL, several of these, or an open file.
+    source: a Parquet or CSV file, a folder, a glob, a URL, several of these, or an open file.
     card: the card of the calibrator; its calibration set then gives the bins and the reference.
     cluster: as in `recalib.core.executors`: where the first pass, which reads and checks all
         columns, is done, a file at a time; the monitor is in this process. The result does not
@@ -197,9 +204,18 @@ def replay(
         raise InputError(
             "calibrator", found=found, accepted="a calibrator fitted by a newer Recalib"
         )
-    classes = None if card is None else card.classes
-    kind = {"with_labels": bool(settings.classes), "multilabel": is_multilabel}
-    with Log(source, classes, settings.find_segments, **kind) as log:
+    class_labels = settings.class_names or None
+    if card is not None:
+        class_labels = check_class_names(class_labels, card.classes, "class_names") or card.labels
+    classes = len(class_labels or ()) or None if card is None else card.classes
+    with Log(
+        source,
+        classes,
+        settings.find_segments,
+        with_labels=bool(settings.classes),
+        multilabel=is_multilabel,
+        class_names=class_labels,
+    ) as log:
         progress("reading")
         if cluster is None:
             survey = log.survey()
@@ -217,7 +233,6 @@ def replay(
             histogram = None
         edges, reference = _reference(log, survey, cohort, counts, histogram)
         monitor_options = _monitor_options(settings, survey, cohort, log.target)
-        class_labels = None if card is None else card.labels
         if settings.classes and log.classes is not None:
             watched = watched_indices(settings.classes, log.classes, class_labels)
             monitor_options = dataclasses.replace(monitor_options, classes=watched)
@@ -244,6 +259,7 @@ def replay(
         maturity=horizon,
         maturity_from="delays" if settings.maturity is None else "given",
         cohort=cohort,
+        times=log.times,
         objective=settings.objective,
         reference=int(reference.sum()),
         reference_from="log" if histogram is None else "calibrator",

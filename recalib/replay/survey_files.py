@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 from recalib.core.executors import Workers
 from recalib.errors import InputError
@@ -31,7 +32,11 @@ def survey_on_workers(
     files = log.files
     if not files:
         return log.survey(step)  # raises the error
-    kind = {"with_labels": log.with_labels, "multilabel": log.multilabel}
+    kind = {
+        "with_labels": log.with_labels,
+        "multilabel": log.multilabel,
+        "class_names": log.class_names,
+    }
     work = partial(_survey, log.classes, log.split_columns, kind)
     parts: list[Survey] = []
     rows = 0
@@ -52,7 +57,7 @@ def survey_on_workers(
 
 
 def _survey(
-    classes: int | None, split_columns: Sequence[str], kind: dict[str, bool], file: Fragment
+    classes: int | None, split_columns: Sequence[str], kind: dict[str, Any], file: Fragment
 ) -> tuple[Survey, int | None]:
     with Log([file], classes, split_columns, **kind) as log:
         return log.survey(), log.classes

@@ -52,7 +52,7 @@ async def upload_replay(
     ----------
     version: a number, also as text, or an alias.
     to_now: whether the times of the log move forward, so that it ends now.
-    pieces: the bytes of a Parquet file, in order.
+    pieces: the bytes of a Parquet or CSV file, in order.
 
     Raises
     ------
@@ -117,6 +117,7 @@ def _options(model: Model) -> ModelLogOptions:
         segments=("", *monitoring.segments),
         watched=watched_indices(watched, model.classes, model.labels) if watched else (),
         task=model.task,
+        class_names=model.labels or (),
     )
 
 

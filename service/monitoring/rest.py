@@ -35,14 +35,14 @@ router = Router(
     prefix="/v1/models/{model}/monitoring", tags=["monitoring"], responses=problems(404, 500, 503)
 )
 
-#: A log is always Parquet. Many tools know the second type only.
-_MEDIA_TYPES = ("application/vnd.apache.parquet", "application/octet-stream")
+#: The first bytes tell Parquet from CSV. Many tools know the last type only.
+_MEDIA_TYPES = ("application/vnd.apache.parquet", "text/csv", "application/octet-stream")
 _FILE = {"schema": {"type": "string", "format": "binary"}}
 _LOG = {
     "requestBody": {
         "required": True,
-        "description": "Predictions, a Parquet file with the columns of `recalib replay`; of a "
-        "multilabel model those of `recalib replay --task multilabel`.",
+        "description": "Predictions, a Parquet or CSV file with the columns of `recalib replay`; "
+        "of a multilabel model those of `recalib replay --task multilabel`.",
         "content": dict.fromkeys(_MEDIA_TYPES, _FILE),
     }
 }

@@ -96,8 +96,8 @@ def test_client_replays_a_log(
         owner.wait(owner.fit(f"{name}-days", "val", promote=True), progress=False)
     with pytest.raises(RefusedError, match="maturity_seconds"):
         client.replay(f"{name}-days", log, progress=False)
-    with pytest.raises(UnsupportedError, match=r"log: found a name ending in '\.csv'"):
-        client.replay(name, tmp_path / "log.csv")
+    with pytest.raises(UnsupportedError, match=r"log: found a name ending in '\.txt'"):
+        client.replay(name, tmp_path / "log.txt")
     fractions: list[float] = []
     job = client.replay(name, log, version=1, progress=lambda share, text: fractions.append(share))
     assert fractions[-1] == 1

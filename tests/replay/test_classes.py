@@ -91,7 +91,7 @@ def test_order_of_rows_and_column_confidence_do_not_matter(tmp_path: Path):
         ({"probabilities": None, "confidence": [0.9] * 50}, "probabilities: found"),
         ({"label": [4] * 50}, r"label\[0\]: found 4; accepted: 0 to 3"),
         ({"label": [-1] * 50}, r"label\[0\]: found -1"),
-        ({"label": [0.5] * 50}, "a column of type double"),
+        ({"label": [0.5] * 50}, r"label\[0\]: found 0.5; accepted: 0 to 3"),
         ({"label": pa.array([None] * 50, pa.int64())}, r"label\[0\]: found null"),
         ({"correct": [False] * 50}, r"label\[0\]: found 0; .* where `correct` is true"),
         ({"label": [2] * 50}, r"label\[0\]: found 2; .* where `correct` is true"),

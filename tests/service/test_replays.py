@@ -10,11 +10,12 @@ from typing import Any
 import grpc
 import numpy as np
 import pyarrow as pa
+import pyarrow.csv
 import pyarrow.parquet as pq
 import pytest
 
 from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
-from tests.service.conftest import Service
+from tests.service.conftest import Service, npz
 from tests.service.stubs import Rpc, refused
 
 DIGITS = "/v1/models/digits"
@@ -112,6 +113,31 @@ def test_replay_is_shown_as_monitoring_of_the_past(
 
 
 @pytest.mark.sqlite_only
+def test_log_may_be_text_with_names_of_classes(service: Service, data: Any) -> None:
+    """CSV with ISO times, a column for each class and names as labels; the job says which."""
+    service.model(classes=["cat", "dog", "eel", "fox"])
+    service.upload(npz(*data))
+    service.fitted()
+    service.client.put(f"{DIGITS}/monitoring/settings", json=SETTINGS)
+    table = pq.read_table(io.BytesIO(log_of()))
+    p = table["confidence"].to_numpy()
+    columns = {
+        "timestamp": (table["time"].to_numpy() * 1e6).astype("datetime64[us]"),
+        **{f"probability_{k}": (1 - p) / 3 for k in range(3)},
+        "probability_3": p,
+        "label": np.where(table["correct"].to_numpy(), "fox", "cat"),
+    }
+    file = io.BytesIO()
+    pyarrow.csv.write_csv(pa.table(columns), file)
+    answer = upload(service, file.getvalue(), {"Content-Type": "text/csv"})
+    assert answer.status_code == 202, answer.text
+    service.work()
+    result = service.client.get(f"/v1/jobs/{answer.json()['id']}").json()["result"]
+    assert (result["state"], result["labelled"]) == ("stale", 600)
+    assert result["times"] == {"time": "texts in UTC"}
+
+
+@pytest.mark.sqlite_only
 def test_replay_of_a_version_by_rpc_ends_now(monitored: Service, rpc: Rpc) -> None:
     """Of a version that is no champion; a repeated request with the same key has no effect."""
     monitored.fitted(map="identity", promote=False)
@@ -144,7 +170,8 @@ def test_unusable_logs_are_refused_when_they_arrive(monitored: Service) -> None:
     wide: dict[str, Any] = {"probabilities": [[0.9, 0.1]] * 600, "confidence": np.full(600, 0.9)}
     refusals: list[tuple[bytes, dict[str, str], int, str]] = [
         (b"", {}, 422, "body"),
-        (b"no parquet", {}, 422, "parquet"),
+        (b"no table", {}, 422, "a complete csv file"),
+        (b"PAR1, and no table", {}, 422, "no Parquet footer"),
         (log_of(confidence=np.full(600, 1.5)), {}, 422, "confidence[0]"),
         (log_of(segment=["eu"] * 600), {}, 422, "the model has no segments"),
         (log_of(**future), {}, 422, "in the future"),
@@ -158,7 +185,7 @@ def test_unusable_logs_are_refused_when_they_arrive(monitored: Service) -> None:
     for content, query, status, word in refusals:
         answer = upload(monitored, content, **query)
         assert (answer.status_code, word in answer.text) == (status, True), answer.text
-    assert upload(monitored, log_of(), {"Content-Type": "text/csv"}).status_code == 415
+    assert upload(monitored, log_of(), {"Content-Type": "text/plain"}).status_code == 415
     jobs = monitored.client.get("/v1/jobs?job_state=queued").json()["items"]
     assert "replay" not in [job["kind"] for job in jobs]
 
