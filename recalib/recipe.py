@@ -227,12 +227,13 @@ class Interleave(_Part):
 class Stop(_Part):
     """Early stopping and the choice of the final weights.
 
-    `best` keeps the weights of the epoch with the smallest score on validation rows. A run ends
+    `best` keeps the weights of the epoch with the best score on validation rows: the smallest NLL
+    or Brier score, or the largest accuracy, with which paper 004 chooses. A run ends
     after `patience` epochs without improvement; 0 disables early stopping.
     """
 
     keep: Literal["last", "best"] = "last"
-    score: Literal["nll", "brier"] = "nll"
+    score: Literal["nll", "brier", "accuracy"] = "nll"
     patience: _Number = 0
 
 

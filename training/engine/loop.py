@@ -306,7 +306,7 @@ def _measured_rows(recipe: Recipe, rows: int) -> NDArray[np.int64] | None:
 def _count(run: Run, record: dict[str, Any]) -> None:
     """Record an epoch, and update the best epoch."""
     counters, stop = run.counters, run.recipe.stop
-    score = record["validation"][stop.score]
+    score = record["validation"][stop.score] * (-1 if stop.score == "accuracy" else 1)
     if counters.best_score is None or score < counters.best_score:
         counters.best_score, counters.best_epoch = score, counters.epoch + 1
         counters.without_better = 0

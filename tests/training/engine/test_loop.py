@@ -318,20 +318,19 @@ def test_schedules_of_the_number_of_epochs_are_not_prolonged(
         train(recipe(**more, epochs=4), splits(), memory, Onlooker())
 
 
-def test_best_weights_are_kept_and_patience_stops_the_run() -> None:
-    """With a large rate, the best epoch is followed by two worse epochs."""
+@pytest.mark.parametrize(("score", "sign"), [("brier", 1), ("accuracy", -1)])
+def test_best_weights_are_kept_and_patience_stops_the_run(score: str, sign: int) -> None:
+    """With a large rate, the best epoch is followed by two that are no better."""
     config = recipe(
         epochs=40,
         optimiser={"learning_rate": 3.0},
-        stop={"keep": "best", "score": "brier", "patience": 2},
+        stop={"keep": "best", "score": score, "patience": 2},
     )
     result = run(config)
-    scores = [record["validation"]["brier"] for record in result.history]
+    scores = [sign * record["validation"][score] for record in result.history]
     assert result.best_epoch == 1 + int(np.argmin(scores)) == len(scores) - 2
-    metrics = evaluate(
-        splits().validation.labels, logits=result.validation.logits, metrics=["brier"]
-    )
-    assert metrics["brier"].value == min(scores)
+    metrics = evaluate(splits().validation.labels, logits=result.validation.logits, metrics=[score])
+    assert sign * metrics[score].value == min(scores)
 
 
 def test_interleaved_halves_share_no_rows() -> None:

@@ -107,10 +107,11 @@ def test_other_rows_are_refused(part: Mixing, inputs: Any, labels: Tensor) -> No
 def test_training_with_mixup_resumes_exactly() -> None:
     """A mixture changes the run; a run that resumes has the same mixtures."""
     data = splits()
-    config = recipe(mixing={"method": "mixup"}, loss={"secondary": "mdca"}, checkpoint_steps=1)
+    loss = {"options": {"weight": [0.5, 1.0, 2.0]}, "secondary": "mdca"}
+    config = recipe(mixing={"method": "mixup"}, loss=loss, checkpoint_steps=1)
     memory, saved = Memory(), []
     complete = train(config, data, memory, Onlooker(lambda: saved.append(memory.data)))
-    plain = train(recipe(loss={"secondary": "mdca"}), data, Memory(), Onlooker())
+    plain = train(recipe(loss=loss), data, Memory(), Onlooker())
     resumed = Memory()
     resumed.data = saved[6]
     again = train(config, data, resumed, Onlooker())
