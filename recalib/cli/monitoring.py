@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from recalib.cli.arguments import ApiKey, JsonOutput, ModelName, ServerUrl
+from recalib.core.time_text import time_text
 from recalib.reporting.terminal import narrow_table, print_json, say, warn
 
 if TYPE_CHECKING:
@@ -140,6 +141,8 @@ def _window(evidence: dict[str, Any]) -> str:
         frequency, probability = "frequency of class 1", "mean P(y = 1)"
     means = f"{frequency} {percent('accuracy')}, {probability} {percent('confidence')}"
     labels = f"coverage {percent('coverage')}, silent traffic {percent('silent')}"
+    if (since := evidence.get("silent_since")) is not None:
+        labels += f", no labels since {time_text(since)}"
     return f"window: {ece}; {unbiased}; {means}; {labels}"
 
 

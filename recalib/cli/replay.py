@@ -68,6 +68,9 @@ def replay(
         float, _option("selection_ratio")
     ] = EvidenceSettings.selection_ratio,
     window: Annotated[int, _option("window_labels")] = EvidenceSettings.window_labels,
+    label_pause: Annotated[
+        float, _option("label_pause_seconds")
+    ] = EvidenceSettings.label_pause_seconds,
     cohort: Annotated[
         float | None,
         typer.Option(
@@ -158,6 +161,7 @@ def replay(
         selection_ratio=selection_ratio,
         maturity=maturity,
         window_labels=window,
+        label_pause_seconds=label_pause,
         least_labels=min(EvidenceSettings.least_labels, window),
         cohort=cohort,
         find_segments=_names(find_segments),

@@ -16,7 +16,8 @@ _EVIDENCE = (
     "`threshold`; `ece`, its noise floor `ece_floor` and interval of the latest window of `n` "
     "labels; the unbiased `ce`; `psi` of what is served and its `psi_threshold`; `coverage` of "
     "labels and whether they are `selective`; the share of traffic without useful labels "
-    "(`silent`), and which it is (`silent_reason`); the interval of the error (`selection_low` to "
+    "(`silent`), which it is (`silent_reason`), and the prediction time since which there are no "
+    "labels (`silent_since`, in seconds); the interval of the error (`selection_low` to "
     "`selection_high`) under the model's `selection_ratio`; mean `delay` of labels in seconds. "
     "Null if there is no data."
 )

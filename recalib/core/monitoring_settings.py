@@ -56,6 +56,12 @@ class EvidenceSettings:
     least_labels: _Labels = setting(300, "With fewer labels, a window has no state.")
     window_labels: _Labels = setting(4_000, "Labels of a window; at least `least_labels`.")
 
+    label_pause_seconds: Annotated[float, Interval(ge=0, lt=1e10)] = setting(
+        0.0,
+        "The longest time of predictions that is expected to have no labels, such as a night or a "
+        "weekend. Its predictions are assumed to be like the others.",
+    )
+
     def evidence_settings(self) -> dict[str, Any]:
         """Return the fields of this class by name, for another of its subclasses."""
         return {known.name: getattr(self, known.name) for known in fields(EvidenceSettings)}

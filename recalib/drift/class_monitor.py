@@ -170,7 +170,7 @@ class ClassMonitor:
         names: of all classes of the model; by default their indices.
         """
         watched = [_name(k, names) for k in self.classes]
-        return self._window.since(oldest)[2].silent_classes(watched)
+        return self._window.since(oldest).silent_classes(watched)
 
     def evidence(self, oldest: float = -math.inf) -> ClassEvidence:
         """Return the evidence now, with windows of predictions since `oldest`."""
@@ -185,7 +185,7 @@ class ClassMonitor:
             suspicion=self._log_mean(timed.test.suspicion for timed in self._tests.values()),
             suspicion_threshold=self._suspicion,
             worst=[self._gap(k) for k in self._leaders()[:_MAX_LISTED]],
-            windows=self._window.since(oldest)[2].windows(self.classes),
+            windows=self._window.since(oldest).windows(self.classes),
         )
 
     def state(self) -> dict[str, Any]:

@@ -302,11 +302,15 @@ class Monitor:
 
     def _silent_segments(self, oldest: float) -> dict[str, CalibrationSums]:
         """Return the sums of segments without useful labels in the window of all traffic."""
-        start, _, total = self._all.window(oldest)
+        window = self._all.window(oldest)
+        total = window.sums.merge(window.silent_traffic)
         traffic = int(np.maximum(total.traffic, total.labelled).sum())
-        if start is None or not traffic or not self._segments:
+        if window.start is None or not traffic or not self._segments:
             return {}
-        windows = {name: monitor.window(start)[2] for name, monitor in self._segments.items()}
+        windows = {}
+        for name, monitor in self._segments.items():
+            part = monitor.window(window.start)
+            windows[name] = part.sums.merge(part.silent_traffic)
         silent = is_silent(
             [int(sums.labelled.sum()) for sums in windows.values()],
             [int(np.maximum(sums.traffic, sums.labelled).sum()) for sums in windows.values()],

@@ -66,6 +66,8 @@ class Evidence:
     target: Target = "top_label"
     #: The number of labels in the window where a group counts once; None as n.
     units: int | None = None
+    #: Prediction time since which there are no labels, in seconds; None if labels arrive.
+    silent_since: float | None = None
 
     @property
     def shifted(self) -> bool:

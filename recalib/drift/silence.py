@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import scipy
 from numpy.typing import ArrayLike, NDArray
 
+from recalib.core.time_text import time_text
 from recalib.drift.calibration_sums import CalibrationSums
+from recalib.drift.label_rates import SilentTime
 from recalib.drift.target import TARGET_NAMES, Target
 
 #: Probability that any of the compared bins or segments is called silent by chance.
@@ -79,6 +81,8 @@ def describe_silence(
     bins: NDArray[np.bool_],
     segments: Mapping[str, CalibrationSums],
     class_shares: Mapping[str, float] | None = None,
+    times: Sequence[SilentTime] = (),
+    silent_since: float | None = None,
     target: Target = "top_label",
 ) -> str | None:
     """Return the silent parts of the traffic with their shares, for a sentence; None without any.
@@ -89,6 +93,8 @@ def describe_silence(
     bins: the silent bins, (B,), of traffic outside silent segments.
     segments: the silent segments.
     class_shares: the silent classes with their shares of traffic.
+    times: the silent times.
+    silent_since: the start of the last of them, if it has not ended.
     target: what the bins divide.
     """
     total = int(np.maximum(sums.traffic, sums.labelled).sum())
@@ -96,11 +102,21 @@ def describe_silence(
     parts = _largest({f"segment {name!r}": share for name, share in shares.items()}, "segments")
     classes = {f"predictions of {name}": share for name, share in (class_shares or {}).items()}
     parts += _largest(classes, "classes")
+    ended = {
+        f"predictions from {time_text(time.start)} to {time_text(time.end)}": time.traffic / total
+        for time in times
+        if time.start != silent_since
+    }
+    parts += _largest(ended, "times")
     if bins.any():
         share = int(sums.traffic[bins].sum()) / total
         name = TARGET_NAMES[target].probability
         parts.append(f"traffic with {name} {_ranges(sums.edges, bins)} ({share:.0%})")
-    return f"no labels for {' and '.join(parts)}" if parts else None
+    texts = [f"no labels for {' and '.join(parts)}"] if parts else []
+    if silent_since is not None:
+        share = times[-1].traffic / total
+        texts.insert(0, f"no labels since {time_text(silent_since)} ({share:.0%} of traffic)")
+    return "; ".join(texts) or None
 
 
 def _largest(shares: Mapping[str, float], plural: str) -> list[str]:

@@ -10,6 +10,8 @@ import numpy as np
 
 #: Most entries: memory does not grow with the number of cohorts.
 _MAX_ENTRIES = 24
+#: A time without labels keeps its ends better if the span of a mixed pair counts this many times.
+_PENALTY = 3
 
 
 class Sums(Protocol):
@@ -51,14 +53,17 @@ class SlidingWindow(Generic[_Sums]):
         if len(self._entries) > _MAX_ENTRIES:
             self._merge()
 
-    def since(self, oldest: float) -> tuple[float | None, float | None, _Sums]:
-        """Return the start, the end and the sums of the cohorts that end after `oldest`."""
-        sums, start, end = self.empty, None, None
-        for cohort_start, cohort_end, cohort in self._entries:
-            if cohort_end > oldest:
-                sums = sums.merge(cohort)
-                start, end = cohort_start if start is None else start, cohort_end
-        return start, end, sums
+    @property
+    def entries(self) -> list[tuple[float, float, _Sums]]:
+        """Start, end and sums of each entry, in order of time."""
+        return self._entries
+
+    def since(self, oldest: float) -> _Sums:
+        """Return the sums of the cohorts that end after `oldest`."""
+        sums = self.empty
+        for _, end, cohort in self._entries:
+            sums = sums.merge(cohort) if end > oldest else sums
+        return sums
 
     def state(self) -> list[dict[str, Any]]:
         """Return the entries as JSON."""
@@ -79,10 +84,11 @@ class SlidingWindow(Generic[_Sums]):
         self._entries = [(entry["start"], entry["end"], read(entry["sums"])) for entry in state]
 
     def _merge(self) -> None:
-        spans = [
-            after[1] - before[0]
+        costs = [
+            (after[1] - before[0])
+            * (1 if (before[2].size > 0) == (after[2].size > 0) else _PENALTY)
             for before, after in zip(self._entries, self._entries[1:], strict=False)
         ]
-        at = int(np.argmin(spans))
+        at = int(np.argmin(costs))
         (start, _, first), (_, end, second) = self._entries[at : at + 2]
         self._entries[at : at + 2] = [(start, end, first.merge(second))]

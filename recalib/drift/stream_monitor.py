@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from recalib.drift.calibration_sums import CalibrationSums
 from recalib.drift.coverage import label_coverage
+from recalib.drift.label_rates import RatedWindow, rate_window
 from recalib.drift.monitor_options import MonitorOptions
 from recalib.drift.monitor_state import Evidence
 from recalib.drift.psi import confidence_shift
@@ -137,9 +138,10 @@ class StreamMonitor:
         self._timed.add(start, end, *rows)
         self._window.add(start, end, sums)
 
-    def window(self, oldest: float) -> tuple[float | None, float | None, CalibrationSums]:
-        """Return the start, the end and the sums of the cohorts that end after `oldest`."""
-        return self._window.since(oldest)
+    def window(self, oldest: float) -> RatedWindow:
+        """Return the cohorts that end after `oldest`, by label rate."""
+        empty, pause = self._window.empty, self._options.label_pause_seconds
+        return rate_window(self._window.entries, empty, oldest, pause)
 
     def evidence(
         self,
@@ -157,26 +159,34 @@ class StreamMonitor:
         silent_segments: sums over the window of segments without useful labels, by name.
         silent_classes: traffic of predicted classes without useful labels.
         """
-        start, end, sums = self._window.since(now - self._options.oldest_seconds)
+        window = self.window(now - self._options.oldest_seconds)
+        known, silent_traffic = window.sums, CalibrationSums.empty(window.sums.edges)
         segments = silent_segments or {}
-        silent_traffic = CalibrationSums.empty(sums.edges)
         for part in segments.values():
             silent_traffic = silent_traffic.merge(part.traffic_only())
-        # The oldest entry of a segment's window may begin before the window of all traffic.
-        silent_traffic.traffic = np.minimum(silent_traffic.traffic, sums.traffic)
-        labelled = sums.without_traffic(silent_traffic)
+        # The oldest entry of a segment's window may begin before the window of all traffic, and
+        # silent times may be those of silent segments.
+        silent_traffic.traffic = np.minimum(silent_traffic.traffic, known.traffic)
+        labelled = known.without_traffic(silent_traffic)
         summary = summarise_window(
             labelled,
             weighting=self._options.weighting,
-            silent_traffic=silent_traffic,
+            silent_traffic=silent_traffic.merge(window.silent_traffic),
             silent_classes=silent_classes,
+            strata=window.strata,
             selection_ratio=self._options.selection_ratio,
         )
+        sums = known.merge(window.silent_traffic)
         silence = None
         if self._options.weighting == "traffic" and summary.silent:
-            shares = silent_classes.shares if silent_classes is not None else {}
             silence = describe_silence(
-                sums, silent_bins(labelled), segments, shares, self._options.target
+                sums,
+                silent_bins(labelled),
+                segments,
+                silent_classes.shares if silent_classes is not None else {},
+                window.silent_times,
+                window.silent_since,
+                self._options.target,
             )
         coverage = label_coverage(sums)
         psi, threshold, covered = self._psi(sums, served)
@@ -188,8 +198,8 @@ class StreamMonitor:
             rejected_time=self._timed.rejected_time,
             suspicion=self.test.suspicion if self.test.labels else None,
             suspicion_threshold=math.log(self._options.suspicion),
-            window_start=start,
-            window_end=end,
+            window_start=window.start,
+            window_end=window.end,
             n=summary.labelled,
             units=round(summary.units),
             traffic=summary.traffic,
@@ -198,6 +208,7 @@ class StreamMonitor:
             selective=coverage is not None and coverage.selective,
             silent=summary.silent,
             silent_reason=silence,
+            silent_since=window.silent_since,
             delay=summary.delay,
             accuracy=summary.accuracy,
             confidence=summary.confidence,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from recalib.core.options import check_option
 from recalib.drift.bin_groups import group_bins
 from recalib.drift.calibration_sums import CalibrationSums
+from recalib.drift.label_rates import weigh_by_traffic
 from recalib.drift.selection import check_selection_ratio, selection_interval
 from recalib.drift.silence import SilentClasses, silent_bins, worst_gaps
 from recalib.metrics.calibration_gaps import Gaps
@@ -89,6 +91,7 @@ def summarise_window(
     level: float = 0.95,
     silent_traffic: CalibrationSums | None = None,
     silent_classes: SilentClasses | None = None,
+    strata: Sequence[CalibrationSums] = (),
     selection_ratio: float = 1.0,
 ) -> Window:
     """Return the calibration error of `sums`, with intervals.
@@ -104,10 +107,12 @@ def summarise_window(
     ----------
     level: confidence level of the intervals, inside (0, 1).
     silent_traffic: the sums of further traffic without useful labels, such as that of silent
-        segments; only for the weighting `traffic`.
+        segments and times; only for the weighting `traffic`.
     silent_classes: traffic of predicted classes without useful labels. It is among that of the
         bins, which do not distinguish classes: the lower ends decrease by its share, the upper ends
         increase by its largest possible error. Only for the weighting `traffic`.
+    strata: the times of the window that have different label rates, by default one; each counts by
+        its traffic. Their labels are those of `sums`. Only for the weighting `traffic`.
     selection_ratio: the largest ratio of the labelling rates of right and wrong predictions, and of
         wrong and right ones, in a bin. Above 1 it gives `selection_low` and `selection_high`; only
         for the weighting `traffic`.
@@ -143,8 +148,14 @@ def summarise_window(
     def sum_groups(values: NDArray[Any]) -> NDArray[Any]:
         return np.add.reduceat(values[~silent], groups)
 
-    joined = Moments(*(sum_groups(values) for values in sums.moments))
-    gaps, residuals = Gaps.from_moments(joined, joined), joined.residual_squares()
+    if weighting == "labelled":
+        strata = ()
+    weighted, squared = (
+        Moments(*(sum_groups(values) for values in moments))
+        for moments in weigh_by_traffic(strata or [sums])
+    )
+    gaps = Gaps.from_moments(weighted, squared)
+    residuals = squared.residual_squares() / squared.weight
     weights, rows = (
         (gaps.weights, round(n)) if weighting == "labelled" else (sum_groups(seen) / rows, rows)
     )
@@ -172,7 +183,8 @@ def summarise_window(
         # Labels at random are one of the allowed selections.
         fields["selection_low"] = min(low, fields["ece_low"])
         fields["selection_high"] = max(high, fields["ece_high"])
-    _widen(fields, share, unknown.traffic / max(traffic, 1), worst_gaps(unknown))
+    shared = unknown.without_traffic(sums.traffic_only(silent))
+    _widen(fields, np.where(silent, 0, seen), unknown, shared)
     _widen_for_classes(fields, class_share, class_error)
     return Window(
         weighting,
@@ -200,25 +212,31 @@ def _mean_confidences(gaps: Gaps, traffic: Values, known: Values, total: Values)
     return means
 
 
-def _widen(fields: dict[str, Any], share: float, unknown: Values, worst: Values) -> None:
-    """Extend the intervals to silent traffic.
+def _widen(
+    fields: dict[str, Any], known: Values, unknown: CalibrationSums, shared: CalibrationSums
+) -> None:
+    """Extend the intervals to silent traffic, whose errors may cancel others of the same bin.
 
     Parameters
     ----------
-    share: of silent traffic in all traffic.
-    unknown: the part of it in each bin, (B,).
-    worst: the largest error of each bin, (B,).
+    known: traffic of each bin that is not silent, (B,).
+    unknown, shared: the silent traffic, and that of it which shares bins with other traffic.
     """
-    known, most, most_squared = 1 - share, float(unknown @ worst), float(unknown @ worst**2)
+    total = float(known.sum() + unknown.traffic.sum())
+    share, worst = float(known.sum()) / total, worst_gaps(unknown)
+    most, most_squared = (float(unknown.traffic @ worst**power) / total for power in (1, 2))
+    least, least_squared = (float(shared.traffic @ worst**power) / total for power in (1, 2))
     for name in ("ece", "ece_widest", "selection"):
         low, high = fields[f"{name}_low"], fields[f"{name}_high"]
         if low is None or high is None:
             continue
-        fields[f"{name}_low"] = known * low
-        fields[f"{name}_high"] = min(1.0, max(high, known * high + most))
+        fields[f"{name}_low"] = max(share * low - least, 0.0)
+        fields[f"{name}_high"] = min(1.0, max(high, share * high + most))
     low, high = fields["ce_low"], fields["ce_high"]
-    fields["ce_low"] = float(np.sqrt(known)) * low
-    fields["ce_high"] = min(1.0, max(high, float(np.sqrt(known * high**2 + most_squared))))
+    # √(Σ N(g + u)²) ≥ √(Σ N g²) − √(Σ N u²), where g and u are what known and shared traffic add.
+    fewest = float(np.min(known[known > 0] / (known + shared.traffic)[known > 0]))
+    fields["ce_low"] = max(float(np.sqrt(share * fewest)) * low - float(np.sqrt(least_squared)), 0)
+    fields["ce_high"] = min(1.0, max(high, float(np.sqrt(share * high**2 + most_squared))))
 
 
 def _widen_for_classes(fields: dict[str, Any], share: float, error: float) -> None:
@@ -284,9 +302,10 @@ def _ece_fields(gaps: Gaps, weights: Values, rows: int, level: float) -> dict[st
 def _ce_fields(
     gaps: Gaps, residuals: Values, weights: Values, rows: int, level: float
 ) -> dict[str, float]:
-    """Return the fields of CE; `residuals` are Σr² (B,)."""
-    n, g, v = gaps.counts, gaps.gaps, gaps.variances
-    pairs = float(weights @ (((n * g) ** 2 - residuals) / (n * (n - 1))))
+    """Return the fields of CE; `residuals` are the means of r² (B,)."""
+    # The effective size of a bin of two rows is less if their weights differ.
+    n, g, v = np.maximum(gaps.counts, 2), gaps.gaps, gaps.variances
+    pairs = float(weights @ ((n * g**2 - residuals) / (n - 1)))
     parts = 4 * np.maximum(g**2 - v, 0) * v + 2 * v**2 * n / (n - 1)
     under = variances_under(n, gaps.confidences, g, v)
     low, high = interval_of_mean_squared_gap(weights, g, v, level, rows=rows, under=under)

@@ -53,6 +53,10 @@ _GAUGES = {
         "recalib_silent_traffic_ratio",
         "Share of the window's predictions about which labels say nothing.",
     ),
+    "silent_since": (
+        "recalib_silent_since_timestamp_seconds",
+        "Prediction time since which there are no labels; absent while labels arrive.",
+    ),
     "delay": ("recalib_label_delay_seconds", "Mean time from prediction to label."),
     "accuracy": (
         "recalib_accuracy_ratio",

@@ -160,6 +160,30 @@ def test_selection_of_labels_is_reported(service: Service, rpc: Rpc) -> None:
         assert ("recalib_silent_traffic_ratio{" in text) is flag
 
 
+def test_the_end_of_labels_is_reported(service: Service, rpc: Rpc) -> None:
+    """In the reason, over REST and gRPC, and as a metric; not while labels arrive."""
+    model = a_champion(service.registry, replace(WATCHING, objective=0.15))
+    stream = Stream(service.registry, model)
+    stream.send(2_000, ago=4_000, seconds=1_000)
+    watch(service.registry, model)
+    metric = "recalib_silent_since_timestamp_seconds{"
+    assert report(service)["state"] == "fresh"
+    assert metric not in service.client.get("/metrics").text
+    stream.send(500, ago=2_000, seconds=1_000, slope=0.3, labelled=0.0)
+    watch(service.registry, model)
+    body = report(service)
+    assert body["state"] == "unverified"
+    assert "no labels since 20" in body["reason"]
+    assert body["evidence"]["silent"] == pytest.approx(500 / body["evidence"]["traffic"])
+    assert body["events"][0]["kind"] == "unverified"
+    since = body["evidence"]["silent_since"]
+    answer = rpc.monitoring.get_monitoring(pb.GetMonitoringRequest(model="resnet"))
+    assert answer.evidence["silent_since"] == since
+    lines = service.client.get("/metrics").text.splitlines()
+    value = next(line for line in lines if line.startswith(metric)).split()[-1]
+    assert float(value) == since
+
+
 @pytest.mark.slow
 def test_windows_of_watched_classes_are_reported(service: Service, rpc: Rpc) -> None:
     """Over REST, gRPC and metrics; a status of an earlier version has none."""

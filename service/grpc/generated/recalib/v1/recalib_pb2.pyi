@@ -168,7 +168,7 @@ class CreateModelRequest(_message.Message):
     def __init__(self, name: _Optional[str] = ..., classes: _Optional[int] = ..., labels: _Optional[_Union[ClassLabels, _Mapping]] = ..., monitoring: _Optional[_Union[MonitoringSettings, _Mapping]] = ..., task: _Optional[_Union[Task, str]] = ..., predictions: _Optional[_Union[PredictionPolicy, str]] = ..., serve_uncalibrated: _Optional[bool] = ...) -> None: ...
 
 class MonitoringSettings(_message.Message):
-    __slots__ = ("objective", "tolerance", "alpha", "maturity_seconds", "cohort_seconds", "least_labels", "window_labels", "segments", "capture", "capture_seconds", "refit", "refit_every_seconds", "promote", "selection_ratio", "classes")
+    __slots__ = ("objective", "tolerance", "alpha", "maturity_seconds", "cohort_seconds", "least_labels", "window_labels", "segments", "capture", "capture_seconds", "refit", "refit_every_seconds", "promote", "selection_ratio", "classes", "label_pause_seconds")
     OBJECTIVE_FIELD_NUMBER: _ClassVar[int]
     TOLERANCE_FIELD_NUMBER: _ClassVar[int]
     ALPHA_FIELD_NUMBER: _ClassVar[int]
@@ -184,6 +184,7 @@ class MonitoringSettings(_message.Message):
     PROMOTE_FIELD_NUMBER: _ClassVar[int]
     SELECTION_RATIO_FIELD_NUMBER: _ClassVar[int]
     CLASSES_FIELD_NUMBER: _ClassVar[int]
+    LABEL_PAUSE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     objective: float
     tolerance: float
     alpha: float
@@ -199,7 +200,8 @@ class MonitoringSettings(_message.Message):
     promote: PromoteCandidate
     selection_ratio: float
     classes: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, objective: _Optional[float] = ..., tolerance: _Optional[float] = ..., alpha: _Optional[float] = ..., maturity_seconds: _Optional[float] = ..., cohort_seconds: _Optional[float] = ..., least_labels: _Optional[int] = ..., window_labels: _Optional[int] = ..., segments: _Optional[_Iterable[str]] = ..., capture: _Optional[float] = ..., capture_seconds: _Optional[float] = ..., refit: _Optional[_Union[Refit, str]] = ..., refit_every_seconds: _Optional[float] = ..., promote: _Optional[_Union[PromoteCandidate, str]] = ..., selection_ratio: _Optional[float] = ..., classes: _Optional[_Iterable[str]] = ...) -> None: ...
+    label_pause_seconds: float
+    def __init__(self, objective: _Optional[float] = ..., tolerance: _Optional[float] = ..., alpha: _Optional[float] = ..., maturity_seconds: _Optional[float] = ..., cohort_seconds: _Optional[float] = ..., least_labels: _Optional[int] = ..., window_labels: _Optional[int] = ..., segments: _Optional[_Iterable[str]] = ..., capture: _Optional[float] = ..., capture_seconds: _Optional[float] = ..., refit: _Optional[_Union[Refit, str]] = ..., refit_every_seconds: _Optional[float] = ..., promote: _Optional[_Union[PromoteCandidate, str]] = ..., selection_ratio: _Optional[float] = ..., classes: _Optional[_Iterable[str]] = ..., label_pause_seconds: _Optional[float] = ...) -> None: ...
 
 class GetMonitoringRequest(_message.Message):
     __slots__ = ("model",)
