@@ -67,6 +67,13 @@ def test_revisions_equal_those_of_alembic() -> None:
     assert migrate.head() == scripts[0].revision
 
 
+def test_each_migration_has_the_number_of_its_file() -> None:
+    """Alembic drops one of two migrations with the same number, with a warning only."""
+    numbers = sorted(path.name[:4] for path in (_MIGRATIONS / "versions").glob("0*.py"))
+    known = ScriptDirectory(str(_MIGRATIONS)).walk_revisions()
+    assert sorted(script.revision for script in known) == numbers
+
+
 def test_a_database_at_0023_keeps_its_rows(database_at_0023: str, blob_url: str) -> None:
     """What stood in tables of details stands in the rows of data sets and versions."""
     engine = connect_to(database_at_0023)
