@@ -85,7 +85,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[Mapping[str, Any]]:
-        await asyncio.gather(_load_keys(state), _load_champions(state))
+        await asyncio.gather(_verify(state), _load_keys(state), _load_champions(state))
         loops = (
             _refresh_aliases,
             _refresh_keys,
@@ -244,6 +244,17 @@ async def _cancel(tasks: Iterable[asyncio.Task[None]]) -> None:
         for task in pending:
             task.cancel()
         _, pending = await asyncio.wait(pending, timeout=_SETTLE_SECONDS)
+
+
+async def _verify(state: State) -> None:
+    """Look for damage of the database before the first request, with a time limit."""
+    flight = asyncio.wrap_future(state.single_flight.submit("verify", state.registry.verify))
+    try:
+        await asyncio.wait_for(flight, state.settings.load_seconds)
+    except UnavailableError as error:
+        log.error("Nothing is written: %s", error, extra={"action": "database_damaged"})
+    except TimeoutError:  # writes wait for it
+        log.warning("The database is still verified.", extra={"action": "verification_slow"})
 
 
 async def _load_keys(state: State) -> None:

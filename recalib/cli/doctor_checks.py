@@ -166,6 +166,7 @@ def _check_database(registry: Registry) -> CheckResult:
         tx.clock()
         dialect = tx.health.dialect
     milliseconds = (time.perf_counter() - started) * 1000
+    registry.verify()
     return CheckResult("database", "ok", f"{dialect} answers in {milliseconds:.1f} ms")
 
 

@@ -140,6 +140,27 @@ def _sqlite_in_use(engine: Engine) -> bool:
     return False
 
 
+def sqlite_damage(engine: Engine) -> str:
+    """Return what is malformed in a SQLite file, empty if nothing is; it reads the whole file."""
+    with engine.connect() as connection:
+        try:
+            row = str(connection.exec_driver_sql("PRAGMA quick_check(1)").scalar_one())
+        except DBAPIError as error:
+            if damage := damage_of(error):
+                return damage
+            raise
+    return "" if row == "ok" else row.partition("\n")[0]
+
+
+def damage_of(error: BaseException | None) -> str:
+    """Return the message of an error of SQLite that says that its file is damaged, or nothing."""
+    cause = error.orig if isinstance(error, DBAPIError) else None
+    is_damage = isinstance(cause, sqlite3.DatabaseError) and cause.sqlite_errorname.startswith(
+        _DAMAGED_SQLITE
+    )
+    return str(cause) if is_damage else ""
+
+
 @contextmanager
 def database_errors(engine: Engine) -> Iterator[None]:
     """Turn all errors that mean "the database cannot be used" into `UnavailableError`."""
@@ -150,7 +171,7 @@ def database_errors(engine: Engine) -> Iterator[None]:
     except TimeoutError as error:
         raise _unavailable(engine, "every connection is in use") from error
     except DBAPIError as error:
-        if _is_unusable(error.orig):
+        if _is_unusable(error):
             raise _unavailable(engine, _first_line(error)) from error
         raise
 
@@ -208,10 +229,8 @@ def _unavailable(engine: Engine, reason: str) -> UnavailableError:
     return UnavailableError(f"the database {where} cannot be used: {reason}")
 
 
-def _is_unusable(error: object) -> bool:
-    if isinstance(error, sqlite3.DatabaseError):
-        return error.sqlite_errorname.startswith(_DAMAGED_SQLITE)
-    return getattr(error, "sqlstate", None) in _UNUSABLE_POSTGRESQL
+def _is_unusable(error: DBAPIError) -> bool:
+    return bool(damage_of(error)) or getattr(error.orig, "sqlstate", None) in _UNUSABLE_POSTGRESQL
 
 
 def _first_line(error: DBAPIError) -> str:

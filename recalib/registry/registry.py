@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import AsyncGenerator, Callable, Collection, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
@@ -30,6 +31,9 @@ class Registry:
         self._begin = SqliteWriters(self._engine).begin if is_sqlite else self._engine.begin
         self._reading = engines.reading(self._engine)
         self.blobs = BlobStore(blob_url)
+        #: What is malformed in the SQLite file; None: it has not been verified yet.
+        self._damage: str | None = None if is_sqlite else ""
+        self._verification = threading.Lock()
 
     def close(self) -> None:
         """Close the pool; connections in use close when they are returned."""
@@ -42,7 +46,17 @@ class Registry:
 
         Keep it short: in SQLite, all other writers wait for it, those of other processes for at
         most four seconds.
+
+        Raises
+        ------
+        UnavailableError: the SQLite file is malformed, see `verify`; the first transaction of a
+            process verifies it.
         """
+        if self._damage is None:
+            with self._verification:
+                if self._damage is None:
+                    self.verify()
+        self._refuse_damage()
         with self._transaction(self._begin) as transaction:
             yield transaction
 
@@ -130,6 +144,18 @@ class Registry:
         path = Path(url.database or "") if url.get_backend_name() == "sqlite" else None
         return None if path is None or path.exists() else path
 
+    def verify(self) -> None:
+        """Read the structure of the SQLite file; raise `UnavailableError` if it is malformed.
+
+        Then nothing is written to it any more: writes spread the damage, and are lost with the
+        file. PostgreSQL checks the pages that it reads itself.
+        """
+        if self._engine.dialect.name != "sqlite":
+            return
+        with engines.database_errors(self._engine):
+            self._damage = engines.sqlite_damage(self._engine)
+        self._refuse_damage()
+
     def in_use(self) -> bool:
         """Return whether another process, such as a server or a worker, uses the database."""
         with engines.database_errors(self._engine):
@@ -147,6 +173,7 @@ class Registry:
         or removes what the previous version no longer uses. Return a remark about a newer schema,
         otherwise an empty string.
         """
+        self._refuse_damage()
         with self.reading() as transaction:
             revision = migrate.current(transaction.connection)
         if revision == migrate.head():
@@ -163,10 +190,21 @@ class Registry:
     def _transaction(
         self, begin: Callable[[], AbstractContextManager[Connection]]
     ) -> Iterator[Transaction]:
-        with engines.database_errors(self._engine), begin() as connection:
-            transaction = Transaction(connection)
-            yield transaction
-            transaction.events.write()
+        try:
+            with engines.database_errors(self._engine), begin() as connection:
+                transaction = Transaction(connection)
+                yield transaction
+                transaction.events.write()
+        except UnavailableError as error:
+            self._damage = engines.damage_of(error.__cause__) or self._damage
+            raise
+
+    def _refuse_damage(self) -> None:
+        if self._damage:
+            raise UnavailableError(
+                f"the database {self._engine.url.database} is malformed ({self._damage}): stop the "
+                "servers and workers, and restore a backup"
+            )
 
 
 def _close(connection: Any, _record: Any) -> None:

@@ -68,7 +68,7 @@ def purge(
     events_seconds: float,
     deleted_seconds: float,
 ) -> int:
-    """Remove what has expired; return the number of labels.
+    """Verify the database, and remove what has expired; return the number of labels.
 
     These are labels whose ids have expired, keys that sign no valid id, stored responses, entries
     of the audit trail, events, and the content of what was deleted. Several processes may do this
@@ -76,6 +76,7 @@ def purge(
     """
     removed = 0
     try:
+        registry.verify()
         while True:
             with registry.transaction() as tx:
                 step = tx.labels.purge(lifetime_seconds)

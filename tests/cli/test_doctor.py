@@ -14,6 +14,7 @@ from sqlalchemy import text
 from recalib.registry import Registry
 from recalib.registry.engine import remote_tls_mode
 from tests.cli.running import Cli
+from tests.registry.scenes import damage_table
 from tests.service.issuers import Issuer, issuer, signing_keys
 from tests.training.watched import a_champion
 from training.monitoring_job import watch
@@ -44,6 +45,15 @@ def doctor(cli: Cli, database_url: str, blobs: Path, monkeypatch: pytest.MonkeyP
         return result.status, checks
 
     return run
+
+
+@pytest.mark.sqlite_only
+def test_malformed_database_is_named(doctor: Any, registry: Registry, tmp_path: Path) -> None:
+    registry.close()
+    damage_table(tmp_path / "recalib.db", "webhooks")
+    status, checks = doctor()
+    assert (status, checks["database"][0]) == (1, "failed")
+    assert "is malformed" in checks["database"][1]
 
 
 def test_healthy_deployment(doctor: Any, registry: Registry) -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import random
+import sqlite3
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import select
@@ -53,3 +57,15 @@ def all_rows(registry: Registry) -> dict[str, list[Any]]:
             name: list(tx.connection.execute(select(table).order_by(*table.primary_key.columns)))
             for name, table in METADATA.tables.items()
         }
+
+
+def damage_table(path: Path, table: str) -> None:
+    """Write noise over the first page of a table in a SQLite file that nobody has open."""
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        (size,) = connection.execute("PRAGMA page_size").fetchone()
+        query = "SELECT rootpage FROM sqlite_master WHERE name = ?"
+        (page,) = connection.execute(query, (table,)).fetchone()
+    with path.open("rb+") as file:
+        file.seek((page - 1) * size)
+        file.write(random.Random(0).randbytes(size))
