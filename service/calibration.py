@@ -16,8 +16,10 @@ import numpy as np
 from anyio import CapacityLimiter, to_thread
 
 from recalib.core.arrays import Floats
+from recalib.core.group_numbers import group_number
 from recalib.errors import InputError, TooLargeError, UnavailableError
 from service.access.authenticator import current_principal
+from service.serving.ids import Origin
 from service.serving.loaded_calibrators import (
     LoadedCalibrator,
     LoadedCalibrators,
@@ -50,6 +52,8 @@ class Batch(msgspec.Struct, frozen=True):
     ids: float = 0.0
     #: A segment of the model (`recalib.core.monitoring_settings`); an unknown one counts as "".
     segment: str = ""
+    #: The group of the rows, whose other rows they may depend on; "" for none.
+    group: str = ""
 
 
 class CalibrationResult(msgspec.Struct, frozen=True):
@@ -81,9 +85,9 @@ async def calibrate_batch(
 
     Raises
     ------
-    InputError: raised by `decode`; `top_k` or `ids` is out of range; a multilabel model gets
-        `top_k`, or a segment without `ids`; the values are not what `input` says, or their number
-        of classes is not the model's.
+    InputError: raised by `decode`; `top_k` or `ids` is out of range; a group without `ids`; a
+        multilabel model gets `top_k`, or a segment without `ids`; the values are not what `input`
+        says, or their number of classes is not the model's.
     TooLargeError: more than `max_rows` rows.
     LimitedError: the caller exceeds its rows per second.
     """
@@ -97,11 +101,11 @@ async def calibrate_batch(
     if batch.ids and not state.ids.has_key:
         await state.ids.ready()
     logits = _admit_rows(state, loaded, batch)
-    segment = loaded.stream.segment_of(batch.segment)
+    origin = _origin(loaded, batch)
     if logits.size <= MAX_NUMBERS:
-        result = await state.micro_batcher.submit(loaded, segment, batch.ids, logits)
+        result = await state.micro_batcher.submit(loaded, origin, batch.ids, logits)
     else:
-        result = compute(state.ids, loaded, segment, batch.ids, logits)
+        result = compute(state.ids, loaded, origin, batch.ids, logits)
     return encode(CalibrationResult(result[0], loaded, batch.top_k, result[1]))
 
 
@@ -109,9 +113,13 @@ def _calibrate_alone(
     state: State, loaded: LoadedCalibrator, batch: Batch, encode: Callable[[CalibrationResult], T]
 ) -> T:
     logits = _admit_rows(state, loaded, batch)
-    segment = loaded.stream.segment_of(batch.segment)
-    probabilities, ids = compute(state.ids, loaded, segment, batch.ids, logits)
+    origin = _origin(loaded, batch)
+    probabilities, ids = compute(state.ids, loaded, origin, batch.ids, logits)
     return encode(CalibrationResult(probabilities, loaded, batch.top_k, ids))
+
+
+def _origin(loaded: LoadedCalibrator, batch: Batch) -> Origin:
+    return Origin(loaded.stream.segment_of(batch.segment), group_number(batch.group))
 
 
 def _admit_rows(state: State, loaded: LoadedCalibrator, batch: Batch) -> Floats:
@@ -124,6 +132,9 @@ def _admit_rows(state: State, loaded: LoadedCalibrator, batch: Batch) -> Floats:
         raise InputError("top_k", found=str(batch.top_k), accepted=accepted)
     if not 0 <= batch.ids <= 1:
         raise InputError("ids", found=str(batch.ids), accepted="a share of rows, 0 to 1")
+    if batch.group and not batch.ids:
+        accepted = "none without ids, since labels refer to groups by them"
+        raise InputError("group", found=repr(batch.group)[:80], accepted=accepted)
     logits = check_logits(loaded, batch.values, batch.input, state.settings.max_rows)
     state.access.limiter.take_rows(current_principal(), len(logits))
     return logits

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from recalib.core.group_numbers import group_number
 from recalib.core.prediction_ids import (
     ID_LENGTH,
     BatchSummary,
@@ -105,6 +106,20 @@ def test_ids_are_unique() -> None:
     ids = [id for _ in range(40) for id in mint(KEY, 7, 2, NOW, same)]
     assert len(set(ids)) == 20_000
     assert mint(KEY, 7, 2, NOW, BatchSummary([], [], [])) == []
+
+
+def test_ids_of_a_group_carry_it_and_are_unique() -> None:
+    """Also those of equal requests at one time."""
+    same = BatchSummary([1.0] * 50, [1.0] * 50, [0] * 50)
+    group = group_number("session 7")
+    ids = [id for _ in range(40) for id in mint(KEY, 7, 2, NOW, same, 3, group)]
+    assert len(set(ids)) == 2_000
+    result = read(ids[0], model=7, now=NOW)
+    assert isinstance(result, Prediction)
+    assert (result.group, result.segment, result.version) == (group, 3, 2)
+    (alone,) = mint(KEY, 7, 2, NOW, BatchSummary([1.0], [1.0], [0]), 0, group)
+    assert getattr(read(alone, model=7, now=NOW), "group", None) == group
+    assert getattr(read(minted()[0]), "group", None) == 0
 
 
 @given(st.integers(0, 66 * 8 - 1))

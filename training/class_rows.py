@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from recalib.calibrator import Calibrator
 from recalib.drift import ClassRows
 from recalib.registry import LabelColumns, Model, Registry
@@ -34,7 +36,7 @@ def read_class_rows(
     classes: indices of the watched classes, (W,).
     """
     columns = labels.confidence, labels.predicted, labels.label, labels.predicted_at
-    rows = ClassRows.from_top_labels(*columns, classes)
+    rows = ClassRows.from_top_labels(*columns, classes, labels.group.astype(np.int64))
     if model.is_multilabel:  # its captured logits serve refits only: a row counts for one label
         return rows
     sample = read_labelled_sample(registry, model, version, start, end, max_rows=_MAX_SAMPLED_ROWS)
@@ -48,5 +50,6 @@ def read_class_rows(
         sample.times,
         classes,
         excluded=sample.predicted,
+        groups=sample.groups,
     )
     return ClassRows.concatenate([rows, others]).sort_by_time()

@@ -32,6 +32,8 @@ class LabelledSample:
     #: Predicted classes, and prediction times in seconds, (N,) each.
     predicted: NDArray[np.int64]
     times: NDArray[np.float64]
+    #: Numbers of groups of dependent rows, (N,); 0 for none.
+    groups: NDArray[np.int64]
     end: float
     #: Number of sampled logits, with or without a label.
     sampled: int
@@ -66,7 +68,7 @@ def read_labelled_sample(
                 end = min(end, files[len(selected)].first_at)
         maturity = model.monitoring.maturity_seconds
         labels_by_digest = tx.labels.by_digest(model, version, start, end, maturity)
-    samples: list[tuple[float, bytes, int | bytes, int, Any]] = []
+    samples: list[tuple[float, bytes, int | bytes, int, int, Any]] = []
     sampled = 0
     for capture in selected:
         table = _read_table(registry, capture)
@@ -84,11 +86,12 @@ def read_labelled_sample(
     samples.sort(key=lambda sample: sample[:2])
     times = np.array([time for time, *_ in samples])
     labels = _labels_of(model, [label for _, _, label, *_ in samples])
-    predicted = np.array([predicted for _, _, _, predicted, _ in samples], np.int64)
+    predicted = np.array([sample[3] for sample in samples], np.int64)
+    groups = np.array([sample[4] for sample in samples], np.int64)
     logits = np.zeros((0, model.classes), np.float32)
     if samples:
         logits = np.stack([row for *_, row in samples])
-    return LabelledSample(logits, labels, predicted, times, end, sampled)
+    return LabelledSample(logits, labels, predicted, times, groups, end, sampled)
 
 
 def brier_scores(calibrator: Calibrator, rows: LabelledSample) -> NDArray[np.float64]:

@@ -354,6 +354,7 @@ class _Snapshot:
                 labels.predicted_at[selected],
                 confidence[number],
                 known[number],
+                labels.group[selected].astype(np.int64),
             )
         late = int(np.count_nonzero(~timely))
         labels = labels.select(timely)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from recalib.calibrator import Calibrator
 from recalib.drift import ScoreTest
+from recalib.drift.row_groups import arrange_units, unit_means
 from recalib.errors import ConflictError
 from recalib.registry import Challenger, ExpectedVersion, Model, Registry, Transaction
 from training.logit_samples import LabelledSample, brier_scores, read_labelled_sample
@@ -91,7 +92,12 @@ def _scores(
             tx.calibrators.parameters(model, version)
             for version in (candidate.champion, candidate.version)
         ]
-    champion, challenger = (brier_scores(Calibrator.from_bytes(data), rows) for data in parameters)
+    # A group counts once, with its mean: scores of any dependence within it are bounded.
+    order, sizes = arrange_units(rows.groups)
+    champion, challenger = (
+        unit_means(brier_scores(Calibrator.from_bytes(data), rows)[order], sizes)
+        for data in parameters
+    )
     return champion, challenger
 
 

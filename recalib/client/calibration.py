@@ -104,6 +104,7 @@ def predict(
     input: Input = "logits",
     ids: float = 1.0,
     segment: str = "",
+    group: str = "",
     task: Literal["multiclass", "multilabel"] = "multiclass",
 ) -> Flow[Predictions]:
     """Return calibrated probabilities and prediction ids, for `add_labels` later.
@@ -113,6 +114,8 @@ def predict(
     values, calibrator, input, segment, task: as for `calibrate`.
     ids: the share of rows that get an id, chosen at random; other rows get None, as all rows of a
         model without a champion do.
+    group: of all rows, such as their session, if they may depend on each other: a group counts once
+        in monitoring. Empty for none.
 
     Raises
     ------
@@ -131,6 +134,8 @@ def predict(
             prediction_ids[part] = _read_ids(response, shape[0])
 
     parameters = {"ids": f"{ids:.9f}", **_segment_parameter(segment)}
+    if group:
+        parameters["group"] = group
     query = _Query(model, str(calibrator), input, _NPZ, parameters)
     uncalibrated = yield from _send_in_batches(session, rows, query, store)
     return Predictions(probabilities, prediction_ids, uncalibrated)

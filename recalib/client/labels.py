@@ -46,6 +46,8 @@ def add_labels(
     model: str,
     prediction_ids: Sequence[str],
     labels: RowLabels,
+    *,
+    groups: Sequence[str] | None = None,
 ) -> Flow[Labelled]:
     """Send the true classes of predictions; return the outcome of each label.
 
@@ -58,6 +60,8 @@ def add_labels(
     labels: (N,), class indices, or class labels if the model has them. Of a multilabel model: for
         each row a list of the labels that it has, or a NumPy array (N, K) of zeros and ones.
         Nested lists are never read as zeros and ones.
+    groups: (N,), the group of each row in place of that given to `predict`, "" for none: rows of a
+        group may depend on each other, and count once in monitoring.
 
     Raises
     ------
@@ -68,12 +72,17 @@ def add_labels(
     if len(ids) != len(label_list):
         accepted = f"{len(ids)}, one for each prediction"
         raise InputError("labels", found=f"{len(label_list)} labels", accepted=accepted)
+    group_list = _group_list(groups, len(ids))
     place = path("models", model, "labels")
 
     def request(part: slice) -> Request:
-        pairs = zip(ids[part], label_list[part], strict=True)
-        body = encode_json([{"prediction_id": id, "label": label} for id, label in pairs])
-        return Request("POST", place, headers=JSON, body=body)
+        rows = zip(ids[part], label_list[part], group_list[part], strict=True)
+        # Servers of earlier versions refuse unknown fields.
+        body = [
+            {"prediction_id": id, "label": label, **({"group": group} if group else {})}
+            for id, label, group in rows
+        ]
+        return Request("POST", place, headers=JSON, body=encode_json(body))
 
     return _send_in_parts(session, len(ids), request)
 
@@ -88,6 +97,7 @@ def add_observations(
     segment: str = "",
     calibrator: int | str = CHAMPION,
     counted: bool = False,
+    groups: Sequence[str] | None = None,
 ) -> Flow[Labelled]:
     """Send labelled predictions that another program made; return the outcome of each.
 
@@ -104,6 +114,8 @@ def add_observations(
     times: (N,), the time of each prediction, in seconds since 1970.
     calibrator: the version that made the predictions, or an alias.
     counted: whether `add_traffic` has counted these predictions.
+    groups: (N,), the group of each row, "" for none: rows of a group may depend on each other, and
+        count once in monitoring.
 
     Raises
     ------
@@ -120,6 +132,7 @@ def add_observations(
             accepted = f"{len(rows)}, one for each row"
             found = f"{count} {name}" if count >= 0 else f"shape {time_array.shape}"
             raise InputError(name, found=found, accepted=accepted)
+    group_list = _group_list(groups, len(rows))
     place, query = path("models", model, "observations"), {"calibrator": str(calibrator)}
 
     def request(part: slice) -> Request:
@@ -130,6 +143,7 @@ def add_observations(
             "segment": segment,
             # Servers of earlier versions refuse unknown fields.
             **({"counted": True} if counted else {}),
+            **({"groups": group_list[part]} if groups is not None else {}),
         }
         return Request("POST", place, query, JSON, encode_json(body))
 
@@ -188,6 +202,14 @@ def _label_list(labels: RowLabels, shape: tuple[int, int] | None = None) -> list
     rows, columns = labels.shape
     matrix = check_label_matrix(labels, shape=shape or (rows, columns))
     return [np.flatnonzero(row).tolist() for row in matrix]
+
+
+def _group_list(groups: Sequence[str] | None, rows: int) -> list[str]:
+    """Return the group of each row, "" without groups."""
+    if groups is not None and len(groups) != rows:
+        accepted = f"{rows}, one for each row"
+        raise InputError("groups", found=f"{len(groups)} groups", accepted=accepted)
+    return [""] * rows if groups is None else list(groups)
 
 
 def _to_json(rows: Floats) -> list[list[float | None]]:

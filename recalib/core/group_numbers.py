@@ -15,5 +15,5 @@ def group_number(name: str) -> int:
     """
     if not name:
         return 0
-    digest = blake2b(name.encode(), digest_size=8, person=b"group").digest()
+    digest = blake2b(name.encode("utf-8", "surrogatepass"), digest_size=8, person=b"group").digest()
     return max(int.from_bytes(digest, "little") >> (64 - _BITS), 1)

@@ -10,6 +10,9 @@ Format, little-endian and in base64url::
     BLAKE2b 16                                                             of the 50 before it
 
 66 bytes are 88 characters without padding. An id contains nothing secret.
+
+Format 2 is of rows of a group (`recalib.core.group_numbers`): its number is in place of the batch,
+and the rows count from a random number.
 """
 
 from __future__ import annotations
@@ -36,7 +39,7 @@ from recalib.core.arrays import Floats
 #: Length of an id in characters.
 ID_LENGTH = 88
 
-_FORMAT = 1
+_FORMAT, _FORMAT_OF_GROUP = 1, 2
 _HEAD = struct.Struct("<BBIQIQQ")
 _ROW = struct.Struct("<ffII")
 _MAC_BYTES = 16
@@ -48,7 +51,7 @@ _ALPHABET = re.compile(rf"[A-Za-z0-9_-]{{{ID_LENGTH}}}")
 _SMALL_BATCH = 64
 #: A difference of logits whose exponential is 10^304: the confidence is 0 in float32.
 _MAX_EXPONENT = 700.0
-_ALL_BITS = 2**64 - 1
+_ALL_BITS, _ALL_ROWS = 2**64 - 1, 2**32 - 1
 #: Batch numbers start at a random number; a process does not fork while it serves.
 _batches = count(int.from_bytes(os.urandom(8), "little"))
 #: How far ahead another server's clock may be.
@@ -90,6 +93,8 @@ class Prediction:
     digest: bytes
     #: The number of the segment, from 1; 0 for none.
     segment: int = 0
+    #: The number of the group; 0 for none.
+    group: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +166,7 @@ def mint(
     made_at: float,
     predictions: BatchSummary,
     segment: int = 0,
+    group: int = 0,
 ) -> list[str]:
     """Return one id per row; an id takes about a microsecond.
 
@@ -172,25 +178,30 @@ def mint(
     model: id of the model in the registry.
     made_at: seconds since 1970.
     segment: number of the segment of the batch, at most 255; 0 for none.
+    group: number of the group of the batch; 0 for none.
     """
+    batch, first = next(_batches) & _ALL_BITS, 0
+    if group:
+        first = int.from_bytes(os.urandom(4), "little")
     head = _HEAD.pack(
-        _FORMAT,
+        _FORMAT_OF_GROUP if group else _FORMAT,
         segment,
         key.number,
         model,
         version,
         int(made_at * 1e6),
-        next(_batches) & _ALL_BITS,
+        group or batch,
     )
     # The key and the head are hashed once; each row continues from a copy.
     head_mac = _mac(key)
     head_mac.update(head)
     if len(predictions.predicted) == 1:  # most requests
-        row = _ROW.pack(*(column[0] for column in predictions), 0)
+        row = _ROW.pack(*(column[0] for column in predictions), first)
         head_mac.update(row)
         return [base64.urlsafe_b64encode(head + row + head_mac.digest()).decode()]
     parts = []
-    for row in map(_ROW.pack, *predictions, range(len(predictions.predicted))):
+    numbers = ((first + row) & _ALL_ROWS for row in range(len(predictions.predicted)))
+    for row in map(_ROW.pack, *predictions, numbers):
         mac = head_mac.copy()
         mac.update(row)
         parts.append(head + row + mac.digest())
@@ -226,8 +237,8 @@ def _read(
     if _ALPHABET.fullmatch(text) is None:
         return Refusal("invalid", f"not {ID_LENGTH} characters of base64url, as every id is")
     content = base64.urlsafe_b64decode(text)
-    format, segment, number, of_model, version, microseconds, _ = _HEAD.unpack_from(content)
-    if format != _FORMAT or number not in macs:
+    format, segment, number, of_model, version, microseconds, batch = _HEAD.unpack_from(content)
+    if format not in (_FORMAT, _FORMAT_OF_GROUP) or number not in macs:
         return Refusal("invalid", "not signed by a key of this service, or by one given up since")
     mac = macs[number].copy()
     mac.update(content[:_SIGNED])
@@ -246,8 +257,9 @@ def _read(
             "expired", f"older than {lifetime_seconds:.15g} seconds, which labels may take"
         )
     raw_confidence, confidence, predicted, _ = _ROW.unpack_from(content, _HEAD.size)
+    group = batch if format == _FORMAT_OF_GROUP else 0
     return Prediction(
-        of_model, version, made_at, raw_confidence, confidence, predicted, digest, segment
+        of_model, version, made_at, raw_confidence, confidence, predicted, digest, segment, group
     )
 
 

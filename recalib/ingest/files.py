@@ -105,7 +105,8 @@ def _parquet_rows(location: str, stream: Any) -> Iterator[bytes]:
             if name not in file.schema_arrow.names:
                 accepted = "columns prediction_id and label"
                 raise InputError("data", found=f"{location} without {name}", accepted=accepted)
-        for batch in file.iter_batches(_MAX_LABELS, columns=list(_COLUMNS)):
+        columns = [name for name in file.schema_arrow.names if name in (*_COLUMNS, "group")]
+        for batch in file.iter_batches(_MAX_LABELS, columns=columns):
             for row in batch.to_pylist():
                 yield json.dumps(row, default=str).encode()
     except pa.ArrowException as error:

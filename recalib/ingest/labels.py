@@ -33,6 +33,8 @@ class Label(msgspec.Struct, frozen=True):
     #: Index of the class, or its label if the model has labels. Of a multilabel model: a list of
     #: the labels that the row has.
     label: int | str | list[int | str]
+    #: The group of the row, whose other rows it may depend on; empty for none.
+    group: str | None = None
 
 
 _decoder = msgspec.json.Decoder(list[Label] | Label)
@@ -62,7 +64,9 @@ def send(
     while True:
         try:
             ids = [label.prediction_id for label in labels]
-            return client.add_labels(model, ids, [label.label for label in labels]).items
+            groups = [label.group or "" for label in labels]
+            classes = [label.label for label in labels]
+            return client.add_labels(model, ids, classes, groups=groups).items
         except (UnreachableError, OverloadedError, TooOftenError) as error:
             if is_stopped():
                 raise

@@ -27,7 +27,9 @@ from recalib.registry.records import LabelledPrediction, Model
 _TABLE = tables.labels
 _KEY = ["model_id", "version", "predicted_at", "digest"]
 #: Columns with values per row; the others are the same in all rows.
-_ROW_COLUMNS = [*_KEY, "raw_confidence", "confidence", "predicted", "label", "segment"]
+_ROW_COLUMNS = [
+    *(*_KEY, "raw_confidence", "confidence", "predicted", "label", "segment", "group_number")
+]
 _LABEL_SET = "label_set"
 _Row = tuple[Any, ...]
 #: Later than any time.
@@ -50,6 +52,8 @@ class LabelColumns(NamedTuple):
     label: Values
     predicted_at: Values
     labelled_at: Values
+    #: Numbers of groups of dependent rows; 0 for none.
+    group: Values
 
     @property
     def correct(self) -> Values:
@@ -114,7 +118,7 @@ class Labels(Queries):
     def columns(self, model: Model, version: int, start: float, end: float) -> LabelColumns:
         """Return the same rows as `between`, with the columns of a calibration error."""
         names = ("segment", "confidence", "predicted", "label", "predicted_at", "labelled_at")
-        columns = [_TABLE.c[name] for name in names]
+        columns = [*(_TABLE.c[name] for name in names), _TABLE.c.group_number]
         rows = self._connection.execute(
             select(*columns)
             .where(*_in_interval(model, version, start, end))
@@ -122,14 +126,14 @@ class Labels(Queries):
             # A row of Python objects takes ten times the memory of its numbers.
             execution_options={"yield_per": _PART},
         )
-        parts = [np.zeros((0, len(names)))]
+        parts = [np.zeros((0, len(columns)))]
         parts += [np.array([tuple(row) for row in part], np.float64) for part in rows.partitions()]
         return LabelColumns(*np.concatenate(parts).T)
 
     def by_digest(
         self, model: Model, version: int, start: float, end: float, maturity_seconds: float
-    ) -> dict[bytes, tuple[float, int | bytes, int]]:
-        """Return time, label and predicted class from `start` until before `end`, by digest.
+    ) -> dict[bytes, tuple[float, int | bytes, int, int]]:
+        """Return time, label, predicted class and group from `start` until before `end`, by digest.
 
         Only predictions whose labels arrived within `maturity_seconds`. The label of a multilabel
         row is its `label_set`; rows without one are left out.
@@ -137,14 +141,18 @@ class Labels(Queries):
         label = _TABLE.c.label_set if model.is_multilabel else _TABLE.c.label
         rows = self._connection.execute(
             select(
-                _TABLE.c.digest, _TABLE.c.predicted_at, label.label("known"), _TABLE.c.predicted
+                _TABLE.c.digest,
+                _TABLE.c.predicted_at,
+                label.label("known"),
+                _TABLE.c.predicted,
+                _TABLE.c.group_number,
             ).where(
                 *_in_interval(model, version, start, end),
                 _TABLE.c.labelled_at - _TABLE.c.predicted_at <= maturity_seconds,
                 label.is_not(None),
             )
         )
-        return {bytes(row.digest): (row.predicted_at, row.known, row.predicted) for row in rows}
+        return {bytes(digest): (at, known, *others) for digest, at, known, *others in rows}
 
     def first(self, model: Model, version: int, since: float) -> float | None:
         """Return the time of the first labelled prediction from `since` on, or None."""
@@ -227,6 +235,7 @@ class Labels(Queries):
                 prediction.predicted,
                 label,
                 prediction.segment,
+                prediction.group,
                 *((label_sets.get(prediction.digest),) if label_sets else ()),
             )
             for prediction, label in labelled

@@ -219,6 +219,8 @@ class LabelledPrediction:
     segment: int = 0
     #: Bits of all labels of a multilabel row, if logits are captured.
     label_set: bytes | None = None
+    #: See `recalib.core.group_numbers`; 0 for none.
+    group_number: int = 0
 
 
 @dataclass(frozen=True)

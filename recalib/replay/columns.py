@@ -413,7 +413,8 @@ def _groups(batch: Any) -> NDArray[np.int64] | None:
         return None
     encoded = pc.dictionary_encode(_text(batch, "group"))
     numbers = np.array([group_number(name) for name in encoded.dictionary.to_pylist()], np.int64)
-    return numbers[encoded.indices.to_numpy(zero_copy_only=False)]
+    groups: NDArray[np.int64] = numbers[encoded.indices.to_numpy(zero_copy_only=False)]
+    return groups
 
 
 def _text(batch: Any, name: str) -> Any:

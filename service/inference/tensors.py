@@ -114,6 +114,8 @@ class ParsedRequest:
     outputs: dict[str, bool]
     #: The segment of the rows, as in `/v1`; "" for none.
     segment: str = ""
+    #: The group of the rows, as in `/v1`; "" for none.
+    group: str = ""
 
 
 def schemas() -> dict[str, Any]:
@@ -156,15 +158,16 @@ def parse(
         raise InputError(
             "parameters.input", found=repr(kind)[:80], accepted="logits or probabilities"
         )
-    segment = request.parameters.get("segment", "")
-    if not isinstance(segment, str):
-        raise InputError("parameters.segment", found=repr(segment)[:80], accepted="text")
+    texts = {name: request.parameters.get(name, "") for name in ("segment", "group")}
+    for name, text in texts.items():
+        if not isinstance(text, str):
+            raise InputError(f"parameters.{name}", found=repr(text)[:80], accepted="text")
     return ParsedRequest(
         values=_values(tensor, memoryview(body)[size:]),
         input=cast("Literal['logits', 'probabilities']", kind),
         id=request.id,
         outputs=_requested_outputs(request),
-        segment=segment,
+        **texts,
     )
 
 

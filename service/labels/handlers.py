@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from recalib.contract.labels import LabelOutcome, LabelStatus
+from recalib.core.group_numbers import group_number
 from recalib.core.prediction_ids import Prediction, Refusal, read_ids
 from recalib.errors import TooLargeError
 from recalib.registry import Model, Registry
@@ -50,6 +52,12 @@ def add_labels(state: State, model: str, labels: Sequence[LateLabel]) -> list[La
         # A label that retention has deleted would be accepted again.
         lifetime_seconds=min(lifetime_seconds, owner.retention.label_seconds or lifetime_seconds),
     )
+    predictions = [
+        replace(prediction, group=group_number(label.group))
+        if label.group and isinstance(prediction, Prediction)
+        else prediction
+        for prediction, label in zip(predictions, labels, strict=True)
+    ]
     read_label = label_reader(owner)
     checked = [
         _check(prediction, label.label, read_label, deleted)

@@ -19,6 +19,7 @@ import numpy as np
 
 from recalib.contract.labels import LabelOutcome
 from recalib.core.arrays import Floats
+from recalib.core.group_numbers import group_number
 from recalib.core.prediction_ids import Prediction, summarise_drawn_labels, summarise_predictions
 from recalib.core.watched_classes import watched_indices
 from recalib.drift.calibration_sums import left_closed_bins
@@ -58,6 +59,7 @@ class ObservedRows(NamedTuple):
         model is a list.
     segment: of all rows; undeclared segments are monitored together.
     counted: whether the predictions are in the counts of traffic already.
+    groups: (N,), "" for none; empty for no groups.
     """
 
     logits: Floats
@@ -65,6 +67,7 @@ class ObservedRows(NamedTuple):
     times: Sequence[float]
     segment: str
     counted: bool
+    groups: Sequence[str] = ()
 
 
 def add_observations(
@@ -83,7 +86,7 @@ def add_observations(
         time is not finite, or `counted` for a multilabel model, whose traffic is not counted.
     TooLargeError: more rows than the setting `max_labels`.
     """
-    logits, labels, times, segment, counted = observed
+    logits, labels, times, _, counted, groups = observed
     state.access.limiter.take_rows(current_principal(), len(logits))
     registry, traffic = state.registry, state.calibrators.traffic
     max_rows = state.settings.max_labels
@@ -92,14 +95,14 @@ def add_observations(
         with np.errstate(over="ignore"):
             rows = rows.astype(np.float32)
         rows = check_logits(loaded, rows, "logits", max_rows)  # a number may have become infinite
-    _check_lengths(len(rows), labels, times)
+    _check_lengths(len(rows), labels, times, groups or [""] * len(rows))
     with registry.reading() as tx:
         model, now = tx.models.get(loaded.model), tx.clock()
         read = tx.monitors.through(model, [loaded.version]).get(loaded.version, 0.0)
     if counted and model.is_multilabel:
         accepted = "false: traffic of multilabel models is not counted"
         raise InputError("counted", found="true", accepted=accepted)
-    results = _read_rows(model, loaded, rows, labels, times, segment, now, read)
+    results = _read_rows(model, loaded, rows, observed, now, read)
     valid = [
         (row, result) for row, result in enumerate(results) if not isinstance(result, LabelOutcome)
     ]
@@ -124,9 +127,7 @@ def _read_rows(
     model: Model,
     loaded: LoadedCalibrator,
     rows: Floats,
-    labels: Sequence[RowLabel],
-    times: Sequence[float],
-    segment: str,
+    observed: ObservedRows,
     now: float,
     read: float,
 ) -> list[tuple[Prediction, int] | LabelOutcome]:
@@ -135,7 +136,9 @@ def _read_rows(
     A row of a multilabel model is a prediction of the label that its digest draws. Monitoring has
     read all cohorts up to the time `read`.
     """
-    number = loaded.stream.segment_of(segment)
+    labels, times = observed.labels, observed.times
+    groups = [group_number(name) for name in observed.groups or [""] * len(rows)]
+    number = loaded.stream.segment_of(observed.segment)
     read_label, maturity = label_reader(model), model.monitoring.maturity_seconds
     digests = [_digest(loaded, number, *pair) for pair in zip(times, rows, strict=True)]
     probabilities = loaded.calibrator.predict_float32(rows)
@@ -145,15 +148,15 @@ def _read_rows(
     else:
         predictions = summarise_predictions(rows, probabilities)
     results: list[tuple[Prediction, int] | LabelOutcome] = []
-    for row, label, made_at, digest, raw, confidence, best in zip(
-        rows, labels, times, digests, *predictions, strict=True
+    for row, label, made_at, digest, group, raw, confidence, best in zip(
+        rows, labels, times, digests, groups, *predictions, strict=True
     ):
         true = _class_of(read_label(label, best), row, made_at, now, maturity, read)
         if isinstance(true, LabelOutcome):
             results.append(true)
             continue
         prediction = Prediction(
-            model.id, loaded.version, made_at, raw, confidence, best, digest, number
+            model.id, loaded.version, made_at, raw, confidence, best, digest, number, group
         )
         results.append((prediction, true))
     return results
@@ -219,8 +222,10 @@ def _log(model: Model, loaded: LoadedCalibrator, outcomes: list[LabelOutcome]) -
     )
 
 
-def _check_lengths(rows: int, labels: Sequence[Any], times: Sequence[float]) -> None:
-    for name, values in (("labels", labels), ("times", times)):
+def _check_lengths(
+    rows: int, labels: Sequence[Any], times: Sequence[float], groups: Sequence[str]
+) -> None:
+    for name, values in (("labels", labels), ("times", times), ("groups", groups)):
         if len(values) != rows:
             accepted = f"{rows}, one for each row of logits"
             raise InputError(name, found=f"{len(values)} {name}", accepted=accepted)

@@ -43,11 +43,13 @@ class _LargeObservations(msgspec.Struct, forbid_unknown_fields=True):
     times: msgspec.Raw
     segment: str = ""
     counted: bool = False
+    groups: msgspec.Raw = msgspec.Raw(b"[]")
 
 
 _observations = msgspec.json.Decoder(_LargeObservations)
 _classes = msgspec.json.Decoder(list[RowLabel])
 _times = msgspec.json.Decoder(list[float])
+_groups = msgspec.json.Decoder(list[str])
 _LABELS_BODY: dict[str, Any] = {
     "requestBody": {
         "required": True,
@@ -170,7 +172,8 @@ def parse_observations(body: bytes, max_rows: int) -> observations.ObservedRows:
     logits = row_array(bytes(batch.logits), "logits", np.float32, max_rows, form)
     labels = _column(_classes, batch.labels, "labels", form)
     times = _column(_times, batch.times, "times", form)
-    return observations.ObservedRows(logits, labels, times, batch.segment, batch.counted)
+    groups = _column(_groups, batch.groups, "groups", form)
+    return observations.ObservedRows(logits, labels, times, batch.segment, batch.counted, groups)
 
 
 def _column(

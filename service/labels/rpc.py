@@ -58,7 +58,7 @@ def _add_observations(
     sets = map(_labels_of, request.label_sets)
     labels = [*request.labels, *request.label_names, *sets]
     logits, segment = array_of(request.logits), request.segment
-    rows = ObservedRows(logits, labels, request.times, segment, request.counted)
+    rows = ObservedRows(logits, labels, request.times, segment, request.counted, request.groups)
     return _answer(add_observations(state, loaded, rows))
 
 
@@ -68,7 +68,7 @@ def _label(number: int, message: pb.LateLabel) -> LateLabel:
         accepted = "index or name; of a multilabel model a set"
         raise InputError(f"labels[{number}].label", found="nothing", accepted=accepted)
     label = _labels_of(message.set) if kind == "set" else getattr(message, kind)
-    return LateLabel(message.prediction_id, label)
+    return LateLabel(message.prediction_id, label, message.group)
 
 
 def _labels_of(message: pb.LabelSet) -> RowLabel:

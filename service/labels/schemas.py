@@ -35,6 +35,9 @@ class LateLabel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=Fals
     #: Index of the class, or its label if the model has labels. Of a multilabel model: a list of
     #: the labels that the row has, as indices or names.
     label: RowLabel
+    #: The group of the row, whose other rows it may depend on, in place of that of the calibrate
+    #: request; "" for none.
+    group: str = ""
 
 
 class Observations(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -51,6 +54,8 @@ class Observations(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     segment: str = ""
     #: Whether these predictions are already in the counts of traffic.
     counted: bool = False
+    #: The group of each row, whose other rows it may depend on; "" for none. By default no groups.
+    groups: list[str] = []
 
 
 class LabelOutcome(BaseModel):

@@ -95,6 +95,14 @@ _DOCUMENTED = {
             "none.",
             "schema": {"type": "string"},
         },
+        {
+            "name": "group",
+            "in": "query",
+            "required": False,
+            "description": "The group of the rows, such as their session: rows of a group may "
+            "depend on each other, and count once in monitoring. Only with ids.",
+            "schema": {"type": "string"},
+        },
     ],
     "requestBody": {
         "required": True,
@@ -163,6 +171,7 @@ class _Options(NamedTuple):
     #: Share of rows that get ids; None: not in the query.
     ids: float | None
     segment: str
+    group: str
     request_type: str
     response_type: str
 
@@ -173,7 +182,7 @@ class _Options(NamedTuple):
         return BytesResponse(self.response_type.encode(), content, headers)
 
 
-_PARAMETERS = frozenset(("calibrator", "ids", "input", "segment", "top_k"))
+_PARAMETERS = frozenset(("calibrator", "group", "ids", "input", "segment", "top_k"))
 
 
 # Cached: clients send the same few, and parsing them takes as long as calibrating a row.
@@ -203,6 +212,7 @@ def _options(query: bytes, encoding: bytes, content_type: bytes, accept: bytes) 
         top_k,
         ids,
         parameters.get("segment", ""),
+        parameters.get("group", ""),
         parse_media_type(content_type.decode("latin-1") or JSON, REQUEST_TYPES),
         negotiate(accept.decode("latin-1"), _RESPONSE_TYPES[top_k is not None, (ids or 0) > 0]),
     )
@@ -220,4 +230,4 @@ def _decode(state: State, loaded: LoadedCalibrator, body: bytes, options: _Optio
     if ids is None:
         by_default = options.response_type in IDS_BY_DEFAULT and not loaded.calibrator.is_multilabel
         ids = state.settings.prediction_ids if by_default else 0.0
-    return Batch(values, options.input, options.top_k, ids, options.segment)
+    return Batch(values, options.input, options.top_k, ids, options.segment, options.group)

@@ -65,7 +65,8 @@ class Calibration:
 def _decode(request: pb.CalibrateRequest) -> Batch:
     input = cast("Input", enum_value("input", pb.Input.DESCRIPTOR, request.input))
     values = array_of(request.matrix)
-    return Batch(values, input, request.top_k or None, request.ids, request.segment)
+    top_k = request.top_k or None
+    return Batch(values, input, top_k, request.ids, request.segment, request.group)
 
 
 def _encode(result: CalibrationResult, *, in_bytes: bool) -> pb.CalibrateResponse:

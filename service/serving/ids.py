@@ -8,7 +8,7 @@ import os
 import re
 import time
 from concurrent.futures import Future
-from typing import cast
+from typing import NamedTuple, cast
 
 import numpy as np
 
@@ -37,6 +37,16 @@ def parse_share(text: str) -> float:
     if _NUMBER.fullmatch(text) is not None and 0 <= float(text) <= 1:
         return float(text)
     raise InputError("ids", found=repr(text[:40]), accepted="0, 1 or a share of rows between them")
+
+
+class Origin(NamedTuple):
+    """Numbers of the rows' segment in the model and of their group, 0 for none."""
+
+    segment: int = 0
+    group: int = 0
+
+
+_NOWHERE = Origin()
 
 
 class PredictionIds:
@@ -88,7 +98,7 @@ class PredictionIds:
         logits: Floats,
         probabilities: Floats,
         share: float,
-        segment: int = 0,
+        origin: Origin = _NOWHERE,
     ) -> list[str | None]:
         """Return an id or None for each row; sample logits of rows with ids for monitoring.
 
@@ -102,7 +112,6 @@ class PredictionIds:
         probabilities: of the response, (N, K).
         share: of rows that get an id, in [0, 1]. Rows are drawn at random, so that the labelled
             rows are an unbiased sample.
-        segment: the number of the rows' segment in the model.
         """
         rows = len(probabilities)
         key, ids = self._key, cast("list[str | None]", [None] * rows)
@@ -110,13 +119,13 @@ class PredictionIds:
             return ids
         model, version, now = loaded.number, loaded.version, time.time()
         if share >= 1:
-            summaries = self._summarise(loaded, logits, probabilities, segment)
-            ids = cast("list[str | None]", mint_ids(key, model, version, now, summaries, segment))
+            summaries = self._summarise(loaded, logits, probabilities, origin.segment)
+            ids = cast("list[str | None]", mint_ids(key, model, version, now, summaries, *origin))
             loaded.stream.keep(ids, logits)
             return ids
         chosen = np.flatnonzero(np.frombuffer(os.urandom(4 * rows), "<u4") < share * 2.0**32)
-        summaries = self._summarise(loaded, logits[chosen], probabilities[chosen], segment)
-        minted = mint_ids(key, model, version, now, summaries, segment)
+        summaries = self._summarise(loaded, logits[chosen], probabilities[chosen], origin.segment)
+        minted = mint_ids(key, model, version, now, summaries, *origin)
         for row, id in zip(chosen.tolist(), minted, strict=True):
             ids[row] = id
         loaded.stream.keep(ids, logits)

@@ -13,7 +13,7 @@ import numpy as np
 
 from recalib.calibrator.calibrator import SMALL_BATCH
 from recalib.core.arrays import Floats
-from service.serving.ids import PredictionIds
+from service.serving.ids import Origin, PredictionIds
 from service.serving.loaded_calibrators import LoadedCalibrator
 
 #: Numbers of a batch up to which joining it with others is cheaper than computing it alone.
@@ -21,18 +21,18 @@ MAX_NUMBERS = 64
 
 #: Probabilities, float32 (N, K); and ids (N,), or None if none were requested.
 Result = tuple[Floats, list[str | None] | None]
-#: Calibrator, segment and share of ids: batches with the same key can be joined.
-_Key = tuple[LoadedCalibrator, int, float]
+#: Calibrator, origin and share of ids: batches with the same key can be joined.
+_Key = tuple[LoadedCalibrator, Origin, float]
 
 
 def compute(
-    ids: PredictionIds, loaded: LoadedCalibrator, segment: int, share: float, logits: Floats
+    ids: PredictionIds, loaded: LoadedCalibrator, origin: Origin, share: float, logits: Floats
 ) -> Result:
     """Return probabilities and ids of checked logits."""
-    probabilities = loaded.run(logits, segment)
+    probabilities = loaded.run(logits, origin.segment)
     if not share:
         return probabilities, None
-    return probabilities, ids.mint(loaded, logits, probabilities, share, segment)
+    return probabilities, ids.mint(loaded, logits, probabilities, share, origin)
 
 
 class MicroBatcher:
@@ -43,14 +43,14 @@ class MicroBatcher:
         self._pending: dict[_Key, list[tuple[Floats, Future[Result]]]] = {}
 
     def submit(
-        self, loaded: LoadedCalibrator, segment: int, share: float, logits: Floats
+        self, loaded: LoadedCalibrator, origin: Origin, share: float, logits: Floats
     ) -> Future[Result]:
         """Return the future result of at most `MAX_NUMBERS` checked logits."""
         loop = asyncio.get_running_loop()
         if not self._pending:
             loop.call_soon(self._flush)
         future: Future[Result] = loop.create_future()
-        self._pending.setdefault((loaded, segment, share), []).append((logits, future))
+        self._pending.setdefault((loaded, origin, share), []).append((logits, future))
         return future
 
     def _flush(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from recalib.client import (
     RefusedError,
     calibration,
 )
+from recalib.core.group_numbers import group_number
 from recalib.errors import ConflictError, InputError, RecalibWarning
 from tests.client.conftest import MAX_BYTES, MAX_ROWS
 from tests.client.either import Either, asyncio_is_slow
@@ -207,6 +209,13 @@ def test_prediction_ids_match_their_rows(client: Either, model: str) -> None:
     assert None not in ids
     assert client.add_labels(model, ids, LABELS[:120]).counts == {"accepted": 120}
     assert client.add_labels(model, ids[:5], LABELS[:5]).counts == {"duplicate": 5}
+
+    grouped = client.predict(model, LOGITS[:2], group="session").prediction_ids
+    numbers = {base64.urlsafe_b64decode(id)[26:34] for id in grouped}
+    assert numbers == {group_number("session").to_bytes(8, "little")}
+    assert client.add_labels(model, grouped, LABELS[:2], groups=["a", ""]).counts == {"accepted": 2}
+    with pytest.raises(InputError):
+        client.add_labels(model, grouped, LABELS[:2], groups=["a"])
 
     none = client.predict(model, LOGITS[:120], ids=0)
     assert none.prediction_ids == [None] * 120

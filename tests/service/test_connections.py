@@ -475,9 +475,9 @@ def test_requests_of_concurrent_connections_share_a_call_and_get_their_own_rows(
     rows_of_calls = []
     compute = micro_batch.compute
 
-    def counting(ids: Any, loaded: Any, segment: int, share: float, logits: Any) -> Any:
+    def counting(ids: Any, loaded: Any, origin: Any, share: float, logits: Any) -> Any:
         rows_of_calls.append(len(logits))
-        return compute(ids, loaded, segment, share, logits)
+        return compute(ids, loaded, origin, share, logits)
 
     monkeypatch.setattr(micro_batch, "compute", counting)
     batches = [batch(1 + seed % 4, seed) for seed in range(16)]

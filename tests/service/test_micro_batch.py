@@ -18,6 +18,7 @@ from service.calibration import check_logits
 from service.metrics import _Durations
 from service.predict.request_formats import decode_json
 from service.serving import micro_batch
+from service.serving.ids import Origin
 from service.serving.micro_batch import MAX_NUMBERS, MicroBatcher
 from service.state import State
 from tests.service.conftest import Service
@@ -44,9 +45,9 @@ def test_micro_batches_do_not_change_results(state: State, monkeypatch: pytest.M
     assert loaded is not None
     rows_of_calls = []
 
-    def counting(ids: Any, loaded: Any, segment: int, share: float, logits: Any) -> Any:
+    def counting(ids: Any, loaded: Any, origin: Any, share: float, logits: Any) -> Any:
         rows_of_calls.append(len(logits))
-        return compute(ids, loaded, segment, share, logits)
+        return compute(ids, loaded, origin, share, logits)
 
     compute = micro_batch.compute
     monkeypatch.setattr(micro_batch, "compute", counting)
@@ -55,7 +56,8 @@ def test_micro_batches_do_not_change_results(state: State, monkeypatch: pytest.M
     async def submit_all() -> list[Any]:
         batcher = MicroBatcher(state.ids)
         futures = [
-            batcher.submit(loaded, 0, float(at % 2), batch) for at, batch in enumerate(batches)
+            batcher.submit(loaded, Origin(), float(at % 2), batch)
+            for at, batch in enumerate(batches)
         ]
         return await asyncio.gather(*futures)
 
@@ -81,10 +83,10 @@ def test_errors_reach_only_the_batches_of_their_call(state: State) -> None:
     async def submit_all() -> list[Any]:
         batcher = MicroBatcher(state.ids)
         right, wrong = np.zeros((1, 4), np.float32), np.zeros((1, 3), np.float32)
-        cancelled = batcher.submit(loaded, 0, 0.0, right)
+        cancelled = batcher.submit(loaded, Origin(), 0.0, right)
         cancelled.cancel()  # a client that left
         futures = [
-            batcher.submit(loaded, 0, 0.0, right),
+            batcher.submit(loaded, Origin(), 0.0, right),
             batcher.submit(loaded, 1, 0.0, np.zeros((1, 4), "U1")),
             batcher.submit(loaded, 1, 0.0, wrong),
         ]

@@ -13,6 +13,7 @@ import pytest
 from sqlalchemy import update
 
 from recalib.calibrator import Calibrator
+from recalib.core.group_numbers import group_number
 from recalib.core.prediction_ids import summarise_predictions
 from recalib.drift.calibration_sums import left_closed_bins
 from recalib.drift.reference_histogram import reference_edges
@@ -153,10 +154,26 @@ def test_repeated_observations_are_counted_once(service: Service, model: Model, 
 
 def test_observations_are_monitored_in_their_cohort(service: Service, model: Model) -> None:
     """An overconfident stream of observations becomes stale, like served predictions."""
-    logits, labels = draw(900, 4, 9.0, seed=2)
+    report = watched(service, model, copies=1)
+    assert report["state"] == "stale"
+    assert (report["evidence"]["n"], report["evidence"]["coverage"]) == (900, 1.0)
+
+
+def test_copies_of_an_observation_in_a_group_count_once(service: Service, model: Model) -> None:
+    evidence = watched(service, model, copies=3, groups=[f"{row // 3}" for row in range(900)])[
+        "evidence"
+    ]
+    assert (evidence["n"], evidence["units"], evidence["labels"]) == (900, 300, 300)
+
+
+def watched(service: Service, model: Model, *, copies: int, **more: Any) -> dict[str, Any]:
+    """Return the monitoring after 900 observations of an overconfident stream, in copies."""
+    logits, labels = (
+        np.repeat(part, copies, axis=0) for part in draw(900 // copies, 4, 9.0, seed=2)
+    )
     now = time.time()
     times = (now - 100 + np.arange(900) / 90).tolist()  # before they mature
-    sent = {"logits": logits.astype(np.float32).tolist(), "labels": labels.tolist()}
+    sent = {"logits": logits.astype(np.float32).tolist(), "labels": labels.tolist(), **more}
     statuses = {status for status, _ in post(service, {**sent, "times": times})}
     assert statuses == {"accepted"}
     with service.registry.transaction() as tx:  # as if two minutes had passed
@@ -166,9 +183,8 @@ def test_observations_are_monitored_in_their_cohort(service: Service, model: Mod
         tx.connection.execute(update(table).values(labelled_at=table.c.predicted_at + 0.5))
         model = tx.models.get("resnet")
     watch(service.registry, model)
-    report = service.client.get("/v1/models/resnet/monitoring").json()
-    assert report["state"] == "stale"
-    assert (report["evidence"]["n"], report["evidence"]["coverage"]) == (900, 1.0)
+    report: dict[str, Any] = service.client.get("/v1/models/resnet/monitoring").json()
+    return report
 
 
 def test_invalid_observations_do_not_block_valid_ones(service: Service, model: Model) -> None:
@@ -239,9 +255,32 @@ def test_observations_recover_from_a_clock_set_back(service: Service, model: Mod
     assert read() == (300, 4)
 
 
+def test_groups_of_observations_are_stored(service: Service, model: Model, rpc: Rpc) -> None:
+    """Over both protocols; a group is the same in each, and "" is none."""
+    names = ["a", "a", "", "b", "", ""]
+    sent = batch(groups=names)
+    assert {status for status, _ in post(service, sent)} == {"accepted"}
+    part = np.array(sent["logits"][:1], np.float32)
+    request = pb.AddObservationsRequest(
+        model="resnet",
+        logits=pb.Matrix(rows=1, classes=4, datatype=pb.DATATYPE_FP32, raw=part.tobytes()),
+        labels=sent["labels"][:1],
+        times=[time.time()],
+        groups=["b"],
+    )
+    assert rpc.labels.add_observations(request).counts.accepted == 1
+    rows, _ = stored(service, model)
+    assert [row.group_number for row in rows] == [group_number(name) for name in [*names, "b"]]
+    with service.registry.reading() as tx:
+        columns = tx.labels.columns(model, 1, 0, 1e11)
+    assert columns.group.tolist() == [row.group_number for row in rows]
+
+
 SENSELESS: list[tuple[dict[str, Any], str]] = [
     ({"labels": [0]}, "labels"),
     ({"times": [0.0] * 9}, "times"),
+    ({"groups": ["a"] * 9}, "groups"),
+    ({"groups": [1] * 6}, "groups[0]"),
     ({"logits": []}, "logits"),
     ({"logits": [[0.0, 1.0]] * 6}, "logits"),
     ({"logits": [[0.0] * 4] * 5 + [[0.0]]}, "logits[5]"),

@@ -10,10 +10,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from recalib.core.group_numbers import group_number
 from recalib.errors import UnavailableError
 from recalib.registry import Registry
 from recalib.settings import Settings
+from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
 from tests.service.conftest import Service
+from tests.service.stubs import Rpc
 from tests.service.test_bad_input import check
 from tests.service.test_labels import outcomes, stored
 
@@ -196,3 +199,26 @@ def test_inference_rejects_unknown_outputs(shared: Service, names: list[str]) ->
     answer = shared.client.post(INFER, json=question(*({"name": name} for name in names)))
     assert answer.status_code == 400
     assert "prediction_ids" in answer.json()["error"]
+
+
+def test_labels_have_the_group_of_their_request(ready: Service, rpc: Rpc) -> None:
+    """Of all four ways to calibrate; a group that comes with a label replaces it."""
+    ids = read(ask(ready, rows=2, group="a"))[1]
+    request = question({"name": "prediction_ids"})
+    request["parameters"] = {"group": "b"}
+    ids += ready.client.post(INFER, json=request).json()["outputs"][0]["data"][:1]
+    matrix = pb.Matrix(rows=1, classes=4, values=LOGITS[0])
+    message = pb.CalibrateRequest(model="digits", matrix=matrix, input=pb.INPUT_LOGITS, ids=1)
+    message.group = "c"
+    ids += rpc.calibration.calibrate(message).prediction_ids
+    labels = [{"prediction_id": id, "label": 1} for id in ids]
+    labels[1]["group"] = "d"
+    answer = ready.client.post("/v1/models/digits/labels", json=labels)
+    assert answer.json()["counts"]["accepted"] == 4, answer.text
+    assert [row.group_number for row in stored(ready)] == [group_number(name) for name in "adbc"]
+
+
+def test_a_group_without_ids_is_rejected(shared: Service) -> None:
+    answer = ask(shared, ids=0, group="a")
+    assert answer.status_code == 422
+    assert "group" in answer.text

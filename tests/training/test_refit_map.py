@@ -34,7 +34,15 @@ def sample(logits: Any, labels: Any) -> LabelledSample:
     times = np.arange(len(labels), dtype=np.float64)
     end = float(len(labels))
     predicted = logits.argmax(axis=1)
-    return LabelledSample(logits.astype(np.float32), labels, predicted, times, end, len(labels))
+    return LabelledSample(
+        logits.astype(np.float32),
+        labels,
+        predicted,
+        times,
+        np.zeros(len(labels), np.int64),
+        end,
+        len(labels),
+    )
 
 
 CARD = fit(*draw(500, 4, 3.0)).card

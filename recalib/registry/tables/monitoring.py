@@ -44,6 +44,8 @@ labels = Table(
     # All labels of a multilabel row, a bit for each (`numpy.packbits`), if logits are captured for
     # refits; null otherwise. Its `label` is about the drawn label only.
     Column("label_set", LargeBinary),
+    # Of dependent rows (`recalib.core.group_numbers`); 0 for none.
+    Column("group_number", BigInteger, nullable=False, server_default="0"),
     sqlite_with_rowid=False,
 )
 

@@ -1389,7 +1389,7 @@ class Matrix(_message.Message):
     def __init__(self, rows: _Optional[int] = ..., classes: _Optional[int] = ..., datatype: _Optional[_Union[Datatype, str]] = ..., raw: _Optional[bytes] = ..., values: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class CalibrateRequest(_message.Message):
-    __slots__ = ("model", "calibrator", "input", "matrix", "ids", "top_k", "segment")
+    __slots__ = ("model", "calibrator", "input", "matrix", "ids", "top_k", "segment", "group")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     CALIBRATOR_FIELD_NUMBER: _ClassVar[int]
     INPUT_FIELD_NUMBER: _ClassVar[int]
@@ -1397,6 +1397,7 @@ class CalibrateRequest(_message.Message):
     IDS_FIELD_NUMBER: _ClassVar[int]
     TOP_K_FIELD_NUMBER: _ClassVar[int]
     SEGMENT_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
     model: str
     calibrator: str
     input: Input
@@ -1404,7 +1405,8 @@ class CalibrateRequest(_message.Message):
     ids: float
     top_k: int
     segment: str
-    def __init__(self, model: _Optional[str] = ..., calibrator: _Optional[str] = ..., input: _Optional[_Union[Input, str]] = ..., matrix: _Optional[_Union[Matrix, _Mapping]] = ..., ids: _Optional[float] = ..., top_k: _Optional[int] = ..., segment: _Optional[str] = ...) -> None: ...
+    group: str
+    def __init__(self, model: _Optional[str] = ..., calibrator: _Optional[str] = ..., input: _Optional[_Union[Input, str]] = ..., matrix: _Optional[_Union[Matrix, _Mapping]] = ..., ids: _Optional[float] = ..., top_k: _Optional[int] = ..., segment: _Optional[str] = ..., group: _Optional[str] = ...) -> None: ...
 
 class CalibrateResponse(_message.Message):
     __slots__ = ("probabilities", "calibrator", "prediction_ids", "top_k")
@@ -1439,16 +1441,18 @@ class Calibrated(_message.Message):
     def __init__(self, version: _Optional[int] = ..., map: _Optional[str] = ..., uncalibrated: _Optional[bool] = ...) -> None: ...
 
 class LateLabel(_message.Message):
-    __slots__ = ("prediction_id", "index", "name", "set")
+    __slots__ = ("prediction_id", "index", "name", "set", "group")
     PREDICTION_ID_FIELD_NUMBER: _ClassVar[int]
     INDEX_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     SET_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
     prediction_id: str
     index: int
     name: str
     set: LabelSet
-    def __init__(self, prediction_id: _Optional[str] = ..., index: _Optional[int] = ..., name: _Optional[str] = ..., set: _Optional[_Union[LabelSet, _Mapping]] = ...) -> None: ...
+    group: str
+    def __init__(self, prediction_id: _Optional[str] = ..., index: _Optional[int] = ..., name: _Optional[str] = ..., set: _Optional[_Union[LabelSet, _Mapping]] = ..., group: _Optional[str] = ...) -> None: ...
 
 class LabelSet(_message.Message):
     __slots__ = ("indices", "names")
@@ -1467,7 +1471,7 @@ class AddLabelsRequest(_message.Message):
     def __init__(self, model: _Optional[str] = ..., labels: _Optional[_Iterable[_Union[LateLabel, _Mapping]]] = ...) -> None: ...
 
 class AddObservationsRequest(_message.Message):
-    __slots__ = ("model", "calibrator", "logits", "labels", "label_names", "times", "segment", "counted", "label_sets")
+    __slots__ = ("model", "calibrator", "logits", "labels", "label_names", "times", "segment", "counted", "label_sets", "groups")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     CALIBRATOR_FIELD_NUMBER: _ClassVar[int]
     LOGITS_FIELD_NUMBER: _ClassVar[int]
@@ -1477,6 +1481,7 @@ class AddObservationsRequest(_message.Message):
     SEGMENT_FIELD_NUMBER: _ClassVar[int]
     COUNTED_FIELD_NUMBER: _ClassVar[int]
     LABEL_SETS_FIELD_NUMBER: _ClassVar[int]
+    GROUPS_FIELD_NUMBER: _ClassVar[int]
     model: str
     calibrator: str
     logits: Matrix
@@ -1486,7 +1491,8 @@ class AddObservationsRequest(_message.Message):
     segment: str
     counted: bool
     label_sets: _containers.RepeatedCompositeFieldContainer[LabelSet]
-    def __init__(self, model: _Optional[str] = ..., calibrator: _Optional[str] = ..., logits: _Optional[_Union[Matrix, _Mapping]] = ..., labels: _Optional[_Iterable[int]] = ..., label_names: _Optional[_Iterable[str]] = ..., times: _Optional[_Iterable[float]] = ..., segment: _Optional[str] = ..., counted: _Optional[bool] = ..., label_sets: _Optional[_Iterable[_Union[LabelSet, _Mapping]]] = ...) -> None: ...
+    groups: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, model: _Optional[str] = ..., calibrator: _Optional[str] = ..., logits: _Optional[_Union[Matrix, _Mapping]] = ..., labels: _Optional[_Iterable[int]] = ..., label_names: _Optional[_Iterable[str]] = ..., times: _Optional[_Iterable[float]] = ..., segment: _Optional[str] = ..., counted: _Optional[bool] = ..., label_sets: _Optional[_Iterable[_Union[LabelSet, _Mapping]]] = ..., groups: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class TrafficBucket(_message.Message):
     __slots__ = ("started_at", "predictions", "confidence_sums")
