@@ -207,8 +207,8 @@ async def _infer(model: str, selector: str, state: State, request: Request) -> R
         text = None if length is None else length.decode("latin-1")
         parsed = tensors.parse(plain, text, settings.max_json_bytes, default_input)
         ids = 1.0 if tensors.IDS in parsed.outputs else 0.0
-        origin = {"segment": parsed.segment, "group": parsed.group}
-        return Batch(parsed.values, parsed.input, ids=ids, **origin)
+        segment, group = parsed.segment, parsed.group
+        return Batch(parsed.values, parsed.input, ids=ids, segment=segment, group=group)
 
     def encode(result: CalibrationResult) -> Response:
         assert parsed is not None  # noqa: S101  (`decode` ran before)

@@ -111,8 +111,9 @@ def _decode(request: pb.ModelInferRequest) -> Batch:
         raise InputError("inputs", found=names[:80], accepted="one")
     check_outputs([(output.name, output.parameters) for output in request.outputs])
     ids = 1.0 if any(output.name == IDS for output in request.outputs) else 0.0
-    origin = {name: _text(request.parameters, name, "") for name in ("segment", "group")}
-    return Batch(_values(request), _input(request.parameters), ids=ids, **origin)
+    segment, group = (_text(request.parameters, name, "") for name in ("segment", "group"))
+    input = _input(request.parameters)
+    return Batch(_values(request), input, ids=ids, segment=segment, group=group)
 
 
 def _encode(request: pb.ModelInferRequest, result: CalibrationResult) -> pb.ModelInferResponse:
