@@ -27,12 +27,13 @@ class KernelError(BatchLoss, Regulariser):
     `variant`: `canonical` compares all probabilities of a row; `top_label` compares confidence and
     correctness, with Beta kernels.
 
-    Options: `bandwidth` h > 0, default 0.01; `order` q ≥ 1, default 1; `variant`. Paper 002 adds
+    Options: `bandwidth` h > 0, default 0.1; `order` q ≥ 1, default 1; `variant`. Paper 002 adds
     this loss to cross-entropy (KDE-XE) with β = .3 on CIFAR-10 and .5 on CIFAR-100, and gives no
     bandwidth. The example in the source's code uses .001. The logarithm of a kernel has derivatives
-    of order 1/h: at .001 and with ten classes, the gradient of .3 of this loss is longer than that
-    of cross-entropy in batches of 64 and 128, and depends on which of a few rows is nearest. At .01
-    it is shorter (`python -m benchmarks.training.first_steps`).
+    of order 1/h. With ten classes and in batches of 64 and 128, the gradient of β times this loss
+    is longer than that of cross-entropy for β = .3 and h = .001, and for β = 1 and h = .01; it then
+    depends on which of a few rows is nearest, and a network learns less or nothing. With the
+    default and β = 1 it is half as long (`python -m benchmarks.training.first_steps`).
 
     Source: Popordanoska, Sayer and Blaschko, A consistent and differentiable Lp canonical
     calibration error estimator, NeurIPS 2022; paper 002, section 5 and appendix E.1.
@@ -44,7 +45,7 @@ class KernelError(BatchLoss, Regulariser):
 
     accepts_probabilities: ClassVar[bool] = True
 
-    bandwidth: Positive = 0.01
+    bandwidth: Positive = 0.1
     order: AtLeastOne = 1.0
     variant: Literal["canonical", "top_label"] = "canonical"
 

@@ -96,6 +96,8 @@ def test_network_learns_with_every_objective() -> None:
     bandwidth = OBJECTIVES["CE + KDE"].secondary_options["bandwidth"]
     assert first_steps.outweighs(64, 10, 0.001) > 2
     assert first_steps.outweighs(64, 10, bandwidth) < 1
+    assert first_steps.outweighs(64, 10, bandwidth=0.01, beta=1.0) > 2
+    assert first_steps.outweighs(64, 10, LOSSES["kde_ece"]().bandwidth, beta=1.0) < 0.6
 
 
 def test_command_line_sets_the_budget() -> None:

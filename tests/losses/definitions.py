@@ -300,7 +300,7 @@ def acls(
 
 
 def kde_ece(
-    rows: Rows, labels: Labels, bandwidth: float = 0.01, variant: str = "canonical"
+    rows: Rows, labels: Labels, bandwidth: float = 0.1, variant: str = "canonical"
 ) -> float:
     """Densities by SciPy, compared as logarithms."""
     if len(rows) == 1:
