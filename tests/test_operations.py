@@ -30,7 +30,9 @@ def test_every_alert_has_a_section_and_every_section_an_alert() -> None:
     for name, text in sections:
         assert len(text.split()) > 25, name
     for name, alert in _alerts().items():
-        assert alert["annotations"]["runbook"].endswith(f"#{name.lower()}")
+        runbook = alert["annotations"]["runbook"]
+        assert "recalib_links_info" in runbook  # an absolute URL
+        assert runbook.endswith(f"#{name.lower()}")
 
 
 def test_commands_and_their_options_exist() -> None:
