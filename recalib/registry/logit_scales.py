@@ -73,7 +73,7 @@ class LogitScales(Queries):
         row = self._connection.scalar(statement.with_for_update())
         return None if row is None else _scale_of(row)
 
-    def _put(self, model_id: int, dataset_id: int, scale: LogitScale) -> None:
+    def _put(self, model_id: int, dataset_id: Any, scale: LogitScale) -> None:
         key = {"model_id": model_id, "dataset_id": dataset_id}
         values = {"summary": msgspec.to_builtins(scale, str_keys=True)}
         try:

@@ -217,8 +217,8 @@ def _files(source: Any) -> list[Any]:
         single = source if isinstance(source, str | Path) else source[0]
         return [Path(single)]
     files = list_sources(source, [*_FORMATS])
-    found = [Fragment(file.location, format_of(None, file.location)) for file in files]
-    return [file for file in found if file.format == "parquet"] or found
+    fragments = [Fragment(file.location, format_of(None, file.location)) for file in files]
+    return [file for file in fragments if file.format == "parquet"] or fragments
 
 
 def _has_rows(table: Any) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -18,7 +18,8 @@ pa = LazyModule("pyarrow")
 pc = LazyModule("pyarrow.compute")
 
 _TIMES = ("time", "label_time")
-_TIMESTAMP, _PROBABILITIES = "timestamp", "probabilities"
+_TIMESTAMP: Final = "timestamp"
+_PROBABILITIES: Final = "probabilities"
 #: Columns whose texts are numbers, as all are in CSV, and what these are.
 _NUMBERS = {
     "confidence": "a number in [0, 1]",

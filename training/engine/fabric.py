@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 from lightning_fabric import Fabric
 from lightning_fabric.plugins import MixedPrecision, Precision
-from lightning_fabric.strategies import DDPStrategy
+from lightning_fabric.strategies.ddp import DDPStrategy
 
 from recalib.errors import InputError
 from recalib.recipe import Recipe

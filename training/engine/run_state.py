@@ -295,7 +295,7 @@ def _find_unused_parameters(
     Examples are the pooler of a text network and an auxiliary classifier of images.
     """
     with evaluating(model):
-        forward(model, _first_rows(recipe, splits)).sum().backward()
+        forward(model, _first_rows(recipe, splits)).sum().backward()  # type: ignore[no-untyped-call]
     parameters = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
     unused = [name for name, parameter in parameters if parameter.grad is None]
     model.zero_grad(set_to_none=True)
