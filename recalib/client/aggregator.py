@@ -26,6 +26,8 @@ from recalib.client.sampling import SampleShare
 from recalib.core.arrays import Floats, check_logits, check_probabilities
 from recalib.core.card import Card
 from recalib.core.decoding import convert
+from recalib.core.monitoring_settings import MonitoringSettings
+from recalib.core.time_buckets import bucket_start
 from recalib.errors import InputError, RecalibError
 from recalib.stats.groups import group_counts, group_sums
 
@@ -132,6 +134,8 @@ class Aggregator:
             calibrator = aliases[calibrator]
         self.model, self.version = model, calibrator
         self._client = client
+        monitoring = MonitoringSettings.of(client.get_model(model).monitoring)
+        self._cohort_seconds = monitoring.cohort_seconds
         card = convert(client.get_calibrator(model, calibrator).card, Card)
         self._edges, self._classes = np.array([0.0, *reference_edges(card)]), card.classes
         self._target = reference_target(card)
@@ -197,7 +201,8 @@ class Aggregator:
         bins = np.searchsorted(self._edges, confidences, side="right") - 1
         size = len(self._edges)
         sums = np.array([group_counts(bins, size), group_sums(bins, confidences, size)])
-        start = int((time.time() if at is None else at) // _BUCKET_SECONDS) * _BUCKET_SECONDS
+        made_at = time.time() if at is None else at
+        start = bucket_start(made_at, _BUCKET_SECONDS, self._cohort_seconds)
         with self._lock:
             self._check_open()
             self._add(segment, start, sums)

@@ -21,6 +21,7 @@ from recalib.contract.labels import LabelOutcome
 from recalib.core.arrays import Floats
 from recalib.core.group_numbers import group_number
 from recalib.core.prediction_ids import Prediction, summarise_drawn_labels, summarise_predictions
+from recalib.core.time_buckets import bucket_start
 from recalib.core.watched_classes import watched_indices
 from recalib.drift.calibration_sums import left_closed_bins
 from recalib.drift.reference_histogram import reference_edges, reference_target
@@ -185,7 +186,7 @@ def _store(
             if before is None
         ]
         if not counted:
-            tx.traffic.add(_counts(loaded, new, bucket_seconds))
+            tx.traffic.add(_counts(loaded, model, new, bucket_seconds))
         tx.class_traffic.add(_class_counts(model, new, bucket_seconds))
     return existing
 
@@ -275,7 +276,7 @@ def _digest(loaded: LoadedCalibrator, segment: int, made_at: float, logits: Floa
 
 
 def _counts(
-    loaded: LoadedCalibrator, predictions: list[Prediction], bucket_seconds: int
+    loaded: LoadedCalibrator, model: Model, predictions: list[Prediction], bucket_seconds: int
 ) -> list[TrafficCount]:
     """Return counts by time bucket and bin, as for served rows."""
     card = loaded.calibrator.card
@@ -287,7 +288,7 @@ def _counts(
         TrafficCount(
             prediction.model,
             prediction.version,
-            _bucket(prediction, bucket_seconds),
+            bucket_start(prediction.made_at, bucket_seconds, model.monitoring.cohort_seconds),
             prediction.segment,
             bin,
             1,
@@ -298,11 +299,6 @@ def _counts(
             predictions, bins.tolist(), probabilities.tolist(), strict=True
         )
     )
-
-
-def _bucket(prediction: Prediction, bucket_seconds: int) -> int:
-    """Return the start of a prediction's time bucket."""
-    return int(prediction.made_at // bucket_seconds) * bucket_seconds
 
 
 def _class_counts(
@@ -316,7 +312,7 @@ def _class_counts(
         ClassTrafficCount(
             prediction.model,
             prediction.version,
-            _bucket(prediction, bucket_seconds),
+            bucket_start(prediction.made_at, bucket_seconds, model.monitoring.cohort_seconds),
             prediction.predicted,
             1,
             max(prediction.confidence, 1 - prediction.confidence),

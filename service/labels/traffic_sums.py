@@ -8,6 +8,7 @@ import numpy as np
 
 from recalib.contract.labels import TrafficAnswer
 from recalib.core.arrays import Floats
+from recalib.core.time_buckets import bucket_start
 from recalib.drift.reference_histogram import reference_edges, reference_target
 from recalib.errors import InputError
 from recalib.registry import Model, TrafficCount, Transaction, merge_counts
@@ -35,7 +36,7 @@ def add_traffic(
 
     Parameters
     ----------
-    bucket_seconds: length of a bucket of the registry.
+    bucket_seconds: largest length of a bucket of the registry.
     key: idempotency key; without it, a repeated request counts twice.
 
     Raises
@@ -104,7 +105,7 @@ def _counts(
     bucket_seconds: int,
 ) -> Iterator[TrafficCount]:
     for bucket in buckets:
-        start = int(bucket.started_at // bucket_seconds) * bucket_seconds
+        start = bucket_start(bucket.started_at, bucket_seconds, model.monitoring.cohort_seconds)
         key = (model.id, loaded.version, start, segment)
         for bin, (count, total) in enumerate(
             zip(bucket.predictions, bucket.confidence_sums, strict=True)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from recalib.core.arrays import Floats
 from recalib.core.card import Card
+from recalib.core.time_buckets import bucket_start
 from recalib.core.watched_classes import watched_indices
 from recalib.drift.calibration_sums import left_closed_bins
 from recalib.drift.reference_histogram import reference_edges, reference_target
@@ -62,7 +63,7 @@ class _ServingSettings:
         self.declare(model.monitoring)
 
     def declare(self, monitoring: MonitoringSettings) -> None:
-        self.capture = monitoring.capture
+        self.capture, self.cohort_seconds = monitoring.capture, monitoring.cohort_seconds
         self.segments = {name: number for number, name in enumerate(monitoring.segments, 1)}
         #: Indices of the watched classes.
         self.classes: tuple[int, ...] = ()
@@ -89,7 +90,7 @@ class Stream:
         self._edges = edges
         self._target: Target = target
         self._lock = threading.Lock()
-        #: By segment, bucket and kind of rows: arrays of a list have one width.
+        #: By segment, start of the bucket and kind of rows: arrays of a list have one width.
         self._buffer: dict[tuple[int, int, _Kind], list[Floats]] = {}
         self._buffered = 0
         self._totals: dict[tuple[int, int], Totals] = {}
@@ -133,7 +134,8 @@ class Stream:
             self._buffer_rows("monitored", column[:, None], segment)
 
     def _buffer_rows(self, kind: _Kind, rows: Floats, segment: int) -> None:
-        key = (segment, int(time.time() // self._traffic.bucket_seconds), kind)
+        seconds = self._traffic.bucket_seconds, self._settings.cohort_seconds
+        key = (segment, bucket_start(time.time(), *seconds), kind)
         with self._lock:
             buffer = self._buffer.get(key)
             if buffer is None:
@@ -199,8 +201,7 @@ class Traffic:
 
     Parameters
     ----------
-    bucket_seconds: length of a bucket of counts; equal in all processes, and a divisor of the
-        length of windows.
+    bucket_seconds: largest length of a bucket of counts; equal in all processes.
     """
 
     def __init__(self, bucket_seconds: int = 300) -> None:
@@ -241,7 +242,7 @@ class Traffic:
         for stream in streams:
             totals, class_totals = stream.take()
             for (segment, bucket), (counts, sums) in totals.items():
-                key = (stream.model, stream.version, bucket * self.bucket_seconds, segment)
+                key = (stream.model, stream.version, bucket, segment)
                 traffic += [
                     TrafficCount(*key, bin, int(count), int(count), confidence_sum)
                     for bin, (count, confidence_sum) in enumerate(
@@ -250,8 +251,7 @@ class Traffic:
                     if count
                 ]
             for (index, bucket), (count, error_sum) in class_totals.items():
-                start = bucket * self.bucket_seconds
-                key = (stream.model, stream.version, start, index)
+                key = (stream.model, stream.version, bucket, index)
                 classes.append(ClassTrafficCount(*key, int(count), float(error_sum)))
         return Counts(merge_counts(traffic), merge_counts(classes))
 

@@ -31,6 +31,8 @@ _CALIBRATOR = {
     "card": _FITTED.card.to_dict(),
 }
 
+_MODEL = {"name": "m", "classes": 4, "labels": None, "created_at": "2026-01-01T00:00:00+00:00"}
+
 
 @pytest.fixture
 def faulty(flaky: Flaky) -> Iterator[Client]:
@@ -40,7 +42,7 @@ def faulty(flaky: Flaky) -> Iterator[Client]:
 
 
 def _aggregator(flaky: Flaky, client: Client, max_labels: int = 100) -> Aggregator:
-    flaky.will(says(200, _CALIBRATOR))
+    flaky.will(says(200, _MODEL), says(200, _CALIBRATOR))
     return Aggregator(client, "m", calibrator=1, flush_seconds=3600, max_labels=max_labels)
 
 
@@ -82,7 +84,7 @@ def test_sums_wait_for_the_server_and_keep_their_key(flaky: Flaky, faulty: Clien
     aggregator.count(probabilities[:10])
     flaky.will(says(200, {"accepted": 300, "expired": 0}), says(200, {"accepted": 9, "expired": 1}))
     aggregator.close()
-    first, _, repeat, later = flaky.received[1:]
+    first, _, repeat, later = flaky.received[2:]
     assert (first.body, first.headers["idempotency-key"]) == (
         repeat.body,
         repeat.headers["idempotency-key"],
@@ -100,7 +102,7 @@ def test_two_classes_are_counted_by_the_positive_class(flaky: Flaky, faulty: Cli
     """With the target in the request; that of other models has none, which older servers refuse."""
     logits, labels = draw(300, 2, 2.0)
     fitted = recalib.fit(logits, labels)
-    flaky.will(says(200, {**_CALIBRATOR, "card": fitted.card.to_dict()}))
+    flaky.will(says(200, _MODEL), says(200, {**_CALIBRATOR, "card": fitted.card.to_dict()}))
     aggregator = Aggregator(faulty, "m", calibrator=1, flush_seconds=3600)
     probabilities = fitted.predict(logits)
     aggregator.count(probabilities)
@@ -157,7 +159,7 @@ def test_invalid_time_does_not_block_others(flaky: Flaky, faulty: Client, times:
     with pytest.raises(InputError, match="times"):
         aggregator.label(LOGITS[:2], [1, 2], times)
     aggregator.close()
-    assert (len(flaky.received), aggregator.state) == (1, (0, {}, 0, 0))
+    assert (len(flaky.received), aggregator.state) == (2, (0, {}, 0, 0))
 
 
 def test_refused_bucket_does_not_affect_others(flaky: Flaky, faulty: Client) -> None:
@@ -170,7 +172,7 @@ def test_refused_bucket_does_not_affect_others(flaky: Flaky, faulty: Client) -> 
     accepted = [says(200, {"accepted": count, "expired": 0}) for count in (1, 3)]
     flaky.will(refused, accepted[0], refused, refused, accepted[1])
     aggregator.close()
-    requests = flaky.received[1:]
+    requests = flaky.received[2:]
     sizes = [[sum(b["predictions"]) for b in json.loads(r.body)["buckets"]] for r in requests]
     assert sizes == [[1, 2, 3], [1], [2, 3], [2], [3]]
     assert len({request.headers["idempotency-key"] for request in requests}) == 5
@@ -186,7 +188,7 @@ def test_full_buffer_does_not_shorten_the_pause_after_an_error(
     for _ in range(8):
         aggregator.label(LOGITS[:4], LABELS[:4], np.arange(4.0))
         time.sleep(0.02)
-    assert len(flaky.received) == 2
+    assert len(flaky.received) == 3
     flaky.will(_answer(4))
     aggregator.close()
     assert aggregator.state == (0, {"accepted": 32}, 0, 0)

@@ -609,7 +609,11 @@ MUTATIONS = [
         "service/labels/observations.py",
         "tests/service/test_observations.py",
         ("if made_at < now - maturity:", "if False:"),
-        ("// bucket_seconds) * bucket_seconds", "// bucket_seconds)"),
+    ),
+    *_file(
+        "recalib/core/time_buckets.py",
+        "tests/service/test_traffic.py",
+        ("math.ceil(cohort))", "0)"),
     ),
     *_file(
         "recalib/fitting/row_digests.py",

@@ -81,7 +81,9 @@ def test_observations_are_stored_like_served_predictions(service: Service, model
     assert [(row.predicted, row.label) for row in rows] == list(
         zip(summary.predicted, sent["labels"], strict=True)
     )
-    assert {(item.segment, item.started_at % 300) for item in traffic} == {(1, 0)}
+    assert {(item.segment, item.started_at % WATCHING.cohort_seconds) for item in traffic} == {
+        (1, 0)
+    }
 
 
 def test_observations_of_two_classes_are_counted_by_the_positive_class(service: Service) -> None:
@@ -185,6 +187,27 @@ def watched(service: Service, model: Model, *, copies: int, **more: Any) -> dict
     watch(service.registry, model)
     report: dict[str, Any] = service.client.get("/v1/models/resnet/monitoring").json()
     return report
+
+
+@pytest.mark.parametrize("seconds", [7.0, 2.5])
+def test_short_cohorts_count_their_own_traffic(service: Service, seconds: float) -> None:
+    """Of cohorts shorter than a bucket of traffic, none has predictions of another."""
+    model = a_champion(service.registry, replace(WATCHING, cohort_seconds=seconds))
+    logits, labels = draw(600, 4, 3.0, seed=2)
+    times = (time.time() - 50 + np.arange(600) / 15).tolist()
+    sent = {"logits": logits.astype(np.float32).tolist(), "labels": labels.tolist()}
+    assert {status for status, _ in post(service, {**sent, "times": times})} == {"accepted"}
+    with service.registry.transaction() as tx:  # as if two minutes had passed
+        declared = replace(model.monitoring, maturity_seconds=1.0)
+        tx.models.set_monitoring("resnet", declared)
+        table = tables.labels
+        tx.connection.execute(update(table).values(labelled_at=table.c.predicted_at + 0.5))
+    watch(service.registry, model)
+    report = service.client.get("/v1/models/resnet/monitoring").json()
+    windows = [window["measured"] for window in report["windows"]]
+    assert len(windows) > 5
+    assert {window["labelled"] - window["traffic"] for window in windows} == {0}
+    assert {window["coverage"] for window in windows} == {1.0}
 
 
 def test_invalid_observations_do_not_block_valid_ones(service: Service, model: Model) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 import time
 from collections import Counter
@@ -14,8 +15,11 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from recalib.core.card import Card, ConfidenceHistogram, DataSummary, FitSummary
+from recalib.core.time_buckets import bucket_start
 from recalib.drift.reference_histogram import reference_edges
 from recalib.errors import UnavailableError
 from recalib.registry import Model, MonitoringSettings, Registry, TrafficCount
@@ -73,6 +77,16 @@ def test_predictions_are_counted_by_segment_and_confidence() -> None:
     assert traffic.take().traffic == []
     stream.add(rows(0.1))
     assert by_bin(traffic.take().traffic) == {(0, 0): 1}
+
+
+@given(st.floats(0, 4e9), st.integers(1, 3_600), st.integers(2, 10**6))
+def test_a_bucket_is_in_the_cohort_of_its_predictions(
+    seconds: float, bucket: int, halves: int
+) -> None:
+    cohort = halves / 2
+    start = bucket_start(seconds, bucket, cohort)
+    assert seconds - start <= bucket
+    assert math.floor(start / cohort) == math.floor(seconds / cohort)
 
 
 @pytest.mark.parametrize("classes", [(), ("0",)])
