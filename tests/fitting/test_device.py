@@ -59,7 +59,9 @@ def test_same_optimum_in_many_chunks(
 
 
 @pytest.mark.parametrize("device", ["cpu", _CUDA])
-@pytest.mark.parametrize("name", ["matrix", "structured_matrix"])
+@pytest.mark.parametrize(
+    "name", ["matrix", pytest.param("structured_matrix", marks=pytest.mark.slow)]
+)
 def test_same_optimum_of_many_classes(name: str, device: str) -> None:
     """Above 40 classes, the preconditioner shares one matrix; above 200,000 logits, float32."""
     logits, labels = draw(5_000, 45, 1.5)

@@ -18,17 +18,18 @@ from recalib.objectives import OBJECTIVES
 from tests.fitting.conftest import draw
 
 #: Every map, and every objective that has one minimum or is searched over all of its range.
-FITS: list[tuple[str, dict[str, Any]]] = [(name, {}) for name in MAPS] + [
+FITS: list[Any] = [(name, {}) for name in MAPS] + [
     ("isotonic", {"target": "one_vs_rest"}),
     ("histogram_binning", {"target": "one_vs_rest"}),
     ("histogram_binning", {"binning": "equal_width"}),
     *((name, {"task": "multilabel"}) for name in LABEL_MAPS),
-    *(
-        (name, {"objective": objective})
-        for name in ("temperature", "class_temperature")
-        for objective in OBJECTIVES
-        if name == "temperature" or not OBJECTIVES[objective].top_label_only
-    ),
+    *(("temperature", {"objective": objective}) for objective in OBJECTIVES),
+]
+#: The same objectives of a map with several parameters.
+FITS += [
+    pytest.param("class_temperature", {"objective": objective}, marks=pytest.mark.slow)
+    for objective in OBJECTIVES
+    if not OBJECTIVES[objective].top_label_only
 ]
 
 
