@@ -211,7 +211,7 @@ def test_every_removal_pattern_matches_a_file() -> None:
 
 
 def test_build_context_contains_the_sources_of_the_wheel() -> None:
-    """The build context has the packages and the files that pyproject.toml names."""
+    """The packages, the files that pyproject.toml names, and the program of backups."""
     lines = (ROOT / ".dockerignore").read_text().splitlines()
     included = {line[1:] for line in lines if line.startswith("!")}
     packages = {
@@ -219,5 +219,6 @@ def test_build_context_contains_the_sources_of_the_wheel() -> None:
         for pattern in _PROJECT["tool"]["setuptools"]["packages"]["find"]["include"]
     }
     files = {"pyproject.toml", "deploy/requirements", _PROJECT["project"]["readme"]}
+    files.add("deploy/backup.sh")
     assert included == packages | files | set(_PROJECT["project"]["license-files"])
     assert "*" in lines
