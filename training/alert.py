@@ -12,6 +12,7 @@ from recalib.contract.alerts import Alert, AlertPlace, VersionComparison
 from recalib.contract.base import utc
 from recalib.drift import drift_report
 from recalib.drift.calibration_sums import left_closed_bins
+from recalib.drift.row_groups import arrange_units, unit_means
 from recalib.drift.target import values_of_predicted_class
 from recalib.registry import LabelColumns, Model, Registry
 from recalib.registry.alerts import drift_onset, earlier_champions, next_command
@@ -99,8 +100,9 @@ def _describe(model: Model, assessor: Assessor, rows: LabelColumns, since: str) 
     names = segment_names(model.monitoring)
     if len(names) > 1 and np.ptp(rows.segment) > 0:
         kinds["segment"] = rows.segment, names
-    gap = drift_report.measure_gap(p, y)
-    places = drift_report.find_places(p, y, kinds)
+    groups = rows.group.astype(np.int64)
+    gap = drift_report.measure_gap(p, y, groups)
+    places = drift_report.find_places(p, y, kinds, groups)
     return {
         **gap._asdict(),
         "direction": drift_report.direction_of(gap),
@@ -128,12 +130,15 @@ def _compare(
         other: brier_scores(Calibrator.from_bytes(file), rows) for other, file in files.items()
     }
     comparisons = []
+    order, sizes = arrange_units(rows.groups)
     for other in others:
-        difference = scores[version] - scores[other]
+        difference = unit_means((scores[version] - scores[other])[order], sizes)
         low, high = drift_report.mean_interval(difference)
         mean = float(difference.mean())
         comparisons.append(
-            VersionComparison(version=other, labels=len(rows), difference=mean, low=low, high=high)
+            VersionComparison(
+                version=other, labels=len(difference), difference=mean, low=low, high=high
+            )
         )
     return comparisons
 

@@ -47,7 +47,7 @@ class Alert(Resource):
         description="Prediction time of the first of these labels: the estimated start of the "
         "drift, or the start of the latest window if labels show none."
     )
-    labels: int
+    labels: int = Field(description="A group of dependent rows counts once.")
     accuracy: float = Field(description="Of two classes: the frequency of class 1.")
     confidence: float = Field(description="Of two classes: the mean P(y = 1).")
     low: float = Field(description="Lower end of an interval for confidence minus accuracy.")

@@ -11,6 +11,7 @@ import numpy as np
 import scipy
 from numpy.typing import NDArray
 
+from recalib.drift.row_groups import Groups, arrange_units, unit_means
 from recalib.drift.target import TARGET_NAMES, Target
 from recalib.stats.groups import group_sums
 
@@ -19,7 +20,7 @@ Values = NDArray[np.float64]
 #: The rows are selected: the evidence chooses the onset, and the time of the alarm. Intervals of a
 #: nominal 99.5% then cover at least 95% (`python -m benchmarks.monitoring.repair`).
 _NOMINAL_LEVEL = 0.995
-#: Groups of each kind in a report, and their fewest labels.
+#: Places of each kind in a report, and their fewest labels.
 _MAX_PLACES, _MIN_LABELS = 2, 10
 
 
@@ -34,7 +35,7 @@ class DriftGap(NamedTuple):
 
 
 class DriftPlace(NamedTuple):
-    """The gap of a group of the labels."""
+    """The gap of a part of the labels."""
 
     kind: str
     name: str
@@ -53,8 +54,17 @@ def mean_interval(values: Values, least_variance: float = 0.0) -> tuple[float, f
     return mean - width, mean + width
 
 
-def measure_gap(confidences: Values, outcomes: Values) -> DriftGap:
-    """Return the gap of confidences and outcomes, (N,) each, N at least 1."""
+def measure_gap(confidences: Values, outcomes: Values, groups: Groups | None = None) -> DriftGap:
+    """Return the gap of confidences and outcomes, (N,) each, N at least 1.
+
+    Parameters
+    ----------
+    groups: of dependent rows (N,), 0 for none; a group counts once, with its means.
+    """
+    if groups is not None:
+        order, sizes = arrange_units(groups)
+        confidences = unit_means(confidences[order], sizes)
+        outcomes = unit_means(outcomes[order], sizes)
     chance = float((confidences * (1 - confidences)).mean())
     low, high = mean_interval(confidences - outcomes, chance)
     means = float(outcomes.mean()), float(confidences.mean())
@@ -65,12 +75,14 @@ def find_places(
     confidences: Values,
     outcomes: Values,
     kinds: Mapping[str, tuple[NDArray[Any], Sequence[str]]],
+    groups: Groups,
 ) -> list[DriftPlace]:
-    """Return the groups with the largest shares of the error, of each kind those that show one.
+    """Return the places with the largest shares of the error, of each kind those that show one.
 
     Parameters
     ----------
-    kinds: the number of the group of each row (N,), and the names of groups, by kind.
+    kinds: the number of the place of each row (N,), and the names of places, by kind.
+    groups: of dependent rows, as in `measure_gap`.
     """
     residuals, places = confidences - outcomes, []
     for kind, (numbers, names) in kinds.items():
@@ -79,7 +91,7 @@ def find_places(
         for number in np.argsort(-shares, kind="stable")[:_MAX_PLACES].tolist():
             rows = numbers == number
             if np.count_nonzero(rows) >= _MIN_LABELS:
-                gap = measure_gap(confidences[rows], outcomes[rows])
+                gap = measure_gap(confidences[rows], outcomes[rows], groups[rows])
                 if gap.low > 0 or gap.high < 0:
                     places.append(DriftPlace(kind, names[number], gap))
     return places
