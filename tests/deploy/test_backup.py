@@ -16,38 +16,38 @@ from recalib.registry.audit import SCHEDULED_BACKUP
 from recalib.registry.restore import read_manifest, restore
 from tests.deploy.backups import age, age_program
 from tests.deploy.composed import ROOT
-from tests.registry.conftest import sqlite_target
+from tests.registry.conftest import sqlite_registry, sqlite_target
 from tests.registry.scenes import all_rows
 
-__all__ = ["sqlite_target"]
+__all__ = ["sqlite_registry", "sqlite_target"]
 
 _SCRIPT = ROOT / "deploy" / "backup.sh"
 _OLD = [f"recalib-2026010{day}T000000Z.zip.age" for day in (1, 2, 3)]
+#: Writes an archive of two bytes, and a file in place of the record.
+_STAND_IN = 'case $1 in backup) printf PK ;; *) touch "$RECALIB_HOME/recorded" ;; esac'
 
 
 class _Machine:
     """A registry, its key and a folder with three older backups."""
 
-    def __init__(self, folder: Path, template: Path) -> None:
+    def __init__(self, folder: Path) -> None:
         keygen = age_program("age-keygen")
         self.home, self.backups, self.key = folder / "home", folder / "a b", folder / "key"
         self.programs = folder / "programs"
         for path in (self.home, folder / "volume", self.programs):
             path.mkdir()
         self.backups.symlink_to(folder / "volume")
-        shutil.copy(template, self.home / "recalib.db")
-        (self.programs / "recalib").symlink_to(Path(sys.executable).with_name("recalib"))
+        self.replace("recalib", _STAND_IN)
         for name in _OLD:
             (self.backups / name).touch()
         subprocess.run([keygen, "-o", self.key], capture_output=True, check=True)
-        url = f"sqlite:///{self.home / 'recalib.db'}"
-        self.registry = Registry(url, (self.home / "blobs").as_uri())
 
-    def run(self, keep: str = "2") -> subprocess.CompletedProcess[str]:
+    def run(self, keep: str = "2", **places: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [_SCRIPT, self.backups, self.key, keep],
             env={
                 **os.environ,
+                **places,
                 "RECALIB_HOME": str(self.home),
                 "PATH": f"{self.programs}:{os.environ['PATH']}",
             },
@@ -66,36 +66,50 @@ class _Machine:
     def decrypt(self, file: Path, to: Path) -> int:
         return age("--decrypt", "--identity", self.key, "--output", to, file).returncode
 
-    def recorded(self) -> float | None:
-        with self.registry.reading() as tx:
-            return tx.audit.last(SCHEDULED_BACKUP)
-
     def assert_unchanged(self) -> None:
         assert sorted(path.name for path in self.backups.iterdir()) == _OLD
-        assert self.recorded() is None
+        assert not (self.home / "recorded").exists()
 
 
 @pytest.fixture
-def machine(tmp_path: Path, sqlite_template: Path) -> _Machine:
-    return _Machine(tmp_path, sqlite_template)
+def machine(tmp_path: Path) -> _Machine:
+    return _Machine(tmp_path)
 
 
-def test_backup_is_encrypted_and_only_the_newest_stay(
-    machine: _Machine, sqlite_target: Registry, tmp_path: Path
-) -> None:
-    """Files of other names stay. Neither content nor recipient can be read without the key."""
-    with machine.registry.transaction() as tx, machine.registry.blobs.writer() as blob:
-        blob.write(os.urandom(200_000))
-        model = tx.models.create("resnet", None, 2, "anna")
-        tx.datasets.create(model, "d", blob.commit(), 1, 2, 200_000, "text/csv", "logits", {})
+def test_only_the_newest_backups_stay(machine: _Machine, tmp_path: Path) -> None:
+    """Files of other names stay."""
     for name in ("before.zip", "recalib-2026.zip.age"):
         (machine.backups / name).touch()
     process = machine.run()
     assert process.returncode == 0, process.stderr
-    assert machine.recorded() is not None
+    assert (machine.home / "recorded").exists()
     file, *others = sorted(machine.backups.iterdir(), key=lambda path: path.stat().st_mtime)[::-1]
     assert {path.name for path in others} == {_OLD[2], "before.zip", "recalib-2026.zip.age"}
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert machine.decrypt(file, tmp_path / "backup.zip") == 0
+    assert (tmp_path / "backup.zip").read_text() == "PK"
+
+
+@pytest.mark.slow
+def test_backup_is_encrypted_and_restored(
+    machine: _Machine, sqlite_registry: Registry, sqlite_target: Registry, tmp_path: Path
+) -> None:
+    """Neither content nor recipient can be read without the key."""
+    (machine.programs / "recalib").unlink()
+    (machine.programs / "recalib").symlink_to(Path(sys.executable).with_name("recalib"))
+    with sqlite_registry.transaction() as tx, sqlite_registry.blobs.writer() as blob:
+        blob.write(os.urandom(200_000))
+        model = tx.models.create("resnet", None, 2, "anna")
+        tx.datasets.create(model, "d", blob.commit(), 1, 2, 200_000, "text/csv", "logits", {})
+    places = {
+        "RECALIB_DATABASE_URL": f"sqlite:///{tmp_path / 'here.db'}",
+        "RECALIB_BLOB_URL": (tmp_path / "blobs").as_uri(),
+    }
+    process = machine.run(**places)
+    assert process.returncode == 0, process.stderr
+    with sqlite_registry.reading() as tx:
+        assert tx.audit.last(SCHEDULED_BACKUP) is not None
+    file = max(machine.backups.iterdir(), key=lambda path: path.name)
     content = file.read_bytes()
     command = [age_program("age-keygen"), "-y", machine.key]
     recipient = subprocess.run(command, capture_output=True, check=True).stdout.strip()
@@ -107,7 +121,7 @@ def test_backup_is_encrypted_and_only_the_newest_stay(
     archive = tmp_path / "backup.zip"
     assert machine.decrypt(file, archive) == 0
     restore(sqlite_target, archive)
-    rows, restored = all_rows(machine.registry), all_rows(sqlite_target)
+    rows, restored = all_rows(sqlite_registry), all_rows(sqlite_target)
     assert restored["models"] == rows["models"]
     assert restored["datasets"] == rows["datasets"]
 
@@ -132,8 +146,7 @@ def test_failed_backup_leaves_the_older_ones(machine: _Machine) -> None:
         assert machine.run().returncode != 0, script
         machine.assert_unchanged()
         (machine.programs / program).unlink()
-        (machine.programs / "recalib").unlink(missing_ok=True)
-        (machine.programs / "recalib").symlink_to(Path(sys.executable).with_name("recalib"))
+        machine.replace("recalib", _STAND_IN)
     machine.key.write_text("AGE-SECRET-KEY-1")
     assert machine.run().returncode != 0
     machine.assert_unchanged()
