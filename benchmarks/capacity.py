@@ -201,7 +201,10 @@ def publish(registry: Registry, classes: int, name: str, count: int) -> None:
 
 @contextlib.contextmanager
 def served(
-    folder: Path, database: Database, settings: Mapping[str, str] | None = None
+    folder: Path,
+    database: Database,
+    settings: Mapping[str, str] | None = None,
+    job_workers: int = 0,
 ) -> Iterator[tuple[httpx2.Client, psutil.Process]]:
     """Run `recalib serve` while the context lasts; yield a client and the process.
 
@@ -209,7 +212,8 @@ def served(
     ----------
     settings: further environment variables.
     """
-    options = ["--port", "0", "--grpc-port", "-1", "--job-workers", "0", "--home", str(folder)]
+    options = ["--port", "0", "--grpc-port", "-1", "--home", str(folder)]
+    options += ["--job-workers", str(job_workers)]
     command = [sys.executable, "-m", "recalib", "serve", "--json", *options]
     environment = {k: v for k, v in os.environ.items() if not k.startswith("RECALIB_")}
     environment |= {"RECALIB_DATABASE_URL": database.url, **(settings or {})}

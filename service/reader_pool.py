@@ -25,6 +25,8 @@ from service.reader_process import Call, ReaderProcess
 #: Calls of one caller that run or wait.
 _MAX_UPLOADS, _MAX_REFERENCES = 32, 4
 _RETRY_SECONDS = 5
+#: Whoever waits for a large file waits anyway; the processor is for the server and for small ones.
+_SLOW_NICENESS = 10
 
 
 @cache
@@ -57,7 +59,7 @@ class ReaderPool:
         self, max_calls: int = _MAX_UPLOADS, field: Literal["data", "uri"] = "data"
     ) -> None:
         self._max_calls = max_calls
-        self._quick, self._slow = _Readers(2, field), _Readers(1, field)
+        self._quick, self._slow = _Readers(2, field), _Readers(1, field, _SLOW_NICENESS)
         # By event loop too, since a lock belongs to one.
         self._lines: dict[tuple[object, str], _Line] = {}
 
@@ -131,8 +133,8 @@ class _Line:
 class _Readers:
     """Processes for calls of any caller, in the order of their arrival."""
 
-    def __init__(self, count: int, field: Literal["data", "uri"]) -> None:
-        self.readers = [ReaderProcess(field=field) for _ in range(count)]
+    def __init__(self, count: int, field: Literal["data", "uri"], niceness: int = 0) -> None:
+        self.readers = [ReaderProcess(field=field, niceness=niceness) for _ in range(count)]
         # A process that runs is taken before one that would have to start.
         self._idle: LifoQueue[ReaderProcess] = LifoQueue()
         for reader in self.readers:

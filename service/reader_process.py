@@ -71,11 +71,18 @@ class ReaderProcess:
 
     Parameters
     ----------
+    niceness: how far the child stands back behind other processes, as of `os.nice`.
     field: the field of the caller's request that names what is read: `data` for an upload.
     """
 
-    def __init__(self, max_bytes: int = _MAX_BYTES, field: Literal["data", "uri"] = "data") -> None:
+    def __init__(
+        self,
+        max_bytes: int = _MAX_BYTES,
+        field: Literal["data", "uri"] = "data",
+        niceness: int = 0,
+    ) -> None:
         self._max_bytes = max_bytes
+        self._niceness = niceness
         self._field = field
         self._process: subprocess.Popen[str] | None = None
         #: The call in progress. A caller that leaves kills the child only during its call: the
@@ -210,7 +217,7 @@ class ReaderProcess:
             # Without the settings, which hold passwords.
             inherited = {k: v for k, v in os.environ.items() if not k.startswith("RECALIB_")}
             self._process = process = subprocess.Popen(
-                [sys.executable, "-P", "-m", __name__, str(self._max_bytes)],
+                [sys.executable, "-P", "-m", __name__, str(self._max_bytes), str(self._niceness)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,
@@ -246,6 +253,7 @@ def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # so that no library writes between two answers
     _limit(int(sys.argv[1]))
+    os.nice(int(sys.argv[2]))
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for line in sys.stdin:
         request = json.loads(line)

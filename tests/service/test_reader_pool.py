@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import base64
+import os
 import time
 from collections.abc import Iterator
 from multiprocessing.connection import wait
@@ -50,6 +51,16 @@ def _survey(path: Path) -> dict[str, Any]:
 async def _run_as(name: str, pool: ReaderPool, **call: Any) -> Any:
     set_principal(Principal(name, frozenset({"fit"})))
     return await pool.run(**call)
+
+
+@pytest.mark.slow
+def test_slow_files_leave_the_processor_to_others(pool: ReaderPool) -> None:
+    async def priorities() -> list[int]:
+        call = {"function": os.getpriority, "seconds": _SECONDS, "which": os.PRIO_PROCESS, "who": 0}
+        return [await pool.run(**call, is_slow=is_slow) for is_slow in (False, True)]
+
+    quick, slow = asyncio.run(priorities())
+    assert slow > quick == os.getpriority(os.PRIO_PROCESS, 0)
 
 
 @pytest.mark.slow
