@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import tempfile
 from collections.abc import Callable
@@ -19,6 +20,7 @@ _SECONDS = 60.0
 #: The child imports the functions of this module, and it searches no working folder.
 _ENVIRONMENT = {"PYTHONPATH": str(Path(__file__).parents[2])}
 _reader = ReaderProcess()
+atexit.register(_reader.close)
 
 
 def call_in_child(read: Callable[..., None], content: bytes, **arguments: Any) -> None:
