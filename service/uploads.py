@@ -14,11 +14,10 @@ from service.reader_pool import reader_pool
 #: Bytes collected before a worker thread writes them: switching threads takes as long as copying
 #: this much.
 _BUFFER_BYTES = 2**20
-#: Wall time to read and measure an upload: this much, and a second for each MiB. CSV, the slowest
+#: Wall time to read and measure an upload: this much, which a child may need to start on a busy
+#: machine, and a second for each MiB. CSV, the slowest
 #: format, takes .03 s a MiB on one core.
 _READ_SECONDS, _READ_SECONDS_PER_MIB = 60.0, 1.0
-#: Wall time to read the header of an upload.
-_HEADER_SECONDS = 10.0
 #: Numbers of a file that is quick to read. They take a second on a slow core.
 QUICK_NUMBERS = 2_000_000
 
@@ -72,6 +71,6 @@ async def read_upload(
     InputError, UnavailableError, LimitedError: as `ReaderPool.run`.
     """
     pool, url = reader_pool(), await to_thread.run_sync(blob.temporary_url)
-    numbers = await pool.run(count, seconds=_HEADER_SECONDS, url=url, **arguments)
+    numbers = await pool.run(count, seconds=_READ_SECONDS, url=url, **arguments)
     is_slow, seconds = numbers > QUICK_NUMBERS, read_seconds(blob.size)
     return await pool.run(function, seconds=seconds, is_slow=is_slow, url=url, **arguments, **more)
