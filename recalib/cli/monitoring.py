@@ -70,6 +70,7 @@ def monitoring(
     if status.assessed_at is not None:
         say(f"last assessed {_format_time(status.assessed_at)}; {_evidence(status)}")
         say(_window(status.evidence))
+        say(expected_text(status.evidence))
     if status.replayed_through is not None:
         through = _format_time(status.replayed_through)
         say(f"predictions before {through} are replayed from a log ({_REPLAYED})")
@@ -144,6 +145,21 @@ def _window(evidence: dict[str, Any]) -> str:
     if (since := evidence.get("silent_since")) is not None:
         labels += f", no labels since {time_text(since)}"
     return f"window: {ece}; {unbiased}; {means}; {labels}"
+
+
+def expected_text(evidence: dict[str, Any]) -> str:
+    """Return what the predictions of the latest window achieve if they are still calibrated."""
+    expected = evidence.get("expected")
+    if expected is None:
+        return "no expected accuracy: it is of predictions that are still calibrated"
+    names = {"accuracy": "accuracy", "f1": "F1", "auc": "AUC"}
+    values = ", ".join(
+        f"{names[name]} {_percent(expected[name], 'value')}"
+        f" [{_percent(expected[name], 'low')}, {_percent(expected[name], 'high')}]"
+        for name in names
+        if expected[name] is not None
+    )
+    return f"if still calibrated: {values} of {expected['predictions']:,} predictions"
 
 
 def _segments(status: Monitoring) -> Table:

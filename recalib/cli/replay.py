@@ -16,6 +16,7 @@ from recalib.cli.arguments import (
     cluster_name,
     short_name,
 )
+from recalib.cli.monitoring import expected_text
 from recalib.cli.replay_into import check_options, describe_times, replay_into
 from recalib.core.monitoring_settings import EvidenceSettings
 from recalib.core.time_text import time_text
@@ -201,6 +202,8 @@ def replay(
         say(_class_shares(result.class_shares, None if card is None else card.labels))
     if result.segment_search is not None:
         _show_segments(result.segment_search, result.target)
+    if result.windows:
+        say(expected_text(result.windows[-1]))
     say(f"now {result.state}")
     if picture is not None:
         say(f"saved {picture}")

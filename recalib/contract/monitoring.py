@@ -19,6 +19,9 @@ _EVIDENCE = (
     "(`silent`), which it is (`silent_reason`), and the prediction time since which there are no "
     "labels (`silent_since`, in seconds); the interval of the error (`selection_low` to "
     "`selection_high`) under the model's `selection_ratio`; mean `delay` of labels in seconds. "
+    "`expected`, what all predictions of the window achieve if they are still calibrated, without "
+    "labels: `accuracy`, of two classes also `f1` and `auc`, each with `value`, `low` and `high`; "
+    "null where the state is stale. "
     "Null if there is no data."
 )
 _REPLAYED = "Whether it comes from a log of the past."

@@ -7,6 +7,11 @@ from recalib.drift.class_monitor import ClassEvidence, ClassGap, ClassMonitor
 from recalib.drift.class_rows import ClassRows
 from recalib.drift.class_traffic import ClassTraffic, ClassWindow
 from recalib.drift.coverage import Coverage, label_coverage
+from recalib.drift.expected_performance import (
+    ExpectedPerformance,
+    ExpectedValue,
+    expected_performance,
+)
 from recalib.drift.label_shift import estimate_priors
 from recalib.drift.monitor import Monitor, SegmentStatus, Status, spend_alpha
 from recalib.drift.monitor_options import MonitorOptions
@@ -32,6 +37,8 @@ __all__ = [
     "ConfidenceShift",
     "Coverage",
     "Evidence",
+    "ExpectedPerformance",
+    "ExpectedValue",
     "Monitor",
     "MonitorOptions",
     "ScoreTest",
@@ -45,6 +52,7 @@ __all__ = [
     "confidence_shift",
     "default_bettors",
     "estimate_priors",
+    "expected_performance",
     "label_coverage",
     "quantile_edges",
     "spend_alpha",

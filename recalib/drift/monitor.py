@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -220,6 +221,8 @@ class Monitor:
                 reason += "; this may come from the selection of labels" * may_be_selection
         if self._since is None or state != self._state:
             self._state, self._since = state, now
+        if state == "stale":
+            evidence = dataclasses.replace(evidence, expected=None)
         return Status(
             state,
             self._since,
@@ -336,6 +339,8 @@ class Monitor:
             tolerance=self.options.tolerance,
             least_labels=self.options.least_labels,
         )
+        if decision.state == "stale":
+            evidence = dataclasses.replace(evidence, expected=None)
         return SegmentStatus(
             decision.state, decision.reason, evidence, decision.may_be_selection, monitor.onset
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, NamedTuple
 
+from recalib.drift.expected_performance import ExpectedPerformance
 from recalib.drift.target import TARGET_NAMES, Target, TargetNames
 
 State = Literal["fresh", "unverified", "suspect", "stale"]
@@ -68,6 +69,9 @@ class Evidence:
     units: int | None = None
     #: Prediction time since which there are no labels, in seconds; None if labels arrive.
     silent_since: float | None = None
+    #: Accuracy, F1 and AUC of all predictions of the window, labelled or not, if they are still
+    #: calibrated; None where the state is stale.
+    expected: ExpectedPerformance | None = None
 
     @property
     def shifted(self) -> bool:

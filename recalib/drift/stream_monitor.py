@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from recalib.drift.calibration_sums import CalibrationSums
 from recalib.drift.coverage import label_coverage
+from recalib.drift.expected_performance import expected_performance_of_sums
 from recalib.drift.label_rates import RatedWindow, rate_window
 from recalib.drift.monitor_options import MonitorOptions
 from recalib.drift.monitor_state import Evidence
@@ -228,6 +229,7 @@ class StreamMonitor:
             psi_threshold=threshold,
             psi_covered=covered,
             target=self._options.target,
+            expected=expected_performance_of_sums(sums, self._options.target),
         )
 
     def state(self) -> dict[str, Any]:

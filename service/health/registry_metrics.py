@@ -212,6 +212,11 @@ def _champion_families(snapshot: RegistrySnapshot) -> Iterable[Any]:
         "Area under the ROC curve of P(y = 1) of two classes, over the version's matured labels.",
         labels=owner,
     )
+    expected = GaugeMetricFamily(
+        "recalib_expected_performance_ratio",
+        "What the window's predictions achieve if they are still calibrated; none where stale.",
+        labels=[*owner, "metric", "estimator"],
+    )
     late = CounterMetricFamily("recalib_late_labels", "Labels too late to count.", labels=owner)
     gauges = {
         name: GaugeMetricFamily(*described, labels=owner) for name, described in _GAUGES.items()
@@ -243,6 +248,10 @@ def _champion_families(snapshot: RegistrySnapshot) -> Iterable[Any]:
         late.add_metric(labels, row.late)
         for name, gauge in gauges.items():
             _add(gauge, labels, row.status["evidence"].get(name))
+        for name, part in (row.status["evidence"].get("expected") or {}).items():
+            if isinstance(part, dict):
+                for estimator, value in part.items():
+                    expected.add_metric([*labels, name, estimator], value)
         # Bins are of the confidence otherwise.
         if row.status["evidence"].get("target") == "positive_class":
             labelled, ones = (np.array(row.totals[name]) for name in ("labelled", "correct"))
@@ -254,7 +263,7 @@ def _champion_families(snapshot: RegistrySnapshot) -> Iterable[Any]:
         for name, counter in counters.items():
             for bin, total in enumerate(row.totals[name]):
                 counter.add_metric([*labels, str(bin)], total)
-    yield from (states, error, selection, objective, needed, assessed, since, late, auc)
+    yield from (states, error, selection, objective, needed, assessed, since, late, auc, expected)
     yield from gauges.values()
     yield from class_gauges.values()
     yield from counters.values()
