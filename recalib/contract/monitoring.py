@@ -18,7 +18,7 @@ _EVIDENCE = (
     "labels and whether they are `selective`; the share of traffic without useful labels "
     "(`silent`), which it is (`silent_reason`), and the prediction time since which there are no "
     "labels (`silent_since`, in seconds); the interval of the error (`selection_low` to "
-    "`selection_high`) under the model's `selection_ratio`; mean `delay` of labels in seconds. "
+    "`selection_high`) under the model's `selection_ratio`; mean `delay` of labels in seconds; "
     "`expected`, what all predictions of the window achieve if they are still calibrated, without "
     "labels: `accuracy`, of two classes also `f1` and `auc`, each with `value`, `low` and `high`; "
     "null where the state is stale. "

@@ -19,7 +19,9 @@ from recalib.core.options import check_option
 from recalib.drift.calibration_sums import CalibrationSums
 from recalib.drift.target import Target
 from recalib.drift.validation import check_confidences
+from recalib.errors import InputError
 from recalib.metrics.roc_auc import roc_auc_of_bins
+from recalib.stats.groups import group_sums
 
 Values = NDArray[np.float64]
 
@@ -78,9 +80,13 @@ def expected_performance(
     0.8
     """
     check_option("level", level, 0 < level < 1, "0 < level < 1")
+    rows = check_confidences(probabilities)
+    if counts is not None and (np.shape(counts) != rows.shape or np.min(counts, initial=0) < 0):
+        accepted = f"shape {rows.shape}, each at least 0"
+        raise InputError("counts", found=f"shape {np.shape(counts)}", accepted=accepted)
     # Equal probabilities are ties.
-    p, group = np.unique(check_confidences(probabilities), return_inverse=True)
-    n = np.bincount(group, counts, len(p)).astype(np.float64)
+    p, group = np.unique(rows, return_inverse=True)
+    n = group_sums(group, None if counts is None else np.asarray(counts), len(p))
     total = float(n.sum())
     check_option("counts", total, total > 0, "at least one prediction")
     quantile = float(scipy.special.ndtri((1 + level) / 2))
