@@ -15,7 +15,7 @@ import msgspec
 import numpy as np
 from anyio import CapacityLimiter, to_thread
 
-from recalib.core.arrays import Floats
+from recalib.core.arrays import RESEMBLANCE_HINT, Floats, probability_resemblance
 from recalib.core.group_numbers import group_number
 from recalib.errors import InputError, TooLargeError, UnavailableError
 from service.access.authenticator import current_principal
@@ -65,6 +65,8 @@ class CalibrationResult(msgspec.Struct, frozen=True):
     top_k: int | None = None
     #: (N,), None for a row without id; None if no ids were requested.
     ids: list[str | None] | None = None
+    #: Why the rows may not be logits; empty if they look like some.
+    warning: str = ""
 
 
 async def calibrate_batch(
@@ -106,7 +108,8 @@ async def calibrate_batch(
         result = await state.micro_batcher.submit(loaded, origin, batch.ids, logits)
     else:
         result = compute(state.ids, loaded, origin, batch.ids, logits)
-    return encode(CalibrationResult(result[0], loaded, batch.top_k, result[1]))
+    warning = _resemblance(loaded, batch, logits)
+    return encode(CalibrationResult(result[0], loaded, batch.top_k, result[1], warning))
 
 
 def _calibrate_alone(
@@ -115,7 +118,17 @@ def _calibrate_alone(
     logits = _admit_rows(state, loaded, batch)
     origin = _origin(loaded, batch)
     probabilities, ids = compute(state.ids, loaded, origin, batch.ids, logits)
-    return encode(CalibrationResult(probabilities, loaded, batch.top_k, ids))
+    warning = _resemblance(loaded, batch, logits)
+    return encode(CalibrationResult(probabilities, loaded, batch.top_k, ids, warning))
+
+
+def _resemblance(loaded: LoadedCalibrator, batch: Batch, logits: Floats) -> str:
+    """Return why rows that were sent as logits look like probabilities; "" if they do not."""
+    # The first row of logits is enough in practice, and the rest takes microseconds.
+    if batch.input != "logits" or logits[0].min() < 0 or loaded.calibrator.is_multilabel:
+        return ""
+    reason = probability_resemblance(logits)
+    return f"logits: {reason}; {RESEMBLANCE_HINT}" if reason else ""
 
 
 def _origin(loaded: LoadedCalibrator, batch: Batch) -> Origin:

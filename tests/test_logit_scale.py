@@ -9,17 +9,11 @@ import pytest
 import scipy.special
 
 from recalib.core import logit_scale
-from recalib.core.logit_scale import LogitScale, ScaleSums, compare_scales, spread_bins
+from recalib.core.logit_scale import ScaleSums, compare_scales, scale_of, spread_bins
 from tests.fitting.conftest import draw
 
 _CLASSES = 5
 LOGITS, LABELS = draw(2000, _CLASSES, 1.0)
-
-
-def scale_of(logits: np.ndarray, labels: np.ndarray | None = None, **more: bool) -> LogitScale:
-    sums = ScaleSums(logits.shape[1])
-    sums.add(logits, labels, **more)
-    return sums.finish()
 
 
 HISTORY = [scale_of(LOGITS, LABELS)]

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from recalib.core.arrays import Floats, log_probabilities
 from recalib.core.label_arrays import label_log_odds
+from recalib.core.logit_scale import Finding, scale_of
 from recalib.errors import TooLargeError
 from recalib.files import MEDIA_TYPES, LabelledData, read
 from recalib.fitting.row_digests import Digests, encode_digests, row_digests
@@ -68,6 +69,14 @@ def read_rows(registry: Registry, model: Model, dataset: Dataset) -> DatasetRows
     with registry.transaction() as tx:
         tx.datasets.set_row_digests(model, dataset, encode_digests(digests))
     return DatasetRows(dataset, data, digests)
+
+
+def judge_rows(registry: Registry, model: Model, rows: DatasetRows) -> list[Finding]:
+    """Return why rows may not be logits of the model; keep their summary for later data sets."""
+    declared = rows.dataset.input == "logits"
+    scale = scale_of(rows.logits, rows.labels, declared=declared)
+    with registry.transaction() as tx:
+        return tx.logit_scales.judge(model, rows.dataset.name, scale)
 
 
 def read_manifest(registry: Registry, digest: str) -> Manifest:

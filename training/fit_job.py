@@ -12,7 +12,7 @@ from recalib.fitting.fit import fit
 from recalib.registry import Model
 from recalib.scale.fit import fits_in_parts
 from training.champion_comparison import Champion, compare_with_champion
-from training.dataset_rows import read_rows
+from training.dataset_rows import judge_rows, read_rows
 from training.large_datasets import IN_MEMORY, ClusterPolicy, open_large
 from training.publication import publish
 from training.worker import JobContext
@@ -30,6 +30,7 @@ class FitRequest(msgspec.Struct, frozen=True):
     objective: str
     options: dict[str, Any]
     promote: bool | str
+    force: bool = False
 
 
 def run_fit(context: JobContext, policy: ClusterPolicy = IN_MEMORY) -> None:
@@ -91,7 +92,15 @@ def run_fit(context: JobContext, policy: ClusterPolicy = IN_MEMORY) -> None:
         card = msgspec.structs.replace(calibrator.card, selection=selection, model=model.name)
         return Calibrator(calibrator.parameters, card)
 
-    publish(context, model, compare, promote=request.promote, dataset_name=dataset.name)
+    publish(
+        context,
+        model,
+        compare,
+        promote=request.promote,
+        force=request.force,
+        findings=judge_rows(context.registry, model, rows),
+        dataset_name=dataset.name,
+    )
 
 
 def _options(request: FitRequest, model: Model) -> dict[str, Any]:

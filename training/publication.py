@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import msgspec
 
 from recalib.calibrator import Calibrator
 from recalib.core.card import Card, Selection
+from recalib.core.logit_scale import Finding
 from recalib.errors import ConflictError
 from recalib.fitting.validation_error import validation_warnings
 from recalib.registry import ExpectedVersion, Model
@@ -28,6 +29,8 @@ def publish(
     promote: bool | str,
     dataset_name: str | None,
     row_digests: bytes | None = None,
+    force: bool = False,
+    findings: Sequence[Finding] = (),
 ) -> None:
     """Compare a calibrator with the champion, publish it and finish the job.
 
@@ -39,6 +42,8 @@ def publish(
     promote: whether the version becomes the champion: always, never or `if_better`.
     dataset_name: the data set that it was fitted on, if there is one.
     row_digests: of the rows that it was fitted on, if they are of no data set.
+    force: promote it whatever was found in the rows.
+    findings: why the rows of the data set may not be logits of the model.
 
     Raises
     ------
@@ -48,8 +53,17 @@ def publish(
         champion = find_champion(context.registry, model)
         calibrator = compare(champion)
         try:
+            decision = _decide(calibrator, promote, [] if force else findings)
+            warnings = [finding.warning for finding in findings]
             _publish(
-                context, model, calibrator, champion.expected, promote, dataset_name, row_digests
+                context,
+                model,
+                calibrator,
+                champion.expected,
+                decision,
+                warnings,
+                dataset_name,
+                row_digests,
             )
             return
         except ConflictError:
@@ -57,12 +71,33 @@ def publish(
                 raise
 
 
+class _Decision(NamedTuple):
+    """Whether a version is promoted, and why; `if_better` if only in place of its reference."""
+
+    is_promoted: bool
+    if_better: bool
+    reason: str
+
+
+def _decide(calibrator: Calibrator, promote: bool | str, findings: Sequence[Finding]) -> _Decision:
+    """Return whether a version is promoted; rows that are no logits of the model forbid it."""
+    selection = calibrator.card.selection
+    assert selection is not None  # noqa: S101  (set by `compare`)
+    if_better = promote == "if_better"
+    is_promoted = selection.better if if_better else bool(promote)
+    refusals = [finding for finding in findings if finding.refuses]
+    if refusals:
+        return _Decision(False, if_better, f"not promoted without `force`: {refusals[0].text}")
+    return _Decision(is_promoted, if_better, selection.reason if if_better else "as requested")
+
+
 def _publish(
     context: JobContext,
     model: Model,
     calibrator: Calibrator,
     expected: ExpectedVersion,
-    promote: bool | str,
+    decision: _Decision,
+    warnings: Sequence[str],
     dataset_name: str | None,
     row_digests: bytes | None,
 ) -> None:
@@ -71,9 +106,9 @@ def _publish(
     card = calibrator.card
     selection = card.selection
     assert selection is not None  # noqa: S101  (set by `compare`)
-    if_better = promote == "if_better"
-    is_promoted = selection.better if if_better else bool(promote)
-    reason = selection.reason if if_better else "as requested"
+    is_promoted, if_better, reason = decision
+    result = fit_result(card, model, "this version")
+    result["warnings"] = [*warnings, *result["warnings"]]
     context.publish(
         model,
         dataset_name=dataset_name,
@@ -85,7 +120,7 @@ def _publish(
         result={
             "promoted": is_promoted,
             "reason": reason,
-            **fit_result(card, model, "this version"),
+            **result,
             "comparison": _comparison(selection),
         },
         row_digests=row_digests,

@@ -18,7 +18,7 @@ from recalib.fitting.row_digests import Digests, are_distinct, decode_digests
 from recalib.fitting.thresholds import measure_thresholds
 from recalib.registry import Dataset, Model
 from training.champion_comparison import MIN_UNSEEN, Champion, rows_of_champion
-from training.dataset_rows import DatasetRows, read_rows
+from training.dataset_rows import DatasetRows, judge_rows, read_rows
 from training.large_datasets import IN_MEMORY, ClusterPolicy, open_large
 from training.publication import publish
 from training.worker import JobContext
@@ -31,6 +31,7 @@ class PublishRequest(msgspec.Struct, frozen=True):
     #: The data set of the comparison.
     dataset: str | None
     promote: bool | str
+    force: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,6 +79,8 @@ def run_publish(context: JobContext, policy: ClusterPolicy = IN_MEMORY) -> None:
         model,
         compare,
         promote=request.promote,
+        force=request.force,
+        findings=[] if rows is None else judge_rows(context.registry, model, rows),
         dataset_name=None if upload.dataset is None else upload.dataset.name,
         row_digests=upload.sent_digests,
     )

@@ -155,6 +155,10 @@ ServerUrl = Annotated[
         show_default=False,
     ),
 ]
+Force = Annotated[
+    bool,
+    typer.Option(help="Promote also if the rows do not look like logits of the model."),
+]
 ApiKey = Annotated[
     str | None,
     typer.Option(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from recalib.cli.arguments import ApiKey, JsonOutput, ModelName, ServerUrl
+from recalib.cli.arguments import ApiKey, Force, JsonOutput, ModelName, ServerUrl
 from recalib.cli.monitoring import comparison_text
 from recalib.reporting.terminal import print_json, say, warn
 
@@ -26,6 +26,7 @@ def promote(
     server: ServerUrl,
     alias: _AliasName = "champion",
     reason: _Reason = "",
+    force: Force = False,
     key: ApiKey = None,
     json_output: JsonOutput = False,
 ) -> None:
@@ -33,7 +34,7 @@ def promote(
     from recalib.client import Client
 
     with Client(server, api_key=key) as client:
-        _print(client.promote(model, version, alias=alias, reason=reason), json_output)
+        _print(client.promote(model, version, alias=alias, reason=reason, force=force), json_output)
 
 
 def rollback(

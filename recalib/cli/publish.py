@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from recalib.cli.arguments import ApiKey, CalibratorFile, JsonOutput, ServerUrl
+from recalib.cli.arguments import ApiKey, CalibratorFile, Force, JsonOutput, ServerUrl
 from recalib.reporting.terminal import metrics_table, print_json, progress, say, warn
 
 _PROMOTE: dict[str, Any] = {"if-better": "if_better", "always": True, "never": False}
@@ -31,6 +31,7 @@ def publish(
         Literal["if-better", "always", "never"],
         typer.Option(help="Whether the version becomes the champion."),
     ] = "if-better",
+    force: Force = False,
     key: ApiKey = None,
     json_output: JsonOutput = False,
 ) -> None:
@@ -45,7 +46,7 @@ def publish(
 
     with Client(server, api_key=key) as client, progress("publish", quiet=json_output) as update:
         queued_job = client.publish(
-            model, calibrator, dataset, fitted_on=fitted_on, promote=_PROMOTE[promote]
+            model, calibrator, dataset, fitted_on=fitted_on, promote=_PROMOTE[promote], force=force
         )
         job = client.wait(queued_job, progress=lambda _, text: update(text))
         result = job.result or {}

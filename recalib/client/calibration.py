@@ -210,6 +210,8 @@ def _send_in_batches(
             start = 0  # a version was promoted meanwhile: it calibrates all rows
             continue
         is_uncalibrated = _is_uncalibrated(response)
+        if start == 0 and (reason := response.headers.get("recalib-warning")):
+            warnings.warn(reason, RecalibWarning, stacklevel=2)
         store(part, response)
         start = part.stop
     if is_uncalibrated:

@@ -36,6 +36,7 @@ def fit(
     objective: str = "nll",
     options: Mapping[str, Any] | None = None,
     promote: bool | Literal["if_better"] = "if_better",
+    force: bool = False,
 ) -> Flow[Job]:
     """Fit a calibrator on an uploaded data set; return the job.
 
@@ -44,6 +45,7 @@ def fit(
     map, objective, options: as for `recalib.fit`.
     promote: whether the new version becomes the champion: always, never, or only if its
         cross-validated NLL is clearly better than that of the current champion.
+    force: promote also if the rows do not look like logits of the model.
 
     Raises
     ------
@@ -56,6 +58,7 @@ def fit(
         "objective": objective,
         "options": dict(options or {}),
         "promote": promote,
+        **_force(force),
     }
     place = path("models", model, "calibrators")
     return fetch(session, Job, "POST", place, json=body, headers=idempotency_headers())
@@ -69,6 +72,7 @@ def publish(
     *,
     fitted_on: str | PathLike[str] | ArrayLike | None = None,
     promote: bool | Literal["if_better"] = "if_better",
+    force: bool = False,
 ) -> Flow[Job]:
     """Publish a calibrator that was fitted elsewhere as a version; return the job.
 
@@ -81,7 +85,7 @@ def publish(
         was fitted on.
     fitted_on: the file or the array (N, K) that it was fitted on. Only digests of its rows are
         sent. Not needed if the same file is a data set of the model.
-    promote: as for `fit`. `if_better` needs 100 rows that neither was fitted on.
+    promote, force: as for `fit`. `if_better` needs 100 rows that neither was fitted on.
 
     Raises
     ------
@@ -93,7 +97,7 @@ def publish(
 
     if not isinstance(calibrator, FittedCalibrator):
         calibrator = FittedCalibrator.load(calibrator)
-    body = {"parameters": _base64(calibrator.to_bytes()), "promote": promote}
+    body = {"parameters": _base64(calibrator.to_bytes()), "promote": promote, **_force(force)}
     if dataset is not None:
         body["dataset"] = dataset
     if fitted_on is not None:
@@ -187,19 +191,27 @@ def list_aliases(session: Session, model: str) -> Flow[list[Alias]]:
 
 
 def promote(
-    session: Session, model: str, version: int, *, alias: str = CHAMPION, reason: str = ""
+    session: Session,
+    model: str,
+    version: int,
+    *,
+    alias: str = CHAMPION,
+    reason: str = "",
+    force: bool = False,
 ) -> Flow[Alias]:
     """Point an alias at a version; every later request uses it.
 
     Parameters
     ----------
     reason: for the alias' history.
+    force: promote also a version of rows that do not look like logits of the model.
 
     Raises
     ------
     MissingError: no such model or version.
+    ContradictionError: the version needs `force`.
     """
-    body = {"version": version, "reason": reason}
+    body = {"version": version, "reason": reason, **_force(force)}
     url_path = path("models", model, "aliases", alias)
     # With the idempotency key, a retry does not undo a promotion that happened in between.
     return fetch(session, Alias, "PUT", url_path, json=body, headers=idempotency_headers())
@@ -243,3 +255,8 @@ def resolve_version(session: Session, model: str, calibrator: int | str) -> Flow
 
 def _alias_names(aliases: list[Alias]) -> str:
     return ", ".join(repr(alias.alias) for alias in aliases) or "none; promote a version"
+
+
+def _force(force: bool) -> dict[str, bool]:
+    """Return the field of a request; servers of earlier versions know none."""
+    return {"force": True} if force else {}

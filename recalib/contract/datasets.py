@@ -50,6 +50,11 @@ class Dataset(Resource):
     description: str = ""
     tags: tuple[str, ...] = ()
     uri: str | None = Field(None, description="URI of a data set by reference; otherwise null.")
+    warnings: tuple[str, ...] = Field(
+        (),
+        description="After an upload: why the rows may not be logits of this model, compared with "
+        "its earlier data sets and live traffic.",
+    )
 
 
 class DatasetPage(Page[Dataset]):

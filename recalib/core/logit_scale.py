@@ -42,6 +42,10 @@ _CHANCE, _SAME = 0.1, 0.8
 _ERRORS = 5.0
 #: Columns up to which their orders are compared: a matrix of counts has the square.
 _MAX_CLASSES = 1000
+#: Logits whose spread is computed at a time.
+_BLOCK = 1 << 20
+#: Larger logits are as large as this: their squares do not overflow.
+_LARGEST_LOGIT = 1e100
 
 Code = Literal["probabilities", "columns", "chance", "scale", "quantiles"]
 
@@ -57,9 +61,16 @@ class Finding(msgspec.Struct, frozen=True):
         """Whether a version of these rows is promoted only with `force`."""
         return self.code != "quantiles"
 
+    @property
+    def warning(self) -> str:
+        """The text, and what follows from it."""
+        if self.refuses:
+            return f"{self.text}; a version of these rows is promoted only with `force`"
+        return self.text
+
 
 class LogitScale(msgspec.Struct, frozen=True):
-    """The summary of rows of logits."""
+    """The summary of rows of logits; JSON has texts as keys."""
 
     #: Rows by floor(8 log2 s), where s is their spread.
     spreads: dict[int, int] = {}
@@ -118,6 +129,12 @@ class ScaleSums:
         labels: (N,), or of independent labels (N, K); None if they are not known.
         declared: whether they were sent as logits, not as probabilities.
         """
+        step = max(1, _BLOCK // logits.shape[1])
+        for start in range(0, len(logits), step):
+            rows = slice(start, start + step)
+            self._add(logits[rows], None if labels is None else labels[rows], declared)
+
+    def _add(self, logits: Floats, labels: NDArray[Any] | None, declared: bool) -> None:
         is_multilabel = labels is not None and labels.ndim == 2
         if declared and self._resemblance != "":
             resemblance = label_resemblance if is_multilabel else probability_resemblance
@@ -161,15 +178,20 @@ class ScaleSums:
 def spread_bins(logits: Floats) -> NDArray[np.int64]:
     """Return the bin of the spread of each row, (N,); masked classes do not count."""
     finite = np.isfinite(logits)
-    wide = np.where(finite, logits, 0).astype(np.float64)
-    counts = finite.sum(axis=1)
-    centred = np.where(finite, wide - (wide.sum(axis=1) / counts)[:, None], 0)
-    scale = np.abs(centred).max(axis=1)  # so that squares do not overflow
-    unit = centred / np.maximum(scale, np.finfo(np.float64).tiny)[:, None]
-    spread = scale * np.sqrt(np.square(unit).sum(axis=1) / counts)
+    wide = np.clip(logits, -_LARGEST_LOGIT, _LARGEST_LOGIT, dtype=np.float64)
+    spread = wide.std(axis=1) if finite.all() else wide.std(axis=1, where=finite)
     octaves = np.log2(np.clip(spread, 2.0**-_MAX_OCTAVE, 2.0**_MAX_OCTAVE))
     bins: NDArray[np.int64] = np.floor(_BINS * octaves).astype(np.int64)
     return bins
+
+
+def scale_of(
+    logits: Floats, labels: NDArray[Any] | None = None, *, declared: bool = True
+) -> LogitScale:
+    """Return the summary of rows; the parameters are those of `ScaleSums.add`."""
+    sums = ScaleSums(logits.shape[1])
+    sums.add(logits, labels, declared=declared)
+    return sums.finish()
 
 
 def compare_scales(scale: LogitScale, history: Sequence[LogitScale]) -> list[Finding]:

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
-from sqlalchemy import Select, exists, insert, or_, select, update
+from sqlalchemy import ColumnElement, Select, exists, insert, or_, select, update
 
-from recalib.core.logit_scale import LogitScale
+from recalib.core.logit_scale import Finding, LogitScale, compare_scales
 from recalib.errors import ExistsError
 from recalib.registry import tables
 from recalib.registry.aliases import CHAMPION
@@ -29,26 +29,38 @@ class LogitScales(Queries):
         """Store the summary of a data set, in place of an earlier one."""
         self._put(model.id, self._connection.execute(_id_of(model, dataset)).scalar_one(), scale)
 
-    def get(self, model: Model, dataset: str) -> LogitScale | None:
-        """Return the summary of a data set; None if it came before summaries were kept."""
-        return self._get(model.id, _id_of(model, dataset).scalar_subquery())
+    def judge(self, model: Model, dataset: str, scale: LogitScale) -> list[Finding]:
+        """Compare a data set with the history of its model, and keep its summary."""
+        findings = compare_scales(scale, self.history(model, dataset))
+        refused = any(finding.refuses for finding in findings)
+        self.put(model, dataset, msgspec.structs.replace(scale, refused=refused))
+        return findings
+
+    def find_refused(self, model: Model, version: int) -> str | None:
+        """Return the refused data set that a version was fitted on, unless it was a champion."""
+        versions, datasets = tables.calibrators, tables.datasets
+        statement = (
+            select(datasets.c.name)
+            .join(versions, versions.c.dataset_id == datasets.c.id)
+            .join(_TABLE, _TABLE.c.dataset_id == datasets.c.id)
+            .where(
+                _TABLE.c.model_id == model.id,
+                _TABLE.c.summary["refused"].as_boolean(),
+                versions.c.model_id == model.id,
+                versions.c.version == version,
+                ~_was_champion(),
+            )
+        )
+        return self._connection.scalar(statement)
 
     def history(self, model: Model, dataset: str | None = None) -> list[LogitScale]:
         """Return the summaries of live traffic and of the data sets of a model but `dataset`.
 
         A data set that was refused counts if a version of it became the champion nevertheless.
         """
-        versions, changes = tables.calibrators, tables.alias_changes
-        was_champion = exists().where(
-            versions.c.model_id == _TABLE.c.model_id,
-            versions.c.dataset_id == _TABLE.c.dataset_id,
-            changes.c.model_id == versions.c.model_id,
-            changes.c.alias == CHAMPION,
-            changes.c.to_version == versions.c.version,
-        )
         statement = select(_TABLE.c.summary).where(
             _TABLE.c.model_id == model.id,
-            or_(~_TABLE.c.summary["refused"].as_boolean(), was_champion),
+            or_(~_TABLE.c.summary["refused"].as_boolean(), _was_champion()),
         )
         if dataset is not None:
             own = _id_of(model, dataset).scalar_subquery()
@@ -81,6 +93,18 @@ class LogitScales(Queries):
         except ExistsError:
             where = (_TABLE.c.model_id == model_id, _TABLE.c.dataset_id == dataset_id)
             self._connection.execute(update(_TABLE).where(*where).values(**values))
+
+
+def _was_champion() -> ColumnElement[bool]:
+    """Return whether a version of the data set of a summary was the champion of its model."""
+    versions, changes = tables.calibrators.alias(), tables.alias_changes
+    return exists().where(
+        versions.c.model_id == _TABLE.c.model_id,
+        versions.c.dataset_id == _TABLE.c.dataset_id,
+        changes.c.model_id == versions.c.model_id,
+        changes.c.alias == CHAMPION,
+        changes.c.to_version == versions.c.version,
+    )
 
 
 def _id_of(model: Model, dataset: str) -> Select[tuple[int]]:

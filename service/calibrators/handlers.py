@@ -14,7 +14,7 @@ from recalib.contract.calibrators import (
 )
 from recalib.contract.jobs import Job
 from recalib.core.resource_names import check_alias
-from recalib.errors import InputError
+from recalib.errors import ConflictError, InputError
 from recalib.fitting.request import resolve_fit
 from recalib.registry import Model, Registry, Transaction
 from recalib.registry.job_kinds import FIT, PUBLISH
@@ -77,7 +77,7 @@ def request_fit(tx: Transaction, model: Model, fit: CalibratorCreate) -> Job:
         raise InputError("row_digests", found="no `parameters`", accepted="both, or neither")
     resolve_fit(fit.map, fit.objective, fit.options, model.task)
     tx.datasets.get(model, fit.dataset)
-    fields = fit.model_dump(exclude=set(_UPLOAD_FIELDS))
+    fields = fit.model_dump(exclude={*_UPLOAD_FIELDS, "force"}) | _force(fit)
     job = enqueue(tx, FIT, {"model": model.name, **fields}, model=model)
     detail = f"{fit.map} by {fit.objective} on {fit.dataset}"
     tx.audit.record(current_principal().name, "create_calibrator", model.name, job.id, detail)
@@ -93,7 +93,12 @@ def request_publication(
     job = enqueue(
         tx,
         PUBLISH,
-        {"model": model.name, "dataset": request.dataset, "promote": request.promote},
+        {
+            "model": model.name,
+            "dataset": request.dataset,
+            "promote": request.promote,
+            **_force(request),
+        },
         model=model,
         parameters=upload.parameters,
         row_digests=upload.row_digests,
@@ -101,6 +106,11 @@ def request_publication(
     detail = f"uploaded {upload.map}, sha256 {upload.digest}"
     tx.audit.record(current_principal().name, "create_calibrator", model.name, job.id, detail)
     return Job.model_validate(job)
+
+
+def _force(request: CalibratorCreate) -> dict[str, bool]:
+    """Return the field of a payload; workers of earlier versions know none."""
+    return {"force": True} if request.force else {}
 
 
 def get_parameters(registry: Registry, model: str, version: int) -> bytes:
@@ -131,7 +141,8 @@ async def set_alias(
     ------
     InputError: the alias is not a valid name.
     NotFoundError: the model or the version does not exist.
-    ConflictError: `key` was used with another request.
+    ConflictError: `key` was used with another request; or without `force` a champion that was
+        fitted on rows that do not look like logits of the model.
     CorruptError: the parameters of the version are damaged.
     """
     check_alias("alias", alias)
@@ -151,6 +162,13 @@ async def set_alias(
 
 
 def _point(tx: Transaction, model: Model, alias: str, change: AliasSet, actor: str) -> Alias:
+    if alias == CHAMPION and not change.force:
+        dataset = tx.logit_scales.find_refused(model, change.version)
+        if dataset is not None:
+            raise ConflictError(
+                f"version {change.version} was fitted on data set {dataset!r}, whose rows do not "
+                "look like logits of the model (its job has the warnings); promote it with `force`"
+            )
     row = tx.aliases.set(model, alias, change.version, actor, change.reason)
     # Only the champion is monitored.
     return alias_of(row, warnings_of(tx, model, row.version) if alias == CHAMPION else ())

@@ -43,6 +43,11 @@ class CalibratorCreate(BaseModel):
         "more than the threshold in the job's result, in standard errors. For a multilabel model, "
         "the NLL of a row is the sum over its labels.",
     )
+    force: bool = Field(
+        False,
+        description="Promote also if the rows do not look like logits of the model: probabilities "
+        "or percentages, another scale than before, other columns, accuracy at chance.",
+    )
     parameters: Base64Bytes | None = Field(
         None,
         description="A `.calib` file in base64, to publish it as a version, without `map`, "
@@ -63,3 +68,7 @@ class AliasSet(BaseModel):
 
     version: Annotated[int, Interval(ge=1, le=MAX_VERSION)]
     reason: Text = Field("", max_length=500, description="Kept in the audit trail.")
+    force: bool = Field(
+        False,
+        description="Promote also a version of rows that do not look like logits of the model.",
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Iterator
+from collections.abc import AsyncIterable, Iterator, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -17,7 +17,7 @@ from recalib.registry import BlobWriter, Model, Registry, Transaction, check_nam
 from recalib.settings import Settings
 from service.access.authenticator import current_principal
 from service.datasets.schemas import DatasetReference
-from service.datasets.survey import DatasetSummary, list_uri, survey_files, survey_url
+from service.datasets.survey import DatasetSummary, from_fields, list_uri, survey_files, survey_url
 from service.reader_pool import reader_pool
 from service.upload_checks import count_numbers
 from service.uploads import QUICK_NUMBERS, read_seconds, read_upload, receive
@@ -60,11 +60,11 @@ async def upload_dataset(
         await receive(pieces, blob, "logits and labels")
         layout = {"format": MEDIA_TYPES[kind], "input": input, "task": owner.task}
         fields = await read_upload(survey_url, blob, count_numbers, layout, classes=owner.classes)
-        summary = DatasetSummary(**fields)
-        dataset, new = await to_thread.run_sync(
+        summary = from_fields(fields)
+        answer = await to_thread.run_sync(
             _register, store, owner, name, blob.size, kind, input, blob, summary
         )
-    return Dataset.model_validate(dataset), new
+    return _with_warnings(*answer)
 
 
 async def reference_dataset(
@@ -120,13 +120,19 @@ async def reference_dataset(
         digest = content_digest(uri, manifest.files)
         if digest != reference.digest:
             raise InputError("digest", found=reference.digest, accepted=f"{digest}, of {uri}")
-    summary = DatasetSummary(manifest.rows, manifest.classes, survey["metrics"])
+    summary = from_fields(survey["summary"])
     with store.blobs.writer() as blob:
         await to_thread.run_sync(blob.write, manifest.to_bytes())
-        dataset, new = await to_thread.run_sync(
+        answer = await to_thread.run_sync(
             _register, store, owner, name, size, MANIFEST_TYPE, input, blob, summary, uri
         )
-    return Dataset.model_validate(dataset), new
+    return _with_warnings(*answer)
+
+
+def _with_warnings(
+    dataset: registry.Dataset, is_new: bool, warnings: Sequence[str]
+) -> tuple[Dataset, bool]:
+    return Dataset.model_validate({**vars(dataset), "warnings": warnings}), is_new
 
 
 def get_dataset_content(store: Registry, model: str, name: str) -> tuple[Dataset, Iterator[bytes]]:
@@ -156,8 +162,8 @@ def register_dataset(
     input: Literal["logits", "probabilities"],
     summary: DatasetSummary,
     uri: str | None = None,
-) -> tuple[registry.Dataset, bool]:
-    """Record a data set under its name; return it, and whether it is new.
+) -> tuple[registry.Dataset, bool, list[str]]:
+    """Record a data set under its name; return it, whether it is new, and warnings.
 
     Parameters
     ----------
@@ -172,7 +178,7 @@ def register_dataset(
     existing = tx.datasets.find(model, name)
     if existing is not None:
         if existing.digest == digest and existing.input == input:
-            return existing, False
+            return existing, False, _judge(tx, model, name, summary)
         raise ExistsError(
             f"dataset {name!r} of model {model.name!r} exists with other data "
             f"(sha256 {existing.digest[:12]}..., {existing.input}); choose another name"
@@ -192,7 +198,14 @@ def register_dataset(
     place = "" if uri is None else f" at {uri}"
     detail = f"{summary.rows} rows, {size_bytes} bytes{place}, sha256 {digest}"
     tx.audit.record(current_principal().name, "upload_dataset", model.name, name, detail)
-    return dataset, True
+    return dataset, True, _judge(tx, model, name, summary)
+
+
+def _judge(tx: Transaction, model: Model, name: str, summary: DatasetSummary) -> list[str]:
+    """Keep the scale of a data set; return why its rows may not be logits of the model."""
+    if summary.scale is None:
+        return []
+    return [finding.warning for finding in tx.logit_scales.judge(model, name, summary.scale)]
 
 
 def _find_model(store: Registry, name: str) -> Model:
@@ -210,7 +223,7 @@ def _register(
     blob: BlobWriter,
     summary: DatasetSummary,
     uri: str | None = None,
-) -> tuple[registry.Dataset, bool]:
+) -> tuple[registry.Dataset, bool, list[str]]:
     """Store the blob, then record its name."""
     with store.storing(blob) as (tx, digest):
         return register_dataset(tx, model, name, digest, size_bytes, kind, input, summary, uri)

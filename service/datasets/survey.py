@@ -9,7 +9,11 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 import msgspec
+from numpy.typing import NDArray
 
+from recalib.core.arrays import Floats, log_probabilities
+from recalib.core.label_arrays import label_log_odds
+from recalib.core.logit_scale import LogitScale, ScaleSums
 from recalib.errors import CorruptError, EmptyError, InputError
 from recalib.files import DataFile, Input, Task, open_data
 from recalib.files.fragments import File, Fragment, format_of, open_stream
@@ -32,6 +36,8 @@ class DatasetSummary:
     rows: int
     classes: int
     metrics: dict[str, dict[str, Any]]
+    #: None if no row was read.
+    scale: LogitScale | None = None
 
 
 def survey(
@@ -50,15 +56,26 @@ def survey(
     metrics = _Metrics(input, classes, task)
     with open_data(file, format=format, input=input, task=task) as data:
         rows = metrics.add(data)
-    return DatasetSummary(rows, classes, metrics.finish())
+    return DatasetSummary(rows, classes, metrics.finish(), metrics.scale.finish())
 
 
 def survey_url(
     url: str, format: str, input: Input, classes: int, task: Task = "multiclass"
 ) -> dict[str, Any]:
-    """Survey the file at an fsspec URL; return the fields of its `DatasetSummary`."""
+    """Survey the file at an fsspec URL; return its `DatasetSummary`, in built-in types."""
     with open_url(url) as file:
-        return dataclasses.asdict(survey(file, format, input, classes, task))
+        return to_fields(survey(file, format, input, classes, task))
+
+
+def to_fields(summary: DatasetSummary) -> dict[str, Any]:
+    """Return a summary in built-in types, for `from_fields`."""
+    fields: dict[str, Any] = msgspec.to_builtins(summary, str_keys=True)
+    return fields
+
+
+def from_fields(fields: dict[str, Any]) -> DatasetSummary:
+    """Return the summary that the reader process has sent."""
+    return msgspec.convert(fields, DatasetSummary, str_keys=True)
 
 
 def list_uri(uri: str, root: str) -> list[File]:
@@ -112,8 +129,12 @@ def survey_files(
     except CorruptError as error:
         accepted = "files that do not change while they are read"
         raise InputError("uri", found=str(error), accepted=accepted) from error
-    estimates = metrics.finish() if read_rows else {}
-    return {"manifest": msgspec.to_builtins(manifest), "metrics": estimates}
+    summary = DatasetSummary(manifest.rows, classes, {})
+    if read_rows:
+        summary = dataclasses.replace(
+            summary, metrics=metrics.finish(), scale=metrics.scale.finish()
+        )
+    return {"manifest": msgspec.to_builtins(manifest), "summary": to_fields(summary)}
 
 
 class _Metrics:
@@ -121,7 +142,8 @@ class _Metrics:
 
     def __init__(self, input: Input, classes: int, task: Task) -> None:
         self._input: Input = input
-        self._classes = classes
+        self._classes, self._is_multilabel = classes, task == "multilabel"
+        self.scale = ScaleSums(classes)
         self._evaluation: StreamingEvaluation | StreamingLabelEvaluation = (
             StreamingLabelEvaluation(classes)
             if task == "multilabel"
@@ -137,8 +159,15 @@ class _Metrics:
                 raise _no_labels()
             values: dict[str, Any] = {self._input: chunk.logits}
             self._evaluation.add(chunk.labels, **values)
+            self._add_scale(chunk.logits, chunk.labels)
             rows += len(chunk.logits)
         return rows
+
+    def _add_scale(self, values: Floats, labels: NDArray[Any]) -> None:
+        if self._input == "probabilities":
+            to_logits = label_log_odds if self._is_multilabel else log_probabilities
+            values = to_logits(values)
+        self.scale.add(values, labels, declared=self._input == "logits")
 
     def finish(self) -> dict[str, dict[str, Any]]:
         """Return the fields of each estimate."""

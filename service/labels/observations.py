@@ -20,6 +20,7 @@ import numpy as np
 from recalib.contract.labels import LabelOutcome
 from recalib.core.arrays import Floats
 from recalib.core.group_numbers import group_number
+from recalib.core.logit_scale import compare_scales, scale_of
 from recalib.core.prediction_ids import Prediction, summarise_drawn_labels, summarise_predictions
 from recalib.core.time_buckets import bucket_start
 from recalib.core.watched_classes import watched_indices
@@ -73,8 +74,8 @@ class ObservedRows(NamedTuple):
 
 def add_observations(
     state: State, loaded: LoadedCalibrator, observed: ObservedRows
-) -> list[LabelOutcome]:
-    """Count and label observed predictions; return the outcome of each row.
+) -> tuple[list[LabelOutcome], list[str]]:
+    """Count and label observed predictions; return the outcome of each row, and warnings.
 
     A rejected row does not affect the others. Time, segment, logits and version identify a row: a
     repeat is a duplicate, and is counted once. One transaction writes counts and labels. Captured
@@ -100,6 +101,8 @@ def add_observations(
     with registry.reading() as tx:
         model, now = tx.models.get(loaded.model), tx.clock()
         read = tx.monitors.through(model, [loaded.version]).get(loaded.version, 0.0)
+        sets = np.zeros(rows.shape, bool) if model.is_multilabel else None
+        findings = compare_scales(scale_of(rows, sets), tx.logit_scales.history(model))
     if counted and model.is_multilabel:
         accepted = "false: traffic of multilabel models is not counted"
         raise InputError("counted", found="true", accepted=accepted)
@@ -121,7 +124,7 @@ def add_observations(
         for result in results
     ]
     _log(model, loaded, outcomes)
-    return outcomes
+    return outcomes, [finding.text for finding in findings]
 
 
 def _read_rows(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -156,7 +157,7 @@ async def add_traffic(
 
 def _add_observations(state: State, loaded: LoadedCalibrator, body: bytes) -> bytes:
     rows = parse_observations(body, state.settings.max_labels)
-    return _encode(observations.add_observations(state, loaded, rows))
+    return _encode(*observations.add_observations(state, loaded, rows))
 
 
 def parse_observations(body: bytes, max_rows: int) -> observations.ObservedRows:
@@ -196,5 +197,8 @@ def _add_labels(state: State, model: str, body: bytes) -> bytes:
     return _encode(handlers.add_labels(state, model, labels))
 
 
-def _encode(outcomes: list[LabelOutcome]) -> bytes:
-    return _encoder.encode({"counts": handlers.counts_of(outcomes), "items": outcomes})
+def _encode(outcomes: list[LabelOutcome], warnings: Sequence[str] = ()) -> bytes:
+    answer: dict[str, Any] = {"counts": handlers.counts_of(outcomes), "items": outcomes}
+    if warnings:
+        answer["warnings"] = warnings
+    return _encoder.encode(answer)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from anyio import to_thread
 
 from recalib.contract.labels import LabelOutcome
@@ -37,7 +39,7 @@ class Labels:
         return await to_thread.run_sync(_add_observations, self._state, loaded, request)
 
 
-def _answer(outcomes: list[LabelOutcome]) -> pb.AddLabelsResponse:
+def _answer(outcomes: list[LabelOutcome], warnings: Sequence[str] = ()) -> pb.AddLabelsResponse:
     items = [
         pb.LabelOutcome(
             status=f"LABEL_STATUS_{outcome.status.upper()}", reason=outcome.reason or ""
@@ -45,7 +47,7 @@ def _answer(outcomes: list[LabelOutcome]) -> pb.AddLabelsResponse:
         for outcome in outcomes
     ]
     counts = counts_of(outcomes)
-    return pb.AddLabelsResponse(counts=pb.LabelCounts(**counts), items=items)
+    return pb.AddLabelsResponse(counts=pb.LabelCounts(**counts), items=items, warnings=warnings)
 
 
 def _add_observations(
@@ -59,7 +61,7 @@ def _add_observations(
     labels = [*request.labels, *request.label_names, *sets]
     logits, segment = array_of(request.logits), request.segment
     rows = ObservedRows(logits, labels, request.times, segment, request.counted, request.groups)
-    return _answer(add_observations(state, loaded, rows))
+    return _answer(*add_observations(state, loaded, rows))
 
 
 def _label(number: int, message: pb.LateLabel) -> LateLabel:

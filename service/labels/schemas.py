@@ -84,6 +84,11 @@ class LabelAnswer(BaseModel):
 
     counts: LabelCounts
     items: list[LabelOutcome] = Field(description="One for each label, in the order sent.")
+    warnings: list[str] = Field(
+        [],
+        description="Of observations: why the rows may not be logits of the model; missing if "
+        "there is no reason.",
+    )
 
 
 class TrafficBucket(BaseModel):

@@ -59,12 +59,13 @@ async def _flush_in_thread(state: State, older_than_seconds: float, occasion: st
 def flush(registry: Registry, traffic: Traffic) -> bool:
     """Write counts and update the models' monitoring settings; return whether it succeeded."""
     counts = traffic.take()
-    if not counts.traffic:
+    if not counts.traffic and not counts.spreads:
         return True
     try:
         with registry.transaction() as tx:
             tx.traffic.add(counts.traffic)
             tx.class_traffic.add(counts.classes)
+            tx.logit_scales.add_traffic(counts.spreads)
     except RecalibError as error:
         log.warning("Traffic counts are written later: %s", error, extra={"action": "flush_failed"})
         lost_rows = traffic.give_back(counts)

@@ -46,6 +46,8 @@ def to_json(result: CalibrationResult) -> bytes:
     if result.ids is not None:
         document["prediction_ids"] = result.ids
     document["calibrator"] = _served_by(result)
+    if result.warning:
+        document["warnings"] = [result.warning]
     return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
 
 

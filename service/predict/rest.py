@@ -124,7 +124,8 @@ _DOCUMENTED = {
             "lists of K float32; the schema's metadata has `calibrator`, as in JSON; with `ids`, "
             "a column `prediction_ids` of text. As .npz: `probabilities`, and `prediction_ids` "
             "(N,) as bytes, empty for rows without an id. The header `Recalib-Calibrator: "
-            "uncalibrated` marks the answer of a model without a champion.",
+            "uncalibrated` marks the answer of a model without a champion; `Recalib-Warning` says "
+            "why rows may not be logits.",
             "content": {NPY: _BYTES, ARROW: _BYTES, NPZ: _BYTES},
         }
     },
@@ -178,6 +179,8 @@ class _Options(NamedTuple):
     def encode(self, result: CalibrationResult) -> Response:
         """Return the response in the negotiated media type."""
         headers = [_UNCALIBRATED_HEADER] if result.loaded.is_uncalibrated else []
+        if result.warning:
+            headers.append((b"recalib-warning", result.warning.encode("ascii", "replace")))
         content = ENCODERS[self.response_type](result)
         return BytesResponse(self.response_type.encode(), content, headers)
 

@@ -78,6 +78,7 @@ def _encode(result: CalibrationResult, *, in_bytes: bool) -> pb.CalibrateRespons
             uncalibrated=loaded.is_uncalibrated,
         ),
         prediction_ids=[id or "" for id in result.ids or ()],
+        warnings=[result.warning] if result.warning else [],
     )
     if result.top_k:
         response.top_k.CopyFrom(_top_message(result, result.top_k, in_bytes))

@@ -27,6 +27,9 @@ _IDS: PredictionIds = Field(
     description="(N,); the id of each row, by which its label can be sent later, or null. "
     "Missing if `ids` is 0.",
 )
+_WARNINGS: list[str] = Field(
+    default=[], description="Why the rows may not be logits; missing if they look like some."
+)
 
 
 class Calibrated(BaseModel):
@@ -49,6 +52,7 @@ class CalibrateAnswer(BaseModel):
     )
     calibrator: Calibrated
     prediction_ids: PredictionIds = _IDS
+    warnings: list[str] = _WARNINGS
 
 
 class Top(BaseModel):
@@ -67,3 +71,4 @@ class TopAnswer(BaseModel):
     top_k: Top
     calibrator: Calibrated
     prediction_ids: PredictionIds = _IDS
+    warnings: list[str] = _WARNINGS

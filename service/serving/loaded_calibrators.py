@@ -85,6 +85,7 @@ class LoadedCalibrator:
         """Return probabilities, float32 (N, K), for checked logits of a segment of the model."""
         probabilities = self.calibrator.predict_float32(logits)
         self.count(len(logits))
+        self.stream.sample(logits)
         # Multilabel rows are counted with their ids.
         if self.version and not self.calibrator.is_multilabel:
             self.stream.add(probabilities, segment)

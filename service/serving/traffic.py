@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeVar
 from weakref import WeakValueDictionary
@@ -16,9 +17,10 @@ from weakref import WeakValueDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.core.arrays import Floats
+from recalib.core.arrays import Floats, probability_resemblance
 from recalib.core.card import Card
 from recalib.core.time_buckets import bucket_start
+from recalib.core.logit_scale import spread_bins
 from recalib.core.watched_classes import watched_indices
 from recalib.drift.calibration_sums import left_closed_bins
 from recalib.drift.reference_histogram import reference_edges, reference_target
@@ -39,6 +41,8 @@ _MAX_BUFFERED_SIZE = 256
 _MAX_BUFFERED = 4096
 #: Counts kept while the registry is unavailable; a day of a busy service has fewer.
 _MAX_UNSENT = 1_000_000
+#: Rows of each version and interval whose logits are summarised.
+_SAMPLED_ROWS = 64
 
 #: Numbers of predictions and sums of their monitored probabilities by bin, (2, B), or of their
 #: largest possible errors by predicted class, (2, K).
@@ -53,6 +57,8 @@ class Counts(NamedTuple):
 
     traffic: list[TrafficCount]
     classes: list[ClassTrafficCount]
+    #: Sampled rows by the spread of their logits (`recalib.core.logit_scale`), by model.
+    spreads: dict[int, Counter[int]]
 
 
 class _ServingSettings:
@@ -95,6 +101,8 @@ class Stream:
         self._buffered = 0
         self._totals: dict[tuple[int, int], Totals] = {}
         self._class_totals: dict[int, Totals] = {}
+        #: A few rows of logits of this interval.
+        self._sample: Floats | None = None
 
     def segment_of(self, name: str) -> int:
         """Return the number of a segment; 0 for an undeclared segment."""
@@ -132,6 +140,20 @@ class Stream:
             self._buffer_rows("classes", np.column_stack([drawn, column]), segment)
         else:
             self._buffer_rows("monitored", column[:, None], segment)
+
+    def sample(self, logits: Floats) -> None:
+        """Keep the first few rows of each interval: what the model's logits look like."""
+        if self._sample is None:
+            self._sample = logits[:_SAMPLED_ROWS].copy()
+            self._traffic.note(self)
+
+    def take_spreads(self) -> list[int]:
+        """Remove the sampled rows; return their spreads, unless they look like probabilities."""
+        sample, self._sample = self._sample, None
+        if sample is None or probability_resemblance(sample):
+            return []
+        spreads: list[int] = spread_bins(sample).tolist()
+        return spreads
 
     def _buffer_rows(self, kind: _Kind, rows: Floats, segment: int) -> None:
         seconds = self._traffic.bucket_seconds, self._settings.cohort_seconds
@@ -211,7 +233,7 @@ class Traffic:
         self._settings: WeakValueDictionary[int, _ServingSettings] = WeakValueDictionary()
         #: Streams with buffered data; they outlive their calibrators until `take`.
         self._streams: set[Stream] = set()
-        self._unsent = Counts([], [])
+        self._unsent = Counts([], [], {})
 
     def stream(self, model: Model, version: int, card: Card) -> Stream:
         """Return the stream of a version."""
@@ -238,8 +260,10 @@ class Traffic:
         """Remove and return all counts; a caller that cannot write them calls `give_back`."""
         with self._lock:
             streams, self._streams = self._streams, set()
-            (traffic, classes), self._unsent = self._unsent, Counts([], [])
+            (traffic, classes, spreads), self._unsent = self._unsent, Counts([], [], {})
         for stream in streams:
+            if sampled := stream.take_spreads():
+                spreads.setdefault(stream.model, Counter()).update(sampled)
             totals, class_totals = stream.take()
             for (segment, bucket), (counts, sums) in totals.items():
                 key = (stream.model, stream.version, bucket, segment)
@@ -253,12 +277,13 @@ class Traffic:
             for (index, bucket), (count, error_sum) in class_totals.items():
                 key = (stream.model, stream.version, bucket, index)
                 classes.append(ClassTrafficCount(*key, int(count), float(error_sum)))
-        return Counts(merge_counts(traffic), merge_counts(classes))
+        return Counts(merge_counts(traffic), merge_counts(classes), spreads)
 
     def give_back(self, counts: Counts) -> int:
         """Put counts back; return the number of predictions for which there is no room."""
         with self._lock:
             traffic = merge_counts([*self._unsent.traffic, *counts.traffic])
             classes = merge_counts([*self._unsent.classes, *counts.classes])
-            self._unsent = Counts(traffic[:_MAX_UNSENT], classes[:_MAX_UNSENT])
+            # Sampled rows are lost: the next interval has others.
+            self._unsent = Counts(traffic[:_MAX_UNSENT], classes[:_MAX_UNSENT], {})
         return sum(count.predictions for count in traffic[_MAX_UNSENT:])

@@ -656,7 +656,7 @@ class Estimate(_message.Message):
     def __init__(self, value: _Optional[float] = ..., low: _Optional[float] = ..., high: _Optional[float] = ..., floor: _Optional[float] = ...) -> None: ...
 
 class Dataset(_message.Message):
-    __slots__ = ("name", "model", "rows", "classes", "digest", "size_bytes", "input", "metrics", "created_at", "media_type", "description", "tags", "uri")
+    __slots__ = ("name", "model", "rows", "classes", "digest", "size_bytes", "input", "metrics", "created_at", "media_type", "description", "tags", "uri", "warnings")
     class MetricsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -677,6 +677,7 @@ class Dataset(_message.Message):
     DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
     TAGS_FIELD_NUMBER: _ClassVar[int]
     URI_FIELD_NUMBER: _ClassVar[int]
+    WARNINGS_FIELD_NUMBER: _ClassVar[int]
     name: str
     model: str
     rows: int
@@ -690,7 +691,8 @@ class Dataset(_message.Message):
     description: str
     tags: _containers.RepeatedScalarFieldContainer[str]
     uri: str
-    def __init__(self, name: _Optional[str] = ..., model: _Optional[str] = ..., rows: _Optional[int] = ..., classes: _Optional[int] = ..., digest: _Optional[str] = ..., size_bytes: _Optional[int] = ..., input: _Optional[_Union[Input, str]] = ..., metrics: _Optional[_Mapping[str, Estimate]] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., media_type: _Optional[str] = ..., description: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ..., uri: _Optional[str] = ...) -> None: ...
+    warnings: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, name: _Optional[str] = ..., model: _Optional[str] = ..., rows: _Optional[int] = ..., classes: _Optional[int] = ..., digest: _Optional[str] = ..., size_bytes: _Optional[int] = ..., input: _Optional[_Union[Input, str]] = ..., metrics: _Optional[_Mapping[str, Estimate]] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., media_type: _Optional[str] = ..., description: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ..., uri: _Optional[str] = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class DatasetPage(_message.Message):
     __slots__ = ("items", "next_cursor")
@@ -701,7 +703,7 @@ class DatasetPage(_message.Message):
     def __init__(self, items: _Optional[_Iterable[_Union[Dataset, _Mapping]]] = ..., next_cursor: _Optional[str] = ...) -> None: ...
 
 class CreateCalibratorRequest(_message.Message):
-    __slots__ = ("model", "dataset", "map", "objective", "options", "promote", "parameters", "row_digests")
+    __slots__ = ("model", "dataset", "map", "objective", "options", "promote", "parameters", "row_digests", "force")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     DATASET_FIELD_NUMBER: _ClassVar[int]
     MAP_FIELD_NUMBER: _ClassVar[int]
@@ -710,6 +712,7 @@ class CreateCalibratorRequest(_message.Message):
     PROMOTE_FIELD_NUMBER: _ClassVar[int]
     PARAMETERS_FIELD_NUMBER: _ClassVar[int]
     ROW_DIGESTS_FIELD_NUMBER: _ClassVar[int]
+    FORCE_FIELD_NUMBER: _ClassVar[int]
     model: str
     dataset: str
     map: str
@@ -718,7 +721,8 @@ class CreateCalibratorRequest(_message.Message):
     promote: Promote
     parameters: bytes
     row_digests: bytes
-    def __init__(self, model: _Optional[str] = ..., dataset: _Optional[str] = ..., map: _Optional[str] = ..., objective: _Optional[str] = ..., options: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., promote: _Optional[_Union[Promote, str]] = ..., parameters: _Optional[bytes] = ..., row_digests: _Optional[bytes] = ...) -> None: ...
+    force: bool
+    def __init__(self, model: _Optional[str] = ..., dataset: _Optional[str] = ..., map: _Optional[str] = ..., objective: _Optional[str] = ..., options: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., promote: _Optional[_Union[Promote, str]] = ..., parameters: _Optional[bytes] = ..., row_digests: _Optional[bytes] = ..., force: _Optional[bool] = ...) -> None: ...
 
 class GetCalibratorRequest(_message.Message):
     __slots__ = ("model", "version")
@@ -1053,16 +1057,18 @@ class DeleteTrainingRunRequest(_message.Message):
     def __init__(self, id: _Optional[str] = ..., force: _Optional[bool] = ...) -> None: ...
 
 class SetAliasRequest(_message.Message):
-    __slots__ = ("model", "alias", "version", "reason")
+    __slots__ = ("model", "alias", "version", "reason", "force")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     ALIAS_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    FORCE_FIELD_NUMBER: _ClassVar[int]
     model: str
     alias: str
     version: int
     reason: str
-    def __init__(self, model: _Optional[str] = ..., alias: _Optional[str] = ..., version: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+    force: bool
+    def __init__(self, model: _Optional[str] = ..., alias: _Optional[str] = ..., version: _Optional[int] = ..., reason: _Optional[str] = ..., force: _Optional[bool] = ...) -> None: ...
 
 class Alias(_message.Message):
     __slots__ = ("alias", "model", "version", "updated_at", "warnings")
@@ -1409,16 +1415,18 @@ class CalibrateRequest(_message.Message):
     def __init__(self, model: _Optional[str] = ..., calibrator: _Optional[str] = ..., input: _Optional[_Union[Input, str]] = ..., matrix: _Optional[_Union[Matrix, _Mapping]] = ..., ids: _Optional[float] = ..., top_k: _Optional[int] = ..., segment: _Optional[str] = ..., group: _Optional[str] = ...) -> None: ...
 
 class CalibrateResponse(_message.Message):
-    __slots__ = ("probabilities", "calibrator", "prediction_ids", "top_k")
+    __slots__ = ("probabilities", "calibrator", "prediction_ids", "top_k", "warnings")
     PROBABILITIES_FIELD_NUMBER: _ClassVar[int]
     CALIBRATOR_FIELD_NUMBER: _ClassVar[int]
     PREDICTION_IDS_FIELD_NUMBER: _ClassVar[int]
     TOP_K_FIELD_NUMBER: _ClassVar[int]
+    WARNINGS_FIELD_NUMBER: _ClassVar[int]
     probabilities: Matrix
     calibrator: Calibrated
     prediction_ids: _containers.RepeatedScalarFieldContainer[str]
     top_k: Top
-    def __init__(self, probabilities: _Optional[_Union[Matrix, _Mapping]] = ..., calibrator: _Optional[_Union[Calibrated, _Mapping]] = ..., prediction_ids: _Optional[_Iterable[str]] = ..., top_k: _Optional[_Union[Top, _Mapping]] = ...) -> None: ...
+    warnings: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, probabilities: _Optional[_Union[Matrix, _Mapping]] = ..., calibrator: _Optional[_Union[Calibrated, _Mapping]] = ..., prediction_ids: _Optional[_Iterable[str]] = ..., top_k: _Optional[_Union[Top, _Mapping]] = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Top(_message.Message):
     __slots__ = ("classes", "probabilities", "labels")
@@ -1549,12 +1557,14 @@ class LabelCounts(_message.Message):
     def __init__(self, accepted: _Optional[int] = ..., duplicate: _Optional[int] = ..., conflict: _Optional[int] = ..., expired: _Optional[int] = ..., invalid: _Optional[int] = ...) -> None: ...
 
 class AddLabelsResponse(_message.Message):
-    __slots__ = ("counts", "items")
+    __slots__ = ("counts", "items", "warnings")
     COUNTS_FIELD_NUMBER: _ClassVar[int]
     ITEMS_FIELD_NUMBER: _ClassVar[int]
+    WARNINGS_FIELD_NUMBER: _ClassVar[int]
     counts: LabelCounts
     items: _containers.RepeatedCompositeFieldContainer[LabelOutcome]
-    def __init__(self, counts: _Optional[_Union[LabelCounts, _Mapping]] = ..., items: _Optional[_Iterable[_Union[LabelOutcome, _Mapping]]] = ...) -> None: ...
+    warnings: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, counts: _Optional[_Union[LabelCounts, _Mapping]] = ..., items: _Optional[_Iterable[_Union[LabelOutcome, _Mapping]]] = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class GetJobRequest(_message.Message):
     __slots__ = ("id",)
