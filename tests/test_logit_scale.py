@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import scipy.special
 
-from recalib.core import logit_scale
-from recalib.core.logit_scale import ScaleSums, compare_scales, scale_of, spread_bins
+from recalib.stats import logit_scale
+from recalib.stats.logit_scale import ScaleSums, compare_scales, scale_of, spread_bins
 from tests.fitting.conftest import draw
 
 _CLASSES = 5

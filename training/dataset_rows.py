@@ -9,12 +9,12 @@ from numpy.typing import NDArray
 
 from recalib.core.arrays import Floats, log_probabilities
 from recalib.core.label_arrays import label_log_odds
-from recalib.core.logit_scale import Finding, scale_of
 from recalib.errors import TooLargeError
 from recalib.files import MEDIA_TYPES, LabelledData, read
 from recalib.fitting.row_digests import Digests, encode_digests, row_digests
 from recalib.references import Manifest, read_referenced
 from recalib.registry import Dataset, Model, Registry
+from recalib.stats.logit_scale import Finding, scale_of
 
 
 @dataclass(frozen=True, eq=False)

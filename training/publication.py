@@ -9,10 +9,10 @@ import msgspec
 
 from recalib.calibrator import Calibrator
 from recalib.core.card import Card, Selection
-from recalib.core.logit_scale import Finding
 from recalib.errors import ConflictError
 from recalib.fitting.validation_error import validation_warnings
 from recalib.registry import ExpectedVersion, Model
+from recalib.stats.logit_scale import Finding
 from training.champion_comparison import Champion, find_champion
 from training.worker import JobContext
 

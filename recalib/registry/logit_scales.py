@@ -8,12 +8,12 @@ from typing import Any
 import msgspec
 from sqlalchemy import ColumnElement, Select, exists, insert, or_, select, update
 
-from recalib.core.logit_scale import Finding, LogitScale, compare_scales
 from recalib.errors import ExistsError
 from recalib.registry import tables
 from recalib.registry.aliases import CHAMPION
 from recalib.registry.base import Queries
 from recalib.registry.records import Model
+from recalib.stats.logit_scale import Finding, LogitScale, compare_scales
 
 _TABLE = tables.logit_scales
 #: The id of no data set, for live traffic.

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from recalib.core.arrays import Floats, log_probabilities
 from recalib.core.label_arrays import label_log_odds
-from recalib.core.logit_scale import LogitScale, ScaleSums
 from recalib.errors import CorruptError, EmptyError, InputError
 from recalib.files import DataFile, Input, Task, open_data
 from recalib.files.fragments import File, Fragment, format_of, open_stream
@@ -26,6 +25,7 @@ from recalib.references import (
     outage_errors,
     sha256_of,
 )
+from recalib.stats.logit_scale import LogitScale, ScaleSums
 from service.upload_checks import check_classes, open_url
 
 

@@ -20,7 +20,6 @@ import numpy as np
 from recalib.contract.labels import LabelOutcome
 from recalib.core.arrays import Floats
 from recalib.core.group_numbers import group_number
-from recalib.core.logit_scale import compare_scales, scale_of
 from recalib.core.prediction_ids import Prediction, summarise_drawn_labels, summarise_predictions
 from recalib.core.time_buckets import bucket_start
 from recalib.core.watched_classes import watched_indices
@@ -29,6 +28,7 @@ from recalib.drift.reference_histogram import reference_edges, reference_target
 from recalib.drift.target import values_of_predicted_class
 from recalib.errors import InputError
 from recalib.registry import ClassTrafficCount, Model, Registry, TrafficCount, merge_counts
+from recalib.stats.logit_scale import compare_scales, scale_of
 from service.access.authenticator import current_principal
 from service.calibration import check_logits
 from service.labels.handlers import (

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from recalib.core.arrays import Floats, probability_resemblance
 from recalib.core.card import Card
 from recalib.core.time_buckets import bucket_start
-from recalib.core.logit_scale import spread_bins
 from recalib.core.watched_classes import watched_indices
 from recalib.drift.calibration_sums import left_closed_bins
 from recalib.drift.reference_histogram import reference_edges, reference_target
@@ -33,6 +32,7 @@ from recalib.registry import (
     merge_counts,
 )
 from recalib.stats.groups import group_counts, group_sums
+from recalib.stats.logit_scale import spread_bins
 from service.serving.logit_sampling import Captures
 
 #: Probabilities of larger responses are reduced to the monitored ones before they are buffered.
@@ -57,7 +57,7 @@ class Counts(NamedTuple):
 
     traffic: list[TrafficCount]
     classes: list[ClassTrafficCount]
-    #: Sampled rows by the spread of their logits (`recalib.core.logit_scale`), by model.
+    #: Sampled rows by the spread of their logits (`recalib.stats.logit_scale`), by model.
     spreads: dict[int, Counter[int]]
 
 

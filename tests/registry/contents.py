@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from recalib.core.logit_scale import LogitScale
 from recalib.registry import Capture, Model, Registry
+from recalib.stats.logit_scale import LogitScale
 from tests.registry.scenes import a_lease
 from tests.registry.test_labels import prediction
 from tests.training.watched import Stream, a_champion

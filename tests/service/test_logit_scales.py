@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from typing import Any
 
@@ -72,11 +73,15 @@ def test_refused_data_sets_are_no_history(ready: Service) -> None:
 
 
 def test_right_data_sets_have_no_warning(ready: Service) -> None:
-    """Neither do drifted labels, nor probabilities that are sent as such."""
+    """Neither has drift, nor a file of probabilities that is sent as such."""
     logits, labels = draw(600, 4, 6.0, seed=9)
+    softmax = scipy.special.softmax(logits, axis=1)
+    file = io.BytesIO()
+    np.savez(file, probabilities=softmax, labels=labels)
+    sent = ready.upload(file.getvalue(), "sent", params={"input": "probabilities"})
+    assert sent.json()["warnings"] == []
     assert ready.upload(npz(logits, labels), "drifted").json()["warnings"] == []
-    file = npz(logits, labels).replace(b"logits.npy", b"logits.npy")
-    assert ready.upload(file, "drifted").json()["warnings"] == []  # the same again
+    assert ready.upload(npz(logits, labels), "drifted").json()["warnings"] == []  # again
     assert "force" not in str(ready.fitted(dataset="drifted")["result"])
 
 

@@ -61,7 +61,7 @@ logit_scales = Table(
     # No foreign keys: a scale outlives its data set, and 0 is the live traffic of the model.
     Column("model_id", Key, primary_key=True, autoincrement=False),
     Column("dataset_id", Key, primary_key=True, autoincrement=False),
-    # See `recalib.core.logit_scale`.
+    # See `recalib.stats.logit_scale`.
     Column("summary", Json, nullable=False),
 )
 

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from recalib.core.arrays import Floats, probability_resemblance
 from recalib.core.label_arrays import label_resemblance
 from recalib.core.lazy_import import LazyModule
+from recalib.stats.groups import group_counts, row_chunks
 
 optimize = LazyModule("scipy.optimize")
 
@@ -42,8 +43,6 @@ _CHANCE, _SAME = 0.1, 0.8
 _ERRORS = 5.0
 #: Columns up to which their orders are compared: a matrix of counts has the square.
 _MAX_CLASSES = 1000
-#: Logits whose spread is computed at a time.
-_BLOCK = 1 << 20
 #: Larger logits are as large as this: their squares do not overflow.
 _LARGEST_LOGIT = 1e100
 
@@ -129,9 +128,7 @@ class ScaleSums:
         labels: (N,), or of independent labels (N, K); None if they are not known.
         declared: whether they were sent as logits, not as probabilities.
         """
-        step = max(1, _BLOCK // logits.shape[1])
-        for start in range(0, len(logits), step):
-            rows = slice(start, start + step)
+        for rows in row_chunks(logits.shape):
             self._add(logits[rows], None if labels is None else labels[rows], declared)
 
     def _add(self, logits: Floats, labels: NDArray[Any] | None, declared: bool) -> None:
@@ -146,11 +143,11 @@ class ScaleSums:
             return
         labels, predicted, size = labels.astype(np.int64), logits.argmax(axis=1), self._classes
         if size <= _MAX_CLASSES:
-            cells = np.bincount(labels * size + predicted, minlength=size * size)
+            cells = group_counts(labels * size + predicted, size * size)
             self._counts += cells.reshape(size, size)
         else:
             for row, part in enumerate((labels, predicted, labels[labels == predicted])):
-                self._counts[row] += np.bincount(part, minlength=size)
+                self._counts[row] += group_counts(part, size)
 
     def finish(self) -> LogitScale:
         """Return the summary."""
