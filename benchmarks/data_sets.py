@@ -1,0 +1,156 @@
+"""Data sets that are wrong, and right ones under drift: which are refused, and which promoted.
+
+Ten networks for digits have a history: a data set, on which temperature scaling was fitted. Then
+come six kinds of wrong data sets, which the service must not promote, and drifted ones, which it must
+not refuse. `python -m benchmarks.data_sets` prints both, and exits with status 1 if one is missed.
+
+A wrong data set is promoted if nothing refuses it and its fit beats the champion on its rows. What
+is refused without a history, as the first data set of a model, is counted apart.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from itertools import product
+from typing import Any
+
+import numpy as np
+import scipy.ndimage
+import scipy.special
+from numpy.typing import NDArray
+from sklearn.datasets import load_digits
+from sklearn.linear_model import LogisticRegression
+from sklearn.neural_network import MLPClassifier
+
+from recalib.calibrator import Calibrator
+from recalib.fitting.cross_validation import compare_by_cross_validation
+from recalib.fitting.fit import fit
+from recalib.fitting.request import candidate_of
+from recalib.stats.logit_scale import LogitScale, compare_scales, scale_of
+
+Rows = NDArray[np.float64]
+Network = Callable[[Rows], Rows]
+#: Rows of the digits that train, and that are the history; the rest is for later data sets.
+_TRAINED, _HISTORY = 600, 600
+#: Hidden layers, weight decay and iterations.
+_LAYERS = (
+    ((16,), 1e-4, 60), ((32,), 1e-4, 200), ((64,), 1e-4, 400), ((128,), 1e-2, 200),
+    ((256,), 1.0, 100), ((64, 64), 1e-4, 200), ((32, 32, 32), 1e-4, 100),
+)  # fmt: skip
+
+_WRONG = ("softmax", "percent", "scaled", "permuted columns", "permuted labels", "another model")
+_random = np.random.default_rng(0)
+
+_DRIFTS: dict[str, Callable[[Rows], Rows]] = {
+    "none": lambda x: x,
+    "noise 0.1": lambda x: x + _random.normal(0, 0.1, x.shape),
+    "noise 0.2": lambda x: x + _random.normal(0, 0.2, x.shape),
+    "noise 0.4": lambda x: x + _random.normal(0, 0.4, x.shape),
+    "blur 0.7": lambda x: _images(x, lambda i: scipy.ndimage.gaussian_filter(i, (0, 0.7, 0.7))),
+    "blur 1": lambda x: _images(x, lambda i: scipy.ndimage.gaussian_filter(i, (0, 1, 1))),
+    "contrast 0.5": lambda x: x * 0.5,
+    "contrast 0.75": lambda x: x * 0.75,
+    "brighter": lambda x: np.clip(1.5 * x, 0, 1),
+    "shifted": lambda x: _images(x, lambda i: scipy.ndimage.shift(i, (0, 1, 0), order=0)),
+    "turned 20": lambda x: _images(x, lambda i: _turn(i, 20)),
+    "turned 30": lambda x: _images(x, lambda i: _turn(i, 30)),
+    "pixels lost": lambda x: x * (_random.random(x.shape) > 0.3),
+}
+
+
+def _turn(images: Rows, degrees: float) -> Rows:
+    return scipy.ndimage.rotate(images, degrees, axes=(1, 2), reshape=False, order=1)
+
+
+def _images(x: Rows, change: Callable[[Rows], Rows]) -> Rows:
+    return change(x.reshape(-1, 8, 8)).reshape(len(x), -1)
+
+
+def _forward(model: MLPClassifier, x: Rows) -> Rows:
+    layers = list(zip(model.coefs_, model.intercepts_, strict=True))
+    for weights, bias in layers[:-1]:
+        x = np.maximum(x @ weights + bias, 0)
+    weights, bias = layers[-1]
+    return np.asarray(x @ weights + bias)
+
+
+def _networks(x: Rows, y: NDArray[Any]) -> list[Network]:
+    """Return ten networks as functions from pixels to logits."""
+    networks: list[Network] = []
+    for hidden, decay, iterations in _LAYERS:
+        model = MLPClassifier(hidden, alpha=decay, max_iter=iterations, random_state=1).fit(x, y)
+        networks.append(lambda rows, model=model: _forward(model, rows))  # type: ignore[misc]
+    for strength in (0.01, 1.0, 100.0):
+        linear = LogisticRegression(C=strength, max_iter=500).fit(x, y)
+        networks.append(linear.decision_function)
+    return networks
+
+
+def _wrong(kind: str, z: Rows, y: NDArray[Any], other: Rows) -> tuple[Rows, NDArray[Any]]:
+    """Return a wrong data set in place of the right one."""
+    if kind == "softmax":
+        return scipy.special.softmax(z, axis=1), y
+    if kind == "percent":
+        return 100 * scipy.special.softmax(z, axis=1), y
+    if kind == "scaled":
+        return z * _random.choice([0.01, 0.1, 1 / 3, 2, 10, 100]), y
+    if kind == "permuted columns":
+        return z[:, _random.permutation(z.shape[1])], y
+    return (z, _random.permutation(y)) if kind == "permuted labels" else (other, y)
+
+
+def _is_promoted(champion: Calibrator, z: Rows, y: NDArray[Any]) -> bool:
+    """Return whether temperature scaling of rows beats the champion on them."""
+    candidate = candidate_of(champion.card)
+    return compare_by_cross_validation(candidate, champion, z, y).better
+
+
+def _refusals(z: Rows, y: NDArray[Any], history: list[LogitScale]) -> list[str]:
+    findings = compare_scales(scale_of(z, y), history)
+    return [finding.code for finding in findings if finding.refuses]
+
+
+def main() -> int:
+    """Print the counts; return 1 if a wrong data set is promoted, or a right one refused."""
+    x, y = load_digits(return_X_y=True)
+    order = np.random.default_rng(1).permutation(len(y))
+    x, y = x[order] / 16, y[order]
+    end = _TRAINED + _HISTORY
+    networks = _networks(x[:_TRAINED], y[:_TRAINED])
+    old, new, labels = x[_TRAINED:end], x[end:], y[end:]
+    counts: Counter[tuple[str, str]] = Counter()
+    refused_right: list[str] = []
+    right = 0
+    for number, network in enumerate(networks):
+        z, y_old = network(old), y[_TRAINED:end]
+        champion, history = fit(z, y_old, "temperature", "nll"), [scale_of(z, y_old)]
+        others = [item for item in networks if item is not network]
+        for kind in _WRONG:
+            rows = _wrong(kind, network(new), labels, others[number % len(others)](new))
+            counts[kind, "of"] += 1
+            refused = bool(_refusals(*rows, history))
+            counts[kind, "refused"] += refused
+            counts[kind, "promoted"] += not refused and _is_promoted(champion, *rows)
+            counts[kind, "refused as the first"] += bool(_refusals(*rows, []))
+        for (name, drift), part in product(_DRIFTS.items(), range(2)):
+            rows = network(drift(new[part::2]))
+            right += 1
+            if _refusals(rows, labels[part::2], history):
+                refused_right.append(f"{name} of network {number}")
+    return _report(counts, right, refused_right)
+
+
+def _report(counts: Counter[tuple[str, str]], right: int, refused_right: list[str]) -> int:
+    columns = ("of", "refused", "promoted", "refused as the first")
+    print("| wrong data set | " + " | ".join(columns) + " |\n|---|" + "--:|" * len(columns))
+    for kind in _WRONG:
+        print(f"| {kind} | " + " | ".join(str(counts[kind, name]) for name in columns) + " |")
+    promoted = sum(counts[kind, "promoted"] for kind in _WRONG)
+    print(f"\nright data sets refused: {len(refused_right)} of {right}", *refused_right, sep="\n")
+    print(f"wrong data sets promoted: {promoted} of {sum(counts[k, 'of'] for k in _WRONG)}")
+    return int(bool(promoted or refused_right))
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
