@@ -1,8 +1,8 @@
 """Data sets that are wrong, and right ones under drift: which are refused, and which promoted.
 
 Ten networks for digits have a history: a data set, on which temperature scaling was fitted. Then
-come six kinds of wrong data sets, which the service must not promote, and drifted ones, which it must
-not refuse. `python -m benchmarks.data_sets` prints both, and exits with status 1 if one is missed.
+come six kinds of wrong data sets, which are not to be promoted, and drifted ones, which are not to
+be refused. `python -m benchmarks.data_sets` prints both, and exits with status 1 if one is missed.
 
 A wrong data set is promoted if nothing refuses it and its fit beats the champion on its rows. What
 is refused without a history, as the first data set of a model, is counted apart.

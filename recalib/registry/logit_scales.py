@@ -51,7 +51,8 @@ class LogitScales(Queries):
                 ~_was_champion(),
             )
         )
-        return self._connection.scalar(statement)
+        name: str | None = self._connection.scalar(statement)
+        return name
 
     def history(self, model: Model, dataset: str | None = None) -> list[LogitScale]:
         """Return the summaries of live traffic and of the data sets of a model but `dataset`.
