@@ -19,7 +19,7 @@ CEILINGS = {
     "recalib": 40_490 + 1_700,
     "service": 9_960 + 600,
     "training": 8_080 + 500,
-    "benchmarks": 8_310 + 300,
+    "benchmarks": 8_310 + 600,
 }
 
 _WITH_DOCSTRING = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)

@@ -381,7 +381,7 @@ MUTATIONS = [
     *_file(
         "recalib/drift/windows.py",
         "tests/drift/test_windows.py",
-        ("joined.residual_squares()", "joined.confidence_squared"),
+        ("squared.residual_squares()", "squared.confidence_squared"),
     ),
     *_file(
         "recalib/drift/coverage.py",
