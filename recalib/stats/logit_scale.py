@@ -5,7 +5,7 @@ is added to a row: logits and the logarithms of their probabilities have the sam
 rows by the logarithm of their spread, and has three numbers about labels; it is small.
 
 Drift changes the upper quantiles of the spread by factors of 0.4 to 1.4, except where accuracy is
-lost (`python -m benchmarks.data_sets`). The limits of a refusal are outside: they find another
+lost (`python -m tests.wrong_data_sets`). The limits of a refusal are outside: they find another
 scale, not another distribution. Accuracy is compared by Cohen's kappa,
 (accuracy - chance) / (1 - chance), where chance is the agreement of independent labels.
 

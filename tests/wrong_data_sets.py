@@ -2,7 +2,7 @@
 
 Ten networks for digits have a history: a data set, on which temperature scaling was fitted. Then
 come six kinds of wrong data sets, which are not to be promoted, and drifted ones, which are not to
-be refused. `python -m benchmarks.data_sets` prints both, and exits with status 1 if one is missed.
+be refused. `python -m tests.wrong_data_sets` prints both, and exits with status 1 if one is missed.
 
 A wrong data set is promoted if nothing refuses it and its fit beats the champion on its rows. What
 is refused without a history, as the first data set of a model, is counted apart.
