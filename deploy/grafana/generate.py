@@ -99,6 +99,11 @@ CALIBRATION = [
           "cannot be tested, and a selection by outcome can explain the error.", {
         "{{model}} {{calibrator}} {{segment}}": f"recalib_evidence_may_be_selection{_MODEL}",
     }),
+    Panel("Dependent rows", "short",
+          "1 if neighbouring rows depend on each other without a group: alarms and intervals cannot "
+          "be trusted.", {
+        "{{model}} {{calibrator}} {{segment}}": f"recalib_evidence_dependent{_MODEL}",
+    }),
     Panel("ECE by segment", "percentunit", "Declared segments, and the remaining traffic.", {
         "{{model}} {{segment}}": 'recalib_calibration_error_ratio{model=~"$model", '
         'segment!="", estimator="ece"}',

@@ -67,6 +67,11 @@ class Evidence:
     target: Target = "top_label"
     #: The number of labels in the window where a group counts once; None as n.
     units: int | None = None
+    #: See `Dependence`: how much more sums of at least this number of neighbouring residuals vary
+    #: than those of independent rows, None with few labels, and whether this is beyond chance.
+    dependence: float | None = None
+    dependence_rows: int | None = None
+    dependent: bool = False
     #: Prediction time since which there are no labels, in seconds; None if labels arrive.
     silent_since: float | None = None
     #: Accuracy, F1 and AUC of all predictions of the window, labelled or not, if they are still
@@ -127,6 +132,12 @@ def decide_state(
     state, reason = _decide(evidence, names, objective, tolerance, least_labels)
     if evidence.silent_reason is not None:
         reason += f"; {evidence.silent_reason}"
+    if evidence.dependent:
+        reason += (
+            f"; neighbouring rows depend on each other (sums of {evidence.dependence_rows} or more"
+            f" vary {evidence.dependence:.1f} times as much as those of independent rows), so that"
+            " alarms and intervals cannot be trusted: give such rows a `group`"
+        )
     if evidence.selective:
         reason += f"; labels come more often for some {names.values} than for others"
     if not _is_from_labels(evidence, state, objective, least_labels):

@@ -12,12 +12,19 @@ from numpy.typing import ArrayLike, NDArray
 
 from recalib.drift.calibration_sums import CalibrationSums
 from recalib.drift.coverage import label_coverage
+from recalib.drift.dependence import DependenceTest
 from recalib.drift.expected_performance import expected_performance_of_sums
 from recalib.drift.label_rates import RatedWindow, rate_window
 from recalib.drift.monitor_options import MonitorOptions
 from recalib.drift.monitor_state import Evidence
 from recalib.drift.psi import confidence_shift
-from recalib.drift.row_groups import Groups, check_groups, unit_weights
+from recalib.drift.row_groups import (
+    Groups,
+    arrange_units,
+    check_groups,
+    unit_means,
+    unit_weights,
+)
 from recalib.drift.silence import SilentClasses, describe_silence, silent_bins
 from recalib.drift.sliding_window import SlidingWindow
 from recalib.drift.timed_test import TimedTest
@@ -123,6 +130,7 @@ class StreamMonitor:
         self.test = self._timed.test
         self._window = SlidingWindow(CalibrationSums.empty(edges), options.window_labels)
         self._reference = reference
+        self._dependence = DependenceTest()
 
     @property
     def onset(self) -> float | None:
@@ -137,6 +145,9 @@ class StreamMonitor:
         rows: confidences, correctness, times and groups of the labelled ones, (n,) each, checked.
         """
         self._timed.add(start, end, *rows)
+        order, sizes = arrange_units(rows[3])
+        p, y = (unit_means(column[order], sizes) for column in rows[:2])
+        self._dependence.add(p, y - p)
         self._window.add(start, end, sums)
 
     def window(self, oldest: float) -> RatedWindow:
@@ -189,7 +200,7 @@ class StreamMonitor:
                 window.silent_since,
                 self._options.target,
             )
-        coverage = label_coverage(sums)
+        coverage, dependence = label_coverage(sums), self._dependence.result
         psi, threshold, covered = self._psi(sums, served)
         return Evidence(
             labels=self.test.labels,
@@ -203,6 +214,9 @@ class StreamMonitor:
             window_end=window.end,
             n=summary.labelled,
             units=round(summary.units),
+            dependence=None if dependence is None else dependence.ratio,
+            dependence_rows=None if dependence is None else dependence.rows,
+            dependent=dependence is not None and dependence.is_significant,
             traffic=summary.traffic,
             coverage=None if coverage is None else coverage.share,
             coverage_p_value=None if coverage is None else coverage.p_value,
@@ -234,11 +248,18 @@ class StreamMonitor:
 
     def state(self) -> dict[str, Any]:
         """Return the state as JSON, without the options."""
-        return {**self._timed.state(), "recent": self._window.state()}
+        return {
+            **self._timed.state(),
+            "recent": self._window.state(),
+            "dependence": self._dependence.state(),
+        }
 
     def restore(self, state: dict[str, Any]) -> None:
         """Restore what `state` returned; the options must be the same."""
         self._timed.restore(state)
+        self._dependence = DependenceTest()
+        if "dependence" in state:  # states of earlier versions do not have it
+            self._dependence.restore(state["dependence"])
         self._window.restore(state["recent"], CalibrationSums.from_dict)
 
     def _psi(

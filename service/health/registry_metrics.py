@@ -189,6 +189,11 @@ def _champion_families(snapshot: RegistrySnapshot) -> Iterable[Any]:
         "1 if the evidence against it may come from the selection of labels.",
         labels=[*owner, "segment"],
     )
+    dependence = GaugeMetricFamily(
+        "recalib_evidence_dependent",
+        "1 if neighbouring rows depend on each other, without a group.",
+        labels=[*owner, "segment"],
+    )
     objective = GaugeMetricFamily(
         "recalib_calibration_objective_ratio", "The error that is still good.", labels=owner
     )
@@ -241,6 +246,8 @@ def _champion_families(snapshot: RegistrySnapshot) -> Iterable[Any]:
                 # A status may have been written by an earlier version.
                 _add(error, [*labels, segment, name], part["evidence"].get(name))
             selection.add_metric([*labels, segment], int(part.get("may_be_selection", False)))
+            dependent = part["evidence"].get("dependent", False)
+            dependence.add_metric([*labels, segment], int(dependent))
         objective.add_metric(labels, monitoring.objective)
         needed.add_metric(labels, monitoring.least_labels)
         assessed.add_metric(labels, row.assessed_at)
@@ -254,19 +261,26 @@ def _champion_families(snapshot: RegistrySnapshot) -> Iterable[Any]:
                     expected.add_metric([*labels, name, estimator], value)
         # Bins are of the confidence otherwise.
         if row.status["evidence"].get("target") == "positive_class":
-            labelled, ones = (np.array(row.totals[name]) for name in ("labelled", "correct"))
+            labelled, ones = np.array(_weights(row)), np.array(row.totals["correct"])
             _add(auc, labels, roc_auc_of_bins(labelled - ones, ones))
         # Statuses of earlier versions have no classes, or none with windows.
         for window in (row.status.get("classes") or {}).get("windows", ()):
             for name, gauge in class_gauges.items():
                 _add(gauge, [*labels, str(window["class_index"])], window[name])
         for name, counter in counters.items():
-            for bin, total in enumerate(row.totals[name]):
+            for bin, total in enumerate(_weights(row) if name == "labelled" else row.totals[name]):
                 counter.add_metric([*labels, str(bin)], total)
+    yield dependence
     yield from (states, error, selection, objective, needed, assessed, since, late, auc, expected)
     yield from gauges.values()
     yield from class_gauges.values()
     yield from counters.values()
+
+
+def _weights(row: MonitorRow) -> list[float]:
+    """Return the labels by bin where a group counts once, as in the other sums of labels."""
+    weights: list[float] = row.totals.get("weight", row.totals["labelled"])
+    return weights
 
 
 def _add(family: Any, labels: list[str], value: float | None) -> None:
