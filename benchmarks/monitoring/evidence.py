@@ -91,16 +91,6 @@ test of the top label and by the tests of the classes.
 """,
         "benchmarks.monitoring.class_wise",
     ),
-    "dependence": Section(
-        "Dependent rows",
-        """\
-Calibrated streams of 12,000 rows that are right or wrong together: in copies, in sessions or days
-with common log-odds. *Stale* is a false alarm at any time, *warned of* the state of the test of
-dependence at the end. With groups, at most 5% are stale; without, at least 95% of the dependent
-ones are warned of, and at most 5% of the independent ones.
-""",
-        "benchmarks.monitoring.dependence",
-    ),
     "repair": Section(
         "From the alarm to the promotion",
         """\

@@ -98,7 +98,7 @@ class DependenceTest:
             "labels": self._labels,
             "look": self._look,
             "rows": self._rows.tolist(),
-            "open": np.where(np.isnan(self._open), None, self._open).tolist(),
+            "open": [[None if np.isnan(x) else x for x in row] for row in self._open.tolist()],
             "pairs": self._pairs.tolist(),
             "bins": self._bins.tolist(),
             "result": None if self.result is None else list(self.result),
