@@ -91,6 +91,17 @@ test of the top label and by the tests of the classes.
 """,
         "benchmarks.monitoring.class_wise",
     ),
+    "dependence": Section(
+        "Dependent rows",
+        """\
+Calibrated streams of 12,000 rows that are right or wrong together: in copies, in sessions or days
+with common log-odds. *Stale* is a false alarm at any time, *warned of* the state of the test of
+dependence at the end. With groups, none is stale; without, the dependent streams are warned of and
+the independent ones are not.
+""",
+        "benchmarks.monitoring.dependence",
+        ("--streams", "40"),
+    ),
     "repair": Section(
         "From the alarm to the promotion",
         """\

@@ -100,8 +100,8 @@ CALIBRATION = [
         "{{model}} {{calibrator}} {{segment}}": f"recalib_evidence_may_be_selection{_MODEL}",
     }),
     Panel("Dependent rows", "short",
-          "1 if neighbouring rows depend on each other without a group: alarms and intervals cannot "
-          "be trusted.", {
+          "1 if neighbouring rows depend on each other without a group: alarms and intervals "
+          "cannot be trusted.", {
         "{{model}} {{calibrator}} {{segment}}": f"recalib_evidence_dependent{_MODEL}",
     }),
     Panel("ECE by segment", "percentunit", "Declared segments, and the remaining traffic.", {
