@@ -53,7 +53,9 @@ class EvidenceSettings:
         "similar confidences, in both directions. Above 1, states follow from the interval of the "
         "error under every such selection of labels.",
     )
-    least_labels: _Labels = setting(300, "With fewer labels, a window has no state.")
+    least_labels: _Labels = setting(
+        300, "With fewer labels, a window has no state. `labels_needed` of the evidence are enough."
+    )
     window_labels: _Labels = setting(4_000, "Labels of a window; at least `least_labels`.")
 
     label_pause_seconds: Annotated[float, Interval(ge=0, lt=1e10)] = setting(

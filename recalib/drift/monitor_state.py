@@ -77,6 +77,9 @@ class Evidence:
     #: Accuracy, F1 and AUC of all predictions of the window, labelled or not, if they are still
     #: calibrated; None where the state is stale.
     expected: ExpectedPerformance | None = None
+    #: The number of labels with which a calibrated version is fresh about as often as not; None
+    #: with fewer than 100 labels, with silent traffic, or with an assumed selection.
+    labels_needed: int | None = None
 
     @property
     def shifted(self) -> bool:
@@ -206,14 +209,16 @@ def _decide(
         shift = f", although {names.values} have shifted" if evidence.shifted else ""
         return "fresh", f"{_describe_ece(evidence)}, below the objective of {objective:.1%}{shift}"
     if not enough:
-        return "unverified", (
+        reason = (
             f"{_describe_labels(evidence, 'matured ')} in the window, fewer than the"
             f" {least_labels:,} needed"
         )
-    return (
-        "unverified",
-        f"{_describe_ece(evidence)}, not below the objective of {objective:.1%} yet",
-    )
+    else:
+        reason = f"{_describe_ece(evidence)}, not below the objective of {objective:.1%} yet"
+    if evidence.labels_needed is not None:
+        about = float(f"{max(evidence.labels_needed, least_labels):.1e}")
+        reason += f"; a calibrated version is fresh after about {about:,.0f} labels"
+    return "unverified", reason
 
 
 def _describe_ece(evidence: Evidence) -> str:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 
 #: Most entries: memory does not grow with the number of cohorts.
 _MAX_ENTRIES = 24
-#: A time without labels keeps its ends better if the span of a mixed pair counts this many times.
-_PENALTY = 3
+#: Times with and without labels, or with far fewer, keep their ends better: the span of a pair
+#: whose labels per second differ by more than this factor counts this many times.
+_FACTOR = 3
 
 
 class Sums(Protocol):
@@ -84,10 +86,12 @@ class SlidingWindow(Generic[_Sums]):
         self._entries = [(entry["start"], entry["end"], read(entry["sums"])) for entry in state]
 
     def _merge(self) -> None:
+        densities = [sums.size / (end - start) for start, end, sums in self._entries]
         costs = [
-            (after[1] - before[0])
-            * (1 if (before[2].size > 0) == (after[2].size > 0) else _PENALTY)
-            for before, after in zip(self._entries, self._entries[1:], strict=False)
+            (after[1] - before[0]) * (_FACTOR if max(pair) > _FACTOR * min(pair) else 1)
+            for before, after, pair in zip(
+                self._entries, self._entries[1:], pairwise(densities), strict=False
+            )
         ]
         at = int(np.argmin(costs))
         (start, _, first), (_, end, second) = self._entries[at : at + 2]

@@ -29,13 +29,15 @@ from recalib.drift.silence import SilentClasses, describe_silence, silent_bins
 from recalib.drift.sliding_window import SlidingWindow
 from recalib.drift.timed_test import TimedTest
 from recalib.drift.validation import check_rows
-from recalib.drift.windows import summarise_window
+from recalib.drift.windows import Window, summarise_window
 from recalib.errors import InputError
 
 Values = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
 
+#: With fewer labels, those that are needed are not estimated.
+_MIN_UNITS = 100
 #: Confidences, correctness, times and groups.
 Rows = tuple[Values, Values, Values, Groups]
 
@@ -224,6 +226,7 @@ class StreamMonitor:
             silent=summary.silent,
             silent_reason=silence,
             silent_since=window.silent_since,
+            labels_needed=self._labels_needed(summary),
             delay=summary.delay,
             accuracy=summary.accuracy,
             confidence=summary.confidence,
@@ -245,6 +248,13 @@ class StreamMonitor:
             target=self._options.target,
             expected=expected_performance_of_sums(sums, self._options.target),
         )
+
+    def _labels_needed(self, window: Window) -> int | None:
+        """Return the labels with which ECE at its floor has an interval below the objective."""
+        high, is_selected = window.ece_floor_high, self._options.selection_ratio > 1
+        if high is None or window.units < _MIN_UNITS or window.silent or is_selected:
+            return None
+        return math.ceil(window.units * (high / self._options.objective) ** 2)
 
     def state(self) -> dict[str, Any]:
         """Return the state as JSON, without the options."""

@@ -60,9 +60,11 @@ class Window:
     #: Σ w|ĝ|, and its mean for a calibrated model: Σ w √(2(Σp − Σp²)/(πn²)).
     ece: float | None
     ece_floor: float | None
-    #: An interval for ECE, see `interval_of_mean_gap`.
+    #: An interval for ECE, see `interval_of_mean_gap`. Of the traffic that is not silent, its upper
+    #: end if ECE were at its floor, as for a calibrated model: it falls as 1/√n.
     ece_low: float | None
     ece_high: float | None
+    ece_floor_high: float | None
     #: ECE ± √(χ²_{level,B} Σ w²v), wide, but valid without further assumptions.
     ece_widest_low: float | None
     ece_widest_high: float | None
@@ -258,6 +260,7 @@ _EMPTY: dict[str, None] = dict.fromkeys(
         "ece_floor",
         "ece_low",
         "ece_high",
+        "ece_floor_high",
         "ece_widest_low",
         "ece_widest_high",
         "selection_low",
@@ -287,6 +290,7 @@ def _ece_fields(gaps: Gaps, weights: Values, rows: int, level: float) -> dict[st
     ece = float(weights @ np.abs(gaps.gaps))
     noise = np.sqrt(2 / np.pi * gaps.calibrated_variances)
     low, high = interval_of_mean_gap(weights, gaps.gaps, gaps.variances, level, rows=rows)
+    _, floor_high = interval_of_mean_gap(weights, noise, gaps.variances, level, rows=rows)
     quantile = float(scipy.special.chdtri(len(weights), 1 - level))
     off = float(np.sqrt(quantile * (weights**2 @ gaps.variances)))
     return {
@@ -294,6 +298,7 @@ def _ece_fields(gaps: Gaps, weights: Values, rows: int, level: float) -> dict[st
         "ece_floor": float(weights @ noise),
         "ece_low": min(low, ece),
         "ece_high": max(high, ece),
+        "ece_floor_high": floor_high,
         "ece_widest_low": max(ece - off, 0.0),
         "ece_widest_high": min(ece + off, 1.0),
     }

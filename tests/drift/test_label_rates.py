@@ -26,9 +26,10 @@ def draw_states(
     seconds: float = _HOUR,
     pause: float = 0.0,
     every: int = 1,
+    seed: int = 0,
 ) -> list[Status]:
     """The status after `every` cohorts of `rows` predictions, with these label rates and errors."""
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(seed)
     monitor = Monitor(_EDGES, options=MonitorOptions(label_pause_seconds=pause))
     statuses = []
     for number, rate in enumerate(rates):
@@ -153,6 +154,17 @@ def test_rows_of_a_rarely_labelled_time_count_by_its_traffic() -> None:
         np.testing.assert_allclose(mine / weighted.weight.sum(), other / 1_000)
     assert weighted.weight.sum() == pytest.approx(600)
     assert ratio == pytest.approx(0.6 * (500 + 2_500) / 1_000)
+
+
+def test_calibrated_versions_are_fresh_after_about_the_labels_needed() -> None:
+    """With half of them no stream is fresh, with twice as many nearly each is."""
+    first = draw_states([1.0], 300)[0]
+    needed = first.evidence.labels_needed
+    assert needed is not None
+    assert f"is fresh after about {float(f'{needed:.1e}'):,.0f} labels" in first.reason
+    for factor, low, high in ((0.5, 0, 0), (2.0, 9, 10)):
+        states = [draw_states([1.0], int(factor * needed), seed=k)[0].state for k in range(10)]
+        assert low <= states.count("fresh") <= high
 
 
 def test_errors_of_a_silent_time_may_cancel_those_of_its_bins() -> None:
