@@ -20,6 +20,7 @@ from recalib.cli.monitoring import expected_text
 from recalib.cli.replay_into import check_options, describe_times, replay_into
 from recalib.core.monitoring_settings import EvidenceSettings
 from recalib.core.time_text import time_text
+from recalib.errors import InputError
 from recalib.reporting.terminal import narrow_table, print_json, progress, say, warn
 
 if TYPE_CHECKING:
@@ -112,6 +113,13 @@ def replay(
     picture: Annotated[
         Path | None, typer.Option(help="Also draw the timeline: .png, .svg, .html, .json.")
     ] = None,
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            help="Also write an .html report: states, reliability before and after, segments.",
+            show_default=False,
+        ),
+    ] = None,
     into: Annotated[
         str | None,
         typer.Option(
@@ -170,13 +178,16 @@ def replay(
         task=task,
         class_names=_names(class_names),
     )
+    inputs = [*map(Path, log), *([] if calibrator is None else [calibrator])]
     if picture is not None:
         from recalib.reporting.plots import check_suffix
 
         check_suffix(picture, "picture")
-        check_output_path(
-            "picture", picture, *map(Path, log), *([] if calibrator is None else [calibrator])
-        )
+        check_output_path("picture", picture, *inputs)
+    if report is not None:
+        check_output_path("report", report, *inputs)
+        if report.suffix != ".html":
+            raise InputError("report", found=str(report), accepted="a name that ends in .html")
     name = short_name(log)
     card = None
     if calibrator is not None:
@@ -188,6 +199,10 @@ def replay(
         result = replay_log(log, options, update, card, workers)
         if picture is not None:
             _draw(picture, result, name)
+        if report is not None:
+            from recalib.reporting.html_report import create_replay_report
+
+            create_replay_report(result, title=name, warnings=_warnings(result)).save(report)
     if json_output:
         print_json(result.to_dict())
         return
@@ -207,6 +222,8 @@ def replay(
     say(f"now {result.state}")
     if picture is not None:
         say(f"saved {picture}")
+    if report is not None:
+        say(f"saved {report}")
 
 
 def _names(text: str) -> tuple[str, ...]:

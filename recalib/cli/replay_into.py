@@ -18,7 +18,7 @@ _SHARED = ("log", "into", "json_output")
 
 def describe_times(times: Mapping[str, str]) -> str:
     """Return the forms of the times of a log in words."""
-    return ", ".join(f"{name} is in {form}" for name, form in times.items())
+    return ", ".join(f"{name} as {form}" for name, form in times.items())
 
 
 def check_options(context: typer.Context) -> None:

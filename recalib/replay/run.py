@@ -21,6 +21,7 @@ from recalib.core.options import check_option
 from recalib.core.time_text import time_text
 from recalib.core.watched_classes import watched_indices
 from recalib.drift import (
+    CalibrationSums,
     ClassEvidence,
     Monitor,
     MonitorOptions,
@@ -36,6 +37,7 @@ from recalib.replay.cohorts import class_rows, class_traffic, cohorts_by_segment
 from recalib.replay.columns import LogRows
 from recalib.replay.log import Log
 from recalib.replay.log_files import LogSource
+from recalib.replay.reliability import reliability_of_periods
 from recalib.replay.segment_search import SegmentSearch, search_segments
 from recalib.replay.splits import split_of
 from recalib.replay.survey import Survey
@@ -121,6 +123,8 @@ class Replay:
     events: list[StateChange]
     #: The evidence after each matured cohort.
     windows: list[dict[str, Any]] = field(repr=False)
+    #: Bins before and after `onset`, see `reliability_of_periods`; one period without an onset.
+    reliability: list[dict[str, Any]] = field(default_factory=list, repr=False)
     #: None without probabilities, or if the last window overlaps the first rows.
     class_shares: ClassShares | None = None
     #: None without `find_segments`.
@@ -157,6 +161,7 @@ class Replay:
             "segment_search": None if search is None else search.to_dict(),
             "events": [event.to_dict() for event in self.events],
             "windows": self.windows,
+            "reliability": self.reliability,
         }
 
 
@@ -268,6 +273,7 @@ def replay(
         target=log.target,
         events=reader.events,
         windows=reader.windows,
+        reliability=reliability_of_periods(reader.sums, _onset(reader.events)),
         class_shares=shares,
         segment_search=search,
     )
@@ -286,6 +292,8 @@ class _Reader:
     immature: int = 0
     events: list[StateChange] = field(default_factory=list)
     windows: list[dict[str, Any]] = field(default_factory=list)
+    #: The end and the sums of each cohort.
+    sums: list[tuple[float, CalibrationSums]] = field(default_factory=list)
     #: The last evidence of the classes.
     classes: ClassEvidence | None = None
 
@@ -299,6 +307,8 @@ class _Reader:
         self.late += int(np.count_nonzero(rows.delay > self.horizon))
         options = self.monitor.options
         cohorts = cohorts_by_segment(rows, on_time, self.edges, options.target)
+        for part in cohorts.values():
+            self.sums.append((end, part.sums(self.edges)))
         watched = rows, on_time, options.classes
         self.monitor.add(start, end, cohorts, class_rows(*watched), class_traffic(*watched))
         status = self.monitor.assess(end)
@@ -389,6 +399,11 @@ def _monitor_options(
         segments=len(survey.segments),
         target=target,
     )
+
+
+def _onset(events: list[StateChange]) -> float | None:
+    """Return the start of the drift of the first stale state, None without one."""
+    return next((e.status.onset for e in events if e.status.state == "stale"), None)
 
 
 def _time_of(status: Status, end: float) -> float:

@@ -102,6 +102,29 @@ def test_text_output_and_picture(cli: Cli):
     assert "log.parquet" in (cli.folder / "t.svg").read_text()
 
 
+def test_report_shows_states_reliability_and_segments(cli: Cli):
+    """Reliability before the onset is that of a calibrated log, after it that of the drift."""
+    columns = log() | {"region": np.where(np.arange(12_000) % 3, "eu", "<us>")}
+    write(cli.folder / "log.parquet", columns)
+    options = ("--find-segments", "region", "--report", "r.html", "--json")
+    output = cli("replay", "log.parquet", *options).json
+    bins = output["reliability"]
+    assert {row["period"] for row in bins} == {"before", "after"}
+    timely = output["labelled"] - output["late"]
+    assert timely - output["immature"] <= sum(row["labels"] for row in bins) <= timely
+    for row in bins:
+        assert row["low"] <= row["accuracy"] <= row["high"]
+        if row["period"] == "after" and 0.8 < row["confidence"] < 0.95:
+            assert row["high"] < row["confidence"]
+    covered = [r["low"] <= r["confidence"] <= r["high"] for r in bins if r["period"] == "before"]
+    assert np.mean(covered) >= 0.8
+    page = (cli.folder / "r.html").read_text()
+    assert "Now stale." in page
+    assert page.count("<svg") == 2
+    assert "region = &lt;us&gt;" in page
+    check(cli("replay", "log.parquet", "--report", "r.pdf"), "report", "r.pdf")
+
+
 @pytest.mark.slow
 def test_warnings_name_violated_assumptions(cli: Cli):
     columns = log(4_000, drift=None, labelled=1.0)

@@ -3,6 +3,7 @@
 from recalib.reporting.html_report.label_report import LabelReport, create_label_report
 from recalib.reporting.html_report.page import Report, create_report
 from recalib.reporting.html_report.rendering import Source
+from recalib.reporting.html_report.replay import ReplayReport, create_replay_report
 from recalib.reporting.html_report.results import LabelResult, VersionResult
 from recalib.reporting.html_report.versions import (
     VersionPicture,
@@ -13,12 +14,14 @@ from recalib.reporting.html_report.versions import (
 __all__ = [
     "LabelReport",
     "LabelResult",
+    "ReplayReport",
     "Report",
     "Source",
     "VersionPicture",
     "VersionResult",
     "VersionsReport",
     "create_label_report",
+    "create_replay_report",
     "create_report",
     "create_versions_report",
 ]
