@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 from recalib.core.time_text import time_text
 from recalib.drift.target import TARGET_NAMES
 from recalib.errors import InputError
-from recalib.replay import Replay
 from recalib.reporting.html_report.pictures import draw_picture
 from recalib.reporting.html_report.rendering import Page, render
 from recalib.reporting.plots.style import REFERENCE, SIDE, apply_style, colours, inline, percent
@@ -17,6 +16,8 @@ from recalib.reporting.plots.timeline import timeline
 
 if TYPE_CHECKING:
     import altair as alt
+
+    from recalib.replay import Replay
 
 #: Segments in the table: the worst.
 _MAX_SEGMENTS = 20
