@@ -73,6 +73,18 @@ contain the ECE (98.2% to 100.0%).
 """,
         "benchmarks.monitoring.unlabelled",
     ),
+    "silence": Section(
+        "Times without labels",
+        """\
+Streams whose labels stop or become rare, when a drift of 20 points begins, and calibrated streams
+that have no labels at times, by chance or by rhythm. *Interval has ECE*: an interval at a random
+cohort, since the change if there is one, contains the error of all traffic of its window. *False
+silence*: a time before any change is ever silent. *Fresh in error*: the state is ever fresh while
+a tenth of the window is silent, or its ECE is above the objective.
+""",
+        "benchmarks.monitoring.silence",
+        ("--streams", "40"),
+    ),
     "selection": Section(
         "Labels selected by outcome",
         """\
