@@ -101,8 +101,8 @@ def add_observations(
     with registry.reading() as tx:
         model, now = tx.models.get(loaded.model), tx.clock()
         read = tx.monitors.through(model, [loaded.version]).get(loaded.version, 0.0)
-        sets = np.zeros(rows.shape, bool) if model.is_multilabel else None
-        findings = compare_scales(scale_of(rows, sets), tx.logit_scales.history(model))
+        no_labels = np.zeros(rows.shape, bool) if model.is_multilabel else None
+        findings = compare_scales(scale_of(rows, no_labels), tx.logit_scales.history(model))
     if counted and model.is_multilabel:
         accepted = "false: traffic of multilabel models is not counted"
         raise InputError("counted", found="true", accepted=accepted)
