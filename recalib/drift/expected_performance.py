@@ -122,16 +122,17 @@ def _f1(p: Values, n: Values) -> tuple[float, Values] | None:
     size, hits = float(n @ (is_predicted + p)), float(n @ (is_predicted * p))
     if size == 0:
         return None
-    return 2 * hits / size, 2 * (is_predicted - hits / size) / size
+    slopes = 2 * (is_predicted.astype(np.float64) - hits / size) / size
+    return 2 * hits / size, slopes
 
 
 def _auc(p: Values, n: Values) -> tuple[float, Values] | None:
     """Return the AUC of expected counts by ascending p, and its derivatives by labels (G,)."""
-    positive, negative = float(n @ p), float(n @ (1 - p))
-    if not positive or not negative:
-        return None
     ones, zeros = n * p, n * (1 - p)
+    positive, negative = float(ones.sum()), float(zeros.sum())
+    auc = roc_auc_of_bins(zeros, ones)
+    if auc is None:
+        return None
     below = (np.cumsum(zeros) - zeros / 2) / negative
     above = 1 - (np.cumsum(ones) - ones / 2) / positive
-    auc = roc_auc_of_bins(zeros, ones)
     return auc, (below - auc) / positive + (auc - above) / negative

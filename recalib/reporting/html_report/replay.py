@@ -82,7 +82,7 @@ def create_replay_report(
     return ReplayReport(html)
 
 
-def _reliability(result: Replay) -> alt.LayerChart:
+def _reliability(result: Replay) -> alt.LayerChart | alt.FacetChart:
     """Return accuracy over confidence of the bins of each period, with intervals."""
     import altair as alt
 
