@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -9,7 +11,7 @@ from recalib.core.card import Card, ConfidenceHistogram
 from recalib.drift.calibration_sums import left_closed_bins
 from recalib.drift.psi import quantile_edges
 from recalib.drift.target import Target
-from recalib.stats.groups import group_counts
+from recalib.stats.groups import group_counts, group_sums
 
 #: Bins of a histogram; fewer where probabilities tie.
 BINS = 15
@@ -19,18 +21,36 @@ _BELOW = 1e-6
 
 
 def reference_histogram(
-    probabilities: NDArray[np.float64], target: Target = "top_label"
+    probabilities: NDArray[np.float64],
+    target: Target = "top_label",
+    weights: NDArray[np.float64] | None = None,
 ) -> ConfidenceHistogram:
     """Return bins at the quantiles of `probabilities` (N,), with the count of each.
 
     Parameters
     ----------
     target: what the probabilities are, see `monitored_probabilities`.
+    weights: (N,), whose sum is the effective number of rows, which the counts then add up to but
+        for rounding; see `recalib.core.arrays.check_weights`. None if all are 1.
     """
     edges = quantile_edges(probabilities, BINS) - _BELOW
     edges = edges[edges > 0]
-    counts = group_counts(left_closed_bins(edges, probabilities), len(edges) + 1)
-    return ConfidenceHistogram(tuple(edges.tolist()), tuple(counts.tolist()), target)
+    where = left_closed_bins(edges, probabilities)
+    return histogram_of_counts(
+        edges,
+        group_counts(where, len(edges) + 1)
+        if weights is None
+        else group_sums(where, weights, len(edges) + 1),
+        target,
+    )
+
+
+def histogram_of_counts(
+    edges: NDArray[np.float64], counts: NDArray[Any], target: Target
+) -> ConfidenceHistogram:
+    """Return a histogram from the rows of its bins (B,), rounded to whole ones."""
+    rows = np.rint(counts).astype(np.int64)
+    return ConfidenceHistogram(tuple(edges.tolist()), tuple(rows.tolist()), target)
 
 
 def reference_target(card: Card) -> Target:

@@ -201,7 +201,7 @@ def compare(
 
     def predicted(calibrator: Calibrator) -> MetricValue | None:
         p = calibrator.predict(scores, input=input)
-        return calibration_error(*pairs_of_rows(p, y))
+        return calibration_error(*pairs_of_rows(p, y), weights)
 
     return recommend(
         [(calibrator, measured(calibrator)) for calibrator in fitted],

@@ -192,7 +192,7 @@ def fit(
         data=msgspec.structs.replace(data or DataSummary(0), rows=len(z)),
     )
     with one_blas_thread():
-        return _describe(calibrator, z, y, row_weights, measure, diagnosis.confidences)
+        return _describe(calibrator, z, y, w, row_weights, measure, diagnosis.confidences)
 
 
 def fit_rows(
@@ -422,11 +422,15 @@ def _describe(
     calibrator: Calibrator,
     logits: Floats,
     labels: Integers,
+    weights: NDArray[np.float64] | None,
     sample_weight: ArrayLike | None,
     measure: bool,
     confidences: NDArray[np.float64] | None,
 ) -> Calibrator:
-    """Return the calibrator with the reference histogram, and metrics on request, in its card."""
+    """Return the calibrator with the reference histogram, and metrics on request, in its card.
+
+    `weights` are `sample_weight` in effective rows.
+    """
     target = target_of(calibrator.card.classes)
     metrics: dict[str, dict[str, MetricValue]] = {}
     error = None
@@ -435,11 +439,11 @@ def _describe(
         p = calibrator.predict_float64(logits) if is_exact else calibrator.predict_rounded(logits)
         after = Predictions.from_probabilities(p, labels)
         confidences, outcomes = pairs_of_rows(p, labels)
-        error = calibration_error(confidences, outcomes)
+        error = calibration_error(confidences, outcomes, weights)
         metrics = _measure_stages(logits, after, sample_weight)
     elif confidences is None or target != "top_label":
         confidences = _monitored(calibrator, logits)
-    histogram = reference_histogram(confidences, target)
+    histogram = reference_histogram(confidences, target, weights)
     thresholds = None
     if target == "positive_class":
         thresholds = measure_thresholds(calibrator, confidences, labels, sample_weight)

@@ -13,7 +13,9 @@ from recalib.drift.reference_histogram import reference_histogram
 
 
 def calibration_error(
-    probabilities: NDArray[np.float64], outcomes: NDArray[Any]
+    probabilities: NDArray[np.float64],
+    outcomes: NDArray[Any],
+    weights: NDArray[np.float64] | None = None,
 ) -> MetricValue | None:
     """Return the CE of what is monitored with its 95% interval; None for fewer than two rows.
 
@@ -25,9 +27,10 @@ def calibration_error(
     Parameters
     ----------
     probabilities, outcomes: (N,), see `recalib.drift.target.pairs_of_rows`.
+    weights: (N,), whose sum is the effective number of rows; None if all are 1.
     """
     sums = CalibrationSums.empty(reference_histogram(probabilities).edges)
-    sums.add_labels(probabilities, outcomes)
+    sums.add_labels(probabilities, outcomes, weights=weights)
     return error_of_sums(sums)
 
 

@@ -8,8 +8,9 @@ import msgspec
 
 from recalib.calibrator import Calibrator
 from recalib.core.arrays import WeightKind, check_weight_kind
-from recalib.core.card import ConfidenceHistogram, DataSummary
+from recalib.core.card import DataSummary
 from recalib.core.executors import Cluster, open_workers
+from recalib.drift.reference_histogram import histogram_of_counts
 from recalib.drift.target import target_of
 from recalib.errors import InputError
 from recalib.files import Input
@@ -116,10 +117,9 @@ def _describe(calibrator: Calibrator, rows: FragmentRows, measure: bool) -> Cali
     """Return the calibrator with its reference histogram, and metrics, in its card."""
     survey, description = rows.surveyed, rows.describe(calibrator, measure=measure)
     sums = description.monitored
-    edges, counts = (tuple(values.tolist()) for values in (sums.edges, sums.labelled))
     card = msgspec.structs.replace(
         calibrator.card,
-        confidences=ConfidenceHistogram(edges, counts, target_of(survey.classes)),
+        confidences=histogram_of_counts(sums.edges, sums.weight, target_of(survey.classes)),
         calibration_error=error_of_sums(sums) if measure else None,
         thresholds=thresholds_of(calibrator, description.positives)
         if survey.classes == 2

@@ -415,7 +415,7 @@ def _describe(
     with fragment.open(kind) as file:
         for z, y, w, _ in iter_chunks(file, kind):
             p: Any = calibrator.predict_float64(z)
-            sums.add_labels(*pairs_of_rows(p, y))
+            sums.add_labels(*pairs_of_rows(p, y), weights=w)
             if classes == 2:
                 positives += positive_counts(calibrator, p[:, 1], y, w)
             if measure:

@@ -168,3 +168,22 @@ def test_enormous_weights_do_not_overflow() -> None:
         fit(logits, labels, weights=weights).parameters["temperature"],
         rtol=1e-9,
     )
+
+
+def test_what_monitoring_reads_from_the_card_sees_weights() -> None:
+    """Half of the rows have random labels, and almost no weight."""
+    logits, labels = draw(4000, 3, 2.0)
+    labels[:2000] = np.random.default_rng(1).integers(0, 3, 2000)
+    weights = np.where(np.arange(4000) < 2000, 1e-3, 1.0)
+    weighted = fit(logits, labels, weights=weights, measure=True)
+    plain = fit(logits[2000:], labels[2000:], measure=True)
+    error, expected = weighted.card.calibration_error, plain.card.calibration_error
+    assert error is not None
+    assert expected is not None
+    assert error.value == pytest.approx(expected.value, abs=0.005)
+    assert (error.low, error.high) == pytest.approx((expected.low, expected.high), abs=0.005)
+    histogram, p = weighted.card.confidences, weighted.predict_float64(logits).max(axis=1)
+    assert histogram is not None
+    effective = weights * weights.sum() / (weights @ weights)
+    counts, _ = np.histogram(p, [0.0, *histogram.edges, 1.0], weights=effective)
+    np.testing.assert_allclose(histogram.counts, counts, rtol=0, atol=0.51)

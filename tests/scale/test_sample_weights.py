@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -216,7 +217,14 @@ def test_counts_are_repeated_rows(sources: Sources) -> None:
 
 def test_card_has_the_weighted_metrics(sources: Sources) -> None:
     reference = fit(sources.logits, sources.labels, sample_weight=sources.weights, measure=True)
-    metrics = _fit(sources, "temperature", "nll", None, measure=True).card.metrics
+    card = _fit(sources, "temperature", "nll", None, measure=True).card
+    metrics, errors = card.metrics, (card.calibration_error, reference.card.calibration_error)
+    # Bins in files are at quantiles of a sample.
+    highs = [error.high for error in errors if error is not None]
+    assert highs == [pytest.approx(highs[0], abs=0.02)] * 2
+    rows = sources.weights.sum() ** 2 / np.square(sources.weights).sum()
+    assert card.confidences is not None
+    assert sum(card.confidences.counts) == pytest.approx(rows, abs=8)
     for stage in ("before", "after"):
         for name in ("nll", "ece"):  # the tests measure few metrics in cards
             expected = reference.card.metrics[stage][name].value
@@ -319,7 +327,7 @@ def test_weights_of_a_comparison_are_repeated_rows(cli: Cli, sources: Sources) -
             assert "classwise_ce" not in entry.metrics
     weights = ["--weights", str(files), "--test-weights", str(files), "--maps", "temperature"]
     weights += ["--weight-kind", "counts"]
-    result = cli("compare", data, data, *weights, "--json").json
+    result = json.loads(cli("compare", data, data, *weights, "--json").out)
     assert result[0]["metrics"]["nll"] == pytest.approx(expected.entries[0].metrics["nll"].value)
     assert "classwise" not in cli("compare", data, data, *weights).out
 
