@@ -203,6 +203,22 @@ def test_cpc_has_the_gradients_of_eqs_5_and_6():
             np.testing.assert_allclose(actual, expected, rtol=1e-9, atol=1e-12)
 
 
+def test_cpc_of_parts_keeps_no_array_of_all_pairs(monkeypatch):
+    logits = torch.randn(5, 40, dtype=torch.float64, requires_grad=True)
+    labels, sizes, results = torch.arange(5), [], []
+    for elements in (4_000_000, 300):
+        monkeypatch.setattr("recalib.losses.cpc._MAX_ELEMENTS", elements)
+        with torch.autograd.graph.saved_tensors_hooks(
+            lambda saved: sizes.append(saved.numel()) or saved, lambda saved: saved
+        ):
+            value = LOSSES["cpc"]()(logits, labels)
+        results.append((value.item(), *torch.autograd.grad(value, logits)))
+    assert max(sizes) == logits.numel()
+    assert results[0][0] == pytest.approx(results[1][0], rel=1e-12)
+    torch.testing.assert_close(results[0][1], results[1][1], rtol=1e-12, atol=1e-14)
+    torch.autograd.gradgradcheck(lambda z: LOSSES["cpc"]()(z, labels[:2]), logits[:2, :4])
+
+
 def test_avuc_gs_stops_the_gradient_of_confidence():
     """The gradient is that of the terms with c held: appendix F of paper 000."""
     logits, labels = batch()
