@@ -16,7 +16,7 @@ _ROOT = Path(__file__).resolve().parent.parent
 #: Of each folder, without generated files: House II, and what operations and the forms of losses
 #: add (record 0045).
 CEILINGS = {
-    "recalib": 40_490 + 1_700,
+    "recalib": 40_350 + 1_950,
     "service": 9_960 + 600,
     "training": 8_080 + 500,
     "benchmarks": 8_310 + 600,
