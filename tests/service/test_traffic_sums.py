@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from recalib.calibrator import Calibrator
+from recalib.core.time_buckets import bucket_start
 from recalib.drift.reference_histogram import reference_edges
 from recalib.registry import Model
 from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
@@ -62,7 +63,8 @@ def test_sums_are_counted_once_by_segment(service: Service, model: Model, rpc: R
     response = rpc.labels.add_traffic(request, metadata=[("idempotency-key", "a")])
     assert response == pb.AddTrafficResponse(accepted=count)
     rows = _stored(service, model)
-    assert {row.started_at % 300 for row in rows} == {0}
+    start = bucket_start(bucket["started_at"], 300, WATCHING.cohort_seconds)
+    assert {row.started_at for row in rows} == {start}
     assert [(row.segment, row.predictions, row.confidence_count) for row in rows] == [
         (1, 20, 20)
     ] * len(rows)

@@ -95,15 +95,14 @@ def test_setting_keeps_the_refusal(service: Service) -> None:
 def test_fit_replaces_the_identity_by_evidence(service: Service) -> None:
     """Calibrated data keep it, and the job says why; overconfident logits get a version."""
     service.model()
-    logits, labels = draw(600, 4, 3.0)
-    service.upload(npz(logits / 3, labels), "calibrated")
+    service.upload(npz(*draw(600, 4, 1.0)), "calibrated")
     service.calibrate(_ROWS)
     job = service.fitted(dataset="calibrated")
     assert job["result"]["promoted"] is False
     assert "does not beat identity" in job["result"]["reason"]
     service.client.app.state.recalib.calibrators.refresh()  # type: ignore[attr-defined]
     assert service.calibrate(_ROWS).json()["calibrator"]["uncalibrated"] is True
-    service.upload(npz(logits, labels), "overconfident")
+    service.upload(npz(*draw(600, 4, 3.0, seed=1)), "overconfident")
     assert service.fitted(dataset="overconfident")["result"]["promoted"] is True
     service.client.app.state.recalib.calibrators.refresh()  # type: ignore[attr-defined]
     answer = service.calibrate(_ROWS).json()
