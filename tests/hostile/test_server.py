@@ -54,7 +54,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Programs]:
 def server(programs: Programs) -> Iterator[Server]:
     """A server with a champion, whose class names must be escaped when printed."""
     with programs.serve(access_log="true") as server:
-        labels = [f"{_EVIL}{k}" for k in range(4)]
+        labels = ["<script>alert(1)</script>", "'; drop table models; --", "{{7*7}}", "${HOME}"]
         server.ask("POST", "/v1/models", json={"name": "digits", "classes": labels})
         server.upload(*draw(300, 4, 2.0))
         server.finished(server.ask_fit(promote=True))
@@ -169,6 +169,9 @@ def test_hostile_names_are_rejected_and_escaped(server: Server) -> None:
     ):
         created = ask("POST", "/v1/models", json={"name": name, "classes": 2})
         _check_refusal(name, created, (422,))
+        if name in (_EVIL, "a\0b"):
+            labelled = ask("POST", "/v1/models", json={"name": "z", "classes": [name, "other"]})
+            _check_refusal(name, labelled, (422,))
         listed = ask("GET", "/v1/models", params={"cursor": name})
         _check_refusal(name, listed, (422,))
         calibrated = ask("POST", _CALIBRATE, json=_ROW, params={"calibrator": name})
