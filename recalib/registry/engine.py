@@ -155,10 +155,9 @@ def sqlite_damage(engine: Engine) -> str:
 def damage_of(error: BaseException | None) -> str:
     """Return the message of an error of SQLite that says that its file is damaged, or nothing."""
     cause = error.orig if isinstance(error, DBAPIError) else None
-    is_damage = isinstance(cause, sqlite3.DatabaseError) and cause.sqlite_errorname.startswith(
-        _DAMAGED_SQLITE
-    )
-    return str(cause) if is_damage else ""
+    # Errors of the module itself, such as a closed connection, have no name.
+    name = getattr(cause, "sqlite_errorname", "")
+    return str(cause) if name.startswith(_DAMAGED_SQLITE) else ""
 
 
 @contextmanager

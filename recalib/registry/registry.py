@@ -207,6 +207,5 @@ class Registry:
             )
 
 
-def _close(connection: Any, _record: Any) -> None:
-    if connection is not None:  # SQLAlchemy has closed a connection that failed
-        connection.close()
+def _close(_connection: Any, record: Any) -> None:
+    record.invalidate()  # closes the connection, and the pool gives it to nobody
