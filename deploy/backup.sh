@@ -11,7 +11,7 @@ find "$folder/" -maxdepth 1 -name '.recalib-*.unfinished' -mmin +1440 -delete
 unfinished=$(mktemp "$folder/.recalib-XXXXXXXX.unfinished")
 trap 'rm --force "$unfinished"' EXIT
 name=recalib-$(date --utc +%Y%m%dT%H%M%SZ).zip.age
-# The recipient is derived from the key and stays secret: whoever knows it can forge a backup.
+# The recipient is derived from the key and stays secret: it is enough to forge a backup.
 recalib backup - | age --encrypt --identity "$key" > "$unfinished"
 age --decrypt --identity "$key" "$unfinished" > /dev/null
 sync "$unfinished"

@@ -25,7 +25,7 @@ from service.reader_process import Call, ReaderProcess
 #: Calls of one caller that run or wait.
 _MAX_UPLOADS, _MAX_REFERENCES = 32, 4
 _RETRY_SECONDS = 5
-#: Whoever waits for a large file waits anyway; the processor is for the server and for small ones.
+#: Large files take long anyway; the server and small files have the processor first.
 _SLOW_NICENESS = 10
 
 

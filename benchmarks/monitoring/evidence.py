@@ -108,8 +108,8 @@ test of the top label and by the tests of the classes.
         """\
 Calibrated streams of 12,000 rows that are right or wrong together: in copies, in sessions or days
 with common log-odds. *Stale* is a false alarm at any time, *warned of* the state of the test of
-dependence at the end. With groups, none is stale; without, the dependent streams are warned of and
-the independent ones are not.
+dependence at the end. With groups, at most one of 40 is stale; without, the dependent streams are
+warned of and the independent ones are not.
 """,
         "benchmarks.monitoring.dependence",
         ("--streams", "40"),

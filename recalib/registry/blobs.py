@@ -56,7 +56,7 @@ class BlobStore:
         """Return the content of the blob in chunks; `NotFoundError` at once if there is none.
 
         The last chunk comes after the digest of the whole content is verified; before it, the
-        iterator raises `CorruptError`. So nobody takes other content for complete, and of one chunk
+        iterator raises `CorruptError`. So other content is not taken for complete, and of one chunk
         nothing is sent.
         """
         chunks = self._verified(self.open(digest), digest)

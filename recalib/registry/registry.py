@@ -208,4 +208,4 @@ class Registry:
 
 
 def _close(_connection: Any, record: Any) -> None:
-    record.invalidate()  # closes the connection, and the pool gives it to nobody
+    record.invalidate()  # closes the connection; the pool opens another when it needs one

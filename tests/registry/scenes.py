@@ -60,7 +60,7 @@ def all_rows(registry: Registry) -> dict[str, list[Any]]:
 
 
 def damage_table(path: Path, table: str) -> None:
-    """Write noise over the first page of a table in a SQLite file that nobody has open."""
+    """Write noise over the first page of a table in a SQLite file that is not open."""
     with contextlib.closing(sqlite3.connect(path)) as connection:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         (size,) = connection.execute("PRAGMA page_size").fetchone()

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.sqlite_only
 
 @pytest.fixture
 def damaged(registry: Registry, tmp_path: Path) -> Path:
-    """A database with the model `resnet`, whose table of webhooks nobody can read."""
+    """A database with the model `resnet`, whose table of webhooks cannot be read."""
     a_model(registry)
     registry.close()
     damage_table(tmp_path / "recalib.db", "webhooks")
