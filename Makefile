@@ -27,13 +27,22 @@ install: $(STAMP) ## Install everything into .venv.
 demo: $(STAMP) ## Run the whole loop on real input; KEEP=1 leaves the server running.
 	@$(BIN)/recalib demo --examples examples $(if $(KEEP),--keep)
 
+.PHONY: docs
+docs: $(STAMP) ## Build the documentation as a web site: site/index.html. A warning is an error.
+	@$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going -j auto -c docs . site
+
 .PHONY: pictures
 pictures: $(STAMP) ## Run examples/quickstart.ipynb again, and take the pictures of the documentation from it.
 	@$(BIN)/uv run --quiet --python $(BIN)/python --no-project --with 'nbclient>=0.11,ipykernel>=7.4' \
-		--with-editable '.[pictures]' python examples/pictures.py
+		--with-editable '.[pictures,tables]' python examples/pictures.py
+
+.PHONY: tutorials
+tutorials: $(STAMP) ## Run the examples of README, tutorials and how-tos again, and write their output.
+	@$(BIN)/python -m tests.pages README.md docs/tutorials/*.md \
+		$(filter-out docs/how-to/mlflow.md,$(wildcard docs/how-to/*.md))
 
 # Clients of other projects, each with only the packages that it imports, for the tests.
-CLIENTS := triton kserve mlserver mlflow transformers vision gcs
+CLIENTS := triton kserve mlserver mlflow transformers vision gcs loggers
 CLIENT_STAMPS := $(CLIENTS:%=.venv-clients/%/.installed)
 .venv-clients/%/.installed: tests/clients/requirements/%.txt | $(STAMP)
 	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python .venv-clients/$*
@@ -59,6 +68,10 @@ PYTEST := $(BIN)/pytest --durations=12 --durations-min=5
 test: $(STAMP) ## Run the short tests, on SQLite and PostgreSQL (5 minutes on two quiet cores).
 	@# Each process imports and collects everything, 10 s: as many as there are processors.
 	@$(PYTEST) -n logical -m "not slow"
+
+.PHONY: smoke
+smoke: $(STAMP) ## Install the wheel with each extra on Python 3.11 to 3.13, as found, and run it.
+	@$(PYTEST) -n logical tests/installation
 
 .PHONY: test-all
 test-all: $(STAMP) $(CLIENT_STAMPS) ## Run every test, including long kill, load, fuzz and build tests.
@@ -184,22 +197,28 @@ bench-training: $(STAMP) ## Train with every loss and tabulate calibration (an h
 papers: $(STAMP) ## Train small networks for tables of papers 000, 001, 002 and 004, five seeds; resumes.
 	@$(BIN)/python -m benchmarks.training --model mlp --size 32 --rows 10000 --epochs 15 --batch 128 \
 		--width 256 --shifted 0 --seeds 1 2 3 4 5 --output benchmarks/training/cifar10-features
+	@$(BIN)/python -m benchmarks.training --model mlp --size 32 --rows 10000 --epochs 15 --batch 128 \
+		--width 256 --shifted 0 --released --output benchmarks/training/cifar10-released
+	@$(BIN)/python -m benchmarks.training.figures --output benchmarks/training/figures.md
+	@$(BIN)/python -m benchmarks.classwise_losses --output benchmarks/classwise_losses.md
 	@$(BIN)/python -m benchmarks.training.selective_risk --output benchmarks/training/selective_risk.md
 	@$(BIN)/python -m benchmarks.training.product --output benchmarks/training/product
 	@$(BIN)/python -m benchmarks.training.sst --model word_mean --phrases --glove --batch 512 \
 		--seeds 1 2 3 4 5 --output benchmarks/training/sst-words.md
 
+# `make gpu PYTHON=/path/to/python` installs nothing, and needs no network.
+GPU_PYTHON := $(if $(filter command,$(origin PYTHON)),$(PYTHON),$(BIN)/python)
 .PHONY: gpu
-gpu: $(STAMP) ## Run what needs a GPU: CUDA tests, costs of losses, ResNet-50 on CIFAR-10; says so without one.
-	@$(BIN)/python -m benchmarks.training.gpu $(ARGS)
+gpu: $(if $(filter $(BIN)/python,$(GPU_PYTHON)),$(STAMP)) ## Run what needs a GPU, in 6 minutes; says so without one. PYTHON= has torch.
+	@$(GPU_PYTHON) -m benchmarks.training.gpu $(ARGS)
 
 .PHONY: load
 load: $(STAMP) ## Check every response of a server under mixed traffic (10 minutes).
 	@$(BIN)/python -m benchmarks.load
 
 .PHONY: faults
-faults: $(STAMP) ## Kill servers, workers and PostgreSQL at random, check every write (20 minutes; MINUTES=1 for 2).
-	@$(BIN)/python -m tests.faults.for_long --minutes $(or $(MINUTES),10)
+faults: $(STAMP) ## Kill servers, workers and PostgreSQL at random, check every write (20 minutes; REQUESTS=500 for 2).
+	@$(BIN)/python -m tests.faults.for_long --requests $(or $(REQUESTS),10000)
 
 .PHONY: scenario
 scenario: $(STAMP) ## Let a served calibrator drift until it is detected, refitted and promoted (minutes).

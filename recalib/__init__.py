@@ -93,7 +93,7 @@ def __getattr__(name: str) -> Any:
     if name in _SUBMODULES:
         try:
             return import_module(f"recalib.{name}")
-        except ModuleNotFoundError as error:
+        except ImportError as error:
             # `hasattr` and `inspect.getmembers` expect this class where a package is not installed.
             raise AttributeError(f"recalib.{name} cannot be imported: {error}") from error
     raise AttributeError(f"module 'recalib' has no attribute {name!r}")

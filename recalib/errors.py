@@ -7,6 +7,7 @@ The tree::
     │   ├── EmptyError          the input has no rows
     │   ├── TooLargeError       the input exceeds a limit
     │   ├── ColumnsError        a table without columns that are known to be scores
+    │   ├── PackageError        an optional package is not installed; also an ImportError
     │   ├── UnsupportedError    the format or content type cannot be read
     │   └── NotAcceptableError  the client accepts none of the response formats
     ├── NotFoundError           a name that does not exist
@@ -39,6 +40,7 @@ __all__ = [
     "LimitedError",
     "NotAcceptableError",
     "NotFoundError",
+    "PackageError",
     "RecalibError",
     "RecalibWarning",
     "TooLargeError",
@@ -87,6 +89,10 @@ class TooLargeError(InputError):
 
 class ColumnsError(InputError):
     """A table has no columns that are known to be scores."""
+
+
+class PackageError(InputError, ImportError):
+    """An optional package is not installed; `accepted` is the command that installs it."""
 
 
 class UnsupportedError(InputError):

@@ -4,6 +4,7 @@
 - `yes_no_logits`: the same for yes/no questions, (N, 2).
 - `verbalised_confidences`: statements such as "I am 80% sure" to probabilities, (N,).
 - `first_token`: the log-probabilities in an OpenAI-style response.
+- `harness_sample`: a question in the samples of lm-evaluation-harness.
 - `split_questions`: rows to fit and rows to measure, without a question in both.
 
 An API returns the log-probabilities of the k likeliest tokens only. An option that is not among
@@ -26,6 +27,7 @@ from recalib.errors import InputError
 
 __all__ = [
     "first_token",
+    "harness_sample",
     "option_logits",
     "split_questions",
     "verbalised_confidence",
@@ -169,6 +171,50 @@ def first_token(response: Any, position: int = 0) -> dict[str, float]:
             accepted="a response of OpenAI's interface, requested with logprobs and top_logprobs",
         ) from None
     return entry
+
+
+def harness_sample(sample: Mapping[str, Any]) -> tuple[list[float], int]:
+    """Return the log-likelihoods of a question's options, (K,), and the index of the right one.
+
+    Commands read whole files of samples: `recalib fit samples_arc_easy.jsonl -o arc.calib`.
+
+    Parameters
+    ----------
+    sample: a line of the file that lm-evaluation-harness writes with `--log_samples`, of a task
+        with multiple choice: `filtered_resps` has the log-likelihood of each option, `target` the
+        index or the text of the right option, and `arguments` the text of each.
+
+    Raises
+    ------
+    InputError: answers that are generated texts, or a target that is not one of the options.
+
+    Examples
+    --------
+    >>> options = {"gen_args_0": {"arg_1": " no"}, "gen_args_1": {"arg_1": " yes"}}
+    >>> answers = [["-2.5", "False"], ["-0.5", "True"]]
+    >>> harness_sample({"filtered_resps": answers, "target": "1", "arguments": options})
+    ([-2.5, -0.5], 1)
+    """
+    try:
+        scores = [float(answer[0]) for answer in sample["filtered_resps"]]
+        arguments = sample["arguments"]
+        if isinstance(arguments, Mapping):
+            arguments = [arguments[f"gen_args_{k}"] for k in range(len(scores))]
+            options = [str(request["arg_1"]).strip() for request in arguments]
+        else:
+            options = [str(arguments[k][1]).strip() for k in range(len(scores))]
+    except (IndexError, KeyError, TypeError, ValueError):
+        accepted = "log-likelihoods of options: a task with multiple choice"
+        found = f"{sample.get('filtered_resps')!r:.60}"
+        raise InputError("filtered_resps", found=found, accepted=accepted) from None
+    target = str(sample.get("target")).strip()
+    classes = {k for k, option in enumerate(options) if option == target}
+    if target.isdecimal() and int(target) < len(scores):
+        classes.add(int(target))
+    if len(classes) != 1:
+        accepted = f"the index of one option, or its text: {', '.join(options)[:200]}"
+        raise InputError("target", found=repr(sample.get("target")), accepted=accepted)
+    return scores, classes.pop()
 
 
 _NUMBER = r"(?:\d+(?:\.\d+)?|\.\d+)"

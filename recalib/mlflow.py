@@ -17,22 +17,25 @@ import os
 import platform
 import sys
 from collections.abc import Iterable
-from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal
 
-import mlflow
 import numpy as np
-from mlflow import pyfunc
-from mlflow.models import Model, ModelSignature
-from mlflow.models.model import ModelInfo
-from mlflow.types import Schema, TensorSpec
 from numpy.typing import ArrayLike
 
+import recalib
 from recalib.api import evaluate, load, reliability_diagram
 from recalib.calibrator import Calibrator
+from recalib.core.packages import optional_packages
 from recalib.errors import InputError
+
+with optional_packages("recalib.mlflow"):
+    import mlflow
+    from mlflow import pyfunc
+    from mlflow.models import Model, ModelSignature
+    from mlflow.models.model import ModelInfo
+    from mlflow.types import Schema, TensorSpec
 
 if TYPE_CHECKING:
     from recalib.metrics import Estimate
@@ -75,7 +78,7 @@ def save_model(
         raise InputError("path", found=f"{folder}, which is not empty", accepted="a new folder")
     folder.mkdir(parents=True, exist_ok=True)
     calibrator.save(folder / _CALIBRATOR)
-    library, card = version("recalib"), calibrator.card
+    library, card = recalib.__version__, calibrator.card
     model = Model() if mlflow_model is None else mlflow_model
     tensor = np.dtype(dtype), (-1, card.classes)
     model.signature = ModelSignature(

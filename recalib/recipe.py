@@ -87,8 +87,11 @@ class Schedule(_Part):
     stays constant.
     """
 
+    #: A number for each part of the run.
     values: list[float] = Field(min_length=1)
+    #: Fractions of the run, increasing from 0.
     at: list[_Fraction] = Field(min_length=1)
+    #: Whether values are constant or interpolated.
     shape: Literal["step", "linear"] = "step"
 
     @model_validator(mode="after")
@@ -111,16 +114,20 @@ class Schedule(_Part):
 class LossPart(_Part):
     """The training objective: primary + beta × secondary. docs/losses.md lists the names."""
 
+    #: A primary loss.
     primary: _Primary = "cross_entropy"
+    #: Options of the primary loss, such as `{gamma = 3.0}`.
     options: dict[str, Any] = {}
+    #: A regulariser: the objective is primary + `beta` × secondary.
     secondary: _Secondary | None = None
+    #: Options of the regulariser.
     secondary_options: dict[str, Any] = {}
-    #: Default 1.
+    #: Weight of the regulariser; default 1.
     beta: _NotNegative | None = None
     #: Whether a step minimises the mean over its rows, the default, or the sum: the mean times the
     #: weight of its rows, or for a loss of the whole batch times their number.
     reduction: Literal["mean", "sum"] | None = None
-    #: Keys are `beta`, `primary.<option>` and `secondary.<option>`.
+    #: Numbers that change during the run: `beta`, `primary.<option>`, `secondary.<option>`.
     schedules: dict[str, Schedule] = {}
 
     @model_validator(mode="after")
@@ -136,6 +143,7 @@ class ModelPart(_Part):
     #: A registered name; or, on the command line only, `package.module:function` or
     #: `file.py:function`, which makes the network.
     name: str
+    #: Options of the architecture, such as `width`.
     options: dict[str, Any] = {}
     #: A file with initial weights, below the data folder: safetensors, or `.pth` of torch.save.
     weights: str | None = None
@@ -167,18 +175,25 @@ class Optimiser(_Part):
     decreases it to 0. Both start after `warmup_epochs` of linear increase.
     """
 
+    #: The optimiser.
     name: Literal["sgd", "adamw", "adam", "adagrad"] = "sgd"
     #: Default 0.1 for SGD, 0.05 for Adagrad, 0.001 for Adam and AdamW.
     learning_rate: _Positive | None = None
+    #: The papers' λ.
     weight_decay: _NotNegative = 5e-4
     #: For SGD; default 0.9.
     momentum: _Decay | None = None
+    #: For SGD.
     nesterov: bool = False
     #: For Adam and AdamW; default 0.9 and 0.999.
     betas: Annotated[list[_Decay], Field(min_length=2, max_length=2)] | None = None
+    #: How the rate falls: at `milestones`, to 0, or not.
     schedule: Literal["steps", "cosine", "constant"] = "steps"
+    #: Epochs at which `steps` multiplies the rate by `factor`.
     milestones: list[_Positive] = []
+    #: Of `steps`.
     factor: Annotated[float, Field(gt=0, le=1)] = 0.1
+    #: Epochs of linear increase before the schedule.
     warmup_epochs: _NotNegative = 0.0
 
     @model_validator(mode="after")
@@ -203,6 +218,7 @@ class Optimiser(_Part):
 class Mixing(_Part):
     """Batches of mixtures of two rows, with probabilities as labels; `training.engine.mixing`."""
 
+    #: `mixup`: λ of a row and 1 − λ of the other; `cutmix`: a box of the other image.
     method: Literal["mixup", "cutmix"]
     #: Of Beta(α, α); 1 is uniform.
     alpha: _Positive = 1.0
@@ -218,9 +234,11 @@ class Interleave(_Part):
     rows, and the run restarts with interleaving. Source: paper 000, appendix B.
     """
 
+    #: When a run is interleaved.
     when: Literal["never", "always", "auto"] = "never"
     #: The fraction of the training rows that only the secondary loss uses.
     held_out: Annotated[float, Field(gt=0, lt=1)] = 0.1
+    #: For `auto`: error and ECE of the training rows below which the run restarts.
     below: Annotated[float, Field(gt=0, lt=1)] = 0.01
 
 
@@ -229,12 +247,18 @@ class Stop(_Part):
 
     `best` keeps the weights of the epoch with the best score on validation rows: the smallest NLL
     or Brier score, or the largest accuracy, with which paper 004 chooses. A run ends
-    after `patience` epochs without improvement; 0 disables early stopping.
+    after `patience` epochs without improvement; 0 disables early stopping. Neither counts the
+    epochs of a warm-up, of which paper 002 keeps none.
     """
 
+    #: The weights that are delivered.
     keep: Literal["last", "best"] = "last"
+    #: The score of validation rows.
     score: Literal["nll", "brier", "accuracy"] = "nll"
+    #: Epochs without a better score after which the run ends; 0 for no limit.
     patience: _Number = 0
+    #: Epochs at the start that are not chosen; paper 002 has 40 of 200.
+    warmup_epochs: _Number = 0
 
 
 class Dense(_Part):
@@ -254,17 +278,24 @@ class Calibrate(_Part):
     With a registry it becomes a version of `model`.
     """
 
+    #: A map.
     map: str = "temperature"
+    #: What the fit minimises.
     objective: str = "nll"
+    #: Options of the map.
     options: dict[str, Any] = {}
+    #: On a server: the model of the registry that gets the calibrator.
     model: str | None = None
+    #: On a server: whether it becomes the champion.
     promote: bool | Literal["if_better"] = "if_better"
 
 
 class Range(_Part):
     """The ends of a range of positive values; Optuna searches it on a logarithmic scale."""
 
+    #: Lower end.
     low: _Positive
+    #: Upper end.
     high: _Positive
 
     @model_validator(mode="after")
@@ -275,55 +306,82 @@ class Range(_Part):
 
 
 class Tune(_Part):
-    """A search for options: a list of values for each, or with Optuna also a `Range`.
+    """A search for numbers of the recipe: a list for each, or with Optuna also a `Range`.
 
     `sequential` tries the values of one option after the other, with the other options at their
     best, in the order of paper 000, appendix G: `kappa` and `temperature` of the secondary loss,
-    `beta`, `weight_decay`. `grid` tries all combinations; `optuna` proposes `trials` of them.
+    `beta`, `weight_decay`, then the fields of `values`. `grid` tries all combinations; `optuna`
+    proposes `trials` of them.
 
     The best trial is selected on validation rows. `error_within_accuracy`, the rule of paper 000,
     takes the lowest `error` among trials whose accuracy is within `accuracy_within` of the best;
     `nll` takes the lowest negative log-likelihood.
     """
 
+    #: How trials are proposed.
     search: Literal["sequential", "grid", "optuna"] = "sequential"
     #: For Optuna: the number of trials.
     trials: _Count | None = None
+    #: Values for the secondary loss.
     kappa: list[_Positive] | Range = []
+    #: Values for the secondary loss.
     temperature: list[_Positive] | Range = []
+    #: Values.
     beta: list[_NotNegative] | Range = []
+    #: Values.
     weight_decay: list[_NotNegative] | Range = []
+    #: Values of any other field, by its name, as `optimiser.learning_rate` or `loss.options.gamma`.
+    values: dict[str, list[int | float] | Range] = {}
+    #: For Optuna: whether a trial ends after an epoch with a worse NLL than the median of others.
+    prune: bool = False
+    #: The rule that selects the best trial.
     select: Literal["error_within_accuracy", "nll"] = "error_within_accuracy"
+    #: The error of a trial.
     error: Literal["ece", "ece_l2_equal_mass", "ece_equal_mass"] = "ece_l2_equal_mass"
+    #: How far below the best accuracy a trial may be.
     accuracy_within: _Fraction = 0.01
 
     @model_validator(mode="after")
     def _check(self) -> Tune:
-        options = (self.kappa, self.temperature, self.beta, self.weight_decay)
+        named = (self.kappa, self.temperature, self.beta, self.weight_decay)
+        options = (*named, *self.values.values())
         if not any(options):
             raise ValueError("at least one option should have values to try")
         if (self.trials is not None) != (self.search == "optuna"):
             raise ValueError("`trials` should come with search `optuna`, and only with it")
         if self.search != "optuna" and any(isinstance(values, Range) for values in options):
             raise ValueError("a range should come with search `optuna`; others try lists of values")
+        if self.prune and (self.search, self.select) != ("optuna", "nll"):
+            raise ValueError("`prune` should come with search `optuna` and select `nll`")
         return self
 
 
 class Recipe(_Part):
     """A training run."""
 
+    #: Name of the run, and of its folder in `runs`.
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._\-]*$", max_length=100)] = "run"
     #: The fields of `training.data.DataSpec`; files are below the data folder.
     data: dict[str, Any]
+    #: The network.
     model: ModelPart
+    #: The loss.
     loss: LossPart = LossPart()
+    #: The optimiser.
     optimiser: Optimiser = Optimiser()
+    #: Mixup or CutMix.
     mixing: Mixing | None = None
+    #: Training with held-out rows.
     interleave: Interleave = Interleave()
+    #: Which weights are kept.
     stop: Stop = Stop()
+    #: A class for each pixel.
     dense: Dense = Dense()
+    #: A fit after training.
     calibrate: Calibrate | None = None
+    #: Options to try.
     tune: Tune | None = None
+    #: Number of epochs.
     epochs: _Count = 30
     #: Rows of an optimiser step, over all processes and all parts of `accumulate`.
     batch_size: _Count = 128
@@ -333,10 +391,12 @@ class Recipe(_Part):
     clip_norm: _Positive | None = None
     #: Decay of the exponential moving average of the weights; by default there is none.
     ema_decay: Annotated[float, Field(gt=0, lt=1)] | None = None
+    #: Of weights, order of rows, augmentation and dropout.
     seed: _Number = 1
-    #: `auto` is bf16 on an accelerator that supports it, otherwise 32.
-    precision: Literal["auto", "32", "bf16"] = "auto"
-    device: Literal["auto", "cpu", "cuda"] = "auto"
+    #: `auto` is bf16 on an accelerator that supports it, otherwise 32. fp16 scales gradients.
+    precision: Literal["auto", "32", "bf16", "fp16"] = "auto"
+    #: `auto`, `cpu`, `cuda`, or a GPU by its number, as `cuda:1`.
+    device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d{1,3})?)$")] = "auto"
     #: Whether kernels are used that give the same bits each time, and float32 instead of TF32.
     deterministic: bool = True
     #: Whether images are stored with their channels last, which convolutions on GPUs prefer.
@@ -349,6 +409,8 @@ class Recipe(_Part):
     workers: Annotated[int, Field(ge=0, le=64), _Integer] = 0
     #: Training rows that are evaluated after each epoch, without augmentation; 0 for all.
     measured_rows: _Number = 5000
+    #: Epochs from one evaluation to the next; the last epoch has one.
+    measure_every: _Count = 1
     #: Whether `curves.html` and `report.html` are written.
     report: bool = True
     #: Steps between checkpoints; 0 for one at the end of each epoch.

@@ -11,14 +11,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-import torch
 from numpy.typing import NDArray
 
 from recalib.core.arrays import SMALLEST_PROBABILITY
 from recalib.core.masks import Mask
+from recalib.core.packages import optional_packages
 from recalib.errors import InputError
 from recalib.maps import Map
-from recalib.ops.torch_ops import TorchOps
+
+with optional_packages("recalib.torch"):
+    import torch
+
+    from recalib.ops.torch_ops import TorchOps
 
 if TYPE_CHECKING:
     import numpy as np
@@ -77,23 +81,27 @@ class CalibratorModule(torch.nn.Module):
         self.mask = mask
         self.arrays = _Arrays(parameters)
 
-    def forward(self, values: torch.Tensor) -> torch.Tensor:
+    def forward(self, logits: torch.Tensor) -> torch.Tensor:
         """Return probabilities (..., K): non-negative rows that sum to one.
+
+        Parameters
+        ----------
+        logits: (..., K), or probabilities if these are the module's `input`.
 
         Raises
         ------
         InputError: another last dimension than K, or no floating-point tensor.
         """
-        return self._apply_map(self.map.probabilities, values)
+        return self._apply_map(self.map.probabilities, logits)
 
-    def log_probabilities(self, values: torch.Tensor) -> torch.Tensor:
+    def log_probabilities(self, logits: torch.Tensor) -> torch.Tensor:
         """Return log p (..., K), exact where p is too small to be stored; −inf for a masked class.
 
         Raises
         ------
         InputError: as for calls.
         """
-        return self._apply_map(self.map.log_probabilities, values)
+        return self._apply_map(self.map.log_probabilities, logits)
 
     def extra_repr(self) -> str:
         return f"{self.map.name}, classes={self.classes}, input={self.input}"
@@ -102,12 +110,12 @@ class CalibratorModule(torch.nn.Module):
         self, formula: Callable[..., torch.Tensor], values: torch.Tensor
     ) -> torch.Tensor:
         if not isinstance(values, torch.Tensor):
-            raise InputError("values", found=type(values).__name__, accepted="a tensor")
+            raise InputError("logits", found=type(values).__name__, accepted="a tensor")
         if not values.is_floating_point():
-            raise InputError("values", found=f"dtype {values.dtype}", accepted="floating point")
+            raise InputError("logits", found=f"dtype {values.dtype}", accepted="floating point")
         if values.ndim == 0 or values.shape[-1] != self.classes:
             raise InputError(
-                "values", found=f"shape {tuple(values.shape)}", accepted=f"(..., {self.classes})"
+                "logits", found=f"shape {tuple(values.shape)}", accepted=f"(..., {self.classes})"
             )
         kind = values.device.type
         if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
@@ -163,7 +171,14 @@ class CalibratedModule(torch.nn.Module):
     Examples
     --------
     >>> calibrated = CalibratedModule(model, calibrator).eval()  # doctest: +SKIP
-    >>> torch.export.export(calibrated, (images,))  # doctest: +SKIP
+    >>> torch.onnx.export(
+    ...     calibrated,
+    ...     (images,),
+    ...     "calibrated.onnx",
+    ...     dynamo=True,
+    ...     dynamic_shapes={"x": {0: torch.export.Dim("rows")}},
+    ...     output_names=["probabilities"],
+    ... )  # doctest: +SKIP
     """
 
     def __init__(
@@ -178,9 +193,14 @@ class CalibratedModule(torch.nn.Module):
         self.calibrator = calibrator.to_torch()
         self._output = _tensor_of if output is None else output
 
-    def forward(self, *args: Any, **kwargs: Any) -> torch.Tensor:
-        """Return calibrated probabilities (..., K) of the classifier's output for its arguments."""
-        result: torch.Tensor = self.calibrator(self._output(self.model(*args, **kwargs)))
+    def forward(self, x: Any = None, *args: Any, **kwargs: Any) -> torch.Tensor:
+        """Return calibrated probabilities (..., K) of the classifier's output for its arguments.
+
+        The first has a name, because `dynamic_shapes` of `torch.export` and tensors of a graph of
+        `torch.onnx.export` have the names of arguments.
+        """
+        inputs = args if x is None and not args else (x, *args)
+        result: torch.Tensor = self.calibrator(self._output(self.model(*inputs, **kwargs)))
         return result
 
 

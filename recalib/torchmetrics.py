@@ -14,8 +14,6 @@ from contextlib import suppress
 from typing import Any, Literal
 
 import numpy as np
-import torch
-import torchmetrics
 
 from recalib.core.arrays import (
     RESEMBLANCE_HINT,
@@ -26,9 +24,14 @@ from recalib.core.arrays import (
 )
 from recalib.core.inputs import as_array, score_matrix
 from recalib.core.options import unknown_name
+from recalib.core.packages import optional_packages
 from recalib.errors import InputError, RecalibWarning
 from recalib.metrics import METRICS, Predictions, State, StreamingMetric
 from recalib.metrics.base import UndefinedMetricError
+
+with optional_packages("recalib.torchmetrics", "recalib[torchmetrics]"):
+    import torch
+    import torchmetrics
 
 __all__ = ["CalibrationMetric", "calibration_metrics"]
 

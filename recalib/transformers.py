@@ -1,28 +1,108 @@
-"""Calibration with Hugging Face transformers, which this module does not import.
+"""Calibration with Hugging Face transformers.
 
-`compute_metrics` is for `transformers.Trainer`; `CalibratedPipeline` puts a calibrator behind a
-classification pipeline.
+`CalibrationCallback` and `compute_metrics` are for `transformers.Trainer`; `CalibratedPipeline`
+puts a calibrator behind a classification pipeline. Only the callback needs the package.
 
 Legend: N rows, K classes.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 
+from recalib.core.inputs import as_array
 from recalib.core.options import unknown_name
 from recalib.errors import InputError
 from recalib.metrics import METRICS
 from recalib.metrics.evaluate import evaluate
 from recalib.metrics.headline import epoch_metrics
+from recalib.recorder import CalibrationRecorder
 
 if TYPE_CHECKING:
     from recalib.calibrator import Calibrator
 
-__all__ = ["CalibratedPipeline", "compute_metrics"]
+    TrainerCallback = object
+else:
+    try:
+        from transformers import TrainerCallback
+    except ModuleNotFoundError:
+        TrainerCallback = object
+
+__all__ = ["CalibratedPipeline", "CalibrationCallback", "compute_metrics"]
+
+
+class CalibrationCallback(TrainerCallback):
+    """Metrics of calibration at each evaluation of `Trainer`, logits, and a calibrator at the end.
+
+    `Trainer(compute_metrics=callback.compute_metrics, callbacks=[callback])` logs `eval_ece` and
+    others wherever `report_to` says; `metric_for_best_model` and early stopping can name them.
+    After training, and after `trainer.evaluate()` outside of it, the callback fits a map. With
+    `load_best_model_at_end`, `trainer.evaluate()` is the way to a calibrator of the best weights.
+
+    Parameters
+    ----------
+    folder: gets `metrics.jsonl`, a line for each evaluation; `validation.npz`, the logits of the
+        last one, for `recalib fit`; and `calibrator.calib`, with the classes of `id2label`. None by
+        default: nothing is written.
+    options: `metrics`, `bins`, `level`, `map` and `ignore_index`, as in
+        `recalib.recorder.CalibrationRecorder`.
+
+    Raises
+    ------
+    InputError: an unknown metric or map; in an evaluation, invalid logits or labels.
+
+    Examples
+    --------
+    >>> callback = CalibrationCallback("runs/reviews")
+    >>> trainer = Trainer(
+    ...     model, arguments, compute_metrics=callback.compute_metrics, callbacks=[callback]
+    ... )  # doctest: +SKIP
+    """
+
+    def __init__(self, folder: str | os.PathLike[str] | None = None, **options: Any) -> None:
+        # The trainer gathers the rows of all processes.
+        self.recorder = CalibrationRecorder(folder, gather=lambda rows: rows, **options)
+        #: The calibrator of the last fit.
+        self.calibrator: Calibrator | None = None
+        self._is_training = self._is_measured = False
+
+    def compute_metrics(self, prediction: Any, compute_result: bool = True) -> dict[str, float]:
+        """Return the metrics of an `EvalPrediction` with logits (..., K) and labels (...).
+
+        With `batch_eval_metrics`, they are those of all batches up to `compute_result`.
+        """
+        self._is_measured = True
+        self.recorder.update(*_rows_of(prediction))
+        return self.recorder.compute() if compute_result else {}
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Note that evaluations are those of a training."""
+        self._is_training = True
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Write metrics and logits; outside a training, also fit the map."""
+        if not self._is_measured:
+            accepted = "compute_metrics=callback.compute_metrics in Trainer"
+            raise InputError("compute_metrics", found="another function", accepted=accepted)
+        self.recorder.save(epoch=state.epoch or 0, step=state.global_step)
+        if not self._is_training:
+            self._fit(state.global_step, kwargs["model"])
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Fit the map to the logits of the last evaluation, if they are those of the weights."""
+        self._is_training = False
+        best = state.best_global_step if args.load_best_model_at_end else None
+        self._fit(state.global_step if best is None else best, kwargs["model"])
+
+    def _fit(self, step: int, model: Any) -> None:
+        config = getattr(model, "config", None)
+        names = None if config is None else tuple(_class_names(config))
+        self.calibrator = self.recorder.fit_at_end(step, class_labels=names)
 
 
 def compute_metrics(
@@ -59,14 +139,7 @@ def compute_metrics(
             raise unknown_name("metrics", name, METRICS)
 
     def compute(prediction: Any) -> dict[str, float]:
-        predictions, labels = (
-            (prediction.predictions, prediction.label_ids)
-            if hasattr(prediction, "label_ids")
-            else prediction
-        )
-        logits = np.asarray(predictions[0] if isinstance(predictions, tuple) else predictions)
-        rows = logits.reshape(-1, logits.shape[-1]) if logits.ndim else logits
-        y = np.asarray(labels).reshape(-1)
+        rows, y = _rows_of(prediction)
         used = y != ignored_label
         if len(rows) == len(y):
             rows, y = rows[used], y[used]
@@ -75,6 +148,22 @@ def compute_metrics(
         return {name: estimate.value for name, estimate in estimates.items()}
 
     return compute
+
+
+def _class_names(config: Any) -> list[str]:
+    return [config.id2label[k] for k in sorted(config.id2label)]
+
+
+def _rows_of(prediction: Any) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return logits (n, K) and labels (n,) of an `EvalPrediction`, or of a pair."""
+    logits, labels = (
+        (prediction.predictions, prediction.label_ids)
+        if hasattr(prediction, "label_ids")
+        else prediction
+    )
+    scores = as_array(logits[0] if isinstance(logits, tuple) else logits, "logits")
+    rows = scores.reshape(-1, scores.shape[-1]) if scores.ndim else scores
+    return rows, as_array(labels, "labels").reshape(-1)
 
 
 class CalibratedPipeline:
@@ -98,7 +187,7 @@ class CalibratedPipeline:
     """
 
     def __init__(self, pipeline: Any, calibrator: Calibrator) -> None:
-        names = [pipeline.model.config.id2label[k] for k in sorted(pipeline.model.config.id2label)]
+        names = _class_names(pipeline.model.config)
         card = calibrator.card
         if len(names) != card.classes:
             raise InputError(

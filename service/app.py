@@ -28,16 +28,18 @@ from service.access.trusted_proxies import TrustedProxies
 from service.audit.rest import router as audit
 from service.batches.rest import router as batches
 from service.calibrators.rest import router as calibrators
+from service.console.pages import root
+from service.console.pages import router as console
 from service.datasets.rest import router as datasets
 from service.evaluations.rest import router as evaluations
 from service.events.rest import router as events
 from service.health.rest import router as health
 from service.http import docs_pages, entry, problems
+from service.http.body_timeout import BodyTimeoutMiddleware
 from service.http.browsers import BrowserChecks
 from service.http.fast_routes import FastRoutes
-from service.http.limited_protocol import RECEIVE_SECONDS
-from service.http.openapi import TAGS, add_problem_responses
-from service.http.overload import OverloadMiddleware
+from service.http.limited_protocol import LOAD_SHEDDING, RECEIVE_SECONDS
+from service.http.openapi import TAGS, add_problem_responses, describe_properties
 from service.http.security_headers import with_security_headers
 from service.inference.rest import router as inference
 from service.inference.tensors import schemas
@@ -101,7 +103,10 @@ def create_app(settings: Settings | None = None) -> FastAPI:
             async with _rpc_server(state) as port:
                 app.state.grpc_port = port
                 tasks.append(asyncio.create_task(state.load_shedding.keep_measuring()))
-                yield {RECEIVE_SECONDS: settings.receive_seconds}
+                yield {
+                    RECEIVE_SECONDS: settings.receive_seconds,
+                    LOAD_SHEDDING: state.load_shedding,
+                }
                 state.event_feed.close()
         finally:
             await _cancel(tasks)
@@ -117,6 +122,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         version=recalib.__version__,
         description="Fits, versions and serves calibrators of classifier probabilities.",
         openapi_tags=TAGS,
+        openapi_external_docs=_documentation(settings),
         docs_url=None,
         redoc_url=None,
         routes=_routes(),
@@ -153,6 +159,8 @@ def _routes() -> list[BaseRoute]:
         webhooks,
         audit,
         health,
+        console,
+        root,
     ):
         parent.include_router(router)
     return parent.routes
@@ -171,6 +179,10 @@ def _default_limits(settings: Settings) -> Limits:
         settings.key_body_bytes,
         settings.key_queued_jobs,
     )
+
+
+def _documentation(settings: Settings) -> dict[str, str] | None:
+    return {"description": "Documentation", "url": settings.docs_url} if settings.docs_url else None
 
 
 def _token_verifier(settings: Settings) -> TokenVerifier | None:
@@ -199,12 +211,13 @@ class Application(FastAPI):
             self._answer = CORSMiddleware(
                 self._enter, allow_origins=origins, allow_methods=["*"], allow_headers=["*"]
             )
-        self._answer = OverloadMiddleware(self._answer, state.settings, state.load_shedding)
+        self._answer = BodyTimeoutMiddleware(self._answer, state.settings, state.load_shedding)
 
     def openapi(self) -> dict[str, Any]:
         if self.openapi_schema is None:
             document = add_problem_responses(super().openapi())
             document["components"]["schemas"].update(schemas())
+            describe_properties(document["components"]["schemas"])
             self.openapi_schema = document
         return self.openapi_schema
 

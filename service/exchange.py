@@ -49,7 +49,10 @@ class Exchange:
         UnauthorizedError, UnavailableError: as `Authenticator.principal`.
         LimitedError: the caller exceeds a limit, or its address sent too many wrong keys.
         """
-        principal = await self._access.authenticate(self._authorization, self.address)
+        self.admit_as(await self._access.authenticate(self._authorization, self.address))
+
+    def admit_as(self, principal: Principal) -> None:
+        """Take one request from the limits of an authenticated caller, or raise `LimitedError`."""
         self._access.limiter.enter(principal)
         self._principal = principal
         set_principal(principal)

@@ -13,13 +13,15 @@ __all__ = ["CEILINGS", "code_lines", "folder_lines"]
 
 _ROOT = Path(__file__).resolve().parent.parent
 
-#: Of each folder, without generated files: House II, and what operations and the forms of losses
-#: add (record 0045).
+#: Of each folder, without generated files: House II, what operations and the forms of losses add,
+#: and what the first hour of a user adds (record 0045).
 CEILINGS = {
-    "recalib": 40_350 + 1_950,
-    "service": 9_960 + 600,
-    "training": 8_080 + 500,
-    "benchmarks": 8_310 + 600,
+    "recalib": 40_240 + 2_460 + 750,
+    "recalib/sets": 2_500,
+    "service": 9_960 + 780 + 330,
+    "service/console": 2_500,
+    "training": 8_080 + 480,
+    "benchmarks": 8_310 + 1_440,
 }
 
 _WITH_DOCSTRING = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
@@ -37,9 +39,16 @@ def code_lines(source: str) -> int:
 
 
 def folder_lines(folder: str) -> int:
-    """Return the number of code lines below a folder of the repository."""
-    files = (_ROOT / folder).rglob("*.py")
-    return sum(code_lines(file.read_text()) for file in files if "_pb2" not in file.name)
+    """Return the number of code lines below a folder of the repository.
+
+    What has a ceiling of its own counts there alone.
+    """
+    inner = [_ROOT / other for other in CEILINGS if other.startswith(f"{folder}/")]
+    return sum(
+        code_lines(file.read_text())
+        for file in (_ROOT / folder).rglob("*.py")
+        if "_pb2" not in file.name and not any(map(file.is_relative_to, inner))
+    )
 
 
 def main() -> None:

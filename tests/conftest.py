@@ -134,7 +134,7 @@ def short_cards(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
     All of them, with intervals, are nine tenths of a small fit's time; tests/metrics tests them.
     """
     if "full_cards" not in request.fixturenames:
-        fitting = importlib.import_module("recalib.fitting.fit")
+        fitting = importlib.import_module("recalib.fitting.fit_card")
         monkeypatch.setattr(fitting, "measure_all", partial(measure_all, metrics=("nll", "ece")))
 
 

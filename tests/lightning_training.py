@@ -35,7 +35,7 @@ class Classifier(pl.LightningModule):
 
 
 def train(
-    path: Path, metrics: tuple[str, ...], *, output: str = "logits", **options: Any
+    folder: Path, metrics: tuple[str, ...], *, output: str = "logits", **options: Any
 ) -> tuple[pl.Trainer, np.ndarray]:
     """Train two epochs; return the trainer and the logits after the last one."""
     torch.manual_seed(0)
@@ -46,12 +46,12 @@ def train(
     trainer = pl.Trainer(
         accelerator="cpu",
         max_epochs=2,
-        callbacks=[CalibrationCallback(path, metrics=metrics)],
+        callbacks=[CalibrationCallback(folder, metrics=metrics)],
         logger=False,
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,
-        default_root_dir=path.parent,
+        default_root_dir=folder.parent,
         **options,
     )
     trainer.fit(classifier, loader, loader)

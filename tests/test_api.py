@@ -20,6 +20,7 @@ from recalib.errors import InputError, RecalibWarning
 from recalib.files import LabelledData
 from recalib.fitting.comparison import compare
 from recalib.replay import ReplayOptions, replay
+from tests.fitting.conftest import draw
 from tests.replay.logs import log, write
 
 RNG = np.random.default_rng(0)
@@ -50,9 +51,9 @@ def test_logits_that_look_like_probabilities_are_warned_of() -> None:
         recalib.evaluate(truth, logits=rows, task="multilabel")
 
 
-def test_evaluation_of_two_classes_shows_their_error_first() -> None:
+def test_evaluation_of_two_classes_shows_their_error_before_ece() -> None:
     result = recalib.evaluate([0, 1, 1], [0.25, 0.75, 0.25], metrics=["brier", "binary_ece", "ece"])
-    assert repr(result) == "<Evaluation binary_ece 25.00%, brier 0.4583, ece 8.33%>"
+    assert repr(result) == "<Evaluation brier 0.4583, binary_ece 25.00%, ece 8.33%>"
 
 
 @pytest.mark.filterwarnings("ignore:class .* has a mean probability")  # of these labels
@@ -75,14 +76,50 @@ def test_errors_of_names_weights_and_labels_name_the_argument() -> None:
     labels = np.eye(3, dtype=int)
     by_label = recalib.evaluate(labels, p, metrics="ece", task="multilabel")
     assert list(by_label) == ["ece"]
-    with pytest.raises(InputError, match="metrics: found 'ECE'; accepted: did you mean ece"):
-        recalib.evaluate([0, 1, 2], p, metrics=["ECE"])
+    for name, suggestion in {"ECE": "ece", "auroc": "roc_auc", "smECE": "smooth_ece"}.items():
+        expected = rf"metrics: found '{name}'; accepted: did you mean {suggestion}\?"
+        with pytest.raises(InputError, match=expected):
+            recalib.evaluate([0, 1, 2], p, metrics=[name])
     with pytest.raises(InputError, match=r"sample_weight\[0\]: found -1"):
         recalib.fit(LOGITS, LABELS, sample_weight=np.full(900, -1))
     with pytest.raises(InputError, match=r"weights\[0\]: found -1"):
         recalib.fit(LOGITS, LABELS, weights=np.full(900, -1))
     with pytest.raises(InputError, match="go from 1 to the number of classes: subtract 1"):
         recalib.fit(LOGITS, LABELS + 1)
+
+
+@pytest.mark.parametrize(
+    ("labels", "scores"),
+    [
+        ([0, 1, 1], [[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]]),
+        (["no", "yes", "yes"], [[0.9, 0.1], [0.2, 0.8], [0.6, 0.4]]),
+        ([0.0, 1.0, 1.0], [0.1, 0.8, 0.4]),
+        (pd.Series([True, False, True]), pd.Series([0.1, 0.8, 0.4])),
+        (np.zeros((2, 4, 4), int), np.full((2, 3, 4, 4), 1 / 3)),
+    ],
+)
+def test_swapped_arguments_are_named(labels: Any, scores: Any) -> None:
+    """Every order is possible with keywords."""
+    with pytest.raises(InputError, match="labels as probabilities: the two are swapped"):
+        recalib.evaluate(scores, labels)
+    for call in (recalib.fit, recalib.compare):
+        with pytest.raises(InputError, match="labels as logits: the two are swapped"):
+            call(labels, scores)
+    values = recalib.evaluate(probabilities=scores, labels=labels, metrics=["accuracy"])
+    assert 0 <= values["accuracy"] <= 1
+
+
+def test_labels_that_only_resemble_scores_are_not_called_swapped() -> None:
+    for labels in ([0.5, 1.0], [float("nan"), 1.0], [[1.0, 0.0], [0.0, 1.0]]):
+        with pytest.raises(InputError) as caught:
+            recalib.evaluate(labels, logits=[[2, 0], [0, 1]])
+        assert "swapped" not in str(caught.value)
+
+
+def test_arguments_that_other_libraries_have_are_named() -> None:
+    logits, labels = draw(60, 3, 2.0)
+    with pytest.raises(InputError, match=r"options.method: .*did you mean the argument map\?"):
+        recalib.fit(logits, labels, method="isotonic")
 
 
 def test_compare_is_the_comparison_of_files() -> None:

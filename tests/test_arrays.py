@@ -86,7 +86,6 @@ BAD_LABELS = [
     ("too few", [0], "labels", "1 labels"),
     ("rank 2", [[0, 1], [1, 0]], "labels", "shape (2, 2)"),
     ("text", ["a", "b"], "labels", "dtype <U1"),
-    ("booleans", [True, False], "labels", "dtype bool"),
     ("masked", [0, 1], "labels[1]", "masked"),
     ("beyond int64", np.array([0, 2**64 - 1], np.uint64), "labels[1]", "1.84467e+19"),
 ]
@@ -100,6 +99,13 @@ def test_invalid_labels_are_rejected(values: object, field: str, description: st
         check_labels(values, logits=VALID)
     assert excinfo.value.field == field
     assert description in excinfo.value.found
+
+
+@pytest.mark.parametrize("values", [[True, False], [1, -1], [[1.0], [-1.0]]])
+def test_labels_of_two_classes_are_truth_values_or_signs(values: object) -> None:
+    assert check_labels(values, logits=VALID).tolist() == [1, 0]
+    with pytest.raises(InputError, match="labels"):
+        check_labels(values, logits=np.zeros((2, 3)))
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.int32, np.int64, np.float32])

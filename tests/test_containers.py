@@ -17,7 +17,7 @@ import pytest
 
 import recalib
 from recalib.errors import InputError
-from recalib.files import open_data, read
+from recalib.files import DataSelection, open_data, read
 from tests.fitting.conftest import draw
 
 LOGITS, LABELS = draw(200, 12, 2.0)
@@ -115,7 +115,8 @@ def test_tables_in_files_follow_the_same_rule(format: str, order: str, kind: str
         sink = io.BytesIO()
         WRITERS[format](pa.table({**scores, "label": pa.array(labels.tolist())}), sink)
         try:
-            data = read(sink, format=format, class_names=None if names is NUMBERED else NAMES)
+            given = None if names is NUMBERED else tuple(NAMES)
+            data = read(sink, format=format, selection=DataSelection(class_names=given))
         except InputError:
             continue
         assert data.labels is not None

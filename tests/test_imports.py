@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import json
 import re
 import subprocess
 import sys
@@ -17,6 +18,7 @@ _ROOT = Path(__file__).resolve().parent.parent
 _HEAVY = {
     "alembic",
     "torch",
+    "lightning_fabric",
     "sklearn",
     "pandas",
     "onnxruntime",
@@ -68,6 +70,28 @@ def test_current_database_needs_no_alembic(sqlite_template: Path) -> None:
 def test_idle_worker_has_not_loaded_torch() -> None:
     """The first fit that needs gradients loads it."""
     assert not loaded_by("import training.main") & {"torch", "sklearn", "pandas", "altair"}
+
+
+@pytest.mark.slow
+def test_invalid_recipe_is_refused_before_fabric_loads(tmp_path: Path) -> None:
+    """Its import takes seconds: data, network, loss and map of `calibrate` are checked before."""
+    data = {"source": "shapes", "options": {"train": 20, "validation": 20, "test": 20, "size": 16}}
+    recipe = {"data": data, "model": {"name": "segmenter"}}
+    wrong = {
+        "data.source": {"data": {**data, "source": "shape"}},
+        "model.name": {"model": {"name": "segmenterr"}},
+        "model.options.widt": {"model": {"name": "segmenter", "options": {"widt": 3}}},
+        "loss.primary": {"loss": {"primary": "focal", "options": {"gama": 3}}},
+        "map": {"calibrate": {"map": "temperatur"}},
+    }
+    code = "import sys, io, contextlib\nfrom recalib.cli import main\n"
+    for number, (field, part) in enumerate(wrong.items()):
+        path = tmp_path / f"{number}.json"
+        path.write_text(json.dumps({**recipe, **part}))
+        code += "with contextlib.redirect_stderr(io.StringIO()) as text:\n    try:\n"
+        code += f"        main(['train', {str(path)!r}])\n    except SystemExit: pass\n"
+        code += f"assert {f'error: {field}:'!r} in text.getvalue(), text.getvalue()\n"
+    assert "lightning_fabric" not in loaded_by(code)
 
 
 def test_import_and_help_load_nothing_heavy() -> None:
@@ -187,8 +211,8 @@ _FAMILIES = {
     "NegativeLogLikelihood",
     "SoftBinnedEce",
 }
-#: Of options, logs and traces.
-_TWINS = {"configure"}
+#: Of options, logs and traces; of the loops of two projects.
+_TWINS = {"configure", "CalibrationCallback"}
 
 
 def test_names_mean_one_thing() -> None:

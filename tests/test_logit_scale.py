@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from itertools import permutations
+from itertools import permutations, product
+from pathlib import Path
 
 import numpy as np
 import pytest
 import scipy.special
+import scipy.stats
 
 from recalib.stats import logit_scale
-from recalib.stats.logit_scale import ScaleSums, compare_scales, scale_of, spread_bins
+from recalib.stats.logit_scale import (
+    LogitScale,
+    ScaleSums,
+    compare_scales,
+    scale_of,
+    spread_bins,
+)
 from tests.fitting.conftest import draw
 
 _CLASSES = 5
+_EXAMPLES = Path(__file__).parents[1] / "examples"
 LOGITS, LABELS = draw(2000, _CLASSES, 1.0)
 
 
@@ -97,3 +106,63 @@ def test_multilabel_rows_have_no_accuracy() -> None:
     sets = LOGITS > 0
     assert scale_of(LOGITS, sets).labelled == 0
     assert codes(scipy.special.expit(LOGITS), sets) == ["probabilities", "scale"]
+
+
+def network(seed: int, classes: int = 8) -> np.ndarray:
+    """Return the last layer of a network, as a function of 30 features of which 8 have a class."""
+    rng = np.random.default_rng(seed)
+    common, free = np.eye(30)[:, :classes] * 3, rng.normal(0, 0.5, (30, 1))
+    return common + rng.normal(0, 0.1, (30, classes)) + free
+
+
+def test_constants_are_those_of_the_network() -> None:
+    """Training leaves the mean of logits free: drift and scale keep how it depends on the class."""
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 8, 1_000)
+    features = np.eye(30)[labels] + rng.normal(0, 0.3, (1_000, 30))
+    first, second = network(1), network(3)
+    history = [scale_of(features @ first, labels)]
+
+    def found(logits: np.ndarray) -> list[str]:
+        findings = compare_scales(scale_of(logits, labels), history)
+        return [finding.code for finding in findings if finding.refuses]
+
+    drifted = 0.8 * features + rng.normal(0, 0.2, features.shape)
+    assert found(drifted @ first) == []
+    assert found(drifted @ first * 1.5 + 100) == []
+    assert found(drifted @ second) == ["network"]
+    centred = drifted @ first
+    assert found(centred - centred.mean(axis=1, keepdims=True)) == ["network"]
+    # These have a constant of their own, which says nothing.
+    assert found(scipy.special.log_softmax(drifted @ first, axis=1)) == []
+    assert found(scipy.special.log_softmax(drifted @ second, axis=1)) == []
+    # Few rows, and constants that are noise.
+    assert compare_scales(scale_of((drifted @ second)[:40], labels[:40]), history) == []
+    noise = features @ (first - first.mean(axis=1, keepdims=True)) + rng.normal(size=(1_000, 1))
+    assert found(noise) == []
+
+
+def test_constants_by_their_definition() -> None:
+    constants = HISTORY[0].constants
+    assert constants is not None
+    values, predicted = LOGITS.mean(axis=1), LOGITS.argmax(axis=1)
+    groups = [values[predicted == k] for k in range(_CLASSES)]
+    assert constants.rows == [len(group) for group in groups]
+    means = [group.mean() - values[0] for group in groups]
+    assert constants.means == pytest.approx(means, rel=1e-4)
+    assert constants.clarity == pytest.approx(scipy.stats.f_oneway(*groups).statistic, rel=1e-4)
+    assert constants.size == pytest.approx(values.std() / np.sqrt(LOGITS.var(axis=1).mean()), 1e-4)
+
+
+def test_networks_of_the_examples_are_told_apart() -> None:
+    """Both were trained on CIFAR-10, with different losses."""
+
+    def scale(loss: str, part: str) -> LogitScale:
+        with np.load(_EXAMPLES / f"cifar10-resnet8-{loss}-{part}.npz") as file:
+            return scale_of(file["logits"], file["labels"])
+
+    losses = ("cross-entropy", "focal")
+    for history, later in product(losses, losses):
+        findings = compare_scales(scale(later, "test"), [scale(history, "validation")])
+        refused = [finding.code for finding in findings if finding.refuses]
+        assert refused == ([] if history == later else ["network"])

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import yaml
 
-from recalib.cli import root_command
 from recalib.registry import MonitoringSettings
 
 _ROOT = Path(__file__).resolve().parents[1]
@@ -33,22 +32,6 @@ def test_every_alert_has_a_section_and_every_section_an_alert() -> None:
         runbook = alert["annotations"]["runbook"]
         assert "recalib_links_info" in runbook  # an absolute URL
         assert runbook.endswith(f"#{name.lower()}")
-
-
-def test_commands_and_their_options_exist() -> None:
-    group: Any = root_command()
-    blocks = "\n".join(re.findall(r"```sh\n(.*?)```", _PAGE, re.DOTALL))
-    lines = [line.partition(" # ")[0] for line in blocks.splitlines()]
-    lines += re.findall(r"`([^`\n]+)`", _PAGE)
-    calls = [match[1].split() for line in lines if (match := re.search(r"\brecalib (\w.*)", line))]
-    assert len(calls) > 10
-    for name, *rest in calls:
-        subcommand = group.commands[name]
-        if hasattr(subcommand, "commands") and rest:
-            subcommand.list_commands(None)  # those of `recalib api` are made when they are needed
-            subcommand = subcommand.commands[rest[0].strip("`,")]
-        options = {option for parameter in subcommand.params for option in parameter.opts}
-        assert {word for word in rest if word.startswith("--")} <= options, (name, rest)
 
 
 @pytest.mark.parametrize("word", ["capture", "maturity_seconds", "capture_seconds", "tolerance"])

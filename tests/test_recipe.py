@@ -83,6 +83,7 @@ def test_toml_and_json_are_equivalent(tmp_path: Path) -> None:
         ({"tune": {"beta": [1], "trials": 3}}, "^tune: .*search `optuna`, and only with it"),
         ({"tune": {"beta": [1], "search": "optuna"}}, "^tune: .*`trials` should come with"),
         ({"tune": {"beta": {"low": 1, "high": 2}}}, "^tune: .*a range should come with"),
+        ({"tune": {"beta": [1], "prune": True}}, "^tune: .*`prune` should come with"),
     ],
 )
 def test_invalid_field_is_named(more: dict[str, Any], message: str) -> None:

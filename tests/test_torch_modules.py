@@ -139,16 +139,23 @@ def test_inductor_agrees() -> None:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")  # of torch.onnx
 def test_classifier_and_calibrator_are_exported_to_onnx() -> None:
+    """With the shapes and names that any module with one argument `x` takes."""
     import onnxruntime
 
     module = CalibratedModule(Classifier(), recalib.fit(LOGITS, LABELS, "isotonic")).eval()
-    shapes = {"args": ({0: torch.export.Dim("rows")},)}
+    rows = torch.export.Dim("rows")
+    torch.export.export(module, (torch.randn(5, 4),), dynamic_shapes=({0: rows},))
     program = torch.onnx.export(
-        module, (torch.randn(5, 4),), dynamo=True, dynamic_shapes=shapes, verbose=False
+        module,
+        (torch.randn(5, 4),),
+        dynamo=True,
+        dynamic_shapes={"x": {0: rows}},
+        output_names=["probabilities"],
+        verbose=False,
     )
     session = onnxruntime.InferenceSession(program.model_proto.SerializeToString())
     features = 5 * torch.randn(9, 4)
-    (result,) = session.run(None, {session.get_inputs()[0].name: features.numpy()})
+    (result,) = session.run(["probabilities"], {"x": features.numpy()})
     np.testing.assert_allclose(result, module(features).detach(), atol=1e-5)
 
 
@@ -231,9 +238,9 @@ def test_outputs_of_classifiers() -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        (torch.zeros(2, 4), r"values: found shape \(2, 4\)"),
-        (torch.tensor(1.0), r"values: found shape \(\)"),
-        (torch.zeros(2, 3, dtype=torch.int64), "values: found dtype torch.int64"),
+        (torch.zeros(2, 4), r"logits: found shape \(2, 4\)"),
+        (torch.tensor(1.0), r"logits: found shape \(\)"),
+        (torch.zeros(2, 3, dtype=torch.int64), "logits: found dtype torch.int64"),
     ],
 )
 def test_invalid_tensors_are_rejected(values: torch.Tensor, message: str) -> None:
@@ -252,5 +259,5 @@ def test_gpu_agrees_with_the_cpu(the_map: Map) -> None:
 
 def test_module_takes_tensors_only() -> None:
     module = recalib.fit(*draw(50, 3, 2.0)).to_torch()
-    with pytest.raises(InputError, match="values: found ndarray; accepted: a tensor"):
+    with pytest.raises(InputError, match="logits: found ndarray; accepted: a tensor"):
         module(np.zeros((2, 3)))

@@ -138,7 +138,9 @@ def worker(rank: int, file: str, folder: str) -> None:
 
 @pytest.mark.slow
 def test_two_processes_compute_the_metrics_of_all_rows(tmp_path: Path) -> None:
-    torch.multiprocessing.spawn(worker, (str(tmp_path / "store"), str(tmp_path)), nprocs=2)
+    # Spawned processes would import torch again.
+    arguments = str(tmp_path / "store"), str(tmp_path)
+    torch.multiprocessing.start_processes(worker, arguments, nprocs=2, start_method="fork")
     for rank in (0, 1):
         values = pickle.loads((tmp_path / f"{rank}.pickle").read_bytes())
         assert values == pytest.approx(streamed(), rel=1e-12)

@@ -46,7 +46,7 @@ def run_evaluation(context: JobContext, policy: ClusterPolicy = IN_MEMORY) -> No
     Raises
     ------
     NotFoundError: the model, the data set or a version was deleted.
-    UnsupportedError: the package for pictures is not installed.
+    PackageError: the package for pictures is not installed.
     """
     # Altair is slow to import.
     from recalib.reporting.html_report import Source, create_versions_report

@@ -29,7 +29,6 @@ from training.engine.evaluate import (
     forward,
     measure,
 )
-from training.engine.fabric import launch_fabric
 from training.engine.loading import to_device
 from training.engine.objective import LossSum, make_loss
 from training.engine.optimizer import optimiser_for
@@ -75,8 +74,8 @@ def train(
     ema_decay: float | None = None,
     dense: Mapping[str, Any] | None = None,
     seed: int = 1,
-    device: Literal["auto", "cpu", "cuda"] = "auto",
-    precision: Literal["auto", "32", "bf16"] = "auto",
+    device: str = "auto",
+    precision: Literal["auto", "32", "bf16", "fp16"] = "auto",
     deterministic: bool = True,
     progress: Callable[[dict[str, Any]], object] = lambda record: None,
 ) -> TrainedModel:
@@ -88,7 +87,8 @@ def train(
 
     Parameters
     ----------
-    model: returns logits (N, K) or (N, K, ...), or an object or a dictionary with `logits`.
+    model: returns logits (N, K) or (N, K, ...), log-odds (N,) or (N, 1) of class 1 of 2, or an
+        object or a dictionary with `logits`.
     loaders: `train`, `validation`, and optionally `test`: torch `DataLoader`s, or any iterables
         that can be read once per epoch. A batch is (inputs, labels), (input, input, ..., labels),
         or a dictionary with `labels`, whose other entries are keyword arguments of `model`.
@@ -104,8 +104,9 @@ def train(
     ema_decay: decay in (0, 1) of an exponential moving average of weights and running statistics,
         which is measured and returned; by default there is none.
     dense: the fields of a recipe's `[dense]`, for labels (N, H, W).
-    device: `auto` is a GPU if there is one.
-    precision: `auto` is bf16 on a GPU that supports it, otherwise 32. Predictions are float32.
+    device: `cpu`, `cuda`, or `cuda:1` and so on; `auto` is a GPU if there is one.
+    precision: `auto` is bf16 on a GPU that supports it, otherwise 32; `fp16` scales gradients, for
+        older GPUs. Predictions are float32.
     deterministic: on a GPU, whether kernels are used that give the same bits each time, without
         TF32; it holds for the process.
     progress: called after each epoch with its record in the history, such as `print`.
@@ -146,11 +147,13 @@ def train(
         raise InputError("model", found="no parameter with requires_grad", accepted="one or more")
 
     # 2. Each epoch: steps, then the metrics of the validation rows.
+    from training.engine.fabric import launch_fabric  # seconds, after the checks
+
     fabric = launch_fabric(recipe)
     objective.to(fabric.device)
     is_scheduled = not isinstance(optimiser, Optimizer)
     if not isinstance(optimiser, Optimizer):
-        optimiser = optimiser_for(recipe.optimiser, parameters)
+        optimiser = optimiser_for(recipe.optimiser, parameters, fabric)
     network, steps = fabric.setup(model, optimiser)
     run = _Run(
         recipe=recipe,

@@ -9,23 +9,19 @@ twice and skip none.
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
-
 from recalib.core.card import Card
 from recalib.core.decoding import convert
-from recalib.drift import CalibrationSums, ClassTraffic, Cohort, Status
-from recalib.drift.target import values_of_predicted_class
+from recalib.drift import CalibrationSums, Status
+from recalib.drift.monitor_state import warnings_in
 from recalib.errors import ConflictError, RecalibError, UnavailableError
 from recalib.registry import (
     Alias,
     Assessment,
     CohortRow,
-    LabelColumns,
     Model,
     MonitorRow,
     Registry,
@@ -39,10 +35,9 @@ from training.assessment import (
     evidence_of,
     fixed_options,
     plain,
-    segment_names,
 )
 from training.checkpoint_blobs import sweep_checkpoints
-from training.class_rows import read_class_rows
+from training.live_cohorts import LiveCohort, LiveCohorts
 from training.refit_job import refit_is_due, request_refit
 from training.retention import apply_retention
 from training.shadow_comparison import compare
@@ -53,9 +48,6 @@ log = logging.getLogger(__name__)
 _CHAMPION = "champion"
 #: The actor in the audit trail.
 _ACTOR = "monitor"
-#: Limits of a transaction: cohorts, to keep it short, and labels, to bound memory after a long
-#: pause.
-_MAX_COHORTS, _MAX_LABELS = 100, 200_000
 #: Seconds after which numbers are written even if nothing has changed.
 _REFRESH_SECONDS = 300.0
 _PAGE = 500
@@ -159,21 +151,22 @@ def _step(registry: Registry, model: Model, links: Links) -> int | None:
         if champion is None:
             return None
         snapshot = _take_snapshot(tx, model, champion)
-        cohorts = list(snapshot.cohorts(tx))
-        served = snapshot.served_counts(tx)
-    before, assessor = snapshot.row, snapshot.assessor
+        before, live = snapshot.row, snapshot.live
+        cohorts = list(live.read(tx, before.through))
+        served = live.served_counts(tx)
+    assessor = live.assessor
 
     # 2. The state after them, and what follows from it.
     progress = _assess(registry, snapshot, cohorts, served)
-    status = assessor.monitor.assess(snapshot.now, served)
+    status = assessor.monitor.assess(live.now, served)
     entered = status.state != before.status.get("state", "unverified")
-    stale_numbers = snapshot.now - before.assessed_at > _REFRESH_SECONDS
+    stale_numbers = live.now - before.assessed_at > _REFRESH_SECONDS
     through = cohorts[-1].end if cohorts else before.through
     # A state that a log of the past has left requests no refit: no live label supports it yet.
     is_replayed = before.replayed_through is not None and through <= before.replayed_through
     with registry.reading() as tx:
         state = "unverified" if is_replayed else status.state
-        reason = refit_is_due(tx, model, state, snapshot.now)
+        reason = refit_is_due(tx, model, state, live.now)
     if not (cohorts or entered or stale_numbers or reason or before.turn == 0):
         return 0
 
@@ -191,10 +184,14 @@ def _step(registry: Registry, model: Model, links: Links) -> int | None:
         state=assessor.monitor.state(),
         status=written,
         totals=progress.totals.to_dict(),
-        assessed_at=snapshot.now,
+        assessed_at=live.now,
     )
     event = status if entered else None
-    return len(cohorts) if _save(registry, model, row, progress, event, reason) else 0
+    earlier = warnings_in(before.status.get("evidence") or {})
+    # A log of the past warns of nothing now.
+    kinds = [] if is_replayed else warnings_in(written["evidence"])
+    warnings = [kind for kind in kinds if kind not in earlier]
+    return len(cohorts) if _save(registry, model, row, progress, event, warnings, reason) else 0
 
 
 @dataclass
@@ -210,26 +207,20 @@ class _Progress:
 
 
 def _assess(
-    registry: Registry, snapshot: _Snapshot, cohorts: list[_Cohort], served: Any
+    registry: Registry, snapshot: _Snapshot, cohorts: list[LiveCohort], served: Any
 ) -> _Progress:
     """Add cohorts to the monitor of a snapshot."""
-    before, assessor = snapshot.row, snapshot.assessor
+    before, live = snapshot.row, snapshot.live
+    assessor = live.assessor
     totals = CalibrationSums.empty(assessor.edges)
     if before.turn:
         totals = CalibrationSums.from_dict(before.totals)
     progress = _Progress(totals)
     for cohort in cohorts:
-        class_rows, span = None, (cohort.start, cohort.end)
-        if assessor.classes:
-            where = snapshot.model, before.version, cohort.labels, *span
-            class_rows = read_class_rows(registry, *where, assessor.classes)
         # With the traffic of now: without it, PSI would leave the state and `since` would begin
         # again.
-        assessment = assessor.add(
-            *span, cohort.parts, class_rows, cohort.class_traffic, now=snapshot.now, served=served
-        )
-        progress.assessments.append(assessment)
-        progress.rows += assessor.cohort_rows(*span, cohort.parts)
+        progress.assessments.append(live.add(registry, cohort, served))
+        progress.rows += assessor.cohort_rows(cohort.start, cohort.end, cohort.parts)
         for part in cohort.parts.values():
             progress.totals = progress.totals.merge(part.sums(assessor.edges))
         progress.late += cohort.late
@@ -242,14 +233,19 @@ def _save(
     row: MonitorRow,
     progress: _Progress,
     event: Status | None,
+    warnings: list[str],
     reason: str | None,
 ) -> bool:
-    """Write a step, with its change of state and its refit; False if another worker was faster."""
+    """Write a step, with what follows from it; False if another worker was faster."""
     try:
         with registry.transaction() as tx:
             tx.monitors.save(model, row, progress.rows, progress.assessments)
             if progress.late:
                 tx.monitors.count_late(model, row.version, progress.late)
+            for kind in warnings:
+                written = row.status
+                where = model, row.version, kind, _ACTOR
+                tx.monitors.record(*where, written["reason"], written["evidence"])
             if event is not None:
                 evidence = evidence_of(event)
                 if row.status.get("alert") is not None:
@@ -262,120 +258,20 @@ def _save(
         return False
     if event is not None:
         _log_state(model, row.version, event)
+    for kind in warnings:
+        fields = {"action": "calibration_warned", "model": model.name, "warning": kind}
+        text = "Model %s, version %d: %s: %s."
+        reason = row.status["reason"]
+        log.warning(text, model.name, row.version, kind, reason, extra=fields)
     return True
-
-
-@dataclass(frozen=True)
-class _Cohort:
-    """The predictions of a time interval, by segment name."""
-
-    start: float
-    end: float
-    parts: dict[str, Cohort]
-    #: Labels of all segments that arrived in time.
-    labels: LabelColumns
-    #: Number of labels that arrived too late to count.
-    late: int
-    #: Predictions of all segments by predicted class; None without watched classes.
-    class_traffic: ClassTraffic | None
 
 
 @dataclass(frozen=True)
 class _Snapshot:
     """A version and its monitoring state at a point in time."""
 
-    model: Model
-    version: int
     row: MonitorRow
-    assessor: Assessor
-    now: float
-
-    def cohorts(self, tx: Transaction) -> Iterator[_Cohort]:
-        """Yield the non-empty cohorts that have matured since the last run."""
-        monitoring, through = self.model.monitoring, self.row.through
-        length, matured = monitoring.cohort_seconds, self.now - monitoring.maturity_seconds
-        read = cohorts = 0
-        while read < _MAX_LABELS and cohorts < _MAX_COHORTS:
-            firsts = (
-                tx.labels.first(self.model, self.version, through),
-                tx.traffic.first(self.model, self.version, through),
-            )
-            starts = [first for first in firsts if first is not None]
-            if not starts:
-                return
-            # The grid is common to all versions. After a change of its width, the first cohort may
-            # be shorter.
-            grid = math.floor(min(starts) / length) * length
-            start, end = max(grid, through), grid + length
-            if end > matured:
-                return
-            cohort = self._cohort(tx, start, end)
-            yield cohort
-            cohorts += 1
-            read += sum(len(np.asarray(part.correct)) for part in cohort.parts.values())
-            through = end
-
-    def served_counts(self, tx: Transaction) -> Any:
-        """Return counts (B,) of recent predictions by bin, or None if there are none."""
-        monitoring = self.model.monitoring
-        since = self.now - max(monitoring.cohort_seconds, monitoring.maturity_seconds)
-        counts = np.zeros(len(self.assessor.edges) + 1, np.int64)
-        for bucket in tx.traffic.between(self.model, self.version, since, self.now + 1e6):
-            counts[bucket.bin] += bucket.predictions
-        return counts if counts.any() else None
-
-    def _cohort(self, tx: Transaction, start: float, end: float) -> _Cohort:
-        monitoring = self.model.monitoring
-        labels = tx.labels.columns(self.model, self.version, start, end)
-        delays = labels.labelled_at - labels.predicted_at
-        timely = delays <= monitoring.maturity_seconds
-        names = segment_names(monitoring)
-        # Of each segment: predictions, those of them with a known confidence, and Σp, by bin.
-        shape = (len(names), len(self.assessor.edges) + 1)
-        traffic, known = np.zeros(shape, np.int64), np.zeros(shape, np.int64)
-        confidence = np.zeros(shape)
-        for bucket in tx.traffic.between(self.model, self.version, start, end):
-            at = bucket.segment, bucket.bin
-            traffic[at] += bucket.predictions
-            known[at] += bucket.confidence_count
-            confidence[at] += bucket.confidence_sum
-        probabilities, outcomes = (
-            values_of_predicted_class(values, labels.predicted, self.assessor.target)
-            for values in (labels.confidence, labels.correct)
-        )
-        parts = {}
-        for number, name in enumerate(names):
-            selected = timely & (labels.segment == number)
-            parts[name] = Cohort(
-                traffic[number],
-                probabilities[selected],
-                outcomes[selected],
-                delays[selected],
-                labels.predicted_at[selected],
-                confidence[number],
-                known[number],
-                labels.group[selected].astype(np.int64),
-            )
-        late = int(np.count_nonzero(~timely))
-        labels = labels.select(timely)
-        class_traffic = None
-        if self.assessor.classes:
-            class_traffic = self._class_traffic(tx, start, end, labels, int(traffic.sum()))
-        return _Cohort(start, end, parts, labels, late, class_traffic)
-
-    def _class_traffic(
-        self, tx: Transaction, start: float, end: float, labels: LabelColumns, total: int
-    ) -> ClassTraffic:
-        """Return predictions by predicted class; `total` is their number with all classes."""
-        positions = {index: position for position, index in enumerate(self.assessor.classes)}
-        counts, errors = np.zeros(len(positions), np.int64), np.zeros(len(positions))
-        for bucket in tx.class_traffic.between(self.model, self.version, start, end):
-            position = positions.get(bucket.predicted)
-            if position is not None:
-                counts[position] += bucket.predictions
-                errors[position] += bucket.max_error_sum
-        columns = labels.predicted, labels.correct, labels.confidence
-        return ClassTraffic.from_rows(self.assessor.classes, counts, errors, total, *columns)
+    live: LiveCohorts
 
 
 def _take_snapshot(tx: Transaction, model: Model, champion: Alias) -> _Snapshot:
@@ -391,7 +287,7 @@ def _take_snapshot(tx: Transaction, model: Model, champion: Alias) -> _Snapshot:
         number = tx.monitors.next_number(model)
         row = replace(row, number=number, options=options, state={})
     assessor = Assessor(model, champion.version, card, row.number, row.state)
-    return _Snapshot(model, champion.version, row, assessor, now)
+    return _Snapshot(row, LiveCohorts(model, champion.version, assessor, now))
 
 
 def _models(registry: Registry) -> Iterator[Model]:

@@ -13,9 +13,10 @@ from recalib.core.card import Selection
 from recalib.drift.reference_histogram import reference_histogram
 from recalib.drift.target import monitored_probabilities, target_of
 from recalib.fitting.cross_validation import compare_as_fitted
-from recalib.fitting.fit import measure_metrics
+from recalib.fitting.fit_card import measure_metrics, reliability_of, stages_of
 from recalib.fitting.row_digests import Digests, are_distinct, decode_digests
 from recalib.fitting.thresholds import measure_thresholds
+from recalib.metrics.predictions import Predictions
 from recalib.registry import Dataset, Model
 from training.champion_comparison import MIN_UNSEEN, Champion, rows_of_champion
 from training.dataset_rows import DatasetRows, judge_rows, read_rows
@@ -154,7 +155,13 @@ def _compare(
             thresholds = None
             if target == "positive_class":
                 thresholds = measure_thresholds(calibrator, monitored, labels)
-            card = msgspec.structs.replace(card, confidences=histogram, thresholds=thresholds)
+            stages = stages_of(logits, Predictions.from_probabilities(probabilities, labels))
+            card = msgspec.structs.replace(
+                card,
+                confidences=histogram,
+                thresholds=thresholds,
+                reliability=reliability_of(stages),
+            )
         selection = msgspec.structs.replace(selection, dataset=rows.dataset.name)
     version = None if reference is None else champion.expected.version
     selection = msgspec.structs.replace(selection, reference_version=version)

@@ -19,7 +19,6 @@ from recalib.core.decoding import convert
 from recalib.core.options import options_of
 from recalib.errors import ConflictError, RecalibError, UnavailableError
 from recalib.fitting.fit import fit
-from recalib.fitting.multilabel import fit_multilabel
 from recalib.fitting.request import candidate_of
 from recalib.fitting.row_digests import encode_digests, row_digests
 from recalib.registry import Challenger, Model, MonitorRow, Transaction
@@ -187,38 +186,24 @@ def _fit_candidate(
         context.check_cancelled()
 
     card, choice = champion.card, None
-    data = DataSummary(rows=len(rows), name="kept logits")
+    candidate = candidate_of(card)
     if model.is_multilabel:
         candidate = choose_label_map(card, refused or {})
-        calibrator = fit_multilabel(
-            rows.logits,
-            rows.labels,
-            candidate.map.name,
-            candidate.objective.name,
-            input="logits",
-            sample_weight=None,
-            measure=True,
-            class_labels=model.labels,
-            data=data,
-            progress=report,
-            options=options_of(candidate.map),
-            previous=champion,
-        )
-    else:
-        candidate = candidate_of(card)
-        if refused is not None:
-            candidate, choice = choose_map(card, refused, rows, refit_policy(model, card), report)
-        calibrator = fit(
-            rows.logits,
-            rows.labels,
-            candidate.map.name,
-            candidate.objective.name,
-            class_labels=model.labels,
-            measure=True,
-            data=data,
-            progress=report,
-            **(options_of(candidate.objective) | options_of(candidate.map)),
-        )
+    elif refused is not None:
+        candidate, choice = choose_map(card, refused, rows, refit_policy(model, card), report)
+    calibrator = fit(
+        rows.logits,
+        rows.labels,
+        candidate.map.name,
+        candidate.objective.name,
+        task=model.task,
+        start=champion if model.is_multilabel else None,
+        class_labels=model.labels,
+        measure=True,
+        data=DataSummary(rows=len(rows), name="kept logits"),
+        progress=report,
+        **(options_of(candidate.objective) | options_of(candidate.map)),
+    )
     named = msgspec.structs.replace(calibrator.card, model=model.name, choice=choice)
     return Calibrator(calibrator.parameters, named)
 

@@ -22,9 +22,8 @@ from recalib.fitting.auto import Auto, choose
 from recalib.fitting.auto_choice import allows
 from recalib.fitting.cross_validation import Candidate
 from recalib.fitting.fit import check_data
-from recalib.fitting.multilabel import LabelCandidate
 from recalib.fitting.problem import Progress
-from recalib.fitting.request import candidate_of
+from recalib.fitting.request import candidate_of, configure_pair
 from recalib.fitting.validation_error import exceeds_tolerance
 from recalib.registry import Model, Transaction
 from training.logit_samples import LabelledSample
@@ -128,10 +127,10 @@ def choose_label_map(card: Card, refused: Mapping[str, str]) -> Candidate:
     It is the champion's own map unless that is refused or `identity`, which has no fit; then the
     first of `_LABEL_MAPS` that is not refused, or the champion's own map if all are.
     """
-    champion = candidate_of(card)
     names = (name for name in (card.map, *_LABEL_MAPS) if name not in refused)
     name = next((name for name in names if name != "identity"), card.map)
-    return champion if name == card.map else LabelCandidate.from_options(name, "nll", {})
+    options = card.options if name == card.map else {}
+    return Candidate(*configure_pair(name, "nll", options, "multilabel"))
 
 
 def _is_no_better(state: dict[str, Any], alpha: float) -> bool:

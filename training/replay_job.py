@@ -22,6 +22,7 @@ from recalib.replay import LogCohort, LogSummary, ModelLog, ModelLogOptions
 from training.assessment import KEEP_SECONDS, Assessor, fixed_options, plain, segment_names
 from training.checkpoint_blobs import sweep_job
 from training.pause import Pause
+from training.settings_replay import replay_settings
 from training.worker import JobContext
 
 #: The actor of replayed events.
@@ -61,7 +62,10 @@ def replay_handler(
 
 
 def _run(context: JobContext, pause: Pause) -> None:
-    """Add all matured cohorts of a log to the monitor of a version."""
+    """Add all matured cohorts of a log to the monitor of a version; or try other settings."""
+    if "settings" in context.payload:
+        replay_settings(context, pause)
+        return
     request = context.request(ReplayRequest)
     registry = context.registry
     attempt = _Attempt(registry, request)

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from recalib.core.packages import optional_packages
 from recalib.errors import InputError
 from recalib.recipe import Calibrate, Recipe, check_server_recipe
 from recalib.registry import BlobWriter, Model
@@ -71,12 +72,9 @@ def _train(
     An attempt that ends early leaves a checkpoint, from which the next attempt resumes.
     """
     # Imported here, so that an idle worker does not load torch.
-    try:
+    with optional_packages("a worker", "recalib[train]"):
         from training.engine.artifacts import load_all, run_recipe
         from training.engine.run_state import check_network
-    except ModuleNotFoundError as error:
-        accepted = "a worker with `pip install 'recalib[train]'`"
-        raise InputError("train", found=f"no package {error.name}", accepted=accepted) from None
 
     # 1. The recipe and its data.
     recipe = Recipe.of(context.payload)

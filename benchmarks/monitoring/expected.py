@@ -5,6 +5,9 @@ by Platt scaling (the map `vector`; temperature scaling cannot remove a bias), a
 fits isotonic regression. Then inputs move (covariate shift) and labels
 stop; each estimates the performance of chunks from scores alone. The error is the mean absolute
 difference from the labels of a chunk. NannyML has an environment of its own, which uv makes.
+
+Then, without NannyML, calibrators are fitted again and again, and each says what 20,000 predictions
+achieve, with and without its own error in the interval.
 """
 
 from __future__ import annotations
@@ -15,23 +18,31 @@ import os
 import subprocess
 import sys
 import tempfile
+from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import scipy.stats
 from numpy.typing import NDArray
 from scipy.special import expit
 from sklearn.metrics import accuracy_score, f1_score, roc_auc_score
 
 import recalib
-from recalib.drift import expected_performance
-
-Values = NDArray[np.float64]
+from benchmarks.monitoring.streams import Values
+from benchmarks.monitoring.unlabelled import interval
+from recalib.drift import CalibrationSums, expected_performance
+from recalib.drift.expected_performance import expected_performance_of_sums
+from recalib.drift.reference_histogram import reference_histogram
 
 _NANNYML = ("nannyml==0.13.1", "statsmodels", "setuptools<81")
 _METRICS = {"accuracy": accuracy_score, "f1": f1_score, "auc": roc_auc_score}
 _REFERENCE = 5_000
+#: Predictions of which a new calibrator says what they achieve.
+_WINDOW = 20_000
+#: The probability of a coverage as low as observed, below which a goal is missed.
+_UNLUCKY = 1e-3
 #: Mean of the two inputs in each shift; they are around 0 in the reference.
 _SHIFTS = {"none": (0.0, 0.0), "easier": (1.5, 0.0), "harder": (-0.3, 0.3), "rarer": (-1.5, -1.0)}
 #: Runs in the environment of NannyML: a line of JSON for each chunk, in order.
@@ -52,6 +63,10 @@ def _draw(rng: np.random.Generator, rows: int, mean: tuple[float, float]) -> tup
     x = rng.normal(size=(rows, 2)) * (1.2, 0.8) + mean
     odds = 1.1 * x[:, 0] + 0.6 * x[:, 1] - 0.2
     return 2.5 * odds + 0.3, (rng.random(rows) < expit(odds)).astype(np.float64)
+
+
+def _logits(odds: Values) -> Values:
+    return np.stack([np.zeros_like(odds), odds], axis=1)
 
 
 def _cbpe(folder: Path, reference: tuple[Values, Values], analysis: Values, chunk: int) -> Values:
@@ -83,7 +98,7 @@ def _recalib(p: Values, chunk: int) -> tuple[Values, Values]:
     return estimates, np.array([[(one.low, one.high) for one in row] for row in values])
 
 
-def _truth(scores: Values, y: Values, predicted: Values, chunk: int) -> Values:
+def _truth(scores: Values, y: Values, predicted: NDArray[np.bool_], chunk: int) -> Values:
     """Return the metrics of chunks with their labels, (C, 3)."""
     chunks = zip(*(column.reshape(-1, chunk) for column in (scores, y, predicted)), strict=True)
     return np.array(
@@ -94,17 +109,53 @@ def _truth(scores: Values, y: Values, predicted: Values, chunk: int) -> Values:
     )
 
 
+def _covered_by_fit(
+    rng: np.random.Generator, map: str, rows: int, mean: tuple[float, float]
+) -> NDArray[np.bool_]:
+    """Return whether the intervals without and with a new calibrator's error have the values."""
+    odds, y = _draw(rng, rows, _SHIFTS["none"])
+    calibrator = recalib.fit(_logits(odds), y.astype(np.int64), map=map)
+    fitted = reference_histogram(calibrator.predict_proba(_logits(odds))[:, 1], "positive_class")
+    odds, y = _draw(rng, _WINDOW, mean)
+    p = calibrator.predict_proba(_logits(odds))[:, 1]
+    sums = CalibrationSums.empty(np.array(fitted.edges))
+    sums.add_traffic(p)
+    truth, covered = _truth(p, y, p > 0.5, _WINDOW)[0], []
+    for counts in (None, np.array(fitted.counts)):
+        expected = expected_performance_of_sums(sums, "positive_class", counts)
+        parts = (getattr(expected, name) for name in _METRICS)
+        covered.append([a.low <= t <= a.high for a, t in zip(parts, truth, strict=True)])
+    return np.array(covered)
+
+
+def _print_fits(fits: int) -> bool:
+    """Print coverages; return whether those with the calibrator's error may be 95%."""
+    print(
+        f"intervals that have the value, of {fits} calibrators each, without and with their error"
+    )
+    rng, met = np.random.default_rng(8), True
+    for map, rows, shift in product(("vector", "isotonic"), (500, 5_000), ("none", "harder")):
+        hits = sum(_covered_by_fit(rng, map, rows, _SHIFTS[shift]).astype(int) for _ in range(fits))
+        for name, (without, within) in zip(_METRICS, np.transpose(hits), strict=True):
+            print(
+                f"{map:<9} of {rows:>5,} rows  {shift:<7}{name:<9}"
+                f"{interval(without, fits)}  {interval(within, fits)}"
+            )
+            met &= bool(scipy.stats.binom.cdf(within, fits, 0.95) > _UNLUCKY)
+    return met
+
+
 def main() -> None:
-    """Print a table; the exit status is 1 if an error exceeds CBPE's by more than chance."""
+    """Print tables; the exit status is 1 if an error exceeds CBPE's, or coverage is below 95%."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--chunks", type=int, default=50, help="of each shift")
+    parser.add_argument("--fits", type=int, default=100, help="of each kind")
     parser.add_argument("--rows", type=int, default=1_000, help="of a chunk")
     args = parser.parse_args()
     rng = np.random.default_rng(7)
     reference = _draw(rng, _REFERENCE, _SHIFTS["none"])
     streams = {name: _draw(rng, args.chunks * args.rows, mean) for name, mean in _SHIFTS.items()}
-    logits = np.stack([np.zeros(_REFERENCE), reference[0]], axis=1)
-    calibrator = recalib.fit(logits, reference[1].astype(np.int64), map="vector")
+    calibrator = recalib.fit(_logits(reference[0]), reference[1].astype(np.int64), map="vector")
     with tempfile.TemporaryDirectory() as folder:
         odds = np.concatenate([stream[0] for stream in streams.values()])
         others = np.split(_cbpe(Path(folder), reference, odds, args.rows), len(streams))
@@ -112,7 +163,7 @@ def main() -> None:
     print(f"{'shift':<8}{'':<10}{'true':>7}{'recalib':>9}{'CBPE':>7}  in its interval")
     met = True
     for (name, (odds, y)), other in zip(streams.items(), others, strict=True):
-        p = calibrator.predict_proba(np.stack([np.zeros_like(odds), odds], axis=1))[:, 1]
+        p = calibrator.predict_proba(_logits(odds))[:, 1]
         mine, ends = _recalib(p, args.rows)
         # Each is compared with the predictions that it is about.
         truth, raw_truth = (_truth(odds, y, s > cut, args.rows) for s, cut in ((p, 0.5), (odds, 0)))
@@ -125,6 +176,7 @@ def main() -> None:
                 f"{covered[:, k].mean():9.1%}"
             )
             met &= own <= cbpe
+    met &= _print_fits(args.fits)
     sys.exit(0 if met else 1)
 
 

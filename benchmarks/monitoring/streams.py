@@ -27,29 +27,31 @@ def stream(name: str, seed: int) -> Rows:
     return {**NULLS, **DRIFTS, **BENT}[name](rng)
 
 
-def _confidences(rng: np.random.Generator, rows: int, centre: float = 1.5) -> Values:
+def draw_confidences(rng: np.random.Generator, rows: int, centre: float = 1.5) -> Values:
+    """Return confidences (N,) of a binary classifier."""
     p = 1 / (1 + np.exp(-rng.normal(centre, 1.5, size=rows)))
     return np.maximum(p, 1 - p)
 
 
-def _right(rng: np.random.Generator, truth: Values) -> Values:
+def draw_outcomes(rng: np.random.Generator, truth: Values) -> Values:
+    """Return correctness (N,) for true accuracies (N,)."""
     return (rng.random(len(truth)) < truth).astype(np.float64)
 
 
 def _calibrated(rng: np.random.Generator) -> Rows:
-    p = _confidences(rng, LABELS)
-    return p, _right(rng, p)
+    p = draw_confidences(rng, LABELS)
+    return p, draw_outcomes(rng, p)
 
 
 def _shifted(rng: np.random.Generator) -> Values:
     """Return confidences that are lower from the onset on: harder inputs."""
-    before, after = _confidences(rng, ONSET, 2.5), _confidences(rng, LABELS - ONSET, 0.3)
+    before, after = draw_confidences(rng, ONSET, 2.5), draw_confidences(rng, LABELS - ONSET, 0.3)
     return np.concatenate([before, after])
 
 
 def _covariate_shift(rng: np.random.Generator) -> Rows:
     p = _shifted(rng)
-    return p, _right(rng, p)
+    return p, draw_outcomes(rng, p)
 
 
 def _tolerated(p: Values) -> Values:
@@ -58,26 +60,26 @@ def _tolerated(p: Values) -> Values:
 
 
 def _tolerated_always(rng: np.random.Generator) -> Rows:
-    p = _confidences(rng, LABELS)
-    return p, _right(rng, _tolerated(p))
+    p = draw_confidences(rng, LABELS)
+    return p, draw_outcomes(rng, _tolerated(p))
 
 
 def _tolerated_shift(rng: np.random.Generator) -> Rows:
     p = _shifted(rng)
-    return p, _right(rng, _tolerated(p))
+    return p, draw_outcomes(rng, _tolerated(p))
 
 
 def _tolerated_turn(rng: np.random.Generator) -> Rows:
     """Overconfident by the tolerance from the onset on, underconfident by it before."""
-    p = _confidences(rng, LABELS)
+    p = draw_confidences(rng, LABELS)
     off = np.where(np.arange(LABELS) < ONSET, TOLERANCE, -TOLERANCE)
-    return p, _right(rng, np.clip(p + off, 0, 1))
+    return p, draw_outcomes(rng, np.clip(p + off, 0, 1))
 
 
 def _delayed(rng: np.random.Generator) -> Rows:
     """Errors are reported twice as fast; cohorts are read when 99% of labels have arrived."""
-    p = _confidences(rng, LABELS)
-    y = _right(rng, p)
+    p = draw_confidences(rng, LABELS)
+    y = draw_outcomes(rng, p)
     delay = rng.exponential(np.where(y == 1, 2.0, 1.0))
     on_time = delay <= np.quantile(delay, 0.99)
     return p[on_time], y[on_time]
@@ -85,9 +87,9 @@ def _delayed(rng: np.random.Generator) -> Rows:
 
 def _selective(rng: np.random.Generator) -> Rows:
     """Low confidences are labelled more often, independent of the outcome."""
-    p = _confidences(rng, 3 * LABELS)
+    p = draw_confidences(rng, 3 * LABELS)
     p = p[rng.random(len(p)) < 1.1 - p][:LABELS]
-    return p, _right(rng, p)
+    return p, draw_outcomes(rng, p)
 
 
 #: Streams without drift: every alarm is false.
@@ -104,9 +106,9 @@ NULLS: dict[str, Callable[[np.random.Generator], Rows]] = {
 
 def _drift(change: Callable[[Values], Values]) -> Callable[[np.random.Generator], Rows]:
     def draw(rng: np.random.Generator) -> Rows:
-        p = _confidences(rng, LABELS)
+        p = draw_confidences(rng, LABELS)
         truth = np.concatenate([p[:ONSET], change(p[ONSET:])])
-        return p, _right(rng, truth)
+        return p, draw_outcomes(rng, truth)
 
     return draw
 
@@ -138,16 +140,16 @@ DRIFTS: dict[str, Callable[[np.random.Generator], Rows]] = {
 
 def _arrival(rng: np.random.Generator) -> Rows:
     """As `delayed`, but in order of arrival, over ten mean delays."""
-    p = _confidences(rng, LABELS)
-    y = _right(rng, p)
+    p = draw_confidences(rng, LABELS)
+    y = draw_outcomes(rng, p)
     arrived_at = 10 * np.arange(LABELS) / LABELS + rng.exponential(np.where(y == 1, 2.0, 1.0))
     order = np.argsort(arrived_at)
     return p[order], y[order]
 
 
 def _by_outcome(rng: np.random.Generator) -> Rows:
-    p = _confidences(rng, LABELS)
-    y = _right(rng, p)
+    p = draw_confidences(rng, LABELS)
+    y = draw_outcomes(rng, p)
     labelled = (y == 0) | (rng.random(LABELS) < 0.8)
     return p[labelled], y[labelled]
 

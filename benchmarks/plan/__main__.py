@@ -4,7 +4,7 @@ It measures processor time and bytes on this machine: of evaluating, applying an
 1,000 classes, of requests and labels on a server with PostgreSQL, and of monitoring. Then it prints
 what a number of rows or a rate needs, and simulates servers, database and workers under growing
 load (`benchmarks/plan/simulation.py`). `--check` compares the simulation with a real server and a
-real pool of processes. docs/scale.md uses the results.
+real pool of processes. benchmarks/scale.md has the results.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ import torch
 from benchmarks.data import folder_with
 from benchmarks.training.exporting import export
 from benchmarks.training.measuring import measure
-from benchmarks.training.objectives import LEADING, OBJECTIVES
+from benchmarks.training.objectives import LEADING, OBJECTIVES, RELEASED
 from benchmarks.training.running import Budget, Finished, finish, prepare, recipe_for
 from benchmarks.training.table import write
 
@@ -39,7 +39,8 @@ def main() -> None:
     budget = budget_of(arguments)
     splits = prepare(folder, budget, arguments.cache)
     finished: list[Finished] = []
-    for objective, seed in _order(arguments.losses, arguments.seeds):
+    losses = list(RELEASED) if arguments.released else arguments.losses
+    for objective, seed in _order(losses, arguments.seeds):
         recipe = recipe_for(objective, seed, budget)
         run = finish(
             arguments.cache, splits, objective, recipe, measure, budget.shifted,
@@ -91,6 +92,9 @@ def parser() -> argparse.ArgumentParser:
     )
     argument_parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
     argument_parser.add_argument("--losses", nargs="+", choices=OBJECTIVES, metavar="LOSS")
+    argument_parser.add_argument(
+        "--released", action="store_true", help="the losses as released, and their baselines"
+    )
     argument_parser.add_argument(
         "--shifted", type=int, default=defaults.shifted, help="test rows corrupted"
     )

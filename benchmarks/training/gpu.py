@@ -1,14 +1,18 @@
 """`make gpu`: all that needs a GPU, and the papers' losses on it beside their columns.
 
-1. `tests`: the tests that skip without CUDA.
-2. `overhead`: the share of a training step that each loss takes (`overhead`).
-3. `data`: the share of a training step that its data path takes (`step`).
-4. `processes`: a run in two processes that see each other's rows, by NCCL where there are two GPUs.
-5. `training`: a network on CIFAR-10 by a shortened schedule of papers 004 and 001: their optimiser
+1. `overhead`: the share of a training step that each loss takes (`overhead`).
+2. `data`: the share of a training step that its data path takes (`step`).
+3. `processes`: a run in two processes that see each other's rows, by NCCL where there are two GPUs.
+4. `training`: a network on CIFAR-10 by a shortened schedule of papers 004 and 001: their optimiser
    and batches, with the learning rate divided by 10 after 150/350 and 250/350 of the epochs; losses
    of paper 004 by the loop of its code, which sums a batch and clips gradients to a norm of 2. Each
-   finished run is a file with its logits below `--cache`, and is not repeated. The table is
-   rewritten after each run.
+   finished run is a file with its logits below `--cache`, and is not repeated. After each run a row
+   is printed, and the table rewritten.
+5. `tests`: the tests that skip without CUDA.
+
+After `--minutes` no further run starts, and tests end; the output says what is missing. Each step
+needs only the packages that it imports: `make gpu PYTHON=...` with an interpreter that has torch
+installs nothing, and names what a step lacks.
 
 Without a GPU the command says so and ends with status 0. With `--device cpu`, all but the tests run
 on the CPU, as `tests/benchmarks/test_gpu.py` does with a small network.
@@ -17,27 +21,30 @@ on the CPU, as `tests/benchmarks/test_gpu.py` does with a small network.
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
 import json
+import os
 import subprocess
 import sys
-from collections.abc import Iterable
+import tempfile
+import time
+import tomllib
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from benchmarks.data import data_folder
-from benchmarks.training import overhead, step
-from benchmarks.training.measuring import measure
-from benchmarks.training.objectives import OBJECTIVES
-from benchmarks.training.running import Budget, Finished, finish, prepare, recipe_for
-from recalib.files import write_atomically
-from recalib.losses import LOSSES
+
+# Each step imports its packages itself: the interpreter may lack those of another.
+if TYPE_CHECKING:
+    from benchmarks.training.running import Budget
 
 _ROOT = Path(__file__).parents[2]
 _RESULTS = _ROOT / "benchmarks" / "results" / "gpu"
-_STEPS = ("tests", "overhead", "data", "processes", "training")
+_STEPS = ("overhead", "data", "processes", "training", "tests")
 _TESTED = ("tests/losses", "tests/fitting", "tests/training", "tests/test_torch_modules.py")
 
 
@@ -58,13 +65,13 @@ class Published:
 #: Papers 004 (tables 1 and 4) and 001 (table 3): ResNet-50, ECE. Paper 000 (table 2): WRN-28-10, ℓ2
 #: ECE with equal-mass bins.
 PUBLISHED: dict[str, dict[str, Published]] = {
-    "CE": {
+    "CE, summed": {
         "004": Published(95.05, 4.35, 1.35),
         "001": Published(93.20, 5.85, 3.68),
         "000": Published(95.5, 5.59, 1.95),
     },
-    "Brier": {"004": Published(95.0, 1.82, 1.08), "000": Published(95.0, 6.58, 5.33)},
-    "FLSD-53": {"004": Published(95.02, 1.55, 0.95), "001": Published(94.77, 3.84)},
+    "Brier, summed": {"004": Published(95.0, 1.82, 1.08), "000": Published(95.0, 6.58, 5.33)},
+    "FLSD-53, summed": {"004": Published(95.02, 1.55, 0.95), "001": Published(94.77, 3.84)},
     "CE + ACLS, released": {"001": Published(95.40, 1.12)},
     "CE + MbLS": {"001": Published(95.25, 1.16)},
     "CE + SB-ECE, released": {"000": Published(95.4, 5.84, 2.28)},
@@ -79,32 +86,63 @@ def main(arguments: list[str] | None = None) -> None:
         print("no GPU that torch can use on this machine: nothing was run")
         return
     options.output.mkdir(parents=True, exist_ok=True)
-    failures = []
-    if "tests" in options.steps and not _tests():
-        failures.append("tests")
-    if "overhead" in options.steps:
-        _overhead(options)
-    if "data" in options.steps:
-        _data_path(options)
+    options.end = time.monotonic() + 60 * options.minutes
     data = data_folder().resolve()  # one of the steps has another working folder
-    if not (data / "cifar10-train.parquet").is_file():
-        print(f"no cifar10-train.parquet in {data}, so nothing is trained: set RECALIB_DATA")
-    else:
-        if "processes" in options.steps and not _processes(data, options):
-            failures.append("processes")
-        if "training" in options.steps:
-            _train(data, options)
+    steps: dict[str, Callable[[], bool | None]] = {
+        "overhead": lambda: _overhead(options),
+        "data": lambda: _data_path(options),
+        "processes": lambda: _processes(data, options),
+        "training": lambda: _train(data, options),
+        "tests": lambda: _tests(options),
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        _describe_source(Path(folder))
+        failures = [
+            name for name, run in steps.items() if name in options.steps and not _run(name, run)
+        ]
     if failures:
         sys.exit(f"failed: {', '.join(failures)}")
 
 
-def _tests() -> bool:
+def _run(name: str, run: Callable[[], bool | None]) -> bool:
+    """Return whether a step does not fail; say which package it lacks."""
+    try:
+        return run() is not False
+    except ModuleNotFoundError as error:
+        print(f"{name}: not run, since this interpreter has no {error.name}", flush=True)
+        return True
+
+
+def _describe_source(folder: Path) -> None:
+    """Let an interpreter without an installed Recalib find the version of this source."""
+    try:
+        importlib.metadata.version("recalib")
+    except importlib.metadata.PackageNotFoundError:
+        version = tomllib.loads((_ROOT / "pyproject.toml").read_text())["project"]["version"]
+        (folder / f"recalib-{version}.dist-info").mkdir()
+        text = f"Metadata-Version: 2.1\nName: recalib\nVersion: {version}\n"
+        (folder / f"recalib-{version}.dist-info" / "METADATA").write_text(text)
+        sys.path.append(str(folder))
+        os.environ["PYTHONPATH"] = os.pathsep.join([str(_ROOT), str(folder)])
+
+
+def _tests(options: argparse.Namespace) -> bool:
+    import pytest  # noqa: F401 - the step lacks it otherwise
+
     print("# Tests", flush=True)
     command = [sys.executable, "-m", "pytest", "-rs", "-k", "cuda or gpu", *_TESTED]
-    return subprocess.run(command, cwd=_ROOT, check=False).returncode == 0
+    seconds = max(options.end - time.monotonic(), 1)
+    try:
+        return subprocess.run(command, cwd=_ROOT, check=False, timeout=seconds).returncode == 0
+    except subprocess.TimeoutExpired:
+        print(f"the tests were not finished after {options.minutes} minutes", flush=True)
+        return True
 
 
 def _overhead(options: argparse.Namespace) -> None:
+    from benchmarks.training import overhead
+    from recalib.losses import LOSSES
+
     costs = overhead.measure(
         options.model, options.batch, 10, list(LOSSES), options.times, options.size
     )
@@ -120,6 +158,8 @@ def _overhead(options: argparse.Namespace) -> None:
 
 
 def _data_path(options: argparse.Namespace) -> None:
+    from benchmarks.training import step
+
     count = 20 if options.device == "cuda" else 2
     splits = step.images(count * options.batch, options.size)
     lines = [
@@ -139,7 +179,9 @@ def _data_path(options: argparse.Namespace) -> None:
 def _processes(data: Path, options: argparse.Namespace) -> bool:
     """Train in two processes with a loss of the whole batch, and compare nothing but success."""
     if options.device == "cuda" and torch.cuda.device_count() < 2:
-        print("one GPU: no run in two processes by NCCL")
+        print("one GPU: no run in two processes by NCCL", flush=True)
+        return True
+    if not _has_images(data):
         return True
     folder = options.output / "two-processes"
     folder.mkdir(exist_ok=True)
@@ -166,26 +208,39 @@ def _processes(data: Path, options: argparse.Namespace) -> bool:
     return subprocess.run(command, cwd=folder, check=False).returncode == 0
 
 
+def _has_images(data: Path) -> bool:
+    present = (data / "cifar10-train.parquet").is_file()
+    if not present:
+        print(f"no cifar10-train.parquet in {data}, so nothing is trained: set RECALIB_DATA")
+    return present
+
+
 def _train(data: Path, options: argparse.Namespace) -> None:
+    from benchmarks.training.measuring import measure
+    from benchmarks.training.running import Budget, Finished, finish, prepare, recipe_for
+    from recalib.files import write_atomically
+
+    if not _has_images(data):
+        return
     budget = Budget(
         model=options.model, size=options.size, rows=options.rows, epochs=options.epochs,
         shifted=options.shifted, device=options.device, batch=options.batch, width=options.width,
     )  # fmt: skip
     splits = prepare(data, budget, options.cache)
     finished: list[Finished] = []
-    for objective in options.objectives:
+    for place, objective in enumerate(options.objectives):
+        if time.monotonic() > options.end:
+            missing = ", ".join(options.objectives[place:])
+            print(f"{options.minutes} minutes are over: no run of {missing}", flush=True)
+            return
         recipe = recipe_for(objective, 1, budget)
-        if "004" in PUBLISHED.get(objective, {}):  # whose code sums a batch, and clips gradients
-            loss = recipe.loss.model_copy(update={"reduction": "sum"})
-            recipe = recipe.model_copy(update={"loss": loss, "clip_norm": 2.0})
         run = finish(options.cache, splits, objective, recipe, measure, budget.shifted)
-        status = run.story.get("diverged", f"{run.story['seconds']} s")
-        print(f"{objective}: {status}", flush=True)
         finished.append(run)
         stories = [run.story for run in finished]
-        _write(options.output / "cifar10.md", comparison(stories, budget), show=False)
+        lines = comparison(stories, budget)
+        _write(options.output / "cifar10.md", lines, show=False)
         write_atomically(options.output / "cifar10.json", json.dumps(stories, indent=1).encode())
-    print((options.output / "cifar10.md").read_text())
+        print("\n".join(lines if len(finished) == 1 else lines[-1:]), flush=True)
 
 
 def comparison(stories: Iterable[dict[str, Any]], budget: Budget) -> list[str]:
@@ -196,8 +251,8 @@ def comparison(stories: Iterable[dict[str, Any]], budget: Budget) -> list[str]:
         "",
         "A shortened schedule of papers 004 and 001, one seed: SGD with momentum 0.9 and decay "
         f"5e-4, batches of {budget.batch}, a rate of 0.1 divided by 10 after 150/350 and 250/350 "
-        f"of the epochs, and for losses of paper 004 sums over a batch with gradients clipped to a "
-        f"norm of 2; {budget.rows} images of {budget.size}x{budget.size}. In percent, 15 bins. "
+        "of the epochs; `summed` is paper 004's loop, sums over a batch with gradients clipped to "
+        f"a norm of 2; {budget.rows} images of {budget.size}x{budget.size}. In percent, 15 bins. "
         "In the columns of paper 000 the network is WRN-28-10 and the error ℓ2 ECE with equal-mass "
         "bins, ours in the columns before; TS is temperature scaling by NLL.",
         "",
@@ -227,6 +282,8 @@ def comparison(stories: Iterable[dict[str, Any]], budget: Budget) -> list[str]:
 
 
 def _write(path: Path, lines: list[str], *, show: bool = True) -> None:
+    from recalib.files import write_atomically
+
     text = "\n".join([*lines, ""])
     write_atomically(path, text.encode())
     if show:
@@ -249,7 +306,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--steps", nargs="+", choices=_STEPS, default=_STEPS)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
-    parser.add_argument("--epochs", type=int, default=30)
+    parser.add_argument("--epochs", type=int, default=2)
+    parser.add_argument("--minutes", type=float, default=6.0)
     parser.add_argument("--model", default="resnet50", help="a name in training.models.MODELS")
     parser.add_argument("--width", type=int, default=0, help="of the first stage; 0: the model's")
     parser.add_argument("--size", type=int, default=32, help="height and width of images")
@@ -258,8 +316,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--shifted", type=int, default=1000, help="test rows corrupted")
     parser.add_argument("--times", type=int, default=100, help="repetitions of each loss")
     parser.add_argument(
-        "--objectives", nargs="+", choices=OBJECTIVES, metavar="LOSS", default=list(PUBLISHED)
-    )
+        "--objectives", nargs="+", metavar="LOSS", default=list(PUBLISHED),
+        help="names in benchmarks.training.objectives.OBJECTIVES",
+    )  # fmt: skip
     parser.add_argument("--cache", type=Path, default=_RESULTS / "runs")
     parser.add_argument("--output", type=Path, default=_RESULTS)
     return parser

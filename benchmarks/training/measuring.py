@@ -32,7 +32,8 @@ def measure(
 ) -> dict[str, Any]:
     """Return ``{map: {"test": {metric: value}, "shifted": [{metric: value} by severity]}}``.
 
-    Under shift, each number is the mean over corruptions; without shifted arrays the list is empty.
+    Under shift, each number is the mean over corruptions, and `by_corruption` are the ℓ2 errors of
+    each; without shifted arrays the list is empty.
     """
     results = {}
     for name, options in maps.items():
@@ -53,12 +54,12 @@ def measure(
                 )
                 for corrupted in logits
             ]
-            by_severity.append(
-                {
-                    metric: float(np.mean([estimate[metric].value for estimate in estimates]))
-                    for metric in estimates[0]
-                }
-            )
+            means = {
+                metric: float(np.mean([estimate[metric].value for estimate in estimates]))
+                for metric in estimates[0]
+            }
+            errors = [float(estimate[_UNDER_SHIFT[1]].value) for estimate in estimates]
+            by_severity.append(means | {"by_corruption": errors})
         results[name] = {
             "test": {metric: float(estimate.value) for metric, estimate in test.items()},
             "shifted": by_severity,

@@ -7,18 +7,21 @@ from torch import Tensor, nn
 
 
 class Mlp(nn.Module):
-    """Two hidden layers with batch normalisation on feature vectors (N, D)."""
+    """Two hidden layers with batch normalisation on feature vectors (N, D); then dropout."""
 
-    def __init__(self, classes: int, *, features: int, width: int = 256) -> None:
+    def __init__(
+        self, classes: int, *, features: int, width: int = 256, dropout: float = 0.0
+    ) -> None:
         super().__init__()
         self.hidden = nn.Sequential(
             nn.Linear(features, width), nn.BatchNorm1d(width), nn.ReLU(),
             nn.Linear(width, width), nn.BatchNorm1d(width), nn.ReLU(),
         )  # fmt: skip
+        self.dropout = nn.Dropout(dropout)
         self.head = nn.Linear(width, classes)
 
     def forward(self, inputs: Tensor) -> Tensor:
-        logits: Tensor = self.head(self.hidden(inputs))
+        logits: Tensor = self.head(self.dropout(self.hidden(inputs)))
         return logits
 
 

@@ -2,7 +2,8 @@
 
 β is the paper's where there is one and 1 otherwise; nothing is tuned here, neither for nor against
 anything. Where a source averages over classes and the paper writes a sum, β makes up for it. The
-forms are those of the papers' text, unless the name says that it is the released one.
+forms are those of the papers' text, unless the name says that it is the released one. `summed` is
+the loop of paper 004's code: a step minimises the sum over its batch, and clips the gradient.
 """
 
 from __future__ import annotations
@@ -20,6 +21,10 @@ def _with(
     secondary: str, beta: float = 1.0, primary: str = "cross_entropy", **options: Any
 ) -> LossPart:
     return LossPart(primary=primary, secondary=secondary, secondary_options=options, beta=beta)
+
+
+def _summed(part: LossPart) -> LossPart:
+    return part.model_copy(update={"reduction": "sum"})
 
 
 OBJECTIVES: dict[str, LossPart] = {
@@ -59,7 +64,12 @@ OBJECTIVES: dict[str, LossPart] = {
     "CE + S-AvUC, released": _with("s_avuc", variant="released"),
     "CE + CRL, released": _with("crl", variant="released"),
     "CE + ACLS, released": _with("acls", margin=6.0, variant="released"),
+    "focal + SB-ECE, released": _with("sb_ece", primary="focal", variant="released"),
+    "focal + S-AvUC, released": _with("s_avuc", primary="focal", variant="released"),
 }
+#: Those of paper 004 by its loop.
+SUMMED = ("CE", "FLSD-53", "focal 3", "Brier", "label smoothing", "CE + MMCE, released")
+OBJECTIVES |= {f"{name}, summed": _summed(OBJECTIVES[name]) for name in SUMMED}
 #: Trained as paper 000, appendix B, has it where training rows are known by heart.
 INTERLEAVED = frozenset({"CE + SB-ECE, interleaved", "CE + S-AvUC, interleaved"})
 #: The main objectives of the papers, and their baselines: further seeds run these.
@@ -77,3 +87,9 @@ LEADING = (
     "CE + MbLS",
     "selective risk",
 )
+#: As the authors' code has them, and their baselines: `--released` runs these.
+RELEASED = (
+    "CE", "CE + MbLS", "CE, summed", "FLSD-53, summed", "Brier, summed",
+    "CE + MMCE, released, summed", "CE + MMCE, released", "CE + SB-ECE, released",
+    "CE + S-AvUC, released", "CE + ACLS, released",
+)  # fmt: skip

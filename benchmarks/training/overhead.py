@@ -9,6 +9,9 @@ On a CPU the clock is that of the thread. With CUDA it is wall time after synchr
 network is in bf16 with its channels last, and the time of a loss is an upper bound: in a training
 step its kernels are launched while others run.
 
+`--pixels` compares losses with cross-entropy of torch on logits (1, 21, 512, 512), in one thread:
+the time of forward and backward, and the bytes of the arrays that are kept for backward.
+
 `docs/decisions/0004-one-definition-per-loss.md` gives what it printed.
 """
 
@@ -18,11 +21,11 @@ import argparse
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
-from rich.console import Console
-from rich.table import Table
 from torch import Tensor, nn
+from torch.nn import functional
 
 from benchmarks.timing import interleaved
 from recalib.losses import LOSSES, SECONDARY
@@ -107,8 +110,46 @@ def _value(loss: nn.Module, logits: Tensor, labels: Tensor) -> Tensor:
     return value
 
 
+def saved_bytes(action: Callable[[], object]) -> int:
+    """Return the bytes of the arrays that autograd keeps, each array once."""
+    sizes: dict[int, int] = {}
+
+    def pack(saved: Tensor) -> Tensor:
+        storage = saved.untyped_storage()
+        sizes[storage.data_ptr()] = storage.nbytes()
+        return saved
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda saved: saved):
+        result = action()  # a result that is freed would free its arrays
+    del result
+    return sum(sizes.values())
+
+
+def pixels(names: list[str], times: int) -> dict[str, tuple[float, float]]:
+    """Return the time and the saved bytes of each loss, over those of torch's cross-entropy."""
+    torch.manual_seed(0)
+    logits = (3 * torch.randn(1, 21, 512, 512)).requires_grad_()
+    labels = torch.randint(21, (1, 512, 512))
+    losses: dict[str, Callable[..., Tensor]] = {"torch": functional.cross_entropy}
+    losses |= {name: LOSSES[name]() for name in names}
+    values = {name: partial(loss, logits, labels) for name, loss in losses.items()}
+    actions = {
+        name: lambda value=value: torch.autograd.grad(value(), logits)
+        for name, value in values.items()
+    }
+    seconds = _shortest(actions, times, logits.device)
+    saved = {name: saved_bytes(value) for name, value in values.items()}
+    return {
+        name: (seconds[name] / seconds["torch"], saved[name] / saved["torch"]) for name in names
+    }
+
+
 def main() -> None:
     """Print a table of the losses."""
+    # Imported here because `gpu` needs no table.
+    from rich.console import Console
+    from rich.table import Table
+
     parser = argparse.ArgumentParser(prog="python -m benchmarks.training.overhead")
     parser.add_argument("--model", default="resnet8")
     parser.add_argument("--rows", type=int, default=128, help="images of a batch")
@@ -116,8 +157,15 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=16, help="height and width of an image")
     parser.add_argument("--times", type=int, default=100, help="repetitions; the shortest counts")
     parser.add_argument("--linear", action="store_true", help="without quadratic losses")
+    parser.add_argument("--pixels", action="store_true", help="time and memory for dense logits")
     options = parser.parse_args()
     torch.set_num_threads(1)
+    if options.pixels:
+        table = Table("loss", "time", "saved bytes", title="over torch's cross-entropy", box=None)
+        for name, ratios in pixels(["cross_entropy", "sb_ece", "s_avuc"], options.times).items():
+            table.add_row(name, *(f"{ratio:.2f}" for ratio in ratios))
+        Console().print(table)
+        return
     names = [name for name in LOSSES if not options.linear or "²" not in LOSSES[name].cost]
     costs = measure(
         options.model, options.rows, options.classes, names, options.times, options.size

@@ -41,7 +41,7 @@ from recalib.metrics.evaluate import evaluate
 from recalib.recipe import Interleave, LossPart, ModelPart, Optimiser, Recipe, Tune
 from training.data import DataSpec, Splits, load
 from training.engine.artifacts import LoadedData
-from training.engine.search import SequentialSearch
+from training.engine.search import ListSearch
 from training.engine.trials import Candidate, Trial, TrialRecord
 
 PRIMARY = {"NLL": "cross_entropy", "focal": "focal", "MSE": "brier"}
@@ -210,7 +210,7 @@ def _train(
     """Tune a cell with the first seed, train it with all seeds, and return the stories."""
     runner = _Runner(cell, loaded, cache)
     recipe = recipe_for(cell, data, seeds[0])
-    search = SequentialSearch(recipe, grid_of(cell), loaded, cache)
+    search = ListSearch(recipe, grid_of(cell), loaded, cache)
     best = search.best(runner, TrialRecord(cache))
     stories = []
     for seed in seeds:

@@ -18,8 +18,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from rich.console import Console
-from rich.table import Table
 
 from benchmarks.timing import interleaved
 from recalib.recipe import Recipe
@@ -119,6 +117,10 @@ def images(rows: int, size: int) -> Splits:
 
 def main() -> None:
     """Print a table of configurations."""
+    # Imported here because `gpu` needs no table.
+    from rich.console import Console
+    from rich.table import Table
+
     cuda = torch.cuda.is_available()
     parser = argparse.ArgumentParser(prog="python -m benchmarks.training.step")
     parser.add_argument("--model", default="resnet50" if cuda else "resnet8")

@@ -16,13 +16,23 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.training.claims import CLAIMS, TITLES, Claim, cohens_d, has_learnt, verdict
+from benchmarks.training.claims import (
+    CLAIMS,
+    TITLES,
+    Claim,
+    cohens_d,
+    has_learnt,
+    verdict,
+    within_subject_error,
+)
 from benchmarks.training.measuring import MAPS
 from benchmarks.training.running import Budget, Finished
 from recalib.files import write_atomically
 from training.data import Splits
 from training.data.corruption import CORRUPTIONS
 
+#: The maps of paper 000, figure 2.
+_PAIR = ("TS", "TS-SB-ECE")
 Story = dict[str, Any]
 Value = Callable[[Story], float]
 
@@ -66,6 +76,8 @@ def _markdown(stories: Sequence[Story], budget: Budget, splits: Splits) -> str:
         parts.append(f"### {f'After {name}' if name else 'The networks themselves'}\n")
         columns = {f"{severity + 1}": _shifted(name, severity) for severity in range(5)}
         parts.append(_table(finished, columns))
+    if budget.shifted:
+        parts.append(within_corruptions(finished))
     diverged = [story for story in stories if "diverged" in story]
     if diverged:
         parts.append("## Diverged\n")
@@ -159,6 +171,24 @@ def _shifted(name: str, severity: int) -> Value:
     return lambda story: story["measured"][name]["shifted"][severity]["ece_l2_equal_mass"]
 
 
+def within_corruptions(by_objective: Mapping[str, Sequence[Story]]) -> str:
+    """Return ℓ2 errors under shift of two maps, with the error within corruptions (figure 2)."""
+    rows = []
+    for name, stories in by_objective.items():
+        for severity in range(5) if stories else ():
+            measured = [
+                [run["measured"][map]["shifted"][severity] for map in _PAIR] for run in stories
+            ]
+            if not all("by_corruption" in one for pair in measured for one in pair):
+                continue  # earlier runs
+            errors = np.array([[one["by_corruption"] for one in pair] for pair in measured])
+            values = 100 * errors.mean(axis=0).T
+            cells = (f"{mean:.2f}" for mean in values.mean(axis=0))
+            rows.append((name, f"{severity + 1}", *cells, f"{within_subject_error(values):.2f}"))
+    heads = ("objective", "severity", *_PAIR, "± within corruptions")
+    return f"### Maps within corruptions: 000, figures 2 and 9\n\n{markdown_table(heads, rows)}\n"
+
+
 def _training_accuracy(story: Story) -> float:
     return float(story["history"][-1]["train"]["accuracy"])
 
@@ -191,6 +221,8 @@ def claims_table(
     ]
     for claim in claims:
         result = verdict(claim, by_objective)
+        if result.here == "not run":
+            continue
         cells = (
             claim.paper, claim.text, result.seeds, result.difference, result.p, result.here
         )  # fmt: skip

@@ -100,9 +100,10 @@ CALIBRATION = [
         "{{model}} {{calibrator}} {{segment}}": f"recalib_evidence_may_be_selection{_MODEL}",
     }),
     Panel("Dependent rows", "short",
-          "1 if neighbouring rows depend on each other without a group: alarms and intervals "
-          "cannot be trusted.", {
+          "1 if neighbouring rows depend on each other, or are repeats, without a group: alarms "
+          "and intervals cannot be trusted.", {
         "{{model}} {{calibrator}} {{segment}}": f"recalib_evidence_dependent{_MODEL}",
+        "{{model}} {{calibrator}} {{segment}} repeats": f"recalib_evidence_has_repeats{_MODEL}",
     }),
     Panel("ECE by segment", "percentunit", "Declared segments, and the remaining traffic.", {
         "{{model}} {{segment}}": 'recalib_calibration_error_ratio{model=~"$model", '

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -21,8 +21,9 @@ from recalib.core.arrays import (
 from recalib.core.class_names import check_label_rows, class_indices
 from recalib.core.inputs import check_index, counted_rows, frame_columns, score_matrix
 from recalib.core.label_arrays import label_resemblance
+from recalib.core.options import check_choice
 from recalib.errors import InputError, RecalibWarning
-from recalib.files import Input
+from recalib.files import Input, Task
 from recalib.metrics import Predictions
 from recalib.metrics.evaluate import evaluate as _evaluate
 from recalib.metrics.evaluation import Evaluation, select_parts
@@ -55,7 +56,7 @@ def evaluate(
     intervals: bool = False,
     floors: bool | None = None,
     level: float = 0.95,
-    task: Literal["multiclass", "multilabel"] = "multiclass",
+    task: Task = "multiclass",
 ) -> Evaluation[Any]:
     """Return metrics of predictions by name: numbers, or with `intervals` an `Estimate` each.
 
@@ -110,8 +111,7 @@ def evaluate(
             sample_weight=sample_weight, weight_kind=weight_kind, metrics=metrics, bins=bins,
             level=interval_level,
         )  # fmt: skip
-    if task != "multiclass":
-        raise InputError("task", found=repr(task), accepted="multiclass or multilabel")
+    check_choice("task", task, Task)
     rows = counted_rows(score_matrix(scores, kind, kind), labels, ignore_index, kind)
     matrix = rows.scores
     indices = _indices(rows.labels, matrix, class_labels, scores)
@@ -230,7 +230,7 @@ def classwise_diagram(
     class_labels: tuple[str, ...] | None = None,
     worst: int = 6,
     bins: int = 15,
-    task: Literal["multiclass", "multilabel"] = "multiclass",
+    task: Task = "multiclass",
 ) -> Picture:
     """Return reliability diagrams of the `worst` calibrated classes; see `reliability_diagram`.
 
@@ -246,8 +246,7 @@ def classwise_diagram(
         return plots.Picture(
             plots.label_diagram(predictions_of_labels, labels=names, worst=worst, bins=bins)
         )
-    if task != "multiclass":
-        raise InputError("task", found=repr(task), accepted="multiclass or multilabel")
+    check_choice("task", task, Task)
     ((_, predictions),) = _series(labels, logits, probabilities, class_labels).items()
     return plots.Picture(
         plots.classwise_diagram(predictions, classes=class_labels, worst=worst, bins=bins)

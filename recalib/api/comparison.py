@@ -16,6 +16,7 @@ from recalib.core.card import PredictionPolicy
 from recalib.core.class_names import check_label_rows, class_indices
 from recalib.core.inputs import check_index, frame_columns, score_matrix
 from recalib.core.label_arrays import label_resemblance
+from recalib.core.options import check_choice
 from recalib.errors import InputError, RecalibWarning
 from recalib.files import LabelledData, Task
 from recalib.fitting.auto import resolve_predictions
@@ -147,8 +148,7 @@ def report(
     from recalib.reporting.html_report import create_label_report, create_report
 
     kind: Kind = input or "logits"
-    if task not in ("multiclass", "multilabel"):
-        raise InputError("task", found=repr(task), accepted="multiclass or multilabel")
+    check_choice("task", task, Task)
     if task == "multilabel":
         _check_label_options(objectives, shift, predictions, preserve_accuracy)
         rows, names = _label_data(logits, labels, kind, class_labels)

@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+import msgspec
 import numpy as np
 import safetensors
 import safetensors.numpy
@@ -20,12 +21,13 @@ from recalib.core.arrays import (
     RESEMBLANCE_HINT,
     Floats,
     WeightKind,
+    check_labels,
     check_logits,
     check_probabilities,
     log_probabilities,
     probability_resemblance,
 )
-from recalib.core.card import Card
+from recalib.core.card import Card, PredictionSets, SetMethod
 from recalib.core.class_names import check_column_order, class_indices, like
 from recalib.core.html_table import html_table
 from recalib.core.inputs import (
@@ -37,7 +39,8 @@ from recalib.core.inputs import (
     score_matrix,
 )
 from recalib.core.label_arrays import check_label_scores, label_log_odds, label_resemblance
-from recalib.core.options import configure
+from recalib.core.options import check_choice, configure
+from recalib.core.packages import is_installed, optional_packages
 from recalib.errors import CorruptError, InputError, RecalibWarning
 from recalib.files import write_atomically
 from recalib.maps import MAPS, Map, Parameters, card_options
@@ -47,6 +50,7 @@ from recalib.ops.base import Array, Ops
 
 if TYPE_CHECKING:
     from recalib.metrics.evaluation import Evaluation
+    from recalib.sets import SetCoverage
     from recalib.torch import CalibratorModule
 
 #: Larger files are rejected, so that a hostile header cannot allocate much memory.
@@ -142,7 +146,7 @@ class Calibrator:
         """Return calibrated probabilities, (N, K), as an array, or as a data frame of one.
 
         float64 input gives float64. float16 and float32 give float32, computed by onnxruntime
-        unless the batch is small.
+        unless the batch is small or `recalib[onnx]` is not installed.
 
         Parameters
         ----------
@@ -176,6 +180,105 @@ class Calibrator:
         return like(values, probabilities, self.card.labels)
 
     predict_proba = predict
+
+    def predict_set(self, values: Any, *, input: _Input | None = None) -> NDArray[np.bool_]:
+        """Return whether each class is in the prediction set of a row, (N, K).
+
+        A set holds the label with the probability `card.sets.coverage`, as long as new rows are
+        like those of the thresholds; see `fit_sets`.
+
+        Parameters
+        ----------
+        values, input: as in `predict`.
+
+        Raises
+        ------
+        InputError: a calibrator without thresholds, or as in `predict`.
+
+        Examples
+        --------
+        >>> calibrator = recalib.fit(logits, labels, sets="raps", coverage=0.9)  # doctest: +SKIP
+        >>> calibrator.predict_set(new_logits).sum(axis=1)  # classes of each row  # doctest: +SKIP
+        """
+        from recalib.sets import prediction_sets
+
+        if self.card.sets is None:
+            accepted = "one fitted with sets=, or by fit_sets"
+            raise InputError("calibrator", found="no prediction sets", accepted=accepted)
+        return prediction_sets(self._matrix(values, input), self.card.sets)
+
+    def fit_sets(
+        self,
+        values: Any,
+        labels: ArrayLike,
+        method: SetMethod = "raps",
+        coverage: float = 0.9,
+        *,
+        by_class: bool = False,
+        input: _Input | None = None,
+    ) -> Calibrator:
+        """Return this calibrator with thresholds of prediction sets from held-out rows.
+
+        Parameters
+        ----------
+        values, input: as in `predict`, of rows that the map was not fitted on: on its own rows the
+            sets are too small, and the promise does not hold.
+        labels: (N,), as in `evaluate`.
+        method, coverage, by_class: as in `recalib.sets.conformal_sets`.
+
+        Raises
+        ------
+        InputError: invalid input, or too few rows for the coverage.
+
+        Examples
+        --------
+        >>> calibrator = calibrator.fit_sets(held_out_logits, held_out_labels)  # doctest: +SKIP
+        >>> calibrator.card.sets.thresholds  # doctest: +SKIP
+        """
+        from recalib.sets import conformal_sets
+
+        check_index(values=values, labels=labels)
+        indices, _ = class_indices(labels, self.card.classes, self.card.labels)
+        probabilities = self._matrix(values, input)
+        indices = check_labels(indices, logits=probabilities)
+        sets = conformal_sets(probabilities, indices, method, coverage, by_class=by_class)
+        return self.with_sets(sets)
+
+    def with_sets(self, sets: PredictionSets) -> Calibrator:
+        """Return this calibrator with other thresholds in its card."""
+        return Calibrator(self.parameters, msgspec.structs.replace(self.card, sets=sets))
+
+    def evaluate_sets(
+        self, values: Any, labels: ArrayLike, *, input: _Input | None = None
+    ) -> SetCoverage:
+        """Return how often the prediction sets of rows hold their labels, with 95% intervals.
+
+        Parameters
+        ----------
+        values, input: as in `predict`.
+        labels: (N,), as in `evaluate`.
+
+        Raises
+        ------
+        InputError: invalid input, or a calibrator without thresholds.
+
+        Examples
+        --------
+        >>> calibrator.evaluate_sets(test_logits, test_labels).coverage  # doctest: +SKIP
+        """
+        from recalib.sets import evaluate_sets
+
+        check_index(values=values, labels=labels)
+        sets = self.predict_set(values, input=input)
+        indices, _ = class_indices(labels, self.card.classes, self.card.labels)
+        return evaluate_sets(sets, check_labels(indices, logits=sets.astype(np.float64)))
+
+    def _matrix(self, values: Any, input: _Input | None) -> NDArray[np.float64]:
+        """Return probabilities (N, K) of rows of one label each."""
+        if self.is_multilabel:
+            accepted = "a calibrator of one label for each row"
+            raise InputError("sets", found="a multilabel calibrator", accepted=accepted)
+        return np.asarray(self.predict(values, input=input), np.float64)
 
     def _predict_dense(self, values: NDArray[Any], input: _Input | None) -> Floats:
         """Return probabilities (N, K, ...), one image at a time."""
@@ -297,8 +400,8 @@ class Calibrator:
 
     def predict_float32(self, logits: Floats) -> NDArray[np.float32]:
         """Return probabilities in float32 for checked logits; used by servers and files."""
-        if logits.size <= SMALL_BATCH:
-            return self.predict_float64(logits).astype(np.float32, order="C")
+        if logits.size <= SMALL_BATCH or not _has_onnxruntime():
+            return self.predict_rounded(logits)
         feed = {"logits": logits.astype(np.float32, copy=False)}
         probabilities: NDArray[np.float32] = self.session.run(_OUTPUTS, feed)[0]
         return probabilities
@@ -344,8 +447,14 @@ class Calibrator:
             result[rows] = self.map.probabilities(_REFERENCE, masked, self.parameters)
 
     def to_onnx(self) -> bytes:
-        """Return the map as an ONNX graph: `logits` float32 [N, K] to `probabilities`."""
-        from recalib.ops.onnx_ops import OnnxOps
+        """Return the map as an ONNX graph: `logits` float32 [N, K] to `probabilities`.
+
+        Raises
+        ------
+        PackageError: the package onnx is not installed (`recalib[onnx]`).
+        """
+        with optional_packages("to_onnx"):
+            from recalib.ops.onnx_ops import OnnxOps
 
         ops = OnnxOps()
         constants = self.map.constants(ops, self.parameters)
@@ -438,8 +547,15 @@ class Calibrator:
         return cls(arrays, Card.from_json(header["card"]))
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the parameter file atomically."""
-        write_atomically(Path(path), self.to_bytes())
+        """Write the parameter file atomically; if the name ends in `.onnx`, the graph of `to_onnx`.
+
+        Examples
+        --------
+        >>> calibrator.save("best.calib")  # `recalib.load` reads it  # doctest: +SKIP
+        >>> calibrator.save("best.onnx")  # onnxruntime runs it  # doctest: +SKIP
+        """
+        is_graph = Path(path).suffix.lower() == ".onnx"
+        write_atomically(Path(path), self.to_onnx() if is_graph else self.to_bytes())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Calibrator:
@@ -460,14 +576,18 @@ class Calibrator:
             ) from None
 
     def _check_input(self, input: str) -> None:
-        if input not in ("logits", "probabilities"):
-            raise InputError("input", found=repr(input), accepted="logits or probabilities")
+        check_choice("input", input, _Input)
         if not self.accepts(input):
             raise InputError(
                 "input",
                 found=f"{input}, while this {self.card.map} was fitted on {self.card.input}",
                 accepted=self.card.input,
             )
+
+
+@cache
+def _has_onnxruntime() -> bool:
+    return is_installed("onnxruntime") and is_installed("onnx")
 
 
 @cache

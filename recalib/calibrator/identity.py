@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from importlib.metadata import version
 from typing import Literal
 
+import recalib
 from recalib.calibrator.calibrator import Calibrator
 from recalib.core.card import Card, DataSummary, FitSummary
 
@@ -28,7 +28,7 @@ def identity_calibrator(
         objective="nll",
         classes=classes,
         labels=labels,
-        library=version("recalib"),
+        library=recalib.__version__,
         created_at=datetime.now(UTC).isoformat(timespec="seconds"),
         data=DataSummary(0),
         fit=FitSummary(seconds=0.0, iterations=0, converged=True, objective=0.0),

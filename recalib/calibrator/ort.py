@@ -10,9 +10,12 @@ from __future__ import annotations
 
 import os
 
+from recalib.core.packages import optional_packages
+
 __all__ = ["onnxruntime"]
 
 # A value that the user has set stays.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
-import onnxruntime
+with optional_packages("onnxruntime"):
+    import onnxruntime

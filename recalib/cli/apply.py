@@ -12,13 +12,16 @@ from recalib.cli.arguments import (
     CalibratorFile,
     CalibratorInput,
     Cluster,
-    Columns,
     JsonOutput,
     LogitsData,
+    Scores,
+    Separator,
     check_output_path,
     cluster_name,
     only_file,
     read_file,
+    select_in,
+    selection_of,
 )
 from recalib.errors import InputError
 from recalib.reporting.terminal import print_json, progress, say
@@ -37,26 +40,29 @@ def apply(
         ),
     ],
     input: CalibratorInput = None,
-    columns: Columns = None,
+    scores: Scores = None,
+    separator: Separator = None,
     cluster: Cluster = None,
     json_output: JsonOutput = False,
 ) -> None:
     """Turn logits into calibrated probabilities.
 
-    One file gives an .npz file with `probabilities`. Several files give a folder of Parquet files
+    One file gives an .npz file with `probabilities`, and `sets` if the calibrator has thresholds of
+    prediction sets. Several files give a folder of Parquet files
     with `probabilities` and `labels`; the same command resumes a run that was stopped.
     """
     from recalib import files
     from recalib.api import load
     from recalib.scale import apply as apply_to_files
 
-    path = only_file(data, cluster, columns=columns)
+    selection = selection_of(scores, separator=separator)
+    path = only_file(data, cluster)
     if path is None:
         fitted = load(calibrator)
         with progress("apply", quiet=json_output) as update:
             result = apply_to_files(
                 fitted,
-                data,
+                select_in(data, selection),
                 output,
                 input=input,
                 cluster=cluster_name(cluster),
@@ -79,12 +85,20 @@ def apply(
     with progress("apply", quiet=json_output):
         kind = input or fitted.card.input
         rows = read_file(
-            path, columns, fitted.card.labels, input=kind, task=fitted.card.task, labels="optional"
+            path,
+            selection,
+            fitted.card.labels,
+            input=kind,
+            task=fitted.card.task,
+            labels="optional",
         )
         probabilities = fitted.predict(rows.logits, input=input)
-        files.write_npz(target, probabilities=probabilities)
+        arrays = {"probabilities": probabilities}
+        if fitted.card.sets is not None:
+            arrays["sets"] = fitted.predict_set(rows.logits, input=input)
+        files.write_npz(target, **arrays)
     n, k = probabilities.shape
     if json_output:
         print_json({"output": output, "rows": n, "classes": k})
     else:
-        say(f"saved {n} rows of {k} probabilities to {target}")
+        say(f"saved {n} rows of {k} {' and '.join(arrays)} to {target}")

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from recalib.errors import ColumnsError, InputError
+
+if TYPE_CHECKING:  # readers import NumPy, which `--help` does not need
+    from recalib.files import DataSelection
+    from recalib.files.fragments import Fragment
 
 LabelledData = Annotated[
     list[str],
@@ -123,9 +128,10 @@ Weights = Annotated[
     str | None,
     typer.Option(
         "--weights",
-        metavar="SOURCE",
-        help="Sample weights: an .npy file with one number per row. For several files of data a "
-        "folder, a glob or a URL of as many .npy files, which have the same names.",
+        metavar="NAME|SOURCE",
+        help="Sample weights: the name of an array or a column, or an .npy file with one number "
+        "per row. For several files of data a folder, a glob or a URL of as many .npy files, which "
+        "have the same names.",
     ),
 ]
 WeightKind = Annotated[
@@ -135,16 +141,44 @@ WeightKind = Annotated[
         "scale. `counts`: it is how many equal rows a row replaces."
     ),
 ]
-Columns = Annotated[
+Scores = Annotated[
     str | None,
     typer.Option(
+        "--scores",
         "--columns",
-        metavar="NAME,NAME,...",
-        help="The columns of scores of a .csv, .parquet or .arrow file that have the names of the "
-        "classes, in order; labels may then be these names. One name is that of class 1 of 2. "
-        "Default: one column of lists, or numbered columns.",
+        metavar="NAME,...",
+        help="The names of the scores: one array or column of lists; or one column a class, in "
+        "the order of the classes, whose names labels may have; or the column of class 1 of 2. "
+        "By default `logits` or `probabilities`, as --input says, or numbered columns.",
     ),
 ]
+Label = Annotated[
+    str | None,
+    typer.Option(
+        "--label",
+        metavar="NAME",
+        help="The name of the array or column of labels, by default `labels`, `label`, `y_true` "
+        "or `ground_truth`; of an .npy file of scores, the .npy file of labels.",
+    ),
+]
+Separator = Annotated[
+    str | None,
+    typer.Option(
+        "--separator",
+        metavar="CHARACTER",
+        help="Between the columns of a .csv file: , ; | or tab. By default the one in its first "
+        "line.",
+    ),
+]
+MetricNames = Annotated[
+    str | None,
+    typer.Option(
+        "--metrics",
+        metavar="NAME,...",
+        help="The metrics to show, as docs/metrics.md names them. By default a few; in JSON all.",
+    ),
+]
+AllMetrics = Annotated[bool, typer.Option("--all", help="Show all metrics.")]
 ModelName = Annotated[str, typer.Argument(help="The model's name.", show_default=False)]
 ServerUrl = Annotated[
     str,
@@ -224,9 +258,32 @@ def check_output_path(field: str, path: Path, *sources: Path) -> None:
         )
 
 
+def selection_of(
+    scores: str | None,
+    label: str | None = None,
+    weights: str | None = None,
+    separator: str | None = None,
+) -> DataSelection:
+    """Return the names in a file that the options say.
+
+    Raises
+    ------
+    InputError: no names in `scores`.
+    """
+    from recalib.files import DataSelection
+
+    names = split_names(scores)
+    if scores is not None and names is None:
+        accepted = "names, separated by commas"
+        raise InputError("scores", found=repr(scores), accepted=accepted)
+    column = None if is_weight_file(weights) else weights
+    character = "\t" if separator == "tab" else separator
+    return DataSelection(scores=names, label=label, weights=column, separator=character)
+
+
 def read_file(
     path: Path,
-    columns: str | None,
+    selection: DataSelection,
     class_names: Sequence[str] | None = None,
     **options: Any,
 ) -> Any:
@@ -234,30 +291,60 @@ def read_file(
 
     Parameters
     ----------
-    columns: names of the columns of scores, separated by commas; None for the rules of files.
+    selection: of the options.
     class_names: names of the classes, if they are known; columns of them have their order.
 
     Raises
     ------
-    InputError: as `recalib.files.read`; no names, or those of the classes in another order.
-        Without columns that are known to be scores, the message says which option names them.
+    InputError: as `recalib.files.read`, or class names in another order. Without arrays or columns
+        that are known to be scores, the message says which option names them.
     """
     from recalib import files
     from recalib.core.class_names import check_column_order
 
-    names = split_names(columns)
-    if columns is not None and names is None:
-        accepted = "names of columns, separated by commas"
-        raise InputError("columns", found=repr(columns), accepted=accepted)
-    check_column_order(names, class_names, "columns")
+    check_column_order(selection.scores, class_names, "scores")
+    known = None if class_names is None else tuple(class_names)
     try:
-        return files.read(path, columns=names, class_names=class_names, **options)
+        return files.read(path, selection=replace(selection, class_names=known), **options)
     except ColumnsError as error:
         accepted = (
-            f"{error.accepted}, or --columns NAME,NAME,... with the columns of scores, in the "
+            f"{error.accepted}, or --scores NAME,... with the array, or with the columns in the "
             "order of the classes"
         )
         raise InputError(error.field, found=error.found, accepted=accepted) from None
+
+
+def select_in(data: Sequence[str], selection: DataSelection) -> Sequence[str] | Sequence[Fragment]:
+    """Return several files with a selection, unchanged for none."""
+    from recalib.files import DataSelection
+    from recalib.files.fragments import list_fragments
+
+    if selection == DataSelection():
+        return data
+    return [replace(part, selection=selection) for part in list_fragments(data)]
+
+
+def metric_names(
+    metrics: str | None, all_metrics: bool, json_output: bool, known: Iterable[str]
+) -> tuple[str, ...] | None:
+    """Return the metrics that the options name; () for a short table, None for all.
+
+    Raises
+    ------
+    InputError: an unknown name, or --metrics and --all.
+    """
+    from recalib.core.options import unknown_name
+
+    names = split_names(metrics)
+    if metrics is None:
+        return None if all_metrics or json_output else ()
+    if names is None or all_metrics:
+        found = "--all too" if all_metrics else repr(metrics)
+        raise InputError("metrics", found=found, accepted="names, separated by commas")
+    for name in names:
+        if name not in (all_names := list(known)):
+            raise unknown_name("metrics", name, all_names)
+    return names
 
 
 def split_names(text: str | None) -> tuple[str, ...] | None:
@@ -265,17 +352,22 @@ def split_names(text: str | None) -> tuple[str, ...] | None:
     return tuple(name.strip() for name in (text or "").split(",") if name.strip()) or None
 
 
-def class_names_of(columns: str | None) -> tuple[str, ...] | None:
-    """Return names of columns as names of classes, None for the one column of class 1 of 2."""
-    names = split_names(columns)
+def class_names_of(selection: DataSelection) -> tuple[str, ...] | None:
+    """Return names of columns as names of classes, None for one name."""
+    names = selection.scores
     return None if names is None or len(names) == 1 else names
 
 
+def is_weight_file(weights: str | None) -> bool:
+    """Return whether weights are in files, or there are none; other weights are named."""
+    return weights is None or weights.endswith(".npy")
+
+
 def read_weights(path: str | None, field: str = "weights") -> Any:
-    """Return the array of an .npy file of sample weights, or None without a path."""
+    """Return the array of an .npy file of sample weights, or None without such a path."""
     import numpy as np
 
-    if path is None:
+    if path is None or not is_weight_file(path):
         return None
     try:
         return np.load(path, allow_pickle=False)

@@ -12,8 +12,12 @@ from recalib.cli.arguments import (
     JsonOutput,
     LogitsFile,
     OutputFile,
+    Scores,
+    Separator,
     ServerUrl,
     check_output_path,
+    read_file,
+    selection_of,
 )
 from recalib.errors import InputError
 from recalib.reporting.terminal import print_json, progress, say
@@ -28,6 +32,8 @@ def calibrate(
         str, typer.Option(help="A version, or an alias of a version.")
     ] = "champion",
     input: InputKind = "logits",
+    scores: Scores = None,
+    separator: Separator = None,
     key: ApiKey = None,
     json_output: JsonOutput = False,
 ) -> None:
@@ -43,7 +49,8 @@ def calibrate(
     check_output_path("output", output, data)
     with Client(server, api_key=key) as client, progress("calibrate", quiet=json_output) as update:
         update("reading")
-        rows = files.read(data, input=input, labels="optional")
+        selection = selection_of(scores, separator=separator)
+        rows = read_file(data, selection, input=input, labels="optional")
         update(f"asking {server}")
         probabilities = client.calibrate(model, rows.logits, calibrator=calibrator, input=input)
         files.write_npz(output, probabilities=probabilities)

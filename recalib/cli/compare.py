@@ -2,34 +2,46 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
 
 from recalib.cli.arguments import (
+    AllMetrics,
     Cluster,
-    Columns,
     InputKind,
     JsonOutput,
+    Label,
     MapNames,
+    MetricNames,
     MoreTestData,
     MoreValidationData,
     ObjectiveNames,
     PredictionsPolicy,
     PreserveAccuracy,
+    Scores,
+    Separator,
     TestData,
     ValidationData,
     WeightKind,
     Weights,
     cluster_name,
+    is_weight_file,
+    metric_names,
     read_weights,
+    select_in,
+    selection_of,
     short_name,
 )
-from recalib.cli.comparison import compatible_pairs, local_paths, read_validation_and_test
+from recalib.cli.comparison import compatible_pairs, local_paths, read_labelled
 from recalib.reporting.terminal import (
     candidates_table,
     comparison_table,
+    metrics_table,
     print_json,
     progress,
     say,
@@ -37,7 +49,12 @@ from recalib.reporting.terminal import (
 )
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from recalib.core.card import CandidateResult
+    from recalib.files import DataSelection, LabelledData
+    from recalib.fitting.comparison import Comparison
+    from recalib.metrics import Estimate
 
 
 def compare(
@@ -50,13 +67,17 @@ def compare(
     input: InputKind = "logits",
     add_validation: MoreValidationData = None,
     add_test: MoreTestData = None,
-    columns: Columns = None,
+    scores: Scores = None,
+    label: Label = None,
+    separator: Separator = None,
     weights: Weights = None,
     test_weights: Annotated[
         str | None,
-        typer.Option(metavar="SOURCE", help="Weights of the test rows, as --weights."),
+        typer.Option(metavar="NAME|SOURCE", help="Weights of the test rows, as --weights."),
     ] = None,
     weight_kind: WeightKind = "survey",
+    metrics: MetricNames = None,
+    all_metrics: AllMetrics = False,
     cluster: Cluster = None,
     json_output: JsonOutput = False,
 ) -> None:
@@ -69,29 +90,32 @@ def compare(
     """
     from recalib.fitting.auto import resolve_predictions
     from recalib.fitting.auto_choice import winner_sentences
-    from recalib.fitting.comparison import compare as compare_rows
-    from recalib.scale import compare as compare_files
+    from recalib.metrics import METRICS
+    from recalib.scale import compare as compare_at_scale
 
     policy = resolve_predictions(predictions, preserve_accuracy)
     pairs = compatible_pairs(maps, objectives)
+    known = [name for name, metric in METRICS.items() if not metric.on_request]
+    shown = metric_names(metrics, all_metrics, json_output, known)
     validation_data, test_data = [validation, *(add_validation or [])], [test, *(add_test or [])]
+    selection = selection_of(scores, label, separator=separator)
     with progress("compare", quiet=json_output) as update:
-        paths = local_paths([validation_data, test_data], cluster, columns)
+        paths = local_paths([validation_data, test_data], cluster)
         if paths is not None:
-            comparison = compare_rows(
-                *read_validation_and_test(paths, input, columns=columns),
+            comparison = _compare_files(
+                paths,
                 pairs,
+                selection,
+                (weights, test_weights),
                 input=input,
                 predictions=policy,
-                sample_weight=read_weights(weights),
-                test_weight=read_weights(test_weights, "test-weights"),
                 weight_kind=weight_kind,
                 progress=update,
             )
         else:
-            comparison = compare_files(
-                validation_data,
-                test_data,
+            comparison = compare_at_scale(
+                select_in(validation_data, selection),
+                select_in(test_data, selection),
                 pairs,
                 input=input,
                 predictions=policy,
@@ -112,26 +136,70 @@ def compare(
                     "map": entry.calibrator.card.map,
                     "objective": entry.calibrator.card.objective,
                     "fit_seconds": entry.calibrator.card.fit.seconds,
-                    "metrics": {name: metric.value for name, metric in entry.metrics.items()},
+                    "metrics": {
+                        name: metric.value for name, metric in _chosen(entry.metrics, shown).items()
+                    },
                     **_cross_validation(entry.held_out),
                 }
                 for entry in comparison.entries
             ]
         )
         return
-    rows = []
-    for entry in comparison.entries:
-        card = entry.calibrator.card
-        rows.append(([card.map, card.objective], entry.metrics))
     fit = comparison.recommended.card.fit
     for message in (*fit.bounds_reached, *fit.warnings):
         warn(message)
     title = f"fitted on {short_name(validation_data)}, measured on {short_name(test_data)}"
-    say(comparison_table(("map", "objective"), rows, title))
+    say(_table(comparison, shown, title))
     say(candidates_table(comparison.choice))
     for sentence in winner_sentences(comparison.choice):
         say(sentence)
     say(f"recommended: {comparison.choice.reason}")
+
+
+def _compare_files(
+    paths: Sequence[Path],
+    pairs: list[tuple[str, str]],
+    selection: DataSelection,
+    weights: tuple[str | None, str | None],
+    *,
+    input: Any,
+    **options: Any,
+) -> Comparison:
+    """Compare maps on two files, each with its weights."""
+    from recalib.fitting.comparison import compare as compare_rows
+
+    rows: list[LabelledData] = []
+    sample_weights: list[Any] = []
+    for name, path, source in zip(("validation", "test"), paths, weights, strict=True):
+        column = None if is_weight_file(source) else source
+        chosen = replace(selection, weights=column)
+        rows.append(read_labelled(name, path, input, chosen, rows[0] if rows else None))
+        field = "weights" if name == "validation" else "test-weights"
+        sample_weights.append(read_weights(source, field) if column is None else rows[-1].weights)
+    return compare_rows(
+        rows[0],
+        rows[1],
+        pairs,
+        input=input,
+        sample_weight=sample_weights[0],
+        test_weight=sample_weights[1],
+        **options,
+    )
+
+
+def _chosen(metrics: Mapping[str, Estimate], names: tuple[str, ...] | None) -> dict[str, Estimate]:
+    return {name: item for name, item in metrics.items() if names is None or name in names}
+
+
+def _table(comparison: Comparison, shown: tuple[str, ...] | None, title: str) -> Table:
+    """Return a line for each map and objective; for all metrics a column."""
+    rows = [
+        ((entry.calibrator.card.map, entry.calibrator.card.objective), entry.metrics)
+        for entry in comparison.entries
+    ]
+    if shown is None:
+        return metrics_table({" by ".join(keys): metrics for keys, metrics in rows}, title)
+    return comparison_table(("map", "objective"), rows, title, shown)
 
 
 def _cross_validation(candidate: CandidateResult) -> dict[str, Any]:

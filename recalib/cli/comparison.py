@@ -11,57 +11,46 @@ from recalib.errors import InputError
 from recalib.reporting.terminal import warn
 
 if TYPE_CHECKING:
-    from recalib.files import LabelledData
+    from recalib.files import DataSelection, LabelledData
 
 
-def local_paths(
-    sources: Sequence[Sequence[str]], cluster: str | None, columns: str | None = None
-) -> list[Path] | None:
-    """Return the path of each source if all are single local files and read here; else None.
-
-    Raises
-    ------
-    InputError: other sources, with `columns`.
-    """
+def local_paths(sources: Sequence[Sequence[str]], cluster: str | None) -> list[Path] | None:
+    """Return the path of each source if all are single local files and read here; else None."""
     from recalib.files.fragments import is_single_file
 
     if cluster is None and all(is_single_file(source) for source in sources):
         return [Path(source[0]) for source in sources]
-    if columns is not None:
-        found = f"{columns}, with several files or a cluster"
-        raise InputError("columns", found=found, accepted="single files")
     return None
 
 
 def read_validation_and_test(
-    paths: Sequence[Path], input: Any, task: Any = "multiclass", columns: str | None = None
+    paths: Sequence[Path], input: Any, selection: DataSelection, task: Any = "multiclass"
 ) -> tuple[LabelledData, LabelledData]:
     """Return the rows of both files; an error names the file."""
-    validation_rows = read_labelled("validation", paths[0], input, task=task, columns=columns)
-    test_rows = read_labelled("test", paths[1], input, validation_rows, task=task, columns=columns)
-    return validation_rows, test_rows
+    rows = read_labelled("validation", paths[0], input, selection, task=task)
+    return rows, read_labelled("test", paths[1], input, selection, rows, task=task)
 
 
 def read_labelled(
     name: str,
     path: Path,
     input: Any,
+    selection: DataSelection,
     validation: LabelledData | None = None,
     *,
     task: Any = "multiclass",
-    columns: str | None = None,
 ) -> LabelledData:
     """Return the rows of a labelled file.
 
     Parameters
     ----------
     name: what the file is, for errors.
+    selection: as in `read_file`.
     validation: rows that must have the same number of classes.
     task: `multilabel` for labels (N, K).
-    columns: as in `read_file`.
     """
     try:
-        rows: LabelledData = read_file(path, columns, input=input, task=task)
+        rows: LabelledData = read_file(path, selection, input=input, task=task)
     except InputError as error:
         field = f"{name}: {error.field}"
         raise type(error)(field, found=error.found, accepted=error.accepted) from error

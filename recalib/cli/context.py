@@ -29,11 +29,18 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-HomeOption = Annotated[
-    Path | None, typer.Option(help="Folder of the database and the data. [RECALIB_HOME]")
-]
+
+def setting_option(name: str, text: str) -> Any:
+    """Return the option of a setting, whose help names its variable and its default."""
+    default = str(Settings.model_fields[name].default).replace(str(Path.home()), "~")
+    shown = f"; default: {default}" if default else ""
+    return typer.Option(help=f"{text} [RECALIB_{name.upper()}{shown}]")
+
+
+HomeOption = Annotated[Path | None, setting_option("home", "Folder of the database and the data.")]
 DatabaseOption = Annotated[
-    str | None, typer.Option(help="SQLAlchemy URL of the registry. [RECALIB_DATABASE_URL]")
+    str | None,
+    setting_option("database_url", "SQLAlchemy URL of the registry, by default SQLite in --home."),
 ]
 
 

@@ -11,7 +11,12 @@ from recalib.cli.arguments import JsonOutput
 
 
 def demo(
-    keep: Annotated[bool, typer.Option("--keep", help="Leave the server running.")] = False,
+    keep: Annotated[
+        bool,
+        typer.Option(
+            "--keep", help="Leave the server running, with a simulated month of three models."
+        ),
+    ] = False,
     examples: Annotated[
         Path | None,
         typer.Option(help="A folder with pairs NAME-validation.npz and NAME-test.npz."),

@@ -23,7 +23,9 @@ import numpy as np
 from numpy.typing import NDArray
 from rich.table import Table
 
+from recalib.cli.demo_month import load_month
 from recalib.client import Client, Retries
+from recalib.core.packages import check_installed
 from recalib.errors import InputError, RecalibError, UnavailableError
 from recalib.files import read
 from recalib.metrics import Estimate, Predictions
@@ -33,6 +35,7 @@ from recalib.reporting.terminal import metrics_table, print_json, progress, say
 _TRAINING_ROWS, _VALIDATION_ROWS = 80, 700
 _PATIENCE_SECONDS = 120
 _METRICS = ("accuracy", "nll", "ece")
+_PACKAGES = ("altair", "fastapi", "httpx2", "sklearn", "torch", "vl_convert")
 
 
 #: Metrics by name, ``before`` and ``after``.
@@ -54,6 +57,7 @@ def run(*, keep: bool, json_output: bool, examples: Path | None = None) -> None:
     ----------
     examples: a folder with pairs of files, ``NAME-validation.npz`` and ``NAME-test.npz``.
     """
+    check_installed("demo", *_PACKAGES, requirement="recalib[demo,fit,serve]")
     example_sets = {} if examples is None else _examples(examples)
     folder = Path(tempfile.mkdtemp(prefix="recalib-demo-"))
     home = folder / "home"
@@ -69,6 +73,8 @@ def run(*, keep: bool, json_output: bool, examples: Path | None = None) -> None:
             for name, (held_out, test_split) in example_sets.items():
                 calibrated, _ = _calibrate_through(url, name, held_out, test_split, at)
                 judged[name] = _measure(test_split, calibrated, _METRICS)
+            if keep:
+                load_month(url, folder, at)
         at("drawing")
         picture = _draw(folder, test, answer)
     metrics = _measure(test, answer)
@@ -129,13 +135,9 @@ def _examples(folder: Path) -> dict[str, tuple[Split, Split]]:
 
 def _digits() -> tuple[Split, Split]:
     """Train an overconfident network on few rows; return its validation and test logits."""
-    try:
-        import torch
-        from sklearn.datasets import load_digits
-    except ImportError as error:
-        raise InputError(
-            "demo", found=f"no package {error.name}", accepted="pip install 'recalib[demo,fit]'"
-        ) from None
+    import torch
+    from sklearn.datasets import load_digits
+
     images, labels = load_digits(return_X_y=True)
     order = np.random.default_rng(0).permutation(len(labels))
     x = torch.tensor(images[order] / 16, dtype=torch.float32)
@@ -249,7 +251,9 @@ def _draw(folder: Path, test: Split, answer: NDArray[np.float32]) -> Path:
 
 def _print_next_steps(url: str, pid: int, test: Split) -> None:
     row = json.dumps({"logits": [[round(float(value), 3) for value in test.logits[0]]]})
-    say("\nThe server keeps running. Try:")
+    say("\nThe server keeps running, with a simulated month of three more models. Open")
+    say(f"  {url}/")
+    say("in a browser, or try:")
     say(
         f"  curl -s {url}/v1/models/digits/calibrate -H 'Content-Type: application/json' -d '{row}'"
     )

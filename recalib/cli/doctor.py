@@ -8,7 +8,13 @@ from typing import Annotated
 import typer
 
 from recalib.cli.arguments import JsonOutput
-from recalib.cli.context import DatabaseOption, HomeOption, load_settings
+from recalib.cli.context import (
+    DatabaseOption,
+    HomeOption,
+    check_package,
+    load_settings,
+    open_registry,
+)
 from recalib.reporting.terminal import print_json, say
 from recalib.settings.effective import effective_settings
 
@@ -40,9 +46,12 @@ def doctor(
             for setting in effective:
                 say(f"{setting['name']} = {setting['value']!r}  ({setting['from']})")
         return
-    from recalib.cli.doctor_checks import run_checks
+    check_package("service")
+    from service.doctor import check_gpu, check_registry, check_settings
 
-    results = list(run_checks(settings, from_command_line))
+    results = [*check_settings(settings, from_command_line), check_gpu()]
+    with open_registry(settings) as registry:
+        results += check_registry(registry, settings)
     if json_output:
         print_json([asdict(result) for result in results])
     else:

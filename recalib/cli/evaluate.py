@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from recalib.cli.arguments import (
+    AllMetrics,
     CalibratorInput,
     Cluster,
-    Columns,
     JsonOutput,
+    Label,
     LabelledData,
+    MetricNames,
+    Scores,
+    Separator,
     Task,
     WeightKind,
     Weights,
     check_output_path,
+    class_names_of,
     cluster_name,
+    metric_names,
     only_file,
     read_file,
     read_weights,
-    split_names,
+    select_in,
+    selection_of,
 )
 from recalib.errors import InputError
 from recalib.reporting.terminal import metrics_table, print_json, progress, say, warn
@@ -31,6 +39,8 @@ if TYPE_CHECKING:
     from altair.typing import ChartType
 
     from recalib.calibrator import Calibrator
+    from recalib.files import DataSelection
+    from recalib.files import LabelledData as RowData
 
 Picture = Literal["reliability", "smooth", "classwise", "confidence", "risk"]
 
@@ -57,7 +67,11 @@ def evaluate(
     weights: Weights = None,
     weight_kind: WeightKind = "survey",
     input: CalibratorInput = None,
-    columns: Columns = None,
+    scores: Scores = None,
+    label: Label = None,
+    separator: Separator = None,
+    metrics: MetricNames = None,
+    all_metrics: AllMetrics = False,
     cluster: Cluster = None,
     json_output: JsonOutput = False,
 ) -> None:
@@ -67,22 +81,193 @@ def evaluate(
     from a fine histogram.
     """
     from recalib.api import load
-    from recalib.core.arrays import RESEMBLANCE_HINT, check_weights, probability_resemblance
-    from recalib.metrics.evaluate import evaluate as compute_metrics
+    from recalib.metrics import METRICS
+    from recalib.metrics.multilabel import LABEL_METRICS
 
     fitted = load(calibrator) if calibrator is not None else None
     if fitted is not None and fitted.is_multilabel != (task == "multilabel"):
         raise InputError("task", found=task, accepted=f"{fitted.card.task}, as the calibrator's")
     needs_rows = task if task == "multilabel" else None
-    path = only_file(
-        data, cluster, diagram=diagram, picture=picture, task=needs_rows, columns=columns
+    path = only_file(data, cluster, diagram=diagram, picture=picture, task=needs_rows)
+    request = _Request(
+        fitted,
+        input,
+        selection_of(scores, label, None if path is None else weights, separator),
+        weights,
+        weight_kind,
+        bins,
+        intervals,
+        metric_names(
+            metrics, all_metrics, json_output, METRICS if needs_rows is None else LABEL_METRICS
+        ),
+        json_output,
     )
     if path is None:
-        _evaluate_files(
-            data, fitted, weights, weight_kind, bins, intervals, input, cluster, json_output
-        )
+        _evaluate_files(data, request, cluster)
         return
-    if diagram is not None and weights is not None:
+    _check_picture(path, diagram, picture, task, request)
+    if task == "multilabel":
+        _evaluate_labels(path, request, diagram)
+    else:
+        _evaluate_rows(path, request, diagram, picture or "reliability")
+
+
+@dataclass(frozen=True)
+class _Request:
+    """The options of a command."""
+
+    fitted: Calibrator | None
+    input: Literal["logits", "probabilities"] | None
+    selection: DataSelection
+    weights: str | None
+    weight_kind: WeightKind
+    bins: int
+    intervals: bool
+    #: None: all; (): a few.
+    metrics: tuple[str, ...] | None
+    json_output: bool
+
+    @property
+    def level(self) -> float | None:
+        """The level of intervals, which tables always have."""
+        return 0.95 if self.intervals or not self.json_output else None
+
+    @property
+    def kind(self) -> Literal["logits", "probabilities"]:
+        """What the file holds."""
+        return self.input or ("logits" if self.fitted is None else self.fitted.card.input)
+
+    def read(self, path: Path, task: Task = "multiclass") -> tuple[RowData, dict[str, Any]]:
+        """Return the rows of a file, and the scores to measure by their kind."""
+        from recalib.core.arrays import RESEMBLANCE_HINT, probability_resemblance
+
+        names = None if self.fitted is None else self.fitted.card.labels
+        rows = read_file(path, self.selection, names, input=self.kind, task=task)
+        if self.fitted is not None:
+            return rows, {"probabilities": self.fitted.predict(rows.logits, input=self.input)}
+        is_guess = self.input is None and task == "multiclass"
+        if is_guess and (resemblance := probability_resemblance(rows.logits)):
+            warn(f"logits: {resemblance}; {RESEMBLANCE_HINT}")
+        return rows, {self.kind: rows.logits}
+
+    def sample_weight(self, rows: RowData) -> Any:
+        """Return the weights of rows, None without any."""
+        return read_weights(self.weights) if rows.weights is None else rows.weights
+
+    def names(self, classes: int) -> tuple[str, ...] | None:
+        """Return the metrics to measure; None for all."""
+        from recalib.metrics.headline import short_metrics
+
+        return short_metrics(classes) if self.metrics == () else self.metrics
+
+
+def _evaluate_rows(path: Path, request: _Request, diagram: Path | None, picture: Picture) -> None:
+    """Print the metrics of a file, and draw a picture of it."""
+    from recalib.core.arrays import check_weights
+    from recalib.metrics.evaluate import evaluate as compute_metrics
+
+    with progress("evaluate", quiet=request.json_output):
+        rows, values = request.read(path)
+        weights = request.sample_weight(rows)
+        check_weights(weights, rows=len(rows.logits), kind=request.weight_kind)
+        estimates = compute_metrics(
+            rows.labels,
+            **values,
+            sample_weight=weights,
+            weight_kind=request.weight_kind,
+            metrics=request.names(rows.logits.shape[1]),
+            bins=request.bins,
+            level=request.level,
+        )
+        if diagram is not None:
+            _draw(diagram, values, rows.labels, request.bins, picture)
+    _print(estimates, f"{path.name}: {len(rows.logits)} rows", request, diagram)
+
+
+def _evaluate_files(data: list[str], request: _Request, cluster: str | None) -> None:
+    """Print the metrics of several files."""
+    from recalib.scale import evaluate as evaluate_files
+
+    with progress("evaluate", quiet=request.json_output) as update:
+        evaluation = evaluate_files(
+            select_in(data, request.selection),
+            calibrator=request.fitted,
+            input=request.input,
+            bins=request.bins,
+            sample_weight=request.weights,
+            weight_kind=request.weight_kind,
+            cluster=cluster_name(cluster),
+            progress=lambda done, total: update(f"{done} of {total} parts"),
+        )
+        estimates = evaluation.finish(request.level)
+    names = request.names(evaluation.classes)
+    for name in request.metrics or ():
+        if name not in estimates:
+            raise InputError(
+                "metrics", found=name, accepted=f"of several files {', '.join(estimates)}"
+            )
+    chosen = {n: item for n, item in estimates.items() if names is None or n in names}
+    _print(chosen, f"{', '.join(data)}: {evaluation.rows} rows", request, None)
+
+
+def _print(
+    estimates: Mapping[str, Any], title: str, request: _Request, diagram: Path | None
+) -> None:
+    if request.json_output:
+        print_json({name: _to_json(item, request.intervals) for name, item in estimates.items()})
+        return
+    say(metrics_table({"value": estimates}, title))
+    if diagram is not None:
+        say(f"saved {diagram}")
+
+
+def _evaluate_labels(path: Path, request: _Request, diagram: Path | None) -> None:
+    """Print the metrics of multilabel data: means over labels, and in JSON also of each label.
+
+    Also draw the labels with the largest error to the file `diagram`.
+    """
+    from recalib.api import classwise_diagram
+    from recalib.api import evaluate as evaluate_arrays
+
+    with progress("evaluate", quiet=request.json_output):
+        rows, values = request.read(path, "multilabel")
+        known = None if request.fitted is None else request.fitted.card.labels
+        names = class_names_of(request.selection) or known
+        result = evaluate_arrays(
+            rows.labels,
+            **values,
+            task="multilabel",
+            sample_weight=request.sample_weight(rows),
+            weight_kind=request.weight_kind,
+            metrics=request.metrics or None,
+            bins=request.bins,
+            class_labels=names,
+            intervals=True,
+        )
+        if diagram is not None:
+            classwise_diagram(
+                rows.labels, **values, class_labels=names, bins=request.bins, task="multilabel"
+            ).save(diagram)
+    heading = f"{path.name}: {len(rows.logits)} rows, means over {len(result.labels)} labels"
+    if not request.json_output:
+        _print(result, heading, request, diagram)
+        return
+    print_json(
+        {
+            "average": {name: item.value for name, item in result.items()},
+            "labels": {
+                label: {name: _to_json(item, request.intervals) for name, item in estimates.items()}
+                for label, estimates in result.labels.items()
+            },
+        }
+    )
+
+
+def _check_picture(
+    path: Path, diagram: Path | None, picture: Picture | None, task: Task, request: _Request
+) -> None:
+    """Raise `InputError` for options that do not go together."""
+    if diagram is not None and request.weights is not None:
         raise InputError("weights", found="--diagram too", accepted="one of the two")
     if picture is not None and diagram is None:
         raise InputError("picture", found=picture, accepted="only together with --diagram FILE")
@@ -94,140 +279,7 @@ def evaluate(
         check_suffix(diagram)
         check_output_path("diagram", diagram, path)
         if picture != "risk":  # the risk-coverage curve has no bins
-            check_bins(bins)
-    if task == "multilabel":
-        _evaluate_labels(
-            path,
-            fitted,
-            weights,
-            weight_kind,
-            bins,
-            intervals,
-            diagram,
-            input,
-            columns,
-            json_output,
-        )
-        return
-    with progress("evaluate", quiet=json_output):
-        kind = input or (fitted.card.input if fitted is not None else "logits")
-        names = None if fitted is None else fitted.card.labels
-        rows = read_file(path, columns, names, input=kind)
-        values: dict[str, Any] = {kind: rows.logits}
-        if fitted is not None:
-            values = {"probabilities": fitted.predict(rows.logits, input=input)}
-        elif input is None and (resemblance := probability_resemblance(rows.logits)):
-            warn(f"logits: {resemblance}; {RESEMBLANCE_HINT}")
-        level = 0.95 if intervals or not json_output else None
-        sample_weight = read_weights(weights)
-        check_weights(sample_weight, rows=len(rows.logits), kind=weight_kind)
-        estimates = compute_metrics(
-            rows.labels,
-            **values,
-            sample_weight=sample_weight,
-            weight_kind=weight_kind,
-            bins=bins,
-            level=level,
-        )
-        if diagram is not None:
-            _draw(diagram, values, rows.labels, bins, picture or "reliability")
-    if json_output:
-        print_json({name: _to_json(item, intervals) for name, item in estimates.items()})
-        return
-    say(metrics_table({"value": estimates}, f"{path.name}: {len(rows.logits)} rows"))
-    if diagram is not None:
-        say(f"saved {diagram}")
-
-
-def _evaluate_files(
-    data: list[str],
-    fitted: Calibrator | None,
-    weights: str | None,
-    weight_kind: WeightKind,
-    bins: int,
-    intervals: bool,
-    input: Literal["logits", "probabilities"] | None,
-    cluster: str | None,
-    json_output: bool,
-) -> None:
-    """Print the metrics of several files."""
-    from recalib.scale import evaluate as evaluate_files
-
-    with progress("evaluate", quiet=json_output) as update:
-        evaluation = evaluate_files(
-            data,
-            calibrator=fitted,
-            input=input,
-            bins=bins,
-            sample_weight=weights,
-            weight_kind=weight_kind,
-            cluster=cluster_name(cluster),
-            progress=lambda done, total: update(f"{done} of {total} parts"),
-        )
-        estimates = evaluation.finish(0.95 if intervals or not json_output else None)
-    if json_output:
-        print_json({name: _to_json(item, intervals) for name, item in estimates.items()})
-        return
-    say(metrics_table({"value": estimates}, f"{', '.join(data)}: {evaluation.rows} rows"))
-
-
-def _evaluate_labels(
-    data: Path,
-    fitted: Calibrator | None,
-    weights: str | None,
-    weight_kind: WeightKind,
-    bins: int,
-    intervals: bool,
-    diagram: Path | None,
-    input: Literal["logits", "probabilities"] | None,
-    columns: str | None,
-    json_output: bool,
-) -> None:
-    """Print the metrics of multilabel data: means over labels, and in JSON also of each label.
-
-    Also draw the labels with the largest error to the file `diagram`.
-    """
-    from recalib.api import classwise_diagram
-    from recalib.api import evaluate as evaluate_arrays
-
-    with progress("evaluate", quiet=json_output):
-        kind = input or (fitted.card.input if fitted is not None else "logits")
-        names = None if fitted is None else fitted.card.labels
-        rows = read_file(data, columns, names, input=kind, task="multilabel")
-        if columns is not None:
-            names = split_names(columns)
-        values: dict[str, Any] = {kind: rows.logits}
-        if fitted is not None:
-            values = {"probabilities": fitted.predict(rows.logits, input=input)}
-        result = evaluate_arrays(
-            rows.labels,
-            **values,
-            task="multilabel",
-            sample_weight=read_weights(weights),
-            weight_kind=weight_kind,
-            bins=bins,
-            class_labels=names,
-            intervals=True,
-        )
-        if diagram is not None:
-            classwise_diagram(
-                rows.labels, **values, class_labels=names, bins=bins, task="multilabel"
-            ).save(diagram)
-    if json_output:
-        print_json(
-            {
-                "average": {name: item.value for name, item in result.items()},
-                "labels": {
-                    label: {name: _to_json(item, intervals) for name, item in estimates.items()}
-                    for label, estimates in result.labels.items()
-                },
-            }
-        )
-        return
-    heading = f"{data.name}: {len(rows.logits)} rows, means over {len(result.labels)} labels"
-    say(metrics_table({"value": result}, heading))
-    if diagram is not None:
-        say(f"saved {diagram}")
+            check_bins(request.bins)
 
 
 def _to_json(estimate: Any, intervals: bool) -> Any:

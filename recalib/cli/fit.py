@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from recalib.cli.arguments import (
     Cluster,
-    Columns,
     JsonOutput,
+    Label,
     LabelledData,
     OutputFile,
     PredictionsPolicy,
+    Scores,
+    Separator,
     Task,
     WeightKind,
     Weights,
@@ -24,6 +26,8 @@ from recalib.cli.arguments import (
     only_file,
     read_file,
     read_weights,
+    select_in,
+    selection_of,
 )
 from recalib.errors import InputError
 from recalib.reporting.terminal import (
@@ -34,6 +38,9 @@ from recalib.reporting.terminal import (
     say,
     warn,
 )
+
+if TYPE_CHECKING:
+    from recalib.core.card import Card, MetricValue
 
 #: Parameters with more values are shown as a range.
 _MAX_SHOWN_VALUES = 12
@@ -62,16 +69,31 @@ def fit(
         Literal["logits", "probabilities"] | None,
         typer.Option(help="Logits by default, with a warning if they look like probabilities."),
     ] = None,
-    columns: Columns = None,
+    scores: Scores = None,
+    label: Label = None,
+    separator: Separator = None,
     device: Annotated[
         str | None,
         typer.Option(
             help="`cuda` or `cpu`: sum over rows there by torch, in chunks; see docs/maps.md."
         ),
     ] = None,
-    metrics: Annotated[
-        bool, typer.Option(help="Measure the rows before and after the map, with 95% intervals.")
+    measure: Annotated[
+        bool,
+        typer.Option(
+            "--measure/--no-measure",
+            "--metrics/--no-metrics",
+            help="Measure the rows before and after the map, with 95% intervals.",
+        ),
     ] = True,
+    sets: Annotated[
+        Literal["lac", "aps", "raps"] | None,
+        typer.Option(help="Also fit thresholds of prediction sets, on half of the rows."),
+    ] = None,
+    coverage: Annotated[
+        float | None,
+        typer.Option(help="The probability with which a set holds the label; 0.9 by default."),
+    ] = None,
     cluster: Cluster = None,
     json_output: JsonOutput = False,
 ) -> None:
@@ -84,20 +106,22 @@ def fit(
     from recalib.core.card import DataSummary
     from recalib.fitting.auto_choice import winner_sentences
     from recalib.fitting.fit import fit as fit_calibrator
-    from recalib.fitting.request import check_request_device, resolve_fit
+    from recalib.fitting.request import check_request, resolve_fit
     from recalib.fitting.thresholds import describe_thresholds
     from recalib.fitting.validation_error import validation_warnings
     from recalib.scale import fit as fit_files
+    from recalib.sets import describe_sets
 
     needs_rows = task if task == "multilabel" else None
-    path = only_file(data, cluster, device=device, task=needs_rows, columns=columns)
+    path = only_file(data, cluster, device=device, task=needs_rows, sets=sets, coverage=coverage)
+    selection = selection_of(scores, label, weights if path is not None else None, separator)
     check_output_path("output", output, *([] if path is None else [path]))
     options = _parse_options(option or [])
     if predictions is not None:
         options["predictions"] = predictions
     is_multilabel = task == "multilabel"
     # Report a typo before a large file is read.
-    check_request_device(resolve_fit(map, objective, options, task), device)
+    check_request(resolve_fit(map, objective, options, task), device=device)
     sample_weights = None if path is None else read_weights(weights)
     start_calibrator = load(start) if start is not None else None
     with progress("fit", quiet=json_output) as update:
@@ -108,11 +132,11 @@ def fit(
         update("reading")
         if path is None:
             calibrator = fit_files(
-                data,
+                select_in(data, selection),
                 map,
                 objective,
                 input=input,
-                measure=metrics,
+                measure=measure,
                 start=start_calibrator,
                 sample_weight=weights,
                 weight_kind=weight_kind,
@@ -121,7 +145,7 @@ def fit(
                 **options,
             )
         else:
-            rows = read_file(path, columns, input=input or "logits", task=task)
+            rows = read_file(path, selection, input=input or "logits", task=task)
             summary = DataSummary(rows=len(rows.logits), digest=files.digest(path), name=path.name)
             calibrator = fit_calibrator(
                 rows.logits,
@@ -130,12 +154,14 @@ def fit(
                 objective,
                 task=task,
                 input=input,
-                weights=sample_weights,
+                weights=rows.weights if sample_weights is None else sample_weights,
                 weight_kind=weight_kind,
                 start=start_calibrator,
                 device=device,
-                measure=metrics,
-                class_labels=class_names_of(columns),
+                measure=measure,
+                sets=sets,
+                coverage=coverage,
+                class_labels=class_names_of(selection),
                 data=summary,
                 progress=report,
                 **options,
@@ -160,10 +186,23 @@ def fit(
     columns = "labels, means over labels" if is_multilabel else "classes"
     size = f"{card.data.rows} rows, {card.classes} {columns}"
     title = f"{card.map} by {card.objective} on {size} (in sample)"
-    say(metrics_table(card.metrics, title) if metrics else title)
+    say(metrics_table(_short(card), title) if measure else title)
     if text := describe_thresholds(calibrator):
         say(text)
+    if card.sets is not None:
+        say(describe_sets(card.sets))
     say(f"saved {output}")
+
+
+def _short(card: Card) -> dict[str, dict[str, MetricValue]]:
+    """Return the metrics of a short table, before and after the map; the card has all."""
+    from recalib.metrics.headline import short_metrics
+
+    names = short_metrics(card.classes) if card.task == "multiclass" else card.metrics["after"]
+    return {
+        stage: {name: metrics[name] for name in names if name in metrics}
+        for stage, metrics in card.metrics.items()
+    }
 
 
 def _parse_options(pairs: list[str]) -> dict[str, Any]:

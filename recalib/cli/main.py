@@ -40,6 +40,7 @@ from recalib.cli.sections import FILES, OPERATION, SERVER, TRAINING, SectionedGr
 from recalib.cli.serve import serve
 from recalib.cli.train import train
 from recalib.cli.worker import worker
+from recalib.core.packages import optional_packages
 from recalib.core.sanitize import sanitize_text
 from recalib.errors import RecalibError, RecalibWarning
 from recalib.reporting.terminal import name_options, warn
@@ -101,6 +102,7 @@ def _options(
 
 app.command(rich_help_panel=FILES)(fit)
 app.command(rich_help_panel=FILES)(apply)
+app.command("predict", hidden=True)(apply)  # as scikit-learn and MLflow call it
 app.command(rich_help_panel=FILES)(evaluate)
 app.command(rich_help_panel=FILES)(compare)
 app.command(rich_help_panel=FILES)(report)
@@ -161,7 +163,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     debug = "--debug" in arguments
     arguments = [argument for argument in arguments if argument != "--debug"]
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), optional_packages("recalib"):
             warnings.showwarning = _show_warning
             status = root_command()(arguments, prog_name="recalib", standalone_mode=False)
         if status == _INTERRUPTED_STATUS:  # typer returns it instead of raising

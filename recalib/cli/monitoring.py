@@ -144,6 +144,8 @@ def _window(evidence: dict[str, Any]) -> str:
     labels = f"coverage {percent('coverage')}, silent traffic {percent('silent')}"
     if (since := evidence.get("silent_since")) is not None:
         labels += f", no labels since {time_text(since)}"
+    if (since := evidence.get("rare_since")) is not None:
+        labels += f", labels are rare since {time_text(since)}"
     return f"window: {ece}; {unbiased}; {means}; {labels}"
 
 
@@ -159,7 +161,9 @@ def expected_text(evidence: dict[str, Any]) -> str:
         for name in names
         if expected[name] is not None
     )
-    return f"if still calibrated: {values} of {expected['predictions']:,} predictions"
+    known = expected.get("calibration_rows") is not None
+    limit = "" if known else "; the error of the calibrator itself is not in the intervals"
+    return f"if still calibrated: {values} of {expected['predictions']:,} predictions{limit}"
 
 
 def _segments(status: Monitoring) -> Table:

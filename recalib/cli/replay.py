@@ -131,7 +131,9 @@ def replay(
     server: Annotated[
         str | None,
         typer.Option(
-            help="With --into: the server's URL, such as http://127.0.0.1:8000.",
+            help="With --into: the server's URL; by default RECALIB_SERVER.",
+            envvar="RECALIB_SERVER",
+            show_envvar=False,
             show_default=False,
         ),
     ] = None,

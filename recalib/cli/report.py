@@ -11,9 +11,9 @@ import typer
 
 from recalib.cli.arguments import (
     Cluster,
-    Columns,
     InputKind,
     JsonOutput,
+    Label,
     MapNames,
     MoreTestData,
     MoreValidationData,
@@ -21,12 +21,16 @@ from recalib.cli.arguments import (
     OutputFile,
     PredictionsPolicy,
     PreserveAccuracy,
+    Scores,
+    Separator,
     Task,
     TestData,
     ValidationData,
     check_output_path,
     class_names_of,
     cluster_name,
+    select_in,
+    selection_of,
     split_names,
 )
 from recalib.cli.comparison import (
@@ -40,6 +44,7 @@ from recalib.reporting.terminal import print_json, progress, say, warn
 
 if TYPE_CHECKING:
     from recalib.core.card import PredictionPolicy
+    from recalib.files import DataSelection
     from recalib.reporting.html_report import Report
 
 #: Names of the files that every report has.
@@ -68,7 +73,9 @@ def report(
     input: InputKind = "logits",
     add_validation: MoreValidationData = None,
     add_test: MoreTestData = None,
-    columns: Columns = None,
+    scores: Scores = None,
+    label: Label = None,
+    separator: Separator = None,
     cluster: Cluster = None,
     json_output: JsonOutput = False,
 ) -> None:
@@ -84,35 +91,36 @@ def report(
 
     if output.suffix != ".html":
         raise InputError("output", found=str(output), accepted="a name that ends in .html")
+    selection = selection_of(scores, label, separator=separator)
     shifted = _parse_shifted_sets(shift or [])
     validation_data, test_data = [validation, *(add_validation or [])], [test, *(add_test or [])]
     sources = [validation_data, test_data, *([source] for source in shifted.values())]
     check_output_path("output", output, *(Path(item) for source in sources for item in source))
     if task == "multilabel":
         _check_label_options(shifted, objectives, predictions, preserve_accuracy)
-        paths = local_paths(sources, cluster, columns)
+        paths = local_paths(sources, cluster)
         if paths is None:
             accepted = "multiclass for other sources than two files"
             raise InputError("task", found=task, accepted=accepted)
-        _report_on_labels(paths, split_names(maps), input, columns, title, output, json_output)
+        _report_on_labels(paths, split_names(maps), input, selection, title, output, json_output)
         return
     policy = resolve_predictions(predictions, preserve_accuracy)
     pairs = compatible_pairs(maps, objectives)
     with progress("report", quiet=json_output) as update:
         update("reading")
-        paths = local_paths(sources, cluster, columns)
+        paths = local_paths(sources, cluster)
         if paths is not None:
             result = _report_on_rows(
-                paths, list(shifted), pairs, input, columns, policy, title, update
+                paths, list(shifted), pairs, input, selection, policy, title, update
             )
         else:
             result = report_on_files(
-                validation_data,
-                test_data,
+                select_in(validation_data, selection),
+                select_in(test_data, selection),
                 pairs,
                 input=input,
                 predictions=policy,
-                shifted=shifted,
+                shifted={name: select_in([file], selection) for name, file in shifted.items()},
                 title=title,
                 cluster=cluster_name(cluster),
                 progress=update,
@@ -167,7 +175,7 @@ def _report_on_labels(
     paths: list[Path],
     maps: tuple[str, ...] | None,
     input: Literal["logits", "probabilities"],
-    columns: str | None,
+    selection: DataSelection,
     title: str,
     output: Path,
     json_output: bool,
@@ -178,7 +186,7 @@ def _report_on_labels(
 
     with progress("report", quiet=json_output) as update:
         update("reading")
-        rows = read_validation_and_test(paths, input, "multilabel", columns)
+        rows = read_validation_and_test(paths, input, selection, "multilabel")
         validation, test = (
             Source(path.name, files.digest(path), data)
             for path, data in zip(paths, rows, strict=True)
@@ -188,7 +196,7 @@ def _report_on_labels(
             test,
             maps,
             input=input,
-            class_labels=class_names_of(columns),
+            class_labels=class_names_of(selection),
             title=title,
             progress=update,
         )
@@ -222,7 +230,7 @@ def _report_on_rows(
     shifted: list[str],
     pairs: list[tuple[str, str]],
     input: Literal["logits", "probabilities"],
-    columns: str | None,
+    selection: DataSelection,
     policy: PredictionPolicy,
     title: str,
     update: Callable[[str], None],
@@ -231,9 +239,9 @@ def _report_on_rows(
     from recalib import files
     from recalib.reporting.html_report import Source, create_report
 
-    rows = [*read_validation_and_test(paths, input, columns=columns)]
+    rows = [*read_validation_and_test(paths, input, selection)]
     for name, path in zip(shifted, paths[2:], strict=True):
-        rows.append(read_labelled(f"shift {name}", path, input, rows[0], columns=columns))
+        rows.append(read_labelled(f"shift {name}", path, input, selection, rows[0]))
     sources = [
         Source(path.name, files.digest(path), data) for path, data in zip(paths, rows, strict=True)
     ]
@@ -243,7 +251,7 @@ def _report_on_rows(
         pairs,
         input=input,
         predictions=policy,
-        class_names=class_names_of(columns),
+        class_names=class_names_of(selection),
         shifted=dict(zip(shifted, sources[2:], strict=True)),
         title=title,
         progress=update,

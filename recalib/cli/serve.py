@@ -19,9 +19,11 @@ from recalib.cli.context import (
     exit_on_sigterm,
     load_settings,
     open_registry,
+    setting_option,
     warn_of_unknown_variables,
 )
-from recalib.cli.network import check_tls, is_loopback, listen, reserve_grpc_port
+from recalib.cli.network import listen, reserve_grpc_port
+from recalib.core.packages import check_installed
 from recalib.errors import InputError
 from recalib.observability import logs, telemetry
 from recalib.reporting.terminal import say
@@ -29,17 +31,18 @@ from recalib.settings import Settings
 
 log = logging.getLogger(__name__)
 
+_PACKAGES = ("fastapi", "grpc", "onnx", "onnxruntime", "pyarrow", "sqlalchemy", "uvicorn")
+
 
 def serve(
-    host: Annotated[str | None, typer.Option(help="Address to listen on. [RECALIB_HOST]")] = None,
-    port: Annotated[int | None, typer.Option(help="Port of REST. [RECALIB_PORT]")] = None,
+    host: Annotated[str | None, setting_option("host", "Address to listen on.")] = None,
+    port: Annotated[int | None, setting_option("port", "Port of REST.")] = None,
     grpc_port: Annotated[
-        int | None, typer.Option(help="Port of gRPC; -1 for none. [RECALIB_GRPC_PORT]")
+        int | None, setting_option("grpc_port", "Port of gRPC; -1 for none.")
     ] = None,
-    workers: Annotated[int | None, typer.Option(help="Server processes. [RECALIB_WORKERS]")] = None,
+    workers: Annotated[int | None, setting_option("workers", "Server processes.")] = None,
     job_workers: Annotated[
-        int | None,
-        typer.Option(help="Worker processes that the server starts. [RECALIB_JOB_WORKERS]"),
+        int | None, setting_option("job_workers", "Worker processes that the server starts.")
     ] = None,
     require_keys: Annotated[
         bool, typer.Option("--require-keys", help="Require an API key for every request.")
@@ -95,6 +98,8 @@ def require_authentication(settings: Settings) -> Settings:
     InputError: other machines can reach the address, and there is neither an active API key nor a
         token issuer nor `--insecure`.
     """
+    from service.addresses import is_loopback
+
     has_issuer = _has_token_issuer(settings)
     if settings.insecure or is_loopback(settings.host):
         return settings
@@ -109,8 +114,11 @@ def require_authentication(settings: Settings) -> Settings:
 
 
 def _serve(settings: Settings, json_output: bool) -> None:
-    settings = require_authentication(settings)
     check_package("service")
+    check_installed("serve", *_PACKAGES, requirement="recalib[serve]")
+    from service.addresses import check_tls
+
+    settings = require_authentication(settings)
     warning = check_tls(settings)
     create_home(settings.home)
     listener, reserved = listen(settings), reserve_grpc_port(settings)

@@ -12,6 +12,7 @@ import typer
 
 from recalib.cli.arguments import ApiKey, JsonOutput
 from recalib.cli.context import check_package, stop_on_signal
+from recalib.core.packages import optional_packages
 from recalib.errors import InputError
 from recalib.recipe import Recipe, read_recipe
 from recalib.reporting.terminal import print_json, progress, say, warn
@@ -80,13 +81,10 @@ def _train_here(
 ) -> dict[str, Any]:
     check_package("training")
     # torch takes seconds to import, so the recipe is checked before.
-    try:
+    with optional_packages("train", "recalib[train]"):
         from training.engine.artifacts import load_all, run_recipe
         from training.engine.checkpoints import FolderCheckpoints
         from training.engine.tuning import tune
-    except ModuleNotFoundError as error:
-        accepted = "pip install 'recalib[train]'"
-        raise InputError("train", found=f"no package {error.name}", accepted=accepted) from None
 
     observer.say("reading")
     load = partial(load_all, recipe, data, confined=False)
@@ -147,6 +145,7 @@ def _print_result(result: dict[str, Any], folder: Path, json_output: bool) -> No
         warn(message)
     for trial in result.get("trials", []):
         outcome = trial["diverged"] and f"diverged: {trial['diverged']}"
+        outcome = outcome or (trial["pruned"] and f"pruned after epoch {trial['pruned']}")
         outcome = outcome or f"accuracy {trial['accuracy']:.2%}, error {trial['error']:.2%}"
         values = ", ".join(f"{name} = {value:g}" for name, value in trial["values"].items())
         say(f"tried {values}: {outcome}")

@@ -20,7 +20,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from recalib.client.calibrators import CHAMPION
 from recalib.client.clients import Client
-from recalib.client.errors import MissingError, RefusedError
+from recalib.client.errors import InvalidRequestError, ResourceNotFoundError
+from recalib.client.labels import check_groups
 from recalib.client.retry import encode_json
 from recalib.client.sampling import SampleShare
 from recalib.core.arrays import Floats, check_logits, check_probabilities
@@ -35,7 +36,7 @@ log = logging.getLogger(__name__)
 
 #: After these errors, the same request never succeeds. After others it may: a conflict means that
 #: the server still handles the request, and a key without permission may get it.
-_REFUSALS = (InputError, MissingError)
+_REFUSALS = (InputError, ResourceNotFoundError)
 _BUCKET_SECONDS = 60
 #: Sums that wait for the server; ten segments fill this in two hours.
 _MAX_BUCKETS = 1000
@@ -71,6 +72,7 @@ class _Label(NamedTuple):
     label: int | str
     time: float
     segment: str
+    group: str
 
 
 class Aggregator:
@@ -94,7 +96,7 @@ class Aggregator:
     Raises
     ------
     InputError: a parameter is out of range.
-    MissingError: no such model or version.
+    ResourceNotFoundError: no such model or version.
     ServiceError, UnreachableError: the calibrator cannot be read.
 
     Examples
@@ -216,6 +218,7 @@ class Aggregator:
         times: Sequence[float] | NDArray[np.floating],
         *,
         segment: str = "",
+        groups: Sequence[str] | None = None,
     ) -> None:
         """Add the labels of predictions of the sample.
 
@@ -224,23 +227,26 @@ class Aggregator:
         logits: the input of the calibrator, (N, K), of rows that `count` has selected.
         labels: (N,), class indices, or class labels if the model has them.
         times: (N,), when the predictions were made, in seconds since 1970.
+        groups: (N,), as for `Client.add_observations`.
 
         Raises
         ------
         InputError: the lengths differ, a label is neither an integer nor a string, a time is not
-            finite, or the aggregator is closed. No row is added.
+            finite, a group is no text, or the aggregator is closed. No row is added.
         """
         rows = check_logits(logits, classes=self._classes)
         label_list, time_list = _check_labels(labels), _check_times(times)
-        encode_json([segment, *label_list])  # such as half of a surrogate pair
+        group_list = check_groups(groups, len(rows))
+        encode_json([segment, *label_list, *group_list])  # such as half of a surrogate pair
         for name, values in (("labels", label_list), ("times", time_list)):
             if len(values) != len(rows):
                 accepted = f"{len(rows)}, one for each row"
                 raise InputError(name, found=f"{len(values)} {name}", accepted=accepted)
         with self._lock:
             self._check_open()
-            for row, label, at in zip(rows.copy(), label_list, time_list, strict=True):
-                self._labels.append(_Label(row, label, at, segment))
+            columns = rows.copy(), label_list, time_list, group_list
+            for row, label, at, group in zip(*columns, strict=True):
+                self._labels.append(_Label(row, label, at, segment, group))
             self._shrink_labels()
             is_full = len(self._labels) >= _MAX_ROWS
         if is_full:
@@ -319,7 +325,7 @@ class Aggregator:
             )
             accepted, dropped = answer.accepted, answer.expired
         except _REFUSALS as error:
-            halves = _halves(request) if isinstance(error, RefusedError) else []
+            halves = _halves(request) if isinstance(error, InvalidRequestError) else []
             if not halves:
                 dropped, reason = request.predictions(), str(error)
         with self._lock:
@@ -339,6 +345,7 @@ class Aggregator:
                 batch.append(self._labels.popleft())
         if not batch:
             return False
+        groups = [item.group for item in batch]
         try:
             answer = self._client.add_observations(
                 self.model,
@@ -348,6 +355,8 @@ class Aggregator:
                 segment=batch[0].segment,
                 calibrator=self.version,
                 counted=True,
+                # Servers of earlier versions refuse groups.
+                groups=groups if any(groups) else None,
             )
         except _REFUSALS as error:
             with self._lock:

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from recalib.client.downloads import Download
 from recalib.client.drivers import Listing
-from recalib.client.errors import MalformedAnswerError
+from recalib.client.errors import InvalidResponseError
 from recalib.client.jobs import id_of
 from recalib.client.operations import Flow, Request, Session
 from recalib.client.progress import Progress, progress_reporter
@@ -65,8 +65,8 @@ def create_batch(
     Raises
     ------
     InputError: both or neither of `data` and `dataset`, or a file that cannot be read.
-    MissingError: no such model, data set or version.
-    RefusedError: the server rejects the content of the file, or the version cannot take it.
+    ResourceNotFoundError: no such model, data set or version.
+    InvalidRequestError: the server rejects the content of the file, or the version cannot take it.
     """
     place, headers = path("models", model, "batches"), idempotency_headers()
     if (data is None) == (dataset is None):
@@ -96,7 +96,7 @@ def get_batch(session: Session, model: str, batch: Job | str) -> Flow[Batch]:
 
     Raises
     ------
-    MissingError: no such model or batch.
+    ResourceNotFoundError: no such model or batch.
     """
     return fetch(session, Batch, "GET", _path(model, batch))
 
@@ -122,9 +122,9 @@ def download_batch(
 
     Raises
     ------
-    MissingError: no such batch, or it has not succeeded.
+    ResourceNotFoundError: no such batch, or it has not succeeded.
     InputError: the suffix is that of another format, or the file cannot be written.
-    MalformedAnswerError: the server sends other bytes than it describes.
+    InvalidResponseError: the server sends other bytes than it describes.
     """
     from recalib.files.atomic_write import open_atomically
 
@@ -140,7 +140,7 @@ def download_batch(
             session, Request("GET", place, sink=download), timeout=timeout
         )
         if download.digest != description.digest:
-            raise MalformedAnswerError(response, f"has other bytes than {description.digest}")
+            raise InvalidResponseError(response, f"has other bytes than {description.digest}")
     return description
 
 

@@ -14,12 +14,14 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from recalib.client.calibrators import CHAMPION, resolve_version
-from recalib.client.errors import MalformedAnswerError, RefusedAsTooLargeError
+from recalib.client.errors import InvalidResponseError, RequestTooLargeError
 from recalib.client.operations import Flow, Request, Response, Session
 from recalib.client.results import Likeliest, Predictions
 from recalib.client.retry import path, read_struct, send_checked
+from recalib.contract.models import Task
 from recalib.core.arrays import Floats, check_logits, check_probabilities
 from recalib.core.label_arrays import check_label_scores
+from recalib.core.options import check_choice
 from recalib.errors import InputError, NotFoundError, RecalibWarning
 
 Rows: TypeAlias = ArrayLike | Sequence[Sequence[float | None]]
@@ -58,7 +60,7 @@ def calibrate(
     calibrator: int | str = CHAMPION,
     input: Input = "logits",
     segment: str = "",
-    task: Literal["multiclass", "multilabel"] = "multiclass",
+    task: Task = "multiclass",
 ) -> Flow[NDArray[np.float32]]:
     """Return calibrated probabilities, float32 (N, K).
 
@@ -76,9 +78,9 @@ def calibrate(
     Raises
     ------
     InputError: the values are not valid `input`; the error names row and column.
-    RefusedError: K is not the number of classes of the model.
-    MissingError: no such model, version or alias.
-    ContradictionError: the model has no champion, and does not serve uncalibrated.
+    InvalidRequestError: K is not the number of classes of the model.
+    ResourceNotFoundError: no such model, version or alias.
+    ResourceConflictError: the model has no champion, and does not serve uncalibrated.
 
     A model without a champion answers with the classifier's own probabilities, and a
     `RecalibWarning` says so.
@@ -105,7 +107,7 @@ def predict(
     ids: float = 1.0,
     segment: str = "",
     group: str = "",
-    task: Literal["multiclass", "multilabel"] = "multiclass",
+    task: Task = "multiclass",
 ) -> Flow[Predictions]:
     """Return calibrated probabilities and prediction ids, for `add_labels` later.
 
@@ -119,7 +121,7 @@ def predict(
 
     Raises
     ------
-    As `calibrate`; RefusedFormError: the server makes no ids.
+    As `calibrate`; ResponseFormatError: the server makes no ids.
     """
     if not 0 <= ids <= 1:
         raise InputError("ids", found=f"{ids}", accepted="a share from 0 to 1")
@@ -172,7 +174,7 @@ def calibrate_top(
         top, shape = read_struct(response, _TopResponse).top_k, classes[part].shape
         for target, values in ((classes, top.classes), (probabilities, top.probabilities)):
             if len(values) != shape[0] or any(len(row) != k for row in values):
-                raise MalformedAnswerError(response, f"has no {shape} likeliest classes")
+                raise InvalidResponseError(response, f"has no {shape} likeliest classes")
             target[part] = values
 
     parameters = {"top_k": str(k), "ids": "0", **_segment_parameter(segment)}
@@ -201,7 +203,7 @@ def _send_in_batches(
         part = slice(start, min(start + size, len(rows)))
         try:
             response = yield from _send_batch(session, rows[part], query, calibrator)
-        except RefusedAsTooLargeError as error:
+        except RequestTooLargeError as error:
             if len(rows[part]) == 1:
                 raise
             _reduce_limit(session, rows[part], error.field)
@@ -251,7 +253,7 @@ def _read_probabilities(
     array = read(response, "probabilities")
     if array.shape != shape or array.dtype.kind != "f":
         found = f"{array.dtype} {array.shape}"
-        raise MalformedAnswerError(response, f"is {found} where numbers {shape} are expected")
+        raise InvalidResponseError(response, f"is {found} where numbers {shape} are expected")
     return array
 
 
@@ -259,7 +261,7 @@ def _read_ids(response: Response, rows: int) -> list[str | None]:
     array = _read_npz_member(response, "prediction_ids")
     if array.shape != (rows,) or array.dtype.kind != "S":
         found = f"{array.dtype} {array.shape}"
-        raise MalformedAnswerError(response, f"has ids {found} where text ({rows},) is expected")
+        raise InvalidResponseError(response, f"has ids {found} where text ({rows},) is expected")
     return [value.decode("latin-1") or None for value in array.tolist()]
 
 
@@ -273,7 +275,7 @@ def _read_npz_member(response: Response, name: str) -> NDArray[Any]:
     try:
         content = zipfile.ZipFile(io.BytesIO(response.body)).read(f"{name}.npy")
     except Exception as error:  # zipfile raises undocumented errors for a damaged file
-        raise MalformedAnswerError(response, f"is no npz file with {name}: {error}") from None
+        raise InvalidResponseError(response, f"is no npz file with {name}: {error}") from None
     return _read_array(response, io.BytesIO(content))
 
 
@@ -281,15 +283,13 @@ def _read_array(response: Response, file: io.BytesIO) -> NDArray[Any]:
     try:
         array: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
     except Exception as error:  # NumPy raises undocumented errors for a damaged header
-        raise MalformedAnswerError(response, f"is no npy array: {error}") from None
+        raise InvalidResponseError(response, f"is no npy array: {error}") from None
     return array
 
 
 def _check_rows(values: Any, input: str, task: str = "multiclass") -> Floats:
-    if input not in ("logits", "probabilities"):
-        raise InputError("input", found=repr(input), accepted="logits or probabilities")
-    if task not in ("multiclass", "multilabel"):
-        raise InputError("task", found=repr(task), accepted="multiclass or multilabel")
+    check_choice("input", input, Input)
+    check_choice("task", task, Task)
     if task == "multilabel":
         return check_label_scores(values, input=input)
     if input == "probabilities":

@@ -49,8 +49,8 @@ def fit(
 
     Raises
     ------
-    RefusedError: the map, objective or an option is unknown.
-    MissingError: no such model or data set.
+    InvalidRequestError: the map, objective or an option is unknown.
+    ResourceNotFoundError: no such model or data set.
     """
     body = {
         "dataset": dataset,
@@ -90,8 +90,8 @@ def publish(
     Raises
     ------
     InputError: the file cannot be read, or `fitted_on` is other data than the card states.
-    RefusedError: the server rejects the calibrator.
-    MissingError: no such model or data set.
+    InvalidRequestError: the server rejects the calibrator.
+    ResourceNotFoundError: no such model or data set.
     """
     from recalib.calibrator import Calibrator as FittedCalibrator
 
@@ -119,8 +119,9 @@ def _row_digests(calibrator: FittedCalibrator, fitted_on: str | PathLike[str] | 
     card = calibrator.card
     if isinstance(fitted_on, str | PathLike):
         source = Path(fitted_on)
+        known = files.DataSelection(class_names=card.labels)
         values = files.read(
-            source, input=card.input, task=card.task, class_names=card.labels, labels="optional"
+            source, input=card.input, task=card.task, selection=known, labels="optional"
         ).logits
         digest = files.digest(source)
         if card.data.digest not in (None, digest):
@@ -146,7 +147,7 @@ def get_calibrator(
 
     Raises
     ------
-    MissingError: no such model or version.
+    ResourceNotFoundError: no such model or version.
     NotFoundError: no such alias.
     """
     version = yield from resolve_version(session, model, calibrator)
@@ -208,8 +209,8 @@ def promote(
 
     Raises
     ------
-    MissingError: no such model or version.
-    ContradictionError: the version needs `force`.
+    ResourceNotFoundError: no such model or version.
+    ResourceConflictError: the version needs `force`.
     """
     body = {"version": version, "reason": reason, **_force(force)}
     url_path = path("models", model, "aliases", alias)

@@ -36,11 +36,12 @@ from recalib.client.drivers import (
     SyncDriver,
 )
 from recalib.client.errors import (
-    MalformedAnswerError,
-    TimedOutError,
+    InvalidResponseError,
+    ServerTimeoutError,
     UnreachableError,
 )
 from recalib.client.operations import Deadline, Request, Response, Retries, Session, Sink, Stream
+from recalib.core.packages import optional_packages
 from recalib.errors import InputError
 
 if TYPE_CHECKING:
@@ -279,12 +280,8 @@ def _headers(api_key: str | None, headers: Mapping[str, str] | None) -> dict[str
 
 
 def _library() -> ModuleType:
-    try:
+    with optional_packages("recalib.client"):
         import httpx2
-    except ImportError:
-        raise InputError(
-            "recalib.client", found="no package httpx2", accepted="pip install 'recalib[client]'"
-        ) from None
     return httpx2
 
 
@@ -336,21 +333,21 @@ def _transport_error(
     """Return the error of the client for an error of httpx2."""
     if isinstance(error, library.DecodingError):
         no_response = Response(request, 0, {}, b"")
-        return MalformedAnswerError(no_response, f"cannot be decompressed: {error}")
+        return InvalidResponseError(no_response, f"cannot be decompressed: {error}")
     if isinstance(error, library.UnsupportedProtocol | library.LocalProtocolError):
         return InputError("request", found=str(error), accepted="a valid HTTP request")
     if isinstance(error, TimeoutError | library.TimeoutException):
-        return TimedOutError(f"no response from {session.url} in time")
+        return ServerTimeoutError(f"no response from {session.url} in time")
     return UnreachableError(f"no response from {session.url}: {error}")
 
 
 def _check_deadline(chunks: Iterator[bytes], seconds: float | None) -> Iterator[bytes]:
-    """Yield the chunks; raise `TimedOutError` if they take more than `seconds`."""
+    """Yield the chunks; raise `ServerTimeoutError` if they take more than `seconds`."""
     deadline = Deadline(seconds)
     for chunk in chunks:
         yield chunk
         if deadline.remaining() == 0:
-            raise TimedOutError("no end of the response in time")
+            raise ServerTimeoutError("no end of the response in time")
 
 
 def _receive_chunks(chunks: Iterator[bytes], sink: Sink) -> bytes:

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from recalib.client.downloads import Download
 from recalib.client.drivers import Listing
-from recalib.client.errors import MalformedAnswerError
+from recalib.client.errors import InvalidResponseError
 from recalib.client.operations import Flow, Request, Session
 from recalib.client.progress import Progress, progress_reporter
 from recalib.client.retry import JSON, encode_json, fetch, path, read, send_checked
@@ -47,8 +47,8 @@ def upload_dataset(
     Raises
     ------
     InputError: the file cannot be read, or the arrays are no logits and labels.
-    RefusedError: the server rejects the content of the file.
-    ContradictionError: a data set of this name has other content.
+    InvalidRequestError: the server rejects the content of the file.
+    ResourceConflictError: a data set of this name has other content.
     """
     upload = _upload(data, labels, input)
     # A server that rejects an upload early closes the connection while the client still sends.
@@ -62,7 +62,7 @@ def upload_dataset(
         response = yield from send_checked(session, request, timeout=timeout)
     dataset = read(response, Dataset)
     if dataset.digest != upload.digest:
-        raise MalformedAnswerError(response, f"is about other bytes than {upload.digest} were sent")
+        raise InvalidResponseError(response, f"is about other bytes than {upload.digest} were sent")
     return dataset
 
 
@@ -92,9 +92,9 @@ def reference_dataset(
 
     Raises
     ------
-    RefusedError: no root contains the URI, a file is not valid, or the contents have another
+    InvalidRequestError: no root contains the URI, a file is not valid, or the contents have another
         digest.
-    ContradictionError: a data set of this name has other content.
+    ResourceConflictError: a data set of this name has other content.
     """
     body = encode_json({"uri": uri} if digest is None else {"uri": uri, "digest": digest})
     place = path("models", model, "datasets", name)
@@ -107,7 +107,7 @@ def get_dataset(session: Session, model: str, name: str) -> Flow[Dataset]:
 
     Raises
     ------
-    MissingError: no such model or data set.
+    ResourceNotFoundError: no such model or data set.
     """
     return fetch(session, Dataset, "GET", path("models", model, "datasets", name))
 
@@ -137,10 +137,10 @@ def download_dataset(
 
     Raises
     ------
-    MissingError: no such model or data set.
-    ContradictionError: the data set is by reference; the message names its URI.
+    ResourceNotFoundError: no such model or data set.
+    ResourceConflictError: the data set is by reference; the message names its URI.
     InputError: the suffix is that of another format, or the file cannot be written.
-    MalformedAnswerError: the server sends other bytes than were uploaded.
+    InvalidResponseError: the server sends other bytes than were uploaded.
     """
     from recalib.files.atomic_write import open_atomically
 
@@ -155,7 +155,7 @@ def download_dataset(
         )
         if download.digest != dataset.digest:
             problem = f"has other bytes than {dataset.digest}, which were uploaded"
-            raise MalformedAnswerError(response, problem)
+            raise InvalidResponseError(response, problem)
     return dataset
 
 

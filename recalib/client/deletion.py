@@ -1,7 +1,7 @@
 """Deletion of models, data sets, versions, aliases, training runs, evaluations and batches.
 
-What is deleted is hidden at once: a read or a second deletion raises `MissingError`. Its content is
-erased after the server's retention period.
+What is deleted is hidden at once: a read or a second deletion raises `ResourceNotFoundError`. Its
+content is erased after the server's retention period.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ def delete_model(session: Session, name: str, *, force: bool = False) -> Flow[De
 
     Raises
     ------
-    MissingError: no such model.
-    ContradictionError: it has a champion or unfinished jobs, and `force` is not set.
+    ResourceNotFoundError: no such model.
+    ResourceConflictError: it has a champion or unfinished jobs, and `force` is not set.
     """
     return _delete(session, path("models", name), force)
 
@@ -39,8 +39,8 @@ def delete_dataset(
 
     Raises
     ------
-    MissingError: no such model or data set.
-    ContradictionError: an unfinished job uses it, and `force` is not set.
+    ResourceNotFoundError: no such model or data set.
+    ResourceConflictError: an unfinished job uses it, and `force` is not set.
     """
     return _delete(session, path("models", model, "datasets", name), force)
 
@@ -56,9 +56,9 @@ def delete_calibrator(
 
     Raises
     ------
-    MissingError: no such model or version.
-    ContradictionError: an alias points at it, it is a candidate in comparison, or an unfinished job
-        uses it and `force` is not set.
+    ResourceNotFoundError: no such model or version.
+    ResourceConflictError: an alias points at it, it is a candidate in comparison, or an unfinished
+        job uses it and `force` is not set.
     """
     return _delete(session, path("models", model, "calibrators", str(version)), force)
 
@@ -74,8 +74,8 @@ def delete_alias(
 
     Raises
     ------
-    MissingError: no such model or alias.
-    ContradictionError: it is the champion, and `force` is not set.
+    ResourceNotFoundError: no such model or alias.
+    ResourceConflictError: it is the champion, and `force` is not set.
     """
     return _delete(session, path("models", model, "aliases", alias), force)
 
@@ -90,8 +90,8 @@ def delete_run(session: Session, job: Job | str, *, force: bool = False) -> Flow
 
     Raises
     ------
-    MissingError: no such run.
-    ContradictionError: it has not ended, and `force` is not set.
+    ResourceNotFoundError: no such run.
+    ResourceConflictError: it has not ended, and `force` is not set.
     """
     return _delete(session, path("training-runs", id_of(job)), force)
 
@@ -108,8 +108,8 @@ def delete_evaluation(
 
     Raises
     ------
-    MissingError: no such model or evaluation.
-    ContradictionError: it has not ended, and `force` is not set.
+    ResourceNotFoundError: no such model or evaluation.
+    ResourceConflictError: it has not ended, and `force` is not set.
     """
     return _delete(session, path("models", model, "evaluations", id_of(job)), force)
 
@@ -126,8 +126,8 @@ def delete_batch(
 
     Raises
     ------
-    MissingError: no such model or batch.
-    ContradictionError: it has not ended, and `force` is not set.
+    ResourceNotFoundError: no such model or batch.
+    ResourceConflictError: it has not ended, and `force` is not set.
     """
     return _delete(session, path("models", model, "batches", id_of(job)), force)
 

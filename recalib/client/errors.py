@@ -3,21 +3,21 @@
 The tree below `recalib.errors.RecalibError`. A class in brackets is the second base class: the
 error of `recalib.errors` for the same problem without a server::
 
-    ServiceError                the server answered with an error
-    ├── RefusedError            the request is invalid                   [InputError]
-    │   ├── RefusedAsTooLargeError      a limit is exceeded              [TooLargeError]
-    │   ├── RefusedFormatError          unsupported content type         [UnsupportedError]
-    │   └── RefusedFormError            unsupported response format      [NotAcceptableError]
-    ├── UnknownCallerError      no API key, or an invalid one            [UnauthorizedError]
-    ├── NotAllowedError         the API key has no permission            [ForbiddenError]
-    ├── MissingError            a resource does not exist                [NotFoundError]
-    ├── ContradictionError      it conflicts with the current state      [ConflictError]
-    ├── TooOftenError           the rate limit is exceeded               [LimitedError]
-    └── OverloadedError         the server is overloaded after retries   [UnavailableError]
-    UnreachableError            there is no response                     [UnavailableError]
-    └── TimedOutError           there is no response in time
-    MalformedAnswerError        the response does not match the API
-    JobFailedError              the awaited job failed or was cancelled
+    ServiceError                      the server answered with an error
+    ├── InvalidRequestError           the request is invalid                    [InputError]
+    │   ├── RequestTooLargeError      a limit is exceeded                       [TooLargeError]
+    │   ├── UnsupportedMediaTypeError unsupported content type                  [UnsupportedError]
+    │   └── ResponseFormatError       unsupported response format               [NotAcceptableError]
+    ├── AuthenticationError           no API key, or an invalid one             [UnauthorizedError]
+    ├── PermissionDeniedError         the API key has no permission             [ForbiddenError]
+    ├── ResourceNotFoundError         a resource does not exist                 [NotFoundError]
+    ├── ResourceConflictError         it conflicts with the current state       [ConflictError]
+    ├── RateLimitError                the rate limit is exceeded                [LimitedError]
+    └── OverloadedError               the server is overloaded after retries    [UnavailableError]
+    UnreachableError                  there is no response                      [UnavailableError]
+    └── ServerTimeoutError            there is no response in time
+    InvalidResponseError              the response does not match the API
+    JobFailedError                    the awaited job failed or was cancelled
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class ServiceError(errors.RecalibError):
         """Set the attributes of the second base class."""
 
 
-class RefusedError(ServiceError, errors.InputError):
+class InvalidRequestError(ServiceError, errors.InputError):
     """The request is invalid; `field`, `found` and `accepted` are those of the first violation."""
 
     def _set_attributes(self, response: Response, problem: _Problem) -> None:
@@ -83,38 +83,38 @@ class RefusedError(ServiceError, errors.InputError):
         self.field, self.found, self.accepted = first.field, first.found, first.accepted
 
 
-class RefusedAsTooLargeError(RefusedError, errors.TooLargeError):
+class RequestTooLargeError(InvalidRequestError, errors.TooLargeError):
     """The request exceeds a limit of the server, which `accepted` states."""
 
 
-class RefusedFormatError(RefusedError, errors.UnsupportedError):
+class UnsupportedMediaTypeError(InvalidRequestError, errors.UnsupportedError):
     """The server does not support the content type of the request."""
 
 
-class RefusedFormError(RefusedError, errors.NotAcceptableError):
+class ResponseFormatError(InvalidRequestError, errors.NotAcceptableError):
     """The server does not support the requested format, such as a server of an older version."""
 
 
-class UnknownCallerError(ServiceError, errors.UnauthorizedError):
+class AuthenticationError(ServiceError, errors.UnauthorizedError):
     """The request has no API key, or an invalid one."""
 
 
-class NotAllowedError(ServiceError, errors.ForbiddenError):
+class PermissionDeniedError(ServiceError, errors.ForbiddenError):
     """The API key does not permit the operation, or the model."""
 
 
-class MissingError(ServiceError, errors.NotFoundError):
+class ResourceNotFoundError(ServiceError, errors.NotFoundError):
     """A resource of the request does not exist; `name` is the path of the URL."""
 
     def _set_attributes(self, response: Response, problem: _Problem) -> None:
         self.kind, self.name = "resource", response.request.path
 
 
-class ContradictionError(ServiceError, errors.ConflictError):
+class ResourceConflictError(ServiceError, errors.ConflictError):
     """The request conflicts with the state of the server, such as a name that is taken."""
 
 
-class TooOftenError(ServiceError, errors.LimitedError):
+class RateLimitError(ServiceError, errors.LimitedError):
     """The rate limit of the API key or address is exceeded, also after retries."""
 
     def _set_attributes(self, response: Response, problem: _Problem) -> None:
@@ -130,11 +130,11 @@ class UnreachableError(errors.UnavailableError):
     """There is no response: no server listens, or the connection broke."""
 
 
-class TimedOutError(UnreachableError):
+class ServerTimeoutError(UnreachableError):
     """There is no response, or the job has not finished, in time."""
 
 
-class MalformedAnswerError(errors.RecalibError):
+class InvalidResponseError(errors.RecalibError):
     """The response does not match the API. The URL may be that of another program."""
 
     def __init__(self, response: Response, problem: str) -> None:
@@ -151,19 +151,19 @@ class JobFailedError(errors.RecalibError):
 
 
 #: Statuses of an invalid request; they apply to a problem document with violations.
-_INPUT_ERRORS: dict[int, type[RefusedError]] = {
-    400: RefusedError,
-    406: RefusedFormError,
-    413: RefusedAsTooLargeError,
-    415: RefusedFormatError,
-    422: RefusedError,
+_INPUT_ERRORS: dict[int, type[InvalidRequestError]] = {
+    400: InvalidRequestError,
+    406: ResponseFormatError,
+    413: RequestTooLargeError,
+    415: UnsupportedMediaTypeError,
+    422: InvalidRequestError,
 }
 _ERRORS: dict[int, type[ServiceError]] = {
-    401: UnknownCallerError,
-    403: NotAllowedError,
-    404: MissingError,
-    409: ContradictionError,
-    429: TooOftenError,
+    401: AuthenticationError,
+    403: PermissionDeniedError,
+    404: ResourceNotFoundError,
+    409: ResourceConflictError,
+    429: RateLimitError,
     502: OverloadedError,
     503: OverloadedError,
     504: OverloadedError,

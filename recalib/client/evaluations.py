@@ -38,8 +38,8 @@ def evaluate(
 
     Raises
     ------
-    MissingError: no such model, data set or version.
-    RefusedError: a version twice, or a version that cannot take the rows.
+    ResourceNotFoundError: no such model, data set or version.
+    InvalidRequestError: a version twice, or a version that cannot take the rows.
     """
     body: dict[str, Any] = {"dataset": dataset, "versions": list(versions)}
     if baseline is not None:  # servers of an earlier version do not know it
@@ -57,7 +57,7 @@ def get_evaluation(session: Session, model: str, evaluation: Job | str) -> Flow[
 
     Raises
     ------
-    MissingError: no such model or evaluation.
+    ResourceNotFoundError: no such model or evaluation.
     """
     return fetch(session, Evaluation, "GET", _path(model, evaluation))
 
@@ -69,7 +69,7 @@ def download_report(
 
     Raises
     ------
-    MissingError: no such evaluation, or it has not succeeded.
+    ResourceNotFoundError: no such evaluation, or it has not succeeded.
     InputError: the destination cannot be written.
     """
     from recalib.files import write_atomically

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from recalib.client.drivers import PAGE_SIZE, Listing
-from recalib.client.errors import OverloadedError, TooOftenError, UnreachableError
+from recalib.client.errors import OverloadedError, RateLimitError, UnreachableError
 from recalib.client.operations import Flow, Pause, Session
 from recalib.client.retry import fetch, path
 from recalib.contract.events import Event, EventPage
 
 #: Errors after which events are followed further.
-_TEMPORARY = (UnreachableError, OverloadedError, TooOftenError)
+_TEMPORARY = (UnreachableError, OverloadedError, RateLimitError)
 #: Between two requests without an event.
 _POLL_SECONDS = 1.0
 

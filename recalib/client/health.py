@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from recalib.client.errors import MalformedAnswerError, service_error
+from recalib.client.errors import InvalidResponseError, service_error
 from recalib.client.operations import Flow, Request, Session
 from recalib.client.retry import read
 from recalib.contract.monitoring import Ready as Readiness
@@ -21,7 +21,7 @@ def ready(session: Session) -> Flow[Readiness]:
         raise service_error(response)
     try:
         return read(response, Readiness)
-    except MalformedAnswerError:
+    except InvalidResponseError:
         if response.status == 503:
             raise service_error(response) from None
         raise

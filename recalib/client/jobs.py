@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from recalib.client.drivers import Listing
-from recalib.client.errors import JobFailedError, ServiceError, TimedOutError
+from recalib.client.errors import JobFailedError, ServerTimeoutError, ServiceError
 from recalib.client.operations import Deadline, Flow, Pause, Session
 from recalib.client.progress import Progress, Report, progress_reporter
 from recalib.client.retry import fetch, idempotency_headers, path
@@ -20,7 +20,7 @@ def get_job(session: Session, job: str) -> Flow[Job]:
 
     Raises
     ------
-    MissingError: no job has this id.
+    ResourceNotFoundError: no job has this id.
     """
     return fetch(session, Job, "GET", path("jobs", job))
 
@@ -55,7 +55,7 @@ def wait(
     Raises
     ------
     JobFailedError: the job failed or was cancelled.
-    TimedOutError: the job is not finished in time.
+    ServerTimeoutError: the job is not finished in time.
     """
     job_id = id_of(job)
     try:
@@ -85,7 +85,7 @@ def _poll(session: Session, job_id: str, deadline: Deadline, report: Report) -> 
         if remaining == 0:
             break
         yield Pause(pause if remaining is None else min(pause, remaining))
-    raise TimedOutError(f"job {job_id} is still {job.state}")
+    raise ServerTimeoutError(f"job {job_id} is still {job.state}")
 
 
 def _pauses() -> Iterator[float]:

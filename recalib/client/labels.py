@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from recalib.client.calibrators import CHAMPION
-from recalib.client.errors import MalformedAnswerError, RefusedAsTooLargeError
+from recalib.client.errors import InvalidResponseError, RequestTooLargeError
 from recalib.client.operations import Flow, Request, Session
 from recalib.client.results import Labelled
 from recalib.client.retry import (
@@ -65,14 +65,14 @@ def add_labels(
 
     Raises
     ------
-    MissingError: no such model.
+    ResourceNotFoundError: no such model.
     """
     ids = list(prediction_ids)
     label_list = _label_list(labels)
     if len(ids) != len(label_list):
         accepted = f"{len(ids)}, one for each prediction"
         raise InputError("labels", found=f"{len(label_list)} labels", accepted=accepted)
-    group_list = _group_list(groups, len(ids))
+    group_list = check_groups(groups, len(ids))
     place = path("models", model, "labels")
 
     def request(part: slice) -> Request:
@@ -119,9 +119,9 @@ def add_observations(
 
     Raises
     ------
-    MissingError: no such model or version.
-    ContradictionError: the model has no champion.
-    RefusedError: K is not the number of classes of the model.
+    ResourceNotFoundError: no such model or version.
+    ResourceConflictError: the model has no champion.
+    InvalidRequestError: K is not the number of classes of the model.
     """
     rows = check_logits(logits)
     label_list = _label_list(labels, rows.shape)
@@ -132,7 +132,7 @@ def add_observations(
             accepted = f"{len(rows)}, one for each row"
             found = f"{count} {name}" if count >= 0 else f"shape {time_array.shape}"
             raise InputError(name, found=found, accepted=accepted)
-    group_list = _group_list(groups, len(rows))
+    group_list = check_groups(groups, len(rows))
     place, query = path("models", model, "observations"), {"calibrator": str(calibrator)}
 
     def request(part: slice) -> Request:
@@ -174,9 +174,9 @@ def add_traffic(
 
     Raises
     ------
-    MissingError: no such model or version.
-    ContradictionError: the model has no champion.
-    RefusedError: the target or the bins are not those of the calibrator.
+    ResourceNotFoundError: no such model or version.
+    ResourceConflictError: the model has no champion.
+    InvalidRequestError: the target or the bins are not those of the calibrator.
     """
     headers = idempotency_headers()
     if idempotency_key is not None:
@@ -204,12 +204,18 @@ def _label_list(labels: RowLabels, shape: tuple[int, int] | None = None) -> list
     return [np.flatnonzero(row).tolist() for row in matrix]
 
 
-def _group_list(groups: Sequence[str] | None, rows: int) -> list[str]:
-    """Return the group of each row, "" without groups."""
-    if groups is not None and len(groups) != rows:
+def check_groups(groups: Sequence[str] | None, rows: int) -> list[str]:
+    """Return the group of each row, "" without groups; raise `InputError` for other values."""
+    if groups is None:
+        return [""] * rows
+    names = [name.item() if isinstance(name, np.generic) else name for name in groups]
+    if len(names) != rows:
         accepted = f"{rows}, one for each row"
-        raise InputError("groups", found=f"{len(groups)} groups", accepted=accepted)
-    return [""] * rows if groups is None else list(groups)
+        raise InputError("groups", found=f"{len(names)} groups", accepted=accepted)
+    for row, name in enumerate(names):
+        if not isinstance(name, str):
+            raise InputError(f"groups[{row}]", found=f"{name!r:.80}", accepted="text")
+    return names
 
 
 def _to_json(rows: Floats) -> list[list[float | None]]:
@@ -230,13 +236,13 @@ def _send_in_parts(
         part = slice(len(outcomes), len(outcomes) + size)
         try:
             response = yield from send_checked(session, request(part))
-        except RefusedAsTooLargeError:
+        except RequestTooLargeError:
             if size == 1:
                 raise
             session.max_labels = size // 2
             continue
         items = read_struct(response, _Outcomes).items
         if len(items) != size:
-            raise MalformedAnswerError(response, f"is about {len(items)} labels of {size}")
+            raise InvalidResponseError(response, f"is about {len(items)} labels of {size}")
         outcomes += items
     return Labelled(dict(Counter(outcome.status for outcome in outcomes)), outcomes)

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from recalib.client.drivers import Listing
-from recalib.client.errors import ContradictionError
+from recalib.client.errors import ResourceConflictError
 from recalib.client.operations import Flow, Session
 from recalib.client.retry import fetch, idempotency_headers, path
 from recalib.contract.base import Page
@@ -45,8 +45,8 @@ def create_model(
 
     Raises
     ------
-    RefusedError: the name is invalid, or labels repeat.
-    ContradictionError: the name is taken.
+    InvalidRequestError: the name is invalid, or labels repeat.
+    ResourceConflictError: the name is taken.
     """
     if isinstance(classes, str):  # each letter would be a class
         accepted = "a number, or a label for each class"
@@ -67,7 +67,7 @@ def create_model(
                 session, Model, "POST", path("models"), json=body, headers=idempotency_headers()
             )
         )
-    except ContradictionError:
+    except ResourceConflictError:
         if not exist_ok:
             raise
         model = yield from get_model(session, name)
@@ -84,7 +84,7 @@ def get_model(session: Session, name: str) -> Flow[Model]:
 
     Raises
     ------
-    MissingError: no model has this name.
+    ResourceNotFoundError: no model has this name.
     """
     return fetch(session, Model, "GET", path("models", name))
 

@@ -26,7 +26,7 @@ def get_monitoring(session: Session, model: str) -> Flow[Monitoring]:
 
     Raises
     ------
-    MissingError: no such model.
+    ResourceNotFoundError: no such model.
     """
     return fetch(session, Monitoring, "GET", path("models", model, "monitoring"))
 
@@ -40,7 +40,7 @@ def list_monitoring_history(model: str, *, version: int | None = None) -> Listin
 
     Raises
     ------
-    MissingError: no such model.
+    ResourceNotFoundError: no such model.
     """
     query = {} if version is None else {"version": str(version)}
     return Listing(Page[MonitoringEntry], path("models", model, "monitoring", "history"), query)
@@ -53,8 +53,8 @@ def refit(session: Session, model: str) -> Flow[Job]:
 
     Raises
     ------
-    MissingError: no such model.
-    ContradictionError: the model has no champion.
+    ResourceNotFoundError: no such model.
+    ResourceConflictError: the model has no champion.
     """
     return fetch(
         session,
@@ -90,9 +90,9 @@ def replay(
     Raises
     ------
     InputError: the file cannot be read, or is neither Parquet nor CSV.
-    MissingError: no such model or version.
-    RefusedError: the log is not valid for the model.
-    ContradictionError: the version has monitoring state.
+    ResourceNotFoundError: no such model or version.
+    InvalidRequestError: the log is not valid for the model.
+    ResourceConflictError: the version has monitoring state.
     """
     upload = file_upload(Path(log), field="log", formats=("parquet", "csv"))
     # A server that rejects an upload early closes the connection while the client still sends.
@@ -117,8 +117,8 @@ def drop_candidate(
 
     Raises
     ------
-    MissingError: no such model, or the version was never a candidate.
-    ContradictionError: the candidate has been promoted.
+    ResourceNotFoundError: no such model, or the version was never a candidate.
+    ResourceConflictError: the candidate has been promoted.
     """
     where = path("models", model, "monitoring", "candidates", str(version))
     query = {"reason": reason} if reason else {}
@@ -135,9 +135,9 @@ def set_monitoring(session: Session, /, model: str, **settings: Any) -> Flow[Mod
 
     Raises
     ------
-    MissingError: no such model.
-    RefusedError: a setting is invalid.
-    ContradictionError: existing segments would change their numbers.
+    ResourceNotFoundError: no such model.
+    InvalidRequestError: a setting is invalid.
+    ResourceConflictError: existing segments would change their numbers.
     """
     where = path("models", model, "monitoring", "settings")
     return fetch(session, Model, "PUT", where, json=settings, headers=idempotency_headers())

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
-from recalib.client.errors import MalformedAnswerError, UnreachableError, service_error
+from recalib.client.errors import InvalidResponseError, UnreachableError, service_error
 from recalib.client.operations import Deadline, Flow, Pause, Request, Response, Session
 from recalib.core.decoding import decoder_of
 from recalib.errors import InputError
@@ -104,14 +104,14 @@ def fetch(
 
 
 def read(response: Response, kind: type[T]) -> T:
-    """Decode the JSON of a response as `kind`; `MalformedAnswerError` if it does not match."""
+    """Decode the JSON of a response as `kind`; `InvalidResponseError` if it does not match."""
     try:
         result: T = _adapter(kind).validate_json(response.body)  # type: ignore[arg-type]
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"]))
         found = f"cannot be read: {first['msg']}" + (f" at {place}" if place else "")
-        raise MalformedAnswerError(response, found) from None
+        raise InvalidResponseError(response, found) from None
     return result
 
 
@@ -120,7 +120,7 @@ def read_struct(response: Response, kind: type[T]) -> T:
     try:
         return decoder_of(kind).decode(response.body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise MalformedAnswerError(response, f"cannot be read: {error}") from None
+        raise InvalidResponseError(response, f"cannot be read: {error}") from None
 
 
 @cache

@@ -25,8 +25,8 @@ def train(session: Session, recipe: Mapping[str, Any]) -> Flow[Job]:
 
     Raises
     ------
-    RefusedError: the recipe is invalid.
-    MissingError: the model to calibrate does not exist.
+    InvalidRequestError: the recipe is invalid.
+    ResourceNotFoundError: the model to calibrate does not exist.
     """
     place = path("training-runs")
     return fetch(session, Job, "POST", place, json=dict(recipe), headers=idempotency_headers())
@@ -43,7 +43,7 @@ def download_run_file(
 
     Raises
     ------
-    MissingError: no such run or file, or the file does not exist yet.
+    ResourceNotFoundError: no such run or file, or the file does not exist yet.
     InputError: the destination cannot be written.
     """
     from recalib.files import write_atomically

@@ -43,9 +43,9 @@ def update_model(
     Raises
     ------
     InputError: a setting is infinite or NaN.
-    MissingError: no such model.
-    RefusedError: a value is not valid.
-    ContradictionError: the new name is taken, or the model has a champion or unfinished jobs.
+    ResourceNotFoundError: no such model.
+    InvalidRequestError: a value is not valid.
+    ResourceConflictError: the new name is taken, or the model has a champion or unfinished jobs.
     """
     for field, seconds in (retention or {}).items():
         # JSON has no such number: null would arrive, which keeps the resources for ever.
@@ -75,8 +75,8 @@ def update_dataset(
 
     Raises
     ------
-    MissingError: no such model or data set.
-    RefusedError: a value is not valid.
+    ResourceNotFoundError: no such model or data set.
+    InvalidRequestError: a value is not valid.
     """
     changes = {"description": description, "tags": tags}
     return _update(session, Dataset, path("models", model, "datasets", name), changes)
@@ -94,8 +94,8 @@ def update_calibrator(
 
     Raises
     ------
-    MissingError: no such model or version.
-    RefusedError: a value is not valid.
+    ResourceNotFoundError: no such model or version.
+    InvalidRequestError: a value is not valid.
     """
     changes = {"description": description, "tags": tags}
     return _update(session, Calibrator, path("models", model, "calibrators", str(version)), changes)

@@ -11,14 +11,16 @@ import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from recalib.client.calibration import Input
 from recalib.client.progress import Report
 from recalib.core.arrays import check_labels, check_logits, check_probabilities
 from recalib.core.label_arrays import check_label_matrix, check_label_scores
+from recalib.core.options import check_choice
 from recalib.errors import InputError, UnsupportedError
 
 _CHUNK_BYTES = 1 << 20
@@ -89,7 +91,7 @@ def file_upload(path: Path, *, field: str = "data", formats: Sequence[str] | Non
 def array_upload(
     values: ArrayLike,
     labels: ArrayLike | None,
-    input: Literal["logits", "probabilities"],
+    input: Input,
     task: str = "multiclass",
 ) -> Upload:
     """Return the upload of logits or probabilities (N, K), float16/32/64, and labels or None.
@@ -101,8 +103,7 @@ def array_upload(
     ------
     InputError: `recalib.core.arrays` rejects the arrays.
     """
-    if input not in ("logits", "probabilities"):
-        raise InputError("input", found=repr(input), accepted="logits or probabilities")
+    check_choice("input", input, Input)
     arrays: dict[str, NDArray[Any]] = {}
     if labels is not None and np.ndim(labels) == 2:
         arrays[input] = check_label_scores(values, input=input)

@@ -30,8 +30,8 @@ def create_webhook(
 
     Raises
     ------
-    RefusedError: the URL is not a public address, and the server's settings do not list it.
-    MissingError: no such model.
+    InvalidRequestError: the URL is not a public address, and the server's settings do not list it.
+    ResourceNotFoundError: no such model.
     """
     types = [types] if isinstance(types, str) else list(types)
     json = {"url": url, "model": model, "types": types, "format": format}
@@ -50,7 +50,7 @@ def get_webhook(session: Session, webhook: str) -> Flow[Webhook]:
 
     Raises
     ------
-    MissingError: no such webhook.
+    ResourceNotFoundError: no such webhook.
     """
     return fetch(session, Webhook, "GET", path("webhooks", webhook))
 
@@ -79,8 +79,8 @@ def rotate_webhook_secret(
 
     Raises
     ------
-    MissingError: no such webhook.
-    ContradictionError: too many previous secrets have not ended.
+    ResourceNotFoundError: no such webhook.
+    ResourceConflictError: too many previous secrets have not ended.
     """
     where, json = path("webhooks", webhook, "secret"), {"overlap_seconds": overlap_seconds}
     return fetch(session, Webhook, "POST", where, json=json, headers=idempotency_headers())
@@ -105,7 +105,7 @@ def redeliver(session: Session, webhook: str, event: int) -> Flow[Webhook]:
 
     Raises
     ------
-    MissingError: no such webhook, or it was never sent this event.
+    ResourceNotFoundError: no such webhook, or it was never sent this event.
     """
     where = path("webhooks", webhook, "deliveries", str(event))
     return fetch(session, Webhook, "POST", where, headers=idempotency_headers())

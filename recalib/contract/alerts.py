@@ -14,25 +14,33 @@ Direction = Literal["too_high", "too_low", "mixed"]
 class AlertPlace(Resource):
     """A part of the traffic with a large share of the error."""
 
+    #: What `name` is.
     kind: Annotated[str, one_of(Literal["bin", "class", "segment"])]
     name: str = Field(description="A range of confidences, a predicted class, or a segment.")
+    #: Number of its labels since the onset.
     labels: int
+    #: Share of these labels that are right.
     accuracy: float
+    #: Their mean confidence.
     confidence: float
     low: float = Field(description="Lower end of an interval for confidence minus accuracy.")
+    #: Upper end of it.
     high: float
 
 
 class VersionComparison(Resource):
     """An earlier version that was the champion, on the labels of the alert with kept logits."""
 
+    #: Number of the version.
     version: int
+    #: Number of labels that are compared.
     labels: int
     difference: float = Field(
         description="The champion's mean Brier score minus that of this version on the same rows; "
         "above 0 if this version is better."
     )
     low: float = Field(description="Lower end of its interval.")
+    #: Upper end of it.
     high: float
 
 
@@ -51,6 +59,7 @@ class Alert(Resource):
     accuracy: float = Field(description="Of two classes: the frequency of class 1.")
     confidence: float = Field(description="Of two classes: the mean P(y = 1).")
     low: float = Field(description="Lower end of an interval for confidence minus accuracy.")
+    #: Upper end of it.
     high: float
     direction: Annotated[str, one_of(Direction)] = Field(
         description="`too_high`: the confidence is above the accuracy; `mixed`: the interval has 0."

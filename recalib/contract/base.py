@@ -50,10 +50,12 @@ Time = Annotated[
 class Items(Resource, Generic[T]):
     """A complete list."""
 
+    #: The items.
     items: list[T]
 
 
 class Page(Items[T], Generic[T]):
     """A page of a list, and the cursor of the next page; None on the last one."""
 
+    #: `cursor` of the next page; null on the last one.
     next_cursor: str | None

@@ -12,13 +12,19 @@ from recalib.contract.base import Items, Page, Resource, Time
 class Calibrator(Resource):
     """A fitted calibrator."""
 
+    #: Name of the model.
     model: str
+    #: Number of the version.
     version: int
+    #: Name of the data set of the fit; null if it is not known.
     dataset: str | None
+    #: Id of the job that made it.
     job: str
+    #: When it was created.
     created_at: Time
     card: dict[str, Any] = Field(description="Description of the calibrator and its fit.")
     description: str = Field("", description="Description by a person.")
+    #: Tags by a person.
     tags: tuple[str, ...] = ()
 
 
@@ -29,9 +35,13 @@ class CalibratorPage(Page[Calibrator]):
 class Alias(Resource):
     """A name that points to a version; `champion` serves by default."""
 
+    #: Name of the alias.
     alias: str
+    #: Name of the model.
     model: str
+    #: Number of the version that it points to.
     version: int
+    #: When it was set.
     updated_at: Time
     warnings: tuple[str, ...] = Field(
         (),
@@ -47,10 +57,14 @@ class AliasList(Items[Alias]):
 class AliasChange(Resource):
     """A change of an alias."""
 
+    #: When.
     at: Time
+    #: Who did it.
     actor: str
+    #: The version before; null for a new alias.
     from_version: int | None
     to_version: int | None = Field(description="Null if the alias was deleted.")
+    #: Why, in words.
     reason: str
 
 

@@ -22,8 +22,11 @@ _METRICS = (
 class Estimate(Resource):
     """A metric's value, and where there is one its 95% interval and its noise floor."""
 
+    #: The value.
     value: float
+    #: Lower end of the 95% interval.
     low: float | None = None
+    #: Upper end of the 95% interval.
     high: float | None = None
     floor: float | None = Field(None, description="What a calibrated model shows on average.")
 
@@ -31,7 +34,9 @@ class Estimate(Resource):
 class Dataset(Resource):
     """Logits with labels, uploaded or by reference."""
 
+    #: Name of the data set.
     name: str
+    #: Name of the model.
     model: str
     rows: int = Field(description="Number of rows N.")
     classes: int = Field(description="Number of classes K.")
@@ -39,15 +44,20 @@ class Dataset(Resource):
         description="SHA-256 of the uploaded bytes, in hex; of a data set by reference, of its "
         "manifest: locations, sizes, versions and contents of the files."
     )
+    #: Size of the files, in bytes.
     size_bytes: int
     media_type: str = Field(
         description="Content type of the uploaded file; of a data set by reference, "
         "`application/vnd.recalib.manifest+json`."
     )
+    #: What the rows are.
     input: Annotated[str, INPUT]
     metrics: dict[str, Estimate] = Field(description=_METRICS)
+    #: When it was created.
     created_at: Time
+    #: Description by a person.
     description: str = ""
+    #: Tags by a person.
     tags: tuple[str, ...] = ()
     uri: str | None = Field(None, description="URI of a data set by reference; otherwise null.")
     warnings: tuple[str, ...] = Field(

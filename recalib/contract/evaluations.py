@@ -14,8 +14,10 @@ from recalib.contract.jobs import JobState, Progress
 class Change(Resource):
     """The value of a metric minus that of the baseline, on the same rows."""
 
+    #: The difference.
     value: float
     low: float = Field(description="Lower end of the 95% interval of the difference.")
+    #: Upper end of it.
     high: float
     verdict: Annotated[str, one_of(Literal["better", "worse", "unclear", "equal", "none"])] = Field(
         description="`unclear`: the interval holds 0. `none`: neither high nor low is good."
@@ -26,6 +28,7 @@ class LabelResult(Resource):
     """The metrics of one label of a multilabel model."""
 
     label: str = Field(description="Its name, or its number if the model has no names.")
+    #: Metrics of the label.
     metrics: dict[str, Estimate]
     changes: dict[str, Change] = Field(
         description="Differences from the baseline, as those of the version."
@@ -55,8 +58,11 @@ class VersionResult(Resource):
 class EvaluationPicture(Resource):
     """A picture of one version, or of the baseline and another."""
 
+    #: Title of the picture.
     title: str
+    #: What it shows.
     caption: str
+    #: The versions that it shows.
     versions: list[str]
     specification: dict[str, Any] = Field(description="Vega-Lite specification.")
 
@@ -64,18 +70,27 @@ class EvaluationPicture(Resource):
 class Evaluation(Resource):
     """Versions of a model on a data set. Its id is that of the job."""
 
+    #: Id of the job.
     id: str
+    #: Name of the model.
     model: str
+    #: Name of the data set.
     dataset: str
     versions: list[str] = Field(description="Numbers, or `identity`; the first is the baseline.")
+    #: State of the job.
     state: Annotated[str, one_of(JobState)]
+    #: How far the job is; null before it starts.
     progress: Progress | None
+    #: Why the job has failed; null otherwise.
     error: str | None
     rows: int | None = Field(description="N; null until the job has succeeded.")
     results: list[VersionResult] = Field(description="Empty until the job has succeeded.")
+    #: Versions that were fitted on these rows, in sentences.
     warnings: list[str]
     pictures: list[EvaluationPicture] = Field(description="Empty in lists.")
+    #: When it was created.
     created_at: Time
+    #: When the job has ended; null before.
     finished_at: Time | None
 
 

@@ -15,12 +15,13 @@ class Event(Resource):
     """A change."""
 
     id: int = Field(description="Later events have larger ids.")
+    #: When.
     at: Time
     type: str = Field(
         description="`job.queued`, `job.started`, `job.requeued`, `job.succeeded`, `job.failed`, "
         "`job.cancelled`, `calibrator.published`, `alias.changed`, `monitoring.state_changed`, "
-        "`candidate.promoted`, ...; later versions add types. `gap`: events before `data.first` "
-        "that were not received are no longer held."
+        "`monitoring.warned`, `candidate.promoted`, ...; later versions add types. `gap`: events "
+        "before `data.first` that were not received are no longer held."
     )
     model: str | None = Field(description="The model concerned.")
     data: dict[str, Any] = Field(description="Details, which depend on the type.")
@@ -39,14 +40,22 @@ class EventPage(Page[Event]):
 class Webhook(Resource):
     """A receiver of events."""
 
+    #: Id of the webhook.
     id: str
+    #: Where events are sent.
     url: str
+    #: Events of this model only; null for all.
     model: str | None
+    #: Types of events, or their first words; empty for all.
     types: tuple[str, ...]
+    #: Format of the messages.
     format: Annotated[str, one_of(Literal["recalib", "slack", "alertmanager"])]
+    #: Whether events are sent.
     enabled: bool
     reason: str = Field(description="Why it is disabled; empty if it is enabled.")
+    #: Who created it.
     created_by: str
+    #: When it was created.
     created_at: Time
     secret: str | None = Field(
         None,
@@ -65,15 +74,20 @@ class WebhookPage(Page[Webhook]):
 class Delivery(Resource):
     """An event that a webhook gets."""
 
+    #: Id of the event.
     event_id: int
     type: str | None = Field(description="Type of the event; null if the event was deleted.")
     state: Annotated[str, one_of(DeliveryState)] = Field(
         description="`pending`: it is sent at `next_attempt_at`; `delivered`: the receiver has "
         "accepted it; `dead`: the last attempt has failed."
     )
+    #: Number of attempts.
     attempts: int
+    #: When it was created.
     created_at: Time
+    #: When the last attempt was made; null before the first.
     attempted_at: Time | None
+    #: When the next attempt is made; null if there is none.
     next_attempt_at: Time | None
     status: int | None = Field(description="HTTP status of the last answer.")
     error: str = Field(description="Why the last attempt has failed.")
@@ -86,7 +100,9 @@ class DeliveryPage(Page[Delivery]):
 class AuditEntry(Resource):
     """An operation that was performed or refused."""
 
+    #: Id of the entry.
     id: int
+    #: When.
     at: Time
     actor: str = Field(
         description="An API key's name, `oidc:` and a token's subject, `cli:` and a user, "
@@ -96,6 +112,7 @@ class AuditEntry(Resource):
     model: str | None = Field(description="The model concerned.")
     target: str = Field(description="The object: an alias, a data set, a job, a key.")
     detail: str = Field(description="Details in words, with the reason if there is one.")
+    #: Whether the operation was performed.
     result: Annotated[str, one_of(Literal["done", "refused"])]
 
 

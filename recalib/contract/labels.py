@@ -24,5 +24,7 @@ class LabelOutcome(msgspec.Struct, frozen=True, omit_defaults=True):
 class TrafficAnswer(Resource):
     """Number of predictions that were counted, and of those that came too late."""
 
+    #: Number of predictions that were counted.
     accepted: int
+    #: Number of predictions that came too late.
     expired: int

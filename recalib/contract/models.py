@@ -15,6 +15,7 @@ Task = Literal["multiclass", "multilabel"]
 class Model(Resource):
     """A registered classifier."""
 
+    #: Name of the model.
     name: str
     classes: int = Field(description="K, the number of logits of a row.")
     labels: tuple[str, ...] | None = Field(
@@ -23,10 +24,13 @@ class Model(Resource):
     task: Annotated[str, one_of(Task)] = Field(
         "multiclass", description="`multilabel`: each of the K labels has its own probability."
     )
+    #: When it was created.
     created_at: Time
     #: The monitoring settings. A server checks them, and those of retention.
     monitoring: dict[str, Any] = Field({})
+    #: Description by a person.
     description: str = ""
+    #: Tags by a person.
     tags: tuple[str, ...] = ()
     #: How long resources are kept, in seconds; None is for ever.
     retention: dict[str, float | None] = Field({})
@@ -51,5 +55,6 @@ class Model(Resource):
 class Deletion(Resource):
     """A deletion: the resource is hidden at once, and its content is erased later."""
 
+    #: When it was hidden.
     deleted_at: Time
     erased_after: Time = Field(description="Time from which its content is erased.")

@@ -17,12 +17,17 @@ _EVIDENCE = (
     "labels; the unbiased `ce`; `psi` of what is served and its `psi_threshold`; `coverage` of "
     "labels and whether they are `selective`; the share of traffic without useful labels "
     "(`silent`), which it is (`silent_reason`), and the prediction time since which there are no "
-    "labels (`silent_since`, in seconds); the number of labels with which a calibrated version is "
-    "fresh (`labels_needed`); the interval of the error (`selection_low` to "
+    "labels (`silent_since`, in seconds); the prediction time since which labels are rare "
+    "(`rare_since`), their share of predictions since then and before (`rare_coverage`, "
+    "`usual_coverage`), and the factor by which the interval is wider (`rare_widening`); the "
+    "number of labels with which a calibrated version is fresh (`labels_needed`); the interval of "
+    "the error (`selection_low` to "
     "`selection_high`) under the model's `selection_ratio`; the labels, each group once (`units`), "
     "and whether rows depend on each other without a group (`dependent`: the variance of sums of "
-    "`dependence_rows` rows or more is `dependence` times that of independent rows); mean `delay` "
-    "of labels in seconds; "
+    "`dependence_rows` rows or more is `dependence` times that of independent rows); of "
+    "`repeats_rows` rows, how many repeat the probability of a row close by (`repeats`), and "
+    "whether discrete scores do not explain them (`has_repeats`); mean `delay` of labels in "
+    "seconds; "
     "`expected`, what all predictions of the window achieve if they are still calibrated, without "
     "labels: `accuracy`, of two classes also `f1` and `auc`, each with `value`, `low` and `high`; "
     "null where the state is stale. "
@@ -39,8 +44,11 @@ _MAY_BE_SELECTION = (
 class SegmentReport(Resource):
     """The state of a segment; `(rest)` is all predictions without a declared segment."""
 
+    #: Name of the segment.
     segment: str
+    #: State of the segment.
     state: Annotated[str, one_of(CalibrationState)]
+    #: One sentence.
     reason: str
     evidence: dict[str, Any] = Field(description=_EVIDENCE)
     may_be_selection: bool = Field(description=_MAY_BE_SELECTION)
@@ -50,6 +58,7 @@ class WindowReport(Resource):
     """Metrics of one cohort of predictions, all segments together."""
 
     start: Time = Field(description="Start of the cohort, by prediction time.")
+    #: End of the cohort.
     end: Time
     measured: dict[str, Any] = Field(
         description="`ece` with floor and interval, unbiased `ce` with interval, `accuracy`, "
@@ -62,10 +71,13 @@ class WindowReport(Resource):
 class HistoryEntry(Resource):
     """A cohort of predictions, and the state after it."""
 
+    #: Number of the version.
     version: int
     start: Time = Field(description="Start of the cohort, by prediction time.")
+    #: End of the cohort.
     end: Time
     assessed_at: Time = Field(description="When the cohort was read.")
+    #: The state after it.
     state: Annotated[str, one_of(CalibrationState)]
     reason: str = Field(description="One sentence.")
     evidence: dict[str, Any] = Field(description=_EVIDENCE)
@@ -80,11 +92,17 @@ class HistoryPage(Page[HistoryEntry]):
 class MonitoringEvent(Resource):
     """A change of state, or an action that follows from it."""
 
+    #: When.
     at: Time
+    #: Number of the version.
     version: int
+    #: What happened.
     kind: str
+    #: Who did it.
     actor: str
+    #: Why, in one sentence.
     reason: str
+    #: The numbers behind it.
     evidence: dict[str, Any]
     replayed: bool = Field(description=_REPLAYED)
 
@@ -92,10 +110,12 @@ class MonitoringEvent(Resource):
 class CandidateReport(Resource):
     """The latest version that is or was compared with the champion on the same predictions."""
 
+    #: Number of the version.
     version: int
     verdict: Annotated[str, one_of(Literal["promoted", "dropped", "proven"])] | None = Field(
         description="Null during the comparison; `proven` is ready to be promoted by hand."
     )
+    #: When the comparison began.
     began_at: Time
     evidence: dict[str, Any] = Field(
         description="`labels` compared; `mean_difference` of Brier scores, above 0 if the "
@@ -107,6 +127,7 @@ class CandidateReport(Resource):
 class MonitoringReport(Resource):
     """The calibration state of a model's champion."""
 
+    #: Name of the model.
     model: str
     version: int | None = Field(description="Version of the champion; null if there is none.")
     state: Annotated[str, one_of(CalibrationState)] = Field(
@@ -123,11 +144,14 @@ class MonitoringReport(Resource):
         description="Of a suspect or stale champion: how wrong it is since the onset, where, and "
         "what to do; null otherwise, and without labels."
     )
+    #: The state of each segment.
     segments: list[SegmentReport]
     windows: list[WindowReport] = Field(description="Matured cohorts, newest first.")
     late_labels: int = Field(description="Labels that arrived too late to count.")
+    #: When the last cohort was read; null before the first.
     assessed_at: Time | None
     events: list[MonitoringEvent] = Field(description="Newest first.")
+    #: The candidate; null without one.
     candidate: CandidateReport | None
     classes: dict[str, Any] | None = Field(
         description="Evidence of the watched classes: `log_evidence` of their mean and its "
@@ -149,7 +173,10 @@ class MonitoringReport(Resource):
 class Ready(Resource):
     """Whether requests can be served."""
 
+    #: Whether requests can be served.
     ready: bool
+    #: Whether the database answers.
     registry: Annotated[str, one_of(Literal["reachable", "unreachable"])]
     loaded: int = Field(description="Number of aliases and versions that this process has loaded.")
+    #: What is wrong or unusual, in words; otherwise empty.
     detail: str

@@ -9,11 +9,13 @@ what was found and what is accepted.
 from __future__ import annotations
 
 import math
-from typing import Any, Literal, get_args
+from collections.abc import Callable
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from recalib.core.options import check_choice
 from recalib.errors import InputError
 
 Floats = NDArray[np.floating[Any]]
@@ -67,22 +69,37 @@ def check_finite(logits: Floats, field: str, first_row: int = 0) -> Floats:
     """Return `logits` (N, K); raise `InputError` for NaN, +inf or a row of −inf only."""
     if _all_finite(logits):  # the usual case
         return logits
-    invalid = np.isnan(logits) | np.isposinf(logits)
-    if invalid.any():
-        row, column = (int(i) for i in np.argwhere(invalid)[0])
-        raise InputError(
-            f"{field}[{first_row + row}][{column}]",
-            found="NaN" if np.isnan(logits[row, column]) else "+inf",
-            accepted="finite numbers, and -inf for a masked class",
-        )
-    masked = np.isneginf(logits).all(axis=1)
-    if masked.any():
-        raise InputError(
-            f"{field}[{first_row + int(np.argmax(masked))}]",
-            found="every class masked (-inf)",
-            accepted="at least one finite logit in each row",
-        )
+    accepted = "finite numbers, and -inf for a masked class"
+    invalid: NDArray[np.bool_] = np.isnan(logits) | np.isposinf(logits)
+    refuse_first(
+        invalid, logits, field, accepted, first_row, lambda z: "NaN" if np.isnan(z) else "+inf"
+    )
+    masked: NDArray[np.bool_] = np.isneginf(logits.max(axis=1))
+    accepted, found = "at least one finite logit in each row", "every class masked (-inf)"
+    refuse_first(masked, logits, field, accepted, first_row, lambda _: found)
     return logits
+
+
+def refuse_first(
+    invalid: NDArray[np.bool_],
+    values: NDArray[Any],
+    field: str,
+    accepted: str,
+    first_row: int = 0,
+    found: Callable[[Any], str] = "{:g}".format,
+) -> None:
+    """Raise `InputError` for the first of invalid values, (N,) or (N, K), if there is one.
+
+    Parameters
+    ----------
+    values: (N, ...); `found` describes the invalid one.
+    first_row: added to the number of the row.
+    """
+    if not invalid.any():
+        return
+    index = tuple(np.argwhere(invalid)[0].tolist())
+    place = "".join(f"[{number}]" for number in (first_row + index[0], *index[1:]))
+    raise InputError(field + place, found=found(values[index]), accepted=accepted)
 
 
 def check_probabilities(
@@ -103,22 +120,11 @@ def check_probabilities(
     """
     probabilities = check_matrix(values, classes, field, "probabilities")
     invalid = ~((probabilities >= 0) & (probabilities <= 1))
-    if invalid.any():
-        row, column = (int(i) for i in np.argwhere(invalid)[0])
-        raise InputError(
-            f"{field}[{first_row + row}][{column}]",
-            found=f"{probabilities[row, column]:g}",
-            accepted="probabilities between 0 and 1 (are these logits?)",
-        )
+    accepted = "probabilities between 0 and 1 (are these logits?)"
+    refuse_first(invalid, probabilities, field, accepted, first_row)
     sums: NDArray[np.float64] = np.sum(probabilities, axis=1, dtype=np.float64)
-    off = np.abs(sums - 1) > _SUM_TOLERANCE
-    if off.any():
-        row = int(np.argmax(off))
-        raise InputError(
-            f"{field}[{first_row + row}]",
-            found=f"a sum of {sums[row]:.6g}",
-            accepted="rows that sum to 1",
-        )
+    off, found = np.abs(sums - 1) > _SUM_TOLERANCE, "a sum of {:.6g}".format
+    refuse_first(off, sums, field, "rows that sum to 1", first_row, found)
     return probabilities
 
 
@@ -200,7 +206,8 @@ def check_labels(
 ) -> Integers:
     """Return `values`, (N,) or (N, 1), as (N,) int64 labels of the rows of valid `logits` (N, K).
 
-    Floats with integer values are accepted, because CSV has no integer type.
+    Floats with integer values are accepted, because CSV has no integer type; and of two classes
+    truth values, and −1 and 1 for 0 and 1.
 
     Raises
     ------
@@ -208,6 +215,8 @@ def check_labels(
     """
     labels = np.asarray(values)
     rows, classes = logits.shape
+    if labels.dtype.kind == "b" and classes == 2:
+        labels = labels.astype(np.int64)
     if labels.dtype == object or labels.dtype.kind not in "iuf":
         raise InputError(field, found=f"dtype {labels.dtype}", accepted="integers")
     if labels.ndim == 2 and labels.shape[1] == 1:
@@ -218,35 +227,25 @@ def check_labels(
         raise InputError(field, found=f"{len(labels)} labels", accepted=f"{rows}, one a row")
     if labels.dtype.kind == "f":
         fractional = labels != np.floor(labels)  # true for NaN too
-        if fractional.any():
-            row = int(np.argmax(fractional))
-            raise InputError(
-                f"{field}[{first_row + row}]", found=f"{labels[row]:g}", accepted="whole numbers"
-            )
+        refuse_first(fractional, labels, field, "whole numbers", first_row)
     outside = (labels < 0) | (labels >= classes)
+    if outside.any() and classes == 2 and np.isin(labels, (-1, 1)).all():
+        labels, outside = (labels > 0).astype(np.int64), np.zeros(rows, bool)
     if outside.any():
-        row = int(np.argmax(outside))
         accepted = f"integers from 0 to {classes - 1}"
         if labels.min() == 1 and labels.max() == classes:
             accepted += "; these labels go from 1 to the number of classes: subtract 1"
-        raise InputError(f"{field}[{first_row + row}]", found=f"{labels[row]:g}", accepted=accepted)
+        refuse_first(outside, labels, field, accepted, first_row)
     checked = labels.astype(np.int64, copy=False)
     masked = np.isneginf(logits[np.arange(rows), checked])
-    if masked.any():
-        row = int(np.argmax(masked))
-        raise InputError(
-            f"{field}[{first_row + row}]",
-            found=f"class {checked[row]}, which is masked (-inf) in this row",
-            accepted="a class with a finite logit",
-        )
+    found = "class {}, which is masked (-inf) in this row".format
+    refuse_first(masked, checked, field, "a class with a finite logit", first_row, found)
     return checked
 
 
 def check_weight_kind(kind: WeightKind) -> None:
     """Raise `InputError` for an unknown kind of weights."""
-    if kind not in get_args(WeightKind):
-        accepted = " or ".join(get_args(WeightKind))
-        raise InputError("weight_kind", found=repr(kind), accepted=accepted)
+    check_choice("weight_kind", kind, WeightKind)
 
 
 def check_weights(
@@ -323,13 +322,7 @@ def check_row_weights(
     if weights.shape != (rows,):
         raise InputError(field, found=f"shape {weights.shape}", accepted=f"shape ({rows},)")
     invalid = ~(np.isfinite(weights) & (weights >= 0))
-    if invalid.any():
-        row = int(np.argmax(invalid))
-        raise InputError(
-            f"{field}[{first_row + row}]",
-            found=f"{weights[row]:g}",
-            accepted="finite numbers of at least 0",
-        )
+    refuse_first(invalid, weights, field, "finite numbers of at least 0", first_row)
     return weights.astype(np.float64)
 
 

@@ -216,6 +216,40 @@ class ConfidenceHistogram(msgspec.Struct, frozen=True):
     target: Literal["top_label", "positive_class"] = "top_label"
 
 
+class ReliabilityBins(msgspec.Struct, frozen=True):
+    """Sums over rows in bins of the monitored probability: what a reliability diagram shows."""
+
+    #: Rows in each bin (B,), the sum of their probabilities, and how many have the event; of
+    #: weighted rows the sums of weights w, of w times the probability, and of w with the event.
+    count: tuple[int, ...]
+    confidence: tuple[float, ...]
+    correct: tuple[int | float, ...]
+    #: Bins have equal widths, or equal widths of √p if class 1 of two is rare and the rows are in
+    #: memory.
+    is_root: bool = False
+    #: Σw and Σw² of weighted rows; empty without weights.
+    weight: tuple[float, ...] = ()
+    squared_weight: tuple[float, ...] = ()
+
+
+SetMethod = Literal["lac", "aps", "raps"]
+
+
+class PredictionSets(msgspec.Struct, frozen=True):
+    """Thresholds of conformal prediction sets; see `recalib.sets`."""
+
+    method: SetMethod
+    #: The probability with which a set holds the label of its row.
+    coverage: float
+    #: One for all classes, or one for each (K,); None if every class is below it.
+    thresholds: tuple[float | None, ...]
+    #: The rows of the thresholds, which the map was not fitted on.
+    rows: int
+    #: The central 95% of the coverage on new rows, over draws of those rows.
+    low: float
+    high: float
+
+
 class Claims(msgspec.Struct, frozen=True):
     """What an uploaded card states about the calibrator, and the server has not measured."""
 
@@ -252,12 +286,17 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     #: `before` and `after` the map, on the fitted data: in sample, so slightly optimistic. Of an
     #: uploaded calibrator, on the rows that it was compared on, which it was not fitted on.
     metrics: dict[str, dict[str, MetricValue]] = {}
+    #: `before` and `after` on the same rows; empty for independent labels, and for fits older than
+    #: this field.
+    reliability: dict[str, ReliabilityBins] = {}
     #: On the fitted data, if it was measured; see `recalib.fitting.validation_error`.
     calibration_error: MetricValue | None = None
     #: The reference for served confidences, or P(y = 1); None for fits older than this field.
     confidences: ConfidenceHistogram | None = None
     #: Of two classes; None for fits older than this field.
     thresholds: Thresholds | None = None
+    #: Present if thresholds of prediction sets were fitted.
+    sets: PredictionSets | None = None
     selection: Selection | None = None
     #: Present if the policy `auto` chose the map.
     choice: AutoChoice | None = None

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 #: Details that a line shows, in this order.
-_DETAILS = ("name", "state", "kind", "job", "alias", "version", "from_version", "actor")
+_DETAILS = ("name", "state", "warning", "kind", "job", "alias", "version", "from_version", "actor")
 
 
 def event_text(type: str, model: str | None, data: Mapping[str, Any]) -> str:

@@ -25,6 +25,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from recalib.core.blas_threads import one_blas_thread
+from recalib.core.packages import optional_packages
 from recalib.errors import InputError, UnavailableError
 
 T = TypeVar("T")
@@ -172,14 +173,8 @@ def _has_port(url: str) -> bool:
 @contextlib.contextmanager
 def _dask(target: str | int) -> Iterator[Workers]:
     """Connect to a scheduler, or start a cluster of processes on this machine."""
-    try:
+    with optional_packages("cluster"):
         distributed: Any = import_module("distributed")
-    except ImportError as error:
-        raise InputError(
-            "cluster",
-            found=f"{target!r} without the package distributed",
-            accepted="pip install 'recalib[cluster]'",
-        ) from error
     with contextlib.ExitStack() as stack:
         address: Any = target
         if isinstance(target, int):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 from numbers import Real
@@ -71,40 +71,43 @@ def frame_columns(values: Any) -> tuple[str, ...] | None:
     They are in the order of the classes: numbered columns (`logit_0`, `logit_1`, ..., or numbers
     alone) by number, as in files; others as they stand.
     """
-    names = _raw_names(values)
-    if not all(isinstance(name, str) for name in names):
-        return None
-    order = _order_by_number(names)
-    return tuple(names if order is None else [names[k] for k in order]) or None
+    return _ordered_columns(values)[0]
 
 
-def _raw_names(values: Any) -> list[Any]:
+def _ordered_columns(values: Any) -> tuple[tuple[str, ...] | None, list[int] | None]:
+    """Return `frame_columns`, and the positions of numbered columns by number if these move."""
     names = getattr(values, "column_names", None)  # Arrow, whose `columns` are arrays
-    if names is None:
-        names = getattr(values, "columns", None)
-    return [] if names is None else list(names)
-
-
-def _order_by_number(names: Sequence[Any]) -> list[int] | None:
-    """Return the positions of numbered columns by number; None for columns that stay."""
+    names = getattr(values, "columns", None) if names is None else names
+    if names is None or not len(names):
+        return None, None
     matches = [_NUMBERED.fullmatch(str(name)) for name in names]
     numbers = [int(match[2]) for match in matches if match is not None]
     prefixes = {match[1] for match in matches if match is not None}
-    if len(prefixes) != 1 or len(set(numbers)) != len(names) or numbers == sorted(numbers):
-        return None
-    return sorted(range(len(numbers)), key=numbers.__getitem__)
+    order = None
+    if len(prefixes) == 1 and len(set(numbers)) == len(names) and numbers != sorted(numbers):
+        order = sorted(range(len(numbers)), key=numbers.__getitem__)
+        names = [names[k] for k in order]
+    return tuple(names) if all(isinstance(name, str) for name in names) else None, order
 
 
 def check_index(**values: Any) -> None:
-    """Raise `InputError` for pandas objects with the same index in another order.
+    """Raise `InputError` for arguments that are no pairs of rows.
 
-    Rows are paired by position. An index that numbers the rows from 0 pairs with every other
-    index that has other values.
+    Scores and `labels` may be swapped. Pandas objects may have the same index in another order:
+    rows are paired by position. An index that numbers the rows from 0 pairs with every other index
+    that has other values.
 
     Parameters
     ----------
-    values: of one data set, by field.
+    values: of one data set, by field; the first are its scores.
     """
+    field, scores = next(iter(values.items()))
+    if _are_swapped(scores, values["labels"], field):
+        raise InputError(
+            "labels",
+            found=f"scores, and labels as {field}: the two are swapped",
+            accepted=f"labels, (N,); as keywords, `labels=` and `{field}=`, they have any order",
+        )
     by_field = {name: value.index for name, value in values.items() if _has_index(value)}
     if not by_field:
         return
@@ -122,6 +125,22 @@ def check_index(**values: Any) -> None:
             accepted=f"rows in the order of {first}: {name}.loc[{first}.index], or without an "
             f"index {name}.to_numpy()",
         )
+
+
+def _are_swapped(scores: Any, labels: Any, field: str) -> bool:
+    """Return whether scores are classes, and labels are no classes or a matrix."""
+    y = as_array(labels, "labels")
+    axes = scores.ndim if hasattr(scores, "ndim") else as_array(scores, field).ndim
+    is_matrix = y.ndim == axes + 1 and y.shape[1] > 1
+    if not is_matrix and (y.ndim != axes or y.dtype.kind != "f"):
+        return False
+    return _are_classes(as_array(scores, field)) and (is_matrix or not _are_classes(y))
+
+
+def _are_classes(values: NDArray[Any]) -> bool:
+    if values.dtype.kind == "f":
+        return bool(np.array_equal(values, np.rint(values), equal_nan=True))
+    return values.dtype.kind in "biuUST" or isinstance(next(iter(values.flat), None), str)
 
 
 def _has_index(value: Any) -> bool:
@@ -145,13 +164,12 @@ def as_scores(values: Any, field: str) -> NDArray[Any]:
     >>> as_scores(np.array([[1, 2.5]], dtype=object), "logits")
     array([[1. , 2.5]])
     """
-    names = frame_columns(values)
+    names, order = _ordered_columns(values)
     for name in _LABEL_COLUMNS:
         if names is not None and name in names:
             accepted = "columns of scores only: leave out the labels"
             raise InputError(field, found=f"a column {name!r}", accepted=accepted)
     array = as_array(values, field)
-    order = _order_by_number(_raw_names(values))
     if order is not None and array.ndim == 2:
         array = array[:, order]
     if array.dtype != object:

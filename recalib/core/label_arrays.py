@@ -9,7 +9,13 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from recalib.core.arrays import SMALLEST_PROBABILITY, Floats, check_finite, check_matrix
+from recalib.core.arrays import (
+    SMALLEST_PROBABILITY,
+    Floats,
+    check_finite,
+    check_matrix,
+    refuse_first,
+)
 from recalib.errors import InputError
 
 
@@ -40,11 +46,7 @@ def check_label_scores(
         invalid, accepted = ~((scores >= 0) & (scores <= 1)), "probabilities between 0 and 1"
     else:
         invalid, accepted = np.isinf(scores), "finite log-odds: labels are independent, not masked"
-    if invalid.any():
-        row, column = (int(i) for i in np.argwhere(invalid)[0])
-        found = f"{scores[row, column]:g}"
-        place = f"{name}[{first_row + row}][{column}]"
-        raise InputError(place, found=found, accepted=accepted)
+    refuse_first(invalid, scores, name, accepted, first_row)
     return scores
 
 
@@ -67,11 +69,7 @@ def check_label_matrix(
             accepted=f"shape {shape}, one column for each label",
         )
     other = (labels != 0) & (labels != 1)  # also NaN
-    if other.any():
-        row, column = (int(i) for i in np.argwhere(other)[0])
-        found = f"{labels[row, column]:g}"
-        place = f"{field}[{first_row + row}][{column}]"
-        raise InputError(place, found=found, accepted="0 or 1")
+    refuse_first(other, labels, field, "0 or 1", first_row)
     return labels.astype(bool)
 
 

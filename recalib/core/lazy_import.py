@@ -6,17 +6,26 @@ import importlib
 from collections.abc import Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
+from recalib.core.packages import optional_packages
+
 T = TypeVar("T")
 
 
 class LazyModule:
-    """A proxy for a module; the first access to one of its names imports the module."""
+    """A proxy for a module; the first access to one of its names imports the module.
+
+    Raises
+    ------
+    PackageError: an access, if the package is not installed.
+    """
 
     def __init__(self, module: str) -> None:
         self._module = module
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(importlib.import_module(self._module), name)
+        with optional_packages("recalib"):
+            module = importlib.import_module(self._module)
+        return getattr(module, name)
 
 
 class LazyClasses(Mapping[str, type[T]], Generic[T]):
@@ -34,7 +43,9 @@ class LazyClasses(Mapping[str, type[T]], Generic[T]):
 
     def __getitem__(self, name: str) -> type[T]:
         module, class_name = self._paths[name].split(":")
-        member: type[T] = getattr(importlib.import_module(f"{self._package}.{module}"), class_name)
+        with optional_packages(self._package):
+            members = importlib.import_module(f"{self._package}.{module}")
+        member: type[T] = getattr(members, class_name)
         return member
 
     def __iter__(self) -> Iterator[str]:

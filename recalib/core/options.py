@@ -6,7 +6,7 @@ import difflib
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import msgspec
 
@@ -17,17 +17,30 @@ T = TypeVar("T")
 
 #: What other libraries call our members.
 _SYNONYMS = {
-    "bcts": "vector",
-    "cross_entropy": "nll",
-    "histogram": "histogram_binning",
-    "isotonic_regression": "isotonic",
-    "log_loss": "nll",
-    "logistic": "vector",
-    "platt": "vector",
-    "sigmoid": "vector",
-    "temperature_scaling": "temperature",
-    "ts": "temperature",
-    "vector_scaling": "vector",
+    other: name
+    for name, others in {
+        "ece": "expected_calibration_error",
+        "ensemble_temperature": "ets",
+        "isotonic": "isotonic_regression",
+        "nll": "cross_entropy log_loss logloss neg_log_loss",
+        "roc_auc": "auc auroc",
+        "smooth_ece": "smece",
+        "structured_matrix": "sms",
+        "structured_vector": "svs",
+        "temperature": "temperature_scaling ts",
+        "vector": "bcts logistic platt sigmoid vector_scaling",
+    }.items()
+    for other in others.split()
+}
+#: What other libraries call the arguments of `recalib.fit`.
+_ARGUMENTS = {
+    "calibrator": "map",
+    "class_names": "class_labels",
+    "criterion": "objective",
+    "from_logits": "input",
+    "loss": "objective",
+    "method": "map",
+    "sample_weights": "sample_weight",
 }
 #: Synonyms of `vector` that need a reason.
 _PLATT = ("logistic", "platt", "sigmoid")
@@ -50,16 +63,17 @@ def configure(
     for option in options:
         if option not in known:
             accepted = ", ".join(known) or f"none: {name} has no options"
-            accepted = _nearest(option, known) + accepted
+            hint = _nearest(option, known)
+            if field == "map" and option in _ARGUMENTS:
+                hint = f"did you mean the argument {_ARGUMENTS[option]}? Options of {name}: "
+            accepted = hint + accepted
             raise InputError(f"options.{option}", found="an unknown option", accepted=accepted)
     try:
-        values = convert(dict(options), member)
+        return convert(dict(options), member)
     except msgspec.ValidationError as error:
         if isinstance(error.__cause__, InputError):  # of the member's own checks
             raise error.__cause__ from None
         raise InputError("options", found=str(error), accepted=f"options of {name}") from None
-    # Include defaults, so that a card names all options even if a later version changes a default.
-    return member(**{option: getattr(values, option) for option in known})
 
 
 def unknown_name(field: str, name: object, names: Iterable[str]) -> InputError:
@@ -81,6 +95,12 @@ def _nearest(name: str, names: list[str]) -> str:
         return f"did you mean {synonym}{reason}? Names: "
     close = difflib.get_close_matches(plain, names, n=1)
     return f"did you mean {close[0]}? Names: " if close else ""
+
+
+def check_choice(field: str, value: object, literal: Any) -> None:
+    """Raise `InputError` unless a value is among those of a `Literal`."""
+    if value not in (choices := get_args(literal)):
+        raise InputError(field, found=f"{value!r:.80}", accepted=" or ".join(choices))
 
 
 def check_option(name: str, value: float, legal: bool, accepted: str) -> None:

@@ -20,7 +20,7 @@ _UNSAFE_IN_LINE = re.compile(f"[\\t\\n{_UNSAFE}]")
 
 
 def sanitize_text(text: str) -> str:
-    """Return the text with unsafe characters escaped (`\\x1b`); line ends and tabs stay."""
+    r"""Return the text with unsafe characters escaped (`\x1b`); line ends and tabs stay."""
     return _UNSAFE_IN_TEXT.sub(_escape, text)
 
 

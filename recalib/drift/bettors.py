@@ -169,7 +169,7 @@ class BinnedBettor(Bettor):
 
 
 def default_bettors(target: Target = "top_label") -> list[Bettor]:
-    """Return new bettors of this target; docs/monitoring-evidence.md has their delays."""
+    """Return new bettors of this target; benchmarks/monitoring/README.md has their delays."""
     return [MixtureBettor(target), BinnedBettor()]
 
 

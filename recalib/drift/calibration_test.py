@@ -90,7 +90,7 @@ class CalibrationTest:
 
     @property
     def log_evidence(self) -> float:
-        """log E now; it may decrease after a rejection."""
+        """The current log E; it may decrease after a rejection."""
         return self._evidence(self._staked)
 
     @property

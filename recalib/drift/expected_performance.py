@@ -48,6 +48,8 @@ class ExpectedPerformance:
     f1: ExpectedValue | None = None
     #: Area under the ROC curve; None without P(y = 1).
     auc: ExpectedValue | None = None
+    #: Rows of the calibration set whose sampling error is in the intervals; None if it is not.
+    calibration_rows: int | None = None
 
 
 def expected_performance(
@@ -56,11 +58,15 @@ def expected_performance(
     *,
     target: Target = "top_label",
     level: float = 0.95,
+    calibration_counts: ArrayLike | None = None,
 ) -> ExpectedPerformance:
     """Return the performance of predictions if they are still calibrated, without labels.
 
-    The intervals are those of labels drawn from the probabilities (delta method). They say nothing
-    about predictions that are no longer calibrated.
+    The intervals are those of labels drawn from the probabilities (delta method). With
+    `calibration_counts` they have the error of the calibrator too: a probability that is fitted to
+    n rows of a group has at most the variance q(1 − q)/(n + 4), q = (np + 2)/(n + 4), of a
+    frequency among them (Agresti and Coull, 1998). They say nothing about predictions that are no
+    longer calibrated.
 
     Parameters
     ----------
@@ -69,6 +75,7 @@ def expected_performance(
     counts: (G,), rows of each group; by default 1. Groups hide differences inside them: AUC is then
         slightly too low, and intervals are slightly too wide.
     level: confidence level of the intervals, inside (0, 1).
+    calibration_counts: (G,), rows of each group in the calibration set.
 
     Raises
     ------
@@ -81,16 +88,18 @@ def expected_performance(
     """
     check_option("level", level, 0 < level < 1, "0 < level < 1")
     rows = check_confidences(probabilities)
-    if counts is not None and (np.shape(counts) != rows.shape or np.min(counts, initial=0) < 0):
-        accepted = f"shape {rows.shape}, each at least 0"
-        raise InputError("counts", found=f"shape {np.shape(counts)}", accepted=accepted)
     # Equal probabilities are ties.
     p, group = np.unique(rows, return_inverse=True)
-    n = group_sums(group, None if counts is None else np.asarray(counts), len(p))
+    n = group_sums(group, _check_counts("counts", counts, rows), len(p))
     total = float(n.sum())
     check_option("counts", total, total > 0, "at least one prediction")
     quantile = float(scipy.special.ndtri((1 + level) / 2))
-    variances = n * p * (1 - p)
+    variances, fitted = n * p * (1 - p), None
+    if calibration_counts is not None:
+        fitted = _check_counts("calibration_counts", calibration_counts, rows)
+        size = group_sums(group, fitted, len(p)) + 4
+        q = ((size - 4) * p + 2) / size
+        variances = variances + n**2 * q * (1 - q) / size
 
     def interval(value: float, slopes: Values | float) -> ExpectedValue:
         error = quantile * float(np.sqrt(np.sum(variances * np.square(slopes))))
@@ -98,22 +107,56 @@ def expected_performance(
 
     right = p if target == "top_label" else np.maximum(p, 1 - p)
     accuracy = interval(float(n @ right) / total, 1 / total)
+    calibration_rows = None if fitted is None else int(fitted.sum())
     if target == "top_label":
-        return ExpectedPerformance(round(total), level, accuracy)
+        return ExpectedPerformance(round(total), level, accuracy, calibration_rows=calibration_rows)
     f1, auc = (None if part is None else interval(*part) for part in (_f1(p, n), _auc(p, n)))
-    return ExpectedPerformance(round(total), level, accuracy, f1, auc)
+    return ExpectedPerformance(round(total), level, accuracy, f1, auc, calibration_rows)
 
 
 def expected_performance_of_sums(
-    sums: CalibrationSums, target: Target
+    sums: CalibrationSums, target: Target, calibration_counts: NDArray[np.int64] | None = None
 ) -> ExpectedPerformance | None:
-    """Return the expected performance of all predictions in bins, None without any."""
-    known = sums.traffic_confidence_count > 0
-    counts = sums.traffic_confidence_count[known]
-    if not len(counts):
+    """Return the expected performance of all predictions in bins, None without any.
+
+    Parameters
+    ----------
+    calibration_counts: (B,), rows of the calibration set in these bins; None if unknown.
+    """
+    counts = sums.traffic_confidence_count.astype(np.float64)
+    if not counts.any():
         return None
-    means = np.clip(sums.traffic_confidence[known] / counts, 0, 1)
-    return expected_performance(means, counts, target=target)
+    means = np.clip(sums.traffic_confidence / np.maximum(counts, 1), 0, 1)
+    fitted = np.zeros_like(counts) if calibration_counts is None else calibration_counts
+    groups = np.stack([means, counts, fitted.astype(np.float64)])
+    if target == "positive_class":
+        groups = _divide(groups, sums.edges)
+    means, counts, fitted = groups[:, groups[1] > 0]
+    known = None if calibration_counts is None else fitted
+    return expected_performance(means, counts, target=target, calibration_counts=known)
+
+
+def _divide(groups: Values, edges: Values) -> Values:
+    """Return means and counts of bins (3, B), the bin around 1/2 in two evenly spread parts."""
+    b = int(np.searchsorted(edges, 0.5))
+    low, high = np.concatenate([[0.0], edges, [1.0]])[b : b + 2]
+    below, above = (low + 0.5) / 2, (high + 0.5) / 2
+    share = (groups[0, b] - below) / (above - below)
+    if high == 0.5 or not 0 < share < 1:
+        return groups
+    parts = np.outer(groups[:, b], [1 - share, share])
+    parts[0] = below, above
+    return np.concatenate([groups[:, :b], parts, groups[:, b + 1 :]], axis=1)
+
+
+def _check_counts(name: str, counts: ArrayLike | None, rows: Values) -> Values | None:
+    if counts is None:
+        return None
+    values = np.asarray(counts, np.float64)
+    if values.shape != rows.shape or not np.all(np.isfinite(values) & (values >= 0)):
+        found = f"shape {values.shape}, or a value out of range"
+        raise InputError(name, found=found, accepted=f"shape {rows.shape}, each at least 0")
+    return values
 
 
 def _f1(p: Values, n: Values) -> tuple[float, Values] | None:

@@ -8,8 +8,8 @@ Chernoff and Hoeffding (1963, theorem 1), which holds with and without replaceme
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import groupby
+from collections.abc import Mapping, Sequence
+from itertools import groupby, takewhile
 from typing import NamedTuple
 
 import numpy as np
@@ -28,6 +28,9 @@ _THRESHOLD = float(np.log(100_000 * 1_000**2 / 2 / _FALSE_SILENCE))
 #: A time with a low label rate is estimated from this number of labels, or else silent.
 _ENOUGH_LABELS = 5
 
+#: Labels are rare if their rate is at most this share of the usual one.
+_RARE = 0.5
+
 #: Start and end of a cohort in seconds, and its sums.
 Entry = tuple[float, float, CalibrationSums]
 
@@ -41,6 +44,18 @@ class SilentTime(NamedTuple):
     traffic: int
 
 
+class RareLabels(NamedTuple):
+    """A time that has not ended, and that has far fewer labels than the others of a window."""
+
+    #: In seconds.
+    since: float
+    #: Labels of a prediction now, and in the other times.
+    rate: float
+    usual: float
+    #: The factor by which intervals are wider than with the same labels at one rate.
+    widening: float
+
+
 class RatedWindow(NamedTuple):
     """The latest cohorts by label rate."""
 
@@ -52,6 +67,8 @@ class RatedWindow(NamedTuple):
     #: Traffic of the times without useful labels.
     silent_traffic: CalibrationSums
     silent_times: list[SilentTime]
+    #: The last run of cohorts, if its label rate is far below that of the others.
+    rare: RareLabels | None = None
 
     @property
     def silent_since(self) -> float | None:
@@ -91,7 +108,27 @@ def rate_window(
     for sums_of_rate in by_rate.values():
         sums = sums.merge(sums_of_rate)
     start, end = entries[recent[0]][0], entries[recent[-1]][1]
-    return RatedWindow(start, end, sums, list(by_rate.values()), silent, times)
+    rare = _rare_labels([(entries[k], strata[k]) for k in recent], by_rate)
+    return RatedWindow(start, end, sums, list(by_rate.values()), silent, times, rare)
+
+
+def _rare_labels(
+    cohorts: Sequence[tuple[Entry, int]], by_rate: Mapping[int, CalibrationSums]
+) -> RareLabels | None:
+    """Return the last run of one stratum if its label rate is at most half that of the others."""
+    last = cohorts[-1][1]
+    if last < 0 or len(by_rate) < 2:
+        return None
+    run = list(takewhile(lambda cohort: cohort[1] == last, reversed(cohorts)))
+    counts = np.array([(part.labelled.sum(), part.traffic.sum()) for part in by_rate.values()])
+    mine = counts[list(by_rate).index(last)]
+    rate, usual = (float(n / max(of, n, 1)) for n, of in (mine, counts.sum(axis=0) - mine))
+    if rate > _RARE * usual:
+        return None
+    strata = list(by_rate.values())
+    sizes, expected = np.array([part.size for part in strata]), _expected_labels(strata)
+    spread = (expected**2 / np.maximum(sizes, 1)).sum() * sizes.sum() / expected.sum() ** 2
+    return RareLabels(run[-1][0][0], rate, usual, float(np.sqrt(max(spread, 1.0))))
 
 
 def weigh_by_traffic(strata: Sequence[CalibrationSums]) -> tuple[Moments, Moments]:

@@ -90,8 +90,11 @@ class Monitor:
     Parameters
     ----------
     edges: inner edges (B − 1,) of bins, preferably at quantiles of the calibration set.
-    reference: counts (B,) of the calibration set; without them there is no PSI.
+    reference: counts (B,) of the calibration set, or of earlier traffic; without them there is no
+        PSI.
     class_labels: names of all classes of the model, for the reasons.
+    is_calibration_set: whether `reference` counts the rows that the calibrator was fitted on; the
+        intervals of the expected performance then have its error.
 
     Raises
     ------
@@ -104,6 +107,8 @@ class Monitor:
         reference: ArrayLike | None = None,
         options: MonitorOptions | None = None,
         class_labels: Sequence[str] | None = None,
+        *,
+        is_calibration_set: bool = True,
     ) -> None:
         self.options = options or MonitorOptions()
         self._class_labels = class_labels
@@ -115,6 +120,7 @@ class Monitor:
         shares = 1 + bool(self.options.segments) + bool(self.options.classes)
         self._alpha = self.options.alpha / shares
         self._reference = reference
+        self._calibration_counts = reference if is_calibration_set else None
         self._all = self._stream_monitor(self._alpha, reference)
         self._segments: dict[str, StreamMonitor] = {}
         self._classes: ClassMonitor | None = None
@@ -301,7 +307,13 @@ class Monitor:
             raise InputError("segments", found=f"{len(names)} different", accepted=accepted)
 
     def _stream_monitor(self, alpha: float, reference: Any = None) -> StreamMonitor:
-        return StreamMonitor(self._edges, self.options, alpha=alpha, reference=reference)
+        return StreamMonitor(
+            self._edges,
+            self.options,
+            alpha=alpha,
+            reference=reference,
+            calibration_counts=self._calibration_counts,
+        )
 
     def _silent_segments(self, oldest: float) -> dict[str, CalibrationSums]:
         """Return the sums of segments without useful labels in the window of all traffic."""

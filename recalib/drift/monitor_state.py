@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, NamedTuple
 
+from recalib.core.time_text import time_text
 from recalib.drift.expected_performance import ExpectedPerformance
 from recalib.drift.target import TARGET_NAMES, Target, TargetNames
 
 State = Literal["fresh", "unverified", "suspect", "stale"]
 #: From best to worst.
 STATES: tuple[State, ...] = ("fresh", "unverified", "suspect", "stale")
+#: The field of `Evidence` that shows a warning, by its name.
+_WARNINGS = {
+    "labels_stopped": "silent_since",
+    "labels_rare": "rare_since",
+    "rows_dependent": "dependent",
+    "rows_repeated": "has_repeats",
+}
 
 
 @dataclass(frozen=True)
@@ -72,8 +81,19 @@ class Evidence:
     dependence: float | None = None
     dependence_rows: int | None = None
     dependent: bool = False
+    #: See `Repeats`: rows without a group that repeat the probability of one close by, of this
+    #: number of rows, and whether these are more than discrete scores explain.
+    repeats: int | None = None
+    repeats_rows: int | None = None
+    has_repeats: bool = False
     #: Prediction time since which there are no labels, in seconds; None if labels arrive.
     silent_since: float | None = None
+    #: Prediction time since which labels are rare, their share of predictions since then and in the
+    #: rest of the window, and the factor by which this widens the interval; None otherwise.
+    rare_since: float | None = None
+    rare_coverage: float | None = None
+    usual_coverage: float | None = None
+    rare_widening: float | None = None
     #: Accuracy, F1 and AUC of all predictions of the window, labelled or not, if they are still
     #: calibrated; None where the state is stale.
     expected: ExpectedPerformance | None = None
@@ -106,6 +126,11 @@ class Evidence:
         return asdict(self)
 
 
+def warnings_in(evidence: Mapping[str, Any]) -> list[str]:
+    """Return what evidence as JSON warns of, whatever the state; earlier versions lack fields."""
+    return [name for name, field in _WARNINGS.items() if evidence.get(field) not in (None, False)]
+
+
 class Decision(NamedTuple):
     """A state with the reason for it, one sentence."""
 
@@ -135,11 +160,22 @@ def decide_state(
     state, reason = _decide(evidence, names, objective, tolerance, least_labels)
     if evidence.silent_reason is not None:
         reason += f"; {evidence.silent_reason}"
+    if evidence.rare_since is not None:
+        reason += (
+            f"; labels are rare since {time_text(evidence.rare_since)}"
+            f" ({evidence.rare_coverage:.1%} of predictions, {evidence.usual_coverage:.1%} before),"
+            f" which makes the interval about {evidence.rare_widening:.1f} times as wide"
+        )
     if evidence.dependent:
         reason += (
             f"; neighbouring rows depend on each other (sums of {evidence.dependence_rows} or more"
             f" vary {evidence.dependence:.1f} times as much as those of independent rows), so that"
             " alarms and intervals cannot be trusted: give such rows a `group`"
+        )
+    if evidence.has_repeats:
+        reason += (
+            f"; {evidence.repeats:,} of {evidence.repeats_rows:,} rows repeat the probability of a"
+            " row close by, more than discrete scores explain: give retries and copies a `group`"
         )
     if evidence.selective:
         reason += f"; labels come more often for some {names.values} than for others"

@@ -1,4 +1,4 @@
-"""Population stability index (PSI): has the distribution of confidences changed?
+"""Population stability index (PSI): a change of the distribution of confidences.
 
 It needs no labels, so it does not measure calibration. A shift can only make a calibrator suspect:
 inputs may change while it stays calibrated, and it may lose calibration while they do not change.

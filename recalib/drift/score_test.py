@@ -73,12 +73,12 @@ class ScoreTest:
 
     @property
     def log_evidence(self) -> float:
-        """log E⁺ now, the evidence that the candidate is better."""
+        """The current log E⁺, the evidence that the candidate is better."""
         return _log_mean(self._for)
 
     @property
     def log_evidence_against(self) -> float:
-        """log E⁻ now, the evidence that it is not better by `min_gain`."""
+        """The current log E⁻, the evidence that it is not better by `min_gain`."""
         return _log_mean(self._against)
 
     @property

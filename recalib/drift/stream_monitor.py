@@ -116,7 +116,9 @@ class StreamMonitor:
     ----------
     options: of the monitor that this stream belongs to.
     alpha: the false alarm rate of the test, a part of that of the options.
-    reference: counts (B,) of the calibration set; without them there is no PSI.
+    reference: counts (B,) with which the traffic is compared; without them there is no PSI.
+    calibration_counts: rows of the calibration set in each bin, (B,), None if unknown; their
+        sampling error is in the expected performance.
     """
 
     def __init__(
@@ -126,12 +128,14 @@ class StreamMonitor:
         *,
         alpha: float,
         reference: Counts | None = None,
+        calibration_counts: Counts | None = None,
     ) -> None:
         self._options = options
         self._timed = TimedTest(alpha, options.tolerance, options.target)
         self.test = self._timed.test
         self._window = SlidingWindow(CalibrationSums.empty(edges), options.window_labels)
         self._reference = reference
+        self._calibration_counts = calibration_counts
         self._dependence = DependenceTest()
 
     @property
@@ -147,9 +151,12 @@ class StreamMonitor:
         rows: confidences, correctness, times and groups of the labelled ones, (n,) each, checked.
         """
         self._timed.add(start, end, *rows)
-        order, sizes = arrange_units(rows[3])
-        p, y = (unit_means(column[order], sizes) for column in rows[:2])
-        self._dependence.add(p, y - p)
+        p, y, times, groups = rows
+        order, sizes = arrange_units(groups)
+        # Rows without a time have the end of the cohort.
+        times = np.where(times < end, times, start)
+        p, y, times = (unit_means(column[order], sizes) for column in (p, y, times))
+        self._dependence.add(times, p, y - p)
         self._window.add(start, end, sums)
 
     def window(self, oldest: float) -> RatedWindow:
@@ -203,6 +210,7 @@ class StreamMonitor:
                 self._options.target,
             )
         coverage, dependence = label_coverage(sums), self._dependence.result
+        repeats, rare = self._dependence.repeats.result, window.rare
         psi, threshold, covered = self._psi(sums, served)
         return Evidence(
             labels=self.test.labels,
@@ -219,6 +227,9 @@ class StreamMonitor:
             dependence=None if dependence is None else dependence.ratio,
             dependence_rows=None if dependence is None else dependence.rows,
             dependent=dependence is not None and dependence.is_significant,
+            repeats=None if repeats is None else repeats.repeats,
+            repeats_rows=None if repeats is None else repeats.rows,
+            has_repeats=repeats is not None and repeats.is_significant,
             traffic=summary.traffic,
             coverage=None if coverage is None else coverage.share,
             coverage_p_value=None if coverage is None else coverage.p_value,
@@ -226,6 +237,10 @@ class StreamMonitor:
             silent=summary.silent,
             silent_reason=silence,
             silent_since=window.silent_since,
+            rare_since=None if rare is None else rare.since,
+            rare_coverage=None if rare is None else rare.rate,
+            usual_coverage=None if rare is None else rare.usual,
+            rare_widening=None if rare is None else rare.widening,
             labels_needed=self._labels_needed(summary),
             delay=summary.delay,
             accuracy=summary.accuracy,
@@ -246,7 +261,9 @@ class StreamMonitor:
             psi_threshold=threshold,
             psi_covered=covered,
             target=self._options.target,
-            expected=expected_performance_of_sums(sums, self._options.target),
+            expected=expected_performance_of_sums(
+                sums, self._options.target, self._calibration_counts
+            ),
         )
 
     def _labels_needed(self, window: Window) -> int | None:

@@ -9,19 +9,30 @@ A new format is one module with a `DataFile`, and a line in `FORMATS`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import BinaryIO, Literal, overload
 
+from recalib.core.options import check_choice
 from recalib.errors import InputError, UnsupportedError
 from recalib.files.arrow import ArrowFile
 from recalib.files.atomic_write import digest, write_atomically, write_npz
-from recalib.files.base import Chunk, Data, DataFile, Input, LabelledData, Task
+from recalib.files.base import (
+    NO_SELECTION,
+    Chunk,
+    Data,
+    DataFile,
+    DataSelection,
+    Input,
+    LabelledData,
+    Task,
+)
 from recalib.files.csv import CsvFile
 from recalib.files.json import JsonFile
+from recalib.files.json_lines import JsonLinesFile
 from recalib.files.npy import NpyFile
 from recalib.files.npz import NpzFile
 from recalib.files.parquet import ParquetFile
+from recalib.files.raw_arrays import open_file
 from recalib.files.read_all import read_all
 from recalib.files.safetensors import SafetensorsFile
 
@@ -32,10 +43,12 @@ __all__ = [
     "Chunk",
     "Data",
     "DataFile",
+    "DataSelection",
     "Input",
     "LabelledData",
     "Task",
     "digest",
+    "format_of",
     "open_data",
     "read",
     "write_atomically",
@@ -49,6 +62,7 @@ FORMATS: dict[str, type[DataFile]] = {
     "arrow": ArrowFile,
     "csv": CsvFile,
     "json": JsonFile,
+    "jsonl": JsonLinesFile,
     "safetensors": SafetensorsFile,
 }
 
@@ -62,6 +76,9 @@ SUFFIXES: dict[str, str] = {
     suffix: name for name, reader in FORMATS.items() for suffix in reader.suffixes
 }
 
+#: Suffixes of pickles, also those of joblib and torch.
+_PICKLES = (".pkl", ".pickle", ".p", ".joblib", ".pt", ".pth")
+
 
 # The command line and the API use the names `format` and `input`.
 def open_data(
@@ -70,8 +87,7 @@ def open_data(
     format: str | None = None,
     input: Input = "logits",
     task: Task = "multiclass",
-    columns: Sequence[str] | None = None,
-    class_names: Sequence[str] | None = None,
+    selection: DataSelection = NO_SELECTION,
 ) -> DataFile:
     """Open validation data for reading in chunks; use it as a context manager.
 
@@ -81,27 +97,22 @@ def open_data(
     format: a key of `FORMATS`; by default it follows from the suffix of the path.
     input: what the numbers are; never guessed from the values.
     task: `multilabel` for labels (N, K) of zeros and ones.
-    columns: names of the columns of a table, one a class, in the order of the classes; labels may
-        then be these names. By default as in `recalib.files.column_names`.
-    class_names: names of the classes, if they are known: the columns of a table that has them.
+    selection: names in the file; by default as in `recalib.files.column_names`.
 
     Raises
     ------
     InputError: the file does not exist, or its header is not valid.
     UnsupportedError: `FORMATS` does not contain the format.
     """
-    if input not in ("logits", "probabilities"):
-        raise InputError("input", found=repr(input), accepted="logits or probabilities")
+    check_choice("input", input, Input)
     if not isinstance(source, str | Path):
-        reader = _reader(format, "", columns)
-        return reader(source, input, task=task, columns=columns, class_names=class_names)
+        reader = FORMATS[format_of(format, "")]
+        return reader(source, input, task=task, selection=selection)
     path = Path(source)
-    stream = _open(path)  # first: a folder that does not exist has no suffix either
+    stream = open_file(path)  # first: a folder that does not exist has no suffix either
     try:
-        reader = _reader(format, path.suffix, columns)
-        return reader(
-            stream, input, task=task, columns=columns, class_names=class_names, owned=True
-        )
+        reader = FORMATS[format_of(format, path.name)]
+        return reader(stream, input, task=task, selection=selection, owned=True)
     except BaseException:
         stream.close()
         raise
@@ -114,8 +125,7 @@ def read(
     format: str | None = None,
     input: Input = "logits",
     task: Task = "multiclass",
-    columns: Sequence[str] | None = None,
-    class_names: Sequence[str] | None = None,
+    selection: DataSelection = NO_SELECTION,
     labels: Literal["required"] = "required",
 ) -> LabelledData: ...
 
@@ -127,8 +137,7 @@ def read(
     format: str | None = None,
     input: Input = "logits",
     task: Task = "multiclass",
-    columns: Sequence[str] | None = None,
-    class_names: Sequence[str] | None = None,
+    selection: DataSelection = NO_SELECTION,
     labels: Literal["optional"],
 ) -> Data: ...
 
@@ -139,8 +148,7 @@ def read(
     format: str | None = None,
     input: Input = "logits",
     task: Task = "multiclass",
-    columns: Sequence[str] | None = None,
-    class_names: Sequence[str] | None = None,
+    selection: DataSelection = NO_SELECTION,
     labels: Literal["required", "optional"] = "required",
 ) -> Data:
     """Read all validation data: logits (N, K) in the file's dtype, and labels or None.
@@ -152,47 +160,37 @@ def read(
     InputError: as `open_data`; or the values are not valid; or required labels are missing.
     TooLargeError: the data does not fit into memory.
     """
-    with open_data(
-        source, format=format, input=input, task=task, columns=columns, class_names=class_names
-    ) as file:
+    with open_data(source, format=format, input=input, task=task, selection=selection) as file:
         if labels == "optional":
             return read_all(file)
         if file.has_labels:
             data = read_all(file)
             if data.labels is not None:
-                return LabelledData(data.logits, data.labels)
+                return LabelledData(data.logits, data.labels, data.weights)
         raise InputError(
             "labels",
             found=f"a {file.name} file without labels",
-            accepted="a file with both (npy holds one array only; npz holds two)",
+            accepted='an array or column "labels" or "label", or label="name" with its name (of an '
+            "npy file: the npy file of the labels)",
         )
 
 
-def _reader(format: str | None, suffix: str, columns: Sequence[str] | None) -> type[DataFile]:
-    reader = FORMATS[_format(format, suffix)]
-    if columns is not None and not reader.is_table:
-        tables = ", ".join(name for name, kind in FORMATS.items() if kind.is_table)
-        found = f"{', '.join(columns)[:60]} of a {reader.name} file"
-        raise InputError("columns", found=found, accepted=f"none, or a table: {tables}")
-    return reader
+def format_of(name: str | None, location: str) -> str:
+    """Return a format by its name, or by the suffix of a location: a key of `FORMATS`.
 
-
-def _format(name: str | None, suffix: str) -> str:
-    chosen = SUFFIXES.get(suffix.lower()) if name is None else name
+    Raises
+    ------
+    UnsupportedError: `FORMATS` does not contain it.
+    """
+    suffix = PurePosixPath(location).suffix.lower()
+    chosen = SUFFIXES.get(suffix) if name is None else name
     if chosen in FORMATS:
         return chosen
-    found = repr(name) if name is not None else f"a name ending in {suffix!r}"
-    raise UnsupportedError(
-        "format", found=found, accepted=f"{', '.join(FORMATS)} (as {', '.join(SUFFIXES)})"
-    )
-
-
-def _open(path: Path) -> BinaryIO:
-    try:
-        return path.open("rb")
-    except (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError) as error:
-        raise InputError(
-            "data", found=f"{path}: {error.strerror}", accepted="a readable file"
-        ) from error
-    except ValueError as error:  # a NUL in the name
-        raise InputError("data", found=repr(str(path)), accepted="a file name") from error
+    found = repr(name) if name is not None else f"{location}, which ends in {suffix!r}"
+    accepted = f"{', '.join(FORMATS)} (as {', '.join(SUFFIXES)})"
+    if name is None and suffix in _PICKLES:
+        accepted += (
+            "; a pickle runs code when it is read: where you trust it, read it in Python and write "
+            "numpy.savez('data.npz', logits=..., labels=...)"
+        )
+    raise UnsupportedError("format", found=found, accepted=accepted)

@@ -12,8 +12,8 @@ from typing import Any, BinaryIO, ClassVar
 
 from recalib.core.lazy_import import LazyModule
 from recalib.errors import EmptyError, InputError, UnsupportedError
-from recalib.files.base import DataFile, Layout, Numbers
-from recalib.files.column_names import class_columns
+from recalib.files.base import DataFile, Layout, Rows
+from recalib.files.column_names import column_names
 from recalib.files.limits import check_unpacked_size
 from recalib.files.messages import Messages
 from recalib.files.raw_arrays import StreamView, size_of
@@ -28,7 +28,6 @@ _FEATHER_1 = b"FEA1"
 class ArrowFile(DataFile):
     """An Arrow IPC stream or file, one record batch in memory at a time."""
 
-    is_table: ClassVar[bool] = True
     name: ClassVar[str] = "arrow"
     media_types: ClassVar[tuple[str, ...]] = (
         "application/vnd.apache.arrow.stream",
@@ -40,10 +39,8 @@ class ArrowFile(DataFile):
         self._size = size_of(self._stream)
         self._start = _find_start(self._stream, self._size)
         schema = self._reader()[0].schema
-        columns = class_columns(
-            schema.names, self._declared, self._class_names, self._class_columns
-        )
-        self._columns = Columns(schema, self._declared, self._task, columns)
+        names = column_names(schema.names, self._declared, self._selection)
+        self._columns = Columns(schema, names, self._declared, self._task)
         if self._columns.classes is None:
             self._find_classes()
         return Layout(
@@ -51,9 +48,10 @@ class ArrowFile(DataFile):
             self._columns.classes or 0,
             self._columns.dtype,
             has_labels=self._columns.names.labels is not None,
+            has_weights=self._columns.names.weights is not None,
         )
 
-    def _read(self, step: int) -> Iterator[tuple[Numbers, Numbers | None]]:
+    def _read(self, step: int) -> Iterator[Rows]:
         row = unpacked = 0
         for batch in _batches(self._stream, *self._reader()):
             batch.validate()

@@ -84,6 +84,8 @@ def _plain(name: str, array: ArrayLike) -> np.ndarray:
 
 def _sync_folder(folder: Path) -> None:
     # The rename is an entry of the folder, which must be synced as well.
+    if not hasattr(os, "O_DIRECTORY"):  # Windows opens no folder
+        return
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

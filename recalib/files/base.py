@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, BinaryIO, ClassVar, Literal, Self
@@ -17,7 +17,13 @@ from typing import Any, BinaryIO, ClassVar, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.core.arrays import check_labels, check_logits, check_probabilities
+from recalib.core.arrays import (
+    check_labels,
+    check_logits,
+    check_probabilities,
+    check_row_weights,
+    refuse_first,
+)
 from recalib.core.label_arrays import check_label_matrix, check_label_scores
 from recalib.core.masks import Mask
 from recalib.errors import EmptyError, InputError, RecalibError, TooLargeError
@@ -25,10 +31,37 @@ from recalib.errors import EmptyError, InputError, RecalibError, TooLargeError
 Input = Literal["logits", "probabilities"]
 Task = Literal["multiclass", "multilabel"]
 Numbers = NDArray[Any]
+#: Raw scores, labels and weights of the same rows.
+Rows = tuple[Numbers, Numbers | None, Numbers | None]
 
 #: One row must fit into memory, however many classes a header claims. A million classes are 46
 #: times those of ImageNet-21k, and 8 MB a row in float64.
 MAX_CLASSES = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class DataSelection:
+    """What the caller says about the names in a file; nothing by default.
+
+    Parameters
+    ----------
+    scores: the name of an array, of a column of lists, or of the column of class 1 of 2; or the
+        names of one column a class, in the order of the classes, which labels may then have too.
+    label: of the array or column of labels; of an npy file, the path of the npy file of labels.
+    weights: of the array or column of sample weights.
+    class_names: names of the classes, if they are known: a table may have columns of these names.
+    separator: of the columns of a csv file; by default the first line tells.
+    """
+
+    scores: tuple[str, ...] | None = None
+    label: str | None = None
+    weights: str | None = None
+    class_names: tuple[str, ...] | None = None
+    separator: str | None = None
+
+
+#: Nothing is selected.
+NO_SELECTION = DataSelection()
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -54,6 +87,8 @@ class Data:
     logits: NDArray[np.floating[Any]]
     #: (N,) of int64; (N, K) of booleans in multilabel data.
     labels: NDArray[Any] | None
+    #: (N,), if the selection names them.
+    weights: NDArray[np.float64] | None = None
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -71,6 +106,7 @@ class Layout:
     classes: int
     dtype: np.dtype[Any]
     has_labels: bool
+    has_weights: bool = False
 
 
 class DataFile(ABC):
@@ -88,8 +124,7 @@ class DataFile(ABC):
     stream: a seekable binary file; `close` closes it only if `owned`.
     declared: the array to read.
     task: `multilabel` for labels (N, K).
-    columns: names of one column a class, for formats of tables.
-    class_names: names of the classes, which may be those of columns (`column_names`).
+    selection: names of the caller.
 
     Raises
     ------
@@ -101,8 +136,6 @@ class DataFile(ABC):
     media_types: ClassVar[tuple[str, ...]]
     #: Suffixes of file names, in lower case.
     suffixes: ClassVar[tuple[str, ...]]
-    #: Whether the format is a table, whose columns have names.
-    is_table: ClassVar[bool] = False
     #: Returns the weights of some rows, from the first of them and their number; set by the caller.
     row_weights: Callable[[int, int], NDArray[np.float64]] | None = None
     #: The rule of logits that are read as −inf; set by the caller.
@@ -114,15 +147,15 @@ class DataFile(ABC):
         declared: Input = "logits",
         *,
         task: Task = "multiclass",
-        columns: Sequence[str] | None = None,
-        class_names: Sequence[str] | None = None,
+        selection: DataSelection = NO_SELECTION,
         owned: bool = False,
     ) -> None:
         self._stream = stream
         self._declared: Input = declared
         self._task: Task = task
-        self._class_columns = columns
-        self._class_names = class_names
+        self._selection = selection
+        #: Which of 0 and −1, the labels of class 0 of 2, have been read.
+        self._zeros: set[int] = set()
         self._owned = owned
         with translate_errors(self.name):
             layout = self._open()
@@ -135,8 +168,8 @@ class DataFile(ABC):
         """Parse and check the header; raise `InputError` if it is not valid."""
 
     @abstractmethod
-    def _read(self, step: int) -> Iterator[tuple[Numbers, Numbers | None]]:
-        """Yield raw logits and labels from the first row on, preferably `step` rows at a time."""
+    def _read(self, step: int) -> Iterator[Rows]:
+        """Yield raw arrays from the first row on, preferably `step` rows at a time."""
 
     @property
     def rows(self) -> int | None:
@@ -169,6 +202,11 @@ class DataFile(ABC):
         return self._layout.has_labels
 
     @property
+    def has_weights(self) -> bool:
+        """Whether the file has weights that the selection names."""
+        return self._layout.has_weights
+
+    @property
     def is_multilabel(self) -> bool:
         """Whether labels are (N, K)."""
         return self._task == "multilabel"
@@ -181,11 +219,12 @@ class DataFile(ABC):
         step = max(1, max_bytes // (self.classes * self.dtype.itemsize))
         row = 0
         with translate_errors(self.name):
-            for logits, labels in self._read(step):
+            for logits, labels, weights in self._read(step):
                 for start in range(0, len(logits), step):
-                    stop = start + step
-                    part = None if labels is None else labels[start:stop]
-                    chunk = self._check(logits[start:stop], part, row)
+                    part = slice(start, start + step)
+                    y = None if labels is None else labels[part]
+                    w = None if weights is None else weights[part]
+                    chunk = self._check(logits[part], y, w, row)
                     if self.mask is not None:
                         chunk = replace(chunk, logits=self.mask.apply_to(chunk.logits))
                     if self.row_weights is not None:
@@ -206,19 +245,29 @@ class DataFile(ABC):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _check(self, values: Numbers, labels: Numbers | None, row: int) -> Chunk:
+    def _check(
+        self, values: Numbers, labels: Numbers | None, weights: Numbers | None, row: int
+    ) -> Chunk:
         # Arrow returns read-only views; those are copied.
-        writable = np.require(values, requirements=["C", "W"])
-        logits = self._check_scores(writable, row)
-        if labels is None:
-            return Chunk(logits, None, row)
-        writable_labels = np.require(labels, requirements=["C", "W"])
+        logits = self._check_scores(np.require(values, requirements=["C", "W"]), row)
+        if weights is not None:
+            weights = check_row_weights(weights.reshape(-1), len(logits), "weights", row)
+        if labels is not None:
+            labels = self._check_labels(np.require(labels, requirements=["C", "W"]), logits, row)
+        return Chunk(logits, labels, row, weights)
+
+    def _check_labels(self, labels: Numbers, logits: Numbers, row: int) -> Numbers:
         if self.is_multilabel:
             # A file can have other bytes than 0 and 1 as booleans.
-            numbers = writable_labels.view(np.uint8) if labels.dtype == bool else writable_labels
-            matrix = check_label_matrix(numbers, shape=logits.shape, first_row=row)
-            return Chunk(logits, matrix, row)
-        return Chunk(logits, check_labels(writable_labels, logits=logits, first_row=row), row)
+            numbers = labels.view(np.uint8) if labels.dtype == bool else labels
+            return check_label_matrix(numbers, shape=logits.shape, first_row=row)
+        if self.classes == 2:
+            # Labels are 0 and 1 or −1 and 1, in the whole file.
+            for zero in (0, -1):
+                if -1 - zero in self._zeros:
+                    refuse_first(labels == zero, labels, "labels", "0 and 1, or -1 and 1", row)
+                self._zeros |= {zero} if (labels == zero).any() else set()
+        return check_labels(labels, logits=logits, first_row=row)
 
     def _check_scores(self, values: Numbers, row: int) -> NDArray[np.floating[Any]]:
         classes, field = self.classes, self._declared

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from recalib.core.lazy_import import LazyModule
 from recalib.errors import InputError
-from recalib.files import Input
-from recalib.files.column_names import Names, class_columns, column_names
+from recalib.files import DataSelection, Input
+from recalib.files.column_names import Names, column_names, label_name
 from recalib.files.tables import Columns
 
 pa = LazyModule("pyarrow")
@@ -78,23 +78,20 @@ def read_parts(
         return
     if _is_column(data):
         table = pa.table({declared: data if _is_arrow(data) else data.to_arrow()})
-        named = None
+        names = Names(declared, (), None)
     else:
-        table, named = _table(
-            data, declared, lambda names: _select(names, declared, column, class_names)
-        )
+        table, names = _table(data, lambda names: _select(names, declared, column, class_names))
     if not table.num_rows:
         kind = table.schema.field(0).type
         is_unknown = pa.types.is_null(kind)  # pandas knows no type of lists without rows
-        dtype = None
-        if not is_unknown:
-            dtype = Columns(table.schema, declared, class_columns=named).dtype
+        dtype = None if is_unknown else Columns(table.schema, names, declared).dtype
         yield np.zeros((0, 0), dtype), None
         return
-    selected = Columns(table.schema, declared, class_columns=named)
+    selected = Columns(table.schema, names, declared)
     for batch in table.to_batches(max_chunksize=_MAX_ROWS):
         if batch.num_rows:
-            yield selected.arrays(batch, 0)
+            scores, labels, _ = selected.arrays(batch, 0)
+            yield scores, labels
 
 
 def add_lists(data: Any, name: str, parts: Iterable[Matrix]) -> Any:
@@ -143,11 +140,10 @@ def _select(
     class_names: Sequence[str] | None,
 ) -> Names:
     """Return the names of the columns of scores and labels."""
-    labels = next((name for name in ("labels", "label") if name in names), None)
     if column is None:
-        column = class_columns(names, declared, class_names)
-    if column is None:
-        return column_names(names, declared)
+        known = None if class_names is None else tuple(class_names)
+        return column_names(names, declared, DataSelection(class_names=known))
+    labels = label_name(names)
     columns = (column,) if isinstance(column, str) else tuple(column)
     for name in columns:
         if name not in names:
@@ -155,31 +151,24 @@ def _select(
             raise InputError("column", found=repr(name), accepted=accepted)
     if isinstance(column, str):
         return Names(column, (), labels)
-    return Names(None, columns, labels)
+    return Names(None, columns, labels, are_classes=len(columns) > 1)
 
 
-def _table(
-    data: Any, declared: Input, select: Callable[[Sequence[str]], Names]
-) -> tuple[Any, tuple[str, ...] | None]:
-    """Return the selected columns as an Arrow table, and the names of one column a class.
-
-    A column of lists and that of labels have the names that files have; others keep theirs.
-    """
+def _table(data: Any, select: Callable[[Sequence[str]], Names]) -> tuple[Any, Names]:
+    """Return the selected columns as an Arrow table, and their names."""
     is_frame = hasattr(data, "columns") and hasattr(data, "dtypes")
     if not (is_frame or _is_arrow(data, "Table") or _is_arrow(data, "RecordBatch")):
         raise InputError("data", found=type(data).__name__, accepted=_ACCEPTED)
     columns = {str(name): name for name in (data.columns if is_frame else data.schema.names)}
     names = select(list(columns))
-    renamed = {name: name for name in names.columns}
-    renamed |= {} if names.values is None else {names.values: declared}
-    renamed |= {} if names.labels is None else {names.labels: "labels"}
-    part = data[[columns[name] for name in renamed]] if is_frame else data.select(list(renamed))
+    chosen = [n for n in (names.values, *names.columns, names.labels) if n is not None]
+    part = data[[columns[name] for name in chosen]] if is_frame else data.select(chosen)
     if is_frame:
         is_pandas = hasattr(part, "index")
         part = pa.Table.from_pandas(part, preserve_index=False) if is_pandas else part.to_arrow()
     elif _is_arrow(part, "RecordBatch"):
         part = pa.Table.from_batches([part])
-    return part.rename_columns(list(renamed.values())), names.columns or None
+    return part.rename_columns(chosen), names
 
 
 def _is_arrow(data: Any, name: str = "") -> bool:

@@ -1,7 +1,6 @@
-"""`.csv`: a header, one column a class or that of class 1 of 2, and a column `labels`.
+"""`.csv`, `.tsv`: a header, one column a class or that of class 1 of 2, and a column `labels`.
 
-Numbers have a decimal point, commas separate columns, and a masked class is `-inf`. An empty cell
-is an error: it is a missing number, not a masked class.
+A masked class is `-inf`. An empty cell is an error: it is a missing number, not a masked class.
 """
 
 from __future__ import annotations
@@ -12,8 +11,8 @@ from typing import Any, ClassVar
 
 from recalib.core.lazy_import import LazyModule
 from recalib.errors import EmptyError, InputError
-from recalib.files.base import DataFile, Layout, Numbers
-from recalib.files.column_names import class_columns
+from recalib.files.base import DataFile, Layout, Rows
+from recalib.files.column_names import column_names
 from recalib.files.csv_table import CsvTable, rows_of_block
 from recalib.files.tables import Columns
 
@@ -27,23 +26,21 @@ _MAX_QUOTED_CHARACTERS = 60
 
 
 class CsvFile(DataFile):
-    """Comma-separated text, UTF-8, parsed as float64 block by block."""
+    """Text in UTF-8, with a comma, a semicolon, a tab or a bar between columns; read as float64."""
 
-    is_table: ClassVar[bool] = True
     name: ClassVar[str] = "csv"
-    media_types: ClassVar[tuple[str, ...]] = ("text/csv",)
-    suffixes: ClassVar[tuple[str, ...]] = (".csv",)
+    media_types: ClassVar[tuple[str, ...]] = ("text/csv", "text/tab-separated-values")
+    suffixes: ClassVar[tuple[str, ...]] = (".csv", ".tsv")
 
     def _open(self) -> Layout:
-        self._table = CsvTable(self._stream)
+        self._table = CsvTable(self._stream, self._selection.separator)
         self._names = self._table.names
-        # Text has no types: every column is float64, and labels too unless they may be names.
-        columns = class_columns(self._names, self._declared, self._class_names, self._class_columns)
-        is_named = columns is not None and len(columns) > 1 and self._task == "multiclass"
-        texts = ("labels", "label") if is_named else ()
-        self._types = {name: pa.string() if name in texts else pa.float64() for name in self._names}
-        schema = pa.schema([(name, self._types[name]) for name in self._names])
-        self._columns = Columns(schema, self._declared, self._task, columns)
+        names = column_names(self._names, self._declared, self._selection)
+        # Text has no types: every column is float64, but labels may be names or truth values.
+        self._types = {name: pa.float64() for name in self._names}
+        if names.labels is not None and self._task == "multiclass":
+            self._types[names.labels] = pa.string()
+        self._columns = Columns(pa.schema(self._types.items()), names, self._declared, self._task)
         if not self._table.has_rows:
             raise EmptyError(self._declared, found="no rows", accepted="at least one row")
         return Layout(
@@ -51,9 +48,10 @@ class CsvFile(DataFile):
             self._columns.classes or 0,
             self._columns.dtype,
             has_labels=self._columns.names.labels is not None,
+            has_weights=self._columns.names.weights is not None,
         )
 
-    def _read(self, step: int) -> Iterator[tuple[Numbers, Numbers | None]]:
+    def _read(self, step: int) -> Iterator[Rows]:
         row = 0
         for block in self._table.blocks():
             for batch in self._parse(block, row).to_batches():
@@ -74,9 +72,8 @@ class CsvFile(DataFile):
 
     def _text_error(self, name: str, row: int, text: str) -> InputError:
         """Return the error of a cell that is not a number."""
-        if name == self._columns.names.labels:
-            accepted = "class numbers, which are integers from 0"
-            return InputError(f"labels[{row}]", found=repr(text), accepted=accepted)
+        if name == self._columns.names.weights:
+            return InputError(f"weights[{row}]", found=repr(text), accepted="a number")
         column = self._columns.names.columns.index(name)
         return InputError(
             f"{self._declared}[{row}][{column}]", found=repr(text), accepted="a number"

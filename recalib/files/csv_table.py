@@ -1,11 +1,11 @@
-"""A table of comma-separated text: its header, and its rows in blocks of whole lines."""
+"""A table of text with separators: its header, and its rows in blocks of whole lines."""
 
 from __future__ import annotations
 
 import csv
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 from typing import Any, BinaryIO
 
@@ -16,6 +16,8 @@ from recalib.files.raw_arrays import CHUNK_BYTES, StreamView, size_of
 
 pa, arrow_csv = LazyModule("pyarrow"), LazyModule("pyarrow.csv")
 
+#: Between columns, of which the first line has one.
+_SEPARATORS = (",", ";", "\t", "|")
 #: Names of 128 characters for the maximum number of columns.
 _MAX_HEADER_BYTES = 4 << 20
 #: Maximum characters of a float64 (-1.2345678901234567e-308) and its comma.
@@ -27,24 +29,39 @@ _PART_BYTES = 32 << 20
 
 
 class CsvTable:
-    """An open file of comma-separated text, UTF-8, whose first line has the names of the columns.
+    """An open file of text in UTF-8, whose first line has the names of the columns.
+
+    The columns are separated by a comma, a semicolon, a tab or a vertical bar. Numbers have a
+    decimal point, or all of a block of rows a decimal comma.
+
+    Parameters
+    ----------
+    separator: one of these; by default the one in the first line. Of several, it is the one that
+        divides the second line into as many cells.
 
     Raises
     ------
-    InputError: there is no complete first line.
+    InputError: there is no complete first line, or several separators are possible.
     TooLargeError: the first line, or the number of columns, is over a limit.
     """
 
-    def __init__(self, stream: BinaryIO) -> None:
+    def __init__(self, stream: BinaryIO, separator: str | None = None) -> None:
         self._stream = stream
         line, self._start = _first_line(stream)
-        # Count commas, quoted ones too, before Python creates an object for each name.
-        check_column_count(line.count(",") + 1)
-        self.names = next(csv.reader([line], strict=True), [])
+        # Count separators, quoted ones too, before Python creates an object for each name.
+        check_column_count(max(line.count(character) for character in _SEPARATORS) + 1)
+        self._separator = _separator(line, self._second_line(), separator)
+        names = next(csv.reader([line], strict=True, delimiter=self._separator), [])
+        self.names = [name.strip() for name in names]
+        self._decimal_point = "."
         if line and not line.endswith(("\n", "\r")):
             raise InputError(
                 "data", found="a header line without its end", accepted="a complete csv file"
             )
+
+    def _second_line(self) -> str:
+        lines = StreamView(self._stream, self._start).read(CHUNK_BYTES).splitlines()
+        return lines[0].decode(errors="replace") if lines else ""
 
     @property
     def has_rows(self) -> bool:
@@ -71,26 +88,7 @@ class CsvTable:
         TooLargeError: a row is longer than a block.
         """
         size = min(max(CHUNK_BYTES, 2 * _MAX_CELL_BYTES * len(self.names)), _MAX_BLOCK_BYTES)
-        position = self._start if start is None else start
-        end = size_of(self._stream) if end is None else end
-        window = StreamView(self._stream, position)
-        rest = b""
-        while chunk := window.read(min(size, end - position)):
-            position += len(chunk)
-            block = rest + chunk
-            cut = max(block.rfind(b"\n"), block.rfind(b"\r")) + 1
-            if cut == 0 and len(block) > _MAX_BLOCK_BYTES:
-                raise TooLargeError(
-                    "data",
-                    found=f"a row of more than {_MAX_BLOCK_BYTES >> 20} MiB",
-                    accepted="shorter rows",
-                )
-            # Arrow rejects a block without a row.
-            if block[:cut].strip():
-                yield block[:cut]
-            rest = block[cut:]
-        if rest.strip():
-            yield rest
+        return line_blocks(self._stream, self._start if start is None else start, end, size)
 
     def parse(self, block: bytes, columns: list[str], types: Mapping[str, Any]) -> Any:
         """Return columns of a block as an Arrow table; an empty cell is null.
@@ -103,17 +101,33 @@ class CsvTable:
         ------
         pyarrow.ArrowInvalid: a cell has another type, or a row another number of cells.
         """
+        try:
+            return self._parse(block, columns, types, self._decimal_point)
+        except pa.ArrowInvalid:
+            if self._decimal_point == ",":
+                raise
+            with suppress(pa.ArrowInvalid):
+                table = self._parse(block, columns, types, ",")
+                self._decimal_point = ","
+                return table
+            raise
+
+    def _parse(
+        self, block: bytes, columns: list[str], types: Mapping[str, Any], decimal_point: str
+    ) -> Any:
         # Not `open_csv`: its reading thread outlives an error and can crash the process.
         return arrow_csv.read_csv(
             pa.py_buffer(block),
             arrow_csv.ReadOptions(
                 use_threads=False, block_size=len(block), column_names=self.names
             ),
-            convert_options=arrow_csv.ConvertOptions(
+            arrow_csv.ParseOptions(delimiter=self._separator),
+            arrow_csv.ConvertOptions(
                 include_columns=columns,
                 column_types={name: types[name] for name in columns if name in types},
                 null_values=[""],
                 strings_can_be_null=True,
+                decimal_point=decimal_point,
             ),
         )
 
@@ -126,6 +140,36 @@ class CsvTable:
         return offset
 
 
+def line_blocks(
+    stream: BinaryIO, position: int = 0, end: int | None = None, size: int = CHUNK_BYTES
+) -> Iterator[bytes]:
+    """Yield lines in blocks of about `size` bytes that end with a line.
+
+    Raises
+    ------
+    TooLargeError: a line is longer than 16 MiB.
+    """
+    end = size_of(stream) if end is None else end
+    window = StreamView(stream, position)
+    rest = b""
+    while chunk := window.read(min(size, end - position)):
+        position += len(chunk)
+        block = rest + chunk
+        cut = max(block.rfind(b"\n"), block.rfind(b"\r")) + 1
+        if cut == 0 and len(block) > _MAX_BLOCK_BYTES:
+            raise TooLargeError(
+                "data",
+                found=f"a row of more than {_MAX_BLOCK_BYTES >> 20} MiB",
+                accepted="shorter rows",
+            )
+        # Arrow rejects a block without a row.
+        if block[:cut].strip():
+            yield block[:cut]
+        rest = block[cut:]
+    if rest.strip():
+        yield rest
+
+
 @contextmanager
 def rows_of_block(first_row: int) -> Iterator[None]:
     """Translate an error of Arrow, which counts the rows of a block from 1, to rows of the file."""
@@ -136,6 +180,27 @@ def rows_of_block(first_row: int) -> Iterator[None]:
             r"Row #(\d+)", lambda match: f"row {first_row + int(match[1]) - 1}", str(error)
         )
         raise ValueError(message) from None
+
+
+def _separator(first: str, second: str, separator: str | None) -> str:
+    """Return the separator of two lines of a table."""
+    if separator is not None:
+        if separator not in _SEPARATORS:
+            accepted = "one of , ; | and the tab"
+            raise InputError("separator", found=repr(separator), accepted=accepted)
+        return separator
+    counts = {s: _cell_count(first, s) for s in _SEPARATORS if s in first}
+    possible = [s for s, count in counts.items() if count > 1]
+    if len(possible) > 1:
+        possible = [s for s in possible if _cell_count(second, s) == counts[s]]
+    if len(possible) > 1:
+        found = f"{' and '.join(map(repr, possible))} between the columns of the first line"
+        raise InputError("separator", found=found, accepted="separator= with one of them")
+    return possible[0] if possible else ","
+
+
+def _cell_count(line: str, separator: str) -> int:
+    return len(next(csv.reader([line], delimiter=separator), []))
 
 
 def _first_line(stream: BinaryIO) -> tuple[str, int]:

@@ -20,7 +20,8 @@ from typing import Any, BinaryIO, NamedTuple, TypeVar
 
 from recalib.core.masks import Mask
 from recalib.errors import EmptyError, InputError, UnsupportedError
-from recalib.files import FORMATS, SUFFIXES, DataFile, Input, open_data
+from recalib.files import SUFFIXES, DataFile, DataSelection, Input, format_of, open_data
+from recalib.files.base import NO_SELECTION
 from recalib.files.parquet import ParquetFile, row_group_sizes
 
 T = TypeVar("T")
@@ -56,6 +57,7 @@ class Fragment:
     version: size and version of the file, if it was listed.
     size: bytes, if it was listed.
     mask: the rule of logits that are read as −inf.
+    selection: names in the file.
     """
 
     location: str
@@ -64,6 +66,7 @@ class Fragment:
     version: str = field(default="", compare=False)
     size: int = field(default=0, compare=False)
     mask: Mask | None = field(default=None, compare=False)
+    selection: DataSelection = field(default=NO_SELECTION, compare=False)
 
     @property
     def name(self) -> str:
@@ -87,9 +90,10 @@ class Fragment:
         """
         with self.named_errors(), open_stream(self.location) as stream:
             if self.row_groups is None:
-                file = open_data(stream, format=self.format, input=input)
+                file = open_data(stream, format=self.format, input=input, selection=self.selection)
             else:
-                file = ParquetFile(stream, input, row_groups=self.row_groups)
+                groups, selection = self.row_groups, self.selection
+                file = ParquetFile(stream, input, row_groups=groups, selection=selection)
             file.mask = self.mask
             yield file
 
@@ -318,17 +322,6 @@ def _known(files: dict[str, Any], folder: str, suffixes: Collection[str]) -> dic
         if PurePosixPath(name).suffix.lower() in suffixes
         and not any(part[:1] in (".", "_") for part in name.removeprefix(prefix).split("/"))
     }
-
-
-def format_of(name: str | None, location: str) -> str:
-    """Return a format by its name, or by the suffix of a location: a key of `FORMATS`."""
-    suffix = PurePosixPath(location).suffix
-    chosen = SUFFIXES.get(suffix.lower()) if name is None else name
-    if chosen not in FORMATS:
-        found = repr(name) if name is not None else f"{location}, which ends in {suffix!r}"
-        accepted = f"{', '.join(FORMATS)} (as {', '.join(SUFFIXES)})"
-        raise UnsupportedError("format", found=found, accepted=accepted)
-    return chosen
 
 
 def _divide(fragment: Fragment, size: int, max_bytes: int) -> Iterator[Fragment]:

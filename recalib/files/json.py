@@ -1,6 +1,6 @@
-"""`.json`: an object with `logits` (N, K) and `labels` (N,) or (N, K); null is a masked class.
+"""`.json`: an object with `logits` (N, K) and `labels` (N,) or (N, K), or others by name.
 
-Numbers (N,) are scores of class 1 of 2.
+Null is a masked class. Numbers (N,) are scores of class 1 of 2.
 
 For small data. The size is limited, because the whole document is parsed in memory. The other
 formats are a tenth as large and have no limit.
@@ -16,7 +16,7 @@ import numpy as np
 
 from recalib.core.arrays import Floats
 from recalib.errors import EmptyError, InputError, TooLargeError
-from recalib.files.base import DataFile, Layout, Numbers
+from recalib.files.base import DataFile, Layout, Numbers, Rows
 from recalib.files.column_names import array_names
 from recalib.files.raw_arrays import size_of
 
@@ -32,20 +32,11 @@ _SHORT_BYTES = 1 << 20
 _MAX_PLAIN_COUNT, _MAX_PLAIN_VALUE = 64, 3e38
 
 
-class _Document(msgspec.Struct):
-    logits: list[list[float | None] | float] | None = None
-    probabilities: list[list[float] | float] | None = None
-    labels: list[float] | None = None
-
-
-class _MultilabelDocument(msgspec.Struct):
-    logits: list[list[float]] | None = None
-    probabilities: list[list[float]] | None = None
-    labels: list[list[float]] | None = None
-
-
-_decoder = msgspec.json.Decoder(_Document)
-_multilabel_decoder = msgspec.json.Decoder(_MultilabelDocument)
+_document = msgspec.json.Decoder(dict[str, msgspec.Raw])
+#: Of members. Only a logit may be null; a label or weight may be a row of one number.
+_rows = msgspec.json.Decoder(list[list[float | None] | float])
+_numbers = msgspec.json.Decoder(list[list[float] | float])
+_labels = msgspec.json.Decoder(list[list[float | bool] | float | bool])
 
 
 class JsonFile(DataFile):
@@ -64,27 +55,52 @@ class JsonFile(DataFile):
                 accepted=f"{_MAX_DOCUMENT_BYTES}; or another format",
             )
         self._stream.seek(0)
-        decoder = _multilabel_decoder if self.is_multilabel else _decoder
         accepted = "an object with logits and labels"
-        document = decode_document(decoder, self._stream.read(), accepted, "data")
-        names = [name for name in document.__struct_fields__ if getattr(document, name) is not None]
-        array_names(names, self._declared)
-        values = number_rows(getattr(document, self._declared), self._declared)
-        if document.labels is not None and len(document.labels) != len(values):
-            found = f"{len(document.labels)} labels"
-            raise InputError("labels", found=found, accepted=f"{len(values)}, one a row")
-        self._logits = array_of(values, self._declared, np.float64)
-        rows, classes = self._logits.shape
-        self._labels = None
-        if document.labels is not None:
-            if self.is_multilabel:
-                self._labels = array_of(document.labels, "labels", np.float64)
-            else:
-                self._labels = np.array(document.labels, np.float64)
-        return Layout(rows, classes, self._logits.dtype, has_labels=self._labels is not None)
+        document = decode_document(_document, self._stream.read(), accepted, "data")
+        members = {name: bytes(member) for name, member in document.items()}
+        members = {name: member for name, member in members.items() if member != b"null"}
+        names = array_names([*members], self._declared, self._selection)
+        may_be_null = self._declared == "logits" and not self.is_multilabel
+        decoder = _rows if may_be_null else _numbers
+        values = decode(decoder, members[str(names.values)], "rows of numbers", self._declared)
+        values = number_rows(values, self._declared)
+        labels = self._member(members, names.labels, _labels, "labels", len(values))
+        weights = self._member(members, names.weights, _numbers, "weights", len(values))
+        scores = array_of(values, self._declared, np.float64)
+        self._arrays: Rows = (scores, labels, weights)
+        has_labels, has_weights = labels is not None, weights is not None
+        rows, classes = scores.shape
+        return Layout(rows, classes, scores.dtype, has_labels, has_weights)
 
-    def _read(self, step: int) -> Iterator[tuple[Numbers, Numbers | None]]:
-        yield self._logits, self._labels
+    def _member(
+        self,
+        members: dict[str, bytes],
+        name: str | None,
+        decoder: msgspec.json.Decoder[Any],
+        field: str,
+        rows: int,
+    ) -> Numbers | None:
+        """Return labels or weights."""
+        if name is None:
+            return None
+        values = decode(decoder, members[name], "numbers", field)
+        if len(values) != rows:
+            found = f"{len(values)} {field}"
+            raise InputError(field, found=found, accepted=f"{rows}, one a row")
+        if not values:  # the scores have no rows either
+            return None
+        array = array_of(number_rows(values, field), field, np.float64)
+        return array if self.is_multilabel and field == "labels" else _one_column(array, field)
+
+    def _read(self, step: int) -> Iterator[Rows]:
+        yield self._arrays
+
+
+def _one_column(array: Floats, field: str) -> Floats:
+    if array.shape[1] != 1:
+        accepted = "a number for each row; (N, K) is of the task multilabel"
+        raise InputError(field, found=f"shape {array.shape}", accepted=accepted)
+    return array[:, 0]
 
 
 def decode_document(

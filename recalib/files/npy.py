@@ -1,26 +1,29 @@
-"""`.npy`: one array, so logits (or probabilities) without labels."""
+"""`.npy`: one array of scores; the labels are in an npy file of their own, if they are named."""
 
 from __future__ import annotations
 
 import io
 import threading
 from collections.abc import Iterator
-from typing import ClassVar
+from pathlib import Path
+from typing import BinaryIO, ClassVar
 
 import numpy as np
 
 from recalib.errors import InputError, UnsupportedError
-from recalib.files.base import DataFile, Layout, Numbers
+from recalib.files.base import DataFile, Layout, Rows
 from recalib.files.raw_arrays import (
     RawArray,
     Readable,
     StreamView,
     check_dtype,
+    check_row_shape,
     check_shape,
-    pair_with_labels,
+    open_file,
     read_exactly,
     read_rows,
     size_of,
+    zip_rows,
 )
 
 _MAGIC = b"\x93NUMPY"
@@ -32,21 +35,44 @@ _PARSER = threading.Lock()
 
 
 class NpyFile(DataFile):
-    """A NumPy array file of version 1 or 2, (N, K)."""
+    """A NumPy array file of version 1 or 2, (N, K); labels are in a file of their own."""
 
     name: ClassVar[str] = "npy"
     media_types: ClassVar[tuple[str, ...]] = ("application/x-npy",)
     suffixes: ClassVar[tuple[str, ...]] = (".npy",)
 
     def _open(self) -> Layout:
-        self._array, self._start = read_header(StreamView(self._stream, 0), self._declared)
-        rows, classes, dtype = check_shape(self._array, self._declared)
-        check_length(self._array, size_of(self._stream) - self._start, self._declared)
-        return Layout(rows, classes, dtype, has_labels=False)
+        self._labels: tuple[BinaryIO, RawArray, int] | None = None
+        for field, name in (
+            ("scores", self._selection.scores),
+            ("weights", self._selection.weights),
+        ):
+            if name is not None:
+                accepted = "none: an npy file has one array without a name"
+                raise InputError(field, found=f"{name!s:.60}", accepted=accepted)
+        self._scores, self._start = read_header(StreamView(self._stream, 0), self._declared)
+        rows, classes, dtype = check_shape(self._scores, self._declared)
+        check_length(self._scores, size_of(self._stream) - self._start, self._declared)
+        if self._selection.label is not None:
+            stream = open_file(Path(self._selection.label), "label")
+            array, start = read_header(StreamView(stream, 0), "labels")
+            self._labels = (stream, array, start)
+            check_row_shape(array, self._labels_shape(rows, classes))
+            check_length(array, size_of(stream) - start, "labels")
+        return Layout(rows, classes, dtype, has_labels=self._labels is not None)
 
-    def _read(self, step: int) -> Iterator[tuple[Numbers, Numbers | None]]:
+    def close(self) -> None:
+        super().close()
+        if self._labels is not None:
+            self._labels[0].close()
+
+    def _read(self, step: int) -> Iterator[Rows]:
         window = StreamView(self._stream, self._start)
-        return pair_with_labels(read_rows(window, self._array, step, self._declared), None)
+        scores = read_rows(window, self._scores, step, self._declared)
+        if self._labels is None:
+            return zip_rows(scores)
+        stream, array, start = self._labels
+        return zip_rows(scores, read_rows(StreamView(stream, start), array, step, "labels"))
 
 
 def read_header(stream: Readable, field: str) -> tuple[RawArray, int]:

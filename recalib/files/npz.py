@@ -1,4 +1,4 @@
-"""`.npz`: a zip of `.npy` members, `logits` (N, K) and `labels` (N,)."""
+"""`.npz`: a zip of `.npy` members, `logits` (N, K) and `labels` (N,), or others by name."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from collections.abc import Iterator
 from typing import BinaryIO, ClassVar
 
 from recalib.errors import InputError, TooLargeError, UnsupportedError
-from recalib.files.base import DataFile, Layout, Numbers
+from recalib.files.base import DataFile, Layout, Numbers, Rows
 from recalib.files.column_names import array_names
 from recalib.files.npy import check_length, read_header
 from recalib.files.raw_arrays import (
     CHUNK_BYTES,
     RawArray,
     Readable,
-    check_labels_shape,
+    check_row_shape,
     check_shape,
-    pair_with_labels,
     read_rows,
     size_of,
+    zip_rows,
 )
 
 _SUFFIX = ".npy"
@@ -43,19 +43,29 @@ class NpzFile(DataFile):
                 if info.filename.endswith(_SUFFIX)
             ],
             self._declared,
+            self._selection,
         )
-        self._logits = self._member(f"{names.values}{_SUFFIX}", self._declared)
-        rows, classes, dtype = check_shape(self._logits[1], self._declared)
-        self._labels = None
-        if names.labels is not None:
-            self._labels = self._member(f"{names.labels}{_SUFFIX}", "labels")
-            check_labels_shape(self._labels[1], self._labels_shape(rows, classes))
-        return Layout(rows, classes, dtype, has_labels=self._labels is not None)
+        self._scores = self._member(f"{names.values}{_SUFFIX}", self._declared)
+        rows, classes, dtype = check_shape(self._scores[1], self._declared)
+        self._labels = self._other(names.labels, self._labels_shape(rows, classes), "labels")
+        self._weights = self._other(names.weights, (rows,), "weights")
+        has_labels, has_weights = self._labels is not None, self._weights is not None
+        return Layout(rows, classes, dtype, has_labels, has_weights)
 
-    def _read(self, step: int) -> Iterator[tuple[Numbers, Numbers | None]]:
-        logits = self._rows(*self._logits, step, self._declared)
+    def _other(
+        self, name: str | None, shape: tuple[int, ...], field: str
+    ) -> tuple[zipfile.ZipInfo, RawArray] | None:
+        if name is None:
+            return None
+        member = self._member(f"{name}{_SUFFIX}", field)
+        check_row_shape(member[1], shape, field)
+        return member
+
+    def _read(self, step: int) -> Iterator[Rows]:
+        scores = self._rows(*self._scores, step, self._declared)
         labels = None if self._labels is None else self._rows(*self._labels, step, "labels")
-        return pair_with_labels(logits, labels)
+        weights = None if self._weights is None else self._rows(*self._weights, step, "weights")
+        return zip_rows(scores, labels, weights)
 
     def _rows(
         self, info: zipfile.ZipInfo, array: RawArray, step: int, field: str

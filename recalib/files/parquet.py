@@ -9,8 +9,8 @@ from typing import Any, BinaryIO, ClassVar
 
 from recalib.core.lazy_import import LazyModule
 from recalib.errors import EmptyError, InputError, TooLargeError
-from recalib.files.base import DataFile, Input, Layout, Numbers, translate_errors
-from recalib.files.column_names import class_columns
+from recalib.files.base import DataFile, Input, Layout, Rows, translate_errors
+from recalib.files.column_names import column_names
 from recalib.files.limits import check_column_count
 from recalib.files.messages import Messages
 from recalib.files.raw_arrays import StreamView, read_exactly, size_of
@@ -44,7 +44,6 @@ class ParquetFile(DataFile):
     row_groups: read these alone: the first row group and the one after the last.
     """
 
-    is_table: ClassVar[bool] = True
     name: ClassVar[str] = "parquet"
     media_types: ClassVar[tuple[str, ...]] = ("application/vnd.apache.parquet",)
     suffixes: ClassVar[tuple[str, ...]] = (".parquet", ".pq")
@@ -68,10 +67,8 @@ class ParquetFile(DataFile):
             # Without rows, a writer does not know the types of all columns.
             raise EmptyError(self._declared, found="no rows", accepted="at least one row")
         schema = self._file.schema_arrow
-        columns = class_columns(
-            schema.names, self._declared, self._class_names, self._class_columns
-        )
-        self._columns = Columns(schema, self._declared, self._task, columns)
+        names = column_names(schema.names, self._declared, self._selection)
+        self._columns = Columns(schema, names, self._declared, self._task)
         leaves = _leaves(self._file, self._columns.names_to_read)
         sizes = {index: _value_size(leaf) for index, leaf in leaves}
         check_row_groups(metadata, size_of(self._stream), sizes)
@@ -88,6 +85,7 @@ class ParquetFile(DataFile):
             self._columns.classes or 0,
             self._columns.dtype,
             has_labels=self._columns.names.labels is not None,
+            has_weights=self._columns.names.weights is not None,
         )
 
     @property
@@ -99,7 +97,7 @@ class ParquetFile(DataFile):
     def rows_of_file(self) -> int:
         return int(self._file.metadata.num_rows)
 
-    def _read(self, step: int) -> Iterator[tuple[Numbers, Numbers | None]]:
+    def _read(self, step: int) -> Iterator[Rows]:
         row = 0
         batches = self._file.iter_batches(
             batch_size=min(step, max(1, _BATCH_BYTES // self._columns.row_bytes)),

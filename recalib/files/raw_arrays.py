@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
 import numpy as np
 
 from recalib.errors import InputError, TooLargeError
-from recalib.files.base import Numbers
+from recalib.files.base import Numbers, Rows
 
 #: Bytes read at once: large enough that calls cost little, small enough that copies on the way
 #: (decompression, bytes to array) need little memory.
@@ -56,6 +57,18 @@ class StreamView:
         return data
 
 
+def open_file(path: Path, field: str = "data") -> BinaryIO:
+    """Open a file for reading; raise `InputError` if that is not possible."""
+    try:
+        return path.open("rb")
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError) as error:
+        raise InputError(
+            field, found=f"{path}: {error.strerror}", accepted="a readable file"
+        ) from error
+    except ValueError as error:  # a NUL in the name
+        raise InputError(field, found=repr(str(path)), accepted="a file name") from error
+
+
 def size_of(stream: BinaryIO) -> int:
     """Return the length of the whole stream in bytes."""
     return stream.seek(0, 2)
@@ -89,15 +102,15 @@ def check_shape(array: RawArray, field: str) -> tuple[int, int, np.dtype[Any]]:
     return rows, classes, native if native.kind == "f" else np.dtype(np.float64)
 
 
-def check_labels_shape(array: RawArray, shape: tuple[int, ...]) -> None:
-    """Raise `InputError` unless `array` can be labels of this shape."""
-    check_dtype(array.dtype, "labels")
+def check_row_shape(array: RawArray, shape: tuple[int, ...], field: str = "labels") -> None:
+    """Raise `InputError` unless `array` can be labels, or weights, of this shape."""
+    check_dtype(array.dtype, field)
     if array.shape != shape and array.shape != (*shape, 1):
-        is_matrix = len(array.shape) == 2 and len(shape) == 1
+        is_matrix = field == "labels" and len(array.shape) == 2 and len(shape) == 1
         hint = ", a class number for each row; (N, K) is of the task multilabel"
         accepted = f"shape {shape}{hint if is_matrix else ''}"
-        raise InputError("labels", found=f"shape {array.shape}", accepted=accepted)
-    _check_order(array, "labels")
+        raise InputError(field, found=f"shape {array.shape}", accepted=accepted)
+    _check_order(array, field)
 
 
 def read_rows(stream: Readable, array: RawArray, step: int, field: str) -> Iterator[Numbers]:
@@ -120,15 +133,16 @@ def read_rows(stream: Readable, array: RawArray, step: int, field: str) -> Itera
         yield _native(rows)
 
 
-def pair_with_labels(
-    logits: Iterator[Numbers], labels: Iterator[Numbers] | None
-) -> Iterator[tuple[Numbers, Numbers | None]]:
-    """Yield logits with the labels of the same rows; both iterators must use the same steps."""
-    if labels is None:
-        for part in logits:
-            yield part, None
-    else:
-        yield from zip(logits, labels, strict=True)
+def zip_rows(
+    scores: Iterator[Numbers],
+    labels: Iterator[Numbers] | None = None,
+    weights: Iterator[Numbers] | None = None,
+) -> Iterator[Rows]:
+    """Yield the arrays of the same rows; all iterators must use the same steps."""
+    present = [array for array in (labels, weights) if array is not None]
+    for first, *others in zip(scores, *present, strict=True):
+        y = None if labels is None else others[0]
+        yield first, y, None if weights is None else others[-1]
 
 
 def read_exactly(stream: Readable, size: int, field: str) -> bytes:

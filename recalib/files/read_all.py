@@ -20,18 +20,18 @@ def read_all(file: DataFile) -> Data:
     the system provides the memory of the result as it is written.
     """
     if file.rows is not None:
-        logits, labels = _allocate(file, file.rows)
+        data = _allocate(file, file.rows)
         for chunk in file.chunks():
-            _copy(chunk, logits, labels)
-        return Data(logits, labels)
+            _copy(chunk, data)
+        return data
     pending = deque(file.chunks())
-    logits, labels = _allocate(file, sum(len(chunk.logits) for chunk in pending))
+    data = _allocate(file, sum(len(chunk.logits) for chunk in pending))
     while pending:
-        _copy(pending.popleft(), logits, labels)
-    return Data(logits, labels)
+        _copy(pending.popleft(), data)
+    return data
 
 
-def _allocate(file: DataFile, rows: int) -> tuple[NDArray[np.floating[Any]], NDArray[Any] | None]:
+def _allocate(file: DataFile, rows: int) -> Data:
     try:
         logits = np.empty((rows, file.classes), file.dtype)
         labels: NDArray[Any] | None = None
@@ -39,21 +39,24 @@ def _allocate(file: DataFile, rows: int) -> tuple[NDArray[np.floating[Any]], NDA
             labels = np.empty((rows, file.classes), np.bool_)
         elif file.has_labels:
             labels = np.empty(rows, np.int64)
+        weights = np.empty(rows, np.float64) if file.has_weights else None
     except (MemoryError, ValueError) as error:  # ValueError: more bytes than an address has
         raise TooLargeError(
             "data",
             found=f"{rows} rows of {file.classes} classes, more than fits into memory",
             accepted="less data",
         ) from error
-    return logits, labels
+    return Data(logits, labels, weights)
 
 
-def _copy(chunk: Chunk, logits: NDArray[np.floating[Any]], labels: NDArray[Any] | None) -> None:
+def _copy(chunk: Chunk, data: Data) -> None:
     stop = chunk.first_row + len(chunk.logits)
-    if stop > len(logits):
+    if stop > len(data.logits):
         raise InputError(
-            "data", found=f"more than {len(logits)} rows", accepted="the number in the header"
+            "data", found=f"more than {len(data.logits)} rows", accepted="the number in the header"
         )
-    logits[chunk.first_row : stop] = chunk.logits
-    if labels is not None and chunk.labels is not None:
-        labels[chunk.first_row : stop] = chunk.labels
+    data.logits[chunk.first_row : stop] = chunk.logits
+    if data.labels is not None and chunk.labels is not None:
+        data.labels[chunk.first_row : stop] = chunk.labels
+    if data.weights is not None and chunk.weights is not None:
+        data.weights[chunk.first_row : stop] = chunk.weights

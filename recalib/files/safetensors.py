@@ -15,17 +15,17 @@ from typing import Any, ClassVar
 import numpy as np
 
 from recalib.errors import InputError
-from recalib.files.base import DataFile, Layout, Numbers
+from recalib.files.base import DataFile, Layout, Numbers, Rows
 from recalib.files.column_names import array_names
 from recalib.files.raw_arrays import (
     RawArray,
     StreamView,
-    check_labels_shape,
+    check_row_shape,
     check_shape,
-    pair_with_labels,
     read_exactly,
     read_rows,
     size_of,
+    zip_rows,
 )
 
 #: bfloat16 is the upper half of a float32 and is read as its 16 bits.
@@ -50,25 +50,38 @@ class SafetensorsFile(DataFile):
 
     def _open(self) -> Layout:
         self._header, self._start = self._parse()
-        names = array_names([n for n in self._header if n != "__metadata__"], self._declared)
-        self._logits = self._tensor(self._declared, self._declared)
-        self._is_bfloat16 = self._header[self._declared]["dtype"] == "BF16"
-        rows, classes, dtype = check_shape(self._logits[0], self._declared)
-        self._labels = None
-        if names.labels is not None:
-            self._labels = self._tensor(names.labels, "labels")
-            check_labels_shape(self._labels[0], self._labels_shape(rows, classes))
+        tensors = [name for name in self._header if name != "__metadata__"]
+        names = array_names(tensors, self._declared, self._selection)
+        scores = str(names.values)
+        self._scores = self._tensor(scores, self._declared)
+        self._is_bfloat16 = self._header[scores]["dtype"] == "BF16"
+        rows, classes, dtype = check_shape(self._scores[0], self._declared)
+        self._labels = self._other(names.labels, self._labels_shape(rows, classes), "labels")
+        self._weights = self._other(names.weights, (rows,), "weights")
         self._check_offsets()
         if self._is_bfloat16:
             dtype = np.dtype(np.float32)
-        return Layout(rows, classes, dtype, has_labels=self._labels is not None)
+        has_labels, has_weights = self._labels is not None, self._weights is not None
+        return Layout(rows, classes, dtype, has_labels, has_weights)
 
-    def _read(self, step: int) -> Iterator[tuple[Numbers, Numbers | None]]:
-        logits = self._rows(*self._logits, step, self._declared)
+    def _other(
+        self, name: str | None, shape: tuple[int, ...], field: str
+    ) -> tuple[RawArray, int] | None:
+        if name is None:
+            return None
+        tensor = self._tensor(name, field)
+        if self._header[name]["dtype"] == "BF16":  # its bits would be read as integers
+            raise InputError(field, found="dtype BF16", accepted="another type of numbers")
+        check_row_shape(tensor[0], shape, field)
+        return tensor
+
+    def _read(self, step: int) -> Iterator[Rows]:
+        scores = self._rows(*self._scores, step, self._declared)
         if self._is_bfloat16:
-            logits = map(_widen_bfloat16, logits)
+            scores = map(_widen_bfloat16, scores)
         labels = None if self._labels is None else self._rows(*self._labels, step, "labels")
-        return pair_with_labels(logits, labels)
+        weights = None if self._weights is None else self._rows(*self._weights, step, "weights")
+        return zip_rows(scores, labels, weights)
 
     def _rows(self, array: RawArray, start: int, step: int, field: str) -> Iterator[Numbers]:
         return read_rows(StreamView(self._stream, start), array, step, field)

@@ -1,4 +1,4 @@
-"""Convert columns of Arrow tables to arrays: shared by Parquet, Arrow and CSV.
+"""Convert columns of Arrow tables to arrays: shared by Parquet, Arrow, CSV and JSON lines.
 
 The logits are one column of lists of equal length, one column a class, or one column of numbers,
 those of class 1 of 2. A null is always an error: a masked class is written as −inf.
@@ -12,44 +12,41 @@ from typing import Any
 
 import numpy as np
 
+from recalib.core.arrays import refuse_first
 from recalib.core.lazy_import import LazyModule
 from recalib.errors import InputError
-from recalib.files.base import MAX_CLASSES, Input, Numbers, Task
-from recalib.files.column_names import Names, column_names
+from recalib.files.base import MAX_CLASSES, Input, Numbers, Rows, Task
+from recalib.files.column_names import Names
 from recalib.files.limits import check_column_count
 
 pa = LazyModule("pyarrow")
 
 #: Of the widest number.
 _LABEL_BYTES = 8
+#: Texts of labels of two classes, besides 0 and 1.
+_TWO_CLASSES = {"false": 0, "true": 1, "-1": -1, "-1.0": -1}
 
 
 class Columns:
-    """The columns of logits and labels in a schema, with their types.
+    """The columns of scores, labels and weights in a schema, with their types.
 
     `classes` is None for lists of variable length until a row has been read. Multilabel data has a
-    column of lists `labels`, of K numbers or booleans. Where the caller names the columns of the
-    classes, labels may be these names.
+    column of lists `labels`, of K numbers or booleans. Other labels are numbers, truth values, or
+    texts of these; where the columns have the names of the classes, also these names.
     """
 
     def __init__(
-        self,
-        schema: Any,
-        declared: Input,
-        task: Task = "multiclass",
-        class_columns: Sequence[str] | None = None,
+        self, schema: Any, names: Names, declared: Input, task: Task = "multiclass"
     ) -> None:
         self._declared = declared
         self._task = task
         check_column_count(len(schema))
-        self.names: Names = column_names(schema.names, declared, class_columns)
-        if self.names.values is not None and _is_number(schema.field(self.names.values).type):
-            self.names = replace(self.names, values=None, columns=(self.names.values,))
-        if class_columns is not None and len(class_columns) == 1:
-            class_columns = None  # the column of class 1 is no name of a label
+        self.names = names
+        if names.values is not None and _is_number(schema.field(names.values).type):
+            self.names = replace(names, values=None, columns=(names.values,))
         self._class_numbers: dict[str, int] = {}
-        if class_columns is not None and self.names.labels is not None and task == "multiclass":
-            self._class_numbers = numbers_by_name(class_columns)
+        if names.are_classes and names.labels is not None and task == "multiclass":
+            self._class_numbers = numbers_by_name(names.columns)
         self.classes: int | None
         if self.names.values is None:
             self.classes = len(self.names.columns)
@@ -58,18 +55,21 @@ class Columns:
         else:
             self.classes, dtype = _list_type(schema.field(self.names.values).type, declared)
         self.dtype = dtype if dtype.kind == "f" else np.dtype(np.float64)
-        if self.names.labels is not None:
-            kind = schema.field(self.names.labels).type
+        if names.labels is not None:
+            kind = schema.field(names.labels).type
             if task == "multilabel":
                 _list_type(kind, "labels", allow_booleans=True)
-            elif class_columns is None or not _is_text(kind):
+            elif not _is_text(kind) and not pa.types.is_boolean(kind):
                 _numeric_dtype(kind, "labels")
+        if names.weights is not None:
+            _numeric_dtype(schema.field(names.weights).type, "weights")
 
     @property
     def names_to_read(self) -> list[str]:
         """The names of the columns to read."""
-        values = self.names.columns if self.names.values is None else (self.names.values,)
-        return [*values, *([] if self.names.labels is None else [self.names.labels])]
+        names = self.names
+        every = (names.values, *names.columns, names.labels, names.weights)
+        return [name for name in every if name is not None]
 
     @property
     def row_bytes(self) -> int:
@@ -77,8 +77,8 @@ class Columns:
         label = _LABEL_BYTES if self._task == "multilabel" else 0
         return (self.classes or 1) * (self.dtype.itemsize + label)
 
-    def arrays(self, batch: Any, first_row: int) -> tuple[Numbers, Numbers | None]:
-        """Return the logits and labels of a record batch, as views of its memory if possible.
+    def arrays(self, batch: Any, first_row: int) -> Rows:
+        """Return the arrays of a record batch, as views of its memory if possible.
 
         Raises
         ------
@@ -93,14 +93,20 @@ class Columns:
             logits = np.empty((batch.num_rows, len(self.names.columns)), self.dtype)
             for k, name in enumerate(self.names.columns):
                 logits[:, k] = self._numbers(batch.column(name), self._declared, first_row, k)
+        labels, weights = self._labels(batch, first_row), self.names.weights
+        if weights is None:
+            return logits, labels, None
+        return logits, labels, self._numbers(batch.column(weights), "weights", first_row)
+
+    def _labels(self, batch: Any, first_row: int) -> Numbers | None:
         if self.names.labels is None:
-            return logits, None
+            return None
         column = batch.column(self.names.labels)
         if self._task == "multilabel":
-            return logits, self._lists(column, "labels", first_row)
+            return self._lists(column, "labels", first_row)
         if _is_text(column.type):
-            return logits, self._named_labels(column, first_row)
-        return logits, self._numbers(column, "labels", first_row)
+            return self._labels_of_texts(column, first_row)
+        return self._numbers(column, "labels", first_row)
 
     def _lists(self, lists: Any, field: str, first_row: int) -> Numbers:
         lists = _storage(lists)
@@ -117,7 +123,7 @@ class Columns:
             lambda i: f"{field}[{first_row + i // classes}][{i % classes}]",
             self._accepted_values(field),
         )
-        flat: Numbers = values.to_numpy(zero_copy_only=False)
+        flat: Numbers = _plain(values).to_numpy(zero_copy_only=False)
         return flat.reshape(len(lists), -1)
 
     def _numbers(self, column: Any, field: str, first_row: int, k: int | None = None) -> Numbers:
@@ -125,27 +131,47 @@ class Columns:
         _check_nulls(
             column, lambda row: f"{field}[{first_row + row}]{where}", self._accepted_values(field)
         )
-        values: Numbers = column.to_numpy(zero_copy_only=False)
+        values: Numbers = _plain(column).to_numpy(zero_copy_only=False)
         return values
 
-    def _named_labels(self, column: Any, first_row: int) -> Numbers:
-        """Return labels that are names of classes, or their numbers, as numbers."""
+    def _labels_of_texts(self, column: Any, first_row: int) -> Numbers:
+        """Return labels that are names of classes, numbers or truth values, as numbers."""
         names = self._class_numbers
         shown = ", ".join([*names][:8]) + (", ..." if len(names) > 8 else "")
         accepted = f"the name of a class ({shown}) or its number (0 to {len(names) - 1})"
+        accepted = accepted if names else "class numbers, which are integers from 0"
         _check_nulls(column, lambda row: f"labels[{first_row + row}]", accepted)
-        numbers = []
-        for row, label in enumerate(column.to_pylist()):
-            number = class_number(label, names)
-            if number is None:
-                field = f"labels[{first_row + row}]"
-                raise InputError(field, found=f"{label!r:.60}", accepted=accepted)
-            numbers.append(number)
-        return np.array(numbers, np.int64)
+        if pa.types.is_dictionary(column.type):
+            column = column.dictionary_decode()
+        encoded = column.dictionary_encode()
+        texts = encoded.dictionary.to_pylist()
+        numbers = [self._label_of_text(text.strip()) for text in texts]
+        codes = encoded.indices.to_numpy(zero_copy_only=False)
+        if None in numbers:
+            unknown = [k for k, number in enumerate(numbers) if number is None]
+            row = int(np.flatnonzero(np.isin(codes, unknown))[0])
+            found = f"{texts[codes[row]]!r:.60}"
+            raise InputError(f"labels[{first_row + row}]", found=found, accepted=accepted)
+        labels: Numbers = np.array(numbers, np.float64)[codes]
+        return labels
+
+    def _label_of_text(self, text: str) -> float | None:
+        """Return the number of a label; whether it is that of a class is checked later."""
+        number: float | None = class_number(text, self._class_numbers)
+        if number is None and self.classes in (1, 2):
+            number = _TWO_CLASSES.get(text.lower())
+        if number is None and not self._class_numbers:
+            try:
+                number = float(text)
+            except ValueError:
+                return None
+        return number
 
     def _accepted_values(self, field: str) -> str:
         """Return what a number of a field is."""
         is_multilabel = self._task == "multilabel"
+        if field == "weights":
+            return "a number of at least 0"
         if field == "labels":
             return "0 or 1" if is_multilabel else "a class number, an integer from 0"
         if field == "probabilities":
@@ -153,14 +179,9 @@ class Columns:
         return "a finite number" if is_multilabel else "a number (-inf for a masked class)"
 
     def _check_lengths(self, lengths: Numbers, field: str, first_row: int) -> None:
-        ragged = lengths != self.classes
-        if ragged.any():
-            row = int(np.argmax(ragged))
-            raise InputError(
-                f"{field}[{first_row + row}]",
-                found=f"{lengths[row]} {'labels' if field == 'labels' else 'classes'}",
-                accepted=f"{self.classes}, as in the first row",
-            )
+        ragged, accepted = lengths != self.classes, f"{self.classes}, as in the first row"
+        found = ("{} labels" if field == "labels" else "{} classes").format
+        refuse_first(ragged, lengths, field, accepted, first_row, found)
 
 
 def numbers_by_name(names: Sequence[str]) -> dict[str, int]:
@@ -177,7 +198,7 @@ def numbers_by_name(names: Sequence[str]) -> dict[str, int]:
                 f"{len(names) - 1} are numbers of classes"
             )
             raise InputError(
-                "columns", found=f"{name!r} as the name of class {k}", accepted=accepted
+                "scores", found=f"{name!r} as the name of class {k}", accepted=accepted
             )
     return {name: k for k, name in enumerate(names)}
 
@@ -225,12 +246,20 @@ def _numeric_dtype(kind: Any, field: str, allow_booleans: bool = False) -> np.dt
         else:
             accepted = "a column of class numbers, which are integers from 0"
         raise InputError(field, found=f"a column of type {kind!s:.60}", accepted=accepted)
+    if pa.types.is_decimal(kind):
+        return np.dtype(np.float64)
     dtype: np.dtype[Any] = np.dtype(kind.to_pandas_dtype())
     return dtype
 
 
 def _is_number(kind: Any) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind))
+    is_decimal = pa.types.is_decimal(kind)  # the numbers of warehouses
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or is_decimal)
+
+
+def _plain(numbers: Any) -> Any:
+    """Return decimals as floats, other numbers unchanged."""
+    return numbers.cast(pa.float64()) if pa.types.is_decimal(numbers.type) else numbers
 
 
 def _is_text(kind: Any) -> bool:

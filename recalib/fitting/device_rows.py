@@ -1,7 +1,8 @@
 """Rows that pass through a device of torch, a chunk at a time.
 
-The logits stay where they are; each pass copies a chunk to the device, computes sums and drops it.
-So the memory of the device is bounded by the size of a chunk, for any number of rows.
+Rows that take less than half of the free memory of a GPU are copied to it once. Others stay where
+they are; each pass copies a chunk to the device, computes sums and drops it. So the memory of the
+device is bounded for any number of rows.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from recalib.fitting.rows import ArrayRows, Block, Kernel, Numbers
 #: memory from the system for every operation, which costs five times as much as the operation; on a
 #: GPU enough for its cores to be busy, 128 MB of float64. A pass holds about six of these arrays.
 _CPU_ELEMENTS, _GPU_ELEMENTS = 1_000_000, 16_000_000
+#: Share of the free memory of a GPU that rows may use.
+_KEPT_SHARE = 0.5
 
 
 class DeviceRows(ArrayRows):
@@ -44,6 +47,8 @@ class DeviceRows(ArrayRows):
         if keep is not None:
             block = self._on_device(self.block._replace(weights=self.block.counts))
             self._kept = block._replace(logits=keep(block.logits.double()))
+        elif rows.logits.nbytes < _KEPT_SHARE * _free_bytes(self.device):
+            self._kept = self._on_device(self.block)
 
     @property
     def in_memory(self) -> None:
@@ -62,6 +67,11 @@ class DeviceRows(ArrayRows):
         assert logits is not None  # noqa: S101
         assert labels is not None  # noqa: S101
         return Block(logits, labels.to(torch.int64), weights, tops)
+
+
+def _free_bytes(device: torch.device) -> int:
+    """Return the free memory of a GPU; 0 of a CPU, whose rows are in memory already."""
+    return torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else 0
 
 
 def check_device(name: str) -> torch.device:

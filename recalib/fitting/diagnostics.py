@@ -15,8 +15,9 @@ Legend: n rows, K classes. Scores are (3, n): NLL, Brier score and error of each
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import scipy
@@ -31,6 +32,7 @@ from recalib.fitting.repeated_rows import distinct_rows, excess_agreement
 from recalib.fitting.solvers import solve
 from recalib.maps import Map, Parameters
 from recalib.maps.identity import Identity
+from recalib.maps.labels import LabelIdentity
 from recalib.maps.temperature import Temperature
 from recalib.ops import NumpyOps
 from recalib.stats.groups import group_sums
@@ -55,6 +57,8 @@ _NO_OPTIMISM = 2_000
 #: A quarter of the rows gives the optimism, or as many as this up to a half: larger changes of the
 #: weights cost less time, and with few rows they are no longer small.
 _PART_ROWS = 1_000
+#: How far above its minimum this fit may end: far below the margin of the NLL.
+_PART_TOLERANCE = 1e-5
 _LEAST_PROBABILITY = 1e-320
 #: Weighted rows count as few below this, and if they are less than half of all rows.
 _FEW_ROWS = 50
@@ -80,6 +84,10 @@ class Diagnosis:
 class _Sample:
     """Rows of the fit, or some of them."""
 
+    #: (n, K).
+    logits: Numbers
+    #: (n,); (n, K) of independent labels.
+    labels: NDArray[Any]
     weights: Numbers | None
     #: (n,), from 0: equal for rows that are no independent evidence; None for independent rows.
     units: NDArray[np.intp] | None
@@ -92,35 +100,18 @@ class _Sample:
 
     def error(self, scores: Numbers) -> Numbers:
         """Return the standard error of the mean of each score, (3,)."""
-        pairs = [mean_and_standard_error(row, self.weights, self.units) for row in scores]
-        return np.array([error for _, error in pairs])
-
-    def optimism(
-        self, change: Numbers, chosen: NDArray[np.bool_], count: int, rows: int
-    ) -> Numbers:
-        """Return the optimism of each score and its standard error, (2, 3).
-
-        Parameters
-        ----------
-        change: (3, n), of the scores by a fit to a part of the rows.
-        chosen: (n,), whether the rows are in the part, which has `count` of all `rows`.
-        """
-        # Σ s² / n is rows / count − 1.
-        change = change * np.where(chosen, -1.0, count / (rows - count))
-        return np.stack([self.mean(change), self.error(change)])
-
-
-@dataclass(frozen=True)
-class _Rows(_Sample):
-    """Rows with one class each."""
-
-    logits: Numbers
-    labels: Integers
+        weights, units = self.weights, self.units
+        return np.array([mean_and_standard_error(row, weights, units)[1] for row in scores])
 
     def scores(self, map: Map, parameters: Parameters) -> tuple[Numbers, Numbers]:
-        """Return the scores, (3, n), and the probabilities, (n, K)."""
+        """Return the scores, (3, n), of labels means over labels, and probabilities, (n, K)."""
         ops = NumpyOps()
         p: Numbers = map.probabilities(ops, self.logits, map.constants(ops, parameters))
+        if self.labels.ndim == 2:
+            of_value = np.where(self.labels, p, 1 - p)
+            nll = -np.log(np.maximum(of_value, _LEAST_PROBABILITY))
+            each = nll, (1 - of_value) ** 2, of_value < 0.5
+            return np.stack([scores.mean(axis=1) for scores in each]), p
         of_label = p[np.arange(len(self.labels)), self.labels]
         scores = np.empty((3, len(self.labels)))
         scores[0] = -np.log(np.maximum(of_label, _LEAST_PROBABILITY))
@@ -139,6 +130,8 @@ def diagnose(
 ) -> Diagnosis:
     """Return estimates of the losses on new rows, and reasons to distrust the fit.
 
+    Losses of independent labels are means over labels.
+
     Parameters
     ----------
     problem: the map, the objective and the rows of the fit, or a sample of them.
@@ -146,6 +139,8 @@ def diagnose(
     rows: the number of rows of the fit, by default those of the problem.
     refit: False for a map that held-out rows have chosen: its optimism counts as 0.
     """
+    if problem.labels.ndim == 2:
+        return _diagnose_labels(problem, solution)
     count = len(problem.labels)
     rows = rows or count
     kept = _spaced(count, max(_SIZE // problem.classes, _LEAST_SAMPLE))
@@ -156,7 +151,7 @@ def diagnose(
     equal = distinct_rows(part.logits) if groups is None else None
     repeats = None if equal is None else excess_agreement(z, single, y, equal)
     size = effective_size(len(y), w, groups if repeats is None else equal)
-    sample = _Rows(w, groups, size * rows / len(y), z, y)
+    sample = _Sample(z, y, w, groups, size * rows / len(y))
     after, p = sample.scores(problem.map, solution.parameters)
     totals = p.sum(axis=0) if w is None else w @ p
     found = [_few_rows(problem.effective_rows, count), repeats]
@@ -168,15 +163,14 @@ def diagnose(
         if refit:
             optimism = _optimism(problem, solution, kept, sample, after, rows)
         estimates = _estimates(sample, after, references, optimism)
-        harm = {name: _harm(name, estimate) for name, estimate in estimates.items()}
-        found += [harm["nll"] or harm["brier"], harm["error"]]
-    diagnostics = tuple(item for item in found if item is not None)
+        found += _harms(estimates)
+    diagnostics = tuple(filter(None, found))
     confidences = p.max(axis=1) if len(y) == count else solution.confidences
     return Diagnosis(sample.effective, estimates, diagnostics, confidences)
 
 
 def _reference_scores(
-    problem: Problem, sample: _Rows, after: Numbers, temperature: float | None
+    problem: Problem, sample: _Sample, after: Numbers, temperature: float | None
 ) -> dict[str, Numbers]:
     """Return the scores without a map, and by the best temperature if rows determine one."""
     references = {"identity": sample.scores(Identity(), {})[0]}
@@ -213,7 +207,7 @@ def _optimism(
     problem: Problem,
     solution: Solution,
     kept: NDArray[np.intp],
-    sample: _Rows,
+    sample: _Sample,
     after: Numbers,
     rows: int,
 ) -> Numbers:
@@ -228,24 +222,32 @@ def _optimism(
         return np.outer([1.0, math.sqrt(2)], [1 / sample.effective, 0.0, 0.0])
     if _count_parameters(problem) * _NO_OPTIMISM < sample.effective or len(problem.labels) < rows:
         return np.zeros((2, 3))
-    chosen, count = _random_part(rows)
-    part = problem.subset(chosen)
-    weights = rows / count * (np.ones(count) if part.weights is None else part.weights)
     # Options that the fit has chosen stay too.
     fields = problem.map.__dataclass_fields__
     options = {name: value for name, value in solution.settled.items() if name in fields}
     map, start = replace(problem.map, **options), dict(solution.parameters)
-    fit = solve(replace(part, map=map, weights=weights, start=start, progress=None))
-    change = sample.scores(problem.map, fit.parameters)[0] - after
-    return sample.optimism(change, chosen[kept], count, rows)
+    again = replace(problem, map=map, start=start, progress=None)
+    return _optimism_by_part(again, kept, sample, after)
 
 
-def _random_part(rows: int) -> tuple[NDArray[np.bool_], int]:
-    """Return whether each row is in a random part, and the number of rows of the part."""
+def _optimism_by_part(
+    problem: Problem,
+    kept: NDArray[np.intp],
+    sample: _Sample,
+    after: Numbers,
+) -> Numbers:
+    """Return the optimism of each score and its standard error by a fit to a part of the rows."""
+    rows = len(problem.labels)
     count = max(rows // 4, min(rows // 2, _PART_ROWS))
     chosen = np.zeros(rows, np.bool_)
     chosen[np.random.default_rng(0).permutation(rows)[:count]] = True
-    return chosen, count
+    part = problem.subset(chosen)
+    weights = rows / count * (np.ones(count) if part.weights is None else part.weights)
+    solution = solve(replace(part, weights=weights, tolerance=_PART_TOLERANCE))
+    change = sample.scores(problem.map, solution.parameters)[0] - after
+    # Σ s² / n is rows / count − 1.
+    change = change * np.where(chosen[kept], -1.0, count / (rows - count))
+    return np.stack([sample.mean(change), sample.error(change)])
 
 
 def _estimates(
@@ -269,13 +271,19 @@ def _estimates(
     }
 
 
+def _harms(estimates: dict[str, ScoreEstimate]) -> list[Diagnostic | None]:
+    """Return that scores are worse than those of a reference, once for both proper scores."""
+    harm = {name: _harm(name, estimate) for name, estimate in estimates.items()}
+    return [harm["nll"] or harm["brier"], harm["error"]]
+
+
 def _harm(name: str, estimate: ScoreEstimate) -> Diagnostic | None:
     """Return that a score is worse than a reference's beyond chance, by the larger difference."""
     excess = {
         key: estimate.value - of - Z * estimate.standard_errors[key] - MARGINS[name]
         for key, of in estimate.references.items()
     }
-    worst = max(excess, key=lambda key: excess[key])
+    worst = max(excess, key=excess.__getitem__)
     if excess[worst] <= 0:
         return None
     numbers = {"value": estimate.value, worst: estimate.references[worst]}
@@ -309,45 +317,24 @@ def _class_totals(
     return Diagnostic("class totals", numbers)
 
 
-def diagnose_labels(
-    labels: NDArray[np.bool_],
-    before: Numbers,
-    after: Numbers,
-    weights: Numbers | None,
-    refit: Callable[[NDArray[np.bool_], float, NDArray[np.intp]], Numbers],
-) -> tuple[dict[str, ScoreEstimate], tuple[Diagnostic, ...]]:
-    """Return estimates of the losses on new rows, means over labels, and reasons to distrust a fit.
-
-    Parameters
-    ----------
-    labels, before, after: (N, K), independent labels, and their probabilities without and by the
-        map.
-    weights: (N,), with the effective number of rows as their sum; None if all are 1.
-    refit: returns probabilities (n, K) of a sample of rows, (n,), by a fit to a part of all rows,
-        (N,), whose weights have a factor.
-    """
-    rows = len(labels)
-    kept = _spaced(rows, max(_SIZE // labels.shape[1], _LEAST_SAMPLE))
-    of_kept = None if weights is None else weights[kept]
-    sample = _Sample(of_kept, None, float(rows if weights is None else weights.sum()))
-    found, estimates = [_label_totals(labels, after, weights)], {}
+def _diagnose_labels(problem: Problem, solution: Solution) -> Diagnosis:
+    """Return `diagnose` of labels (N, K), with losses that are means over labels."""
+    z, y = problem.logits.astype(np.float64, copy=False), problem.labels.astype(np.bool_)
+    w = problem.weights
+    sample = _Sample(z, y, w, None, problem.effective_rows)
+    after, p = sample.scores(problem.map, solution.parameters)
+    found, estimates = [_label_totals(y, p, w)], {}
     if sample.effective >= _LEAST_ROWS:
-        chosen, count = _random_part(rows)
-        y, scores = labels[kept], _label_scores(after[kept], labels[kept])
-        change = _label_scores(refit(chosen, rows / count, kept), y) - scores
-        optimism = sample.optimism(change, chosen[kept], count, rows)
-        references = {"identity": _label_scores(before[kept], y)}
-        estimates = _estimates(sample, scores, references, optimism)
-        harm = {name: _harm(name, estimate) for name, estimate in estimates.items()}
-        found += [harm["nll"] or harm["brier"], harm["error"]]
-    return estimates, tuple(item for item in found if item is not None)
-
-
-def _label_scores(probabilities: Numbers, labels: NDArray[np.bool_]) -> Numbers:
-    """Return the scores, (3, n), as means over labels."""
-    of_value = np.where(labels, probabilities, 1 - probabilities)
-    nll = -np.log(np.maximum(of_value, _LEAST_PROBABILITY))
-    return np.stack([scores.mean(axis=1) for scores in (nll, (1 - of_value) ** 2, of_value < 0.5)])
+        kept = _spaced(len(y), max(_SIZE // problem.classes, _LEAST_SAMPLE))
+        of_kept = None if w is None else w[kept]
+        sample = replace(sample, weights=of_kept, logits=z[kept], labels=y[kept])
+        after = after[:, kept]
+        references = {"identity": sample.scores(LabelIdentity(), {})[0]}
+        optimism = _optimism_by_part(problem, kept, sample, after)
+        estimates = _estimates(sample, after, references, optimism)
+        found += _harms(estimates)
+    diagnostics = tuple(filter(None, found))
+    return Diagnosis(sample.effective, estimates, diagnostics, None)
 
 
 def _label_totals(
@@ -372,8 +359,7 @@ def _label_totals(
     return Diagnostic("label totals", numbers)
 
 
-def label_diagnostic_text(item: Diagnostic, names: Sequence[str] | None) -> str:
-    """Return the warning of a diagnostic of labels; `names` are theirs, if they are known."""
+def _label_text(item: Diagnostic, names: Sequence[str] | None) -> str:
     values = item.values
     if item.kind != "label totals":
         score, _ = item.kind.split(" above ")
@@ -432,6 +418,8 @@ def diagnostic_text(item: Diagnostic, problem: Problem, names: Sequence[str] | N
     ----------
     names: of the classes, if they are known.
     """
+    if problem.labels.ndim == 2:
+        return _label_text(item, names)
     values, kind = item.values, item.kind
     k = int(values.get("class", -1))
     name = str(k) if names is None else names[k]

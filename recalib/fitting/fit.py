@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from datetime import UTC, datetime
-from importlib.metadata import version
+from dataclasses import replace
 from typing import Any, Literal
 
 import msgspec
@@ -14,7 +13,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from recalib.calibrator import Calibrator
 from recalib.core.arrays import (
-    RESEMBLANCE_HINT,
     Floats,
     Integers,
     WeightKind,
@@ -27,34 +25,44 @@ from recalib.core.arrays import (
 )
 from recalib.core.arrays import log_probabilities as as_logits
 from recalib.core.blas_threads import one_blas_thread
-from recalib.core.card import Card, DataSummary, FitSummary, MetricValue
-from recalib.core.class_names import class_indices
-from recalib.core.inputs import as_array, check_index, counted_rows, frame_columns, score_matrix
-from recalib.core.masks import Mask, mask_constants
-from recalib.core.options import options_of
+from recalib.core.card import DataSummary, MetricValue, ReliabilityBins, SetMethod
+from recalib.core.class_names import check_label_rows, class_indices
+from recalib.core.inputs import (
+    CountedRows,
+    as_array,
+    check_index,
+    counted_rows,
+    frame_columns,
+    score_matrix,
+)
+from recalib.core.label_arrays import label_log_odds, label_resemblance
+from recalib.core.masks import mask_constants
+from recalib.core.options import check_choice, options_of
 from recalib.drift.reference_histogram import reference_histogram
 from recalib.drift.target import monitored_probabilities, pairs_of_rows, target_of
 from recalib.errors import InputError
-from recalib.files import Task
-from recalib.fitting.auto import AUTO
+from recalib.files import Input, Task
 from recalib.fitting.cross_validation import Candidate
-from recalib.fitting.diagnostics import Diagnosis, diagnose, diagnostic_text
-from recalib.fitting.multilabel import fit_multilabel, measure_label_metrics
-from recalib.fitting.problem import Problem, Progress, Solution, bound_texts
-from recalib.fitting.request import (
-    AutoPolicy,
-    check_request_device,
-    resolve_fit,
+from recalib.fitting.diagnostics import Diagnosis, diagnose
+from recalib.fitting.fit_card import (
+    create_card,
+    data_warnings,
+    measure_metrics,
+    measure_stages,
+    reliability_of,
+    stages_of,
 )
+from recalib.fitting.multilabel import earlier_curves
+from recalib.fitting.problem import Problem, Progress
+from recalib.fitting.request import AutoPolicy, check_request, resolve_fit
 from recalib.fitting.rows import ArrayRows, Rows
 from recalib.fitting.solvers import solve
 from recalib.fitting.thresholds import measure_thresholds
 from recalib.fitting.validation_error import calibration_error
 from recalib.maps import Map, Parameters
-from recalib.metrics.base import Estimate
-from recalib.metrics.evaluate import measure_all
-from recalib.metrics.evaluation import Evaluation
+from recalib.maps.labels import LabelMap
 from recalib.metrics.predictions import Predictions
+from recalib.sets.conformal import COVERAGE, check_sets, conformal_sets
 from recalib.stats.groups import group_counts
 
 #: Up to this size NumPy computes confidences and metrics in float64. Larger ones have float32
@@ -76,6 +84,8 @@ def fit(
     groups: ArrayLike | None = None,
     ignore_index: int | None = None,
     measure: bool = False,
+    sets: SetMethod | None = None,
+    coverage: float | None = None,
     start: Calibrator | None = None,
     class_labels: tuple[str, ...] | None = None,
     data: DataSummary | None = None,
@@ -100,7 +110,8 @@ def fit(
     objective: a name in `recalib.objectives.OBJECTIVES`.
     task: `multilabel` if a row may have any number of labels: `logits` are then log-odds (N, K), or
         probabilities of each label, `labels` zeros and ones (N, K), and `map` a name in
-        `recalib.maps.labels.LABEL_MAPS`, which calibrates each column by itself.
+        `recalib.maps.labels.LABEL_MAPS`, which calibrates each column by itself. A label that all
+        rows have, or none, keeps its probability.
     input: the kind of values in `logits`; never guessed. By default they are logits, with a
         warning if they look like probabilities.
     sample_weight: (N,), weights of rows: non-negative; equal by default. A row of weight 0 is as
@@ -117,7 +128,14 @@ def fit(
     measure: whether the card gets the metrics of these rows before and after the map, with 95%
         intervals and with the weights, as `survey` weights. They take much longer than most fits;
         `Calibrator.evaluate` measures other rows.
-    start: an earlier fit of the same map with the same options, used as the start.
+    sets: `lac`, `aps` or `raps`: thresholds of prediction sets go into the card, for
+        `Calibrator.predict_set`. The map is then fitted on one half of the rows, drawn at random,
+        and the thresholds on the other, or the promise would not hold. `Calibrator.fit_sets` takes
+        rows of your own, and thresholds by class.
+    coverage: the probability with which a set holds the label, by default 0.9.
+    start: an earlier fit of the same map with the same options, used as the start. For
+        `multilabel` a fit of any map to the same labels: a label with fewer than ten rows of a
+        value keeps its curve there.
     class_labels: names of the classes, for the card, in the order of the columns.
     data: the source of the rows, for the card.
     progress: called with the stage's name, the iteration and the objective's value.
@@ -138,46 +156,26 @@ def fit(
     field = "sample_weight" if weights is None else "weights"
     row_weights = sample_weight if weights is None else weights
     check_index(**{"logits": logits, "labels": labels, field: row_weights, "groups": groups})
-    if task == "multilabel":
-        multiclass = {
-            "device": device, "start": start, "groups": groups, "ignore_index": ignore_index,
-        }  # fmt: skip
-        for name, value in multiclass.items():
-            if value is not None:
-                raise InputError(name, found="task multilabel", accepted="none for multilabel")
-        return fit_multilabel(
-            logits,
-            labels,
-            map,
-            objective,
-            input=input,
-            sample_weight=row_weights,
-            weight_kind=weight_kind,
-            measure=measure,
-            class_labels=class_labels,
-            data=data,
-            progress=progress,
-            options=options,
-        )
-    if task != "multiclass":
-        raise InputError("task", found=repr(task), accepted="multiclass or multilabel")
-    request = resolve_fit(map, objective, options)
-    check_start(start, request)
-    if groups is not None and isinstance(request, Candidate):
-        raise InputError("groups", found=f"map {map}", accepted=f"map {AUTO}: others need no folds")
-    check_request_device(request, device)
+    check_choice("task", task, Task)
+    request = resolve_fit(map, objective, options, task)
+    check_request(request, start=start, groups=groups, device=device, ignore_index=ignore_index)
+    other = {"task": task if task == "multilabel" else None, "groups": groups, field: row_weights}
+    check_sets(sets, coverage, **other, ignore_index=ignore_index)
     kind = input or "logits"
-    counted = counted_rows(score_matrix(logits, kind, kind), labels, ignore_index, kind)
-    classes = counted.scores.shape[1] if counted.scores.ndim == 2 else 0
-    columns = frame_columns(logits)
-    indices, class_labels = class_indices(counted.labels, classes, class_labels, columns)
-    z, y = check_data(counted.scores, indices, kind)
+    counted, names = _check_rows(task, logits, labels, kind, class_labels, ignore_index)
+    z, y = counted.scores, counted.labels
     row_weights = counted.of_rows(row_weights, field)
     w = check_weights(row_weights, rows=len(z), field=field, kind=weight_kind)
     units = _group_indices(counted.groups(groups), len(z), w)
     w, z, y, row_weights = drop_rows_without_weight(w, z, y, row_weights)
-    z, mask = mask_constants(z, y)
-    resemblance = probability_resemblance(z) if input is None else ""
+    mask, counts = None, None
+    held_out = None
+    if task == "multiclass":
+        z, mask = mask_constants(z, y)
+        if sets is not None:
+            (z, y), held_out = _halves(z, y)
+        counts = group_counts(y, z.shape[1])
+    reason = label_resemblance if task == "multilabel" else probability_resemblance
     calibrator, diagnosis = fit_rows(
         request,
         ArrayRows(z, y, w),
@@ -185,16 +183,50 @@ def fit(
         start=start,
         progress=progress,
         device=device,
-        warnings=data_warnings(group_counts(y, z.shape[1]), resemblance, mask),
-        labels=class_labels,
+        warnings=data_warnings(counts, reason(z) if input is None else "", mask),
+        labels=names,
+        task=task,
         input=kind,
         mask=mask,
         data=msgspec.structs.replace(data or DataSummary(0), rows=len(z)),
     )
     with one_blas_thread():
-        return _describe(calibrator, z, y, w, row_weights, measure, diagnosis.confidences)
+        calibrator = _describe(calibrator, z, y, w, row_weights, measure, diagnosis.confidences)
+    if held_out is None:
+        return calibrator
+    p, of_held_out = calibrator.predict_float64(held_out[0]), held_out[1]
+    return calibrator.with_sets(
+        conformal_sets(p, of_held_out, sets or "raps", coverage or COVERAGE)
+    )
 
 
+def _halves(z: Floats, y: Integers) -> list[tuple[Floats, Integers]]:
+    """Return two random halves of the rows; the first has one more if their number is odd."""
+    order = np.random.default_rng(0).permutation(len(y))
+    return [(z[np.sort(half)], y[np.sort(half)]) for half in np.array_split(order, 2)]
+
+
+def _check_rows(
+    task: Task,
+    logits: ArrayLike,
+    labels: ArrayLike,
+    kind: str,
+    class_labels: tuple[str, ...] | None,
+    ignore_index: int | None,
+) -> tuple[CountedRows, tuple[str, ...] | None]:
+    """Return checked logits and labels of the rows that count, and the names of the columns."""
+    if task == "multilabel":
+        scores, y, names = check_label_rows(labels, logits, kind, class_labels)
+        z = scores if kind == "logits" else label_log_odds(scores)
+        return CountedRows(z, y, z.shape[:1]), names
+    counted = counted_rows(score_matrix(logits, kind, kind), labels, ignore_index, kind)
+    classes = counted.scores.shape[1] if counted.scores.ndim == 2 else 0
+    indices, names = class_indices(counted.labels, classes, class_labels, frame_columns(logits))
+    z, indices = check_data(counted.scores, indices, kind)
+    return replace(counted, scores=z, labels=indices), names
+
+
+@one_blas_thread()
 def fit_rows(
     request: Candidate | AutoPolicy,
     rows: ArrayRows,
@@ -227,7 +259,7 @@ def fit_rows(
         )
     classes = rows.shape[1]
     candidate = candidate.for_classes(classes)
-    warm = None if start is None else start_parameters(start, candidate.map, classes)
+    warm = None if start is None else start_parameters(start, candidate.map, rows)
     problem = Problem(
         candidate.map, candidate.objective, rows.logits, rows.labels, rows.weights,
         warm, progress, device, source,
@@ -235,14 +267,13 @@ def fit_rows(
     started = time.perf_counter()
     solution = solve(problem)
     seconds = time.perf_counter() - started
-    with one_blas_thread():
-        diagnosis = diagnose(
-            problem.sample,
-            solution,
-            groups=groups,
-            rows=None if source is None else source.shape[0],
-            refit=choice is None,
-        )
+    diagnosis = diagnose(
+        problem.sample,
+        solution,
+        groups=groups,
+        rows=None if source is None else source.shape[0],
+        refit=choice is None,
+    )
     card = create_card(
         problem,
         solution,
@@ -256,82 +287,31 @@ def fit_rows(
     return Calibrator(solution.parameters, card), diagnosis
 
 
-def create_card(
-    problem: Problem,
-    solution: Solution,
-    diagnosis: Diagnosis,
-    *,
-    seconds: float,
-    warnings: Sequence[str],
-    labels: tuple[str, ...] | None = None,
-    **fields: Any,
-) -> Card:
-    """Return the card of a fit.
-
-    Parameters
-    ----------
-    problem: with the map and the objective of the fit.
-    seconds: the time of the fit.
-    warnings: about the rows.
-    labels: names of the classes, if they are known.
-    fields: further fields of the card.
-    """
-    texts = [diagnostic_text(item, problem, labels) for item in diagnosis.diagnostics]
-    return Card(
-        map=problem.map.name,
-        objective=problem.objective.name,
-        options=options_of(problem.map),
-        objective_options=options_of(problem.objective),
-        classes=problem.classes,
-        labels=labels,
-        library=version("recalib"),
-        created_at=datetime.now(UTC).isoformat(timespec="seconds"),
-        fit=FitSummary(
-            seconds=seconds,
-            iterations=solution.iterations,
-            converged=solution.converged,
-            objective=solution.objective,
-            bounds_reached=bound_texts(solution.bounds),
-            settled=solution.settled,
-            warnings=(*solution.warnings, *warnings, *texts),
-            effective_rows=diagnosis.effective_rows,
-            estimates=diagnosis.estimates,
-            diagnostics=diagnosis.diagnostics,
-        ),
-        **fields,
-    )
-
-
 def check_data(
     logits: ArrayLike,
     labels: ArrayLike,
     input: str,
 ) -> tuple[Floats, Integers]:
     """Return checked logits and labels; `input` is the kind of values in `logits`."""
-    if input == "logits":
-        z = check_logits(logits)
-    elif input == "probabilities":
-        z = as_logits(check_probabilities(logits))
-    else:
-        raise InputError("input", found=repr(input), accepted="logits or probabilities")
+    check_choice("input", input, Input)
+    is_logits = input == "logits"
+    z = check_logits(logits) if is_logits else as_logits(check_probabilities(logits))
     return z, check_labels(labels, logits=z)
 
 
-def check_start(start: Calibrator | None, request: Candidate | AutoPolicy) -> None:
-    """Raise `InputError` if a fit that selects its map is to start from an earlier one."""
-    if start is not None and not isinstance(request, Candidate):
-        raise InputError("start", found="a fit to begin from", accepted=f"none: {AUTO} may choose")
-
-
-def start_parameters(earlier: Calibrator, map: Map, classes: int) -> Parameters:
+def start_parameters(earlier: Calibrator, map: Map, rows: ArrayRows) -> Parameters:
     """Return the parameters of an earlier calibrator as the start of a fit of `map`."""
-    if earlier.map != map or earlier.card.classes != classes:
+    card, classes = earlier.card, rows.shape[1]
+    of_labels = isinstance(map, LabelMap)
+    fits = earlier.is_multilabel if of_labels else earlier.map == map
+    if not fits or card.classes != classes:
+        name = "a multilabel map" if of_labels else f"{map.name} {options_of(map)}"
         raise InputError(
             "start",
-            found=f"{earlier.card.map} {earlier.card.options} of {earlier.card.classes} classes",
-            accepted=f"{map.name} {options_of(map)} of {classes} classes",
+            found=f"{card.map} {card.options} of {card.classes} classes, {card.task}",
+            accepted=f"{name} of {classes} classes",
         )
-    return earlier.parameters
+    return earlier_curves(map, earlier, rows) if of_labels else earlier.parameters
 
 
 def _group_indices(
@@ -350,74 +330,6 @@ def _group_indices(
     return indices
 
 
-def data_warnings(counts: Integers, resemblance: str, mask: Mask | None) -> list[str]:
-    """Return warnings about rows, independent of the map.
-
-    Parameters
-    ----------
-    counts: (K,), the rows with each label.
-    resemblance: why the logits look like probabilities, "" if they do not; the last warning.
-    mask: the rule of logits that stand for −inf, if there is one.
-    """
-    rows, classes = int(counts.sum()), len(counts)
-    absent = np.flatnonzero(counts == 0)
-    messages = []
-    if rows < classes:
-        messages.append(f"{rows} rows for {classes} classes: too few to trust the result")
-    if len(absent) > 0:
-        names = ", ".join(str(k) for k in absent[:5]) + (", ..." if len(absent) > 5 else "")
-        messages.append(f"{len(absent)} of {classes} classes never occur in the labels: {names}")
-    if mask is not None:
-        messages.append(mask.warning)
-    if resemblance:
-        messages.append(f"logits: {resemblance}; {RESEMBLANCE_HINT}")
-    return messages
-
-
-def measure_metrics(
-    logits: Floats,
-    probabilities: NDArray[np.float64],
-    labels: NDArray[Any],
-    sample_weight: ArrayLike | None = None,
-) -> dict[str, dict[str, MetricValue]]:
-    """Return the metrics of a card, `before` and `after` the map, with 95% intervals.
-
-    Those of labels (N, K) are means over labels, without intervals.
-
-    Parameters
-    ----------
-    logits: (N, K), checked.
-    probabilities: (N, K), of the calibrator.
-    labels: (N,), or (N, K) of independent labels, checked.
-    sample_weight: (N,), as in `evaluate`.
-    """
-    if labels.ndim == 2:
-        return measure_label_metrics(logits, probabilities, labels, sample_weight)
-    after = Predictions.from_probabilities(probabilities, labels)
-    return _measure_stages(logits, after, sample_weight)
-
-
-def _measure_stages(
-    logits: Floats, after: Predictions, sample_weight: ArrayLike | None
-) -> dict[str, dict[str, MetricValue]]:
-    """Return the metrics of checked logits and of the predictions after the map."""
-    is_rounded = after.probabilities.dtype == np.float32
-    before = Predictions.from_logits(logits, after.labels, is_rounded=is_rounded)
-    stages = {"before": before, "after": after}
-    return {
-        stage: metric_values(measure_all(predictions, sample_weight, level=0.95))
-        for stage, predictions in stages.items()
-    }
-
-
-def metric_values(evaluation: Evaluation[Estimate]) -> dict[str, MetricValue]:
-    """Return an evaluation in the form of a card."""
-    return {
-        name: MetricValue(estimate.value, estimate.low, estimate.high, estimate.floor)
-        for name, estimate in evaluation.items()
-    }
-
-
 def _describe(
     calibrator: Calibrator,
     logits: Floats,
@@ -429,18 +341,27 @@ def _describe(
 ) -> Calibrator:
     """Return the calibrator with the reference histogram, and metrics on request, in its card.
 
-    `weights` are `sample_weight` in effective rows.
+    `weights` are `sample_weight` in effective rows. Rows of independent labels have no confidence.
     """
     target = target_of(calibrator.card.classes)
     metrics: dict[str, dict[str, MetricValue]] = {}
+    reliability: dict[str, ReliabilityBins] = {}
     error = None
+    if calibrator.is_multilabel:
+        if measure:
+            calibrated = calibrator.predict_float64(logits)
+            metrics = measure_metrics(logits, calibrated, labels, sample_weight)
+        card = msgspec.structs.replace(calibrator.card, metrics=metrics)
+        return Calibrator(calibrator.parameters, card)
     if measure:
         is_exact = logits.size <= _MAX_EXACT_SIZE
         p = calibrator.predict_float64(logits) if is_exact else calibrator.predict_rounded(logits)
         after = Predictions.from_probabilities(p, labels)
         confidences, outcomes = pairs_of_rows(p, labels)
         error = calibration_error(confidences, outcomes, weights)
-        metrics = _measure_stages(logits, after, sample_weight)
+        stages = stages_of(logits, after)
+        metrics = measure_stages(stages, sample_weight)
+        reliability = reliability_of(stages, weights)
     elif confidences is None or target != "top_label":
         confidences = _monitored(calibrator, logits)
     histogram = reference_histogram(confidences, target, weights)
@@ -450,6 +371,7 @@ def _describe(
     card = msgspec.structs.replace(
         calibrator.card,
         metrics=metrics,
+        reliability=reliability,
         calibration_error=error,
         confidences=histogram,
         thresholds=thresholds,

@@ -110,7 +110,7 @@ def _minimise(
         around,
         theta if coarse is None else coarse.x,
         box,
-        tolerance=_TOLERANCE,
+        tolerance=max(_TOLERANCE, problem.tolerance),
         promised=np.inf if coarse is None else coarse.promised,
         small_step=small_step,
         report=lambda step, value: problem.report(problem.map.name, steps + step, value),

@@ -15,8 +15,7 @@ from recalib.fitting.log_odds import Groups
 from recalib.fitting.newton import best_temperature
 from recalib.fitting.problem import Problem, Solution
 from recalib.fitting.temperature_preprocessing import first_temperature, with_nll
-from recalib.maps.meta_accuracy import MetaAccuracy
-from recalib.maps.meta_miscoverage import MetaMiscoverage
+from recalib.maps.meta_cal import MetaAccuracy, MetaMiscoverage
 
 #: The threshold that rejects all rows with two or more classes; its negative accepts all.
 REJECT_ALL = 1e30

@@ -153,7 +153,8 @@ def moment_sums(
     unit = 1.0 if _USUAL_SCALES[0] < scale < _USUAL_SCALES[1] else scale
     scale /= unit
     # Reuse two buffers: new pages cost as much as the sums.
-    z_of, p_of = (xp.empty_like(block.logits[:step], dtype=numbers) for _ in range(2))
+    z_of = xp.empty_like(block.logits[:step], dtype=numbers)
+    p_of = xp.empty_like(z_of)
     sums = np.zeros(3)
     for logits, labels, weights, tops in block.parts(step):
         z, p = z_of[: len(labels)], p_of[: len(labels)]
@@ -174,7 +175,7 @@ def moment_sums(
             parts = [xp.sum(term, dtype=wide) for term in terms]
         else:
             parts = [xp.linalg.vecdot(weights, xp.asarray(term, dtype=wide)) for term in terms]
-        sums += [float(part) for part in parts]
+        sums += list(map(float, parts))
     return np.asarray(sums / np.array([1, scale, scale**2]))
 
 

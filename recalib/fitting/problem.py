@@ -49,6 +49,8 @@ class Problem:
     device: str | None = None
     #: All rows if they are elsewhere: the others are then a sample of them.
     source: Rows | None = None
+    #: A search of a convex loss may end this much above its minimum; 0 for rounding error.
+    tolerance: float = 0.0
 
     @cached_property
     def rows(self) -> Rows:
@@ -127,6 +129,11 @@ def bound_texts(bounds: Sequence[Bound]) -> tuple[str, ...]:
     texts = tuple(bound.text for bound in bounds[:_MAX_BOUNDS])
     more = len(bounds) - len(texts)
     return (*texts, f"... and {more} more") if more else texts
+
+
+def first_numbers(indices: Sequence[int] | NDArray[np.intp]) -> str:
+    """Return the first five indices for a message."""
+    return ", ".join(map(str, indices[:5])) + (", ..." if len(indices) > 5 else "")
 
 
 @dataclass(frozen=True)

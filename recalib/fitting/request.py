@@ -9,21 +9,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.core.arrays import (
-    Floats,
-    Integers,
-)
+from recalib.core.arrays import Floats, Integers
 from recalib.core.card import AutoChoice, Card
 from recalib.core.options import configure, unknown_name
 from recalib.errors import InputError
 from recalib.files import Task
 from recalib.fitting.auto import AUTO, Auto, choose
 from recalib.fitting.cross_validation import Candidate
-from recalib.fitting.multilabel import LabelCandidate
 from recalib.fitting.problem import Progress
 from recalib.fitting.solvers import check_device_pair, check_pair
 from recalib.maps import MAPS, Map, card_options
+from recalib.maps.labels import LABEL_MAPS, LabelMap
 from recalib.objectives import OBJECTIVES, Objective
+
+_NOT_OF_AUTO = {"start": f"none: {AUTO} may choose another map", "device": "a single map"}
 
 
 @dataclass(frozen=True)
@@ -66,34 +65,47 @@ def resolve_fit(
     ------
     InputError: an unknown map, objective or option, or an incompatible pair.
     """
-    if task == "multilabel":
-        return LabelCandidate.from_options(map, objective, options)
-    if map != AUTO:
-        return Candidate(*configure_pair(map, objective, options))
+    if map != AUTO or task == "multilabel":
+        return Candidate(*configure_pair(map, objective, options, task))
     the_objective, map_options = _objective_of(objective, options)
     return AutoPolicy(configure({AUTO: Auto}, AUTO, map_options, field="map"), the_objective)
 
 
-def check_request_device(request: Candidate | AutoPolicy, device: str | None) -> None:
-    """Raise `InputError` unless the map and the objective can be fitted on the device."""
-    if device is None:
-        return
-    if not isinstance(request, Candidate):
-        raise InputError("device", found=f"{device!r} with map {AUTO}", accepted="a single map")
-    check_device_pair(request.map, request.objective, device)
+def check_request(request: Candidate | AutoPolicy, **arguments: Any) -> None:
+    """Raise `InputError` for an argument that the fit of the request does not take.
+
+    Parameters
+    ----------
+    arguments: of `recalib.fit`: `start`, `groups`, `device`, `ignore_index`; None without a value.
+    """
+    given = {name: value for name, value in arguments.items() if value is not None}
+    if isinstance(request, AutoPolicy):
+        for name in [name for name in given if name in _NOT_OF_AUTO]:
+            raise InputError(name, found=f"map {AUTO}", accepted=_NOT_OF_AUTO[name])
+    elif isinstance(request.map, LabelMap):
+        for name in given.keys() - {"start"}:
+            raise InputError(name, found="task multilabel", accepted="none for multilabel")
+    elif "groups" in given:
+        accepted = f"map {AUTO}: others need no folds"
+        raise InputError("groups", found=f"map {request.map.name}", accepted=accepted)
+    elif "device" in given:
+        check_device_pair(request.map, request.objective, given["device"])
 
 
-def configure_pair(map: str, objective: str, options: Mapping[str, Any]) -> tuple[Map, Objective]:
+def configure_pair(
+    map: str, objective: str, options: Mapping[str, Any], task: Task = "multiclass"
+) -> tuple[Map, Objective]:
     """Return the map and the objective for the given names and options.
 
     Options are assigned by name. An option that neither has raises `InputError`.
     """
+    maps: Mapping[str, type[Map]] = LABEL_MAPS if task == "multilabel" else MAPS
     if map == AUTO:
-        raise InputError("map", found=repr(map), accepted="a map by its name")
-    if map not in MAPS:
-        raise unknown_name("map", map, [*MAPS, AUTO])
+        raise InputError("map", found=repr(map), accepted=", ".join(maps))
+    if map not in maps:
+        raise unknown_name("map", map, maps if task == "multilabel" else [*maps, AUTO])
     the_objective, map_options = _objective_of(objective, options)
-    the_map = configure(MAPS, map, map_options, field="map")
+    the_map = configure(maps, map, map_options, field="map")
     check_pair(the_map, the_objective)
     return the_map, the_objective
 
@@ -101,9 +113,7 @@ def configure_pair(map: str, objective: str, options: Mapping[str, Any]) -> tupl
 def candidate_of(card: Card) -> Candidate:
     """Return the map and the objective of a card, with their options."""
     options = card.objective_options | card_options(card.map, card.options)
-    if card.task == "multilabel":
-        return LabelCandidate.from_options(card.map, card.objective, options)
-    return Candidate(*configure_pair(card.map, card.objective, options))
+    return Candidate(*configure_pair(card.map, card.objective, options, card.task))
 
 
 def _objective_of(name: str, options: Mapping[str, Any]) -> tuple[Objective, dict[str, Any]]:

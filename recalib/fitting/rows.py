@@ -202,8 +202,8 @@ class ArrayRows:
         return self.subset(is_accepted(self.logits, temperature, threshold))
 
     def sum(self, kernel: Kernel, *, whole: bool = False) -> Numbers:
-        threads = os.cpu_count() or 1
-        if whole or threads == 1 or self.logits.size <= _SHARED:
+        threads = 1 if whole or self.logits.size <= _SHARED else os.cpu_count() or 1
+        if threads == 1:
             return kernel(self.block)
         blocks = self.block.parts(-(-len(self.labels) // threads))
         with ThreadPoolExecutor(threads) as pool:  # NumPy lets go of the interpreter in its loops

@@ -7,12 +7,12 @@ A map that is fitted by gradient needs no entry. A map with `fitted_by = "solver
 from __future__ import annotations
 
 from dataclasses import replace
-from importlib.util import find_spec
 
 import numpy as np
 
 from recalib.core.arrays import centre_log_odds
 from recalib.core.blas_threads import one_blas_thread
+from recalib.core.packages import REQUIREMENTS, is_installed, optional_packages
 from recalib.errors import InputError
 from recalib.fitting.beta import fit_beta
 from recalib.fitting.coordinate_search import (
@@ -24,6 +24,7 @@ from recalib.fitting.histogram_binning import fit_histogram_binning
 from recalib.fitting.isotonic import fit_isotonic
 from recalib.fitting.linear_maps import fit_linear
 from recalib.fitting.meta_cal import fit_meta
+from recalib.fitting.multilabel import fit_labels
 from recalib.fitting.newton import best_temperature
 from recalib.fitting.objective_sums import objective_at
 from recalib.fitting.problem import Problem, Solution, Solver
@@ -34,6 +35,7 @@ from recalib.fitting.stack import fit_stack
 from recalib.fitting.strength import with_strength
 from recalib.fitting.temperature_preprocessing import first_temperature
 from recalib.maps import MAPS, Map
+from recalib.maps.labels import LabelMap
 from recalib.maps.temperature import Temperature
 from recalib.objectives import OBJECTIVES, Objective
 from recalib.objectives.nll import NegativeLogLikelihood
@@ -55,6 +57,8 @@ def solve(problem: Problem) -> Solution:
     InputError: more classes than the map takes.
     """
     map, classes = problem.map, problem.classes
+    if isinstance(map, LabelMap):
+        return fit_labels(problem)
     check_size(map, problem.objective, classes)
     if classes == 2 and not map.shift_invariant:
         solution = _solve(replace(problem, logits=centre_log_odds(problem.logits)))
@@ -84,7 +88,8 @@ def check_size(map: Map, objective: Objective, classes: int) -> None:
             accepted=f"at most {map.max_classes} classes; for more, structured_vector",
         )
     if missing := missing_torch(map, objective):
-        raise InputError("map", found=missing, accepted="pip install 'recalib[fit]'")
+        accepted = f"pip install '{REQUIREMENTS['torch']}'"
+        raise InputError("map", found=missing, accepted=accepted)
     if not objective.smooth and map.fitted_by == "gradient":
         check_parameters(map, objective, classes)
 
@@ -93,16 +98,12 @@ def check_pair(map: Map, objective: Objective) -> None:
     """Raise `InputError` if the map cannot be fitted with the objective."""
     if fits_pair(map, objective):
         return
-    if objective.name == "ece_grid":
-        maps = [name for name, of in PAIR_SOLVERS if of == "ece_grid"]
-        raise InputError(
-            "objective",
-            found=f"'ece_grid' for the map {map.name}",
-            accepted=f"a grid of temperatures for {', '.join(maps)}",
-        )
-    raise InputError(
-        "objective", found=f"{objective.name!r}", accepted=f"nll: {map.name} has its own solver"
-    )
+    found, accepted = f"{objective.name!r}", f"nll: {map.name} has its own solver"
+    if map.fitted_by == "gradient":
+        maps = ", ".join(name for name, of in PAIR_SOLVERS if of == objective.name)
+        found = f"{objective.name!r} for the map {map.name}"
+        accepted = f"a grid of temperatures for {maps}"
+    raise InputError("objective", found=found, accepted=accepted)
 
 
 def check_summable(objective: Objective) -> None:
@@ -117,9 +118,9 @@ def check_summable(objective: Objective) -> None:
 
 def fits_pair(map: Map, objective: Objective) -> bool:
     """Return whether the map can be fitted with the objective, as `check_pair` requires."""
-    if objective.name == "ece_grid":
-        return (map.name, objective.name) in PAIR_SOLVERS
-    return map.fitted_by == "gradient" or objective.name == "nll"
+    if map.fitted_by == "solver":
+        return objective.name == "nll"
+    return objective.name != "ece_grid" or (map.name, objective.name) in PAIR_SOLVERS
 
 
 def missing_torch(map: Map, objective: Objective) -> str:
@@ -127,7 +128,7 @@ def missing_torch(map: Map, objective: Objective) -> str:
     if map.fitted_by == "solver" or not objective.smooth or not map.parameters(2):
         return ""
     solver = PAIR_SOLVERS.get((map.name, objective.name), _by_gradient)
-    if solver not in (_by_gradient, _ensemble) or find_spec("torch") is not None:
+    if solver not in (_by_gradient, _ensemble) or is_installed("torch"):
         return ""
     return f"no torch, which fits {map.name} by {objective.name}"
 
@@ -146,11 +147,8 @@ def check_device_pair(map: Map, objective: Objective, device: str) -> None:
         sums = ", ".join(name for name, of in OBJECTIVES.items() if of.by_row)
         found = f"{device!r} with the objective {objective.name}"
         raise InputError("device", found=found, accepted=f"no device, or an objective of {sums}")
-    try:
+    with optional_packages("device"):
         from recalib.fitting.device_rows import check_device
-    except ModuleNotFoundError:
-        accepted = "pip install 'recalib[fit]'"
-        raise InputError("device", found=f"{device!r} without torch", accepted=accepted) from None
     check_device(device)
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from recalib.client import Client
+from recalib.core.packages import optional_packages
 from recalib.errors import InputError, UnavailableError
 from recalib.ingest.labels import STORED, Label, decode_labels, send
 from recalib.ingest.progress import Progress
@@ -110,11 +111,8 @@ def ingest_kafka(
 
 
 def _connect(kafka: Kafka) -> tuple[Consumer, Producer]:
-    try:
+    with optional_packages("kafka"):
         from confluent_kafka import Consumer, KafkaException, Producer
-    except ImportError:
-        accepted = "pip install 'recalib[kafka]'"
-        raise InputError("kafka", found="no package confluent-kafka", accepted=accepted) from None
     common = {"bootstrap.servers": kafka.brokers, **kafka.options}
     settings = {
         "auto.offset.reset": "earliest",

@@ -12,7 +12,7 @@ from recalib.client import (
     Client,
     LabelOutcome,
     OverloadedError,
-    TooOftenError,
+    RateLimitError,
     UnreachableError,
 )
 from recalib.errors import InputError
@@ -33,8 +33,8 @@ class Label(msgspec.Struct, frozen=True):
     #: Index of the class, or its label if the model has labels. Of a multilabel model: a list of
     #: the labels that the row has.
     label: int | str | list[int | str]
-    #: The group of the row, whose other rows it may depend on; empty for none.
-    group: str | None = None
+    #: The group of the row, whose other rows it may depend on; empty for none. A number is text.
+    group: str | int | None = None
 
 
 _decoder = msgspec.json.Decoder(list[Label] | Label)
@@ -56,7 +56,7 @@ def send(
 
     Raises
     ------
-    UnreachableError, OverloadedError, TooOftenError: the server does not take them, and the ingest
+    UnreachableError, OverloadedError, RateLimitError: the server does not take them, and the ingest
         is stopped.
     ServiceError: the server refuses the request, as for a model that does not exist.
     """
@@ -64,10 +64,10 @@ def send(
     while True:
         try:
             ids = [label.prediction_id for label in labels]
-            groups = [label.group or "" for label in labels]
+            groups = ["" if label.group is None else str(label.group) for label in labels]
             classes = [label.label for label in labels]
             return client.add_labels(model, ids, classes, groups=groups).items
-        except (UnreachableError, OverloadedError, TooOftenError) as error:
+        except (UnreachableError, OverloadedError, RateLimitError) as error:
             if is_stopped():
                 raise
             text = "The server takes no labels; the next attempt is in %g s: %s"

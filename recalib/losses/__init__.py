@@ -6,10 +6,9 @@ Importing this package loads no torch: a server checks a recipe by the names alo
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING, Any
 
-from recalib.core.lazy_import import LazyClasses
+from recalib.core.lazy_import import LazyClasses, LazyModule
 
 if TYPE_CHECKING:
     from recalib.losses.base import Loss, Regulariser
@@ -93,7 +92,7 @@ LOSSES: LazyClasses[Loss] = LazyClasses(__name__, {**PRIMARY, **SECONDARY})
 
 def __getattr__(name: str) -> Any:
     if name in ("Loss", "Regulariser"):
-        return getattr(importlib.import_module("recalib.losses.base"), name)
+        return getattr(LazyModule("recalib.losses.base"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -29,9 +29,10 @@ class Acls(RowLoss, Regulariser):
       with z_ŷ held constant in the second term. It changes when a constant is added to all logits.
 
     Options: `lambda1` and `lambda2` ≥ 0; `margin` M ≥ 0, default 10 (the paper uses 6 for
-    CIFAR-10); `variant`. `lambda1` is 0.1 by default. The paper's λ2 of 0.01 is that of its code,
-    for a mean over K − 1 classes: it is the default of `released`, and 0.01 / (K − 1) that of the
-    other forms, K being the number of possible classes of the row.
+    CIFAR-10); `variant`. The paper's λ1 of 0.1 and λ2 of 0.01 are those of its code, with a mean
+    over K − 1 classes and no lowest logit: they are the defaults of `released`, K being the number
+    of possible classes of the row. Those of the other forms are min(0.1, 1 / (K − 1)), because the
+    range of the logits grows with K and the first term with its square, and 0.01 / (K − 1).
 
     Source: paper 001, eqs. 10 to 13 and section 4.1; cvlab-yonsei/ACLS, calibrate/losses/acls.py.
     """
@@ -41,7 +42,7 @@ class Acls(RowLoss, Regulariser):
 
     accepts_probabilities: ClassVar[bool] = True
 
-    lambda1: NonNegative = 0.1
+    lambda1: NonNegative | None = None
     lambda2: NonNegative | None = None
     margin: NonNegative = 10.0
     variant: Literal["loss", "gradient", "released"] = "loss"
@@ -59,8 +60,12 @@ class Acls(RowLoss, Regulariser):
         gaps = torch.where(masked, 0.0, fixed - logits)
         # The term of the predicted class is 0: its gap is 0, and M ≥ 0.
         other_terms = (gaps - self.margin).relu().square().sum(dim=1)
+        others = ((~masked).sum(dim=1) - 1).clamp_min(1).to(logits.dtype)
         if self.variant == "released" or self.lambda2 is None:
-            other_terms = other_terms / ((~masked).sum(dim=1) - 1).clamp_min(1).to(logits.dtype)
+            other_terms = other_terms / others
+        lambda1: Tensor | float = 0.1 if self.lambda1 is None else self.lambda1
+        if self.variant != "released" and self.lambda1 is None:
+            lambda1 = (1 / others).clamp_max(0.1)
         lambda2 = 0.01 if self.lambda2 is None else self.lambda2
-        total = self.lambda1 * predicted + lambda2 * other_terms
+        total = lambda1 * predicted + lambda2 * other_terms
         return total / 2 if self.variant == "gradient" else total

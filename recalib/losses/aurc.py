@@ -38,7 +38,8 @@ class Aurc(BatchLoss):
         with torch.no_grad():
             score = rank_score(logits, self.confidence)
             order = score.argsort(descending=True, stable=True)
-            counts = torch.arange(len(score), 0, -1, device=score.device, dtype=score.dtype)
-            # The k-th most confident row: the sum of 1/n from n = k to N.
-            weights = counts.reciprocal().cumsum(0).flip(0)
+            ranks = torch.arange(1, len(score) + 1, device=score.device, dtype=torch.float64)
+            # The k-th most confident row: the sum of 1/n from n = k to N. A sum in parallel would
+            # have other bits each time.
+            weights = (torch.digamma(ranks[-1] + 1) - torch.digamma(ranks)).to(score.dtype)
         return (weights * losses[order]).mean()

@@ -14,6 +14,7 @@ logit, c = p_ŷ.
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
@@ -116,12 +117,16 @@ class BatchLoss(Loss):
 
     gather: bool = field(default=False, kw_only=True)
 
+    #: The rows of each process in this batch, where all of them count; None: they are exchanged.
+    process_rows: ClassVar[Sequence[int] | None] = None
+
     def _reduce(self, logits: Tensor, labels: Tensor, original: Tensor) -> Tensor:
         if self.ignore_index is not None and not labels.is_floating_point():
             counts = self._counts(labels)
             logits, labels = logits[counts], labels[counts]
         if self.gather:
-            logits, labels = gather_rows(logits, labels)
+            rows = self.process_rows if self.ignore_index is None else None
+            logits, labels = gather_rows(logits, labels, rows=rows)
         return self.value(logits, labels) if len(labels) else logits.sum()
 
     @abstractmethod
@@ -283,9 +288,9 @@ def _check_labels(logits: Tensor, labels: Tensor, ignore_index: int | None) -> N
         if ignore_index is not None:
             accepted += f", or {ignore_index}, which is ignored"
         raise InputError("labels", found=found, accepted=accepted)
+    impossible = is_masked(take_column(logits.detach(), labels))
     # In a row with +∞ or NaN, as of a network that diverged, the loss says so.
-    is_usable = logits.detach().amax(dim=1) < torch.inf
-    if bool((is_masked(take_column(logits.detach(), labels)) & is_usable).any()):
+    if bool(impossible.any()) and bool((logits[impossible].amax(dim=1) < torch.inf).any()):
         raise InputError(
             "labels", found="a class with logit −inf", accepted="classes that are possible"
         )

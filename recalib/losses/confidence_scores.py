@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from recalib.losses.base import entropy, take_column
 
@@ -17,6 +18,8 @@ Confidence = Literal["msp", "margin", "negative_entropy"]
 
 #: In place of log 0, whose derivative is not finite.
 _MIN_LOG = -1e30
+#: Rows that are computed at once: they stay in the cache of a processor.
+_ROWS = 4096
 
 
 def losses_and_scores(logits: Tensor, labels: Tensor, kind: Confidence) -> tuple[Tensor, Tensor]:
@@ -52,20 +55,53 @@ def rank_score(logits: Tensor, kind: Confidence) -> Tensor:
 def log_entropy(log_p: Tensor) -> Tensor:
     """Return the logarithm of the entropy of each row in nats, (N,).
 
-    It is accurate where the largest p is 1 in floating point: with q the sum of the other p, the
-    entropy is Σ p_k (r − log p_k) over the other classes, where r = −(1 − q) log(1 − q) / q. At
-    least −1e30, for a row with one possible class.
+    It is accurate where the largest p is 1 in floating point. At least −1e30, for a row with one
+    possible class.
     """
-    prediction = log_p.argmax(dim=1, keepdim=True)
-    is_other_class = torch.ones_like(log_p, dtype=torch.bool).scatter(1, prediction, False)
-    is_other_class = is_other_class & (log_p > _MIN_LOG)
-    other_log_p = torch.where(is_other_class, log_p, -1.0)
-    q = torch.where(is_other_class, log_p.exp(), 0.0).sum(dim=1, keepdim=True)
-    is_small = q < 1e-4
-    safe = torch.where(is_small, 0.5, q)
-    r = torch.where(is_small, 1 - q / 2 - q * q / 6, -(1 - safe) * torch.log1p(-safe) / safe)
-    terms = torch.where(is_other_class, other_log_p + torch.log(r - other_log_p), _MIN_LOG)
-    return terms.logsumexp(dim=1)
+    result: Tensor = _LogEntropy.apply(log_p)  # type: ignore[no-untyped-call]
+    return result
+
+
+class _LogEntropy(torch.autograd.Function):
+    """The logarithm of the entropy, of parts of the rows; it keeps its arguments alone.
+
+    With t_k = log p_k − log p_ŷ, s = Σ_{k≠ŷ} exp t_k, the entropy is
+    (Σ_{k≠ŷ} exp(t_k) (log(1 + s) − t_k) + log(1 + s)) / (1 + s): all terms are positive.
+    """
+
+    @staticmethod
+    def forward(log_p: Tensor) -> Tensor:
+        return torch.cat([_log_entropy(rows) for rows in torch.split(log_p, _ROWS)])
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs, output)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        parts = []
+        for log_p, log_h in zip(*(saved.split(_ROWS) for saved in ctx.saved_tensors), strict=True):
+            log_h, place = log_h[:, None], log_p.argmax(dim=1, keepdim=True)
+            slopes = (log_p - log_h).exp_().mul_(log_p.clamp_min(_MIN_LOG) + log_h.exp()).neg_()
+            # Rows of slopes have the sum 0; that of the largest p would lose its digits.
+            slopes.scatter_(1, place, 0.0)
+            parts.append(slopes.scatter_(1, place, -slopes.sum(dim=1, keepdim=True)))
+        return torch.cat(parts).mul_(gradient[:, None])
+
+
+def _log_entropy(log_p: Tensor) -> Tensor:
+    top, place = log_p.max(dim=1, keepdim=True)
+    others = (log_p - top).clamp_min_(_MIN_LOG).scatter_(1, place, _MIN_LOG)
+    second = others.amax(dim=1, keepdim=True)
+    shares = (others - second).exp_().scatter_(1, place, 0.0)
+    total = shares.sum(dim=1)
+    second = second[:, 0]
+    s = second.exp() * total
+    log_rest = torch.log1p(s)
+    ratio = torch.where(s > 0, log_rest / torch.where(s > 0, s, 1.0), 1.0)
+    terms = total * (log_rest + ratio) - shares.mul_(others).sum(dim=1)
+    return (second - log_rest + terms.log()).clamp_min(_MIN_LOG)
 
 
 def score_range(kind: Confidence, classes: int) -> tuple[float, float]:

@@ -29,8 +29,9 @@ class Crl(BatchLoss, Regulariser):
     - `released`: as in the source's code, the mean over rows of max(0, |d| − sgn(d)(c_n − c_m)),
       where row m comes after row n in the batch, the first after the last, and d is
       (h_n − h_m) / (E − min h), with the least count of all samples, and E the number of epochs
-      before this one, at least 1. `start_epoch` gives E, and `samples` is needed. Rows of several
-      processes follow each other in the order of the processes.
+      before this one, at least 1. `start_epoch` gives E, and `samples` is needed. With `gather`,
+      rows of several processes follow each other in the order of the processes, as in the batches
+      of a recipe; without it, each process has neighbours of its own.
 
     The history is a buffer of the module, so a checkpoint contains it. It grows to the largest
     index seen. With `samples`, the size of the training set, it has a fixed length, and a larger
@@ -91,7 +92,9 @@ class Crl(BatchLoss, Regulariser):
                 indices.to(labels.device)[counts],
             )
         if indices is not None and self.gather:
-            logits, labels, indices = gather_rows(logits, labels, indices.to(labels.device))
+            rows = self.process_rows if self.ignore_index is None else None
+            indices = indices.to(labels.device)
+            logits, labels, indices = gather_rows(logits, labels, indices, rows=rows)
         if not len(labels):
             return logits.sum()
         indices = self._check_indices(indices, len(labels)).to(self.history.device)

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, distributed
 
 
-def gather_rows(*tensors: Tensor) -> tuple[Tensor, ...]:
+def gather_rows(*tensors: Tensor, rows: Sequence[int] | None = None) -> tuple[Tensor, ...]:
     """Return the rows of all processes, in the order of their ranks; without a group, the same.
 
     Every process of the default group must call this, each with tensors of one length, (n, ...);
-    lengths may differ between processes, and a process may have no rows. Exchanging the lengths
-    synchronises the device.
+    lengths may differ between processes, and a process may have no rows.
+
+    Parameters
+    ----------
+    rows: the lengths of all processes, or numbers in the same proportion, at least 1. Without them
+        the lengths are exchanged, which synchronises the device.
 
     A gradient is that of the sum over processes of a loss that each of them computes from all rows.
     `DistributedDataParallel` divides by their number, so parameters get the gradient that one
@@ -21,10 +26,14 @@ def gather_rows(*tensors: Tensor) -> tuple[Tensor, ...]:
     """
     if not (distributed.is_available() and distributed.is_initialized()):
         return tensors
-    size = torch.tensor([len(tensors[0])], device=tensors[0].device)
-    sizes = [torch.empty_like(size) for _ in range(distributed.get_world_size())]
-    distributed.all_gather(sizes, size)
-    lengths = [int(length) for length in sizes]
+    if rows is not None:
+        places = len(tensors[0]) // rows[distributed.get_rank()]
+        lengths = [places * count for count in rows]
+    else:
+        size = torch.tensor([len(tensors[0])], device=tensors[0].device)
+        sizes = [torch.empty_like(size) for _ in range(distributed.get_world_size())]
+        distributed.all_gather(sizes, size)
+        lengths = torch.cat(sizes).tolist()
     return tuple(_gather(tensor, lengths) for tensor in tensors)
 
 

@@ -73,4 +73,4 @@ class SelectiveRisk(BatchLoss):
 def _threshold(score: Tensor, coverage: float) -> Tensor:
     """Return the `coverage` quantile of the scores; the largest score for a coverage of 1."""
     rank = min(int(coverage * len(score)), len(score) - 1)
-    return score.kthvalue(rank + 1).values
+    return score.sort().values[rank]

@@ -19,8 +19,7 @@ from recalib.maps.identity import Identity
 from recalib.maps.intra_order_preserving import IntraOrderPreserving
 from recalib.maps.isotonic import Isotonic
 from recalib.maps.matrix import Matrix
-from recalib.maps.meta_accuracy import MetaAccuracy
-from recalib.maps.meta_miscoverage import MetaMiscoverage
+from recalib.maps.meta_cal import MetaAccuracy, MetaMiscoverage
 from recalib.maps.parameterized_temperature import ParameterizedTemperature
 from recalib.maps.quadratic import Quadratic
 from recalib.maps.spline import Spline

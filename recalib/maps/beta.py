@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from recalib.maps.base import Link
-from recalib.maps.class_curves import ClassCurves
-from recalib.maps.one_vs_rest import log_p_and_complement
+from recalib.maps.one_vs_rest import ClassCurves, log_p_and_complement
 from recalib.ops.base import Array, Ops
 
 #: Log-odds against the prediction are clipped here, since larger powers overflow.

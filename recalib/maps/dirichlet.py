@@ -7,15 +7,13 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from recalib.core.options import options_of
 from recalib.errors import InputError
-from recalib.maps.base import Parameter
 from recalib.maps.ridge import (
     USUAL_STRENGTH,
+    MatrixMap,
     Ridge,
-    RidgeMap,
     Strength,
     odir,
     unit_odir,
@@ -24,7 +22,7 @@ from recalib.ops.base import Array, Ops
 
 
 @dataclass(frozen=True)
-class Dirichlet(RidgeMap):
+class Dirichlet(MatrixMap):
     """Dirichlet calibration: p = softmax(W log softmax(z) + b).
 
     It is exact if the probabilities of each true class are Dirichlet distributed. It is fitted with
@@ -61,25 +59,12 @@ class Dirichlet(RidgeMap):
 
     name: ClassVar[str] = "dirichlet"
     summary: ClassVar[str] = "a full matrix on the log-probabilities, penalised by ODIR or L2"
-    preserves_accuracy: ClassVar[bool] = False
     shift_invariant: ClassVar[bool] = True
-    passes_masks: ClassVar[bool] = False
-    #: The time grows with K³: 60 rows of 2,000 classes took more than a minute.
-    max_classes: ClassVar[int | None] = 500
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.regularisation == "l2" and self.diagonal is not None:
             raise InputError("diagonal", found=f"{self.diagonal}", accepted="none, with l2")
-
-    def parameters(self, classes: int) -> Mapping[str, Parameter]:
-        return {
-            "matrix": Parameter((classes, classes), "real", (0, 1)),
-            "bias": Parameter((classes,), "real", (0,)),
-        }
-
-    def start(self, classes: int, temperature: float) -> dict[str, NDArray[np.float64]]:
-        return {"matrix": np.eye(classes) / temperature, "bias": np.zeros(classes)}
 
     def transform(self, ops: Ops, logits: Array, parameters: Mapping[str, Array]) -> Array:
         return ops.matmul(ops.log_softmax(logits), parameters["matrix"]) + parameters["bias"]

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 from recalib.core.field_types import Interval
-from recalib.maps.base import Map, Parameter
+from recalib.maps.base import Parameter
 from recalib.maps.lookup_table import count_edges, next_power_of_two
-from recalib.maps.one_vs_rest import class_log_odds, restore_mask
-from recalib.maps.positive_class import (
-    default_target,
-    positive_class_logits,
-    positive_class_odds,
-)
-from recalib.maps.top_label import split_top_label, top_label_logits, top_label_probabilities
+from recalib.maps.odds_curve import OddsCurve
 from recalib.ops.base import Array, Ops
 
 
 @dataclass(frozen=True)
-class HistogramBinning(Map):
+class HistogramBinning(OddsCurve):
     """Histogram binning on top of temperature scaling, p = softmax(z / T).
 
     A bin with N_b rows, C_b hits and mean probability m_b has g_b = (C_b + a_b) / (N_b + 1): its
@@ -58,17 +52,7 @@ class HistogramBinning(Map):
     summary: ClassVar[str] = (
         "the fraction of hits in each bin of P(y = 1), of confidence, or each p"
     )
-    shift_invariant: ClassVar[bool] = True
-    passes_masks: ClassVar[bool] = True
     continuous: ClassVar[bool] = False
-    fitted_by: ClassVar[Literal["gradient", "solver"]] = "solver"
-
-    @property
-    def preserves_accuracy(self) -> bool:  # type: ignore[override]
-        return self.target in (None, "top_label")
-
-    def for_classes(self, classes: int) -> Map:
-        return replace(self, target=default_target(self.target, classes))  # type: ignore[arg-type]
 
     def parameters(self, classes: int) -> Mapping[str, Parameter]:
         cells = next_power_of_two(self.bins)
@@ -80,23 +64,6 @@ class HistogramBinning(Map):
             "values": Parameter((*rows, cells), "real", axes),
         }
 
-    def transform(self, ops: Ops, logits: Array, parameters: Mapping[str, Array]) -> Array:
-        softened = logits / parameters["temperature"]
-        if self.target == "one_vs_rest":
-            scores = self._steps(ops, class_log_odds(ops, softened), parameters)
-            return restore_mask(ops, logits, scores)
-        if self.target == "positive_class":
-            odds = self._steps(ops, positive_class_odds(ops, softened), parameters)
-            return positive_class_logits(ops, logits, odds)
-        parts = split_top_label(ops, softened)
-        return top_label_logits(ops, parts, self._steps(ops, parts.odds, parameters))
-
-    def probabilities(self, ops: Ops, logits: Array, parameters: Mapping[str, Array]) -> Array:
-        if self.target in ("positive_class", "one_vs_rest"):
-            return super().probabilities(ops, logits, parameters)
-        parts = split_top_label(ops, logits / parameters["temperature"])
-        return top_label_probabilities(ops, parts, self._steps(ops, parts.odds, parameters))
-
-    def _steps(self, ops: Ops, odds: Array, parameters: Mapping[str, Array]) -> Array:
+    def curve(self, ops: Ops, odds: Array, parameters: Mapping[str, Array]) -> Array:
         cell = count_edges(ops, odds, parameters["edges"], next_power_of_two(self.bins))
         return ops.gather(parameters["values"], cell)

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 from recalib.core.field_types import Interval
-from recalib.maps.base import Map, Parameter
+from recalib.maps.base import Parameter
 from recalib.maps.lookup_table import interpolate, next_power_of_two
-from recalib.maps.one_vs_rest import class_log_odds, restore_mask
-from recalib.maps.positive_class import (
-    default_target,
-    positive_class_logits,
-    positive_class_odds,
-)
-from recalib.maps.top_label import split_top_label, top_label_logits, top_label_probabilities
+from recalib.maps.odds_curve import OddsCurve
 from recalib.ops.base import Array, Ops
 
 
 @dataclass(frozen=True)
-class Isotonic(Map):
+class Isotonic(OddsCurve):
     """Isotonic calibration on top of temperature scaling, p = softmax(z / T).
 
     Isotonic regression of hits on log-odds s gives blocks of rows with one fraction of hits each,
@@ -57,16 +51,6 @@ class Isotonic(Map):
     summary: ClassVar[str] = (
         "a rising curve for P(y = 1), the confidence, or each class's probability"
     )
-    shift_invariant: ClassVar[bool] = True
-    passes_masks: ClassVar[bool] = True
-    fitted_by: ClassVar[Literal["gradient", "solver"]] = "solver"
-
-    @property
-    def preserves_accuracy(self) -> bool:  # type: ignore[override]
-        return self.target in (None, "top_label")
-
-    def for_classes(self, classes: int) -> Map:
-        return replace(self, target=default_target(self.target, classes))  # type: ignore[arg-type]
 
     def parameters(self, classes: int) -> Mapping[str, Parameter]:
         length = next_power_of_two(self.knots) + 1
@@ -78,27 +62,6 @@ class Isotonic(Map):
             "values": Parameter((*rows, length), "real", axes),
         }
 
-    def transform(self, ops: Ops, logits: Array, parameters: Mapping[str, Array]) -> Array:
-        softened = logits / parameters["temperature"]
-        if self.target == "one_vs_rest":
-            scores = self._curve(ops, class_log_odds(ops, softened), parameters)
-            return restore_mask(ops, logits, scores)
-        if self.target == "positive_class":
-            odds = self._curve(ops, positive_class_odds(ops, softened), parameters)
-            return positive_class_logits(ops, logits, odds)
-        parts = split_top_label(ops, softened)
-        return top_label_logits(ops, parts, self._curve(ops, parts.odds, parameters))
-
-    def probabilities(self, ops: Ops, logits: Array, parameters: Mapping[str, Array]) -> Array:
-        if self.target in ("positive_class", "one_vs_rest"):
-            return super().probabilities(ops, logits, parameters)
-        parts = split_top_label(ops, logits / parameters["temperature"])
-        return top_label_probabilities(ops, parts, self._curve(ops, parts.odds, parameters))
-
-    def _curve(self, ops: Ops, odds: Array, parameters: Mapping[str, Array]) -> Array:
-        cells, knots, values = (
-            next_power_of_two(self.knots),
-            parameters["knots"],
-            parameters["values"],
-        )
-        return interpolate(ops, odds, knots, values, cells)
+    def curve(self, ops: Ops, odds: Array, parameters: Mapping[str, Array]) -> Array:
+        cells = next_power_of_two(self.knots)
+        return interpolate(ops, odds, parameters["knots"], parameters["values"], cells)

@@ -14,8 +14,10 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, Literal
 
 from recalib.core.field_types import Interval
-from recalib.maps.base import Map, Parameter
+from recalib.maps.base import Link, Map, Parameter
+from recalib.maps.beta import Beta
 from recalib.maps.lookup_table import interpolate, next_power_of_two
+from recalib.maps.one_vs_rest import numbers_of_columns
 from recalib.ops.base import Array, Ops
 
 __all__ = ["LABEL_MAPS", "LabelMap"]
@@ -31,6 +33,11 @@ class LabelMap(Map):
     #: Log-odds of labels are finite, so there are no masks.
     passes_masks: ClassVar[bool] = True
     fitted_by: ClassVar[Literal["gradient", "solver"]] = "solver"
+    #: Of the numbers of each label, (K,), by name.
+    links: ClassVar[Mapping[str, Link]] = {}
+
+    def parameters(self, classes: int) -> Mapping[str, Parameter]:
+        return numbers_of_columns(self.links, classes)
 
     def probabilities(self, ops: Ops, logits: Array, parameters: Mapping[str, Array]) -> Array:
         """Return the probability of each label (N, K), in [0, 1]."""
@@ -47,9 +54,6 @@ class LabelIdentity(LabelMap):
 
     name: ClassVar[str] = "identity"
     summary: ClassVar[str] = "no change"
-
-    def parameters(self, classes: int) -> Mapping[str, Parameter]:
-        return {}
 
     def transform(self, ops: Ops, logits: Array, parameters: Mapping[str, Array]) -> Array:
         return logits
@@ -69,9 +73,7 @@ class LabelTemperature(LabelMap):
 
     name: ClassVar[str] = "temperature"
     summary: ClassVar[str] = "a temperature for each label"
-
-    def parameters(self, classes: int) -> Mapping[str, Parameter]:
-        return {"temperature": Parameter((classes,), "log", (0,))}
+    links: ClassVar[Mapping[str, Link]] = {"temperature": "log"}
 
     def transform(self, ops: Ops, logits: Array, parameters: Mapping[str, Array]) -> Array:
         return logits / parameters["temperature"]
@@ -91,12 +93,7 @@ class LabelPlatt(LabelMap):
 
     name: ClassVar[str] = "platt"
     summary: ClassVar[str] = "a slope and an intercept for each label"
-
-    def parameters(self, classes: int) -> Mapping[str, Parameter]:
-        return {
-            "slope": Parameter((classes,), "log", (0,)),
-            "bias": Parameter((classes,), "real", (0,)),
-        }
+    links: ClassVar[Mapping[str, Link]] = {"slope": "log", "bias": "real"}
 
     def transform(self, ops: Ops, logits: Array, parameters: Mapping[str, Array]) -> Array:
         return logits * parameters["slope"] + parameters["bias"]
@@ -117,13 +114,7 @@ class LabelBeta(LabelMap):
 
     name: ClassVar[str] = "beta"
     summary: ClassVar[str] = "a curve of three numbers for each label"
-
-    def parameters(self, classes: int) -> Mapping[str, Parameter]:
-        return {
-            "low": Parameter((classes,), "log", (0,)),
-            "high": Parameter((classes,), "log", (0,)),
-            "bias": Parameter((classes,), "real", (0,)),
-        }
+    links: ClassVar[Mapping[str, Link]] = Beta.links
 
     def transform(self, ops: Ops, logits: Array, parameters: Mapping[str, Array]) -> Array:
         log_p, log_q = ops.log_sigmoid(logits), ops.log_sigmoid(0.0 - logits)

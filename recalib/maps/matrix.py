@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalib.core.options import options_of
-from recalib.maps.base import Parameter, Parameters
+from recalib.maps.base import Parameters
 from recalib.maps.ridge import (
     USUAL_STRENGTH,
+    MatrixMap,
     Ridge,
-    RidgeMap,
     Strength,
     odir,
     unit_odir,
@@ -23,7 +23,7 @@ from recalib.ops.base import Array, Ops
 
 
 @dataclass(frozen=True)
-class Matrix(RidgeMap):
+class Matrix(MatrixMap):
     """Matrix scaling: p = softmax(W z + b).
 
     It is fitted with off-diagonal and intercept regularisation and a penalty on the variance of the
@@ -57,20 +57,7 @@ class Matrix(RidgeMap):
 
     name: ClassVar[str] = "matrix"
     summary: ClassVar[str] = "a full matrix on the logits, off-diagonal and intercept penalised"
-    preserves_accuracy: ClassVar[bool] = False
     shift_invariant: ClassVar[bool] = False
-    passes_masks: ClassVar[bool] = False
-    #: The time grows with K³: 60 rows of 2,000 classes took more than a minute.
-    max_classes: ClassVar[int | None] = 500
-
-    def parameters(self, classes: int) -> Mapping[str, Parameter]:
-        return {
-            "matrix": Parameter((classes, classes), "real", (0, 1)),
-            "bias": Parameter((classes,), "real", (0,)),
-        }
-
-    def start(self, classes: int, temperature: float) -> dict[str, NDArray[np.float64]]:
-        return {"matrix": np.eye(classes) / temperature, "bias": np.zeros(classes)}
 
     def transform(self, ops: Ops, logits: Array, parameters: Mapping[str, Array]) -> Array:
         return ops.matmul(logits, parameters["matrix"]) + parameters["bias"]

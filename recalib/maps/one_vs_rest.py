@@ -8,12 +8,39 @@ Legend: N rows, K classes.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from recalib.maps.base import Link, Map, Parameter
 from recalib.ops.base import Array, Ops
 
 #: Log-odds are clipped to ± this: a probability of 1e-26.
 MAX_LOG_ODDS = 60.0
 #: The smallest sum of the other probabilities: log-odds of 69, above `MAX_LOG_ODDS`.
 _MIN_COMPLEMENT = 1e-30
+
+
+@dataclass(frozen=True)
+class ClassCurves(Map):
+    """A map of each class against the rest: curves of the log-odds under softmax(z / T)."""
+
+    #: Of the numbers of each class, (K,), by name.
+    links: ClassVar[Mapping[str, Link]]
+
+    preserves_accuracy: ClassVar[bool] = False
+    preserves_order: ClassVar[bool] = True
+    shift_invariant: ClassVar[bool] = True
+    passes_masks: ClassVar[bool] = True
+    fitted_by: ClassVar[Literal["gradient", "solver"]] = "solver"
+
+    def parameters(self, classes: int) -> Mapping[str, Parameter]:
+        return {"temperature": Parameter((), "log"), **numbers_of_columns(self.links, classes)}
+
+
+def numbers_of_columns(links: Mapping[str, Link], columns: int) -> dict[str, Parameter]:
+    """Return the parameters with a number for each of K = `columns`."""
+    return {name: Parameter((columns,), link, (0,)) for name, link in links.items()}
 
 
 def log_p_and_complement(ops: Ops, logits: Array) -> tuple[Array, Array]:

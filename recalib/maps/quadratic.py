@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from recalib.maps.base import Link
-from recalib.maps.class_curves import ClassCurves
-from recalib.maps.one_vs_rest import class_log_odds, restore_mask
+from recalib.maps.one_vs_rest import ClassCurves, class_log_odds, restore_mask
 from recalib.ops.base import Array, Ops
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recalib.core.field_types import Interval
 from recalib.errors import InputError
-from recalib.maps.base import Map
+from recalib.maps.base import Map, Parameter
 from recalib.ops.base import Array, Ops
 
 #: A strength of regularisation, as an option; finite, so that products with it are not NaN.
@@ -63,6 +63,57 @@ class RidgeMap(Map):
         return ridge_penalty(self.ridges(classes, rows), ops, parameters)
 
 
+@dataclass(frozen=True)
+class MatrixMap(RidgeMap):
+    """A map by a matrix (K, K) and an intercept for each class."""
+
+    preserves_accuracy: ClassVar[bool] = False
+    passes_masks: ClassVar[bool] = False
+    #: The time grows with K³: 60 rows of 2,000 classes took more than a minute.
+    max_classes: ClassVar[int | None] = 500
+
+    def parameters(self, classes: int) -> Mapping[str, Parameter]:
+        return {
+            "matrix": Parameter((classes, classes), "real", (0, 1)),
+            "bias": Parameter((classes,), "real", (0,)),
+        }
+
+    def start(self, classes: int, temperature: float) -> dict[str, NDArray[np.float64]]:
+        return {"matrix": np.eye(classes) / temperature, "bias": np.zeros(classes)}
+
+
+@dataclass(frozen=True)
+class StructuredMap(RidgeMap):
+    """A linear map of log softmax(z / T), of the best single T, with a strength of its penalty."""
+
+    strength: Strength | None = None
+    rows_per_parameter: Strength | None = None
+
+    preserves_accuracy: ClassVar[bool] = False
+    shift_invariant: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.strength is not None and self.rows_per_parameter is not None:
+            raise InputError(
+                "options.rows_per_parameter",
+                found=f"{self.rows_per_parameter:g} with strength {self.strength:g}",
+                accepted="one of the two",
+            )
+
+    def unit_strengths(self, classes: int, rows: float) -> Mapping[str, float]:
+        return {"strength": 1.0} if self.rows_per_parameter is None else {}
+
+    def class_share(self, classes: int, rows: float, *, numbers: int) -> float:
+        """Return K `strength` / N, by default K (1 + r P / N) / N for P = `numbers` and N = `rows`.
+
+        r is `rows_per_parameter`, by default 10.
+        """
+        r = 10.0 if self.rows_per_parameter is None else self.rows_per_parameter
+        strength = 1 + r * numbers / rows if self.strength is None else self.strength
+        return classes * (strength / rows)
+
+
 def ridge_penalty(ridges: Mapping[str, Ridge], ops: Ops, parameters: Mapping[str, Array]) -> Array:
     """Return Σ strength · (θ − centre)² over the parameters named in `ridges`."""
     total: Array = 0.0
@@ -73,27 +124,6 @@ def ridge_penalty(ridges: Mapping[str, Ridge], ops: Ops, parameters: Mapping[str
             diagonal = parameters[name].diagonal()
             total = total + ((diagonal - diagonal.mean()) ** 2).sum() * ridge.tied
     return total
-
-
-def row_share(
-    strength: float | None, rows_per_parameter: float | None, *, numbers: int, rows: float
-) -> float:
-    """Return `strength` / N, by default (1 + r P / N) / N for P = `numbers` and N = `rows`.
-
-    r is `rows_per_parameter`, by default 10.
-    """
-    r = 10.0 if rows_per_parameter is None else rows_per_parameter
-    return (1 + r * numbers / rows if strength is None else strength) / rows
-
-
-def check_one_strength(strength: float | None, rows_per_parameter: float | None) -> None:
-    """Raise `InputError` if both options have a value: each determines the penalty."""
-    if strength is not None and rows_per_parameter is not None:
-        raise InputError(
-            "options.rows_per_parameter",
-            found=f"{rows_per_parameter:g} with strength {strength:g}",
-            accepted="one of the two",
-        )
 
 
 def unit_odir(classes: int, rows: float) -> dict[str, float]:

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 from recalib.core.field_types import Interval
-from recalib.maps.base import Map, Parameter
+from recalib.maps.base import Parameter
 from recalib.maps.lookup_table import locate, next_power_of_two
-from recalib.maps.positive_class import (
-    default_target,
-    positive_class_logits,
-    positive_class_odds,
-)
+from recalib.maps.odds_curve import OddsCurve
 from recalib.maps.ridge import Strength
-from recalib.maps.top_label import split_top_label, top_label_logits, top_label_probabilities
 from recalib.ops.base import Array, Ops
 
 
 @dataclass(frozen=True)
-class Spline(Map):
+class Spline(OddsCurve):
     """A monotone cubic spline of log-odds, after temperature scaling.
 
     With log-odds s under softmax(z / T), a probability becomes σ(G(s)), G' = Σ γ_j B_j(s), γ_j ≥ 0,
@@ -53,17 +48,7 @@ class Spline(Map):
 
     name: ClassVar[str] = "spline"
     summary: ClassVar[str] = "a smooth rising curve for P(y = 1), or for the confidence"
-    shift_invariant: ClassVar[bool] = True
-    passes_masks: ClassVar[bool] = True
-    fitted_by: ClassVar[Literal["gradient", "solver"]] = "solver"
     older_options: ClassVar[Mapping[str, Any]] = {"target": "top_label"}
-
-    @property
-    def preserves_accuracy(self) -> bool:  # type: ignore[override]
-        return self.target != "positive_class"
-
-    def for_classes(self, classes: int) -> Map:
-        return replace(self, target=default_target(self.target, classes))  # type: ignore[arg-type]
 
     def parameters(self, classes: int) -> Mapping[str, Parameter]:
         length = next_power_of_two(self.pieces) + 1
@@ -74,22 +59,7 @@ class Spline(Map):
             "slopes": Parameter((length,), "real"),
         }
 
-    def transform(self, ops: Ops, logits: Array, parameters: Mapping[str, Array]) -> Array:
-        softened = logits / parameters["temperature"]
-        if self.target == "positive_class":
-            odds = self._curve(ops, positive_class_odds(ops, softened), parameters)
-            return positive_class_logits(ops, logits, odds)
-        parts = split_top_label(ops, softened)
-        return top_label_logits(ops, parts, self._curve(ops, parts.odds, parameters))
-
-    def probabilities(self, ops: Ops, logits: Array, parameters: Mapping[str, Array]) -> Array:
-        if self.target == "positive_class":
-            return super().probabilities(ops, logits, parameters)
-        parts = split_top_label(ops, logits / parameters["temperature"])
-        return top_label_probabilities(ops, parts, self._curve(ops, parts.odds, parameters))
-
-    def _curve(self, ops: Ops, odds: Array, parameters: Mapping[str, Array]) -> Array:
-        """Return G(s), (N, 1)."""
+    def curve(self, ops: Ops, odds: Array, parameters: Mapping[str, Array]) -> Array:
         position = locate(ops, odds, parameters["knots"], next_power_of_two(self.pieces))
         y0, y1 = self._ends(ops, parameters["values"], position.cell)
         m0, m1 = self._ends(ops, parameters["slopes"], position.cell)

@@ -10,19 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalib.maps.base import Parameter
-from recalib.maps.ridge import (
-    Ridge,
-    RidgeMap,
-    Strength,
-    check_one_strength,
-    diagonal_and_rest,
-    row_share,
-)
+from recalib.maps.ridge import Ridge, Strength, StructuredMap, diagonal_and_rest
 from recalib.ops.base import Array, Ops
 
 
 @dataclass(frozen=True)
-class StructuredMatrix(RidgeMap):
+class StructuredMatrix(StructuredMap):
     """Structured matrix scaling: p = softmax(W log softmax(z / T) + b).
 
     T is the best single temperature by NLL and stays fixed. W and b start at W = I, b = 0, which
@@ -49,20 +42,12 @@ class StructuredMatrix(RidgeMap):
     diagonal: Strength = 1.0
     off_diagonal: Strength = 1.0
     intercept: Strength = 1.0
-    strength: Strength | None = None
-    rows_per_parameter: Strength | None = None
 
     name: ClassVar[str] = "structured_matrix"
     summary: ClassVar[str] = "a temperature and a regularised matrix correction"
-    preserves_accuracy: ClassVar[bool] = False
-    shift_invariant: ClassVar[bool] = True
     passes_masks: ClassVar[bool] = False
     #: A K x K matrix of float64 takes 200 MB at this K, and a fit holds about ten.
     max_classes: ClassVar[int | None] = 5_000
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_one_strength(self.strength, self.rows_per_parameter)
 
     def parameters(self, classes: int) -> Mapping[str, Parameter]:
         return {
@@ -85,13 +70,8 @@ class StructuredMatrix(RidgeMap):
         softened = ops.log_softmax(logits / parameters["temperature"])
         return ops.matmul(softened, parameters["matrix"]) + parameters["bias"]
 
-    def unit_strengths(self, classes: int, rows: float) -> Mapping[str, float]:
-        return {"strength": 1.0} if self.rows_per_parameter is None else {}
-
     def ridges(self, classes: int, rows: float) -> Mapping[str, Ridge]:
-        share = classes * row_share(
-            self.strength, self.rows_per_parameter, numbers=classes * (classes + 1), rows=rows
-        )
+        share = self.class_share(classes, rows, numbers=classes * (classes + 1))
         elsewhere = share * (classes - 1) * self.off_diagonal
         strengths = diagonal_and_rest(classes, diagonal=share * self.diagonal, elsewhere=elsewhere)
         return {

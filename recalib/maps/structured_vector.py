@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalib.maps.base import Parameter
-from recalib.maps.ridge import Ridge, RidgeMap, Strength, check_one_strength, row_share
+from recalib.maps.ridge import Ridge, Strength, StructuredMap
 from recalib.ops.base import Array, Ops
 
 
 @dataclass(frozen=True)
-class StructuredVector(RidgeMap):
+class StructuredVector(StructuredMap):
     """Structured vector scaling: p = softmax(w ∘ log softmax(z / T) + b), w_k > 0.
 
     T is the best single temperature by NLL and stays fixed. w and b start at w = 1, b = 0, which
@@ -36,19 +36,11 @@ class StructuredVector(RidgeMap):
 
     diagonal: Strength = 1.0
     intercept: Strength = 1.0
-    strength: Strength | None = None
-    rows_per_parameter: Strength | None = None
 
     name: ClassVar[str] = "structured_vector"
     summary: ClassVar[str] = "a temperature and a regularised correction for each class"
-    preserves_accuracy: ClassVar[bool] = False
     preserves_order: ClassVar[bool] = True
-    shift_invariant: ClassVar[bool] = True
     passes_masks: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_one_strength(self.strength, self.rows_per_parameter)
 
     def parameters(self, classes: int) -> Mapping[str, Parameter]:
         return {
@@ -71,13 +63,8 @@ class StructuredVector(RidgeMap):
         softened = ops.log_softmax(logits / parameters["temperature"])
         return softened * parameters["scale"] + parameters["bias"]
 
-    def unit_strengths(self, classes: int, rows: float) -> Mapping[str, float]:
-        return {"strength": 1.0} if self.rows_per_parameter is None else {}
-
     def ridges(self, classes: int, rows: float) -> Mapping[str, Ridge]:
-        share = classes * row_share(
-            self.strength, self.rows_per_parameter, numbers=2 * classes, rows=rows
-        )
+        share = self.class_share(classes, rows, numbers=2 * classes)
         return {
             "scale": Ridge(np.full(classes, share * self.diagonal), np.ones(classes)),
             "bias": Ridge(np.full(classes, share * self.intercept), np.zeros(classes)),

@@ -8,21 +8,22 @@ definition in `tests/metrics/definitions.py`.
 from recalib.metrics.accuracy import Accuracy
 from recalib.metrics.aurc import ExcessRiskCoverageArea, RiskCoverageArea
 from recalib.metrics.base import Estimate, Metric, StreamingMetric, Unit
-from recalib.metrics.binary_ece import BinaryCalibrationError
 from recalib.metrics.brier import Brier
 from recalib.metrics.brier_decomposition import (
     BrierReliability,
     BrierResolution,
     BrierUncertainty,
 )
-from recalib.metrics.classwise import ClasswiseError, MarginalError
 from recalib.metrics.classwise_ce import UnbiasedClasswiseError
 from recalib.metrics.classwise_equal_mass import ClasswiseEqualMassError
 from recalib.metrics.classwise_loss_std import ClasswiseLossDeviation
 from recalib.metrics.confidence import S99, MeanConfidence, MeanEntropy, S99Accuracy
 from recalib.metrics.ece import (
+    BinaryCalibrationError,
+    ClasswiseError,
     ExpectedCalibrationError,
     L2CalibrationError,
+    MarginalError,
     MaximumCalibrationError,
 )
 from recalib.metrics.ece_debiased import DebiasedError

@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.metrics.base import Better, Unit
+from recalib.metrics.base import Better
 from recalib.metrics.mean_metrics import RowFraction
 from recalib.metrics.predictions import Predictions
 
@@ -21,7 +21,6 @@ class Accuracy(RowFraction):
 
     name: ClassVar[str] = "accuracy"
     summary: ClassVar[str] = "fraction of rows whose predicted class is the label"
-    unit: ClassVar[Unit] = "fraction"
     better: ClassVar[Better | None] = "higher"
     state_kind: ClassVar[str] = "accuracy"
 

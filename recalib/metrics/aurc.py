@@ -111,7 +111,7 @@ class _Curve:
 
     @property
     def error_rate(self) -> float:
-        """r."""
+        """The error rate r."""
         return float(self.weights[1].sum() / self.weights.sum())
 
     @cached_property

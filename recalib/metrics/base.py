@@ -134,7 +134,7 @@ class StreamingMetric(Metric, Generic[S]):
         """
 
     def error_bound(self, state: S) -> float:
-        """Return a bound on |estimate(state).value − measure(rows).value| for the rows in `state`.
+        """Return a bound on `|estimate(state).value − measure(rows).value|` for rows in `state`.
 
         It is 0 for a metric that is a function of its sums; both values then differ by rounding.
         """

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from recalib.core.arrays import Floats
 from recalib.metrics.base import Estimate, Metric, Unit
 from recalib.metrics.calibration_gaps import Gaps, mean_gap
-from recalib.metrics.confidence_order import bin_start
+from recalib.metrics.equal_mass import bin_start
 from recalib.metrics.predictions import Predictions
 from recalib.stats.sums import Moments, moments
 

@@ -86,7 +86,6 @@ class S99(RowFraction):
 
     name: ClassVar[str] = "s99"
     summary: ClassVar[str] = "fraction of rows with a confidence above 0.99"
-    unit: ClassVar[Unit] = "fraction"
     better: ClassVar[Better | None] = None
     state_kind: ClassVar[str] = "s99"
 
@@ -106,7 +105,6 @@ class S99Accuracy(RowFraction):
 
     name: ClassVar[str] = "s99_accuracy"
     summary: ClassVar[str] = "accuracy of rows with a confidence above 0.99"
-    unit: ClassVar[Unit] = "fraction"
     better: ClassVar[Better | None] = "higher"
     state_kind: ClassVar[str] = "s99_accuracy"
 

@@ -1,13 +1,20 @@
-"""Expected, ℓ2 and maximum calibration error over equal-width bins of confidence."""
+"""Calibration errors over equal-width bins: of confidence, of P(y = 1), of each class."""
 
 from __future__ import annotations
 
 from typing import ClassVar
 
+import numpy as np
+from numpy.typing import NDArray
+
 from recalib.metrics.base import Estimate, Unit
-from recalib.metrics.binned import BinMetric
+from recalib.metrics.binned import BinMetric, ClassMetric
 from recalib.metrics.calibration_gaps import Gaps, largest_gap, mean_gap, root_mean_squared_gap
+from recalib.metrics.predictions import Predictions
+from recalib.stats.class_bins import ClassBins
 from recalib.stats.sums import Bins
+
+Vector = NDArray[np.float64]
 
 
 class ExpectedCalibrationError(BinMetric):
@@ -62,3 +69,70 @@ class MaximumCalibrationError(BinMetric):
 
     def estimate(self, state: Bins, level: float | None = None) -> Estimate:
         return largest_gap(Gaps.of(state), level)
+
+
+class BinaryCalibrationError(BinMetric):
+    """Binary ECE: Σ_b n_b/N · |frequency_b − p̄_b| of class 1, for K = 2; range [0, 1].
+
+    p is P(y = 1), in M equal-width right-closed bins of [0, 1]; frequency is the share of class 1.
+    `ece` looks at the larger of the two probabilities, so that errors of rows that predict class 0
+    and class 1 may cancel: with a wrong base rate it can be near 0. Ties share a bin. Biased
+    upwards, see `floor`; interval and floor are those of `ece` with these bins.
+
+    Source: Naeini, Cooper and Hauskrecht, Obtaining well calibrated probabilities using Bayesian
+    binning, AAAI 2015, whose ECE is of the probability of the positive class.
+    """
+
+    name: ClassVar[str] = "binary_ece"
+    summary: ClassVar[str] = "expected calibration error of P(y = 1), equal-width bins; two classes"
+    unit: ClassVar[Unit] = "fraction"
+    state_kind: ClassVar[str] = "positive_bins"
+
+    @classmethod
+    def is_defined_for(cls, classes: int) -> bool:
+        return classes == 2
+
+    def add(self, state: Bins, predictions: Predictions, weights: Vector | None = None) -> None:
+        super().add(state, predictions.of_class(1), weights)
+
+    def estimate(self, state: Bins, level: float | None = None) -> Estimate:
+        return mean_gap(Gaps.of(state), level)
+
+
+class ClasswiseError(ClassMetric):
+    """Class-wise ECE: 1/K Σ_k Σ_b n_bk/N · |frequency_bk − confidence_bk|; range [0, 1].
+
+    For each class, its probabilities against its frequency, over M equal-width right-closed bins.
+    All K classes have equal weight. Ties share a bin. With many classes the value is small because
+    most probabilities are small. Biased upwards, see `floor`. The interval is for these bins with
+    infinitely many rows, see `interval_of_mean_gap`.
+
+    Source: paper 002, definition 3.7 with ρ = 1, and App. A.1.
+    """
+
+    name: ClassVar[str] = "classwise_ece"
+    summary: ClassVar[str] = "mean over classes of each column's calibration error"
+    unit: ClassVar[Unit] = "fraction"
+
+    def estimate(self, state: ClassBins, level: float | None = None) -> Estimate:
+        return mean_gap(Gaps.of(state), level)
+
+
+class MarginalError(ClassMetric):
+    """ℓ2 marginal error: √(1/K Σ_k Σ_b n_bk/N · (frequency_bk − confidence_bk)²); range [0, 1].
+
+    The root of the mean squared class-wise gap; all classes have equal weight. Bins, ties and bias
+    as in `classwise_ece`, which is never larger. Bins have equal width; the paper's table has bins
+    of equal counts, which need a sort of every column. The interval is that of
+    `interval_of_mean_squared_gap`.
+
+    Source: Kumar, Liang and Ma, Verified uncertainty calibration, NeurIPS 2019, definition 2.4,
+    where class weights are free; paper 000, App. J, which gives no formula.
+    """
+
+    name: ClassVar[str] = "marginal_ece_l2"
+    summary: ClassVar[str] = "root mean squared gap over all classes and their bins"
+    unit: ClassVar[Unit] = "fraction"
+
+    def estimate(self, state: ClassBins, level: float | None = None) -> Estimate:
+        return root_mean_squared_gap(Gaps.of(state), level)

@@ -16,7 +16,13 @@ from recalib.metrics.predictions import Predictions
 Values = NDArray[np.float64]
 
 
-class KernelError(Metric):
+class _KernelMetric(Metric):
+    unit: ClassVar[Unit] = "fraction"
+    on_request: ClassVar[bool] = True
+    takes_weights: ClassVar[bool] = False
+
+
+class KernelError(_KernelMetric):
     """ECE by kernels: mean_j |accuracy near c_j − c_j|; range [0, 1].
 
     Top-label. The accuracy near a confidence c_j is the accuracy of all other rows, weighted by a
@@ -34,9 +40,6 @@ class KernelError(Metric):
 
     name: ClassVar[str] = "ece_kde"
     summary: ClassVar[str] = "expected calibration error by kernels instead of bins"
-    unit: ClassVar[Unit] = "fraction"
-    on_request: ClassVar[bool] = True
-    takes_weights: ClassVar[bool] = False
 
     def measure(
         self, predictions: Predictions, level: float | None = None, weights: Values | None = None
@@ -50,7 +53,7 @@ class KernelError(Metric):
         return estimate_with_noise(value, [part], labels, np.stack([1 - p, p], axis=1), level)
 
 
-class ClasswiseKernelError(Metric):
+class ClasswiseKernelError(_KernelMetric):
     """Class-wise ECE by kernels: the mean over classes of each column's; range [0, 1].
 
     For each class, its probabilities against its frequency, as in `ece_kde`, with a separate
@@ -60,9 +63,6 @@ class ClasswiseKernelError(Metric):
 
     name: ClassVar[str] = "ece_kde_classwise"
     summary: ClassVar[str] = "mean over classes of each column's calibration error by kernels"
-    unit: ClassVar[Unit] = "fraction"
-    on_request: ClassVar[bool] = True
-    takes_weights: ClassVar[bool] = False
 
     def measure(
         self, predictions: Predictions, level: float | None = None, weights: Values | None = None
@@ -75,7 +75,7 @@ class ClasswiseKernelError(Metric):
         return estimate_with_noise(value, parts, labels, p, level, mean=True)
 
 
-class CanonicalKernelError(Metric):
+class CanonicalKernelError(_KernelMetric):
     """Canonical calibration error by kernels: mean_j Σ_k |frequency of k near p_j − p_jk|.
 
     It compares whole rows of probabilities by Dirichlet kernels; range [0, 2], the largest ℓ1
@@ -85,9 +85,6 @@ class CanonicalKernelError(Metric):
 
     name: ClassVar[str] = "ece_kde_canonical"
     summary: ClassVar[str] = "distance of all probabilities from frequencies nearby, by kernels"
-    unit: ClassVar[Unit] = "fraction"
-    on_request: ClassVar[bool] = True
-    takes_weights: ClassVar[bool] = False
 
     def measure(
         self, predictions: Predictions, level: float | None = None, weights: Values | None = None

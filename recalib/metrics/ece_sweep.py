@@ -11,8 +11,7 @@ from recalib.metrics.base import Estimate, Unit
 from recalib.metrics.binned import GroupMetric
 from recalib.metrics.calibration_gaps import root_mean_squared_gap
 from recalib.metrics.confidence_groups import ConfidenceGroups
-from recalib.metrics.confidence_order import bin_of_row, bin_start
-from recalib.metrics.equal_mass import EqualMassBins
+from recalib.metrics.equal_mass import EqualMassBins, bin_of_row, bin_start
 
 #: Accuracies this close are equal: prefix sums of a million rows have errors of 1e-10, and
 #: accuracies that really differ do so by more.

@@ -17,6 +17,7 @@ from recalib.core.arrays import (
     check_row_weights,
     check_weight_kind,
     check_weights,
+    refuse_first,
     repeated_rows,
 )
 from recalib.core.inputs import as_array
@@ -408,13 +409,8 @@ def _stream_weights(sample_weight: ArrayLike, rows: int) -> NDArray[np.float64]:
     """Return checked weights (n,) of a batch, which may all be 0."""
     weights = check_row_weights(as_array(sample_weight, "sample_weight"), rows, "sample_weight")
     invalid = (weights > 0) & ((weights < _MIN_WEIGHT) | (weights > _MAX_WEIGHT))
-    if invalid.any():
-        row = int(np.argmax(invalid))
-        raise InputError(
-            f"sample_weight[{row}]",
-            found=f"{weights[row]:g}",
-            accepted=f"0, or {_MIN_WEIGHT:g} to {_MAX_WEIGHT:g}",
-        )
+    accepted = f"0, or {_MIN_WEIGHT:g} to {_MAX_WEIGHT:g}"
+    refuse_first(invalid, weights, "sample_weight", accepted)
     return weights
 
 

@@ -14,7 +14,7 @@ from recalib.metrics.headline import headline_metrics
 V = TypeVar("V", float, Estimate)
 
 #: Metrics that a short text has.
-_MAX_METRICS = 4
+_MAX_METRICS = 5
 
 
 class Evaluation(dict[str, V]):

@@ -259,7 +259,6 @@ def variances_under(
     unusual variance: without this, a 95% interval covers 92% if all rows are in one bin. A size of
     0 leaves the variance unchanged.
     """
-
     slope, start = counts / (counts + 2 * extra), extra / (counts + 2 * extra)
 
     def binomial(accuracies: Vector) -> Vector:
@@ -304,9 +303,9 @@ def interval_of_largest_gap(
     is the largest gap that some bin must have if all intervals hold simultaneously (Šidák, 1967).
     """
     tail = (1 - level) / 2
-    low, high = _clopper_pearson(accuracies, counts, tail)
+    low, high = clopper_pearson(accuracies, counts, tail)
     largest = np.maximum(np.abs(low - confidences), np.abs(high - confidences)).max()
-    low, high = _clopper_pearson(accuracies, counts, -np.expm1(np.log1p(-tail) / len(counts)) / 2)
+    low, high = clopper_pearson(accuracies, counts, -np.expm1(np.log1p(-tail) / len(counts)) / 2)
     smallest = np.maximum(np.maximum(low - confidences, confidences - high), 0).max()
     return float(smallest), float(largest)
 
@@ -373,7 +372,7 @@ def _crossing(tail_of: Callable[[float], float], target: float, beyond: float) -
     )
 
 
-def _clopper_pearson(shares: Vector, counts: NDArray[Any], tail: float) -> tuple[Vector, Vector]:
+def clopper_pearson(shares: Vector, counts: NDArray[Any], tail: float) -> tuple[Vector, Vector]:
     """Return an interval for a proportion; each end misses it with probability at most `tail`."""
     successes = np.rint(shares * counts)
     failures = counts - successes

@@ -64,7 +64,7 @@ class _Noise:
         self.variance = 0.0
 
     def add(self, smoothed: KernelEstimates) -> None:
-        """Add |ℓ + n| − ℓ and the calibrated |gap|, averaged over J rows and summed over D."""
+        """Add `|ℓ + n| − ℓ` and the calibrated `|gap|`, averaged over J rows and summed over D."""
         residuals = (self._labels[:, None] == smoothed.outcomes) - smoothed.means
         sizes = np.sqrt(residuals**2 + self._correction)
         self.variance += float(smoothed.weight**2 @ (sizes**2).sum(axis=1))

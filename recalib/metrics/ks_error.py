@@ -70,7 +70,7 @@ class KsError(GroupMetric):
         return Estimate(value) if level is None else _estimate(value, groups, level)
 
     def error_of_groups(self, groups: ConfidenceGroups) -> float:
-        """The curve is exact between cells. In a cell it is highest if its hits come first."""
+        """Return the error, in a cell as if its hits came first; between cells it is exact."""
         curve = _curve(groups)
         rises = (groups.correct - groups.confidence_correct) / groups.ends[-1]
         falls = (groups.confidence - groups.confidence_correct) / groups.ends[-1]

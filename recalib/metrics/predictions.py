@@ -23,6 +23,8 @@ Ties = tuple[Floats, NDArray[np.intp], NDArray[np.intp]]
 #: log p(y) is clipped below this, so that it and its square are finite even if float64 logits
 #: differ by more than the largest float64.
 _LOWEST = -1e100
+#: Up to this frequency class 1 of two is rare: pictures then have a square-root scale.
+_RARE = 0.1
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -112,6 +114,11 @@ class Predictions:
         """(N,), true if the predicted class is the label."""
         correct: NDArray[np.bool_] = self.predicted == self.labels
         return correct
+
+    @property
+    def has_rare_class(self) -> bool:
+        """Whether these are two classes, and at most a tenth of the labels is class 1."""
+        return self.classes == 2 and bool((self.labels == 1).mean() <= _RARE)
 
     @cached_property
     def ties(self) -> Ties:

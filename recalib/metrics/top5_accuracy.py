@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.metrics.base import Better, Unit
+from recalib.metrics.base import Better
 from recalib.metrics.mean_metrics import RowFraction
 from recalib.metrics.predictions import Predictions
 from recalib.stats.groups import row_chunks
@@ -26,7 +26,6 @@ class Top5Accuracy(RowFraction):
 
     name: ClassVar[str] = "top5_accuracy"
     summary: ClassVar[str] = "fraction of rows whose label is among the five likeliest classes"
-    unit: ClassVar[Unit] = "fraction"
     better: ClassVar[Better | None] = "higher"
     state_kind: ClassVar[str] = "top5_accuracy"
 

@@ -11,13 +11,13 @@ nor API keys.
 
 from __future__ import annotations
 
-import importlib.util
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
+from recalib.core.packages import is_installed
 from recalib.errors import InputError
 from recalib.settings import Settings
 
@@ -35,7 +35,7 @@ _current_span: ContextVar[Span | None] = ContextVar("recalib_span", default=None
 def check(settings: Settings) -> None:
     """Raise `InputError` if an endpoint is set and OpenTelemetry is not installed."""
     packages = ("opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http")
-    if settings.otlp_endpoint and not all(_is_installed(name) for name in packages):
+    if settings.otlp_endpoint and not all(map(is_installed, packages)):
         raise InputError(
             "RECALIB_OTLP_ENDPOINT",
             found=f"{settings.otlp_endpoint!r} and no OpenTelemetry",
@@ -162,10 +162,3 @@ def _start(name: str, traceparent: str | None, start_ns: int | None = None) -> S
     # A malformed value is ignored, as the W3C standard requires.
     context = TraceContextTextMapPropagator().extract(headers)
     return _tracer.start_span(name, context, start_time=start_ns)
-
-
-def _is_installed(name: str) -> bool:
-    try:
-        return importlib.util.find_spec(name) is not None
-    except ModuleNotFoundError:
-        return False

@@ -6,17 +6,21 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-import onnx
-from google.protobuf.message import DecodeError
-from onnx import ModelProto
-from onnx.external_data_helper import uses_external_data
+from typing import TYPE_CHECKING
 
 from recalib.calibrator import Calibrator
+from recalib.core.lazy_import import LazyModule
+from recalib.core.packages import optional_packages
 from recalib.errors import InputError, TooLargeError
 from recalib.files import Input, write_atomically
-from recalib.onnx_fusion.append import AppendedModel, append
 from recalib.onnx_fusion.proof import Proof, Runtime, prove
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+    from recalib.onnx_fusion.append import AppendedModel
+
+onnx, message = LazyModule("onnx"), LazyModule("google.protobuf.message")
 
 #: Largest protobuf message in bytes; larger models keep their weights in separate files.
 _LARGEST = 2**31 - 1
@@ -33,7 +37,7 @@ class FusionResult:
 
 def fuse(
     model: str | os.PathLike[str],
-    calibrator: Calibrator,
+    calibrator: Calibrator | str | os.PathLike[str],
     output: str | os.PathLike[str],
     *,
     source: str | None = None,
@@ -54,6 +58,8 @@ def fuse(
 
     Parameters
     ----------
+    model, output: names of files.
+    calibrator: fitted on an output of the model, or the name of its file.
     source: the model's output to calibrate, [N, K], float16, 32 or 64; required if the model has
         several outputs.
     input: whether that output holds logits or probabilities; never guessed.
@@ -66,9 +72,20 @@ def fuse(
     InputError: a file cannot be read or written, onnxruntime cannot run the model, the output has
         another type, rank or number of classes, or the verification fails. Nothing is written
         then.
+    PackageError: `recalib[onnx]` is not installed.
+
+    Examples
+    --------
+    >>> recalib.fuse("classifier.onnx", "best.calib", "calibrated.onnx")  # doctest: +SKIP
     """
+    with optional_packages("fuse"):
+        from recalib.onnx_fusion.append import append
+
     path, target = Path(model), Path(output)
+    if not isinstance(calibrator, Calibrator):
+        calibrator = Calibrator.load(calibrator)
     original = load_onnx(path)
+    uses_external_data = onnx.external_data_helper.uses_external_data
     external = any(uses_external_data(tensor) for tensor in original.graph.initializer)
     _check_target(target, path, external)
     # First the checks that do not run the model.
@@ -104,7 +121,7 @@ def load_onnx(path: Path) -> ModelProto:
         raise InputError(
             "model", found=f"{path} ({error.strerror})", accepted="an ONNX file"
         ) from None
-    except DecodeError:
+    except message.DecodeError:
         raise InputError(
             "model", found=f"{path}, which is damaged or no ONNX", accepted="an ONNX file"
         ) from None
@@ -136,7 +153,7 @@ def choose_source(model: ModelProto, name: str | None) -> str:
 
 def _with_calibrator_input(fused: AppendedModel) -> ModelProto:
     """Return the model with the input of the appended nodes as an additional output."""
-    model = ModelProto()
+    model = onnx.ModelProto()
     model.CopyFrom(fused.model)
     model.graph.output.add().name = fused.entrance
     return model

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,8 +14,10 @@ from recalib.calibrator import Calibrator
 from recalib.core.arrays import Floats
 from recalib.errors import InputError
 from recalib.files import Input
-from recalib.onnx_fusion.append import AppendedModel
 from recalib.ops import NumpyOps
+
+if TYPE_CHECKING:
+    from recalib.onnx_fusion.append import AppendedModel
 
 #: Batch sizes, if the model leaves the batch size free.
 _BATCHES = (32, 1, 7)

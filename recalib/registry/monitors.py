@@ -28,6 +28,8 @@ _COLUMNS = [column for column in _MONITOR.c if column.name not in ("model_id", "
 _COHORT_COLUMNS = [column for column in _COHORT.c if column.name not in ("model_id", "version")]
 #: Events that are states (`recalib.drift.STATES`), not actions: no entry in the audit trail.
 _STATES = ("fresh", "unverified", "suspect", "stale")
+#: Kinds of events of evidence, whatever the state.
+_WARNINGS = ("labels_stopped", "labels_rare", "rows_dependent", "rows_repeated")
 
 
 class Monitors(Queries):
@@ -269,7 +271,7 @@ class Monitors(Queries):
         *,
         replayed_at: float | None = None,
     ) -> None:
-        """Add an event: a new state, or an action.
+        """Add an event: a new state, a new warning, or an action.
 
         Parameters
         ----------
@@ -286,6 +288,8 @@ class Monitors(Queries):
             data |= {"replayed": True, "time": replayed_at}
         if kind in _STATES:
             events.record("monitoring.state_changed", model.name, {**data, "state": kind})
+        elif kind in _WARNINGS:
+            events.record("monitoring.warned", model.name, {**data, "warning": kind})
         else:
             events.record(f"candidate.{kind}", model.name, data)
             target = f"version {version}"

@@ -23,6 +23,8 @@ from recalib.registry.labels import Labels
 from recalib.registry.logit_scales import LogitScales
 from recalib.registry.models import Models
 from recalib.registry.monitors import Monitors
+from recalib.registry.overview import Overview
+from recalib.registry.sessions import Sessions
 from recalib.registry.signing_keys import SigningKeys
 from recalib.registry.traffic import Traffic, TrafficByClass
 from recalib.registry.webhooks import Webhooks
@@ -39,6 +41,7 @@ class Transaction:
         self.connection = connection
         Events.start(connection)
         self.models = Models(connection)
+        self.overview = Overview(connection)
         self.datasets = Datasets(connection)
         self.calibrators = Calibrators(connection)
         self.aliases = Aliases(connection)
@@ -47,6 +50,7 @@ class Transaction:
         self.jobs = Jobs(connection)
         self.labels = Labels(connection)
         self.api_keys = ApiKeys(connection)
+        self.sessions = Sessions(connection)
         self.audit = Audit(connection)
         self.events = Events(connection)
         self.webhooks = Webhooks(connection)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.core.arrays import Floats
+from recalib.core.arrays import Floats, refuse_first
 from recalib.core.group_numbers import group_number
 from recalib.core.lazy_import import LazyModule
 from recalib.drift import ClassRows
@@ -22,6 +22,7 @@ from recalib.replay.probabilities import (
     is_lists,
     label_sets_of,
     matrix_of,
+    number_text,
 )
 from recalib.replay.times import LATEST, is_text
 
@@ -428,8 +429,4 @@ def _text(batch: Any, name: str) -> Any:
 def _refuse(
     name: str, invalid: NDArray[np.bool_], values: Values, first_row: int, accepted: str
 ) -> None:
-    if invalid.any():
-        row = int(np.argmax(invalid))
-        value = values[row]
-        found = "null or NaN" if np.isnan(value) else f"{value:g}"
-        raise InputError(f"{name}[{first_row + row}]", found=found, accepted=accepted)
+    refuse_first(invalid, values, name, accepted, first_row, number_text)

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from recalib.errors import EmptyError, InputError, UnsupportedError
+from recalib.files import format_of
 from recalib.files.base import translate_errors
 from recalib.files.fragments import (
     Fragment,
     Source,
     file_of,
-    format_of,
     fragments_of,
     is_single_file,
     list_sources,

@@ -164,4 +164,5 @@ def _numbers_of(column: Any, kind: str, name: str, first_row: int) -> Any:
         for word, number in (("true", "1"), ("false", "0")):
             lower = pc.if_else(pc.equal(lower, word), number, lower)
         texts = lower
+    texts = pc.replace_substring(texts, ",", ".")  # numbers of at most 1 have no thousands
     return cast_texts(texts, pa.float64(), name, first_row, _NUMBERS[kind])

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.core.arrays import Floats, check_probabilities
+from recalib.core.arrays import Floats, check_probabilities, refuse_first
 from recalib.core.label_arrays import check_label_scores
 from recalib.core.lazy_import import LazyModule
 from recalib.errors import InputError
@@ -46,12 +46,11 @@ def matrix_of(
     expected = int(lengths[0]) if classes is None else classes
     if expected == 2 and lengths[0] == 1 and not multilabel:
         expected = 1
-    invalid = lengths != max(expected, 0)
-    if invalid.any():
-        row = int(np.argmax(invalid))
-        found = "null" if lengths[row] < 0 else f"{lengths[row]} classes"
-        accepted = f"{expected} classes, as before" if expected >= 0 else "a list of probabilities"
-        raise InputError(f"probabilities[{first_row + row}]", found=found, accepted=accepted)
+    accepted = f"{expected} classes, as before" if expected >= 0 else "a list of probabilities"
+    refuse_first(
+        lengths != max(expected, 0), lengths, "probabilities", accepted, first_row,
+        lambda length: "null" if length < 0 else f"{length} classes",
+    )  # fmt: skip
     values = pc.list_flatten(column)
     if values.null_count:
         row = int(np.argmax(pc.is_null(values).to_numpy(zero_copy_only=False))) // expected
@@ -61,6 +60,11 @@ def matrix_of(
     if multilabel:
         return check_label_scores(matrix, input="probabilities", first_row=first_row)
     return check_probabilities(matrix, classes=classes, first_row=first_row)
+
+
+def number_text(value: float) -> str:
+    """Return a value of a column for an error."""
+    return "null or NaN" if np.isnan(value) else f"{value:g}"
 
 
 def label_sets_of(
@@ -76,21 +80,14 @@ def label_sets_of(
     lengths = pc.fill_null(pc.list_value_length(column), -1).to_numpy(zero_copy_only=False)
     labelled: NDArray[np.bool_] = lengths >= 0
     wrong = labelled & (lengths != classes)
-    if wrong.any():
-        row = int(np.argmax(wrong))
-        accepted = f"{classes}, as in `probabilities`; null where labels are not known"
-        raise InputError(f"labels[{first_row + row}]", found=f"{lengths[row]}", accepted=accepted)
+    accepted = f"{classes}, as in `probabilities`; null where labels are not known"
+    refuse_first(wrong, lengths, "labels", accepted, first_row, str)
     # Null lists of a fixed size have values, which count for nothing.
     values = pc.list_flatten(pc.drop_null(column)).cast(pa.float64()).to_numpy(zero_copy_only=False)
     sets = np.zeros((len(column), classes))
     sets[labelled] = values.reshape(-1, classes)
     other = ~((sets == 0) | (sets == 1))  # also NaN
-    if other.any():
-        row, label = (int(index) for index in np.argwhere(other)[0])
-        value = sets[row, label]
-        found = "null or NaN" if np.isnan(value) else f"{value:g}"
-        place = f"labels[{first_row + row}][{label}]"
-        raise InputError(place, found=found, accepted="0 or 1")
+    refuse_first(other, sets, "labels", "0 or 1", first_row, number_text)
     return sets == 1, labelled
 
 

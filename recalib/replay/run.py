@@ -242,7 +242,13 @@ def replay(
             watched = watched_indices(settings.classes, log.classes, class_labels)
             monitor_options = dataclasses.replace(monitor_options, classes=watched)
             log.watch(watched)
-        monitor = Monitor(edges, reference, monitor_options, class_labels)
+        monitor = Monitor(
+            edges,
+            reference,
+            monitor_options,
+            class_labels,
+            is_calibration_set=histogram is not None,
+        )
         reader = _Reader(monitor, edges, horizon, survey.end)
         for number, rows in log.slices(survey, cohort, counts):
             progress(f"cohort {number + 1} of {cohorts}")

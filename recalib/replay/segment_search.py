@@ -45,7 +45,7 @@ class SegmentGap:
 
     @property
     def certain_gap(self) -> float:
-        """The smallest |gap| of the interval; negative if the interval contains 0."""
+        """The smallest `|gap|` of the interval; negative if the interval contains 0."""
         return max(self.low, -self.high)
 
 

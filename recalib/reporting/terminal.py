@@ -114,24 +114,26 @@ def metrics_table(columns: Mapping[str, Mapping[str, Any]], title: str | None = 
     return table
 
 
-#: Characters of the longest part of the names of headline metrics.
-_WIDTH = 9
+#: Characters of a number.
+_WIDTH = 6
 
 
 def comparison_table(
     keys: Sequence[str],
     rows: Sequence[tuple[Sequence[str], Mapping[str, Any]]],
     title: str | None = None,
+    metrics: Sequence[str] = (),
 ) -> Table:
-    """Return a table with a line for each of `rows`, and a column for each headline metric.
+    """Return a table with a line for each of `rows`, and a column for each of `metrics`.
 
-    These fit into the width of a terminal; JSON has every metric. A metric that a row does not have
-    is left out.
+    By default these are the headline metrics, which fit into the width of a terminal. A metric that
+    a row does not have is left out.
     """
     # Imported here because most commands show no metrics.
     from recalib.metrics.headline import headline_metrics
 
-    names = headline_metrics(set.intersection(*(set(metrics) for _, metrics in rows)))
+    common = set.intersection(*(set(of_row) for _, of_row in rows))
+    names = [name for name in metrics if name in common] or headline_metrics(common)
     table = Table(
         title=title, title_justify="left", box=SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0)
     )
@@ -139,10 +141,11 @@ def comparison_table(
         table.add_column(key, no_wrap=True)
     for name in names:
         unit = "\n%" if is_percentage(name) else ""
-        # A minimum width prevents truncated numbers.
-        table.add_column(name.replace("_", "\n") + unit, justify="right", min_width=_WIDTH)
-    for values, metrics in rows:
-        table.add_row(*values, *(_number(name, metrics[name].value) for name in names))
+        # A minimum width prevents truncated numbers and names.
+        width = max(_WIDTH, *map(len, name.split("_")))
+        table.add_column(name.replace("_", "\n") + unit, justify="right", min_width=width)
+    for values, of_row in rows:
+        table.add_row(*values, *(_number(name, of_row[name].value) for name in names))
     return table
 
 

@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, cast
 
 import msgspec
 
 from recalib.calibrator import Calibrator
 from recalib.core.arrays import WeightKind, check_weight_kind
-from recalib.core.card import DataSummary
+from recalib.core.card import DataSummary, ReliabilityBins
 from recalib.core.executors import Cluster, open_workers
 from recalib.drift.reference_histogram import histogram_of_counts
 from recalib.drift.target import target_of
 from recalib.errors import InputError
 from recalib.files import Input
 from recalib.files.fragments import Source, check_unchanged, list_fragments, source_name
-from recalib.fitting.fit import check_start, data_warnings, fit_rows, metric_values
+from recalib.fitting.fit import fit_rows
+from recalib.fitting.fit_card import data_warnings, metric_values, reliability_bins
 from recalib.fitting.problem import Progress
-from recalib.fitting.request import resolve_fit
+from recalib.fitting.request import check_request, resolve_fit
 from recalib.fitting.solvers import check_summable
 from recalib.fitting.thresholds import thresholds_of
 from recalib.fitting.validation_error import error_of_sums
+from recalib.metrics.evaluate import StreamingEvaluation
 from recalib.scale.rows import FragmentRows
 from recalib.scale.sample_weights import check_weights_unchanged, list_weights, with_weights
+from recalib.stats.sums import Bins
 
 
 def fits_in_parts(map: str, objective: str, options: dict[str, Any]) -> bool:
@@ -85,7 +89,7 @@ def fit(
     """
     request = resolve_fit(map, objective, options)
     check_summable(request.objective)
-    check_start(start, request)
+    check_request(request, start=start)
     check_weight_kind(weight_kind)
     kind: Input = input or "logits"
     weight_files = list_weights(sample_weight)
@@ -120,6 +124,7 @@ def _describe(calibrator: Calibrator, rows: FragmentRows, measure: bool) -> Cali
     card = msgspec.structs.replace(
         calibrator.card,
         confidences=histogram_of_counts(sums.edges, sums.weight, target_of(survey.classes)),
+        reliability=_reliability(description.metrics),
         calibration_error=error_of_sums(sums) if measure else None,
         thresholds=thresholds_of(calibrator, description.positives)
         if survey.classes == 2
@@ -130,3 +135,13 @@ def _describe(calibrator: Calibrator, rows: FragmentRows, measure: bool) -> Cali
         },
     )
     return Calibrator(calibrator.parameters, card)
+
+
+def _reliability(metrics: Mapping[str, StreamingEvaluation]) -> dict[str, ReliabilityBins]:
+    """Return what reliability diagrams show."""
+    return {
+        stage: reliability_bins(
+            cast(Bins, evaluation.state("binary_ece" if evaluation.classes == 2 else "ece"))
+        )
+        for stage, evaluation in metrics.items()
+    }

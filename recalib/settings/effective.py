@@ -16,6 +16,8 @@ from recalib.settings.toml_file import nearest, origin_of
 _USER_INFO = re.compile(r"(?<=://)[^/@?#]*:[^/?#]*(?=@)|(?<=://):?[^/@?#]+(?=@)")
 #: Passwords in the query of a URL.
 _PASSWORD = re.compile(r"(?i)(?<=[?&])((?:ssl)?password|secret|token|key)=[^&#]*")
+#: Settings whose value is a secret.
+_SECRETS = ("oidc_client_secret",)
 _PREFIX = "RECALIB_"
 #: Read by the client and by commands with `--server`; not settings of a server.
 _CLIENT_VARIABLES = ("RECALIB_API_KEY", "RECALIB_KEY", "RECALIB_SERVER")
@@ -36,7 +38,7 @@ def effective_settings(settings: Settings, from_command_line: Set[str]) -> list[
     return [
         {
             "name": name,
-            "value": _to_json(getattr(settings, name)),
+            "value": _to_json(getattr(settings, name), is_secret=name in _SECRETS),
             "default": _to_json(field.default),
             "from": "command line" if name in from_command_line else redact(origin_of(name)),
         }
@@ -61,5 +63,7 @@ def unknown_variables() -> list[str]:
     return sentences
 
 
-def _to_json(value: Any) -> Any:
+def _to_json(value: Any, *, is_secret: bool = False) -> Any:
+    if is_secret and value:
+        return "***"
     return redact(str(value)) if isinstance(value, str | Path) else value

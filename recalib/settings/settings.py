@@ -97,6 +97,23 @@ class Settings(BaseSettings):
         description="How long the issuer's keys stay valid while the issuer is unreachable, in "
         "seconds.",
     )
+    oidc_client_id: str = Field(
+        "",
+        description="Id of the console at the issuer, where people then sign in; empty: with API "
+        "keys only.",
+    )
+    oidc_client_secret: str = Field("", description="Secret of that id; empty for a public client.")
+    oidc_client_scopes: str = Field(
+        "openid",
+        description="Words that a sign-in asks the issuer for, `openid` among them, separated by "
+        "spaces.",
+    )
+    oidc_session_seconds: float = Field(
+        28_800.0,
+        ge=60,
+        le=43_200,
+        description="How long a person whom the issuer has signed in stays signed in, in seconds.",
+    )
     key_requests_per_second: float = Field(
         0.0,
         ge=0,
@@ -138,8 +155,14 @@ class Settings(BaseSettings):
     public_url: str = Field(
         "",
         pattern=r"^(https?://[!-~]+)?$",
-        description="URL at which people reach the server, for the commands of alerts; empty "
-        "for none.",
+        description="URL at which people reach the server, for the commands of alerts and the "
+        "links of the console; empty for none.",
+    )
+    docs_url: str = Field(
+        "",
+        pattern=r"^(https?://[!-~]+)?$",
+        description="URL of this documentation, as `make docs` builds it, for links in the console"
+        " and in the OpenAPI document; empty for none.",
     )
     runbook_url: str = Field(
         "docs/operations.md",

@@ -6,19 +6,11 @@
 >>> model.calibrator_.save("model.calib")                       # doctest: +SKIP
 """
 
-from recalib.errors import InputError
+from recalib.core.packages import optional_packages
 
-try:
+with optional_packages("recalib.sklearn"):
     from recalib.sklearn.calibrator import Calibrator
     from recalib.sklearn.classifier import CalibratedClassifier
     from recalib.sklearn.scorers import Scorer, make_scorer
-except ModuleNotFoundError as error:
-    if str(error.name).partition(".")[0] != "sklearn":
-        raise
-    raise InputError(
-        "recalib.sklearn",
-        found="no package scikit-learn",
-        accepted="pip install 'recalib[sklearn]'",
-    ) from None
 
 __all__ = ["CalibratedClassifier", "Calibrator", "Scorer", "make_scorer"]

@@ -9,6 +9,10 @@ lost (`python -m tests.wrong_data_sets`). The limits of a refusal are outside: t
 scale, not another distribution. Accuracy is compared by Cohen's kappa,
 (accuracy - chance) / (1 - chance), where chance is the agreement of independent labels.
 
+The constant of a row is the mean of its logits. Training does not see it, as it leaves the
+probabilities as they are. So its means by predicted class, up to scale and shift, are like a
+fingerprint of a network, which drift changes little.
+
 Source: Cohen, A Coefficient of Agreement for Nominal Scales, 1960.
 """
 
@@ -25,7 +29,7 @@ from numpy.typing import NDArray
 from recalib.core.arrays import Floats, probability_resemblance
 from recalib.core.label_arrays import label_resemblance
 from recalib.core.lazy_import import LazyModule
-from recalib.stats.groups import group_counts, row_chunks
+from recalib.stats.groups import group_counts, group_sums, row_chunks
 
 optimize = LazyModule("scipy.optimize")
 
@@ -46,7 +50,13 @@ _MAX_CLASSES = 1000
 #: Larger logits are as large as this: their squares do not overflow.
 _LARGEST_LOGIT = 1e100
 
-Code = Literal["probabilities", "columns", "chance", "scale", "quantiles"]
+#: Constants are compared where their means by class vary clearly, by the F statistic, over at least
+#: five classes; the least correlation of one network. Constants whose standard deviation, of that
+#: of a row's logits, is below the first share are none; above the second they are some.
+_CLEAR, _LEAST_CLASSES, _LEAST_CORRELATION = 10.0, 5, 0.5
+_NO_CONSTANT, _CONSTANT = 1e-6, 0.01
+
+Code = Literal["probabilities", "columns", "chance", "scale", "network", "quantiles"]
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -68,6 +78,31 @@ class Finding(msgspec.Struct, frozen=True):
         return self.text
 
 
+class Constants(msgspec.Struct, frozen=True):
+    """The constants of rows."""
+
+    #: Rows by predicted class and the means of their constants, less that of the first row, (K,).
+    rows: list[int]
+    means: list[float]
+    #: The standard deviation of all, as a share of that of a row's logits.
+    size: float
+    #: The F statistic of the means, (variance between classes) / (variance within).
+    clarity: float
+
+    def correlation(self, other: Constants) -> float | None:
+        """Return the correlation of the means of two data sets, None if it says nothing."""
+        sizes = sorted((self.size, other.size))
+        if sizes[0] < _NO_CONSTANT and sizes[1] > _CONSTANT:
+            return 0.0
+        rows = np.array([self.rows, other.rows])
+        weights = (rows / rows.sum(axis=1, keepdims=True)).min(axis=0)
+        unclear = min(self.clarity, other.clarity) < _CLEAR or sizes[0] < _NO_CONSTANT
+        if unclear or np.count_nonzero(weights) < _LEAST_CLASSES:
+            return None
+        between = np.cov(np.array([self.means, other.means]), aweights=weights)
+        return float(between[0, 1] / np.sqrt(between[0, 0] * between[1, 1]))
+
+
 class LogitScale(msgspec.Struct, frozen=True):
     """The summary of rows of logits; JSON has texts as keys."""
 
@@ -83,6 +118,8 @@ class LogitScale(msgspec.Struct, frozen=True):
     chance: float = 0.0
     #: Whether they were refused when they came: then they are no history.
     refused: bool = False
+    #: None if they say nothing about the network, as those of probabilities.
+    constants: Constants | None = None
 
     @property
     def rows(self) -> int:
@@ -118,6 +155,11 @@ class ScaleSums:
         shape = (classes, classes) if classes <= _MAX_CLASSES else (3, classes)
         #: Rows by label and prediction; of many classes by label, by prediction, and if both agree.
         self._counts = np.zeros(shape, np.int64)
+        #: Rows and sums of constants by predicted class; Σ constant², Σ spread²; the constant of
+        #: the first row, which is subtracted, and the largest logit.
+        self._constants, self._squares = np.zeros((2, classes)), np.zeros(2)
+        self._first: float | None = None
+        self._largest = -math.inf
 
     def add(self, logits: Floats, labels: NDArray[Any] | None, *, declared: bool = True) -> None:
         """Add rows.
@@ -139,6 +181,8 @@ class ScaleSums:
         bins, counts = np.unique(spread_bins(logits), return_counts=True)
         for bin, count in zip(bins.tolist(), counts.tolist(), strict=True):
             self._spreads[bin] = self._spreads.get(bin, 0) + count
+        if declared and not is_multilabel and self._classes <= _MAX_CLASSES:
+            self._add_constants(logits)
         if labels is None or is_multilabel:
             return
         labels, predicted, size = labels.astype(np.int64), logits.argmax(axis=1), self._classes
@@ -149,9 +193,38 @@ class ScaleSums:
             for row, part in enumerate((labels, predicted, labels[labels == predicted])):
                 self._counts[row] += group_counts(part, size)
 
+    def _add_constants(self, logits: Floats) -> None:
+        # The constant of masked rows is that of other classes.
+        logits = logits[np.isfinite(logits).all(axis=1)]
+        if not len(logits):
+            return
+        wide = np.clip(logits, -_LARGEST_LOGIT, _LARGEST_LOGIT, dtype=np.float64)
+        constants, predicted = wide.mean(axis=1), wide.argmax(axis=1)
+        self._first = constants[0] if self._first is None else self._first
+        constants -= self._first
+        rows = [group_sums(predicted, values, self._classes) for values in (None, constants)]
+        self._constants += rows
+        self._squares += constants @ constants, wide.var(axis=1).sum()
+        self._largest = max(self._largest, wide.max())
+
+    def _finish_constants(self) -> Constants | None:
+        rows, sums = self._constants
+        n, classes = rows.sum(), np.count_nonzero(rows)
+        # Logarithms of probabilities, and logits less the largest, have a constant of their own.
+        if n <= max(_LEAST_ROWS, classes) or self._largest <= 0:
+            return None
+        means, mean = sums / np.maximum(rows, 1), sums.sum() / n
+        total, between = self._squares[0] - n * mean**2, rows @ (means - mean) ** 2
+        within = max(total - between, 1e-12 * self._squares[0], 1e-300) / (n - classes)
+        size = math.sqrt(max(total, 0.0) / max(self._squares[1], 1e-300))
+        clarity = between / max(classes - 1, 1) / within
+        digits = [float(f"{x:.6g}") for x in (*means, size, min(clarity, 1e9))]
+        return Constants(rows.astype(int).tolist(), digits[:-2], *digits[-2:])
+
     def finish(self) -> LogitScale:
         """Return the summary."""
-        scale = LogitScale(self._spreads, self._resemblance or "")
+        constants = self._finish_constants()
+        scale = LogitScale(self._spreads, self._resemblance or "", constants=constants)
         counts = self._counts
         if self._classes > _MAX_CLASSES:
             by_label, by_class, right = counts.astype(np.float64)
@@ -210,6 +283,8 @@ def compare_scales(scale: LogitScale, history: Sequence[LogitScale]) -> list[Fin
     spreads = [item.quantiles for item in history if item.rows >= _LEAST_ROWS]
     if scale.rows >= _LEAST_ROWS and spreads:
         findings += _compare_spread(scale.quantiles, np.array(spreads))
+    if not any(finding.refuses for finding in findings):
+        findings = _compare_constants(scale, history) + findings
     return findings
 
 
@@ -234,6 +309,23 @@ def _compare_accuracy(scale: LogitScale, earlier: float, rows: int) -> list[Find
         )
         return [Finding("chance", text)]
     return []
+
+
+def _compare_constants(scale: LogitScale, history: Sequence[LogitScale]) -> list[Finding]:
+    """Return whether constants are unlike those of each earlier data set."""
+    own = scale.constants
+    before = [item.constants for item in history if item.constants is not None]
+    if own is None or not before:
+        return []
+    all_values = [own.correlation(item) for item in before if len(item.rows) == len(own.rows)]
+    values = [value for value in all_values if value is not None]
+    if not values or max(values) >= _LEAST_CORRELATION:
+        return []
+    text = (
+        "these look like logits of another network, or less another constant: their means by "
+        f"predicted class have a correlation of {max(values):.2f} with those of earlier data sets"
+    )
+    return [Finding("network", text)]
 
 
 def _compare_spread(quantiles: NDArray[np.float64], before: NDArray[np.float64]) -> list[Finding]:

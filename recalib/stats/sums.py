@@ -236,6 +236,13 @@ class Bins(BinSums):
         return joined
 
 
+class RootBins(Bins):
+    """Bins of equal width on a square-root scale, for probabilities of a rare class."""
+
+    def _bins_of(self, confidences: Floats) -> NDArray[np.intp]:
+        return bin_indices(np.sqrt(confidences), self.bins)
+
+
 class Cells(Bins):
     """The sums of `Bins` in the cells of `recalib.stats.cells`: 40 bytes each without weights."""
 

@@ -10,16 +10,20 @@ from collections import Counter
 from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
+from anyio import to_thread
+
 from recalib.core.access import ANONYMOUS, Limits, Principal, hash_secret
-from recalib.errors import ForbiddenError, UnauthorizedError, UnavailableError
+from recalib.errors import ForbiddenError, NotFoundError, UnauthorizedError, UnavailableError
 from recalib.registry import Registry, is_name
 from service.access.limits import FailedAttempts, Limiter
 from service.access.oidc import MAX_TOKEN_LENGTH, SigningKeyUnknownError, is_token
+from service.access.oidc_sign_in import Attempt, sign_in
 from service.access.trusted_proxies import TrustedProxies
 from service.operations import OPERATIONS, Operation
 from service.single_flight import SingleFlight
 
 if TYPE_CHECKING:
+    from recalib.registry.sessions import Session
     from service.access.oidc_tokens import TokenVerifier
 
 #: How long a request waits for the issuer's signing keys.
@@ -27,6 +31,8 @@ _ISSUER_TIMEOUT_SECONDS = 5.0
 #: Distinct refusals of a caller that are held until they are written to the audit trail. Further
 #: ones are counted by operation, without their models, so that decoys hide none.
 _MAX_REFUSALS = 50
+#: Prefix of the pages for people, who have sessions.
+CONSOLE = "/console/"
 _NO_LIMITS = Limits()
 _NO_PROXIES = TrustedProxies()
 _current_principal: ContextVar[Principal] = ContextVar("current_principal", default=ANONYMOUS)
@@ -170,15 +176,59 @@ class Authenticator:
         if self._tokens is not None and is_token(secret):
             if address is not None and not self._tokens.is_cached(secret):
                 self._failed.check(address)
-            principal = self._tokens.principal(secret)
-            return principal.limited(self._default_limits) if self._has_limits else principal
+            return self._limited(self._tokens.principal(secret))
+        return self.principal_of_key(hash_secret(secret))
+
+    def principal_of_key(self, digest: bytes) -> Principal:
+        """Return the caller whose API key has the digest; `UnauthorizedError` without such a key.
+
+        Raise `UnavailableError` while the keys of the registry have not been read.
+        """
         if self._keys is None:
             raise UnavailableError("API keys cannot be checked: the registry has not answered yet")
         # Looked up by digest: the time of the lookup reveals nothing about similar keys.
-        entry = self._keys.get(hash_secret(secret))
+        entry = self._keys.get(digest)
         if entry is None or entry[1] <= time.time():
             raise UnauthorizedError("the API key is not known here, or has expired or been revoked")
         return entry[0]
+
+    def principal_of_session(self, session: Session) -> Principal:
+        """Return who has opened a session; raise as `principal_of_key` if that is over."""
+        if session.principal is None:
+            return self.principal_of_key(session.key_digest)
+        if self.issuer is None:
+            raise UnauthorizedError("people no longer sign in at an issuer here")
+        return self._limited(session.principal)
+
+    @property
+    def issuer(self) -> TokenVerifier | None:
+        """The verifier of tokens of the issuer at which people sign in; None without one."""
+        tokens = self._tokens
+        return tokens if tokens is not None and tokens.oidc.client_id else None
+
+    async def sign_in(self, attempt: Attempt, code: str, address: str) -> Principal:
+        """Return the person of a code of the issuer.
+
+        Raises
+        ------
+        UnauthorizedError, UnavailableError: as `service.access.oidc_sign_in.sign_in`.
+        LimitedError: authentication has failed too often for this address.
+        """
+        if self.issuer is None:
+            raise NotFoundError("issuer to sign in at", "RECALIB_OIDC_CLIENT_ID")
+        self._failed.check(address)
+        try:
+            return self._limited(await to_thread.run_sync(sign_in, self.issuer, attempt, code))
+        except UnauthorizedError:
+            self._failed.note(address)
+            raise
+
+    def _limited(self, principal: Principal) -> Principal:
+        return principal.limited(self._default_limits) if self._has_limits else principal
+
+    def is_open_path(self, path: str) -> bool:
+        """Return whether requests to a path are answered without a key, or with a session."""
+        return path in self.open_paths or path == "/" or path.startswith(CONSOLE)
 
     def is_open(self, operation: Operation) -> bool:
         """Return whether an operation needs no key."""
@@ -197,14 +247,8 @@ class Authenticator:
         ------
         ForbiddenError: the caller lacks the scope.
         """
-        scope = operation.scope
-        if scope == "open" or principal is ANONYMOUS:  # anonymous callers may do everything
-            return
         try:
-            if scope in ("any", "docs"):
-                principal.check_any_scope()
-            else:
-                principal.check_scope(scope)
+            _check_scope(principal, operation)
         except ForbiddenError:
             self._note_refusal(principal, operation, model)
             raise
@@ -220,14 +264,20 @@ class Authenticator:
         ------
         ForbiddenError: the caller lacks the scope, or its key is not for this model.
         """
-        self.check_scope(principal, operation, model)
-        if operation.scope in ("open", "any", "docs") or operation.finds_model:
-            return
         try:
-            principal.check_model(model)
+            _check(principal, operation, model)
         except ForbiddenError:
             self._note_refusal(principal, operation, model)
             raise
+
+    @staticmethod
+    def may(principal: Principal, operation: Operation, model: str | None) -> bool:
+        """Return whether `authorise` would not raise; nothing is written to the audit trail."""
+        try:
+            _check(principal, operation, model)
+        except ForbiddenError:
+            return False
+        return True
 
     def write_refusals(self) -> None:
         """Write the refusals since the last call to the audit trail."""
@@ -258,3 +308,19 @@ class Authenticator:
         if key not in counts and len(counts) >= _MAX_REFUSALS:
             key = (operation.name, None)
         counts[key] += 1
+
+
+def _check_scope(principal: Principal, operation: Operation) -> None:
+    scope = operation.scope
+    if scope == "open" or principal is ANONYMOUS:  # anonymous callers may do everything
+        return
+    if scope in ("any", "docs"):
+        principal.check_any_scope()
+    else:
+        principal.check_scope(scope)
+
+
+def _check(principal: Principal, operation: Operation, model: str | None) -> None:
+    _check_scope(principal, operation)
+    if operation.scope not in ("open", "any", "docs") and not operation.finds_model:
+        principal.check_model(model)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import http.client
-import json
 import logging
 import time
-import urllib.request
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from typing import Any
 
 from jwt import PyJWK
 from jwt.exceptions import PyJWTError
 
 from recalib.errors import UnavailableError
+from service.access.issuer_requests import fetch_json
 from service.access.oidc import OidcConfig, is_trusted
 
 log = logging.getLogger(__name__)
@@ -22,9 +21,6 @@ log = logging.getLogger(__name__)
 _REFRESH_SECONDS = 300.0
 #: Least time between two requests to the issuer: any client can send unknown key ids.
 _MIN_INTERVAL_SECONDS = 10.0
-#: Limits of the issuer's response: its size, the time for all of it, and the number of keys.
-_MAX_BYTES = 256 * 1024
-_TIMEOUT_SECONDS = 10.0
 _MAX_KEYS = 100
 _WELL_KNOWN = "/.well-known/openid-configuration"
 
@@ -50,6 +46,8 @@ class IssuerKeys:
         self._fetched_at: float | None = None
         self._tried_at: float | None = None
         self._failure = "its keys have not been requested yet"
+        #: The issuer's description of itself; empty until it is fetched.
+        self.metadata: Mapping[str, Any] = {}
         #: Number of key changes: a token that older keys verified may no longer be valid.
         self.changes = 0
 
@@ -118,14 +116,19 @@ class IssuerKeys:
 
     def _fetch(self) -> Any:
         url = self._oidc.jwks_url
-        if not url:
-            metadata = _get(self._oidc.issuer.rstrip("/") + _WELL_KNOWN)
+        if not url or self._oidc.client_id:
+            metadata = fetch_json(self._oidc.issuer.rstrip("/") + _WELL_KNOWN)
             if not isinstance(metadata, dict) or metadata.get("issuer") != self._oidc.issuer:
                 raise ValueError("its description is of another issuer")
-            url = str(metadata.get("jwks_uri"))
-            if not is_trusted(url):
-                raise ValueError(f"its description names its keys' place as {url[:200]!r}")
-        return _get(url)
+            places = [] if url else ["jwks_uri"]
+            if self._oidc.client_id:
+                places += ["authorization_endpoint", "token_endpoint"]
+            for name in places:
+                place = str(metadata.get(name))
+                if not is_trusted(place):
+                    raise ValueError(f"its description has {name} {place[:200]!r}")
+            self.metadata, url = metadata, url or str(metadata["jwks_uri"])
+        return fetch_json(url)
 
     def _parse(self, document: Any) -> Mapping[tuple[str | None, str], PyJWK]:
         items = document.get("keys") if isinstance(document, dict) else None
@@ -152,24 +155,3 @@ def _key(item: dict[str, Any], algorithm: str) -> PyJWK | None:
         return PyJWK(item, algorithm)
     except (PyJWTError, ValueError, TypeError, KeyError):  # for another algorithm, or invalid
         return None
-
-
-class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Refuses redirects: only a trusted party may name the URL of the keys."""
-
-    def redirect_request(self, *_: Any) -> None:
-        return None
-
-
-def _get(url: str) -> Any:
-    """Return the JSON at a URL that is http or https."""
-    deadline = time.monotonic() + _TIMEOUT_SECONDS
-    request = urllib.request.Request(url, headers={"Accept": "application/json"})  # noqa: S310
-    content = bytearray()
-    opener = urllib.request.build_opener(_NoRedirects)
-    with opener.open(request, timeout=_TIMEOUT_SECONDS / 2) as response:
-        while chunk := cast("bytes", response.read1(2**16)):
-            content += chunk
-            if len(content) > _MAX_BYTES or time.monotonic() > deadline:
-                raise ValueError(f"{url} returns too much, or too slowly")
-    return json.loads(content)

@@ -22,7 +22,7 @@ OVERLOAD = "the server has too many requests in progress"
 _SHED = LIMITED.labels("load")
 _ADDRESS = LIMITED.labels("address")
 
-#: Refusals per second. Reading and refusing a request takes a tenth of the time of an answer.
+#: Refusals per second: reading and refusing a request takes much less time than an answer.
 _MAX_REFUSALS = 1_600
 #: Time before a refusal is sent. With more connections than 1,440, refusals are more frequent.
 _MIN_HOLD_SECONDS, _MAX_HOLD_SECONDS = 0.25, 0.9
@@ -41,7 +41,7 @@ class LoadShedding:
         self.limit = self._max_requests
         #: The limit of reserved operations: health, metrics and labels.
         self.reserved_limit = self._max_requests + max(_STEP, self._max_requests // 4)
-        #: HTTP requests that wait for their body or their refusal. They hold no place.
+        #: HTTP requests that wait for their body. They hold no place.
         self.waiting = 0
         self._held = 0
         self._reserved = [
@@ -53,7 +53,7 @@ class LoadShedding:
         self._address_rpcs = settings.address_rpcs
         self._rpcs_by_address: Counter[str] = Counter()
 
-    def has_place(self, tasks: int, path: str) -> bool:
+    def has_place(self, tasks: int, url: bytes) -> bool:
         """Return whether a request may go on.
 
         Parameters
@@ -63,6 +63,7 @@ class LoadShedding:
         in_progress = tasks - self.waiting
         if in_progress < self.limit:
             return True
+        path = url.partition(b"?")[0].decode("latin-1")
         is_reserved = any(pattern.fullmatch(path) for pattern in self._reserved)
         return is_reserved and in_progress < self.reserved_limit
 
@@ -97,17 +98,16 @@ class LoadShedding:
             if not self._rpcs_by_address[address]:
                 del self._rpcs_by_address[address]
 
-    async def hold(self) -> None:
-        """Count a refused request, and wait, longer if many wait."""
+    def hold(self) -> float:
+        """Count a refused HTTP request; return the seconds that it waits, longer if many wait."""
         _SHED.inc()
         self._held += 1
-        self.waiting += 1
-        try:
-            seconds = max(_MIN_HOLD_SECONDS, self._held / _MAX_REFUSALS)
-            await asyncio.sleep(min(seconds, _MAX_HOLD_SECONDS))
-        finally:
-            self._held -= 1
-            self.waiting -= 1
+        seconds = max(_MIN_HOLD_SECONDS, self._held / _MAX_REFUSALS)
+        return min(seconds, _MAX_HOLD_SECONDS)
+
+    def release(self, count: int) -> None:
+        """Count refused requests that are answered."""
+        self._held -= count
 
     def adjust(self, lag: float) -> None:
         """Set the limit after a callback ran `lag` seconds late."""

@@ -42,6 +42,14 @@ class OidcConfig:
     leeway_seconds: float
     #: How long keys stay valid if they cannot be fetched again.
     keys_seconds: float
+    #: Of the console at the issuer; "": people sign in with keys only.
+    client_id: str
+    #: "": a public client.
+    client_secret: str
+    #: What a sign-in asks for.
+    client_scopes: str
+    #: How long a person is signed in.
+    session_seconds: float
 
     @classmethod
     def of(cls, settings: Settings) -> OidcConfig | None:
@@ -53,6 +61,9 @@ class OidcConfig:
             or PyJWT is not installed.
         """
         if not settings.oidc_issuer:
+            if settings.oidc_client_id:
+                found, accepted = "an id without an issuer", "an id with RECALIB_OIDC_ISSUER"
+                raise InputError("RECALIB_OIDC_CLIENT_ID", found=found, accepted=accepted)
             return None
         if importlib.util.find_spec("jwt") is None:
             accepted = "nothing without PyJWT, which `pip install 'recalib[serve]'` brings"
@@ -64,6 +75,9 @@ class OidcConfig:
             # Without it, tokens for the issuer's other applications would be accepted.
             accepted = "what tokens for this server have as `aud`"
             raise InputError("RECALIB_OIDC_AUDIENCE", found="nothing", accepted=accepted)
+        if "openid" not in settings.oidc_client_scopes.split():
+            found, accepted = repr(settings.oidc_client_scopes)[:80], "words with openid among them"
+            raise InputError("RECALIB_OIDC_CLIENT_SCOPES", found=found, accepted=accepted)
         return cls(
             issuer=settings.oidc_issuer,
             audience=settings.oidc_audience,
@@ -74,6 +88,10 @@ class OidcConfig:
             scopes=_scopes(settings.oidc_scopes),
             leeway_seconds=settings.oidc_leeway_seconds,
             keys_seconds=settings.oidc_keys_seconds,
+            client_id=settings.oidc_client_id,
+            client_secret=settings.oidc_client_secret,
+            client_scopes=settings.oidc_client_scopes,
+            session_seconds=settings.oidc_session_seconds,
         )
 
 

@@ -34,7 +34,7 @@ class TokenVerifier:
     """Verifies tokens with the keys of their issuer; safe to use from threads."""
 
     def __init__(self, oidc: OidcConfig, keys: IssuerKeys | None = None) -> None:
-        self._oidc = oidc
+        self.oidc = oidc
         self.keys = IssuerKeys(oidc) if keys is None else keys
         self._cache: dict[bytes, _CachedToken] = {}
 
@@ -64,23 +64,23 @@ class TokenVerifier:
             self.keys.check_fresh()
             return cached.principal
         changes = self.keys.changes
-        claims = self._verify(token)
-        principal = _principal(self._oidc, claims)
+        claims = self.claims(token, self.oidc.audience)
+        principal = _principal(self.oidc, claims)
         while len(self._cache) >= _MAX_CACHED:
             self._cache.pop(next(iter(self._cache)), None)
-        until = claims["exp"] + self._oidc.leeway_seconds
+        until = claims["exp"] + self.oidc.leeway_seconds
         self._cache[digest] = _CachedToken(principal, until, changes)
         return principal
 
-    def _verify(self, token: str) -> dict[str, Any]:
-        """Return the claims of a token; raise if its signature or validity is wrong."""
+    def claims(self, token: str, audience: str) -> dict[str, Any]:
+        """Return the claims of a valid token for an audience; raise as `principal`."""
         try:
             header = jwt.get_unverified_header(token)
             id, algorithm = header.get("kid"), header.get("alg")
         except Exception:  # PyJWT raises more than its own errors for malformed tokens
             _refuse("it cannot be read")
-        if algorithm not in self._oidc.algorithms:
-            _refuse(f"it is not signed by one of {', '.join(self._oidc.algorithms)}")
+        if algorithm not in self.oidc.algorithms:
+            _refuse(f"it is not signed by one of {', '.join(self.oidc.algorithms)}")
         if self.keys.should_refresh(id):
             raise SigningKeyUnknownError("the keys of the issuer are being fetched")
         key = self.keys.find(id, str(algorithm))
@@ -91,9 +91,9 @@ class TokenVerifier:
                 token,
                 key,
                 algorithms=[str(algorithm)],
-                audience=self._oidc.audience,
-                issuer=self._oidc.issuer,
-                leeway=self._oidc.leeway_seconds,
+                audience=audience,
+                issuer=self.oidc.issuer,
+                leeway=self.oidc.leeway_seconds,
                 options={"require": _REQUIRED, "enforce_minimum_key_length": True},
             )
             if not isinstance(claims["exp"], int | float):

@@ -92,6 +92,7 @@ def _with_claims(card: Card, labels: tuple[str, ...] | None) -> Card:
         labels=labels,
         claimed=Claims(card.metrics, card.calibration_error, card.choice),
         metrics={},
+        reliability={},
         calibration_error=None,
         choice=None,
         # The baseline of monitoring, which the server measures.

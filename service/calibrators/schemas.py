@@ -66,6 +66,7 @@ class AliasSet(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
+    #: Number of the version.
     version: Annotated[int, Interval(ge=1, le=MAX_VERSION)]
     reason: Text = Field("", max_length=500, description="Kept in the audit trail.")
     force: bool = Field(

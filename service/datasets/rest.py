@@ -66,9 +66,14 @@ _JSON_DATA = {
     "label for each row; a list of K zeros and ones for each row of a multilabel model.",
     "type": "object",
     "properties": {
-        "logits": _rows(_LOGIT),
-        "probabilities": _rows(_PROBABILITY),
-        "labels": {"type": "array", "items": {"anyOf": [_CLASS, _LABELS]}, "minItems": 1},
+        "logits": {**_rows(_LOGIT), "description": "Null masks a class."},
+        "probabilities": {**_rows(_PROBABILITY), "description": "In place of logits."},
+        "labels": {
+            "type": "array",
+            "items": {"anyOf": [_CLASS, _LABELS]},
+            "minItems": 1,
+            "description": "The class of each row.",
+        },
     },
     "required": ["labels"],
 }

@@ -8,14 +8,14 @@ from recalib.errors import InputError
 from recalib.files import MEDIA_TYPES
 from service.datasets import handlers, rest
 from service.datasets.schemas import DatasetReference
-from service.grpc.bridge import Arguments
+from service.grpc.bridge import MessageArguments
 from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
 from service.grpc.messages import open_upload, to_message
 from service.grpc.rpc import Context
 from service.http.bodies import parse_media_type, validate
 from service.state import State
 
-_ARGUMENTS = Arguments(rest.upload_dataset, pb.UploadHeader)
+_ARGUMENTS = MessageArguments(rest.upload_dataset, pb.UploadHeader)
 
 
 class Datasets:

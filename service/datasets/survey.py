@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from recalib.core.arrays import Floats, log_probabilities
 from recalib.core.label_arrays import label_log_odds
 from recalib.errors import CorruptError, EmptyError, InputError
-from recalib.files import DataFile, Input, Task, open_data
-from recalib.files.fragments import File, Fragment, format_of, open_stream
+from recalib.files import DataFile, Input, Task, format_of, open_data
+from recalib.files.fragments import File, Fragment, open_stream
 from recalib.metrics.evaluate import StreamingEvaluation
 from recalib.metrics.multilabel import StreamingLabelEvaluation
 from recalib.references import (

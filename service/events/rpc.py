@@ -10,7 +10,7 @@ from recalib.core.access import ANONYMOUS
 from service.access.authenticator import current_principal
 from service.events import rest
 from service.events.handlers import EventFilter, EventStream
-from service.grpc.bridge import Arguments
+from service.grpc.bridge import MessageArguments
 from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
 from service.grpc.messages import to_message
 from service.grpc.rpc import Context
@@ -19,7 +19,7 @@ from service.state import State
 
 #: Interval at which a stream looks for the end of the server; HTTP/2 has its own heartbeats.
 _CHECK_SECONDS = 60.0
-_ARGUMENTS = Arguments(rest.list_events, pb.ListEventsRequest)
+_ARGUMENTS = MessageArguments(rest.list_events, pb.ListEventsRequest)
 
 
 class Events:

@@ -10,26 +10,23 @@ import base64
 import inspect
 from collections.abc import AsyncIterator, Callable, Container
 from functools import partial
-from typing import Any, get_type_hints
+from typing import Any
 
 from anyio import to_thread
 from fastapi import Response
-from fastapi.exceptions import RequestValidationError
 from fastapi.responses import StreamingResponse
 from google.protobuf.descriptor import FieldDescriptor, MethodDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from google.protobuf.struct_pb2 import Struct
-from pydantic import ConfigDict, ValidationError, create_model
 
+from service.arguments import arguments_of
 from service.grpc.messages import enum_name, struct_to_dict, to_message
 from service.grpc.rpc import Context
 from service.state import State
 
 Endpoint = Callable[..., Any]
 
-#: Parameters of endpoints that no message has.
-_NOT_IN_MESSAGES = ("state", "request", "response")
 _KEY = "idempotency-key"
 #: Fields and values that have another name in REST.
 _REST_NAMES = {"recalib.v1.CreateModelRequest.labels": "classes"}
@@ -38,7 +35,7 @@ _REST_VALUES: dict[str, dict[str | int, Any]] = {"Promote": {"always": True, "ne
 _CHUNK = 2**20
 
 
-class Arguments:
+class MessageArguments:
     """The arguments of an endpoint, read from a message.
 
     A parameter has the name of its field, or the field is its last word (`id` of `job_id`) or its
@@ -48,22 +45,13 @@ class Arguments:
     """
 
     def __init__(self, endpoint: Endpoint, message: type[Message]) -> None:
-        hints = get_type_hints(endpoint, include_extras=True)
-        defaults = {
-            name: ... if parameter.default is parameter.empty else parameter.default
-            for name, parameter in inspect.signature(endpoint).parameters.items()
-            if name not in _NOT_IN_MESSAGES
-        }
-        fields: dict[str, Any] = {name: (hints[name], defaults[name]) for name in defaults}
-        config = ConfigDict(protected_namespaces=())  # `model_state`
-        self._model = create_model(endpoint.__name__, __config__=config, **fields)
+        self._arguments = arguments_of(endpoint)
+        defaults, body = self._arguments.defaults, self._arguments.body
         #: The field of each parameter.
         self._fields = {
             name: _field_name(name, message.DESCRIPTOR) for name in defaults if name != "body"
         }
         self._required = {field for name, field in self._fields.items() if defaults[name] is ...}
-        body: type | None = hints.get("body")
-        self._has_body = body is not None
         #: The field whose content is the body.
         self._content: str | None = None
         if body is not None:
@@ -86,23 +74,14 @@ class Arguments:
         arguments = {
             name: values.pop(field) for name, field in self._fields.items() if field in values
         }
-        if self._has_body:
+        if self._arguments.body is not None:
             arguments["body"] = values if self._content is None else values.get(self._content, {})
-        try:
-            checked = self._model.model_validate(arguments)
-        except ValidationError as error:
-            violations = [
-                {**item, "loc": (self._fields.get(str(place), place), *path)}
-                for item in error.errors()
-                for place, *path in [item["loc"]]
-            ]
-            raise RequestValidationError(violations, body=arguments.get("body")) from None
-        return {name: getattr(checked, name) for name in self._model.model_fields}
+        return self._arguments.checked(arguments, self._fields)
 
 
 def bridged(method: MethodDescriptor, endpoint: Endpoint, state: State) -> Callable[..., Any]:
     """Return the method that answers an RPC by the endpoint of its operation."""
-    arguments = Arguments(endpoint, GetMessageClass(method.input_type))
+    arguments = MessageArguments(endpoint, GetMessageClass(method.input_type))
     response = GetMessageClass(method.output_type)
 
     def call(request: Message, context: Context) -> Message:

@@ -20,6 +20,7 @@ CODES: dict[type[errors.RecalibError], grpc.StatusCode] = {
     errors.EmptyError: grpc.StatusCode.INVALID_ARGUMENT,
     errors.TooLargeError: grpc.StatusCode.RESOURCE_EXHAUSTED,
     errors.ColumnsError: grpc.StatusCode.INVALID_ARGUMENT,
+    errors.PackageError: grpc.StatusCode.INVALID_ARGUMENT,
     errors.UnsupportedError: grpc.StatusCode.INVALID_ARGUMENT,
     errors.NotAcceptableError: grpc.StatusCode.INVALID_ARGUMENT,
     errors.NotFoundError: grpc.StatusCode.NOT_FOUND,

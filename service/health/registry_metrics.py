@@ -57,6 +57,14 @@ _GAUGES = {
         "recalib_silent_since_timestamp_seconds",
         "Prediction time since which there are no labels; absent while labels arrive.",
     ),
+    "rare_since": (
+        "recalib_rare_since_timestamp_seconds",
+        "Prediction time since which labels are rare; absent while their rate is the usual one.",
+    ),
+    "rare_widening": (
+        "recalib_rare_widening_ratio",
+        "How much wider rare labels make the interval; absent while their rate is the usual one.",
+    ),
     "delay": ("recalib_label_delay_seconds", "Mean time from prediction to label."),
     "accuracy": (
         "recalib_accuracy_ratio",
@@ -194,6 +202,11 @@ def _champion_families(snapshot: RegistrySnapshot) -> Iterable[Any]:
         "1 if neighbouring rows depend on each other, without a group.",
         labels=[*owner, "segment"],
     )
+    repeats = GaugeMetricFamily(
+        "recalib_evidence_has_repeats",
+        "1 if more rows than chance explains repeat one close by, without a group.",
+        labels=[*owner, "segment"],
+    )
     objective = GaugeMetricFamily(
         "recalib_calibration_objective_ratio", "The error that is still good.", labels=owner
     )
@@ -246,8 +259,8 @@ def _champion_families(snapshot: RegistrySnapshot) -> Iterable[Any]:
                 # A status may have been written by an earlier version.
                 _add(error, [*labels, segment, name], part["evidence"].get(name))
             selection.add_metric([*labels, segment], int(part.get("may_be_selection", False)))
-            dependent = part["evidence"].get("dependent", False)
-            dependence.add_metric([*labels, segment], int(dependent))
+            for family, name in ((dependence, "dependent"), (repeats, "has_repeats")):
+                family.add_metric([*labels, segment], int(part["evidence"].get(name, False)))
         objective.add_metric(labels, monitoring.objective)
         needed.add_metric(labels, monitoring.least_labels)
         assessed.add_metric(labels, row.assessed_at)
@@ -270,7 +283,7 @@ def _champion_families(snapshot: RegistrySnapshot) -> Iterable[Any]:
         for name, counter in counters.items():
             for bin, total in enumerate(_weights(row) if name == "labelled" else row.totals[name]):
                 counter.add_metric([*labels, str(bin)], total)
-    yield dependence
+    yield from (dependence, repeats)
     yield from (states, error, selection, objective, needed, assessed, since, late, auc, expected)
     yield from gauges.values()
     yield from class_gauges.values()

@@ -21,6 +21,7 @@ router = Router(tags=["operations"])
 class Live(BaseModel):
     """The event loop responds."""
 
+    #: True.
     live: bool = True
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Mapping
 from typing import Any, NamedTuple, TypeVar
 
@@ -139,6 +141,8 @@ class LimitedBody:
         self._parts = bytearray()  # and not a list: a part can be a single byte
         self._size = 0
         self._is_evicted = False
+        #: Of the wait for the next part; an eviction ends it.
+        self._wait = asyncio.timeout(None)
 
     def count(self, bodies: BodyBudget) -> None:
         """Keep the body in memory, and count it."""
@@ -156,9 +160,7 @@ class LimitedBody:
             raise _too_large(self._announced, self._limit, self._exchange, "")
         body = self._body
         while True:
-            message = await self._receive()
-            if self._is_evicted:
-                raise UnavailableError(MEMORY_IN_USE)
+            message = await self._next_message()
             part = message.get("body", b"")
             self._size += len(part)
             if self._size > self._lowest:
@@ -177,8 +179,20 @@ class LimitedBody:
                 self._parts = bytearray()
                 return {"type": "http.request", "body": content, "more_body": False}
 
+    async def _next_message(self) -> Message:
+        if self._body is None:
+            return await self._receive()
+        message: Message = {}
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(None) as self._wait:
+                message = await self._receive()
+        if self._is_evicted:
+            raise UnavailableError(MEMORY_IN_USE)
+        return message
+
     def _evict(self) -> None:
         self._is_evicted = True
+        self._wait.reschedule(0)
         self._parts = bytearray()
 
     def release(self) -> None:

@@ -16,7 +16,7 @@ from fastapi.openapi.docs import (
     get_swagger_ui_html,
     get_swagger_ui_oauth2_redirect_html,
 )
-from starlette.responses import FileResponse, RedirectResponse
+from starlette.responses import FileResponse
 
 _DOCUMENT, _FOLDER = "/openapi.json", "/docs"
 _SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
@@ -36,9 +36,6 @@ def install(app: FastAPI) -> set[str]:
     def with_policy(html: Response) -> Response:
         html.headers["Content-Security-Policy"] = _policy(bytes(html.body).decode())
         return html
-
-    def redirect() -> Response:
-        return RedirectResponse(_FOLDER)
 
     def swagger_ui() -> Response:
         html = get_swagger_ui_html(
@@ -68,7 +65,6 @@ def install(app: FastAPI) -> set[str]:
         return FileResponse(Path(str(files("fastapi_offline"))) / "static" / name)
 
     pages: dict[str, Callable[..., Response]] = {
-        "/": redirect,
         _FOLDER: swagger_ui,
         f"{_FOLDER}/oauth2-redirect": oauth2_redirect,
         "/redoc": redoc,

@@ -6,6 +6,7 @@ decides it, and the decision depends on method and path alone.
 
 from __future__ import annotations
 
+import asyncio
 import traceback
 
 from starlette.requests import ClientDisconnect, Request
@@ -27,6 +28,8 @@ from service.state import State
 EXCHANGE = "recalib.exchange"
 #: The status counted for a client that closed the connection before the response, as in nginx.
 _CLIENT_CLOSED_REQUEST = 499
+#: The answer to a request that is still running when the time of a graceful stop ends.
+_STOPPED = 503, "Temporarily unavailable", "the server stopped meanwhile; send the request again"
 
 
 async def answer(
@@ -72,7 +75,7 @@ async def answer(
                 response.headers["Connection"] = "close"
             await response(scope, receive, send_with_id)
             return
-        if scope["path"] not in state.access.open_paths:
+        if not state.access.is_open_path(scope["path"]):
             refused = "unauthenticated"  # until the caller is known
             await exchange.admit()
             refused = ""
@@ -87,6 +90,9 @@ async def answer(
             status = response.status_code
             response.raw_headers.append((HEADER, exchange.request_id.encode()))
             await response(scope, limited, send)
+    except asyncio.CancelledError:  # uvicorn, which has logged how many, at the end of a stop
+        if not status:
+            await problem_for(scope["path"], *_STOPPED)(scope, receive, send_with_id)
     except Exception as error:
         # They hold the body, and the future of a thread refers to them in a cycle.
         traceback.clear_frames(error.__traceback__)

@@ -5,8 +5,14 @@ FastAPI documents a single error, a 422 in its own format, which this server nev
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
+import msgspec
+from pydantic import BaseModel
+
+from recalib.core.field_comments import field_comments
+from service.http.examples import EXAMPLES
 from service.http.problems import MEDIA_TYPE, PLAIN_PREFIX, Problem
 from service.operations import OPERATIONS
 
@@ -29,7 +35,7 @@ TAGS = [
 _SCHEMAS = "#/components/schemas/"
 
 #: Description of each problem status.
-_DESCRIPTIONS = {
+DESCRIPTIONS = {
     401: "The API key is missing or not valid.",
     403: "The API key does not permit this operation, or a page of another site sent the request.",
     404: "A resource that the request names does not exist.",
@@ -43,6 +49,22 @@ _DESCRIPTIONS = {
     429: "Too many requests, rows, wrong keys or concurrent requests.",
     500: "Server error; the log has the details.",
     503: "The database or the blob store cannot be reached; a retry may succeed.",
+}
+#: Meaning of each parameter that has no description of its own.
+_PARAMETERS = {
+    "model": "Name of the model.",
+    "name": "Name of the data set or of the file.",
+    "version": "Number of the version, or an alias; a candidate has a number.",
+    "alias": "Name of the alias.",
+    "evaluation_id": "Id of the evaluation.",
+    "batch_id": "Id of the batch.",
+    "job_id": "Id of the job.",
+    "webhook_id": "Id of the webhook.",
+    "event_id": "Id of the event.",
+    "job_state": "State of the jobs.",
+    "delivery_state": "State of the deliveries.",
+    "actor": "Who did it, as in the entries.",
+    "action": "Operation id, as in the entries.",
 }
 
 
@@ -63,10 +85,16 @@ def add_problem_responses(document: dict[str, Any]) -> dict[str, Any]:
     }
     for template, path in document["paths"].items():
         for operation in path.values():
+            _summarise(operation)
+            for parameter in operation.get("parameters", ()):
+                if "description" not in parameter:
+                    parameter["description"] = _PARAMETERS[parameter["name"]]
             if MEDIA_TYPE not in operation["responses"].get("422", {}).get("content", {}):
                 operation["responses"].pop("422", None)
             for content in operation.get("requestBody", {}).get("content", {}).values():
                 _move_to_components(content, schemas)
+                if content["schema"].get("format") != "binary":
+                    content["example"] = EXAMPLES[operation["operationId"]]
             if OPERATIONS[operation["operationId"]].scope != "open":
                 operation["security"] = [{"key": []}, {}]  # only some servers require a key
                 _add_responses(operation, template, 401, 403, 429)
@@ -74,6 +102,33 @@ def add_problem_responses(document: dict[str, Any]) -> dict[str, Any]:
             # Sorted by status, for readers.
             operation["responses"] = dict(sorted(operation["responses"].items()))
     return document
+
+
+def describe_properties(schemas: dict[str, Any]) -> None:
+    """Describe properties by the comments above the fields of their classes."""
+    for kind in (*_subclasses(BaseModel), *_subclasses(msgspec.Struct)):
+        properties = schemas.get(kind.__name__, {}).get("properties", {})
+        if any("description" not in value for value in properties.values()):
+            comments = field_comments(kind)
+            for name, value in properties.items():
+                if comments.get(name):
+                    value.setdefault("description", comments[name])
+
+
+def _subclasses(kind: type) -> Iterator[type]:
+    children: list[type] = kind.__subclasses__()
+    for child in children:
+        if child.__module__.partition(".")[0] in ("recalib", "service"):
+            yield child
+            yield from _subclasses(child)
+
+
+def _summarise(operation: dict[str, Any]) -> None:
+    """Divide the docstring into the summary, its first paragraph, and the description."""
+    summary, _, description = operation.pop("description").partition("\n\n")
+    operation["summary"] = " ".join(summary.split())
+    if description:
+        operation["description"] = description
 
 
 def _add_responses(operation: dict[str, Any], path: str, *statuses: int) -> None:
@@ -102,7 +157,7 @@ def _move_to_components(content: dict[str, Any], schemas: dict[str, Any]) -> Non
 
 def _response(status: int) -> dict[str, Any]:
     response: dict[str, Any] = {
-        "description": _DESCRIPTIONS[status],
+        "description": DESCRIPTIONS[status],
         "content": {MEDIA_TYPE: {"schema": {"$ref": f"{_SCHEMAS}Problem"}}},
     }
     if status in (429, 503):

@@ -26,6 +26,7 @@ PROBLEMS: dict[type[errors.RecalibError], tuple[int, str]] = {
     errors.EmptyError: (422, "Input cannot be used"),
     errors.TooLargeError: (413, "Too large"),
     errors.ColumnsError: (422, "Input cannot be used"),
+    errors.PackageError: (422, "Input cannot be used"),
     errors.UnsupportedError: (415, "Unsupported format"),
     errors.NotAcceptableError: (406, "Not acceptable"),
     errors.NotFoundError: (404, "Not found"),

@@ -9,6 +9,7 @@ from starlette.types import Message, Send
 
 _POLICY = (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'")
 _TYPE_OPTIONS = (b"x-content-type-options", b"nosniff")
+SECURITY_HEADERS = (_TYPE_OPTIONS, _POLICY)
 
 
 def with_security_headers(send: Send) -> Send:

@@ -10,15 +10,20 @@ from pydantic import BaseModel, Field
 class ServerMetadata(BaseModel):
     """Name, version and extensions of the server."""
 
+    #: `recalib`.
     name: str
+    #: Version of the server.
     version: str
+    #: Extensions of the protocol.
     extensions: list[str]
 
 
 class ServerLive(BaseModel):
     """Whether the server is alive, and whether it is ready."""
 
+    #: Whether the server is alive.
     live: bool
+    #: Whether requests can be served.
     ready: bool
 
 
@@ -29,25 +34,35 @@ class ServerReady(ServerLive):
 class ModelReady(BaseModel):
     """Whether a model is ready."""
 
+    #: Name of the model.
     name: str
+    #: Whether requests for it are answered.
     ready: bool
 
 
 class TensorMetadata(BaseModel):
     """An input or an output; a length of −1 means any length."""
 
+    #: Name of the tensor.
     name: str
+    #: Type of its numbers, such as `FP32`.
     datatype: str
+    #: Length of each axis.
     shape: list[int]
 
 
 class ModelMetadata(BaseModel):
     """Inputs and outputs of a model's calibrator."""
 
+    #: Name of the model.
     name: str
+    #: Its versions.
     versions: list[str]
+    #: `recalib`.
     platform: str
+    #: What it takes.
     inputs: list[TensorMetadata]
+    #: What it returns.
     outputs: list[TensorMetadata]
 
 
@@ -57,16 +72,22 @@ class OutputTensor(TensorMetadata):
     If `prediction_ids` are requested, another output has a text for each row.
     """
 
+    #: The values, in row order.
     data: list[float] | list[str] | None = None
+    #: Parameters of the protocol.
     parameters: dict[str, Any] | None = None
 
 
 class InferAnswer(BaseModel):
     """Calibrated probabilities."""
 
+    #: Name of the model.
     model_name: str
+    #: Number of the version.
     model_version: str | None = None
+    #: The `id` of the request.
     id: str | None = None
+    #: The outputs.
     outputs: list[OutputTensor]
     parameters: dict[str, Any] | None = Field(
         None,

@@ -37,20 +37,30 @@ _IN_JSON = ("FP16", "FP32", "FP64")
 class InputTensor(msgspec.Struct):
     """A tensor of any name; without `data`, its bytes follow the JSON."""
 
+    #: Any name.
     name: str
+    #: Length of each axis: [N, K].
     shape: list[int]
+    #: Type of its numbers, such as `FP32`.
     datatype: str
+    #: Parameters of the protocol.
     parameters: dict[str, Any] = {}
+    #: The values, in row order.
     data: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
 class RequestedOutput(msgspec.Struct):
     """An output that the client requests; without `inputs`, an output of another model."""
 
+    #: Name of the output.
     name: str
+    #: Parameters of the protocol.
     parameters: dict[str, Any] = {}
+    #: Of an output of another model: length of each axis.
     shape: list[int] | None = None
+    #: Of an output of another model: type of its numbers.
     datatype: str | None = None
+    #: Of an output of another model: its values.
     data: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
@@ -61,9 +71,13 @@ class InferRequest(msgspec.Struct):
     an InferenceGraph gets the response of the step before.
     """
 
+    #: The tensor to calibrate.
     inputs: list[InputTensor] = []
+    #: Returned with the answer.
     id: str | None = None
+    #: Parameters of the protocol, and `input`, `segment` and `group`.
     parameters: dict[str, Any] = {}
+    #: The requested outputs; by default all.
     outputs: list[RequestedOutput] = []
 
 

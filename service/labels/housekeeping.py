@@ -70,9 +70,9 @@ def purge(
 ) -> int:
     """Verify the database, and remove what has expired; return the number of labels.
 
-    These are labels whose ids have expired, keys that sign no valid id, stored responses, entries
-    of the audit trail, events, and the content of what was deleted. Several processes may do this
-    concurrently.
+    These are labels whose ids have expired, keys that sign no valid id, stored responses, sessions,
+    entries of the audit trail, events, and the content of what was deleted. Several processes may
+    do this concurrently.
     """
     removed = 0
     try:
@@ -89,6 +89,7 @@ def purge(
             tx.audit.purge(audit_seconds)
             tx.events.purge(events_seconds)
             tx.webhooks.purge()
+            tx.sessions.purge()
         purge_deleted(registry, deleted_seconds)
     except RecalibError as error:  # retried at the next iteration
         log.warning("Expired labels are removed later: %s", error, extra={"action": "purge_failed"})

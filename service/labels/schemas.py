@@ -31,6 +31,7 @@ RowLabel = int | str | list[int | str]
 class LateLabel(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """The true class of one prediction."""
 
+    #: The id in the answer of calibrate.
     prediction_id: str
     #: Index of the class, or its label if the model has labels. Of a multilabel model: a list of
     #: the labels that the row has, as indices or names.
@@ -72,16 +73,22 @@ class LabelOutcome(BaseModel):
 class LabelCounts(BaseModel):
     """Number of labels by status."""
 
+    #: Number of labels that are accepted.
     accepted: int
+    #: Number of labels that are stored already.
     duplicate: int
+    #: Number of labels that are stored with another class.
     conflict: int
+    #: Number of labels that are too late.
     expired: int
+    #: Number of labels that are invalid.
     invalid: int
 
 
 class LabelAnswer(BaseModel):
     """The outcomes of a batch of labels."""
 
+    #: Number of labels by status.
     counts: LabelCounts
     items: list[LabelOutcome] = Field(description="One for each label, in the order sent.")
     warnings: list[str] = Field(
@@ -115,6 +122,7 @@ class TrafficSums(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
+    #: The sums, by time.
     buckets: list[TrafficBucket] = Field(max_length=_MAX_BUCKETS)
     segment: str = Field("", description="A segment that the model declares.")
     target: Literal["top_label", "positive_class"] = Field(

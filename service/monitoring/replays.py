@@ -1,4 +1,4 @@
-"""Logs of the past that are loaded into the monitoring of a model."""
+"""Logs of the past that are loaded into monitoring, and labels that other settings are tried on."""
 
 from __future__ import annotations
 
@@ -8,18 +8,20 @@ from dataclasses import asdict
 from typing import Any
 
 from anyio import to_thread
-from pydantic import BaseModel
+from pydantic import BaseModel, RootModel
 
 from recalib.contract.base import utc
 from recalib.contract.jobs import Job
+from recalib.core.monitoring_settings import MonitoringSettings
 from recalib.core.watched_classes import watched_indices
-from recalib.errors import InputError
+from recalib.errors import ConflictError, InputError
 from recalib.registry import BlobWriter, Model, Registry, Transaction
 from recalib.registry.job_kinds import REPLAY
 from recalib.replay import LogSummary, ModelLogOptions
 from service.access.authenticator import current_principal
 from service.access.job_queue import enqueue
 from service.idempotency import run_once
+from service.serving.loaded_calibrators import CHAMPION
 from service.upload_checks import count_log_numbers, survey_log
 from service.uploads import read_upload, receive
 from service.versions import find_version
@@ -97,6 +99,32 @@ async def upload_replay(
             survey_log, blob, count_log_numbers, {}, options=asdict(_options(owner))
         )
         return await to_thread.run_sync(register, blob, LogSummary(*summary))
+
+
+def request_settings_replay(
+    store: Registry, model: str, settings: MonitoringSettings, key: str | None
+) -> Job:
+    """Enqueue the replay of a champion's retained labels with other settings; they are not set.
+
+    Raises
+    ------
+    NotFoundError: no such model.
+    ConflictError: the segments change their numbers, the model has no champion, or `key` was used
+        with another request.
+    """
+    with store.transaction() as tx:
+        owner = tx.models.get(model)
+        owner.monitoring.check_change(settings)
+        champion = tx.aliases.find(owner, CHAMPION)
+        if champion is None:
+            raise ConflictError(f"model {model!r} has no champion, whose labels could be replayed")
+        payload = {"model": model, "version": champion.version, "settings": settings.to_dict()}
+
+        def act() -> Job:
+            return Job.model_validate(enqueue(tx, REPLAY, payload, model=owner))
+
+        request = RootModel[MonitoringSettings](settings)
+        return run_once(tx, key, f"replay_settings {model}", request, 202, Job, act)
 
 
 def _check_version(tx: Transaction, model: Model, name: int | str, through: float) -> int:

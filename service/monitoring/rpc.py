@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from service.grpc.bridge import Arguments
+from service.grpc.bridge import MessageArguments
 from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
 from service.grpc.messages import open_upload, to_message
 from service.grpc.rpc import Context
@@ -12,7 +12,7 @@ from service.monitoring import rest
 from service.monitoring.replays import upload_replay
 from service.state import State
 
-_ARGUMENTS = Arguments(rest.create_replay, pb.ReplayHeader)
+_ARGUMENTS = MessageArguments(rest.create_replay, pb.ReplayHeader)
 
 
 class Monitoring:

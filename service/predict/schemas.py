@@ -16,7 +16,9 @@ class CalibrateRequest(msgspec.Struct, forbid_unknown_fields=True):
     Numbers in place of rows are the log-odds, or the probabilities, of class 1 of 2.
     """
 
+    #: (N, K), or (N,); either these or `probabilities`.
     logits: list[list[float | None] | float] | None = None
+    #: (N, K), or (N,).
     probabilities: list[list[float] | float] | None = None
 
 
@@ -36,6 +38,7 @@ class Calibrated(BaseModel):
     """The calibrator of the response."""
 
     version: int | None = Field(description="Null for a model without a champion.")
+    #: The map.
     map: str
     uncalibrated: bool = Field(
         False,
@@ -50,6 +53,7 @@ class CalibrateAnswer(BaseModel):
     probabilities: list[list[float]] = Field(
         description="(N, K); rows sum to 1, except those of multilabel models."
     )
+    #: The calibrator of the answer.
     calibrator: Calibrated
     prediction_ids: PredictionIds = _IDS
     warnings: list[str] = _WARNINGS
@@ -68,7 +72,9 @@ class Top(BaseModel):
 class TopAnswer(BaseModel):
     """The most likely classes of each row, if the request has `top_k`."""
 
+    #: The most likely classes.
     top_k: Top
+    #: The calibrator of the answer.
     calibrator: Calibrated
     prediction_ids: PredictionIds = _IDS
     warnings: list[str] = _WARNINGS

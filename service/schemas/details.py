@@ -22,5 +22,6 @@ class DetailsUpdate(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
+    #: It replaces the description.
     description: Description | None = None
     tags: Tags | None = Field(None, description="They replace the tags.")

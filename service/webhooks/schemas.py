@@ -11,7 +11,7 @@ from service.schemas.field_types import Text
 class WebhookCreate(BaseModel):
     """A request for a webhook."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", strict=True)
 
     url: Text = Field(max_length=2_000, description="An http or https URL with a public address.")
     model: Text | None = Field(
@@ -30,8 +30,9 @@ class WebhookCreate(BaseModel):
 class WebhookChange(BaseModel):
     """A change of a webhook; a field that is absent or null keeps its value."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", strict=True)
 
+    #: An http or https URL with a public address.
     url: Text | None = Field(None, max_length=2_000)
     enabled: bool | None = Field(
         None, description="An enabled webhook continues after the last event that it was sent."
@@ -41,7 +42,7 @@ class WebhookChange(BaseModel):
 class SecretRotation(BaseModel):
     """A request to replace the secret."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", strict=True)
 
     overlap_seconds: float = Field(
         86_400.0,

@@ -32,12 +32,12 @@ def test_table_has_the_numbers_of_each_paper() -> None:
     after = {"accuracy": 0.94, "ece": 0.011, "ece_l2_equal_mass": 0.012}
     measured = {"": {"test": test}, "TS": {"test": after}}
     stories = [
-        {"objective": "FLSD-53", "seconds": 9.0, "measured": measured},
+        {"objective": "FLSD-53, summed", "seconds": 9.0, "measured": measured},
         {"objective": "CE", "diverged": "NaN"},
     ]
     *_, flsd, diverged = gpu.comparison(stories, Budget())
     assert [cell.strip() for cell in flsd.split("|")[1:-1]] == [
-        "FLSD-53", "94.0", "3.10", "1.10", "95.0", "1.55", "0.95", "94.8", "3.84", "",
+        "FLSD-53, summed", "94.0", "3.10", "1.10", "95.0", "1.55", "0.95", "94.8", "3.84", "",
         "4.20", "1.20", "", "", "", "9",
     ]  # fmt: skip
     assert diverged.startswith("| CE | diverged |")

@@ -63,7 +63,7 @@ def test_text_output_of_commands_on_one_file(cli: Cli) -> None:
         "fit val.npz -o t.calib": ["temperature: ", "on 300 rows, 4 classes", "saved t.calib\n"],
         "apply t.calib val.npz -o out.npz": ["saved 300 rows of 4 probabilities to out.npz\n"],
         "export t.calib -o t.onnx": [" bytes to t.onnx\n"],
-        "evaluate val.npz --calibrator t.calib": ["val.npz: 300 rows", *METRICS, "%", " ["],
+        "evaluate val.npz --all --calibrator t.calib": ["val.npz: 300 rows", *METRICS, "%", " ["],
         "compare val.npz val.npz --maps identity,temperature --objectives nll": [
             "fitted on val.npz, measured on val.npz",
             "identity",
@@ -85,10 +85,12 @@ def test_file_names_are_printed_without_markup(cli: Cli) -> None:
     assert "[red]val.npz: 300 rows" in cli("evaluate", "[red]val.npz").out
 
 
-def test_apply_needs_no_labels(cli: Cli) -> None:
+@pytest.mark.parametrize("command", ["apply", "predict"])
+def test_apply_needs_no_labels(cli: Cli, command: str) -> None:
+    """`predict` is another name of `apply`."""
     cli.write("new.npy", write_npy(LOGITS[:7]))
     calib = cli.fitted()
-    assert cli("apply", calib, "new.npy", "-o", "out.npz", "--json").json["rows"] == 7
+    assert cli(command, calib, "new.npy", "-o", "out.npz", "--json").json["rows"] == 7
 
 
 def test_existing_output_is_replaced(cli: Cli) -> None:
@@ -97,3 +99,12 @@ def test_existing_output_is_replaced(cli: Cli) -> None:
     assert cli("apply", calib, "val.npz", "-o", "out.npz").status == 0
     assert cli.probabilities("out.npz").shape == (300, 4)
     assert set(cli.files()) == {"val.npz", "t.calib", "out.npz"}
+
+
+def test_sets_are_fitted_and_written_beside_probabilities(cli: Cli) -> None:
+    fit = cli("fit", "val.npz", "--sets", "lac", "--coverage", "0.8", "-o", "t.calib")
+    assert "prediction sets (lac) hold the label of 0.8 of new rows" in fit.out
+    apply = cli("apply", "t.calib", "val.npz", "-o", "out.npz")
+    assert apply.out == "saved 300 rows of 4 probabilities and sets to out.npz\n"
+    expected = recalib.fit(LOGITS, LABELS, sets="lac", coverage=0.8).predict_set(LOGITS)
+    np.testing.assert_array_equal(np.load(cli.folder / "out.npz")["sets"], expected)

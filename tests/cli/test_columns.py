@@ -1,4 +1,4 @@
-"""`--columns`: tables whose columns of scores have the names of the classes."""
+"""`--scores`: tables whose columns of scores have the names of the classes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_named_columns_are_scores_and_names_of_the_classes(
     write_table(cli, f"x.{format}", labels)
     cli.fitted()
     expected = recalib.load(cli.folder / "t.calib")
-    fit = ("fit", f"x.{format}", "--columns", "cat,dog,emu,fox", "-o", "n.calib", "--no-metrics")
+    fit = ("fit", f"x.{format}", "--scores", "cat,dog,emu,fox", "-o", "n.calib", "--no-measure")
     assert cli(*fit).status == 0
     named = recalib.load(cli.folder / "n.calib")
     assert named.card.labels == NAMES
@@ -55,7 +55,7 @@ def test_named_columns_are_scores_and_names_of_the_classes(
 def test_one_name_is_the_column_of_class_1(cli: Cli) -> None:
     scores, labels = LOGITS[:, 0] - LOGITS[:, 1], (LABELS == 0).astype(int)
     pyarrow.csv.write_csv(pa.table({"score": scores, "label": labels}), cli.folder / "x.csv")
-    columns = ("--columns", "score")
+    columns = ("--scores", "score")
     assert cli("fit", "x.csv", *columns, "-o", "s.calib", "--map", "vector").status == 0
     fitted = recalib.load(cli.folder / "s.calib")
     assert fitted.card.labels is None
@@ -69,7 +69,7 @@ def test_one_name_is_the_column_of_class_1(cli: Cli) -> None:
 
 def test_order_of_columns_is_that_of_the_classes(cli: Cli) -> None:
     write_table(cli, "x.csv", np.array(NAMES)[LABELS].tolist())
-    assert cli("fit", "x.csv", "--columns", "fox,cat,dog,emu", "-o", "n.calib").status == 0
+    assert cli("fit", "x.csv", "--scores", "fox,cat,dog,emu", "-o", "n.calib").status == 0
     named = recalib.load(cli.folder / "n.calib")
     assert named.card.labels == ("fox", "cat", "dog", "emu")
     expected = recalib.fit(LOGITS, LABELS).parameters["temperature"]
@@ -82,20 +82,21 @@ def test_error_says_what_to_write(cli: Cli) -> None:
     result = cli("fit", "x.csv", "-o", "n.calib")
     assert result.status == 2
     assert "logits: found 'id', 'cat', 'dog', 'emu', 'fox', 'label'; accepted: " in result.err
-    assert "or --columns NAME,NAME,... with the columns of scores" in result.err
+    assert "or --scores NAME,... with the array, or with the columns in the order" in result.err
 
 
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        ("fit x.csv --columns cat,cow -o n.calib", "columns: found 'cow'; accepted: columns of"),
-        ("fit x.csv --columns cat,label -o n.calib", "columns: found 'label'; accepted: columns"),
-        ("fit x.csv --columns cat,cat -o n.calib", "columns: found 'cat' twice"),
-        ("fit val.npz --columns cat,dog -o n.calib", "columns: found cat, dog of a npz file"),
-        ("fit x.csv x.csv --columns cat,dog -o n.calib", "columns: found cat,dog, with several"),
-        ("compare x.csv *.csv --columns cat,dog", "columns: found cat,dog, with several files"),
-        ("fit y.csv --columns cat,dog,emu,fox -o n.calib", "labels[2]: found 'cow'; accepted: "),
-        ("fit z.csv --columns cat,dog,emu,fox -o n.calib", "labels[2]: found null (nothing)"),
+        ("fit x.csv --scores cat,cow -o n.calib", "scores: found 'cow'; accepted: columns of"),
+        ("fit x.csv --scores cat,label -o n.calib", "scores: found 'label'; accepted: columns"),
+        ("fit x.csv --scores cat,cat -o n.calib", "scores: found 'cat' twice"),
+        ("fit val.npz --scores cat,dog -o n.calib", "scores: found cat, dog; accepted: the name"),
+        ("fit val.npz --scores cat -o n.calib", "scores: found 'cat'; accepted: one of 'logits',"),
+        ("fit x.csv --label y -o n.calib", "label: found 'y'; accepted: one of 'id', 'cat', 'dog'"),
+        ("fit x.csv --weights w -o n.calib", "weights: found 'w'; accepted: one of 'id', 'cat'"),
+        ("fit y.csv --scores cat,dog,emu,fox -o n.calib", "labels[2]: found 'cow'; accepted: "),
+        ("fit z.csv --scores cat,dog,emu,fox -o n.calib", "labels[2]: found null (nothing)"),
     ],
 )
 def test_columns_that_do_not_fit_are_rejected(cli: Cli, command: str, message: str) -> None:
@@ -111,7 +112,7 @@ def test_columns_that_do_not_fit_are_rejected(cli: Cli, command: str, message: s
 def test_compare_and_report_take_named_columns(cli: Cli) -> None:
     write_table(cli, "x.csv", np.array(NAMES)[LABELS].tolist())
     write_table(cli, "y.parquet", LABELS.tolist())
-    options = ("--columns", "cat,dog,emu,fox", "--maps", "temperature", "--json")
+    options = ("--scores", "cat,dog,emu,fox", "--maps", "temperature", "--json")
     (entry,) = cli("compare", "x.csv", "y.parquet", *options).json
     assert entry["map"] == "temperature"
     report = cli("report", "x.csv", "y.parquet", *options, "-o", "r.html").json
@@ -127,7 +128,7 @@ def test_messages_name_options_in_place_of_arguments(cli: Cli) -> None:
     error = cli("fit", "p.csv", "-o", "n.calib").err
     assert "(if probabilities are meant, write --input probabilities)" in error
     np.savez(cli.folder / "p.npz", logits=probabilities, labels=LABELS)
-    warning = cli("fit", "p.npz", "-o", "n.calib", "--no-metrics").err
+    warning = cli("fit", "p.npz", "-o", "n.calib", "--no-measure").err
     assert "write --input probabilities, otherwise --input logits" in warning
 
 
@@ -136,7 +137,7 @@ def test_columns_of_the_classes_come_before_numbered_columns(cli: Cli, format: s
     """A table of scores may have numbered features beside them, also where digests are sent."""
     features = {f"feature_{k}": column for k, column in enumerate(LOGITS.T[:, ::-1])}
     write_table(cli, f"x.{format}", np.array(NAMES)[LABELS].tolist(), **features)
-    cli("fit", f"x.{format}", "--columns", ",".join(NAMES), "-o", "n.calib", "--no-metrics")
+    cli("fit", f"x.{format}", "--scores", ",".join(NAMES), "-o", "n.calib", "--no-measure")
     fitted = recalib.load(cli.folder / "n.calib")
     assert cli("apply", "n.calib", f"x.{format}", "-o", "out.npz").status == 0
     answer = np.load(cli.folder / "out.npz")["probabilities"]
@@ -151,7 +152,7 @@ def test_column_of_lists_comes_before_columns_of_the_classes(cli: Cli) -> None:
     """Results of `map_batches` have both; the lists have the name that files have."""
     write_table(cli, "x.parquet", LABELS.tolist())
     write_table(cli, "y.parquet", LABELS.tolist(), logits=(2 * LOGITS).tolist())
-    cli("fit", "x.parquet", "--columns", ",".join(NAMES), "-o", "n.calib", "--no-metrics")
+    cli("fit", "x.parquet", "--scores", ",".join(NAMES), "-o", "n.calib", "--no-measure")
     assert cli("apply", "n.calib", "y.parquet", "-o", "out.npz").status == 0
     answer = np.load(cli.folder / "out.npz")["probabilities"]
     expected = recalib.load(cli.folder / "n.calib").predict(2 * LOGITS)
@@ -163,19 +164,19 @@ def test_column_of_lists_comes_before_columns_of_the_classes(cli: Cli) -> None:
 )
 def test_other_order_than_that_of_the_card_is_rejected(cli: Cli, command: str) -> None:
     write_table(cli, "x.csv", LABELS.tolist())
-    cli("fit", "x.csv", "--columns", ",".join(NAMES), "-o", "n.calib", "--no-metrics")
-    result = cli(*command.split(), "--columns", "dog,cat,emu,fox")
+    cli("fit", "x.csv", "--scores", ",".join(NAMES), "-o", "n.calib", "--no-measure")
+    result = cli(*command.split(), "--scores", "dog,cat,emu,fox")
     assert result.status == 2
-    message = "columns: found columns in the order dog, cat, emu, fox; accepted: the order cat, dog"
+    message = "scores: found columns in the order dog, cat, emu, fox; accepted: the order cat, dog"
     assert message in result.err
 
 
 def test_empty_list_of_columns_is_rejected(cli: Cli) -> None:
     write_table(cli, "x.csv", LABELS.tolist())
     for columns in ("", " , "):
-        result = cli("fit", "x.csv", "--columns", columns, "-o", "n.calib")
+        result = cli("fit", "x.csv", "--scores", columns, "-o", "n.calib")
         assert result.status == 2
-        assert f"columns: found {columns!r}; accepted: names of columns" in result.err
+        assert f"scores: found {columns!r}; accepted: names, separated by commas" in result.err
 
 
 @pytest.mark.parametrize("format", WRITERS)
@@ -183,10 +184,10 @@ def test_names_that_are_numbers_of_other_classes_are_rejected(cli: Cli, format: 
     """A label 2 would be the first class by its name and the third by its number."""
     scores = dict(zip("0123", LOGITS.T, strict=True))
     WRITERS[format](pa.table({**scores, "label": LABELS}), str(cli.folder / f"x.{format}"))
-    result = cli("fit", f"x.{format}", "--columns", "2,1,0,3", "-o", "n.calib")
+    result = cli("fit", f"x.{format}", "--scores", "2,1,0,3", "-o", "n.calib")
     assert result.status == 2
-    assert "columns: found '2' as the name of class 0; accepted: other names, or " in result.err
-    cli("fit", f"x.{format}", "--columns", "0,1,2,3", "-o", "n.calib", "--no-metrics")
+    assert "scores: found '2' as the name of class 0; accepted: other names, or " in result.err
+    cli("fit", f"x.{format}", "--scores", "0,1,2,3", "-o", "n.calib", "--no-measure")
     expected = recalib.fit(LOGITS, LABELS).parameters["temperature"]
     answer = recalib.load(cli.folder / "n.calib").parameters["temperature"]
     np.testing.assert_allclose(answer, expected, rtol=1e-9)
@@ -196,7 +197,7 @@ def test_labels_in_a_csv_file_may_be_whole_floats(cli: Cli) -> None:
     """pandas writes numbers of classes with a point if a column once had a missing value."""
     write_table(cli, "x.csv", [f"{label}.0" for label in LABELS])
     write_table(cli, "y.csv", ["1.5", *map(str, LABELS[1:])])
-    fit = ("--columns", ",".join(NAMES), "-o", "n.calib", "--no-metrics")
+    fit = ("--scores", ",".join(NAMES), "-o", "n.calib", "--no-measure")
     assert cli("fit", "x.csv", *fit).status == 0
     result = cli("fit", "y.csv", *fit)
     assert result.status == 2
@@ -207,5 +208,5 @@ def test_labels_in_a_csv_file_may_be_whole_floats(cli: Cli) -> None:
 def test_error_shows_that_names_are_cut(cli: Cli) -> None:
     columns = {f"c{k}x": [0.0, 1.0] for k in range(10)}
     WRITERS["csv"](pa.table({**columns, "label": ["c0x", "cow"]}), str(cli.folder / "x.csv"))
-    result = cli("fit", "x.csv", "--columns", ",".join(columns), "-o", "n.calib")
+    result = cli("fit", "x.csv", "--scores", ",".join(columns), "-o", "n.calib")
     assert "(c0x, c1x, c2x, c3x, c4x, c5x, c6x, c7x, ...) or its number (0 to 9)" in result.err

@@ -76,3 +76,19 @@ def test_few_rows_are_not_cross_validated(cli: Cli, rows: int) -> None:
     assert output[0]["verdict"] == f"fewer than 5 rows: {rows}"
     text = cli("compare", "few.npz", "val.npz", "--maps", "temperature").out
     assert f"recommended: identity: fewer than 5 rows: {rows}" in text
+
+
+def test_metrics_of_the_table_are_chosen(cli: Cli) -> None:
+    compare = ("compare", "val.npz", "val.npz", "--maps", "temperature,vector")
+    chosen = cli(*compare, "--metrics", "nll,aurc", "--json").json
+    assert [[*entry["metrics"]] for entry in chosen] == [["nll", "aurc"]] * 2
+    table = cli(*compare, "--metrics", "aurc,nll").out.partition("cross-validated")[0]
+    assert "aurc" in table
+    assert "nll" in table
+    assert "accuracy" not in table
+    assert "s99" in cli(*compare, "--all").out
+    short = cli(*compare).out.partition("cross-validated")[0]
+    assert all(name in short for name in ("accuracy", "nll", "brier", "ece"))
+    assert "aurc" not in short
+    result = cli(*compare, "--metrics", "nlll")
+    assert "metrics: found 'nlll'; accepted: did you mean nll?" in result.err

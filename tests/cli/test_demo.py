@@ -49,7 +49,7 @@ def test_demo(programs: Programs, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_demo_keeps_server_running(programs: Programs) -> None:
-    """The server goes on, its three curl lines work as they are, and `kill` ends it all."""
+    """The server goes on, its curl lines and its console work as they are, `kill` ends it all."""
     process = programs.start("demo", "--keep")
     out = process.communicate()[0].decode()
     assert (process.returncode, programs.log_of(process)) == (0, "")
@@ -62,6 +62,12 @@ def test_demo_keeps_server_running(programs: Programs) -> None:
     assert sum(row) == pytest.approx(1, abs=1e-5)  # ten numbers of float32
     assert json.loads(version)["card"]["map"] == "temperature"
     assert "recalib_" in metrics
+    (url,) = re.findall(r"^  (http://\S+/)$", out, re.MULTILINE)
+    page = _run_command(["curl", "-s", "--location", url])
+    rows = re.findall(r'/models/(\w+)">\w+</a></th>\s*<td><span class="state (\w+)"', page)
+    assert dict(rows) == {
+        "defects": "stale", "digits": "unverified", "fraud": "fresh", "species": "fresh",
+    }  # fmt: skip
 
     (pid,) = re.findall(r"Stop it with: kill (\d+)$", out, re.MULTILINE)
     psutil.Process(int(pid)).terminate()

@@ -101,6 +101,8 @@ def test_issuer_is_checked(
     assert status == 0
     assert checks["oidc"] == ("ok", f"{issuer.url} has 2 keys, for 'recalib'")
     assert checks["api keys"] == ("ok", "none; requests need a token of the issuer")
+    monkeypatch.setenv("RECALIB_OIDC_CLIENT_ID", "console")
+    assert doctor()[1]["oidc"][1].endswith("; people sign in as 'console'")
     issuer.stop()
     status, checks = doctor()
     assert (status, checks["oidc"][0]) == (1, "failed")

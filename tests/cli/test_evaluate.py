@@ -7,7 +7,7 @@ import pytest
 
 from recalib.metrics.evaluate import evaluate
 from tests.cli.running import LABELS, LOGITS, Cli
-from tests.files.examples import write_npy
+from tests.files.examples import write_npy, write_npz
 
 
 def test_text_has_percentages_and_json_has_fractions(cli: Cli) -> None:
@@ -32,8 +32,33 @@ def test_classwise_error_is_without_bias_and_beside_the_plug_in_error(cli: Cli) 
     error, plug_in = measured["classwise_ce"], measured["marginal_ece_l2"]
     assert error["low"] <= error["value"] <= error["high"]
     assert error["value"] < plug_in["value"]
-    names = [line.split()[1] for line in cli("evaluate", "val.npz").out.splitlines() if "%" in line]
+    lines = cli("evaluate", "val.npz", "--all").out.splitlines()
+    names = [line.split()[1] for line in lines if "%" in line]
     assert names.index("classwise_ece") == names.index("classwise_ce") + 1
+
+
+def rows_of(table: str) -> list[str]:
+    """Return the names in the first column of a table."""
+    return [line.split()[1] for line in table.splitlines() if line.startswith("│")]
+
+
+def test_table_is_short_unless_metrics_are_named(cli: Cli) -> None:
+    """JSON has all metrics by default; several files have the same choice."""
+    everything = cli("evaluate", "val.npz", "--json").json
+    short = ["accuracy", "nll", "brier", "ece", "classwise_ece"]
+    assert rows_of(cli("evaluate", "val.npz").out) == short
+    assert rows_of(cli("evaluate", "val.npz", "--all").out) == [*everything]
+    cli.write("more.npz", write_npz(LOGITS, LABELS))
+    assert rows_of(cli("evaluate", "val.npz", "more.npz").out) == short
+    for files in (["val.npz"], ["val.npz", "more.npz"]):
+        named = cli("evaluate", *files, "--metrics", "ks_error,nll", "--json").json
+        assert named == pytest.approx({name: everything[name] for name in ("nll", "ks_error")})
+    result = cli("evaluate", "val.npz", "--metrics", "ecee")
+    assert "metrics: found 'ecee'; accepted: did you mean ece?" in result.err
+    result = cli("evaluate", "val.npz", "more.npz", "--metrics", "ece_kde")
+    assert "metrics: found ece_kde; accepted: of several files accuracy, " in result.err
+    both = cli("evaluate", "val.npz", "--metrics", "ece", "--all")
+    assert "metrics: found --all too" in both.err
 
 
 def test_bins(cli: Cli) -> None:

@@ -122,10 +122,10 @@ def test_device_has_the_same_parameters(cli: Cli) -> None:
     cli.write("val.npz", write_npz(LOGITS, LABELS))
     arguments = ["fit", "val.npz", "--map", "vector", "-o", "v.calib"]
     usual = cli(*arguments, "--json").json
-    result = cli(*arguments, "--device", "cpu", "--no-metrics", "--json").json
+    result = cli(*arguments, "--device", "cpu", "--no-measure", "--json").json
     for name, values in usual["parameters"].items():
         np.testing.assert_allclose(result["parameters"][name], values, rtol=0, atol=1e-5)
     assert result["card"]["metrics"] == {}
-    assert "vector by nll on" in cli(*arguments, "--no-metrics").out
+    assert "vector by nll on" in cli(*arguments, "--no-measure").out
     error = cli("fit", "absent.npz", "--map", "spline", "--device", "cpu", "-o", "v.calib").err
     assert error.startswith("error: device: found 'cpu' with the map spline")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import typer
 
 import recalib
 from recalib.cli import root_command
@@ -200,6 +201,18 @@ def test_every_command_and_option_is_described(cli: Cli) -> None:
         assert command.help, name
         for parameter in command.params:
             assert parameter.help or getattr(parameter, "hidden", False), (name, parameter.name)
+
+
+def test_help_shows_each_default(cli: Cli) -> None:
+    """Of settings too, which a command reads from variables."""
+    for name, command in root_command().commands.items():
+        for parameter in command.params:
+            if parameter.default and not isinstance(parameter.default, bool):
+                _, text = parameter.get_help_record(typer.Context(command))
+                assert str(parameter.default) in text, (name, parameter.name)
+    serve = cli("serve", "--help").out
+    for name, default in (("HOST", "127.0.0.1"), ("PORT", "8000"), ("HOME", "~/.recalib")):
+        assert f"[RECALIB_{name}; default: {default}]" in " ".join(serve.split())
 
 
 @pytest.mark.parametrize("arguments", [[], ["--help"], ["--debug"]])

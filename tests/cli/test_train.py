@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
 
 from recalib.metrics.evaluate import evaluate
 from tests.cli.running import Cli
@@ -220,17 +219,6 @@ def process(folder: Path, *command: object, status: int = 0) -> subprocess.Compl
     return result
 
 
-_NETWORK = """
-from torch import nn
-
-class Network(nn.Module):
-    def __init__(self, classes):
-        super().__init__()
-        self.pooler, self.score = nn.Linear(2, 2), nn.Linear(2, classes)
-
-    def forward(self, rows):
-        return self.score(rows)
-"""
 #: Patches the process that runs it: at that fsync, a write has not got its name yet.
 _DYING = """
 import os, signal, sys
@@ -293,39 +281,3 @@ def test_own_network_is_trained_and_fine_tuned(points: Cli) -> None:
     tuned = read_weights(points.folder / "second" / "weights.safetensors")
     assert torch.equal(tuned["body.weight"], weights["body.weight"])
     assert not torch.equal(tuned["classifier.1.weight"], weights["classifier.1.weight"])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "options",
-    [
-        {
-            "accumulate": 2,
-            "clip_norm": 0.1,
-            "ema_decay": 0.9,
-            "loss": {"options": {"weight": [0.1, 1.0, 7.0]}},
-        },
-        {"loss": {"secondary": "sb_ece"}},
-    ],
-    ids=["rows", "whole batch"],
-)
-def test_two_processes_match_one(
-    options: dict[str, Any], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """torchrun: gradients are averaged, and predictions gathered; only rounding differs.
-
-    The network has a layer without gradient, and a last layer of another name than most.
-    """
-    write_data(tmp_path)
-    (tmp_path / "network.py").write_text(_NETWORK)
-    write_recipe(tmp_path, **options, model={"name": f"{tmp_path}/network.py:Network"})
-    run = ("-m", "torch.distributed.run", "--nproc-per-node", 2, "-m", "recalib")
-    result = process(tmp_path, *run, "train", "recipe.json", "-o", "two", "--json")
-    assert json.loads(result.stdout)["epochs"] == 3
-    assert "2 parameters get no gradient and stay as they are, such as pooler" in result.stderr
-    Cli(tmp_path, capsys)("train", tmp_path / "recipe.json", "-o", tmp_path / "one")
-    single, double = (load_file(tmp_path / name / "weights.safetensors") for name in ("one", "two"))
-    for name, value in single.items():
-        np.testing.assert_allclose(double[name], value, rtol=1e-5, atol=1e-6)
-    with np.load(tmp_path / "one/test.npz") as single, np.load(tmp_path / "two/test.npz") as double:
-        np.testing.assert_allclose(double["logits"], single["logits"], rtol=1e-5, atol=1e-5)

@@ -162,6 +162,29 @@ def test_invalid_time_does_not_block_others(flaky: Flaky, faulty: Client, times:
     assert (len(flaky.received), aggregator.state) == (2, (0, {}, 0, 0))
 
 
+def test_labels_carry_the_groups_of_their_rows(flaky: Flaky, faulty: Client) -> None:
+    """Without any group, the request has none, which older servers refuse."""
+    aggregator = _aggregator(flaky, faulty)
+    aggregator.label(LOGITS[:2], [1, 2], [1.0, 2.0])
+    flaky.will(_answer(2))
+    aggregator.flush()
+    assert "groups" not in json.loads(flaky.received[-1].body)
+    aggregator.label(LOGITS[:3], [1, 2, 3], [1.0, 2.0, 3.0], groups=np.array(["s7", "s7", ""]))
+    aggregator.label(LOGITS[:1], [1], [4.0])
+    flaky.will(_answer(4))
+    aggregator.close()
+    assert json.loads(flaky.received[-1].body)["groups"] == ["s7", "s7", "", ""]
+
+
+@pytest.mark.parametrize("groups", [["a"], ["a", 7], ["a", None], ["a", "\ud800"]])
+def test_invalid_group_does_not_block_others(flaky: Flaky, faulty: Client, groups: Any) -> None:
+    aggregator = _aggregator(flaky, faulty)
+    with pytest.raises(InputError, match="found"):
+        aggregator.label(LOGITS[:2], [1, 2], [1.0, 2.0], groups=groups)
+    aggregator.close()
+    assert (len(flaky.received), aggregator.state) == (2, (0, {}, 0, 0))
+
+
 def test_refused_bucket_does_not_affect_others(flaky: Flaky, faulty: Client) -> None:
     """The buckets of a refused request are sent in halves, each with its own key."""
     aggregator = _aggregator(flaky, faulty)

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from recalib.client import Client, MalformedAnswerError, MissingError
+from recalib.client import Client, InvalidResponseError, ResourceNotFoundError
 from recalib.errors import InputError
 from tests.cli.running import LABELS, LOGITS
 from tests.client.either import Either
@@ -45,7 +45,7 @@ def test_client_sends_arrays_and_downloads(client: Either, model: str, tmp_path:
     assert job.id in [item.id for item in client.list_batches(model)]
     with pytest.raises(InputError, match=r"a name that ends in \.npz"):
         client.download_batch(model, job, tmp_path / "p.parquet", progress=False)
-    with pytest.raises(MissingError):
+    with pytest.raises(ResourceNotFoundError):
         client.create_batch(model, dataset="none")
 
 
@@ -63,6 +63,6 @@ def test_documented_example_runs(
 def test_other_bytes_are_not_saved(flaky: Flaky, tmp_path: Path) -> None:
     flaky.will(says(200, BATCH), says(200, b"other"))
     target = tmp_path / "p.npz"
-    with Client(flaky.url) as client, pytest.raises(MalformedAnswerError, match="other bytes"):
+    with Client(flaky.url) as client, pytest.raises(InvalidResponseError, match="other bytes"):
         client.download_batch("m", "j", target, progress=False)
     assert not target.exists()

@@ -13,13 +13,13 @@ import pytest
 
 from recalib import errors as house
 from recalib.client import (
-    MalformedAnswerError,
-    MissingError,
+    InvalidRequestError,
+    InvalidResponseError,
     OverloadedError,
-    RefusedError,
+    ResourceNotFoundError,
     Retries,
+    ServerTimeoutError,
     ServiceError,
-    TimedOutError,
     UnreachableError,
     errors,
 )
@@ -106,7 +106,7 @@ def test_refused_connection_raises_unreachable(client_of: Clients) -> None:
         UnreachableError, match=r"no response from http://127\.0\.0\.1:1: "
     ) as excinfo:
         client_of("http://127.0.0.1:1", attempts=2).get_model("m")
-    assert not isinstance(excinfo.value, TimedOutError)
+    assert not isinstance(excinfo.value, ServerTimeoutError)
 
 
 def test_retry_waits_for_the_first_attempt_to_finish(client_of: Clients, flaky: Flaky) -> None:
@@ -126,7 +126,7 @@ def test_timeout_covers_all_attempts(client_of: Clients, flaky: Flaky, act: Act)
     flaky.will(act)
     client = client_of(flaky.url, timeout=0.3)
     started = time.monotonic()
-    with pytest.raises(TimedOutError):
+    with pytest.raises(ServerTimeoutError):
         client.get_model("m")
     assert 0.3 <= time.monotonic() - started < 20
     assert len(flaky.received) == 1
@@ -163,7 +163,7 @@ def test_pauses_grow_and_are_bounded() -> None:
 def test_foreign_responses_are_rejected(client_of: Clients, flaky: Flaky, body: bytes) -> None:
     """For example from another program; there is no retry."""
     flaky.will(says(200, body))
-    with pytest.raises(MalformedAnswerError, match=r"^GET /v1/models/m: the server's response "):
+    with pytest.raises(InvalidResponseError, match=r"^GET /v1/models/m: the server's response "):
         client_of(flaky.url).get_model("m")
     assert len(flaky.received) == 1
 
@@ -184,7 +184,7 @@ def test_malformed_probabilities_are_rejected(
 ) -> None:
     """Pickles and arrays of wrong dtype or shape are rejected."""
     flaky.will(says(200, body))
-    with pytest.raises(MalformedAnswerError, match="the server's response is no npy array"):
+    with pytest.raises(InvalidResponseError, match="the server's response is no npy array"):
         client_of(flaky.url).calibrate("m", np.zeros((2, 3)))
 
 
@@ -193,7 +193,7 @@ def test_probabilities_of_wrong_shape_are_rejected(
     client_of: Clients, flaky: Flaky, array: Any
 ) -> None:
     flaky.will(says(200, npy(array)))
-    with pytest.raises(MalformedAnswerError, match=r"numbers \(2, 3\) are expected"):
+    with pytest.raises(InvalidResponseError, match=r"numbers \(2, 3\) are expected"):
         client_of(flaky.url).calibrate("m", np.zeros((2, 3)))
 
 
@@ -214,7 +214,7 @@ def test_malformed_predictions_are_rejected(
     np.savez(file, **arrays)
     for body in (file.getvalue(), file.getvalue()[:100], b""):
         flaky.will(says(200, body))
-        with pytest.raises(MalformedAnswerError, match="the server's response"):
+        with pytest.raises(InvalidResponseError, match="the server's response"):
             client_of(flaky.url).predict("m", np.zeros((2, 3)))
 
 
@@ -232,7 +232,7 @@ def test_malformed_top_k_classes_are_rejected(
     client_of: Clients, flaky: Flaky, top: dict[str, Any]
 ) -> None:
     flaky.will(says(200, {"top_k": top}))
-    with pytest.raises(MalformedAnswerError, match="the server's response"):
+    with pytest.raises(InvalidResponseError, match="the server's response"):
         client_of(flaky.url).calibrate_top("m", np.zeros((2, 3)), 1)
 
 
@@ -242,19 +242,23 @@ def test_ready_status(client_of: Clients, flaky: Flaky) -> None:
     away = {"ready": False, "registry": "unreachable", "loaded": 0, "detail": "No database."}
     flaky.will(says(503, away, Retry_After="0"))
     assert (client.ready().ready, client.ready().detail) == (False, "No database.")
-    for status, error in ((503, OverloadedError), (502, OverloadedError), (404, MissingError)):
+    for status, error in (
+        (503, OverloadedError),
+        (502, OverloadedError),
+        (404, ResourceNotFoundError),
+    ):
         flaky.will(says(status, b"<html>"))
         with pytest.raises(error, match=f"GET /readyz was answered {status}: <html>"):
             client.ready()
     flaky.will(says(200, b"<html>"))
-    with pytest.raises(MalformedAnswerError):
+    with pytest.raises(InvalidResponseError):
         client.ready()
     assert len(flaky.received) == 6
 
 
 def test_invalid_compression_is_rejected(client_of: Clients, flaky: Flaky) -> None:
     flaky.will(says(200, b"no gzip", Content_Encoding="gzip"))
-    with pytest.raises(MalformedAnswerError, match="cannot be decompressed"):
+    with pytest.raises(InvalidResponseError, match="cannot be decompressed"):
         client_of(flaky.url).get_model("m")
 
 
@@ -267,7 +271,7 @@ def test_all_violations_are_reported(client_of: Clients, flaky: Flaky) -> None:
     """The error has all violations; its own fields are those of the first."""
     some = [{"field": f"classes[{i}]", "found": str(i), "accepted": "a name"} for i in range(3)]
     flaky.will(problem(422, "Three things.", *some))
-    with pytest.raises(RefusedError, match="Three things") as excinfo:
+    with pytest.raises(InvalidRequestError, match="Three things") as excinfo:
         client_of(flaky.url).create_model("m", ["0", "1", "2"])
     assert [(violation.field, violation.found) for violation in excinfo.value.violations] == [
         (f"classes[{i}]", str(i)) for i in range(3)
@@ -299,6 +303,7 @@ def test_service_errors_keep_their_type(kind: type[house.RecalibError]) -> None:
     expected = {
         house.ColumnsError: house.InputError,
         house.EmptyError: house.InputError,
+        house.PackageError: house.InputError,
         house.CorruptError: house.RecalibError,
         house.FencedError: house.ConflictError,
         house.ExistsError: house.ConflictError,
@@ -316,7 +321,7 @@ def test_service_errors_keep_their_type(kind: type[house.RecalibError]) -> None:
 def test_names_are_escaped_in_paths(client_of: Clients, flaky: Flaky, name: str) -> None:
     """Any name is one path segment."""
     flaky.will(says(404))
-    with pytest.raises(MissingError):
+    with pytest.raises(ResourceNotFoundError):
         client_of(flaky.url).get_dataset(name, "d")
     v1, models, sent, datasets, d = flaky.received[0].path[1:].split("/")
     assert (v1, models, datasets, d) == ("v1", "models", "datasets", "d")

@@ -14,9 +14,9 @@ import recalib
 from recalib.calibrator import Calibrator
 from recalib.client import (
     Client,
-    ContradictionError,
-    MissingError,
-    RefusedError,
+    InvalidRequestError,
+    ResourceConflictError,
+    ResourceNotFoundError,
     calibration,
 )
 from recalib.core.group_numbers import group_number
@@ -103,7 +103,7 @@ def test_large_inputs_are_split_by_bytes(client: Either, name: str) -> None:
     """The byte limit is learned too; a single row over it is rejected."""
     classes = 1000
     client.create_model(name, classes, serve_uncalibrated=False)
-    with pytest.raises(ContradictionError, match="champion"):
+    with pytest.raises(ResourceConflictError, match="champion"):
         client.calibrate(name, np.zeros((40, classes)))  # 320,000 bytes
     logits, labels = draw(40, classes, 1.0)
     client.upload_dataset(name, "val", logits, labels, progress=False)
@@ -115,7 +115,9 @@ def test_large_inputs_are_split_by_bytes(client: Either, name: str) -> None:
 
     wide = f"{name}-wide"
     client.create_model(wide, MAX_BYTES)
-    with pytest.raises(RefusedError, match=f"body: found .*at most {MAX_BYTES} bytes") as excinfo:
+    with pytest.raises(
+        InvalidRequestError, match=f"body: found .*at most {MAX_BYTES} bytes"
+    ) as excinfo:
         client.calibrate(wide, np.zeros((2, MAX_BYTES)), calibrator=1)
     assert excinfo.value.status == 413
 
@@ -155,18 +157,18 @@ def test_invalid_rows_are_reported_by_global_row_number(client: Either, model: s
 
 def test_missing_resources_raise_not_found(client: Either, model: str, name: str) -> None:
     """Each missing resource raises a library error."""
-    with pytest.raises(RefusedError, match="found 3 classes; accepted: 4") as excinfo:
+    with pytest.raises(InvalidRequestError, match="found 3 classes; accepted: 4") as excinfo:
         client.calibrate(model, LOGITS[:5, :3])
     assert isinstance(excinfo.value, InputError)
     assert (excinfo.value.field, excinfo.value.status) == ("logits", 422)
     for missing in ({"calibrator": 77}, {"calibrator": "nobody"}):
-        with pytest.raises(MissingError, match="does not exist"):
+        with pytest.raises(ResourceNotFoundError, match="does not exist"):
             client.calibrate(model, LOGITS[:5], **missing)
-    with pytest.raises(MissingError, match=f"model '{name}' does not exist"):
+    with pytest.raises(ResourceNotFoundError, match=f"model '{name}' does not exist"):
         client.calibrate(name, LOGITS[:5])
     # A different name: the server caches misses briefly.
     client.create_model(f"{name}-2", 4, serve_uncalibrated=False)
-    with pytest.raises(ContradictionError, match="champion") as excinfo:
+    with pytest.raises(ResourceConflictError, match="champion") as excinfo:
         client.calibrate(f"{name}-2", LOGITS[:5])
     assert isinstance(excinfo.value, ConflictError)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from recalib.client import MalformedAnswerError, MissingError, UnreachableError
+from recalib.client import InvalidResponseError, ResourceNotFoundError, UnreachableError
 from recalib.errors import InputError
 from tests.client.either import Either
 from tests.client.flaky import DATASET, Flaky, closes, says
@@ -40,7 +40,7 @@ def test_downloaded_file_is_the_uploaded_file(client: Either, name: str, tmp_pat
     assert downloaded == dataset
     assert (tmp_path / "back.npz").read_bytes() == (tmp_path / "val.npz").read_bytes()
     assert fractions[-1] == 1
-    with pytest.raises(MissingError, match="dataset 'test' does not exist"):
+    with pytest.raises(ResourceNotFoundError, match="dataset 'test' does not exist"):
         client.download_dataset(name, "test", tmp_path / "test.npz")
     with pytest.raises(InputError, match=r"destination: .*back.csv; accepted: .* \.npz"):
         client.download_dataset(name, "val", tmp_path / "back.csv")
@@ -63,7 +63,7 @@ def test_wrong_or_incomplete_content_leaves_no_file(
 ) -> None:
     (tmp_path / "d.npz").write_bytes(b"old")
     for act, error, message in (
-        (says(200, b"other"), MalformedAnswerError, "has other bytes than"),
+        (says(200, b"other"), InvalidResponseError, "has other bytes than"),
         (closes(PART), UnreachableError, "no response"),
     ):
         flaky.will(says(200, description(b"right")), act)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from recalib.client import Client, MissingError
+from recalib.client import Client, ResourceNotFoundError
 from tests.cli.running import LABELS, LOGITS
 from tests.client.either import Either
 from tests.end_to_end.programs import Server
@@ -41,5 +41,5 @@ def test_client_returns_typed_results(client: Either, name: str) -> None:
     assert estimate.low <= estimate.value <= estimate.high
     assert evaluation.pictures[0].specification["$schema"]
     assert [item.id for item in client.list_evaluations(name)] == [job.id]
-    with pytest.raises(MissingError):
+    with pytest.raises(ResourceNotFoundError):
         client.get_evaluation(name, "none")

@@ -12,7 +12,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from recalib.client import MalformedAnswerError, RefusedError, UnreachableError
+from recalib.client import InvalidRequestError, InvalidResponseError, UnreachableError
 from recalib.client import events as client_events
 from recalib.registry import Registry
 from tests.client.either import Either
@@ -82,11 +82,11 @@ def test_first_request_fails_after_its_retries(client_of: Clients, flaky: Flaky)
         next(client_of(flaky.url, attempts=3).events())
     assert len(flaky.received) == 3
     flaky.will(problem(422, "No.", {"field": "type", "found": "x", "accepted": "y"}))
-    with pytest.raises(RefusedError):
+    with pytest.raises(InvalidRequestError):
         next(client_of(flaky.url).events(types="x"))
     # The page of a proxy.
     flaky.will(says(200, b"<html>", Content_Type="text/html"))
-    with pytest.raises(MalformedAnswerError):
+    with pytest.raises(InvalidResponseError):
         next(client_of(flaky.url).events())
 
 

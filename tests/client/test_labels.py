@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from recalib.client import MalformedAnswerError, MissingError, RefusedError
+from recalib.client import InvalidRequestError, InvalidResponseError, ResourceNotFoundError
 from recalib.core.prediction_ids import BatchSummary, mint
 from recalib.errors import InputError
 from recalib.registry import Registry
@@ -62,12 +62,12 @@ def test_each_label_gets_its_own_outcome(client: Either, name: str, ids: list[st
 def test_invalid_labels_are_rejected(client: Either, name: str) -> None:
     with pytest.raises(InputError, match="labels: found 1 labels; accepted: 2, one for each"):
         client.add_labels(name, ["i", "j"], [0])
-    with pytest.raises(MissingError, match="does not exist"):
+    with pytest.raises(ResourceNotFoundError, match="does not exist"):
         client.add_labels(name, ["i"], [0])
     client.create_model(name, 4)
-    with pytest.raises(RefusedError, match="label"):
+    with pytest.raises(InvalidRequestError, match="label"):
         client.add_labels(name, ["i"], [0.5])
-    with pytest.raises(RefusedError, match="prediction_id"):
+    with pytest.raises(InvalidRequestError, match="prediction_id"):
         client.add_labels(name, [7], [0])
 
 
@@ -78,5 +78,5 @@ def test_response_for_other_labels_is_rejected(
     outcome: dict[str, Any] = {"status": "accepted"}
     flaky.will(resets, says(200, {"counts": {"accepted": 1}, "items": [outcome]}))
     assert client_of(flaky.url).add_labels("m", ["i"], [0]).counts == {"accepted": 1}
-    with pytest.raises(MalformedAnswerError, match="is about 1 labels of 2"):
+    with pytest.raises(InvalidResponseError, match="is about 1 labels of 2"):
         client_of(flaky.url).add_labels("m", ["i", "j"], [0, 1])

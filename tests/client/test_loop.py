@@ -10,7 +10,7 @@ import onnxruntime
 import pytest
 
 import recalib
-from recalib.client import ContradictionError, JobFailedError, MissingError
+from recalib.client import JobFailedError, ResourceConflictError, ResourceNotFoundError
 from recalib.errors import InputError, NotFoundError
 from tests.client.either import Either, asyncio_is_slow
 from tests.end_to_end.programs import Programs, Server
@@ -135,18 +135,18 @@ def test_lists_read_all_pages(client: Either, name: str, monkeypatch: pytest.Mon
 def test_existing_model_is_returned_with_exist_ok(client: Either, name: str) -> None:
     """`exist_ok` returns it unless it differs from the request."""
     first = client.create_model(name, 3)
-    with pytest.raises(ContradictionError, match="already exists"):
+    with pytest.raises(ResourceConflictError, match="already exists"):
         client.create_model(name, 3)
     assert client.create_model(name, np.int64(3), exist_ok=True) == first == client.get_model(name)
-    with pytest.raises(ContradictionError):
+    with pytest.raises(ResourceConflictError):
         client.create_model(name, 4, exist_ok=True)
-    with pytest.raises(ContradictionError):
+    with pytest.raises(ResourceConflictError):
         client.create_model(name, ["a", "b", "c"], exist_ok=True)
     with pytest.raises(InputError, match="classes: found 'abc'"):
         client.create_model(name, "abc")
     labels = client.create_model(f"{name}-2", ("a", "b", "c"))
     assert client.create_model(f"{name}-2", ["a", "b", "c"], exist_ok=True) == labels
-    with pytest.raises(ContradictionError):
+    with pytest.raises(ResourceConflictError):
         client.create_model(f"{name}-2", 3, exist_ok=True)
 
 
@@ -157,7 +157,7 @@ def test_jobs(client: Either, unchanged: str) -> None:
     assert first.created_at <= second.created_at
     assert list(client.list_jobs(model=unchanged, state="failed")) == []
     assert client.cancel_job(first) == first == client.get_job(first.id)
-    with pytest.raises(MissingError, match="job 'nobody' does not exist") as excinfo:
+    with pytest.raises(ResourceNotFoundError, match="job 'nobody' does not exist") as excinfo:
         client.wait("nobody")
     assert not hasattr(excinfo.value, "__notes__")
 

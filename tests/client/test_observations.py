@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from recalib.client import ContradictionError, MissingError, RefusedError
+from recalib.client import InvalidRequestError, ResourceConflictError, ResourceNotFoundError
 from recalib.errors import InputError
 from tests.cli.running import LABELS, LOGITS
 from tests.client.conftest import MAX_LABELS
@@ -27,7 +27,7 @@ def test_each_observation_gets_its_own_outcome(client: Either, name: str) -> Non
     times = time.time() - np.arange(rows)
     # Of another model: a server remembers for a moment that a model has no champion.
     client.create_model(f"{name}-new", 4)
-    with pytest.raises(ContradictionError, match="champion"):
+    with pytest.raises(ResourceConflictError, match="champion"):
         client.add_observations(f"{name}-new", logits, labels, times)
     client.wait(client.fit(name, "val", promote=True), progress=False)
     assert client.add_observations(name, logits, labels, times).counts == {"accepted": rows}
@@ -36,9 +36,9 @@ def test_each_observation_gets_its_own_outcome(client: Either, name: str) -> Non
     result = client.add_observations(name, logits, labels, times, calibrator=1, segment="")
     statuses = ["duplicate", "accepted", *["duplicate"] * (rows - 3), "expired"]
     assert [item.status for item in result.items] == statuses
-    with pytest.raises(MissingError):
+    with pytest.raises(ResourceNotFoundError):
         client.add_observations(name, logits, labels, times, calibrator=9)
-    with pytest.raises(RefusedError, match="classes"):
+    with pytest.raises(InvalidRequestError, match="classes"):
         client.add_observations(name, logits[:, :3], labels, times)
 
 

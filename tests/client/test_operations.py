@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import numpy as np
 import pytest
 
-from recalib.client import AsyncClient, Client, RefusedError, Retries, ServiceError
+from recalib.client import AsyncClient, Client, InvalidRequestError, Retries, ServiceError
 from recalib.client.clients import Operations
 from recalib.client.drivers import ListOperation, Operation
 from recalib.settings import Settings
@@ -223,7 +223,7 @@ def test_errors_of_one_request_do_not_reach_another(flaky: Flaky) -> None:
     flaky.will(problem(422, "No.", {"field": "f", "found": "x", "accepted": "y"}))
     with Client(flaky.url) as client:
         for _ in range(3):
-            with pytest.raises(RefusedError, match="No"):
+            with pytest.raises(InvalidRequestError, match="No"):
                 client.get_model("m")
     assert len(flaky.received) == 3
     assert flaky.connections == 1

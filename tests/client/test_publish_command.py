@@ -8,7 +8,7 @@ import pytest
 from pyarrow.csv import write_csv
 
 import recalib
-from recalib.client import Client, ContradictionError
+from recalib.client import Client, ResourceConflictError
 from tests.cli.conftest import cli
 from tests.cli.running import Cli
 from tests.end_to_end.programs import Server
@@ -65,7 +65,7 @@ def test_table_with_named_columns_is_published_and_not_uploaded(
     names = ("ant", "bee", "cat", "dog")
     columns = dict(zip(names, _LOGITS[:600].T, strict=True))
     write_csv(pa.table({**columns, "label": _LABELS[:600]}), str(cli.folder / "named.csv"))
-    cli("fit", "named.csv", "--columns", ",".join(names), "-o", "named.calib")
+    cli("fit", "named.csv", "--scores", ",".join(names), "-o", "named.calib")
     there = ("--server", server.url, "--model", model)
     fitted_on = ("--dataset", "later", "--fitted-on", "named.csv")
     result = cli("publish", "named.calib", *there, *fitted_on)
@@ -134,7 +134,7 @@ def test_multilabel_fit_is_published_and_served(cli: Cli, server: Server, name: 
     with Client(server.url) as client:
         assert client.create_model(name, 3, task="multilabel").task == "multilabel"
         client.create_model(name, 3, task="multilabel", exist_ok=True)
-        with pytest.raises(ContradictionError):
+        with pytest.raises(ResourceConflictError):
             client.create_model(name, 3, exist_ok=True)
         there = ("--server", server.url, "--model", name)
         result = cli("publish", "tagger.calib", *there, "--promote", "always")

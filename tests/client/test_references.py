@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from recalib.client import ContradictionError, RefusedError
+from recalib.client import InvalidRequestError, ResourceConflictError
 from tests.client.either import Either
 from tests.end_to_end.programs import Programs
 from tests.files.examples import example, write_npz
@@ -32,7 +32,7 @@ def test_files_are_referenced(
         digest = hashlib.sha256(content).hexdigest()
         uri = f"{folder.as_uri()}/a.npz"
         assert client.reference_dataset(name, "one", uri, digest=digest).rows == 40
-        with pytest.raises(ContradictionError, match=r"/a\.npz"):
+        with pytest.raises(ResourceConflictError, match=r"/a\.npz"):
             client.download_dataset(name, "one", tmp_path / "back.npz")
-        with pytest.raises(RefusedError, match="RECALIB_DATASET_ROOTS"):
+        with pytest.raises(InvalidRequestError, match="RECALIB_DATASET_ROOTS"):
             client.reference_dataset(f"{name}-b", "one", uri)

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from recalib.calibrator import Calibrator
-from recalib.client import Client, ContradictionError, RefusedError
+from recalib.client import Client, InvalidRequestError, ResourceConflictError
 from recalib.errors import UnsupportedError
 from tests.cli.conftest import cli
 from tests.cli.running import LABELS, LOGITS, Cli
@@ -94,7 +94,7 @@ def test_client_replays_a_log(
         owner.create_model(f"{name}-days", 4, monitoring={**_SETTINGS, "maturity_seconds": 1e6})
         owner.upload_dataset(f"{name}-days", "val", LOGITS, LABELS, progress=False)
         owner.wait(owner.fit(f"{name}-days", "val", promote=True), progress=False)
-    with pytest.raises(RefusedError, match="maturity_seconds"):
+    with pytest.raises(InvalidRequestError, match="maturity_seconds"):
         client.replay(f"{name}-days", log, progress=False)
     with pytest.raises(UnsupportedError, match=r"log: found a name ending in '\.txt'"):
         client.replay(name, tmp_path / "log.txt")
@@ -108,7 +108,7 @@ def test_client_replays_a_log(
     assert report.replayed_through == datetime(2020, 1, 1, 23, tzinfo=UTC)
     newest, *_ = (event for event in report.events if event.replayed)
     assert (newest.kind, newest.at.year) == ("stale", 2020)
-    with pytest.raises(ContradictionError, match="publish the calibrator again"):
+    with pytest.raises(ResourceConflictError, match="publish the calibrator again"):
         client.replay(name, log, progress=False)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from recalib.client import Client, MissingError
+from recalib.client import Client, ResourceNotFoundError
 from tests.cli.conftest import cli
 from tests.cli.running import Cli
 from tests.cli.test_train import write_data, write_recipe
@@ -52,7 +52,7 @@ def test_training_run_with_each_client(client: Either, data: Path, tmp_path: Pat
     """Files that do not exist raise a missing error."""
     recipe = {"data": {"source": "arrays"}, "model": {"name": "linear"}}
     job = client.train(recipe)
-    with pytest.raises(MissingError, match="weights"):
+    with pytest.raises(ResourceNotFoundError, match="weights"):
         client.download_run_file(job, "weights.safetensors", tmp_path / "w")
     assert not (tmp_path / "w").exists()
     client.cancel_job(job)

@@ -16,7 +16,12 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from recalib import files
-from recalib.client import ContradictionError, MalformedAnswerError, MissingError, RefusedError
+from recalib.client import (
+    InvalidRequestError,
+    InvalidResponseError,
+    ResourceConflictError,
+    ResourceNotFoundError,
+)
 from recalib.client.uploads import Upload, array_upload, file_upload
 from recalib.errors import InputError, UnsupportedError
 from tests.client.either import Either, asyncio_is_slow
@@ -115,7 +120,7 @@ def test_retry_sends_the_whole_file(
 def test_digest_mismatch_is_rejected(client_of: Callable[..., Either], flaky: Flaky) -> None:
     """The client compares the server's digest with its own."""
     flaky.will(says(200, {}), says(201, {**DATASET, "digest": "0" * 64}))
-    with pytest.raises(MalformedAnswerError, match="other bytes than"):
+    with pytest.raises(InvalidResponseError, match="other bytes than"):
         client_of(flaky.url).upload_dataset("m", "d", LOGITS, LABELS, progress=False)
 
 
@@ -174,21 +179,23 @@ def test_invalid_uploads_are_rejected(
 def test_server_rejections_are_raised(client: Either, name: str, tmp_path: Path) -> None:
     """The server's message is kept, even when it responds before the upload ends."""
     logits, labels = np.zeros((1000, 4)), np.zeros(1000, int)
-    with pytest.raises(MissingError, match="does not exist"):
+    with pytest.raises(ResourceNotFoundError, match="does not exist"):
         client.upload_dataset(name, "val", logits, labels, progress=False)
     client.create_model(name, 4)
-    with pytest.raises(RefusedError, match="found 3 classes; accepted: 4"):
+    with pytest.raises(InvalidRequestError, match="found 3 classes; accepted: 4"):
         client.upload_dataset(name, "val", logits[:, :3], labels, progress=False)
     (tmp_path / "bad.npz").write_bytes(b"PK no zip")
-    with pytest.raises(RefusedError, match="data: found a file that cannot be read as npz"):
+    with pytest.raises(InvalidRequestError, match="data: found a file that cannot be read as npz"):
         client.upload_dataset(name, "val", tmp_path / "bad.npz", progress=False)
     assert list(client.list_datasets(name)) == []
 
     first = client.upload_dataset(name, "val", logits, labels, progress=False)
     assert client.upload_dataset(name, "val", logits, labels, progress=False) == first
-    with pytest.raises(ContradictionError, match="exists with other data"):
+    with pytest.raises(ResourceConflictError, match="exists with other data"):
         client.upload_dataset(name, "val", logits + 1, labels, progress=False)
-    with pytest.raises(RefusedError, match=r"body: found .* bytes; accepted: at most 1000000"):
+    with pytest.raises(
+        InvalidRequestError, match=r"body: found .* bytes; accepted: at most 1000000"
+    ):
         client.upload_dataset(
             name, "large", np.zeros((100_000, 50)), np.zeros(100_000, int), progress=False
         )

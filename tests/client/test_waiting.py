@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from recalib.client import AsyncClient, JobFailedError, TimedOutError, UnreachableError
+from recalib.client import AsyncClient, JobFailedError, ServerTimeoutError, UnreachableError
 from recalib.client.jobs import _pauses
 from tests.client.either import Either
 from tests.client.flaky import Act, Flaky, resets, says
@@ -74,7 +74,7 @@ def test_wait_stops_at_the_timeout(client_of: Clients, flaky: Flaky) -> None:
     """The last poll is at the timeout."""
     flaky.will(job("running"))
     started = time.monotonic()
-    with pytest.raises(TimedOutError, match=r"^job j is still running\n") as excinfo:
+    with pytest.raises(ServerTimeoutError, match=r"^job j is still running\n") as excinfo:
         client_of(flaky.url).wait("j", timeout=0.3, progress=False)
     assert time.monotonic() - started >= 0.3
     assert excinfo.value.__notes__ == [NOTE]

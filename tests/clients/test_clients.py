@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,9 +28,9 @@ from service.grpc.generated.recalib.v2wire import inference_pb2
 from tests.end_to_end.programs import Programs, Server
 from tests.fitting.conftest import draw
 from tests.onnx_fusion.models import FEATURES, classifier, save
+from tests.requirements import client_python
 
 _HERE = Path(__file__).resolve().parent
-_ENVIRONMENTS = _HERE.parent.parent / ".venv-clients"
 
 ROWS = draw(40, 4, 3.0)[0].astype(np.float32).astype(np.float64)
 #: Error of float16: logits of some tens are rounded to hundredths.
@@ -71,12 +70,8 @@ def answers_of(name: str, server: Server) -> Any:
 
 def run_in(name: str, command: list[str], text: str) -> Any:
     """Run a script in the environment of a client and return its output."""
-    python = _ENVIRONMENTS / name / "bin" / "python"
-    if not python.is_file():
-        assert "clients" not in os.environ.get("RECALIB_TESTS_REQUIRE", "")
-        pytest.skip(f"no environment of {name}'s client (make clients)")
     process = subprocess.run(
-        [str(python), *command],
+        [client_python(name), *command],
         input=text,
         capture_output=True,
         text=True,

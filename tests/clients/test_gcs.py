@@ -18,6 +18,7 @@ import pytest
 import recalib.scale
 from recalib.scale import row_sample
 from tests.fitting.conftest import draw
+from tests.requirements import client_packages
 
 _ROOT = Path(__file__).resolve().parents[2]
 _PARTS = 4
@@ -25,10 +26,7 @@ _PARTS = 4
 
 @pytest.mark.slow
 def test_files_of_google_cloud_storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    packages = list((_ROOT / ".venv-clients" / "gcs").glob("lib/python*/site-packages"))
-    if not packages:
-        assert "clients" not in os.environ.get("RECALIB_TESTS_REQUIRE", "")
-        pytest.skip("no environment of Google Cloud Storage (make clients)")
+    packages = client_packages("gcs")
     logits, labels = draw(400, 4, 3.0)
     for part in range(_PARTS):
         rows = slice(100 * part, 100 * part + 100)
@@ -36,7 +34,7 @@ def test_files_of_google_cloud_storage(tmp_path: Path, monkeypatch: pytest.Monke
     run = subprocess.run(
         [sys.executable, "-m", "tests.clients.with_gcs", str(tmp_path)],
         cwd=_ROOT,
-        env=os.environ | {"PYTHONPATH": str(packages[0]), "HOME": str(tmp_path)},
+        env=os.environ | {"PYTHONPATH": packages, "HOME": str(tmp_path)},
         stderr=subprocess.PIPE,
         text=True,
         timeout=300,

@@ -22,9 +22,10 @@ import numpy as np
 import pytest
 
 from tests.deploy.containers import free_port
+from tests.requirements import CLIENTS, client_packages
 
 _ROOT = Path(__file__).resolve().parents[2]
-_ENVIRONMENT = _ROOT / ".venv-clients" / "mlflow"
+_ENVIRONMENT = CLIENTS / "mlflow"
 #: Many times what a quiet machine needs to start a server.
 _START_SECONDS = 180.0
 
@@ -34,15 +35,12 @@ pytestmark = pytest.mark.slow
 @pytest.fixture
 def variables(tmp_path: Path) -> dict[str, str]:
     """Environment variables of programs that use MLflow."""
-    packages = list(_ENVIRONMENT.glob("lib/python*/site-packages"))
-    if not packages:
-        assert "clients" not in os.environ.get("RECALIB_TESTS_REQUIRE", "")
-        pytest.skip("no environment of MLflow (make clients)")
+    packages = client_packages("mlflow")
     own = [path for path in sys.path if path.endswith("site-packages")]
     paths = [_ENVIRONMENT / "bin", Path(sys.executable).parent, os.environ["PATH"]]
     return {
         **os.environ,
-        "PYTHONPATH": os.pathsep.join(map(str, [*packages, *own, _ROOT])),
+        "PYTHONPATH": os.pathsep.join(map(str, [packages, *own, _ROOT])),
         "PATH": os.pathsep.join(map(str, paths)),
         "HOME": str(tmp_path),
         "MLFLOW_DISABLE_TELEMETRY": "true",

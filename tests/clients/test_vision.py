@@ -16,34 +16,38 @@ from typing import Any
 import pytest
 import safetensors.numpy
 
+from tests.requirements import client_packages
+
 _ROOT = Path(__file__).resolve().parents[2]
 
 pytestmark = pytest.mark.slow
 
 
-def results(package: str, environment: str, folder: Path) -> dict[str, Any]:
-    packages = list((_ROOT / ".venv-clients" / environment).glob("lib/python*/site-packages"))
-    if not packages:
-        assert "clients" not in os.environ.get("RECALIB_TESTS_REQUIRE", "")
-        pytest.skip(f"no environment of {environment} (make clients)")
+def run(environment: str, arguments: list[str]) -> None:
+    packages = client_packages(environment)
     process = subprocess.run(
-        [sys.executable, "-m", "tests.clients.with_vision", str(folder), package],
+        [sys.executable, *arguments],
         cwd=_ROOT,
-        env={**os.environ, "PYTHONPATH": str(packages[0])},
+        env={**os.environ, "PYTHONPATH": f"{_ROOT}{os.pathsep}{packages}"},
         capture_output=True,
         text=True,
-        timeout=500,
+        timeout=800,
         check=False,
     )
     assert process.returncode == 0, process.stderr
+
+
+def results(package: str, environment: str, folder: Path) -> dict[str, Any]:
+    run(environment, ["-m", "tests.clients.with_vision", str(folder), package])
     answer: dict[str, Any] = json.loads((folder / "results.json").read_text())
     return answer
 
 
 def test_torchvision(tmp_path: Path) -> None:
-    """A network with random weights, and a new head on saved ones; a data set of torchvision."""
+    """A network with random weights, and a new head on saved ones; data sets of torchvision."""
     runs = results("torchvision", "vision", tmp_path)
-    assert set(runs) == {"random", "head"}
+    assert set(runs) == {"random", "head", "folder"}
+    assert runs["folder"]["classes"] == ["cat", "dog", "owl"]
     loaded = runs["head"]["weights"]
     assert [name.split()[0] for name in loaded["not_loaded"]] == ["fc.weight", "fc.bias"]
     weights = safetensors.numpy.load_file(tmp_path / "head" / "weights.safetensors")

@@ -16,7 +16,7 @@ import recalib
 import recalib.mlflow
 from tests.fitting.conftest import draw
 
-_PAGE = Path(__file__).resolve().parents[2] / "docs" / "interoperability.md"
+_PAGE = Path(__file__).resolve().parents[2] / "docs" / "how-to" / "mlflow.md"
 
 
 def main(url: str, output: str) -> None:

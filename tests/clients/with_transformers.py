@@ -7,6 +7,7 @@ Nothing is downloaded: the model is made from its configuration, the tokeniser f
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import sys
@@ -25,8 +26,8 @@ import recalib
 from recalib.losses import LOSSES
 from recalib.torch import CalibratedModule
 from recalib.transformers import CalibratedPipeline, compute_metrics
+from tests.loop_examples import loop_example
 
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "training.md"
 TEXTS = ["good", "bad", "so so", "good good", "bad so", "so"]
 NAMES = ("positive", "negative", "neutral")
 
@@ -39,7 +40,8 @@ def main(folder: Path) -> None:
     torch.manual_seed(0)
     config = BertConfig(
         vocab_size=len(words), hidden_size=8, num_hidden_layers=1, num_attention_heads=2,
-        intermediate_size=16, initializer_range=1.0, id2label=dict(enumerate(NAMES)),
+        intermediate_size=16, initializer_range=1.0, hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0, id2label=dict(enumerate(NAMES)),
         label2id={name: k for k, name in enumerate(NAMES)},
     )  # fmt: skip
     BertForSequenceClassification(config).save_pretrained(folder)
@@ -63,7 +65,9 @@ def main(folder: Path) -> None:
         "one": classify(TEXTS[0], top_k=2),
         "labels": labels.tolist(),
         "trainer": by_trainer(model, encoded, labels, folder),
-        "objectives": trained_objectives(model, encoded, labels, folder),
+        "objectives": [
+            trained_objectives(model, encoded, labels, folder, parts) for parts in (1, 3)
+        ],
     }
     folder.joinpath("results.json").write_text(json.dumps(results))
 
@@ -76,24 +80,25 @@ def rows_of(encoded: Any, labels: NDArray[Any]) -> list[dict[str, Any]]:
     ]
 
 
-def trained_objectives(model: Any, encoded: Any, labels: NDArray[Any], folder: Path) -> list[float]:
-    """Return the objective of docs/training.md before and after a training by `Trainer`."""
-    example = DOCUMENT.read_text().split("```py\ndef objective")[1].split("```")[0]
-    names: dict[str, Any] = {
-        "primary": LOSSES["focal"](gamma=3.0),
-        "secondary": LOSSES["sb_ece"](),
-    }
+def trained_objectives(
+    model: Any, encoded: Any, labels: NDArray[Any], folder: Path, parts: int
+) -> list[float]:
+    """Return focal loss by docs/training.md's `objective` before and after a training in parts."""
+    model = copy.deepcopy(model)
+    example = loop_example("transformers").split("def objective")[1].split("\n\n")[0]
+    primary = LOSSES["focal"](gamma=3.0)
+    names: dict[str, Any] = {"primary": primary, "secondary": lambda logits, labels: 0.0}
     exec("def objective" + example, names)  # noqa: S102
-    targets = torch.tensor(labels)
 
     def value() -> float:
         with torch.no_grad():
-            return float(names["objective"](model.eval()(**encoded), targets))
+            return float(primary(model.eval()(**encoded).logits, torch.tensor(labels)))
 
     before = value()
     arguments = transformers.TrainingArguments(
         output_dir=str(folder / "trained"), report_to=[], use_cpu=True, save_strategy="no",
-        num_train_epochs=20, learning_rate=0.01, per_device_train_batch_size=len(labels),
+        num_train_epochs=20, learning_rate=0.01, gradient_accumulation_steps=parts,
+        per_device_train_batch_size=len(labels) // parts,
     )  # fmt: skip
     trainer = transformers.Trainer(
         model=model,

@@ -18,6 +18,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 
 import numpy as np
 import torch
+from PIL import Image
 
 from recalib.cli import main as recalib
 
@@ -85,7 +86,15 @@ def with_torchvision(folder: Path) -> dict[str, Any]:
     torch.save(saved, folder / "imagenet.pth")
     network = {"name": "torchvision.models:resnet18", "options": {"weights": None}}
     head = {"weights": "imagenet.pth", "new_head": True, "train": "head"}
+    for number, image in enumerate(np.random.default_rng(0).integers(0, 256, (30, 32, 32, 3))):
+        path = folder / "photos" / ("cat", "dog", "owl")[number % 3]
+        path.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image.astype(np.uint8)).save(path / f"{number}.png")
+    root = {"root": str(folder / "photos")}
+    options = {"factory": "torchvision.datasets:ImageFolder", "train": root}
+    photos = {"source": "dataset", "options": options, "test": 0.2, "validation": 0.2}
     return {
+        "folder": train(folder, "folder", photos, **network),
         "random": train(folder, "random", FAKE_DATA, **network),
         "head": train(folder, "head", FAKE_DATA, **network, **head),
     }

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import subprocess
 from pathlib import Path
 
-import pytest
+from tests.requirements import program_path
 
 __all__ = ["age", "age_program"]
 
 
 def age_program(name: str = "age") -> str:
     """Return the path of `age` or `age-keygen`, or skip with the reason."""
-    program = shutil.which(name)
-    if program is None:
-        assert "age" not in os.environ.get("RECALIB_TESTS_REQUIRE", "").split(",")
-        pytest.skip("no age (Debian package age)")
-    return program
+    return program_path(name, "age", "age")
 
 
 def age(*arguments: str | Path) -> subprocess.CompletedProcess[bytes]:

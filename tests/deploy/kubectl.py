@@ -6,7 +6,6 @@ kubectl for Linux on x86-64 comes from PyPI, in a package that contains a layer 
 from __future__ import annotations
 
 import io
-import os
 import shutil
 import subprocess
 import sys
@@ -15,9 +14,8 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-import pytest
-
 from tests.deploy.composed import ROOT
+from tests.requirements import missing
 
 __all__ = ["install", "rendered"]
 
@@ -29,8 +27,7 @@ def rendered(folder: Path) -> str:
     """Return the output of `kubectl kustomize` for a folder; skip without kubectl."""
     kubectl = _HERE if _HERE.exists() else shutil.which("kubectl")
     if kubectl is None:
-        assert "kubectl" not in os.environ.get("RECALIB_TESTS_REQUIRE", "")
-        pytest.skip("no kubectl, whose kustomize renders the folders (make kubectl)")
+        missing("kubectl", "no kubectl, whose kustomize renders the folders (make kubectl)")
     process = subprocess.run(
         [kubectl, "kustomize", folder], capture_output=True, text=True, check=False
     )

@@ -5,9 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import math
-import os
 import re
-import shutil
 import subprocess
 import threading
 import time
@@ -27,6 +25,7 @@ from grafana_foundation_sdk.models.dashboard import Dashboard
 from recalib.registry import Registry
 from tests.end_to_end.conftest import programs
 from tests.end_to_end.programs import Programs, Server, until
+from tests.requirements import program_path
 from tests.training.watched import WATCHING, Stream, a_champion
 from training.monitoring_job import watch
 
@@ -69,11 +68,7 @@ def test_committed_dashboards_match_the_generator(name: str) -> None:
 @pytest.fixture
 def prometheus(tmp_path: Path) -> str:
     """The path of the program, or a skip with the reason."""
-    path = shutil.which("prometheus")
-    if path is None:
-        assert "prometheus" not in os.environ.get("RECALIB_TESTS_REQUIRE", "")
-        pytest.skip("no prometheus (Debian package prometheus)")
-    return path
+    return program_path("prometheus", "prometheus")
 
 
 @pytest.fixture

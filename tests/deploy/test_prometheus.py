@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -16,6 +14,7 @@ from recalib.registry.audit import SCHEDULED_BACKUP
 from recalib.settings import Settings
 from service.health.registry_metrics import families, links_family, read
 from service.metrics import exposition
+from tests.requirements import program_path
 from tests.training.watched import Stream, a_champion
 from training.monitoring_job import watch
 
@@ -25,11 +24,7 @@ _RULES = Path(__file__).resolve().parents[2] / "deploy" / "prometheus"
 @pytest.fixture
 def promtool() -> str:
     """The path of the program, or a skip with the reason."""
-    path = shutil.which("promtool")
-    if path is None:
-        assert "prometheus" not in os.environ.get("RECALIB_TESTS_REQUIRE", "")
-        pytest.skip("no promtool (Debian package prometheus)")
-    return path
+    return program_path("promtool", "prometheus", "prometheus")
 
 
 @pytest.mark.parametrize(

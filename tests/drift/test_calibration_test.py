@@ -430,7 +430,7 @@ def test_numbers_of_classes_make_no_difference_to_the_positive_class():
 
 @pytest.mark.parametrize("factor", [50, 1 / 50])
 def test_shifted_base_rate_is_found_by_the_positive_class(factor):
-    """Of balanced classes, whose top label stays calibrated: see docs/monitoring-evidence.md."""
+    """Of balanced classes, whose top label stays calibrated: benchmarks/monitoring/README.md."""
     rng = np.random.default_rng(9)
     rate = factor / (1 + factor)
     y = (rng.random(400) < rate).astype(float)

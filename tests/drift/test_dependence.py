@@ -23,9 +23,12 @@ def stream(kind: str, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]
     elif kind == "rare errors":
         p = 1 - 0.02 * rng.random(ROWS)
     changes = {"wrong": np.full(ROWS, 0.2), "step": 0.2 * (time > 0.5), "slope": 0.2 * time}
+    changes["early step"] = 0.2 * (time > 0.3)
     y = rng.random(ROWS) < p - changes.get(kind, np.zeros(ROWS))
     if kind.startswith("copies"):
         p, y = (np.repeat(column, int(kind[-1]))[:ROWS] for column in (p, y))
+    elif kind == "weak days":
+        y = rng.random(ROWS) < p + np.repeat(rng.choice([-0.09, 0.06], 18), 240)[:ROWS]
     elif kind == "sessions":
         y = rng.random(ROWS) < p + np.repeat(rng.choice([-0.12, 0.04], ROWS // 32), 32)
     return p, y.astype(np.float64)
@@ -36,20 +39,20 @@ def warned(kind: str, seed: int) -> bool:
     p, y = stream(kind, np.random.default_rng(seed))
     test, any_warning = DependenceTest(), False
     for part in np.array_split(np.arange(len(p)), 20):
-        test.add(p[part], y[part] - p[part])
+        test.add(part * 86_400 / 240, p[part], y[part] - p[part])
         any_warning |= test.result is not None and test.result.is_significant
     return any_warning
 
 
 @pytest.mark.parametrize(
-    "kind", ["calibrated", "three scores", "rare errors", "wrong", "step", "slope"]
+    "kind", ["calibrated", "three scores", "rare errors", "wrong", "step", "early step", "slope"]
 )
 def test_errors_that_change_with_time_or_probability_are_no_dependence(kind):
     """At most 5% false warnings; of 40 streams, 6 or more then have a probability of 1.4%."""
     assert sum(warned(kind, seed) for seed in range(40)) < 6
 
 
-@pytest.mark.parametrize("kind", ["copies 2", "copies 5", "sessions"])
+@pytest.mark.parametrize("kind", ["copies 2", "copies 5", "sessions", "weak days"])
 def test_rows_that_are_right_or_wrong_together_are_found(kind):
     assert sum(warned(kind, seed) for seed in range(40)) >= 38
 
@@ -64,25 +67,42 @@ def test_the_mean_of_a_pair_is_1_over_all_orders_of_its_rows():
 
 
 def test_a_pair_equals_its_formula_for_any_parts_and_after_a_restart():
-    residuals = np.random.default_rng(0).normal(size=100)
+    """Of blocks of rows, and of days with 40, 35 and 25 rows."""
+    residuals, days = np.random.default_rng(0).normal(size=100), np.repeat([5, 6, 8], [40, 35, 25])
     whole, parts = DependenceTest(), DependenceTest()
     whole._bins[0] = parts._bins[0] = 1e12  # no centring
-    whole.add(np.full(100, 0.5), residuals)
+    half = np.full(100, 0.5)
+    whole.add(days * 86_400.0, half, residuals)
+    whole.add(np.array([9 * 86_400.0]), half[:1], residuals[:1])
     for start in range(0, 100, 7):
-        parts.add(np.full(len(residuals[start : start + 7]), 0.5), residuals[start : start + 7])
+        part = residuals[start : start + 7]
+        parts.add(days[start : start + 7] * 86_400.0, half[: len(part)], part)
         restored = DependenceTest()
         restored.restore(json.loads(json.dumps(parts.state())))
         parts = restored
-    np.testing.assert_allclose(parts._pairs, whole._pairs)
-    first, second, variance = residuals[:16], residuals[16:32], residuals[:32].var(ddof=1)
-    other = residuals[32:48], residuals[48:64], residuals[32:64].var(ddof=1)
-    third = residuals[64:80], residuals[80:96], residuals[64:96].var(ddof=1)
-    c = [
-        (a.sum() - b.sum()) ** 2 / (32 * v) for a, b, v in ((first, second, variance), other, third)
-    ]
-    assert whole._pairs[0] == pytest.approx([3, sum(c), max(c)])
-    joined = residuals[:32].sum() - residuals[32:64].sum()
-    assert whole._pairs[1, 1] == pytest.approx(joined**2 / (64 * residuals[:64].var(ddof=1)))
+    parts.add(np.array([9 * 86_400.0]), half[:1], residuals[:1])
+    rows, of_days = whole._ladders
+    for ladder, same in zip(whole._ladders, parts._ladders, strict=True):
+        np.testing.assert_allclose(ladder._pairs, same._pairs)
+
+    def square(*ends: int) -> float:
+        first, second = residuals[ends[0] : ends[1]], residuals[ends[1] : ends[2]]
+        spread = residuals[ends[0] : ends[2]].var(ddof=1) * (1 / len(first) + 1 / len(second))
+        return (first.mean() - second.mean()) ** 2 / spread
+
+    c = [square(start, start + 16, start + 32) for start in (0, 32, 64)]
+    assert rows._pairs[0] == pytest.approx([3, sum(c), *sorted(c)[:0:-1], 96])
+    assert rows._pairs[1, :2] == pytest.approx([1, square(0, 32, 64)])
+    assert of_days._pairs[0] == pytest.approx([1, square(0, 40, 75), square(0, 40, 75), 0, 75])
+
+
+def test_a_state_of_an_earlier_version_keeps_its_result_and_begins_again():
+    test = DependenceTest()
+    test.restore({"labels": 9_000, "look": 5, "result": [2.5, 256, True]})
+    assert test.result == (2.5, 256, True)
+    p, y = stream("calibrated", np.random.default_rng(0))
+    test.add(np.zeros(ROWS), p, y - p)
+    assert not test.result.is_significant
 
 
 def test_a_monitor_names_dependence_until_rows_have_groups():

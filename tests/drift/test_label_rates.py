@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from recalib.drift import CalibrationSums, Cohort, Monitor, MonitorOptions, Status, summarise_window
 from recalib.drift.label_rates import RatedWindow, rate_window, weigh_by_traffic
+from recalib.drift.monitor_state import warnings_in
 
 _HOUR = 3_600.0
 _EDGES = np.array([0.6, 0.7, 0.8, 0.9])
@@ -84,6 +85,26 @@ def test_a_drop_of_the_label_rate_widens_the_interval() -> None:
         assert status.state != "fresh"
         assert status.evidence.silent == 0
     assert status.evidence.ece == pytest.approx(true, abs=0.05)
+    assert not any(warnings_in(earlier.evidence.to_dict()) for earlier in statuses[:10])
+    assert warnings_in(status.evidence.to_dict()) == ["labels_rare"]
+    assert status.evidence.rare_since == 10 * _HOUR
+    assert status.evidence.rare_coverage == pytest.approx(0.02, abs=0.005)
+    assert status.evidence.usual_coverage == pytest.approx(0.5, abs=0.02)
+    assert "labels are rare since 36,000 (1.7% of predictions, 49.5% before)" in status.reason
+
+
+def test_labels_are_rare_while_the_window_has_others() -> None:
+    """The widening is that of weights by traffic; a rate that stays is the usual one later."""
+    window = window_of([1_000] * 4, [500, 500, 500, 20])
+    n = np.array([1_500, 20])
+    weights = np.repeat([3_000 / 1_500, 1_000 / 20], n)
+    widening = np.sqrt(n.sum() * (weights**2).sum()) / weights.sum()
+    assert window.rare == (3 * _HOUR, 0.02, 0.5, pytest.approx(widening))
+    assert window_of([1_000] * 4, [500, 20, 20, 500]).rare is None
+    assert window_of([1_000] * 4, [500, 500, 500, 350]).rare is None  # not half of it
+    assert window_of([1_000] * 4, [20] * 4).rare is None
+    assert window_of([1_000] * 4, [500, 500, 500, 20], pause=2 * _HOUR).rare is None
+    assert window_of([1_000] * 4, [500, 500, 500, 0]).rare is None  # silent
 
 
 def test_hours_without_labels_by_chance_are_no_silence() -> None:

@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import Browser, sync_playwright
 
 from tests.end_to_end.programs import Programs
+from tests.requirements import program_path
 
 
 @pytest.fixture
@@ -16,3 +18,14 @@ def programs(tmp_path: Path) -> Iterator[Programs]:
     programs = Programs(tmp_path)
     yield programs
     programs.clean_up()
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    """Chromium of the system."""
+    program = program_path("chromium", "chromium")
+    with sync_playwright() as playwright:
+        options = ["--no-sandbox", "--disable-gpu"]
+        browser = playwright.chromium.launch(executable_path=program, args=options)
+        yield browser
+        browser.close()

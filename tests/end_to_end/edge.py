@@ -13,22 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
-import pytest
 
 from tests.end_to_end.programs import PATIENCE_SECONDS, Server, until
+from tests.requirements import program_path
 
-__all__ = ["ROOT", "edge", "nginx"]
+__all__ = ["ROOT", "edge"]
 
 ROOT = Path(__file__).resolve().parents[2] / "deploy" / "nginx"
-
-
-def nginx() -> str:
-    """Return the path of nginx, or skip with the reason."""
-    program = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
-    if program is None:
-        assert "nginx" not in os.environ.get("RECALIB_TESTS_REQUIRE", "")
-        pytest.skip("no nginx (Debian package nginx-light)")
-    return program
 
 
 @contextlib.contextmanager
@@ -39,6 +30,7 @@ def edge(
     seconds: int = 10,
     certificate: tuple[Path, Path] | None = None,
     verify: Any = True,
+    path: str = "",
 ) -> Iterator[Server]:
     """Run the proxy; yield the same server at the addresses of the proxy.
 
@@ -49,8 +41,9 @@ def edge(
     seconds: that time.
     certificate: chain and key; with them, the addresses are those with TLS.
     verify: how a client checks the certificate, as httpx2 has it.
+    path: the path below which the proxy serves, as docs/console.md says.
     """
-    program = nginx()
+    program = program_path("nginx", "nginx-light")
     shutil.copytree(ROOT, folder)
     places = {name: f"127.0.0.1:{_free_port()}" for name in ("8080", "8081", "8443", "8444")}
     replacements = {
@@ -60,6 +53,10 @@ def edge(
         "timeout 10s;": f"timeout {seconds}s;",
         **{f"listen {port}": f"listen {place}" for port, place in places.items()},
     }
+    if path:
+        replacements["location / {\n    proxy_pass http://rest;"] = (
+            f"location {path}/ {{\n    proxy_pass http://rest/;"
+        )
     if certificate is not None:
         replacements["/etc/recalib-tls/*"] = str(folder / "tls")
         names = ("/tls/tls.crt", "/tls/tls.key")
@@ -76,7 +73,7 @@ def edge(
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=log)
     rest, rpc = ("8443", "8444") if certificate else ("8080", "8081")
     proxied = copy.copy(server)
-    proxied.url = f"{'https' if certificate else 'http'}://{places[rest]}"
+    proxied.url = f"{'https' if certificate else 'http'}://{places[rest]}{path}"
     proxied.grpc_url = places[rpc]
     proxied.client = httpx2.Client(base_url=proxied.url, timeout=PATIENCE_SECONDS, verify=verify)
     try:

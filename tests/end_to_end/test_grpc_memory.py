@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -66,12 +67,20 @@ class Guarded(NamedTuple):
         Path(f"/proc/{self.server.pid}/clear_refs").write_text("5")
 
 
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Keys]:
+    """A home to copy, and its keys: a command for each key takes as long as a server's start."""
+    folder = tmp_path_factory.mktemp("home")
+    return folder, Keys(*(_create_key(folder, scope) for scope in Keys._fields))
+
+
 @pytest.fixture
-def guarded() -> Iterator[Guarded]:
+def guarded(home: tuple[Path, Keys]) -> Iterator[Guarded]:
     """A new process: memory that an earlier attack left would hide that of the next."""
+    template, keys = home
     with tempfile.TemporaryDirectory() as folder:
         programs = Programs(Path(folder))
-        keys = Keys(*(_create_key(programs, scope) for scope in Keys._fields))
+        shutil.copytree(template, programs.home)
         try:
             with programs.serve("--require-keys", "--job-workers", 0) as server:
                 server.client.headers["Authorization"] = f"Bearer {keys.admin}"
@@ -81,8 +90,8 @@ def guarded() -> Iterator[Guarded]:
             programs.clean_up()
 
 
-def _create_key(programs: Programs, scope: str) -> str:
-    command = recalib_command("keys", "create", scope, "--scope", scope, "--home", programs.home)
+def _create_key(home: Path, scope: str) -> str:
+    command = recalib_command("keys", "create", scope, "--scope", scope, "--home", home)
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
 

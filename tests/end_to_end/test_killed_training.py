@@ -110,6 +110,8 @@ def queue(programs: Programs, registry: Registry, database_url: str, blob_url: s
     return _Queue(programs, registry, settings)
 
 
+# Leases on SQLite: `tests/training/test_processes.py`.
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
 def test_training_run_survives_killed_workers(queue: _Queue) -> None:
     """One run is undisturbed; the worker of the second is killed, that of the third is stopped.
 

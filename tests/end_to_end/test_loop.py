@@ -15,17 +15,13 @@ from tests.service.conftest import NPY, npy
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "empty_database_url",
-    ["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)],
-    indirect=True,
-)
-def test_upload_fit_promote_calibrate_and_export(
-    programs: Programs, empty_database_url: str
-) -> None:
-    """The served probabilities equal those of the downloaded parameter file, on each database."""
+def test_upload_fit_promote_calibrate_and_export(programs: Programs) -> None:
+    """The served probabilities equal those of the downloaded parameter file.
+
+    On PostgreSQL: `tests/deploy/test_system.py`.
+    """
     logits, labels = draw(2000, 5, 3.0)
-    with programs.serve(database_url=empty_database_url) as server:
+    with programs.serve() as server:
         server.model(classes=5)
         assert server.upload(logits, labels)["rows"] == 2000
         job = server.finished(server.ask_fit(map="temperature", promote=False))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import subprocess
 import time
 from typing import Any
 
@@ -12,8 +14,15 @@ from numpy.typing import NDArray
 
 from recalib.metrics.evaluate import evaluate
 from recalib.registry import Registry
-from tests.end_to_end.programs import Programs, Server, probabilities_of, until
+from tests.end_to_end.programs import (
+    Programs,
+    Server,
+    probabilities_of,
+    recalib_command,
+    until,
+)
 from tests.fitting.conftest import draw
+from tests.service.conftest import NPZ, npz
 
 pytestmark = pytest.mark.slow
 
@@ -28,6 +37,8 @@ def counted(programs: Programs, database_url: str) -> int:
     return sum(row.predictions for row in rows)
 
 
+# On SQLite: `tests/faults/test_killed_server.py`.
+@pytest.mark.parametrize("empty_database_url", ["postgresql"], indirect=True)
 def test_traffic_counts_of_processes_add_up_and_survive_kill(
     programs: Programs, empty_database_url: str
 ) -> None:
@@ -156,6 +167,40 @@ def test_drift_is_detected_and_repaired_automatically(
         assert "version 1 is stale" in server.log()
         assert "Candidate" in server.log()
         assert server.stop() == 0
+
+
+def test_operator_needs_two_commands(programs: Programs, empty_database_url: str) -> None:
+    """`recalib monitoring` prints the command that repairs a drift: an earlier version is right."""
+    watched = _WATCHED | {"refit": "manual"}
+    with programs.serve(database_url=empty_database_url, **_SETTINGS) as server:
+        server.ask(
+            "POST", "/v1/models", json={"name": "digits", "classes": 4, "monitoring": watched}
+        )
+        for version, temperature in enumerate((9.0, 3.0), start=1):
+            name = f"{temperature:g}"
+            content = npz(*draw(3_000, 4, temperature))
+            path = f"/v1/models/digits/datasets/{name}"
+            server.ask("PUT", path, content=content, headers=NPZ)
+            server.finished(server.ask_fit(dataset=name, map="temperature", promote=False))
+            server.promote(version)
+        traffic = Traffic(server)
+        traffic.until("fresh")
+        traffic.temperature = 9.0
+        traffic.until("stale")
+
+        def run(*words: str) -> str:
+            command = recalib_command(*words[1:])
+            environment = programs.environment(server=server.url, columns="200")
+            done = subprocess.run(command, env=environment, check=True, capture_output=True)
+            return done.stdout.decode()
+
+        before, _ = _errors(server, traffic)
+        text = run("recalib", "monitoring", "digits")
+        assert "too sure by" in text
+        (command,) = re.findall(r"^next: (.*)", text, re.M)
+        run(*command.split())
+        after, _ = _errors(server, traffic)
+        assert after < before / 2
 
 
 def _is_as_good_as_perfect(server: Server, traffic: Traffic) -> bool:

@@ -20,7 +20,7 @@ pytestmark = [
 ]
 _README = Path(__file__).parents[2] / "README.md"
 #: Classes and true temperatures; at 1, the classifier is calibrated.
-_CASES = [(classes, t) for classes in (2, 3, 4, 10) for t in (1.0, 1.0, 0.5, 2.0, 4.0)]
+_CASES = [(classes, t) for classes in (2, 3, 10) for t in (1.0, 0.5, 4.0)]
 
 
 def _recipe(api: str, name: str, file: Path, classes: int) -> str:
@@ -53,5 +53,5 @@ def test_recipe_answers_and_says_what_happened(programs: Programs, tmp_path: Pat
             assert is_served == (promoted[1] == "true")
             assert answer["calibrator"].get("uncalibrated", False) is not is_served
             assert len(answer["probabilities"][0]) == classes
-            if temperature >= 2:
+            if temperature > 1:
                 assert is_served, output

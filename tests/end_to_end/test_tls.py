@@ -11,9 +11,9 @@ import pytest
 import trustme
 from google.protobuf.message_factory import GetMessageClass
 
-from recalib.cli.network import check_tls
 from recalib.client import Client
 from recalib.settings import Settings
+from service.addresses import check_tls
 from tests.cli.conftest import cli
 from tests.cli.running import Cli
 from tests.end_to_end.programs import Programs

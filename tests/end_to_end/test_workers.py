@@ -12,6 +12,8 @@ from tests.end_to_end.programs import Programs, Server, paused, until
 from tests.fitting.conftest import draw
 
 pytestmark = pytest.mark.slow
+#: Leases on SQLite: `tests/training/test_processes.py`.
+on_postgresql = pytest.mark.parametrize("empty_database_url", ["postgresql"], indirect=True)
 
 #: A fit of this many rows takes seconds with its imports, long enough to be killed.
 _ROWS, _CLASSES = 3_000, 100
@@ -19,6 +21,7 @@ _ROWS, _CLASSES = 3_000, 100
 _LEASE_SECONDS = 3
 
 
+@on_postgresql
 def test_fit_of_a_killed_worker_is_finished_by_another(
     programs: Programs, empty_database_url: str
 ) -> None:
@@ -44,6 +47,7 @@ def test_killed_embedded_worker_is_replaced(programs: Programs) -> None:
         assert other.pid != worker.pid
 
 
+@on_postgresql
 def test_two_workers_share_a_queue(programs: Programs, empty_database_url: str) -> None:
     """Each job runs once, versions have no gaps, and both workers take jobs."""
     settings = {"database_url": empty_database_url}

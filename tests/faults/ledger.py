@@ -55,11 +55,11 @@ _PAUSE_SECONDS = {
 #: The same for traffic with as many changes as possible, and the threads of each kind. Monitoring
 #: and fits take processor time as well.
 _VOLUME_PAUSE_SECONDS = {
-    "upload": 1.0, "promote": 0.05, "label": 0.0, "predict": 0.02, "fit": 3.0, "create": 0.0,
+    "upload": 3.0, "promote": 0.05, "label": 0.0, "predict": 0.02, "fit": 3.0, "create": 0.0,
 }  # fmt: skip
-_VOLUME_THREADS = {"label": 2, "create": 3}
+_VOLUME_THREADS = {"label": 4, "create": 6}
 #: Labels in a request.
-BATCH = 4
+BATCH = 2
 
 
 @dataclass

@@ -14,7 +14,7 @@ from tests.end_to_end.programs import Server
 
 __all__ = ["RateCheck"]
 
-_RATE = 20.0
+_RATE = 8.0
 _THREADS = 4
 #: An idle caller may use the allowance of this many seconds at once.
 _BURST_SECONDS = 1.0

@@ -23,6 +23,8 @@ pytestmark = pytest.mark.slow
 _ROWS = draw(20, 4, 3.0)[0]
 
 
+# Clocks of both databases: `tests/registry/test_clock.py`.
+@pytest.mark.parametrize("empty_database_url", ["postgresql"], indirect=True)
 def test_servers_with_wrong_clocks(programs: Programs, empty_database_url: str) -> None:
     """Labels are refused with a reason until the clock has caught up; all else works."""
     settings = {"database_url": empty_database_url, "flush_seconds": 0.1}

@@ -29,6 +29,7 @@ _PATH = f"/v1/models/{MODEL}"
 _ROWS = draw(100, 4, 3.0, seed=5)[0]
 
 
+@pytest.mark.sqlite_only
 def test_damaged_parameters_and_blobs(programs: Programs, empty_database_url: str) -> None:
     """Data with a flipped bit is neither served nor used to fit, and can be replaced."""
     with open_ledger(empty_database_url, programs) as ledger:

@@ -85,6 +85,15 @@ def write_json(logits: Array, labels: Array | None, name: str = "logits") -> byt
     return json.dumps(document).encode()
 
 
+def write_json_lines(logits: Array, labels: Array | None, name: str = "logits") -> bytes:
+    lines = []
+    for row in range(len(logits)):
+        scores = [None if x == -np.inf else float(x) for x in logits[row]]
+        line = {name: scores} | ({} if labels is None else {"labels": labels[row].item()})
+        lines.append(json.dumps(line) + "\n")
+    return "".join(lines).encode()
+
+
 def write_safetensors(logits: Array, labels: Array | None, name: str = "logits") -> bytes:
     tensors = {name: np.ascontiguousarray(logits)}
     return safetensors.numpy.save(
@@ -105,6 +114,7 @@ WRITERS: dict[str, tuple[str, Writer]] = {
     "feather (arrow file, lz4)": ("arrow", write_feather),
     "csv": ("csv", write_csv),
     "json": ("json", write_json),
+    "json lines": ("jsonl", write_json_lines),
     "safetensors": ("safetensors", write_safetensors),
 }
 

@@ -124,7 +124,7 @@ def test_wrong_values_are_rejected(name: str, write: Writer) -> None:
     for logits, labels, field, part in WRONG.values():
         if name == "npy" and field.startswith("labels"):
             continue  # npy holds no labels
-        if name == "json" and not np.isfinite([*np.ravel(logits), *labels]).all():
+        if name in ("json", "jsonl") and not np.isfinite([*np.ravel(logits), *labels]).all():
             continue  # JSON has neither NaN nor infinity: see bad_files.py; null is a mask
         content = write(np.array(logits, dtype=np.float32), np.array(labels))
         with (
@@ -169,14 +169,14 @@ def test_safetensors_package_rejects_the_same_offsets() -> None:
 @pytest.mark.slow
 @every_writer
 def test_truncated_files_are_rejected(name: str, write: Writer) -> None:
-    """Except in CSV: a cut inside the last cell leaves a shorter, valid number."""
+    """Except in text: a cut in the last cell leaves a shorter number, between lines fewer rows."""
     content = write(LOGITS, LABELS)
     for size in range(0, len(content), 7):
         try:
             data = read(io.BytesIO(content[:size]), format=name, labels="optional")
         except InputError:
             continue
-        assert name == "csv"
+        assert name in ("csv", "jsonl")
         np.testing.assert_array_equal(data.logits[:-1], LOGITS[: len(data.logits) - 1])
 
 
@@ -278,7 +278,7 @@ def test_flipped_bits_in_pages(compression: str, checksum: bool, is_seen: bool) 
 
 def test_unsupported_sources_are_rejected(tmp_path: Path) -> None:
     (tmp_path / "model.pkl").touch()
-    with pytest.raises(UnsupportedError, match="npz, npy, parquet, arrow, csv, json, safetensors"):
+    with pytest.raises(UnsupportedError, match="npz, npy, parquet, arrow, csv, json, jsonl, safe"):
         open_data(tmp_path / "model.pkl")
     with pytest.raises(UnsupportedError, match="format"):
         open_data(io.BytesIO())

@@ -38,7 +38,7 @@ def test_values_and_dtype_come_back(name: str, write: Writer) -> None:
     for dtype in (np.float16, np.float32, np.float64):
         logits, labels = example(dtype=dtype)
         data = read(io.BytesIO(write(logits, labels)), format=name, labels="optional")
-        assert data.logits.dtype == (np.float64 if name in ("csv", "json") else dtype)
+        assert data.logits.dtype == (np.float64 if name in ("csv", "json", "jsonl") else dtype)
         np.testing.assert_array_equal(data.logits, logits)
         if name == "npy":
             assert data.labels is None

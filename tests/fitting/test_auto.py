@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from pathlib import Path
 from typing import Any
 
@@ -371,11 +372,16 @@ def test_weights_act_as_row_counts() -> None:
 
 
 @pytest.mark.slow
-def test_many_logits_are_subsampled() -> None:
+def test_many_logits_are_subsampled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limits of the fit are a tenth of those that users get, and so is its time."""
+    module = importlib.import_module("recalib.fitting.auto")
+    assert [len(module._rows_of(n, 3000, None)) for n in (900, 1100)] == [900, 1000]
+    monkeypatch.setattr(module, "_ENOUGH_ROWS", 100)
+    monkeypatch.setattr(module, "_MAX_LOGITS", 200_000)
     rng = np.random.default_rng(0)
-    logits = rng.normal(size=(1100, 3000)).astype(np.float32) * 3
-    choice = auto((logits, rng.integers(0, 3000, 1100)))
-    assert choice.rows == 1000
+    logits = rng.normal(size=(110, 3000)).astype(np.float32) * 3
+    choice = auto((logits, rng.integers(0, 3000, 110)))
+    assert choice.rows == 100
     assert "9,003,001 numbers are more" in by_map(choice)["structured_matrix"].verdict
     assert by_map(choice)["temperature"].nll is not None
 

@@ -58,6 +58,28 @@ def test_same_optimum_in_many_chunks(
     assert_same_optimum(name, "nll", masked(950, 6), weights, device)
 
 
+def test_rows_that_fit_are_copied_to_the_device_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(device_rows, "_CPU_ELEMENTS", 600)
+    data = masked(950, 6)
+    copied = []
+    copy = device_rows.as_tensor
+
+    def counted(array: np.ndarray | torch.Tensor) -> torch.Tensor:
+        if isinstance(array, np.ndarray) and array.ndim == 2:
+            copied.append(len(array))
+        return copy(array)
+
+    monkeypatch.setattr(device_rows, "as_tensor", counted)
+    assert_same_optimum("vector", "nll", data, None, "cpu")
+    assert len(copied) > 10
+    copied.clear()
+    monkeypatch.setattr(device_rows, "_free_bytes", lambda _: 4 * data[0].nbytes)
+    assert_same_optimum("vector", "nll", data, None, "cpu")
+    assert copied
+    assert set(copied) == {950}
+    assert len(copied) < 5
+
+
 @pytest.mark.parametrize("device", ["cpu", _CUDA])
 @pytest.mark.parametrize(
     "name", ["matrix", pytest.param("structured_matrix", marks=pytest.mark.slow)]
@@ -122,7 +144,7 @@ def test_extreme_scales_fit_on_a_device(scale: float) -> None:
     [
         ({"map": "isotonic"}, "^device: found 'cpu' with the map isotonic; .*temperature"),
         ({"map": "identity"}, "^device: found 'cpu' with the map identity"),
-        ({"map": "auto"}, "^device: found 'cpu' with map auto"),
+        ({"map": "auto"}, "^device: found map auto"),
         ({"objective": "sb_ece"}, "^device: .*objective sb_ece; .* an objective of nll, "),
         ({"objective": "classwise_scaled_nll"}, "^device: .*objective classwise_scaled_nll"),
         ({"device": "tpu7"}, "^device: found 'tpu7'; accepted: cpu, cuda"),

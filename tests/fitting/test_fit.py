@@ -209,7 +209,8 @@ def test_calibrators_are_pickled_copied_and_compared(known) -> None:
 
 
 def test_unknown_name_suggests_the_nearest() -> None:
-    for name, suggestion in {"temprature": "temperature", "Vector": "vector"}.items():
+    names = {"temprature": "temperature", "Vector": "vector", "SMS": "structured_matrix"}
+    for name, suggestion in names.items():
         with pytest.raises(InputError, match=rf"did you mean {suggestion}\? Names: identity, "):
             fit([[0.0, 1.0]], [1], name)
     with pytest.raises(InputError, match="did you mean vector, which is Platt scaling for scores"):

@@ -18,7 +18,6 @@ import scipy
 import recalib
 from recalib.errors import InputError, RecalibWarning
 from recalib.fitting.fit import fit as fit_calibrator
-from recalib.fitting.multilabel import fit_multilabel
 from recalib.maps.labels import LABEL_MAPS
 from recalib.metrics.multilabel import LABEL_METRICS, LabelPredictions, evaluate_labels
 from recalib.metrics.paired import paired_changes
@@ -237,10 +236,7 @@ def test_rare_label_keeps_its_earlier_curve(earlier: str, map: str) -> None:
     previous = fit(earlier, z, y)
     z, y = draw_labels(seed=1)
     y[:, 2] = np.arange(len(y)) < 3
-    refit = fit_multilabel(
-        z, y, map, "nll", input="logits", sample_weight=None, measure=False, class_labels=None,
-        data=None, progress=None, options={}, previous=previous,
-    )  # fmt: skip
+    refit = fit(map, z, y, start=previous)
     assert "1 of 4 labels have fewer than 10 rows of a value" in refit.card.fit.warnings[0]
     expected, answer = previous.predict(z), refit.predict(z)
     if (earlier, map) == ("platt", "temperature"):  # a line without a bias is nearest
@@ -304,7 +300,19 @@ def test_card_has_metrics_on_request() -> None:
         (lambda z, y: fit("plat", z, y), "did you mean platt"),
         (lambda z, y: fit("platt", z, y, objective="brier"), "objective: found 'brier'"),
         (lambda z, y: fit("platt", z, y, knots=8), "knots"),
-        (lambda z, y: fit("platt", z, y, start=fit("platt", z, y)), "start: found"),
+        (
+            lambda z, y: fit("platt", z, y, start=fit("platt", z[:, 1:], y[:, 1:])),
+            "start: found platt {} of 3 classes, multilabel; accepted: a multilabel map of 4",
+        ),
+        (
+            lambda z, y: fit("temperature", z, y, start=fit_calibrator(z, y[:, 0])),
+            "start: found temperature {} of 4 classes, multiclass; accepted: a multilabel map of 4",
+        ),
+        (lambda z, y: fit("auto", z, y), "map: found 'auto'; accepted: identity, temperature"),
+        (
+            lambda z, y: fit("temperature", z, y, objective="ece_grid"),
+            "objective: found 'ece_grid'",
+        ),
         (
             lambda z, y: fit("platt", z, y[:, 0]),
             "labels: found shape (50,); accepted: shape (50, 4)",

@@ -16,7 +16,7 @@ _WITH_TORCH = {"parameterized_temperature", "ensemble_temperature", "intra_order
 def test_maps_that_torch_fits_name_it_and_auto_leaves_them_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(solvers, "find_spec", lambda name: None)
+    monkeypatch.setattr(solvers, "is_installed", lambda name: False)
     logits, labels = draw(150, 3, 2.0)
     for name in MAPS:
         if name in _WITH_TORCH:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import ssl
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -16,7 +18,14 @@ import pytest
 
 from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
 from tests.end_to_end.edge import edge
-from tests.end_to_end.programs import Programs, Server, half_an_upload, received, until
+from tests.end_to_end.programs import (
+    Programs,
+    Server,
+    half_an_upload,
+    recalib_command,
+    received,
+    until,
+)
 from tests.end_to_end.test_tls import Certificates
 from tests.fitting.conftest import draw
 from tests.hostile.bystander import Bystander
@@ -160,7 +169,9 @@ def test_endless_heads_and_half_requests_do_not_reach_the_server(proxied: Server
 def test_connections_of_an_address_are_limited(programs: Programs, server: Server) -> None:
     """Half bodies of one address get 503 above the limit; another address is answered."""
     half = POST + b"Content-Length: 9\r\n\r\n{"
-    with edge(server, programs.folder / "limited") as proxied, contextlib.ExitStack() as stack:
+    folder = programs.folder / "limited"
+    # A busy machine may take longer than ten seconds to connect so many clients.
+    with edge(server, folder, seconds=60) as proxied, contextlib.ExitStack() as stack:
         clients = [Client(proxied, "127.0.0.7") for _ in range(300)]
         for client in clients:
             stack.callback(client.close)
@@ -245,6 +256,57 @@ def test_tls_of_rest_and_grpc(programs: Programs, server: Server, tmp_path: Path
                 response_deserializer=pb.Model.FromString,
             )
             assert get(pb.GetModelRequest(model="digits"), timeout=60).classes == 4
+
+
+def test_uploads_of_the_console_have_the_limit_of_the_server(proxied: Server) -> None:
+    """Not that of nginx: the server refuses the page of another site, and not the length."""
+    head = b"POST /console/models/digits/datasets HTTP/1.1\r\n" + _HOST
+    foreign = b"Origin: https://evil.example\r\nContent-Length: 100000000\r\n"
+    assert ask(proxied, head + foreign) == 403
+
+
+def _key(programs: Programs) -> str:
+    command = recalib_command("keys", "create", "console", "--scope", "admin")
+    environment = programs.environment()
+    output = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    return output.stdout.strip()
+
+
+def test_console_below_a_path(programs: Programs, tmp_path: Path) -> None:
+    """Links, styles, the cookie, forms and the check of their origin, over TLS."""
+    certificates, key = Certificates(tmp_path), _key(programs)
+    facts: dict[str, Any] = {
+        "certificate": (certificates.chain, certificates.key),
+        "verify": ssl.create_default_context(cafile=str(certificates.root)),
+    }
+    settings = {"trusted_proxies": "127.0.0.1", "public_url": "https://recalib.example/recalib"}
+    with (
+        serve(programs, "--require-keys", **settings) as server,
+        edge(server, tmp_path / "nginx", path="/recalib", **facts) as proxied,
+    ):
+        client = proxied.client
+        origin = {"Origin": proxied.url.removesuffix("/recalib")}
+        console = f"{origin['Origin']}/recalib/console/"
+        assert client.get("/").headers["location"] == "/recalib/console/models"
+        location = client.get("/console/new-model").headers["location"]
+        assert location.startswith("/recalib/console/sign-in?next=")
+        page = client.get(location.removeprefix("/recalib")).text
+        assert set(re.findall(r'(?:href|src|action)="(/\w+/)', page)) == {"/recalib/"}
+        for file in re.findall(r'"/recalib(/console/static/[^"]+)"', page):
+            assert client.get(file).status_code == 200
+        fields = {"key": key, "next": "/console/new-model"}
+        foreign = {"Origin": "https://evil.example"}
+        assert client.post("/console/sign-in", data=fields, headers=foreign).status_code == 403
+        answer = client.post("/console/sign-in", data=fields, headers=origin)
+        assert answer.headers["location"] == "/recalib/console/new-model"
+        cookie = answer.headers["set-cookie"]
+        assert all(part in cookie for part in ("Path=/recalib/console/", "Secure", "HttpOnly"))
+        page = client.get(f"{console}new-model").text
+        token = re.findall(r'name="form_token" value="(\w+)"', page)[-1]
+        fields = {"form_token": token, "name": "birds", "classes": "3"}
+        answer = client.post(f"{console}new-model", data=fields, headers=origin)
+        assert answer.headers["location"] == "/recalib/console/models/birds/datasets"
+        assert client.get("/console/models/birds").status_code == 200
 
 
 def test_stopped_server_is_a_problem_that_clients_try_again(programs: Programs) -> None:

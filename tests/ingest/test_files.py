@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from recalib.client import Client, MissingError, Retries
+from recalib.client import Client, ResourceNotFoundError, Retries
 from recalib.errors import InputError
 from recalib.ingest import ingest_files
 from tests.cli.conftest import cli
@@ -54,6 +54,18 @@ def _answer(*statuses: str) -> Any:
     return says(200, {"counts": {}, "items": items})
 
 
+def test_labels_carry_groups_as_text_or_numbers(
+    client: Client, flaky: Flaky, tmp_path: Path
+) -> None:
+    (tmp_path / "a.jsonl").write_text('{"prediction_id": "p0", "label": 1, "group": "s7"}')
+    columns = {"prediction_id": ["p1", "p2"], "label": [1, 2], "group": [7, None]}
+    pq.write_table(pa.table(columns), tmp_path / "b.parquet")
+    flaky.will(_answer("accepted"), _answer("accepted", "accepted"))
+    assert ingest_files(client, "m", str(tmp_path)).labels == {"accepted": 3}
+    sent = [row for request in flaky.received for row in json.loads(request.body)]
+    assert [row.get("group") for row in sent] == ["s7", "7", None]
+
+
 def test_labels_of_multilabel_rows_are_lists(client: Client, flaky: Flaky, tmp_path: Path) -> None:
     """In both formats; an empty list is a row without labels."""
     (tmp_path / "a.jsonl").write_text('{"prediction_id": "p0", "label": [2, "red"]}')
@@ -72,7 +84,7 @@ def test_files_are_ingested_once(
     """A file that has changed, or was not finished, is read again."""
     manifest = folder.parent / "done.jsonl"
     flaky.will(_answer("accepted", "conflict"), problem(404, "none"))
-    with caplog.at_level(logging.ERROR), pytest.raises(MissingError):
+    with caplog.at_level(logging.ERROR), pytest.raises(ResourceNotFoundError):
         ingest_files(client, "m", str(folder), manifest=manifest)
     assert "a.jsonl, row 1, is not stored" in caplog.text
     assert "a.jsonl, row 4, is not stored: conflict: why" in caplog.text

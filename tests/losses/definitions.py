@@ -278,12 +278,14 @@ def mbls(rows: Rows, labels: Labels, margin: float = 10.0) -> float:
 def acls(
     rows: Rows,
     labels: Labels,
-    lambda1: float = 0.1,
+    lambda1: float | None = None,
     lambda2: float | None = None,
     margin: float = 10.0,
     variant: str = "loss",
 ) -> float:
     """Paper 001, eq. 13; as released, a mean over the other classes."""
+    if lambda1 is None:
+        lambda1 = 0.1 if variant == "released" else min(0.1, 1 / (len(rows[0]) - 1))
     values = []
     for row in rows:
         place = list(row).index(max(row))

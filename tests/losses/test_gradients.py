@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from benchmarks.training.overhead import saved_bytes
 from recalib.losses import LOSSES
 from recalib.losses.focal import gamma_for
 from tests.losses.definitions import g
@@ -132,6 +133,25 @@ def test_acls_has_the_gradient_of_eq_12():
     assert not torch.allclose(gradient("acls", logits, labels, **options), expected)
 
 
+def test_omitted_factors_of_acls_shrink_with_the_classes():
+    """The released form has the paper's; an impossible class does not count."""
+    for classes, lambda1 in ((10, 0.1), (200, 1 / 199)):
+        logits = torch.linspace(0.0, 20.0, classes, dtype=torch.float64)[None]
+        labels, rest = torch.tensor([0]), {"lambda2": 0.01 / (classes - 1)}
+        for variant, given in (("loss", lambda1), ("gradient", lambda1)):
+            close(
+                LOSSES["acls"](variant=variant)(logits, labels),
+                LOSSES["acls"](variant=variant, lambda1=given, **rest)(logits, labels),
+            )
+        released = {"lambda1": 0.1, "lambda2": 0.01, "variant": "released"}
+        close(
+            LOSSES["acls"](variant="released")(logits, labels),
+            LOSSES["acls"](**released)(logits, labels),
+        )
+        masked = torch.cat([logits, torch.full((1, 300), -torch.inf, dtype=torch.float64)], dim=1)
+        close(LOSSES["acls"]()(masked, labels), LOSSES["acls"]()(logits, labels))
+
+
 def test_acls_variants_differ_as_stated():
     logits, labels = batch(scale=8)
     loss = LOSSES["acls"]
@@ -217,6 +237,26 @@ def test_cpc_of_parts_keeps_no_array_of_all_pairs(monkeypatch):
     assert results[0][0] == pytest.approx(results[1][0], rel=1e-12)
     torch.testing.assert_close(results[0][1], results[1][1], rtol=1e-12, atol=1e-14)
     torch.autograd.gradgradcheck(lambda z: LOSSES["cpc"]()(z, labels[:2]), logits[:2, :4])
+
+
+@pytest.mark.parametrize("name", ["sb_ece", "s_avuc"])
+def test_parts_of_rows_give_the_same_and_keep_little(name, monkeypatch):
+    """Of pixels, less than twice the memory of cross-entropy is kept for the gradient."""
+    logits = (3 * torch.randn(1, 21, 64, 64)).requires_grad_()
+    labels = torch.randint(21, (1, 64, 64))
+    module = {"sb_ece": "sb_ece", "s_avuc": "confidence_scores"}[name]
+    results = []
+    for rows in (4096, 1000):
+        monkeypatch.setattr(f"recalib.losses.{module}._ROWS", rows)
+        value = LOSSES[name]()(logits, labels)
+        results.append((value, *torch.autograd.grad(value, logits)))
+    for whole, parts in zip(*results, strict=True):
+        torch.testing.assert_close(parts, whole, rtol=1e-5, atol=1e-6 * whole.abs().max().item())
+    kept, least = (
+        saved_bytes(lambda loss=loss: loss(logits, labels))
+        for loss in (LOSSES[name](), torch.nn.functional.cross_entropy)
+    )
+    assert kept < 2 * least
 
 
 def test_avuc_gs_stops_the_gradient_of_confidence():

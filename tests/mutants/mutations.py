@@ -557,14 +557,14 @@ MUTATIONS = [
         ('"/metrics", "any"', '"/metrics", "open"'),
     ),
     *_file(
-        "service/grpc/bridge.py",
+        "service/arguments.py",
         "tests/service/test_same_refusals.py",
-        ("self._model.model_validate(arguments)", "self._model.model_construct(**arguments)"),
+        ("self._model.model_validate(values)", "self._model.model_construct(**values)"),
     ),
     *_file(
         "service/access/oidc_tokens.py",
         "tests/service/test_tokens.py",
-        ('claims["exp"] + self._oidc.leeway_seconds', 'claims["exp"] + 1e9'),
+        ('claims["exp"] + self.oidc.leeway_seconds', 'claims["exp"] + 1e9'),
         ("if len(token) > ", "if -len(token) > "),
     ),
     *_file(

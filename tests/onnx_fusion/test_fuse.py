@@ -54,6 +54,17 @@ def test_every_map_can_be_fused(name: str, tmp_path: Path) -> None:
     onnx.checker.check_model(out, full_check=True)
 
 
+def test_calibrator_may_be_a_path_and_saves_itself_as_a_graph(tmp_path: Path) -> None:
+    model, fitted = save(classifier(), tmp_path), calibrator()
+    fitted.save(tmp_path / "t.calib")
+    fitted = recalib.load(tmp_path / "t.calib")
+    recalib.fuse(str(model), str(tmp_path / "t.calib"), str(tmp_path / "path.onnx"))
+    fuse(model, fitted, tmp_path / "object.onnx")
+    assert (tmp_path / "path.onnx").read_bytes() == (tmp_path / "object.onnx").read_bytes()
+    fitted.save(tmp_path / "t.ONNX")
+    assert (tmp_path / "t.ONNX").read_bytes() == fitted.to_onnx()
+
+
 #: Each map with two versions, so that each version is covered; the other pairs are slow.
 _OPSETS = (13, 15, 17, 18, 20, 21, 22)
 

@@ -84,7 +84,7 @@ def test_a_database_at_0023_keeps_its_rows(database_at_0023: str, blob_url: str)
     assert registry.check() == ""
     assert _differences(engine) == []
     after = _dictionaries(engine)
-    assert after.keys() - before.keys() == {"logit_scales"}
+    assert after.keys() - before.keys() == {"logit_scales", "sessions"}
     for name, rows in before.items():
         assert [{key: row[key] for key in rows[0]} for row in after[name]] == rows
     with registry.reading() as tx:

@@ -136,6 +136,8 @@ def test_bins_and_comparison_use_the_calibration_set(tmp_path: Path):
     assert card.confidences is not None
     assert (without_card.reference_from, with_card.reference_from) == ("log", "calibrator")
     assert with_card.reference == sum(card.confidences.counts) == 3_000
+    sizes = [part.windows[0]["expected"]["calibration_rows"] for part in (without_card, with_card)]
+    assert sizes == [None, 3_000]
     assert without_card.windows[0]["psi"] < without_card.windows[0]["psi_threshold"]
     assert with_card.windows[0]["psi"] > with_card.windows[0]["psi_threshold"]
     same = with_confidences(card, np.stack(log(_BEFORE)["probabilities"].to_pylist()))

@@ -147,7 +147,6 @@ def test_csv_has_all_columns_and_segments(tmp_path: Path):
         ("time,confidence,correct\n1,0.5,true\n2,0.5\n", "row 1: Expected 3 columns, got 2"),
         ("time,confidence,correct\n", "no rows"),
         ("time,confidence\n1,0.5\n", "correct: found 'time', 'confidence'"),
-        ("time;confidence;correct\n1;0.5;1\n", "time: found 'time;confidence;correct'"),
         ("time,prob_0,prob_1,label\n1,0.5,0.5,cat\n", r"label\[0\]: found 'cat'.*class_names"),
         ("time,prob_0,prob_1,label\n1,0.5,,1\n", r"probabilities\[0\]\[1\]: found nan"),
         ("time,prob_0,prob_1,label\n1,0.5,x,1\n", r"prob_1\[0\]: found 'x'"),

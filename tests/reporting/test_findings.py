@@ -32,7 +32,7 @@ Logits = NDArray[np.float64]
 def short_cards(monkeypatch: pytest.MonkeyPatch) -> None:
     """Findings read no metric of a card or of a comparison's entries; all of them take longer."""
     fitting, comparison = (
-        importlib.import_module(f"recalib.fitting.{name}") for name in ("fit", "comparison")
+        importlib.import_module(f"recalib.fitting.{name}") for name in ("fit_card", "comparison")
     )
     monkeypatch.setattr(fitting, "measure_all", partial(measure_all, metrics=["nll"]))
     monkeypatch.setattr(comparison, "evaluate", partial(evaluate, metrics=["nll"]))

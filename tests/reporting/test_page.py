@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import html
-import os
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -17,6 +15,7 @@ from recalib.files import LabelledData
 from recalib.reporting.html_report import Source, create_report
 from recalib.reporting.plots.style import BLUE, GAP
 from tests.fitting.conftest import draw
+from tests.requirements import program_path
 
 pytestmark = pytest.mark.slow
 
@@ -39,13 +38,9 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def browser() -> list[str]:
     """Chromium, headless, that can reach nothing; skipped where there is none, but not in CI."""
-    program = shutil.which("chromium")
-    if program is None:
-        assert "chromium" not in os.environ.get("RECALIB_TESTS_REQUIRE", "")
-        pytest.skip("no chromium (Debian package chromium)")
     return [
-        program, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
-        "--host-resolver-rules=MAP * ~NOTFOUND", "--virtual-time-budget=20000",
+        program_path("chromium", "chromium"), "--headless", "--no-sandbox", "--disable-gpu",
+        "--hide-scrollbars", "--host-resolver-rules=MAP * ~NOTFOUND", "--virtual-time-budget=20000",
         "--window-size=1120,3600", "--enable-logging=stderr",
     ]  # fmt: skip
 

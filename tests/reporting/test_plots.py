@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import recalib.reporting.plots
-from recalib.errors import InputError, UnsupportedError
+from recalib.errors import InputError, PackageError
 from recalib.metrics import Predictions
 from recalib.metrics.ece import ExpectedCalibrationError
 from recalib.reporting.plots import check_suffix, reliability_diagram, save
@@ -204,5 +204,5 @@ def test_real_logits_show_their_known_error(real_data: Path) -> None:
 def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch):
     """They are an extra, which what only serves goes without."""
     monkeypatch.setitem(sys.modules, "vl_convert", None)
-    with pytest.raises(UnsupportedError, match=r"vl_convert; .*'recalib\[pictures\]'"):
+    with pytest.raises(PackageError, match=r"vl_convert; .*'recalib\[pictures\]'"):
         importlib.reload(recalib.reporting.plots)

@@ -41,6 +41,8 @@ def test_curves_show_all_records() -> None:
     ]  # fmt: skip
     assert len(values["NLL"]) == len(values["ECE"]) == len(values["entropy, nats"]) == 6
     assert chart["title"]["text"] == "run"
+    # Each epoch has one label.
+    assert [panel["encoding"]["x"]["axis"]["values"] for panel in panels] == [[1, 2]] * 6
 
 
 @pytest.mark.parametrize("count", [0, 5001])

@@ -153,9 +153,9 @@ def test_signatures_are_not_checked_for_rate_limited_addresses(
     statuses = [client.get("/v1/models", headers=_bearer(bad)).status_code for _ in range(32)]
     assert statuses == [401] * 30 + [429] * 2
     checked: list[str] = []
-    check = access._tokens._verify
+    check = access._tokens.claims
     monkeypatch.setattr(
-        access._tokens, "_verify", lambda token: checked.append(token) or check(token)
+        access._tokens, "claims", lambda token, aud: checked.append(token) or check(token, aud)
     )
     assert client.get("/v1/models", headers=_bearer(known)).status_code == 200
     answer = client.get("/v1/models", headers=_bearer(new))

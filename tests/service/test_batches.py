@@ -151,7 +151,7 @@ def test_impossible_batches_are_rejected_before_a_job_exists(
         (b"{", JSON, {}, 422, "body: found malformed JSON"),
         (b'{"logits": [[1, 2, 3]]}', JSON, {}, 422, "logits: found 3 classes; accepted: 4"),
         (b'{"logits": []}', JSON, {}, 422, "logits"),
-        (b'{"rows": []}', JSON, {"version": "1"}, 422, "logits: found nothing"),
+        (b'{"rows": []}', JSON, {"version": "1"}, 422, "logits: found 'rows'"),
         (b"[1]", JSON, {"version": "1"}, 422, "data: found"),
         (b'{"dataset": "validation", "logits": []}', JSON, {}, 422, "logits"),
         (b'{"logits": [[1, 2, 3, NaN]]}', JSON, {}, 422, "body: found malformed JSON"),

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import json
+import logging
 import shutil
 import socket
 import ssl
@@ -30,7 +31,7 @@ from numpy.typing import NDArray
 from recalib.references import DatasetRoots
 from recalib.settings import Settings
 from service.app import create_app
-from service.http.limited_protocol import RECEIVE_SECONDS, LimitedProtocol
+from service.http.limited_protocol import LOAD_SHEDDING, RECEIVE_SECONDS, LimitedProtocol
 from service.reader_pool import reader_pool
 from service.serving import micro_batch
 from tests.service.conftest import npz
@@ -59,14 +60,18 @@ class Server:
         self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
         self._thread.start()
 
+        of_lifespan = {
+            RECEIVE_SECONDS: settings.receive_seconds,
+            LOAD_SHEDDING: self.app.state.recalib.load_shedding,
+        }
+
         class Protocol(LimitedProtocol):
             """Also without the lifespan's state."""
 
             def __init__(
                 self, config: Any, server_state: Any, app_state: Any, _loop: Any = None
             ) -> None:
-                seconds = {RECEIVE_SECONDS: settings.receive_seconds}
-                super().__init__(config, server_state, {**seconds, **app_state}, _loop)
+                super().__init__(config, server_state, {**of_lifespan, **app_state}, _loop)
 
         self._protocol = Protocol
 
@@ -83,8 +88,7 @@ class Server:
             server_header=False,
             proxy_headers=False,
             timeout_keep_alive=_KEEP_ALIVE_SECONDS,
-            timeout_graceful_shutdown=TIMEOUT_SECONDS,
-            **options,
+            **{"timeout_graceful_shutdown": TIMEOUT_SECONDS, **options},
         )
         server = uvicorn.Server(config)
         running = asyncio.run_coroutine_threadsafe(server.serve(), self.loop)
@@ -307,6 +311,26 @@ def test_body_is_finished_during_shutdown(server: Server, connect: Connect) -> N
         assert connection.is_closed()
 
 
+def test_request_that_outlasts_a_graceful_stop_gets_503_and_no_traceback(
+    server: Server, connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log has one line for all such requests, with their number."""
+    with server.listen(lifespan="off", timeout_graceful_shutdown=0) as (uvicorn_server, port):
+        connections = [connect(port) for _ in range(2)]
+        for connection, path in zip(connections, (CALIBRATE, "/v1/models"), strict=True):
+            head = ("Content-Type: application/json", "Expect: 100-continue")
+            assert connection.request(http_request(path, b"{}", *head)[:-1]).status == 100
+        uvicorn_server.should_exit = True
+        for connection in connections:
+            answer = connection.receive()
+            assert answer.status == 503
+            assert answer.headers["retry-after"]
+            assert connection.is_closed()
+    (line,) = [record for record in caplog.records if record.levelno >= logging.WARNING]
+    assert "2 running task(s)" in line.getMessage()
+    assert line.exc_info is None
+
+
 def _accepts(port: int) -> bool:
     with socket.socket() as client:
         return client.connect_ex(("127.0.0.1", port)) == 0
@@ -412,7 +436,10 @@ def test_request_waits_until_the_refusal_of_the_one_before_is_sent(
         wait_until(lambda: load_shedding._held == 3)
     lost.abort()
     connection.send(json_request(batch(1)))
-    assert connection.receive().status == 503
+    refusal = connection.receive()
+    assert refusal.status == 503
+    assert refusal.headers["retry-after"] == "1"
+    assert refusal.headers["x-content-type-options"] == "nosniff"
     assert connection.receive().status == 200
     response = last.receive()
     assert (response.status, response.headers["connection"]) == (503, "close")

@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -29,7 +30,7 @@ from service.grpc.errors import CODES, failure_of
 from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
 from service.health.rpc import Health
 from service.inference.rpc import WIRE_NAME
-from tests.end_to_end.programs import PATIENCE_SECONDS
+from tests.end_to_end.programs import PATIENCE_SECONDS, until
 from tests.service.conftest import Service, npz
 from tests.service.stubs import SERVICES, Rpc, refused, violations
 from tests.service.test_grpc_workflow import array, matrix, pieces, question
@@ -353,23 +354,25 @@ def test_metrics_count_requests_rows_and_fits(ready: Service, rpc: Rpc) -> None:
     assert "evil" not in text
 
 
+def _temporary_files(folder: Path) -> list[Path]:
+    return list((folder / "blobs").rglob("temporary/*"))
+
+
 def test_interrupted_upload_leaves_no_file(service: Service, rpc: Rpc, data, tmp_path) -> None:
     service.model()
-    body = npz(*data)
+    body, is_over = npz(*data), threading.Event()
 
     def half() -> Iterator[pb.UploadDatasetRequest]:
         yield from list(pieces(body, 1000))[:5]
-        time.sleep(60)
+        is_over.wait(PATIENCE_SECONDS)
 
     call = rpc.channel.stream_unary(
         "/recalib.v1.Datasets/UploadDataset",
         request_serializer=pb.UploadDatasetRequest.SerializeToString,
         response_deserializer=pb.UploadDatasetResponse.FromString,
     ).future(half())
-    time.sleep(0.5)
+    until(lambda: _temporary_files(tmp_path), "a part of the upload")
     call.cancel()
-    deadline = time.monotonic() + 60
-    while list((tmp_path / "blobs").rglob("temporary/*")):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until(lambda: not _temporary_files(tmp_path), "the file to go")
+    is_over.set()
     assert len(rpc.datasets.list_datasets(pb.ListDatasetsRequest(model="digits")).items) == 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
 import time
 
 import grpc
@@ -18,6 +17,7 @@ from recalib.settings import Settings
 from service.access.load_shedding import LoadShedding
 from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
 from service.operations import OPERATIONS
+from tests.end_to_end.programs import until
 from tests.service.conftest import Service
 from tests.service.stubs import Rpc, refused
 
@@ -33,29 +33,13 @@ def test_limit_falls_while_the_event_loop_lags_and_grows_back() -> None:
     assert limits == [64, 32, 16, 16, 32, 48, 64, 64]
 
 
-def test_refusals_wait_longer_if_there_are_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    load_shedding, seconds, sleep = LoadShedding(Settings()), list[float](), asyncio.sleep
-
-    async def record(delay: float) -> None:
-        if threading.current_thread() is not threading.main_thread():
-            await sleep(delay)  # a server of other tests
-            return
-        seconds.append(delay)
-        await asyncio.Event().wait()
-
-    async def run() -> None:
-        monkeypatch.setattr(asyncio, "sleep", record)
-        refusals = [asyncio.ensure_future(load_shedding.hold()) for _ in range(2_000)]
-        await asyncio.wait(refusals, timeout=0.1)
-        for refusal in refusals:
-            refusal.cancel()
-        await asyncio.wait(refusals)
-
-    asyncio.run(run())
-    assert seconds[0] == 0.25
+def test_refusals_wait_longer_if_there_are_more() -> None:
+    load_shedding = LoadShedding(Settings())
+    seconds = [load_shedding.hold() for _ in range(2_000)]
+    assert (seconds[0], seconds[-1]) == (0.25, 0.9)
     assert seconds == sorted(seconds)
-    assert (len(seconds), seconds[-1]) == (2_000, 0.9)
-    assert load_shedding._held == 0
+    load_shedding.release(2_000)
+    assert load_shedding.hold() == 0.25
 
 
 def test_blocked_event_loop_lowers_the_limit() -> None:
@@ -79,11 +63,11 @@ def test_blocked_event_loop_lowers_the_limit() -> None:
 def test_health_metrics_and_labels_have_places_beyond_the_limit() -> None:
     load_shedding = LoadShedding(Settings(max_requests=4))
     load_shedding.waiting = 7
-    for path in ("/livez", "/readyz", "/metrics", "/v1/models/digits/labels"):
+    for path in (b"/livez", b"/readyz", b"/metrics", b"/v1/models/digits/labels"):
         assert load_shedding.has_place(7 + 4, path)
         assert load_shedding.has_place(7 + 19, path)
         assert not load_shedding.has_place(7 + 20, path)
-    for path in ("/v1/models", "/v1/models/digits/calibrate", "/v1/models/labels-of"):
+    for path in (b"/v1/models", b"/v1/models/digits/calibrate", b"/v1/models/labels-of"):
         assert load_shedding.has_place(7 + 3, path)
         assert not load_shedding.has_place(7 + 4, path)
 
@@ -114,10 +98,7 @@ def test_address_has_a_number_of_rpcs_also_of_open_ones(
     for stream in streams:
         stream.cancel()
     serving = health_pb2.HealthCheckResponse.SERVING
-    deadline = time.monotonic() + 60
-    while load_shedding._rpcs_by_address["127.0.0.1"]:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until(lambda: not load_shedding._rpcs_by_address["127.0.0.1"], "the streams to end")
     assert rpc.health.check(check).status == serving
 
 

@@ -25,6 +25,7 @@ from service.readiness import readiness
 from service.serving import negative_cache as absent
 from service.serving.loaded_calibrators import LoadedCalibrators
 from service.state import State
+from tests.end_to_end.programs import until
 
 pytestmark = pytest.mark.sqlite_only
 
@@ -405,10 +406,7 @@ def test_slow_load_does_not_block_other_requests(
         assert results[21].version == 1
         assert sorted(queries) == ["slow", "slow"]
     # The load ends and serves the next request.
-    deadline = time.monotonic() + 60
-    while calibrators._single_flight._running:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    until(lambda: not calibrators._single_flight._running, "the loads to end")
     assert calibrators.get("slow") is not None
 
 

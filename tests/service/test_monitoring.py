@@ -160,28 +160,40 @@ def test_selection_of_labels_is_reported(service: Service, rpc: Rpc) -> None:
         assert ("recalib_silent_traffic_ratio{" in text) is flag
 
 
-def test_the_end_of_labels_is_reported(service: Service, rpc: Rpc) -> None:
+@pytest.mark.parametrize(
+    ("labelled", "warning", "since", "reason"),
+    [
+        (0.0, "labels_stopped", "silent_since", "no labels since 20"),
+        (0.05, "labels_rare", "rare_since", "labels are rare since 20"),
+    ],
+)
+def test_the_end_of_labels_is_reported(
+    service: Service, rpc: Rpc, labelled: float, warning: str, since: str, reason: str
+) -> None:
     """In the reason, over REST and gRPC, and as a metric; not while labels arrive."""
     model = a_champion(service.registry, replace(WATCHING, objective=0.15))
     stream = Stream(service.registry, model)
     stream.send(2_000, ago=4_000, seconds=1_000)
     watch(service.registry, model)
-    metric = "recalib_silent_since_timestamp_seconds{"
+    metric = f"recalib_{since}_timestamp_seconds{{"
     assert report(service)["state"] == "fresh"
     assert metric not in service.client.get("/metrics").text
-    stream.send(500, ago=2_000, seconds=1_000, slope=0.3, labelled=0.0)
+    stream.send(500, ago=2_000, seconds=1_000, slope=0.3, labelled=labelled)
     watch(service.registry, model)
     body = report(service)
-    assert body["state"] == "unverified"
-    assert "no labels since 20" in body["reason"]
-    assert body["evidence"]["silent"] == pytest.approx(500 / body["evidence"]["traffic"])
-    assert body["events"][0]["kind"] == "unverified"
-    since = body["evidence"]["silent_since"]
+    assert reason in body["reason"]
+    evidence = body["evidence"]
+    silent = 500 / evidence["traffic"] if warning == "labels_stopped" else 0
+    assert evidence["silent"] == pytest.approx(silent)
+    assert [event["kind"] for event in body["events"][:2]] == ["unverified", warning]
+    [warned] = service.client.get("/v1/events?type=monitoring.warned").json()["items"]
+    assert warned["data"]["warning"] == warning
+    assert warned["data"]["reason"] == body["reason"]
     answer = rpc.monitoring.get_monitoring(pb.GetMonitoringRequest(model="resnet"))
-    assert answer.evidence["silent_since"] == since
+    assert answer.evidence[since] == evidence[since]
     lines = service.client.get("/metrics").text.splitlines()
     value = next(line for line in lines if line.startswith(metric)).split()[-1]
-    assert float(value) == since
+    assert float(value) == evidence[since]
 
 
 @pytest.mark.slow

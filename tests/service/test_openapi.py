@@ -450,14 +450,15 @@ def test_times_have_the_format_of_times(service: Service) -> None:
     assert [field for field, schema in times.items() if '"date-time"' not in schema] == []
 
 
-def test_operations_have_tags_and_descriptions(service: Service) -> None:
-    """Tags and operations have descriptions."""
+def test_operations_have_tags_and_sentences(service: Service) -> None:
+    """Summaries are sentences; there are no other tags than those that are described."""
     document = service.client.app.openapi()
     tags = {tag["name"] for tag in document["tags"]}
     documented = operations(document)
     for name, operation in documented.items():
         assert name.isidentifier()
-        assert operation["description"].endswith("."), name
+        assert operation["summary"].endswith("."), name
+        assert operation.get("description", "A.").endswith("."), name
     assert {tag for operation in documented.values() for tag in operation["tags"]} == tags
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import re
 import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
 
-import pytest
+from tests.requirements import missing
 
 _ROOT = Path(__file__).resolve().parent.parent.parent
 _GENERATED = _ROOT / "service" / "grpc" / "generated"
@@ -19,12 +18,10 @@ _GENERATED = _ROOT / "service" / "grpc" / "generated"
 def test_generated_code_is_current(tmp_path: Path) -> None:
     """Compared byte by byte, with the pinned generator; `make proto` writes the code."""
     if importlib.util.find_spec("grpc_tools") is None:
-        assert "proto" not in os.environ.get("RECALIB_TESTS_REQUIRE", "")
-        pytest.skip("no grpcio-tools (make install)")
+        missing("proto", "no grpcio-tools (make install)")
     pinned = re.search(r"^grpcio-tools==(.*)$", (_ROOT / "constraints.txt").read_text(), re.M)
     if pinned is None or version("grpcio-tools") != pinned[1]:
-        assert "proto" not in os.environ.get("RECALIB_TESTS_REQUIRE", "")
-        pytest.skip("another grpcio-tools than constraints.txt pins")
+        missing("proto", "another grpcio-tools than constraints.txt pins")
     folder = _ROOT / "proto"
     sources = sorted(str(path.relative_to(folder)) for path in folder.rglob("*.proto"))
     assert len(sources) == 2

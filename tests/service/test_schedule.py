@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-import time
 
 import pytest
 
 from recalib.registry import Registry
 from recalib.registry.job_kinds import MONITOR
 from service.monitoring.schedule import ask_to_watch
+from tests.end_to_end.programs import until
 from tests.service.conftest import Service
 from training import monitoring_job
 from training.main import HANDLERS
@@ -53,10 +53,9 @@ def test_shards_are_monitored_side_by_side(
 @pytest.mark.slow
 def test_server_schedules_monitor_jobs(service: Service) -> None:
     """The first job is queued within seconds of the start."""
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
+
+    def is_queued() -> bool:
         with service.registry.reading() as tx:
-            if tx.jobs.is_waiting(MONITOR):
-                return
-        time.sleep(0.2)
-    raise AssertionError("no monitor job was queued")
+            return tx.jobs.is_waiting(MONITOR)
+
+    until(is_queued, "a monitor job")

@@ -241,7 +241,7 @@ def test_cached_tokens_expire(
     monkeypatch.setattr(time, "time", lambda: end + 5.1)
     # PyJWT has a separate clock, so the test only checks that the cache entry expires.
     checked: list[str] = []
-    monkeypatch.setattr(tokens, "_verify", lambda token: checked.append(token) or _expired())
+    monkeypatch.setattr(tokens, "claims", lambda token, _: checked.append(token) or _expired())
     with pytest.raises(UnauthorizedError):
         tokens.principal(token)
     assert checked == [token]
@@ -372,8 +372,19 @@ def test_keys_are_fetched_only_from_secure_urls(
     for place in ("http://example.com/keys", "file:///etc/passwd", "", None, "https://"):
         document = {"issuer": issuer.url, "jwks_uri": place}
         issuer.overrides[_DESCRIPTION] = (200, {}, json.dumps(document).encode())
-        with pytest.raises(UnavailableError, match="names its keys' place"):
+        with pytest.raises(UnavailableError, match="its description has jwks_uri"):
             tokens.keys.refresh()
+
+
+@pytest.mark.parametrize("name", ["authorization_endpoint", "token_endpoint"])
+def test_people_are_sent_only_to_secure_urls(issuer: Issuer, name: str) -> None:
+    keys = IssuerKeys(_oidc(issuer, oidc_client_id="console"))
+    keys.refresh()
+    for place in ("http://example.com/x", "javascript:alert(1)", None):
+        document = {**keys.metadata, name: place}
+        issuer.overrides[_DESCRIPTION] = (200, {}, json.dumps(document).encode())
+        with pytest.raises(UnavailableError, match=f"its description has {name}"):
+            keys.refresh()
 
 
 def test_key_url_can_be_configured(
@@ -397,6 +408,8 @@ def test_key_url_can_be_configured(
         ({"oidc_scopes": "root=x"}, "RECALIB_OIDC_SCOPES"),
         ({"oidc_scopes": "fit="}, "RECALIB_OIDC_SCOPES"),
         ({"oidc_scopes": " "}, "RECALIB_OIDC_SCOPES"),
+        ({"oidc_issuer": "", "oidc_client_id": "console"}, "RECALIB_OIDC_CLIENT_ID"),
+        ({"oidc_client_scopes": "email"}, "RECALIB_OIDC_CLIENT_SCOPES"),
     ],
 )
 def test_invalid_settings_are_rejected_at_start(values: dict[str, Any], named: str) -> None:

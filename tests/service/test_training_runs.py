@@ -15,6 +15,7 @@ from safetensors.numpy import load
 from recalib.recipe import Recipe
 from recalib.registry.job_kinds import TRAIN
 from recalib.settings import Settings
+from service.console.pictures import draw
 from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
 from tests.cli.test_train import write_data
 from tests.service.conftest import Service
@@ -65,6 +66,23 @@ def test_training_run_returns_its_files(trainer: Service) -> None:
     recipe = trainer.client.get(f"{RUNS}/{job['id']}/files/recipe.json").json()
     assert Recipe.of(recipe) == Recipe.of(RECIPE)
     assert "it has metrics.jsonl" in trainer.client.get(f"{path}x").json()["detail"]
+    _check_pages(trainer, job["id"])
+
+
+def _check_pages(trainer: Service, run: str) -> None:
+    """The console shows the run, a row of numbers for each epoch, and saves its files."""
+    get = trainer.client.get
+    assert f"/console/training/{run}" in get("/console/training").text
+    shown = get(f"/console/training/{run}").text
+    records = get(f"{RUNS}/{run}/files/metrics.jsonl").text.splitlines()
+    epochs = shown.partition("The numbers")[2].partition("</tbody>")[0].count("<tr><td")
+    assert epochs == len(records)
+    assert f"{json.loads(records[-1])['test']['nll']:.4f}" in shown
+    assert get(f"/console/training/{run}/files/recipe.json").json()["name"] == RECIPE["name"]
+    picture = draw(
+        "curves", json.dumps({"records": [json.loads(r) for r in records]}).encode(), "dark"
+    )
+    assert b"<svg" in picture
 
 
 def test_allowed_function_makes_the_network(trainer: Service) -> None:

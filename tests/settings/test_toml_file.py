@@ -86,6 +86,7 @@ def test_doctor_shows_every_setting_and_no_secret(
     """Each setting has its source; variables that are not settings are reported."""
     file.write_text("port = 9000")
     monkeypatch.setenv("RECALIB_BLOB_URL", "s3://id:hush-hush@bucket/x")
+    monkeypatch.setenv("RECALIB_OIDC_CLIENT_SECRET", "hush-hush")
     url = "postgresql://u:hush-hush@127.0.0.1:1/x?sslpassword=hush-hush"
     settings = cli("doctor", "--settings", "--database-url", url, "--json").json
     by_name = {setting["name"]: setting for setting in settings}
@@ -101,6 +102,7 @@ def test_doctor_shows_every_setting_and_no_secret(
     assert f"port = 9000  (port in {file})" in people.out
     assert "hush" not in people.out + str(settings)
     monkeypatch.delenv("RECALIB_BLOB_URL")
+    monkeypatch.delenv("RECALIB_OIDC_CLIENT_SECRET")
     for name in os.environ:  # variables of the tests
         if name.startswith("RECALIB_") and name[8:].lower() not in Settings.model_fields:
             monkeypatch.delenv(name)

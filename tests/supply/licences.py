@@ -27,7 +27,7 @@ _PERMISSIVE = {
 #: is reviewed. None of them is modified.
 _WEAK_COPYLEFT = {
     "LGPL-3.0-only": {"psycopg", "psycopg-binary"},
-    "MPL-2.0": {"certifi", "hypothesis", "orjson", "pathspec", "tqdm"},
+    "MPL-2.0": {"axe-playwright-python", "certifi", "hypothesis", "orjson", "pathspec", "tqdm"},
 }
 #: SPDX names of the licence texts that older packages use.
 _SPDX_NAMES = {
@@ -47,8 +47,13 @@ _SPDX_NAMES = {
     "Mozilla Public License 2.0 (MPL 2.0)": "MPL-2.0",
     "Python Software Foundation License": "PSF-2.0",
 }
-#: Licences of packages whose metadata has none, read from the packages.
-_MANUAL = {"pysimdjson": "MIT"}
+#: Licences of packages whose metadata has none, read from the packages. Most of docutils is in the
+#: public domain; its file under the GPL is not in the package.
+_MANUAL = {
+    "axe-playwright-python": "MIT AND MPL-2.0",
+    "docutils": "BSD-2-Clause AND BSD-3-Clause",
+    "pysimdjson": "MIT",
+}
 
 
 def licence_of(package: Distribution) -> str | None:

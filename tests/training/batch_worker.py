@@ -10,10 +10,10 @@ from training import batch_job
 from training.main import HANDLERS
 from training.worker import Worker
 
-__all__ = ["LEASE_SECONDS", "use_small_parts"]
+__all__ = ["use_small_parts"]
 
 #: Short enough to wait for, long enough for a busy machine to send a heartbeat in a third of it.
-LEASE_SECONDS = 1.5
+_LEASE_SECONDS = 1.5
 
 
 def use_small_parts() -> None:
@@ -25,7 +25,7 @@ def main() -> None:
     """Run jobs until the process is killed."""
     use_small_parts()
     registry = Registry(*sys.argv[1:])
-    worker = Worker(registry, HANDLERS, name="process", lease_seconds=LEASE_SECONDS)
+    worker = Worker(registry, HANDLERS, name="process", lease_seconds=_LEASE_SECONDS)
     worker.run(threading.Event())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -154,6 +155,17 @@ def test_names_and_modules_and_kinds_of_batches_agree() -> None:
         assert by_name.history[-1]["validation"][name] == pytest.approx(metric.value), name
     other_seed = train(loss="brier", seed=2)
     assert not np.array_equal(other_seed.validation_logits, by_name.validation_logits)
+
+
+def test_one_column_of_log_odds_is_class_1_of_2() -> None:
+    """As a loss with a sigmoid takes them, (N, 1): trained and measured as (N,)."""
+    torch.manual_seed(0)
+    column = nn.Linear(2, 1)
+    flat = nn.Sequential(copy.deepcopy(column), nn.Flatten(0))
+    results = [train(network, loaders=loaders(shuffle=False)) for network in (column, flat)]
+    assert results[0].validation_logits.shape == (96, 2)
+    np.testing.assert_array_equal(results[0].validation_logits, results[1].validation_logits)
+    assert results[0].history[-1]["validation"]["accuracy"] > 0.6
 
 
 def test_pixels_become_rows_and_void_pixels_are_left_out() -> None:

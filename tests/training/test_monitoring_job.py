@@ -20,6 +20,7 @@ from recalib.errors import ConflictError
 from recalib.registry import Model, MonitorRow, Registry, tables
 from recalib.registry.job_kinds import MONITOR
 from tests.training.watched import LENGTH, MATURITY, WATCHING, Stream, a_champion
+from training import live_cohorts
 from training import monitoring_job as monitoring
 from training.monitoring_job import run_monitor, tidy, watch
 from training.worker import Worker
@@ -233,7 +234,7 @@ def test_many_cohorts_are_caught_up_with_in_short_transactions(
 ) -> None:
     """Cohorts and labels are read in parts."""
     monkeypatch.setattr("recalib.registry.labels._PART", 7)
-    monkeypatch.setattr(monitoring, "_MAX_COHORTS", 7)
+    monkeypatch.setattr(live_cohorts, "_MAX_COHORTS", 7)
     model = a_champion(registry)
     stream = Stream(registry, model)
     stream.send(400, ago=4_000, seconds=1_200)
@@ -241,7 +242,7 @@ def test_many_cohorts_are_caught_up_with_in_short_transactions(
     row = known(registry, model)
     assert row.turn == 3
     assert row.status["evidence"]["labels"] == 400
-    monkeypatch.setattr(monitoring, "_MAX_LABELS", 100)
+    monkeypatch.setattr(live_cohorts, "_MAX_LABELS", 100)
     stream.send(400, ago=2_000, seconds=1_200)
     assert caught_up(registry, model) in (20, 21)
     row = known(registry, model)

@@ -1,6 +1,7 @@
 """Worker processes: sharing a queue, killed, paused, stopped and orphaned.
 
-Tests wait for conditions instead of fixed times, so that they pass on slow machines.
+Tests wait for conditions instead of fixed times, so that they pass on slow machines. Tests of
+signals and of the handler run on SQLite alone; of claims and leases, on both databases.
 """
 
 from __future__ import annotations
@@ -10,27 +11,20 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
 from recalib.registry import Job, Model, Registry
+from tests.end_to_end.programs import PATIENCE_SECONDS, until
 from tests.registry.scenes import a_model
 
 pytestmark = pytest.mark.slow
 
-_PATIENCE_SECONDS = 60.0
 #: Short enough to wait for, long enough for a busy machine to send a heartbeat in a third of it.
 _SHORT_LEASE = 1.5
-
-
-def _until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + _PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.02)
 
 
 @dataclass
@@ -101,7 +95,7 @@ def test_two_workers_do_thirty_jobs_once_each(stage: Stage) -> None:
     jobs = [stage.enqueue() for _ in range(30)]
     for _ in range(2):
         stage.worker()
-    _until(lambda: all(stage.job(job).state == "succeeded" for job in jobs))
+    until(lambda: all(stage.job(job).state == "succeeded" for job in jobs), "the end of the jobs")
     assert Counter(job_id for job_id, _ in stage.began()) == {job.id: 1 for job in jobs}
     assert sorted(stage.published()) == sorted(job.id for job in jobs)
     assert {stage.job(job).attempts for job in jobs} == {1}
@@ -111,12 +105,12 @@ def test_a_killed_workers_job_is_finished_by_another_once(stage: Stage) -> None:
     """kill -9 in the middle: the lease runs out, the next attempt publishes."""
     job = stage.enqueue(waits=True)
     killed = stage.worker("--lease-seconds", str(_SHORT_LEASE))
-    _until(lambda: len(stage.began()) == 1)
+    until(lambda: len(stage.began()) == 1, "the jobs to begin")
     killed.kill()
     killed.wait()
     stage.go()
     stage.worker()
-    _until(lambda: stage.job(job).state == "succeeded")
+    until(lambda: stage.job(job).state == "succeeded", "the end of the job")
     assert stage.published() == [job.id]
     assert stage.job(job).attempts == 2
 
@@ -127,10 +121,10 @@ def test_workers_killed_at_any_moment_publish_each_job_once(stage: Stage) -> Non
     for round_ in range(4):
         worker = stage.worker("--lease-seconds", "0.2")
         # The number of finished jobs differs each time; the position in the next job is random.
-        _until(lambda after=3 + 5 * round_: len(stage.published()) >= after)  # type: ignore[misc]
+        until(lambda after=3 + 5 * round_: len(stage.published()) >= after, "publications")  # type: ignore[misc]
         worker.kill()
     stage.worker()
-    _until(lambda: all(stage.job(job).state == "succeeded" for job in jobs))
+    until(lambda: all(stage.job(job).state == "succeeded" for job in jobs), "the end of the jobs")
     assert sorted(stage.published()) == sorted(job.id for job in jobs)
 
 
@@ -142,37 +136,39 @@ def test_a_worker_paused_past_its_lease_publishes_nothing(stage: Stage, kind: st
     """
     job = stage.enqueue(kind, waits=True)
     paused = stage.worker("--lease-seconds", str(_SHORT_LEASE))
-    _until(lambda: len(stage.began()) == 1)
+    until(lambda: len(stage.began()) == 1, "the jobs to begin")
     paused.send_signal(signal.SIGSTOP)
     other = stage.worker()
-    _until(lambda: len(stage.began()) == 2)
+    until(lambda: len(stage.began()) == 2, "the jobs to begin")
     stage.go()
-    _until(lambda: stage.job(job).state == "succeeded")
+    until(lambda: stage.job(job).state == "succeeded", "the end of the job")
     other.terminate()
-    assert other.wait(_PATIENCE_SECONDS) == 0
+    assert other.wait(PATIENCE_SECONDS) == 0
     paused.send_signal(signal.SIGCONT)
-    _until(lambda: "job_lost" in stage.log_of(paused))
+    until(lambda: "job_lost" in stage.log_of(paused), "the loss in the log")
     assert stage.published() == [job.id]
     assert stage.job(job).worker == str(other.pid)
 
     another = stage.enqueue()
-    _until(lambda: stage.job(another).state == "succeeded")
+    until(lambda: stage.job(another).state == "succeeded", "the end of the job")
     assert stage.job(another).worker == str(paused.pid)
 
 
+@pytest.mark.sqlite_only
 def test_a_job_that_kills_its_workers_ends_failed(stage: Stage) -> None:
     """The job fails after its last attempt; later jobs run."""
     poison, harmless = stage.enqueue("die", max_attempts=2), stage.enqueue()
     for attempt in (1, 2):
-        stage.worker("--lease-seconds", "0.2").wait(_PATIENCE_SECONDS)
-        _until(lambda attempt=attempt: stage.job(poison).attempts == attempt)  # type: ignore[misc]
+        stage.worker("--lease-seconds", "0.2").wait(PATIENCE_SECONDS)
+        until(lambda attempt=attempt: stage.job(poison).attempts == attempt, "the next attempt")  # type: ignore[misc]
     stage.worker()
-    _until(lambda: stage.job(harmless).state == "succeeded")
-    _until(lambda: stage.job(poison).state == "failed")
+    until(lambda: stage.job(harmless).state == "succeeded", "the end of the job")
+    until(lambda: stage.job(poison).state == "failed", "the end of the job")
     assert "no attempts left" in (stage.job(poison).error or "")
     assert len(stage.began()) == 3
 
 
+@pytest.mark.sqlite_only
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_stopped_worker_returns_its_job_to_the_queue(
     stage: Stage, number: signal.Signals
@@ -180,49 +176,52 @@ def test_a_stopped_worker_returns_its_job_to_the_queue(
     """It exits with 0, and the attempt does not count."""
     job = stage.enqueue(waits=True)
     worker = stage.worker()
-    _until(lambda: len(stage.began()) == 1)
+    until(lambda: len(stage.began()) == 1, "the jobs to begin")
     worker.send_signal(number)
-    assert worker.wait(_PATIENCE_SECONDS) == 0
+    assert worker.wait(PATIENCE_SECONDS) == 0
     assert (stage.job(job).state, stage.job(job).attempts) == ("queued", 0)
     stage.go()
     stage.worker()
-    _until(lambda: stage.job(job).state == "succeeded")
+    until(lambda: stage.job(job).state == "succeeded", "the end of the job")
 
 
+@pytest.mark.sqlite_only
 def test_a_second_stop_signal_ends_the_worker_at_once(stage: Stage) -> None:
     """The handler ignores the stop; its lease expires later and nothing is lost."""
     job = stage.enqueue("publish_deaf", waits=True)
     worker = stage.worker("--lease-seconds", str(_SHORT_LEASE))
-    _until(lambda: len(stage.began()) == 1)
+    until(lambda: len(stage.began()) == 1, "the jobs to begin")
     while worker.poll() is None:
         worker.terminate()
         time.sleep(0.05)
     assert worker.returncode == -signal.SIGTERM
     stage.go()
     stage.worker()
-    _until(lambda: stage.job(job).state == "succeeded")
+    until(lambda: stage.job(job).state == "succeeded", "the end of the job")
     assert stage.published() == [job.id]
 
 
+@pytest.mark.sqlite_only
 def test_an_embedded_worker_ends_with_its_parent(stage: Stage) -> None:
     """The end of standard input means that the parent ended; SIGINT is ignored."""
     job = stage.enqueue(waits=True)
     worker = stage.worker("--embedded")
-    _until(lambda: len(stage.began()) == 1)
+    until(lambda: len(stage.began()) == 1, "the jobs to begin")
     worker.send_signal(signal.SIGINT)
     assert worker.stdin is not None
     worker.stdin.close()
     worker.stdin = None
-    assert worker.wait(_PATIENCE_SECONDS) == 0
+    assert worker.wait(PATIENCE_SECONDS) == 0
     assert stage.job(job).state == "queued"
 
 
+@pytest.mark.sqlite_only
 def test_a_running_job_is_cancelled(stage: Stage) -> None:
     """The next heartbeat cancels the handler; nothing is published."""
     job = stage.enqueue(waits=True)
     stage.worker("--lease-seconds", str(_SHORT_LEASE))
-    _until(lambda: len(stage.began()) == 1)
+    until(lambda: len(stage.began()) == 1, "the jobs to begin")
     with stage.registry.transaction() as tx:
         tx.jobs.cancel(job.id)
-    _until(lambda: stage.job(job).state == "cancelled")
+    until(lambda: stage.job(job).state == "cancelled", "the end of the job")
     assert stage.published() == []

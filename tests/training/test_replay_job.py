@@ -8,8 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -39,7 +37,7 @@ from recalib.registry import (
 from recalib.registry.job_kinds import REFIT, REPLAY
 from recalib.registry.monitors import Monitors
 from recalib.replay import Replay, ReplayOptions, replay
-from tests.training.batch_worker import LEASE_SECONDS
+from tests.end_to_end.programs import PATIENCE_SECONDS, until
 from tests.training.heartbeats import notice_of_interruption
 from tests.training.watched import Stream, a_champion
 from training.checkpoint_blobs import sweep_checkpoints
@@ -56,7 +54,6 @@ _MONITORING = MonitoringSettings(
     least_labels=200,
     window_labels=1_000,
 )
-_PATIENCE_SECONDS = 120.0
 Values = NDArray[np.float64]
 
 
@@ -396,7 +393,7 @@ def test_cancelled_replay_leaves_nothing(
         if steps == 5:
             with registry.transaction() as tx:
                 tx.jobs.cancel(job.id)
-            assert notice.wait(_PATIENCE_SECONDS)
+            assert notice.wait(PATIENCE_SECONDS)
 
     worker = Worker(registry, {REPLAY: replay_handler(cancel, 0.0)}, name="t", lease_seconds=0.6)
     assert worker.work_once(threading.Event())
@@ -410,6 +407,8 @@ def test_cancelled_replay_leaves_nothing(
     assert {path for path in (tmp_path / "blobs").rglob("*") if path.is_file()} == stored
 
 
+# Leases on PostgreSQL: `tests/training/test_processes.py`.
+@pytest.mark.sqlite_only
 @pytest.mark.slow
 def test_killed_replay_begins_again_and_counts_once(
     registry: Registry, database_url: str, blob_url: str
@@ -417,30 +416,22 @@ def test_killed_replay_begins_again_and_counts_once(
     """kill -9 in the middle; another worker leaves what an undisturbed replay leaves."""
     undisturbed = a_champion(registry, _MONITORING)
     model = a_champion(registry, _MONITORING, "killed")
-    columns = columns_of(registry, model, 300_000)
+    columns = columns_of(registry, model, 150_000)
     expected = replayed(registry, undisturbed, columns)
     job = enqueue(registry, model, columns)
     command = [sys.executable, "-m", "tests.training.batch_worker", database_url, blob_url]
     process = subprocess.Popen(command)
     try:
-        until(lambda: "replaying" in (job_of(registry, job).progress or {}).get("message", ""))
+        until(lambda: "replaying" in str(job_of(registry, job).progress), "the replay to begin")
     finally:
         os.kill(process.pid, signal.SIGKILL)
         process.wait()
     assert job_of(registry, job).state == "running"
     with registry.reading() as tx:
         assert tx.monitors.find(model, 1) is None
-    time.sleep(LEASE_SECONDS)
-    until(lambda: work(registry))
+    until(lambda: work(registry), "the end of the lease")
     finished = job_of(registry, job)
     assert (finished.attempts, finished.result) == (2, expected)
     assert monitor_of(registry, model) == replace(
         monitor_of(registry, undisturbed), number=monitor_of(registry, model).number
     )
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + _PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.02)

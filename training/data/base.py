@@ -35,7 +35,7 @@ class Files:
         return path
 
     def paths(self, name: str, field: str) -> list[Path]:
-        """Return a file, a folder, or in order all files of a pattern such as ``train-*.tar``.
+        """Return a file, a folder, or in order all files of a pattern such as ``train-*.parquet``.
 
         Raises
         ------

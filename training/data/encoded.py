@@ -35,8 +35,7 @@ class ImageRows(ABC):
 
     @abstractmethod
     def read(self, row: int) -> object:
-        """Return the bytes of an encoded image; uint8 (H, W, 3), (3, H, W) or (H, W); or an image
-        of Pillow.
+        """Return an image: its encoded bytes, uint8 (H, W, 3), (3, H, W) or (H, W), or Pillow's.
 
         Raises
         ------

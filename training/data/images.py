@@ -1,4 +1,4 @@
-"""Images in tables, folders or tar shards."""
+"""Encoded images in tables."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from recalib.errors import InputError
 from training.data.base import Files, Parts, Source
 from training.data.classes import Rows, check_classes, parts_of
 from training.data.encoded import EncodedImages, ImageRows
-from training.data.image_folders import FolderImages, ShardImages
 from training.data.pixels import Normalisation, Scale, scale_of
 from training.data.tables import TableImages
 
@@ -26,22 +25,20 @@ class Images(Source):
     Models receive float32 (N, 3, H, W), by default each channel minus its mean over the training
     images, divided by its standard deviation. If the decoded images of a split fit into `memory`
     bytes, they are decoded once and kept in memory. Otherwise each batch is decoded when it is
-    used; then images in folders and shards stay on the disk.
+    used.
 
-    Options: `train` and optionally `test` and `validation`: a folder with a sub-folder for each
-    class; a Parquet or Arrow file; a folder of such files, or a pattern of their names; a tar shard
-    as of WebDataset, or a pattern. `image` and `label`, the names of the columns, by default these;
-    in shards `label` is a suffix, by default ``cls``. `size`, height and width for bilinear
-    scaling, by default none: then all images must have the same size. `normalise`, see
-    `training.data.pixels`. `classes`, the number of classes or their names in order, by default
-    from the files.
+    Options: `train` and optionally `test` and `validation`: a Parquet or Arrow file, a folder of
+    such files, or a pattern of their names. `image` and `label`, the names of the columns, by
+    default these. `size`, height and width for bilinear scaling, by default none: then all images
+    must have the same size. `normalise`, see `training.data.pixels`. `classes`, the number of
+    classes or their names in order, by default from the files.
     """
 
     train: str
     test: str | None = None
     validation: str | None = None
-    image: str | None = None
-    label: str | None = None
+    image: str = "image"
+    label: str = "label"
     size: int | None = None
     normalise: Normalisation = "standardise"
     classes: int | list[str] | None = None
@@ -63,22 +60,17 @@ class Images(Source):
         return parts_of(rows, {"channels": 3}, self.classes, images["train"].names)
 
     def _open(self, files: Files, name: str) -> ImageRows:
-        field = f"data.options.{name}"
-        option = getattr(self, name)
+        option, field = getattr(self, name), f"data.options.{name}"
         paths = files.paths(option, name)
         if paths[0].is_dir():
-            paths = sorted(path for path in paths[0].iterdir() if path.suffix in _TABLES) or paths
-        if paths[0].is_dir():
-            if self.image is not None or self.label is not None:
-                accepted = "neither for a folder: its sub-folders are the classes"
-                raise InputError("data.options.label", found="image or label", accepted=accepted)
-            return FolderImages(paths[0], field, files.folder if files.confined else None)
-        if paths[0].suffix == ".tar":
-            if self.image is not None:
-                accepted = "none for shards: images have suffixes of images"
-                raise InputError("data.options.image", found=self.image, accepted=accepted)
-            return ShardImages(paths, self.label or "cls", field)
-        return TableImages(paths, self.image or "image", self.label or "label", field)
+            paths = sorted(path for path in paths[0].iterdir() if path.suffix in _TABLES)
+        if not paths or paths[0].suffix == ".tar":
+            accepted = (
+                "Parquet or Arrow files; folders of classes by data.source = 'dataset' and its "
+                "factory torchvision.datasets:ImageFolder"
+            )
+            raise InputError(field, found=f"{option}, without tables", accepted=accepted)
+        return TableImages(paths, self.image, self.label, field)
 
 
 def image_rows(

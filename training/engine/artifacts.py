@@ -29,9 +29,9 @@ from training.data import DataSpec, Splits, load
 from training.data.base import Files
 from training.engine.checkpoints import Checkpoints
 from training.engine.evaluate import Prediction, measure
-from training.engine.fabric import launch_fabric
 from training.engine.loading import StartMethod
 from training.engine.loop import Position, TrainingResult, Watcher, train
+from training.engine.run_state import check_recipe
 from training.engine.weights import read_weights, weights_bytes
 
 __all__ = ["FILES", "LoadedData", "load_all", "run_recipe", "write_lines"]
@@ -109,9 +109,13 @@ def run_recipe(
     InputError: an invalid recipe; raised before training where possible.
     UnavailableError: the disk is full, or a worker was killed.
     """
-    fabric = launch_fabric(recipe)
     if recipe.calibrate is not None:
         resolve_fit(recipe.calibrate.map, recipe.calibrate.objective, recipe.calibrate.options)
+    check_recipe(recipe, loaded.splits)
+    # Fabric takes seconds to import, so the recipe is checked before.
+    from training.engine.fabric import launch_fabric
+
+    fabric = launch_fabric(recipe)
     is_new = not output.exists()
     if fabric.is_global_zero:
         output.mkdir(parents=True, exist_ok=True)
@@ -142,7 +146,7 @@ def _deliver(
     test = _logits_file(output / "test.npz", trained.test)
     summary: dict[str, Any] = {
         "name": recipe.name,
-        "epochs": len(trained.history),
+        "epochs": trained.history[-1]["epoch"],
         "best_epoch": trained.best_epoch,
         "interleaved": trained.interleaved,
         "data": {"digest": splits.digest, "repeated": splits.repeated, **splits.digests},

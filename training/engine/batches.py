@@ -54,7 +54,7 @@ def held_out(recipe: Recipe, rows: int) -> NDArray[np.int64]:
 
 def shares(step: Step, accumulate: int, rank: int, processes: int) -> list[NDArray[np.int64]]:
     """Return the rows of one process in a step, split into gradient accumulation parts."""
-    return [part[rank::processes] for part in np.array_split(step.rows, accumulate)]
+    return [np.array_split(part, processes)[rank] for part in np.array_split(step.rows, accumulate)]
 
 
 def seed_of(*numbers: int) -> int:

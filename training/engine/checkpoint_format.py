@@ -7,16 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import safetensors
 import safetensors.torch
+import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from recalib.core.decoding import decoder_of
 from recalib.errors import CorruptError
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 _FORMAT = "recalib-checkpoint-2"
 
@@ -47,6 +51,8 @@ class Counters(msgspec.Struct):
     best_epoch: int | None = None
     #: One record for each finished epoch.
     history: list[dict[str, Any]] = []
+    #: The state of fp16's scaler of gradients.
+    scaler: dict[str, Any] = {}
 
 
 @dataclass
@@ -122,6 +128,35 @@ def read_checkpoint(data: bytes) -> Checkpoint:
     except (safetensors.SafetensorError, msgspec.MsgspecError, KeyError, ValueError) as error:
         raise CorruptError(f"the checkpoint is damaged: {error}") from None
     return Checkpoint(counters, tensors)
+
+
+def read_shared(data: bytes | None, fabric: Fabric) -> Checkpoint | None:
+    """Return the checkpoint of the first process in every process, since disks may differ.
+
+    Tensors pass one after another, so that a device needs memory for the largest alone.
+
+    Raises
+    ------
+    CorruptError: as `read_checkpoint`, in the first process.
+    """
+    checkpoint = None if data is None else read_checkpoint(data)
+    if fabric.world_size == 1:
+        return checkpoint
+    header = None
+    if checkpoint is not None:
+        items = checkpoint.tensors.all.items()
+        header = checkpoint.counters, {name: (value.shape, value.dtype) for name, value in items}
+    header = fabric.broadcast(header)
+    if header is None:
+        return None
+    tensors = {}
+    for name, (shape, dtype) in header[1].items():
+        empty = torch.empty(shape, dtype=dtype)
+        tensor = empty if checkpoint is None else checkpoint.tensors.all[name]
+        content = tensor.reshape(-1).view(torch.uint8).to(fabric.device)
+        torch.distributed.broadcast(content, 0)
+        tensors[name] = content.cpu().view(dtype).reshape(shape)
+    return Checkpoint(header[0], _Tensors(tensors))
 
 
 def _restore(optimiser: Optimizer, tensors: _Tensors) -> None:

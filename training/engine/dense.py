@@ -7,17 +7,19 @@ of the metrics and a sample of pixels.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from lightning_fabric import Fabric
 from numpy.typing import NDArray
 
 from recalib.metrics.dense import DenseEvaluation, DenseResult
 from recalib.recipe import Dense
 from training.engine.divergence import DivergedError
 from training.engine.pixels import PixelSample
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 
 class DensePrediction:

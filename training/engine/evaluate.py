@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import torch
-from lightning_fabric import Fabric
 from numpy.typing import NDArray
 from scipy.special import entr
 from torch import Tensor, nn
@@ -26,6 +25,9 @@ from training.engine.divergence import DivergedError
 from training.engine.kernels import float32_kernels
 from training.engine.loading import BatchLoader, Share
 from training.models import head
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 #: Rows of a prediction batch; without gradients a batch needs less memory.
 _BATCH = 512
@@ -169,7 +171,7 @@ def forward(network: nn.Module, inputs: Any) -> Tensor:
     """Return the logits of a batch: one tensor, a tuple of tensors, or keyword arguments.
 
     The network returns them, or an object or a dictionary with `logits`, or as networks for
-    segmentation of torchvision a dictionary with `out`.
+    segmentation of torchvision a dictionary with `out`. Log-odds (N, 1) become (N,).
     """
     if isinstance(inputs, Mapping):
         output = network(**inputs)
@@ -182,7 +184,7 @@ def forward(network: nn.Module, inputs: Any) -> Tensor:
     if not isinstance(output, Tensor):
         found = f"a network that returns {type(output).__name__}"
         raise InputError("model.name", found=found, accepted="logits, or an object with `logits`")
-    return output
+    return output[:, 0] if output.ndim == 2 and output.shape[1] == 1 else output
 
 
 @contextmanager

@@ -39,9 +39,13 @@ def launch_fabric(recipe: Recipe) -> Fabric:
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
     if accelerator == "cuda":
         choose_kernels(deterministic=recipe.deterministic)
+    number = recipe.device.partition(":")[2]
+    if number and processes > 1:
+        accepted = "cuda: several processes use a GPU each"
+        raise InputError("device", found=recipe.device, accepted=accepted)
     fabric = Fabric(
         accelerator=accelerator,
-        devices=here,
+        devices=[int(number)] if number else here,
         num_nodes=processes // here,
         strategy="ddp" if processes > 1 else "auto",
         plugins=_precision(recipe.precision, accelerator),
@@ -59,30 +63,34 @@ def find_unused_parameters(fabric: Fabric) -> None:
         fabric.strategy._ddp_kwargs["find_unused_parameters"] = True
 
 
-def _accelerator(device: Literal["auto", "cpu", "cuda"]) -> Literal["cpu", "cuda"]:
+def _accelerator(device: str) -> Literal["cpu", "cuda"]:
     present = torch.cuda.is_available()
-    if device == "cuda" and not present:
-        raise InputError("device", found="cuda, which torch does not see here", accepted="cpu")
+    kind, _, number = device.partition(":")
+    if kind == "cuda" and (not present or int(number or 0) >= torch.cuda.device_count()):
+        raise InputError("device", found=f"{device}, which torch does not see", accepted="cpu")
     return "cuda" if present and device != "cpu" else "cpu"
 
 
 def _precision(precision: str, accelerator: str) -> Precision:
     able = accelerator == "cpu" or torch.cuda.is_bf16_supported(including_emulation=False)
     if precision == "bf16" and not able:
-        raise InputError("precision", found="bf16, which this device lacks", accepted="32")
-    # CPUs support bf16, but few are faster with it.
-    automatic = precision == "auto" and able and accelerator == "cuda"
-    return _Bf16Training(accelerator) if precision == "bf16" or automatic else Precision()
+        accepted = "fp16 or 32"
+        raise InputError("precision", found="bf16, which this device lacks", accepted=accepted)
+    # CPUs support both halves, but few are faster with them.
+    if precision == "auto":
+        precision = "bf16" if able and accelerator == "cuda" else "32"
+    return Precision() if precision == "32" else _HalfTraining(precision, accelerator)
 
 
-class _Bf16Training(MixedPrecision):
-    """bf16 where gradients are computed; predictions are those of the saved weights, in float32.
+class _HalfTraining(MixedPrecision):
+    """bf16 or fp16 where gradients are computed; predictions are of the saved weights, in float32.
 
-    Logits in bf16 change probabilities by up to .006.
+    Logits in bf16 change probabilities by up to .006. The gradients of fp16 are scaled, and a step
+    whose gradients overflow is left out.
     """
 
-    def __init__(self, device: str) -> None:
-        super().__init__("bf16-mixed", device)
+    def __init__(self, precision: str, device: str) -> None:
+        super().__init__("16-mixed" if precision == "fp16" else "bf16-mixed", device)
 
     def forward_context(self) -> AbstractContextManager[Any]:
         return super().forward_context() if torch.is_grad_enabled() else nullcontext()

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
+
+_LOGGER = logging.getLogger(__name__)
 
 
 def choose_kernels(*, deterministic: bool) -> None:
@@ -21,6 +24,13 @@ def choose_kernels(*, deterministic: bool) -> None:
     if deterministic:
         # Without it, cuBLAS chooses its workspace by the free memory, and results differ in
         # rounding.
+        has_started = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+        if has_started and "CUBLAS_WORKSPACE_CONFIG" not in os.environ:
+            _LOGGER.warning(
+                "deterministic: CUDA has started without CUBLAS_WORKSPACE_CONFIG=:4096:8, so "
+                "cuBLAS may give other bits each time",
+                extra={"action": "choose_kernels"},
+            )
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     torch.use_deterministic_algorithms(deterministic, warn_only=True)
     # Every use of uninitialised memory would be a defect: do not spend time on filling it.

@@ -11,10 +11,9 @@ import threading
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pickle import PicklingError
-from typing import Any, Literal, NamedTuple, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Self, TypeAlias
 
 import torch
-from lightning_fabric import Fabric
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
@@ -22,6 +21,9 @@ from torch.utils.data import DataLoader, Dataset
 from recalib.errors import InputError, UnavailableError
 from training.data import Augmentation, Split
 from training.data.split import copy_to
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 #: Inputs, and labels (N,) or (N, H, W).
 LabelledBatch: TypeAlias = tuple[Any, Tensor]
@@ -103,6 +105,7 @@ class BatchLoader:
     augment: applied to shares with a seed.
     workers: processes that load ahead of their use, two batches each. Without them, a batch is
         loaded when it is used. Inputs that are on a GPU need none.
+    channels_last: whether images are stored with their channels last.
     start_method: forked workers share the rows in memory. A process with threads or connections to
         a database must use `spawn`: workers then get copies of the rows.
     """
@@ -115,8 +118,10 @@ class BatchLoader:
         *,
         workers: int = 0,
         start_method: StartMethod = "fork",
+        channels_last: bool = False,
     ) -> None:
         self.fabric = fabric
+        self._layout = torch.channels_last if channels_last else torch.preserve_format
         self._splits = splits
         self._local = _Batches(splits, augment)
         self._requests = _Requests()
@@ -162,13 +167,20 @@ class BatchLoader:
         requests = [_Request(name, share) for share in shares]
         if self._loader is None or self._splits[name].inputs.device.type != "cpu":
             for request in requests:
-                yield to_device(self.fabric, self._local[request])
+                yield self._place(self._local[request])
             return
         self._requests.items = requests
         for batch in _iterate(self._loader):
             if isinstance(batch, _Failure):
                 raise InputError(batch.field, found=batch.found, accepted=batch.accepted)
-            yield to_device(self.fabric, batch)
+            yield self._place(batch)
+
+    def _place(self, batch: Any) -> LabelledBatch:
+        """Return a batch on the device, in its layout."""
+        inputs, labels = to_device(self.fabric, batch)
+        if self._layout == torch.channels_last:
+            inputs = inputs.contiguous(memory_format=self._layout)
+        return inputs, labels
 
     def close(self) -> None:
         """End the workers."""

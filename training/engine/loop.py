@@ -6,11 +6,10 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain, islice
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import numpy as np
 import torch
-from lightning_fabric import Fabric
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -18,14 +17,17 @@ from recalib.errors import InputError
 from recalib.recipe import Recipe
 from training.data import Splits, augmentation
 from training.engine.batches import Step, epoch_steps, seed_of, shares
+from training.engine.checkpoint_format import read_shared
 from training.engine.checkpoints import Checkpoints
 from training.engine.evaluate import Prediction, forward, predict_split, weight_norms
-from training.engine.fabric import launch_fabric
 from training.engine.loading import BatchLoader, LabelledBatch, Share, StartMethod, to_device
 from training.engine.mixing import mix
 from training.engine.objective import Terms
 from training.engine.run_state import Run, begin
 from training.engine.weights import LoadedWeights
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 #: Identifiers of the random streams; `batches` and `run_state` use the smaller numbers.
 _AUGMENTATION, _NETWORK, _MEASURED, _MIXING = 4, 5, 6, 7
@@ -64,16 +66,16 @@ class Watcher(Protocol):
     """Observes a run, and may end it between two steps by raising an exception."""
 
     def check(self) -> None:
-        """Called before each step; an exception ends the run.
+        """Act before each step; an exception ends the run.
 
         A run of one process then saves a checkpoint; a run of several keeps its last checkpoint.
         """
 
     def at(self, position: Position) -> None:
-        """Called about every half second."""
+        """Act about every half second."""
 
     def epoch_over(self, history: list[dict[str, Any]]) -> None:
-        """Called after each epoch with the records of all finished epochs."""
+        """Act after each epoch, with the records of all finished epochs."""
 
 
 @dataclass(frozen=True)
@@ -118,12 +120,14 @@ def train(
         checkpoint remains.
     """
     # 1. Set up the devices, and start or resume the run.
-    fabric = fabric or launch_fabric(recipe)
+    if fabric is None:
+        from training.engine.fabric import launch_fabric
+
+        fabric = launch_fabric(recipe)
     splits = _on_device(splits, fabric.device)
     always = recipe.interleave.when == "always"
     run = begin(recipe, splits, fabric, initial_weights, interleaved=always)
-    # All processes resume from the first process's checkpoint: disks may differ.
-    run.resume(fabric.broadcast(checkpoints.load() if fabric.is_global_zero else None))
+    run.resume(read_shared(checkpoints.load() if fabric.is_global_zero else None, fabric))
     clock = _Clock(watcher)
     with _batch_loader(recipe, splits, fabric, start_method) as loader:
         # 2. Each epoch: steps, metrics, checkpoint.
@@ -131,6 +135,11 @@ def train(
             started = time.monotonic()
             _epoch(run, loader, checkpoints, watcher, clock)
             _agree_on_buffers(run)
+            number = run.counters.epoch + 1
+            if number % recipe.measure_every and number < recipe.epochs:
+                run.start_next_epoch()
+                run.save(checkpoints)
+                continue
             with run.averaged():
                 record = _measure_epoch(run, loader, time.monotonic() - started)
             # 3. A calibration loss learns nothing from memorised rows: restart with held-out rows.
@@ -163,7 +172,10 @@ def _batch_loader(
     """Return the loader of all batches of a run."""
     by_name = {"train": splits.train, "validation": splits.validation, "test": splits.test}
     augment = augmentation(recipe.augmentation, splits.ignore_index)
-    return BatchLoader(fabric, by_name, augment, workers=recipe.workers, start_method=start_method)
+    return BatchLoader(
+        fabric, by_name, augment,
+        workers=recipe.workers, start_method=start_method, channels_last=recipe.channels_last,
+    )  # fmt: skip
 
 
 def _on_device(splits: Splits, device: torch.device) -> Splits:
@@ -226,6 +238,9 @@ def _step(run: Run, step: Step, number: int, batches: Iterator[LabelledBatch]) -
     torch.manual_seed(seed_of(_NETWORK, *at))
     mine = shares(step, run.recipe.accumulate, fabric.global_rank, fabric.world_size)
     batches, shares_of_parts = _weigh(run, step, mine, batches)
+    # A loss of a whole batch has one part.
+    ranks = range(fabric.world_size)
+    run.objective.set_process_rows([len(shares(step, 1, r, len(ranks))[0]) for r in ranks])
     for part, (rows, factors) in enumerate(zip(mine, shares_of_parts, strict=True)):
         more_to_come = part + 1 < len(mine)
         with fabric.no_backward_sync(run.network, enabled=more_to_come and fabric.world_size > 1):  # type: ignore[arg-type]
@@ -266,8 +281,6 @@ def _loss(
     if recipe.mixing is not None:
         seed = seed_of(_MIXING, *at)
         inputs, labels = mix(recipe.mixing, inputs, labels, run.splits.classes, seed)
-    if recipe.channels_last:
-        inputs = inputs.contiguous(memory_format=torch.channels_last)
     if recipe.compile in ("reduce-overhead", "max-autotune"):
         # The graph of this step may write over the outputs of the step before.
         torch.compiler.cudagraph_mark_step_begin()  # type: ignore[no-untyped-call]
@@ -307,7 +320,9 @@ def _count(run: Run, record: dict[str, Any]) -> None:
     """Record an epoch, and update the best epoch."""
     counters, stop = run.counters, run.recipe.stop
     score = record["validation"][stop.score] * (-1 if stop.score == "accuracy" else 1)
-    if counters.best_score is None or score < counters.best_score:
+    if counters.epoch < stop.warmup_epochs:
+        pass  # neither chosen nor counted
+    elif counters.best_score is None or score < counters.best_score:
         counters.best_score, counters.best_epoch = score, counters.epoch + 1
         counters.without_better = 0
         if stop.keep == "best":
@@ -315,8 +330,7 @@ def _count(run: Run, record: dict[str, Any]) -> None:
     else:
         counters.without_better += 1
     counters.history.append(record)
-    counters.epoch, counters.step = counters.epoch + 1, 0
-    run.loss_sum.zero_()
+    run.start_next_epoch()
 
 
 def _is_given_up(run: Run) -> bool:

@@ -136,6 +136,12 @@ class TrainingObjective(LossSum):
             self._check_schedule(target, schedule, part)
         self.set_progress(0.0)
 
+    def set_process_rows(self, rows: Sequence[int]) -> None:
+        """Tell losses of a whole batch how many rows each process has in the next step."""
+        for loss in (self.primary, self.secondary):
+            if isinstance(loss, BatchLoss):
+                loss.process_rows = rows  # type: ignore[misc]
+
     @property
     def is_weighted(self) -> bool:
         """Whether labels have different weights, as of classes and void pixels."""

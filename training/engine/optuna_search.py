@@ -1,16 +1,18 @@
 """Tuning by Optuna: a study in a journal file, which a killed search continues.
 
 The study has two objectives, accuracy and error on the validation rows; `best_of` selects among all
-its trials. With the rule `nll` it has one. Trials are not pruned: the calibration error of a
-network before its learning rate falls says little about that of the trained network, and Optuna
-does not prune studies of two objectives.
+its trials. With the rule `nll` it has one, and may end a trial whose NLL after an epoch is above
+the median of the trials before it (`MedianPruner` of Optuna, which prunes no study of two
+objectives).
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import optuna
 from optuna.storages import JournalStorage
@@ -46,21 +48,27 @@ class OptunaSearch(Search):
         study = self._open_study()
         trials = []
         for trial in runner.run(self._candidates(study)):
-            study.tell(trial.number, self._objectives(trial), skip_if_finished=True)
+            values = None if trial.pruned else self._objectives(trial)
+            state = TrialState.PRUNED if trial.pruned else None
+            study.tell(trial.number, values, state, skip_if_finished=True)
             trials.append(trial)
         best = best_of(sorted(trials, key=lambda trial: trial.number), self.part)
         record.keep_only(best.run)
         return best
 
+    @property
+    def _path(self) -> Path:
+        return self.output.resolve() / "study.journal"
+
     def _open_study(self) -> optuna.Study:
-        path = self.output.resolve() / "study.journal"
-        _remove_partial_line(path)
-        lock = JournalFileOpenLock(str(path), grace_period=_GRACE_SECONDS)
-        # A study is one recipe, data and search space; more trials continue it.
-        space = self.part.model_dump_json(exclude={"trials", "accuracy_within"})
+        _remove_partial_line(self._path)
+        # A study is one recipe, data and search space; more trials continue it. Fields of a later
+        # version do not change the name of a study without them.
+        later = {field for field in ("values", "prune") if not getattr(self.part, field)}
+        space = self.part.model_dump_json(exclude={"trials", "accuracy_within", *later})
         run = Candidate.of(self.recipe, 0, {}).run(self.loaded)
         return optuna.create_study(
-            storage=JournalStorage(JournalFileBackend(str(path), lock)),
+            storage=_storage(self._path),
             study_name=hashlib.sha256((space + run).encode()).hexdigest(),
             directions=["minimize"] if self.part.select == "nll" else ["maximize", "minimize"],
             load_if_exists=True,
@@ -79,7 +87,8 @@ class OptunaSearch(Search):
                 values = self._propose(optuna.trial.Trial(study, trials[number]._trial_id))
             else:
                 values = trials[number].params
-            yield Candidate.of(self.recipe, number, values)
+            pruner = _Pruner(self._path, study.study_name, number) if self.part.prune else None
+            yield Candidate.of(self.recipe, number, values, pruner)
 
     def _propose(self, trial: optuna.trial.Trial) -> dict[str, float]:
         values: dict[str, float] = {}
@@ -97,6 +106,30 @@ class OptunaSearch(Search):
         if trial.accuracy is None or trial.error is None:
             return [0.0, 1.0]
         return [trial.accuracy, trial.error]
+
+
+@dataclass(frozen=True)
+class _Pruner:
+    """Reports the epochs of a trial to its study, from any process, and asks whether it ends."""
+
+    path: Path
+    study: str
+    number: int
+
+    def __call__(self, history: list[dict[str, Any]]) -> bool:
+        storage, pruner = _storage(self.path), optuna.pruners.MedianPruner()
+        study = optuna.load_study(study_name=self.study, storage=storage, pruner=pruner)
+        found = study.get_trials(deepcopy=False)[self.number]
+        trial = optuna.trial.Trial(study, found._trial_id)
+        # A run that resumes may have a last epoch that was not reported.
+        for epoch in range(len(found.intermediate_values), len(history)):
+            trial.report(history[epoch]["validation"]["nll"], epoch)
+        return bool(trial.should_prune())
+
+
+def _storage(path: Path) -> JournalStorage:
+    lock = JournalFileOpenLock(str(path), grace_period=_GRACE_SECONDS)
+    return JournalStorage(JournalFileBackend(str(path), lock))
 
 
 def _remove_partial_line(path: Path) -> None:

@@ -12,6 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from training.data.split import copy_to
+
 
 class PixelSample:
     """A uniform sample without replacement of the pixels of images that arrive one after another.
@@ -120,7 +122,7 @@ def loss_pixels(
         np.random.default_rng(seed).choice(places_per_image, count, replace=False, shuffle=False)
         for seed in seeds
     ]
-    places = torch.from_numpy(np.stack(draws)).to(labels.device)
+    places = copy_to(torch.from_numpy(np.stack(draws)), labels.device)
     classes = logits.shape[1]
     columns = places[:, None, :].expand(-1, classes, -1)
     rows = logits.flatten(2).gather(2, columns).movedim(1, 2).reshape(-1, classes)

@@ -7,12 +7,11 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import safetensors.torch
 import torch
-from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from recalib.errors import InputError
@@ -21,16 +20,15 @@ from recalib.recipe import ModelPart, Recipe
 from training.data import Batch, Splits, augmentation
 from training.engine.batches import seed_of
 from training.engine.checkpoint_format import (
+    Checkpoint,
     Counters,
     RunIdentity,
-    read_checkpoint,
     save_state,
     snapshot,
 )
 from training.engine.checkpoints import Checkpoints
 from training.engine.continuation import check_continuation
 from training.engine.evaluate import evaluating, forward
-from training.engine.fabric import find_unused_parameters
 from training.engine.objective import TrainingObjective
 from training.engine.optimizer import optimiser_for
 from training.engine.trainer import Trainer
@@ -43,6 +41,9 @@ from training.engine.weights import (
 from training.models import build, check_model
 from training.models.size import is_about_size
 
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
+
 _LOGGER = logging.getLogger(__name__)
 #: Identifier of a random stream; `batches` uses 1 and 2.
 _WEIGHTS = 3
@@ -51,6 +52,7 @@ _OURS = {"name", "classes", "facts"}
 #: Fields of a recipe that do not change the trained weights.
 _AFTERWARDS: dict[str, Any] = {
     **dict.fromkeys(("name", "calibrate", "tune", "checkpoint_steps", "report", "workers"), True),
+    "measure_every": True,
     "dense": {"logit_pixels"},
 }
 
@@ -67,20 +69,20 @@ class Run(Trainer):
     #: The weights with the best score so far, where the recipe keeps the best.
     best: dict[str, Tensor] | None = None
 
-    def resume(self, data: bytes | None) -> None:
+    def resume(self, checkpoint: Checkpoint | None) -> None:
         """Resume from a checkpoint; None starts from the beginning.
 
         Raises
         ------
-        CorruptError: not a checkpoint, or a damaged checkpoint.
         InputError: a checkpoint of another recipe or other data; names the field.
         """
-        if data is not None:
-            checkpoint = read_checkpoint(data)
+        if checkpoint is not None:
             run, self.counters = self.counters.run, checkpoint.counters
             check_continuation(self.counters.run, run, self.recipe, self.objective)
             self.counters.run = run
             self.best = checkpoint.restore(self._modules(), self.optimiser)
+            if self.counters.scaler:
+                self.fabric.strategy.precision.load_state_dict(self.counters.scaler)
             self.loss_sum.fill_(self.counters.loss_sum)
 
     def save(self, checkpoints: Checkpoints) -> None:
@@ -91,6 +93,7 @@ class Run(Trainer):
         InputError: the run has diverged; nothing is written.
         """
         self.read_loss()
+        self.counters.scaler = self.fabric.strategy.precision.state_dict()
         if self.fabric.is_global_zero:
             checkpoints.save(save_state(self.counters, self._modules(), self.optimiser, self.best))
         self.fabric.barrier()
@@ -114,6 +117,12 @@ class Run(Trainer):
     def weights(self) -> dict[str, Tensor]:
         """Return the weights that the recipe keeps: the last or the best."""
         return self.best or self.weights_now()
+
+    def start_next_epoch(self) -> None:
+        """Count a finished epoch; `DivergedError` if its objective is not finite."""
+        self.read_loss()
+        self.counters.epoch, self.counters.step = self.counters.epoch + 1, 0
+        self.loss_sum.zero_()
 
     def begin_epoch(self) -> None:
         """Set losses and layers up for the next epoch."""
@@ -141,7 +150,7 @@ def begin(
     ------
     InputError: an unknown model or loss, invalid options, or weights that do not fit.
     """
-    objective = _objective(recipe, splits, fabric)
+    objective = _objective(recipe, splits, gather=fabric.world_size > 1)
     torch.manual_seed(seed_of(recipe.seed, _WEIGHTS))
     model = _build(recipe, splits)
     _check_inputs(recipe, splits, model)
@@ -164,8 +173,8 @@ def begin(
         _find_unused_parameters(recipe, splits, fabric, model)
     network = fabric.setup_module(_compile(recipe, model))
     objective.to(fabric.device)
-    optimiser = optimiser_for(recipe.optimiser, trained_parameters(model))
-    fabric.setup_optimizers(optimiser)
+    optimiser = optimiser_for(recipe.optimiser, trained_parameters(model), fabric)
+    steps: Any = fabric.setup_optimizers(optimiser)
     counters = Counters(run=_identity(recipe, splits, initial_weights), interleaved=interleaved)
     return Run(
         recipe=recipe,
@@ -173,14 +182,14 @@ def begin(
         model=model,
         network=network,
         objective=objective,
-        optimiser=optimiser,
+        optimiser=steps,
         splits=splits,
         counters=counters,
         loaded_weights=loaded,
     )
 
 
-def _objective(recipe: Recipe, splits: Splits, fabric: Fabric) -> TrainingObjective:
+def _objective(recipe: Recipe, splits: Splits, *, gather: bool) -> TrainingObjective:
     dense = {}
     if splits.is_dense:
         _check_dense(recipe)
@@ -196,8 +205,7 @@ def _objective(recipe: Recipe, splits: Splits, fabric: Fabric) -> TrainingObject
         places = splits.train.labels[0].size
         count = min(max(1, recipe.dense.loss_pixels // recipe.batch_size), places)
         dense = {"ignore_index": void, "image_pixels": count}
-    several = fabric.world_size > 1
-    return TrainingObjective(recipe.loss, len(splits.train), gather=several, **dense)
+    return TrainingObjective(recipe.loss, len(splits.train), gather=gather, **dense)
 
 
 def _check_dense(recipe: Recipe) -> None:
@@ -212,10 +220,16 @@ def _check_dense(recipe: Recipe) -> None:
         raise InputError("augmentation", found=found, accepted=accepted)
 
 
-def check_network(recipe: Recipe, splits: Splits, max_weights: int) -> None:
+def check_recipe(recipe: Recipe, splits: Splits) -> None:
+    """Raise `InputError` for what needs no device: a loss, the name or an option of a network."""
+    _objective(recipe, splits, gather=False)
+    check_network(recipe, splits, max_weights=None)
+
+
+def check_network(recipe: Recipe, splits: Splits, max_weights: int | None) -> None:
     """Raise `InputError` for a network that is invalid or has more than `max_weights` weights.
 
-    No memory is allocated for the weights.
+    No memory is allocated for the weights; with None, they are not counted.
     """
     with _fields_of_model(recipe.model):
         part = recipe.model
@@ -301,6 +315,8 @@ def _find_unused_parameters(
     model.zero_grad(set_to_none=True)
     if not unused:
         return
+    from training.engine.fabric import find_unused_parameters
+
     find_unused_parameters(fabric)
     if fabric.is_global_zero:
         _LOGGER.warning(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 from recalib.recipe import Range, Recipe, Tune
 from training.engine.artifacts import LoadedData
@@ -19,7 +20,8 @@ _ORDER = ("kappa", "temperature", "beta", "weight_decay")
 
 def tuned_options(part: Tune) -> dict[str, list[float] | Range]:
     """Return the options with values to try, in the order in which they are tuned."""
-    return {option: getattr(part, option) for option in _ORDER if getattr(part, option)}
+    named = {option: getattr(part, option) for option in _ORDER}
+    return {name: choices for name, choices in (named | part.values).items() if choices}
 
 
 @dataclass(frozen=True)
@@ -53,56 +55,35 @@ class Search(ABC):
         DivergedError: all trials diverge, or all of an option.
         """
 
-    def lists(self) -> dict[str, list[float]]:
-        """Return the options with lists of values; the recipe refuses ranges outside Optuna."""
-        options = tuned_options(self.part)
-        return {name: values for name, values in options.items() if isinstance(values, list)}
 
+class ListSearch(Search):
+    """Lists of values: all combinations for `grid`; otherwise paper 000, appendix G.
 
-class SequentialSearch(Search):
-    """Each option in turn, with the others at their best so far: paper 000, appendix G."""
+    That is each option in turn, with the others at their best so far.
+    """
 
     @property
     def total(self) -> int:
-        return sum(map(len, self.lists().values()))
+        return sum(len(list(stage)) for stage in self._stages())
 
     def best(self, runner: Runner, record: TrialRecord) -> Trial:
-        number = 0
-        values: Mapping[str, float] = {}
-        for option, choices in self.lists().items():
-            combinations = [{**values, option: choice} for choice in choices]
-            best = _best_of(self, combinations, number, runner, record)
-            number, values = number + len(choices), best.values
+        number, values = 0, dict[str, float]()
+        for stage in self._stages():
+            candidates = [
+                Candidate.of(self.recipe, place, {**values, **combination})
+                for place, combination in enumerate(stage, number)
+            ]
+            trials = sorted(runner.run(candidates), key=lambda trial: trial.number)
+            best = best_of(trials, self.part)
+            record.keep_only(best.run)
+            number, values = number + len(candidates), best.values
         return best
 
-
-class GridSearch(Search):
-    """All combinations of the values."""
-
-    @property
-    def total(self) -> int:
-        return len(self._combinations())
-
-    def best(self, runner: Runner, record: TrialRecord) -> Trial:
-        return _best_of(self, self._combinations(), 0, runner, record)
-
-    def _combinations(self) -> list[dict[str, float]]:
-        lists = self.lists()
-        return [dict(zip(lists, values, strict=True)) for values in product(*lists.values())]
-
-
-def _best_of(
-    search: Search,
-    combinations: list[dict[str, float]],
-    first: int,
-    runner: Runner,
-    record: TrialRecord,
-) -> Trial:
-    candidates = [
-        Candidate.of(search.recipe, number, values)
-        for number, values in enumerate(combinations, first)
-    ]
-    trials = sorted(runner.run(candidates), key=lambda trial: trial.number)
-    best = best_of(trials, search.part)
-    record.keep_only(best.run)
-    return best
+    def _stages(self) -> Iterator[Iterator[dict[str, float]]]:
+        """Yield what is tried before the next choice; the recipe refuses ranges outside Optuna."""
+        options = tuned_options(self.part)
+        for names in (
+            [list(options)] if self.part.search == "grid" else [[name] for name in options]
+        ):
+            lists: list[Any] = [options[name] for name in names]
+            yield (dict(zip(names, values, strict=True)) for values in product(*lists))

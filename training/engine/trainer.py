@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import torch
-from lightning_fabric import Fabric
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -16,6 +16,9 @@ from training.engine.averaging import WeightAverage
 from training.engine.divergence import DivergedError
 from training.engine.objective import LossSum
 from training.engine.optimizer import clip_gradients, learning_rate, set_rate
+
+if TYPE_CHECKING:
+    from lightning_fabric import Fabric
 
 
 @dataclass(kw_only=True)

@@ -177,11 +177,37 @@ def _train(
 ) -> Trial:
     """Train a candidate, from its newest checkpoint where one exists."""
     checkpoints = FolderCheckpoints(folder)
+    if candidate.pruner is not None:
+        watcher = _PrunedWatcher(watcher, candidate)
     try:
         trained = train(candidate.recipe, loaded.splits, checkpoints, watcher, loaded.weights)
+    except _PrunedError as pruned:
+        return candidate.pruned_trial(run, pruned.epochs)
     except DivergedError as divergence:
         return candidate.diverged_trial(run, divergence)
     return candidate.trial(run, trained, error)
+
+
+class _PrunedError(Exception):
+    """A run ends after some epochs."""
+
+    def __init__(self, epochs: int) -> None:
+        self.epochs = epochs
+
+
+class _PrunedWatcher:
+    """A watcher that ends a run where the pruner of its candidate does."""
+
+    def __init__(self, watcher: Watcher, candidate: Candidate) -> None:
+        self._watcher, self._candidate = watcher, candidate
+        self.check, self.at = watcher.check, watcher.at
+
+    def epoch_over(self, history: list[dict[str, Any]]) -> None:
+        self._watcher.epoch_over(history)
+        pruner = self._candidate.pruner
+        is_last = history[-1]["epoch"] == self._candidate.recipe.epochs
+        if not is_last and pruner is not None and pruner(history):
+            raise _PrunedError(len(history))
 
 
 class _Progress:

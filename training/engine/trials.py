@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from recalib.core.decoding import decoder_of
+from recalib.errors import InputError
 from recalib.recipe import Recipe, Tune
 from training.engine.artifacts import LoadedData, write_lines
 from training.engine.divergence import DivergedError
 from training.engine.loop import TrainingResult
+
+#: The fields with a name of their own in `tune`.
+_FIELDS = {
+    "kappa": "loss.secondary_options.kappa",
+    "temperature": "loss.secondary_options.temperature",
+    "beta": "loss.beta",
+    "weight_decay": "optimiser.weight_decay",
+}
 
 
 class Trial(msgspec.Struct, frozen=True):
@@ -31,6 +41,8 @@ class Trial(msgspec.Struct, frozen=True):
     run: str
     #: How the run diverged; empty if it did not.
     diverged: str = ""
+    #: The number of epochs after which Optuna ended the run; 0 for none.
+    pruned: int = 0
 
 
 @dataclass(frozen=True)
@@ -40,24 +52,38 @@ class Candidate:
     number: int
     values: Mapping[str, float]
     recipe: Recipe
+    #: Takes the records of the epochs of a run, and returns whether it ends; None: none ends.
+    pruner: Callable[[list[dict[str, Any]]], bool] | None = None
 
     @classmethod
-    def of(cls, recipe: Recipe, number: int, values: Mapping[str, float]) -> Candidate:
-        """Return the candidate of a recipe with other values of its options."""
+    def of(
+        cls, recipe: Recipe, number: int, values: Mapping[str, float], pruner: Any = None
+    ) -> Candidate:
+        """Return the candidate of a recipe with other values of its fields.
+
+        Raises
+        ------
+        InputError: no such field, or a value that it does not accept.
+        """
         document = recipe.model_dump(mode="json")
         for option, value in values.items():
-            if option == "weight_decay":
-                document["optimiser"]["weight_decay"] = value
-            elif option == "beta":
-                document["loss"]["beta"] = value
-            else:
-                document["loss"]["secondary_options"][option] = value
-        return cls(number, values, Recipe.of(document))
+            *parents, field = _FIELDS.get(option, option).split(".")
+            part: Any = document
+            for parent in parents:
+                part = part.get(parent) if isinstance(part, dict) else None
+            if not isinstance(part, dict) or parents[:1] == ["data"]:
+                accepted = "a number of the recipe, outside `data`, in a table that it has"
+                raise InputError(f"tune.values.{option}", found="no such field", accepted=accepted)
+            part[field] = value
+        return cls(number, values, Recipe.of(document), pruner)
 
     def run(self, loaded: LoadedData) -> str:
         """Return the digest of recipe and data: equal runs have equal results."""
         exclude = {"name", "calibrate", "report", "checkpoint_steps"}
+        if self.recipe.measure_every == 1:  # digests of earlier versions lack it
+            exclude.add("measure_every")
         text = self.recipe.model_dump_json(exclude=exclude) + loaded.splits.digest
+        text += "" if self.pruner is None else "pruned"
         return hashlib.sha256(text.encode()).hexdigest()
 
     def trial(self, run: str, trained: TrainingResult, error: str) -> Trial:
@@ -65,6 +91,10 @@ class Candidate:
         metrics = trained.validation.measures
         results = (metrics["accuracy"], metrics[error], metrics["nll"])
         return Trial(self.number, dict(self.values), *results, run)
+
+    def pruned_trial(self, run: str, epochs: int) -> Trial:
+        """Return the trial of a run that ended after `epochs`."""
+        return Trial(self.number, dict(self.values), None, None, None, run, pruned=epochs)
 
     def diverged_trial(self, run: str, divergence: DivergedError) -> Trial:
         """Return the trial of a run that diverged."""
@@ -80,7 +110,7 @@ def best_of(trials: Sequence[Trial], rule: Tune) -> Trial:
       paper does not name the rows, and its 1% is taken as one point of accuracy.
     - `nll`: the lowest negative log-likelihood.
 
-    Ties go to the first trial. Runs that diverged are left out.
+    Ties go to the first trial. Runs that diverged or were pruned are left out.
 
     Raises
     ------

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from recalib.core.packages import optional_packages
 from recalib.errors import InputError
 from recalib.recipe import Range, Recipe, Tune
 from training.engine.artifacts import run_recipe
 from training.engine.checkpoints import FolderCheckpoints
 from training.engine.loop import Watcher
 from training.engine.objective import TrainingObjective
-from training.engine.search import GridSearch, Search, SequentialSearch, tuned_options
+from training.engine.search import ListSearch, Search, tuned_options
 from training.engine.trial_runs import Load, open_runner
 from training.engine.trials import Candidate, TrialRecord
 
@@ -66,20 +68,18 @@ def tune(
 
 def _search_class(part: Tune) -> type[Search]:
     if part.search != "optuna":
-        return {"sequential": SequentialSearch, "grid": GridSearch}[part.search]
-    try:
+        return ListSearch
+    with optional_packages("tune.search"):
         from training.engine.optuna_search import OptunaSearch
-    except ModuleNotFoundError as error:
-        accepted = "pip install 'recalib[tune]'"
-        raise InputError(
-            "tune.search", found=f"no package {error.name}", accepted=accepted
-        ) from None
     return OptunaSearch
 
 
 def _check_values(recipe: Recipe, part: Tune, samples: int) -> None:
-    """Raise `InputError` where a loss refuses an option or a value."""
+    """Raise `InputError` where a field or a loss refuses an option or a value."""
     for option, values in tuned_options(part).items():
-        for value in (values.low, values.high) if isinstance(values, Range) else values:
+        if isinstance(values, Range):  # a value between refuses a range of integers
+            low, high = values.low, values.high
+            values = [low, high, low * (high / low) ** (1 / math.pi)]
+        for value in values:
             candidate = Candidate.of(recipe, 0, {option: value})
             TrainingObjective(candidate.recipe.loss, samples=samples)

@@ -84,14 +84,22 @@ def build(
 
 
 def check_model(
-    name: str, classes: int, facts: Mapping[str, int], options: Mapping[str, Any], max_weights: int
+    name: str,
+    classes: int,
+    facts: Mapping[str, int],
+    options: Mapping[str, Any],
+    max_weights: int | None,
 ) -> None:
     """Raise `InputError` where `build` would, or for more than `max_weights` weights.
+
+    With None, only name and options are checked.
 
     No memory is allocated for the weights. A package's network that needs the values of its tensors
     during construction is not checked: its installation is the operator's responsibility.
     """
     make = _prepare(name, classes, facts, options)
+    if max_weights is None:
+        return
     try:
         check_size(make, max_weights)
     except InputError:

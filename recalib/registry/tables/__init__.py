@@ -5,7 +5,13 @@ A test compares this with the migrated schema in both databases.
 
 from __future__ import annotations
 
-from recalib.registry.tables.access import api_keys, audit, idempotency, signing_keys
+from recalib.registry.tables.access import (
+    api_keys,
+    audit,
+    idempotency,
+    sessions,
+    signing_keys,
+)
 from recalib.registry.tables.base import METADATA
 from recalib.registry.tables.catalogue import (
     alias_changes,
@@ -59,6 +65,7 @@ __all__ = [
     "models",
     "monitoring_events",
     "monitors",
+    "sessions",
     "signing_keys",
     "tombstones",
     "traffic",

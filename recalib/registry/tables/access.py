@@ -1,4 +1,4 @@
-"""Tables of keys, signatures, the audit log and idempotent requests."""
+"""Tables of keys, sessions, signatures, the audit log and idempotent requests."""
 
 from __future__ import annotations
 
@@ -22,6 +22,20 @@ api_keys = Table(
     Column("revoked_at", Double),
     # Limits of the key, see `recalib.core.access.Limits`; null for none.
     Column("limits", Json),
+)
+
+sessions = Table(
+    "sessions",
+    METADATA,
+    # SHA-256 of the token, which a browser holds in a cookie and the registry does not store.
+    Column("digest", LargeBinary, primary_key=True),
+    # Of the secret of the API key that signed in: a session ends with its key. Of a person, of the
+    # name: no key has such a secret.
+    Column("key_digest", LargeBinary, nullable=False),
+    Column("created_at", Double, nullable=False),
+    Column("expires_at", Double, nullable=False, index=True),
+    # Name, scopes and models of a person whom the issuer of tokens has signed in; null for a key.
+    Column("principal", Json),
 )
 
 signing_keys = Table(

@@ -95,8 +95,7 @@ monitors = Table(
     Column("options", Json, nullable=False),
     # Predictions before this time are assessed.
     Column("through", Double, nullable=False),
-    # State of `recalib.drift.Monitor`, its last status, and the sums of all cohorts.
-    Column("state", Json, nullable=False),
+    # The last status, and the sums of all cohorts.
     Column("status", Json, nullable=False),
     Column("totals", Json, nullable=False),
     # Number of labels that arrived after the assessment of their predictions.
@@ -104,6 +103,8 @@ monitors = Table(
     Column("assessed_at", Double, nullable=False),
     # Predictions before this time come from a log of the past; null without a replay.
     Column("replayed_through", Double),
+    # State of `recalib.drift.Monitor`: last, because SQLite reads large values before others.
+    Column("state", Json, nullable=False),
     ForeignKeyConstraint(["model_id", "version"], ["calibrators.model_id", "calibrators.version"]),
 )
 

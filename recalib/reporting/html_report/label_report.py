@@ -16,13 +16,14 @@ from recalib.core.options import unknown_name
 from recalib.errors import InputError
 from recalib.files import Input
 from recalib.fitting.cross_validation import (
+    Candidate,
     held_out,
     incomparable,
     mean_and_standard_error,
     random_folds,
 )
 from recalib.fitting.fit import fit
-from recalib.fitting.multilabel import LabelCandidate
+from recalib.fitting.request import configure_pair
 from recalib.maps.labels import LABEL_MAPS
 from recalib.reporting.html_report.changes import verdict_sentence
 from recalib.reporting.html_report.findings import count_shared_rows
@@ -144,7 +145,7 @@ def _choose(
     scores = {}
     for name in names:
         progress(f"comparing {name}")
-        candidate = LabelCandidate.from_options(name, "nll", {})
+        candidate = Candidate(*configure_pair(name, "nll", {}, "multilabel"))
         scores[name] = held_out(candidate, log_odds, labels, folds)
     losses = {name: score.nll / labels.shape[1] for name, score in scores.items()}
     best = min(names, key=lambda name: cast(float, losses[name].mean()))

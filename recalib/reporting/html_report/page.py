@@ -305,7 +305,7 @@ def _headline(
 ) -> list[dict[str, Any]]:
     """Return the rows at the top of the page; beside the class-wise error, the plug-in error."""
     rows = {row["name"]: row | {"note": ""} for row in metric_rows(before, after, changes)}
-    names = [name for name in headline_metrics(after) if name not in ("accuracy", "nll")]
+    names = [name for name in headline_metrics(after) if name not in ("accuracy", "nll", "brier")]
     plug_in = after["classwise_ece"]
     floor = "" if plug_in.floor is None else f", noise floor {plug_in.floor:.2%}"
     rows["classwise_ce"]["note"] = f"plug-in classwise_ece: {plug_in.value:.2%}{floor}"

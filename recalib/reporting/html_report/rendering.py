@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from html import escape
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import markupsafe
 import numpy as np
 from numpy.typing import NDArray
 
+import recalib
 from recalib.errors import InputError
 from recalib.files import LabelledData, write_atomically
 from recalib.metrics import METRICS, Estimate
@@ -93,7 +93,7 @@ def render(template: str, *, series: int, metrics: Mapping[str, Estimate], **val
         .get_template(template)
         .render(
             now=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-            library=version("recalib"),
+            library=recalib.__version__,
             has_floor=any(estimate.floor is not None for estimate in metrics.values()),
             colours=series_colours(series),
             gap=GAP,

@@ -5,13 +5,10 @@ import, so functions import them. A specification holds bins, or curves of about
 points, and no row of the data: its size does not depend on the number of rows.
 """
 
-from importlib.util import find_spec
-
-from recalib.errors import UnsupportedError
-from recalib.reporting.plots.classwise_diagram import classwise_diagram
+from recalib.core.packages import check_installed
+from recalib.reporting.plots.classwise_diagram import classwise_diagram, label_diagram
 from recalib.reporting.plots.confidence_histogram import confidence_histogram
 from recalib.reporting.plots.error_over_shift import ShiftRow, error_over_shift
-from recalib.reporting.plots.label_diagram import label_diagram
 from recalib.reporting.plots.picture import Picture
 from recalib.reporting.plots.reliability_diagram import reliability_diagram
 from recalib.reporting.plots.reliability_overlay import reliability_overlay
@@ -38,8 +35,4 @@ __all__ = [
     "training_curves",
 ]
 
-for _package in ("altair", "vl_convert"):
-    if find_spec(_package) is None:
-        raise UnsupportedError(
-            "pictures", found=f"no package {_package}", accepted="pip install 'recalib[pictures]'"
-        )
+check_installed("pictures", "altair", "vl_convert")

@@ -2,38 +2,90 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from recalib.metrics import Predictions
 from recalib.metrics.mean_metrics import wilson
-from recalib.reporting.plots.style import GAP, GREY, INK, LEVEL, SIDE, inline, percent
-from recalib.reporting.plots.view import View
+from recalib.reporting.plots.style import (
+    GAP,
+    GREY,
+    INK,
+    LEVEL,
+    SIDE,
+    apply_style,
+    check_bins,
+    check_series,
+    inline,
+    percent,
+    series_colours,
+    title,
+)
+from recalib.reporting.plots.view import View, view_of
 from recalib.stats.sums import Bins
 
 if TYPE_CHECKING:
     import altair as alt
 
 _STRIP_HEIGHT = 70
+#: Returns a panel of predictions, from their bins, their share of rows and their colour.
+Panel = Callable[[Predictions, Bins, float, str, View], "alt.Chart | alt.LayerChart | Any"]
 #: Label of the line of a perfectly calibrated model.
 PERFECT = "perfect calibration"
+
+
+def panels_of_series(
+    series: Mapping[str, Predictions], bins: int, panel: Panel
+) -> alt.HConcatChart:
+    """Return a panel of each of one or two series, with its title, beside each other.
+
+    `panel` also gets the largest share of rows in a bin, which all panels have as their scale.
+    """
+    import altair as alt
+
+    check_series(series)
+    check_bins(bins)
+    view, series = view_of(series)
+    states = {name: view.state(predictions, bins) for name, predictions in series.items()}
+    share = max(largest_share(state) for state in states.values())
+    panels = [
+        panel(predictions, states[name], share, colour, view).properties(
+            title=title(name, view.facts(predictions, bins))
+        )
+        for (name, predictions), colour in zip(
+            series.items(), series_colours(len(series)), strict=True
+        )
+    ]
+    row: alt.HConcatChart = alt.hconcat(*panels, spacing=24).resolve_scale(
+        color="independent", strokeDash="shared"
+    )
+    return apply_style(row, legend_columns=2)
+
+
+def largest_share(state: Bins) -> float:
+    """Return the largest share of rows, or of their weight, in a bin."""
+    weights = state.moments.weight
+    return float(weights.max() / weights.sum())
 
 
 def bar_rows(state: Bins, view: View) -> list[dict[str, float]]:
     """Return the data of each nonempty bin of `view.state`."""
     rows, edges = [], view.edges(state.bins)
-    for k in np.flatnonzero(state.filled):
-        count, correct = int(state.count[k]), float(state.correct[k])
-        low, high = wilson(correct, count, LEVEL)
+    weights, squares = state.moments.weight, state.squared.weight
+    for k in np.flatnonzero(weights):
+        rate, effective = float(state.correct[k] / weights[k]), float(weights[k] ** 2 / squares[k])
+        low, high = wilson(rate * effective, effective, LEVEL)
         rows.append(
             {
                 "from": float(edges[k]),
                 "to": float(edges[k + 1]),
                 "middle": view.middle(int(k), state.bins),
-                "rows": count,
-                "share": float(count / state.count.sum()),
-                "confidence": float(state.confidence[k] / count),
-                "accuracy": correct / count,
+                "rows": int(state.count[k]),
+                "share": float(weights[k] / weights.sum()),
+                "confidence": float(state.confidence[k] / weights[k]),
+                "accuracy": rate,
                 "low": float(low),
                 "high": float(high),
             }

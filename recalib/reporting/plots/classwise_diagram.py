@@ -1,4 +1,4 @@
-"""Class-wise reliability diagrams of the classes with the largest error."""
+"""Reliability diagrams of the classes, or of the independent labels, with the largest error."""
 
 from __future__ import annotations
 
@@ -10,17 +10,25 @@ import numpy as np
 from recalib.errors import InputError
 from recalib.metrics import Predictions
 from recalib.metrics.classwise_ce import UnbiasedClasswiseError
-from recalib.reporting.plots.frequency_panels import (
-    check_worst,
-    frequency_grid,
-    frequency_panel,
+from recalib.metrics.ece import ExpectedCalibrationError
+from recalib.metrics.multilabel import LabelPredictions
+from recalib.reporting.plots.bar_panels import accuracy_bars, bar_rows
+from recalib.reporting.plots.style import (
+    BLUE,
+    LEVEL,
+    apply_style,
+    check_bins,
+    check_series,
+    inline,
+    title,
 )
-from recalib.reporting.plots.style import LEVEL, check_bins, check_series
-from recalib.reporting.plots.view import FREQUENCY, view_of
+from recalib.reporting.plots.view import FREQUENCY, View, view_of
 from recalib.stats.class_bins import ClassBins
 
 if TYPE_CHECKING:
     import altair as alt
+
+_SIDE, _COLUMNS, _MOST_PANELS = 180, 3, 12
 
 
 def classwise_diagram(
@@ -49,12 +57,8 @@ def classwise_diagram(
     InputError: no rows, labels that are not K, or `worst` or `bins` out of range.
     """
     check_series({"predictions": predictions}, least=1)
-    check_bins(bins)
-    check_worst(worst)
     count = predictions.classes
-    if classes is not None and len(classes) != count:
-        raise InputError("classes", found=f"{len(classes)} labels", accepted=f"{count} labels")
-    names = [f"class {k}" for k in range(count)] if classes is None else [str(c) for c in classes]
+    names = _check_options("class", "classes", classes, count, worst, bins)
     state = ClassBins(count, bins)
     state.add(predictions.probabilities, predictions.labels)
     errors = state.column_errors()
@@ -70,7 +74,83 @@ def classwise_diagram(
         view, series = view_of({"": predictions})
         shown, heading, facts = [1], f"Two classes: {names[1]}", view.facts(series[""], bins)
     panels = [
-        frequency_panel(names[k], float(errors[k]), view.state(predictions.of_class(k), bins), view)
-        for k in shown
+        _panel(names[k], float(errors[k]), predictions.of_class(k), bins, view) for k in shown
     ]
-    return frequency_grid(panels, heading, facts)
+    return _grid(panels, heading, facts)
+
+
+def label_diagram(
+    predictions: LabelPredictions,
+    *,
+    labels: Sequence[str] | None = None,
+    worst: int = 6,
+    bins: int = 15,
+) -> alt.ConcatChart:
+    """Return `classwise_diagram` of independent labels: those with the largest ECE.
+
+    Parameters
+    ----------
+    labels: the K names, in the order of the columns; None for numbers.
+    worst: number of labels, 1 to 12; all labels if there are fewer.
+    bins: M, as for ECE; at most 100.
+
+    Raises
+    ------
+    InputError: no rows, names that are not K, or `worst` or `bins` out of range.
+    """
+    if not len(predictions):
+        raise InputError("predictions", found="no rows", accepted="at least one row")
+    count, metric = predictions.count, ExpectedCalibrationError(bins)
+    names = _check_options("label", "labels", labels, count, worst, bins)
+    parts = [predictions.of_label(k, metric.name) for k in range(count)]
+    errors = np.array([metric.measure(part).value for part in parts])
+    shown = np.argsort(-errors, kind="stable")[:worst].tolist()
+    panels = [_panel(names[k], float(errors[k]), parts[k], bins, FREQUENCY) for k in shown]
+    facts = [f"all labels, n = {len(predictions):,}: mean ECE {errors.mean():.2%}"]
+    heading = f"Labels: the {len(shown)} of {count:,} with the largest error"
+    return _grid(panels, heading, facts)
+
+
+def _check_options(
+    kind: str, field: str, names: Sequence[str] | None, count: int, worst: int, bins: int
+) -> list[str]:
+    """Return the names of K classes or labels; raise `InputError` for what cannot be displayed."""
+    check_bins(bins)
+    if not 1 <= worst <= _MOST_PANELS:
+        raise InputError("worst", found=str(worst), accepted=f"1 to {_MOST_PANELS}")
+    if names is None:
+        return [f"{kind} {k}" for k in range(count)]
+    if len(names) != count:
+        raise InputError(field, found=f"{len(names)} names", accepted=f"{count} names")
+    return [str(name) for name in names]
+
+
+def _panel(
+    name: str, error: float, predictions: Predictions, bins: int, view: View
+) -> alt.LayerChart | alt.FacetChart:
+    """Return bars of the frequency of a class by its probability, with its calibration error."""
+    state = view.state(predictions, bins)
+    occurred = int(state.correct.sum())
+    panel: alt.LayerChart | alt.FacetChart = accuracy_bars(
+        BLUE, view, side=_SIDE, has_strip=False
+    ).properties(
+        data=inline(bar_rows(state, view)),
+        title=title(name, [f"error {error:.2%}", f"label of {occurred:,} rows"], _SIDE),
+    )
+    return panel
+
+
+def _grid(
+    panels: list[alt.LayerChart | alt.FacetChart], heading: str, facts: list[str]
+) -> alt.ConcatChart:
+    """Return panels in rows of three, with a title and facts above."""
+    import altair as alt
+
+    width = _SIDE * min(len(panels), _COLUMNS)
+    diagram: alt.ConcatChart = alt.concat(
+        *panels,
+        columns=_COLUMNS,
+        spacing=24,
+        title=title(heading, facts, max(width, 300)),
+    ).resolve_scale(color="shared", strokeDash="shared")
+    return apply_style(diagram, legend_columns=2)

@@ -8,19 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from recalib.metrics import Predictions
-from recalib.reporting.plots.style import (
-    INK,
-    SIDE,
-    apply_style,
-    check_bins,
-    check_series,
-    inline,
-    percent,
-    series_colours,
-    tint,
-    title,
-)
-from recalib.reporting.plots.view import View, view_of
+from recalib.reporting.plots.bar_panels import panels_of_series
+from recalib.reporting.plots.style import INK, SIDE, inline, percent, tint
+from recalib.reporting.plots.view import View
 from recalib.stats.sums import Bins
 
 if TYPE_CHECKING:
@@ -46,21 +36,7 @@ def confidence_histogram(series: Mapping[str, Predictions], *, bins: int = 15) -
     ------
     InputError: no series or more than two, one without rows, or bins out of range.
     """
-    import altair as alt
-
-    check_series(series)
-    check_bins(bins)
-    view, series = view_of(series)
-    states = {name: view.state(predictions, bins) for name, predictions in series.items()}
-    max_share = max(float(state.count.max() / state.count.sum()) for state in states.values())
-    panels = [
-        _panel(title(name, view.facts(series[name], bins)), state, max_share, colour, view)
-        for (name, state), colour in zip(states.items(), series_colours(len(series)), strict=True)
-    ]
-    histogram: alt.HConcatChart = alt.hconcat(*panels, spacing=24).resolve_scale(
-        color="independent", strokeDash="shared"
-    )
-    return apply_style(histogram, legend_columns=2)
+    return panels_of_series(series, bins, _panel)
 
 
 def _rows(state: Bins, view: View) -> list[dict[str, Any]]:
@@ -77,7 +53,7 @@ def _rows(state: Bins, view: View) -> list[dict[str, Any]]:
 
 
 def _panel(
-    heading: alt.Title, state: Bins, max_share: float, colour: str, view: View
+    predictions: Predictions, state: Bins, max_share: float, colour: str, view: View
 ) -> alt.LayerChart | alt.FacetChart:
     import altair as alt
 
@@ -110,7 +86,7 @@ def _panel(
         )
     )
     chart: alt.LayerChart | alt.FacetChart = alt.layer(bars, _marks(state, view)).properties(
-        width=SIDE, height=_HEIGHT, title=heading
+        width=SIDE, height=_HEIGHT
     )
     return chart
 

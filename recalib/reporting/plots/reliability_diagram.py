@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from recalib.core.card import ReliabilityBins
 from recalib.metrics import Predictions
-from recalib.reporting.plots.bar_panels import accuracy_bars, bar_rows, share_bars
+from recalib.reporting.plots.bar_panels import (
+    accuracy_bars,
+    bar_rows,
+    largest_share,
+    panels_of_series,
+    share_bars,
+)
 from recalib.reporting.plots.curve_panels import accuracy_curve
 from recalib.reporting.plots.smooth_curve import FINE_BINS, smooth_curve
-from recalib.reporting.plots.style import (
-    LEVEL,
-    apply_style,
-    check_bins,
-    check_series,
-    inline,
-    series_colours,
-    title,
-)
-from recalib.reporting.plots.view import View, view_of
+from recalib.reporting.plots.style import LEVEL, SIDE, apply_style, inline, series_colours
+from recalib.reporting.plots.view import TOP_LABEL, View, binary_view
+from recalib.stats.sums import Bins
 
 if TYPE_CHECKING:
     import altair as alt
@@ -49,30 +51,62 @@ def reliability_diagram(
     ------
     InputError: no series or more than two, one without rows, or bins out of range.
     """
+
+    def panel(
+        predictions: Predictions, state: Bins, max_share: float, colour: str, view: View
+    ) -> alt.VConcatChart:
+        upper = _curve(predictions, colour, view) if smooth else accuracy_bars(colour, view)
+        return _with_strip(upper, state, max_share, view)
+
+    return panels_of_series(series, bins, panel)
+
+
+def diagram_of_card(
+    series: Mapping[str, ReliabilityBins], *, classes: int, side: int = SIDE, has_strip: bool = True
+) -> alt.HConcatChart:
+    """Return the bars of `reliability_diagram` from the sums of a card.
+
+    Parameters
+    ----------
+    series: one or two, by the title of the panel.
+    classes: K.
+    side: width and height of a panel without a strip, in pixels.
+    has_strip: whether a strip below shows the share of rows; without, there is no legend.
+    """
     import altair as alt
 
-    check_series(series)
-    check_bins(bins)
-    view, series = view_of(series)
-    states = {name: view.state(predictions, bins) for name, predictions in series.items()}
-    max_share = max(float(state.count.max() / state.count.sum()) for state in states.values())
-    panels = []
-    for (name, state), colour in zip(states.items(), series_colours(len(series)), strict=True):
-        upper = _curve(series[name], colour, view) if smooth else accuracy_bars(colour, view)
-        heading = title(name, view.facts(series[name], bins))
-        panels.append(
-            alt.vconcat(
-                upper,
-                share_bars(max_share, view),
-                data=inline(bar_rows(state, view)),
-                spacing=8,
-                title=heading,
-            )
-        )
-    diagram: alt.HConcatChart = alt.hconcat(*panels, spacing=24).resolve_scale(
-        color="independent", strokeDash="shared"
-    )
-    return apply_style(diagram, legend_columns=2)
+    states = {name: _state(sums) for name, sums in series.items()}
+    is_root = any(sums.is_root for sums in series.values())
+    view = binary_view(is_root=is_root) if classes == 2 else TOP_LABEL
+    share = max(largest_share(state) for state in states.values())
+    panels: list[Any] = []
+    for (name, state), colour in zip(states.items(), series_colours(len(states)), strict=True):
+        if has_strip:
+            panel: Any = _with_strip(accuracy_bars(colour, view), state, share, view)
+        else:
+            panel = accuracy_bars(colour, view, side=side, has_strip=False)
+            panel = panel.properties(data=inline(bar_rows(state, view)))
+        panels.append(panel.properties(title=name))
+    row: alt.HConcatChart = alt.hconcat(*panels, spacing=24).resolve_scale(color="independent")
+    styled = apply_style(row, legend_columns=2)
+    styled.config.legend.disable = not has_strip
+    return styled
+
+
+def _state(sums: ReliabilityBins) -> Bins:
+    state = Bins(len(sums.count), weighted=bool(sums.weight))
+    names = ("count", "confidence", "correct", "weight", "squared_weight")
+    for name in names if state.weighted else names[:3]:
+        setattr(state, name, np.array(getattr(sums, name)))
+    return state
+
+
+def _with_strip(upper: Any, state: Bins, max_share: float, view: View) -> alt.VConcatChart:
+    """Return a panel above the shares of rows in its bins."""
+    import altair as alt
+
+    strip = share_bars(max_share, view)
+    return alt.vconcat(upper, strip, data=inline(bar_rows(state, view)), spacing=8)
 
 
 def _curve(predictions: Predictions, colour: str, view: View) -> alt.LayerChart | alt.FacetChart:

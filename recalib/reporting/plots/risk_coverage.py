@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from recalib.metrics import Predictions
 from recalib.metrics.aurc import RiskCoverageArea
-from recalib.metrics.confidence_order import sort_by_confidence
+from recalib.metrics.equal_mass import sort_by_confidence
 from recalib.metrics.mean_metrics import wilson
 from recalib.reporting.plots.style import (
     FIFTHS,

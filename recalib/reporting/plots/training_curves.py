@@ -87,11 +87,13 @@ def _panel(
     ]
     legend = alt.Legend(symbolType="stroke", symbolSize=400, symbolStrokeWidth=2, symbolOpacity=1)
     axis = percent(text) if share else alt.Axis(title=text, tickCount=5)
+    # Vega halves the steps of few epochs, whatever their least step.
+    ticks = list(range(1, len(records) + 1)) if len(records) < 10 else alt.Undefined
     chart: alt.Chart = (
         alt.Chart(inline(values), width=_WIDTH, height=_HEIGHT)
         .mark_line(strokeWidth=2, point=len(records) == 1)
         .encode(
-            x=alt.X("epoch:Q", axis=alt.Axis(title="epoch", tickMinStep=1, format="d")),
+            x=alt.X("epoch:Q", axis=alt.Axis(title="epoch", format="d", values=ticks)),
             y=alt.Y("value:Q", axis=axis, scale=alt.Scale(zero=False)),
             color=colours(list(lines)).legend(legend),
             strokeDash=colours(list(lines), "strokeDash").legend(legend),

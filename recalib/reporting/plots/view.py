@@ -9,18 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.core.arrays import Floats
 from recalib.metrics import Predictions
 from recalib.metrics.ece import ExpectedCalibrationError
 from recalib.reporting.plots.style import FIFTHS, LEVEL
-from recalib.stats.bin_indices import bin_indices
-from recalib.stats.sums import Bins
+from recalib.stats.sums import Bins, RootBins
 
 if TYPE_CHECKING:
     import altair as alt
 
-#: Up to this frequency of class 1, axes have a square-root scale.
-_RARE = 0.1
 _ROOT_TICKS = [0, 0.01, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1]
 
 
@@ -43,7 +39,7 @@ class View:
 
     def state(self, predictions: Predictions, bins: int) -> Bins:
         """Return the sums in M bins of equal width in the picture."""
-        state = _RootBins(bins) if self.is_root else Bins(bins)
+        state = RootBins(bins) if self.is_root else Bins(bins)
         state.add(predictions.confidences, predictions.correct)
         return state
 
@@ -90,11 +86,10 @@ TOP_LABEL = View("confidence", "accuracy")
 FREQUENCY = View("probability", "frequency")
 
 
-class _RootBins(Bins):
-    """Bins of equal width on a square-root scale."""
-
-    def _bins_of(self, confidences: Floats) -> NDArray[np.intp]:
-        return bin_indices(np.sqrt(confidences), self.bins)
+def binary_view(*, is_root: bool) -> View:
+    """Return the view of P(y = 1) of two classes."""
+    events = ("class 1", "class 0")
+    return View("P(y = 1)", "frequency of class 1", "binary ECE", events, is_root)
 
 
 def view_of(series: Mapping[str, Predictions]) -> tuple[View, dict[str, Predictions]]:
@@ -102,11 +97,5 @@ def view_of(series: Mapping[str, Predictions]) -> tuple[View, dict[str, Predicti
     first = next(iter(series.values()))
     if first.classes != 2:
         return TOP_LABEL, dict(series)
-    view = View(
-        "P(y = 1)",
-        "frequency of class 1",
-        "binary ECE",
-        ("class 1", "class 0"),
-        is_root=bool((first.labels == 1).mean() <= _RARE),
-    )
+    view = binary_view(is_root=first.has_rare_class)
     return view, {name: predictions.of_class(1) for name, predictions in series.items()}

@@ -1,10 +1,9 @@
-"""Images in folders, tables and tar shards; arrays in other layouts; labels that are names."""
+"""Images in tables; arrays in other layouts; labels that are names."""
 
 from __future__ import annotations
 
 import io
 import json
-import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -34,15 +33,6 @@ def png(values: Images) -> bytes:
     buffer = io.BytesIO()
     Image.fromarray(values).save(buffer, "PNG")
     return buffer.getvalue()
-
-
-def class_folders(path: Path, values: Images, labels: list[str]) -> str:
-    for row, (image, label) in enumerate(zip(values, labels, strict=True)):
-        (path / label).mkdir(parents=True, exist_ok=True)
-        (path / label / f"{row:03}.png").write_bytes(png(image))
-    (path / CLASSES[0] / "notes.txt").write_text("not an image")
-    (path / ".hidden").mkdir()
-    return path.name
 
 
 def table(values: Images, labels: list[str], column: str = "bytes") -> pa.Table:
@@ -81,19 +71,8 @@ def hugging_face_folder(path: Path, values: Images, labels: list[str]) -> str:
     return path.name
 
 
-def tar_shards(path: Path, values: Images, labels: list[str]) -> str:
-    for number, rows in enumerate((range(5), range(5, len(values)))):
-        with tarfile.open(f"{path}-{number}.tar", "w") as archive:
-            for row in rows:
-                for suffix, content in (("cls", labels[row].encode()), ("png", png(values[row]))):
-                    member = tarfile.TarInfo(f"{path.name}/{row:03}.{suffix}")
-                    member.size = len(content)
-                    archive.addfile(member, io.BytesIO(content))
-    return f"{path.name}-*.tar"
-
-
 FORMATS: list[Callable[[Path, Images, list[str]], str]] = [
-    class_folders, parquet_shards, nested_lists, hugging_face_folder, tar_shards,
+    parquet_shards, nested_lists, hugging_face_folder,
 ]  # fmt: skip
 
 
@@ -121,10 +100,10 @@ def test_every_format_gives_the_same_rows(
     assert confined.digest == splits.digest
 
 
-def test_one_folder_is_split_in_three(tmp_path: Path) -> None:
+def test_one_table_is_split_in_three(tmp_path: Path) -> None:
     """Every image is in one split; each class gives its share."""
-    folder = class_folders(tmp_path / "photos", *images(30, 0))
-    spec = DataSpec("images", {"train": folder}, test=0.2, validation=0.2)
+    shards = parquet_shards(tmp_path / "photos", *images(30, 0))
+    spec = DataSpec("images", {"train": shards}, test=0.2, validation=0.2)
     splits = load(spec, tmp_path)
     parts = (splits.train, splits.validation, splits.test)
     assert [len(part) for part in parts] == [19, 5, 6]
@@ -134,96 +113,67 @@ def test_one_folder_is_split_in_three(tmp_path: Path) -> None:
     for missing in ({"test": 0.2}, {"validation": 0.2}):
         (name,) = {"test", "validation"} - set(missing)
         with pytest.raises(InputError, match=rf"^data.{name}: found nothing"):
-            load(DataSpec("images", {"train": folder}, **missing), tmp_path)
+            load(DataSpec("images", {"train": shards}, **missing), tmp_path)
 
 
 def test_imagenet_numbers_normalise_images(tmp_path: Path) -> None:
     values, labels = images(12, 0)
-    folder = class_folders(tmp_path / "photos", values, labels)
-    spec = DataSpec("images", {"train": folder, "normalise": "imagenet"}, 3, 3, stratified=False)
+    shards = parquet_shards(tmp_path / "photos", values, labels)
+    spec = DataSpec("images", {"train": shards, "normalise": "imagenet"}, 3, 3, stratified=False)
     splits = load(spec, tmp_path)
     expected = (values / 255 - [0.485, 0.456, 0.406]) / [0.229, 0.224, 0.225]
     expected = np.moveaxis(expected[splits.test.rows], 3, 1)
     np.testing.assert_allclose(batch(splits.test), expected, atol=1e-5)
 
 
-def _empty_class(folder: Path) -> None:
-    (folder / "bat").mkdir()
-
-
-def _no_classes(folder: Path) -> None:
-    for name in CLASSES:
-        (folder / name).rename(folder / f".{name}")
-
-
-def _text_as_image(folder: Path) -> None:
-    (folder / "dog" / "000.png").write_text("no image")
-
-
-def _postscript(folder: Path) -> None:
+def _postscript() -> bytes:
     """Pillow would start a program for it."""
-    Image.new("RGB", (5, 6)).save(folder / "dog" / "000.png", "EPS")
+    buffer = io.BytesIO()
+    Image.new("RGB", (5, 6)).save(buffer, "EPS")
+    return buffer.getvalue()
 
 
 @pytest.mark.parametrize(
-    ("damage", "message"),
+    ("damaged", "message"),
     [
-        (_empty_class, "^data.options.train: found photos: no image in bat"),
-        (_no_classes, "^data.options.train: found photos: no sub-folders"),
-        (_text_as_image, "^photos/dog/000.png: found 8 bytes"),
-        (_postscript, "^photos/dog/000.png: found .* bytes: no known format"),
+        (b"no image", r"^photos.parquet: image\[4\]: found 8 bytes"),
+        (_postscript(), r"^photos.parquet: image\[4\]: found .* bytes: no known format"),
     ],
 )
-def test_invalid_folders_are_refused(
-    damage: Callable[[Path], None], message: str, tmp_path: Path
-) -> None:
-    folder = class_folders(tmp_path / "photos", *images(12, 0))
-    damage(tmp_path / folder)
+def test_invalid_images_are_refused(damaged: bytes, message: str, tmp_path: Path) -> None:
+    rows = table(*images(12, 0))
+    encoded = rows["image"].to_pylist()
+    encoded[4] = damaged
+    pq.write_table(rows.set_column(0, "image", pa.array(encoded)), tmp_path / "photos.parquet")
     for memory in (2**31, 0):
-        options = {"train": folder, "memory": memory, "normalise": "unit"}
+        options = {"train": "photos.parquet", "memory": memory, "normalise": "unit"}
         with pytest.raises(InputError, match=message):
             load(DataSpec("images", options, validation=3, test=3), tmp_path)
+
+
+@pytest.mark.parametrize("name", ["photos", "photos-*.tar"])
+def test_folders_of_classes_and_shards_are_refused_with_what_reads_them(
+    name: str, tmp_path: Path
+) -> None:
+    (tmp_path / "photos" / "cat").mkdir(parents=True)
+    (tmp_path / "photos-0.tar").touch()
+    with pytest.raises(InputError, match=r"^data.options.train: .*torchvision.datasets:Image"):
+        load(DataSpec("images", {"train": name}, validation=3, test=3), tmp_path)
 
 
 def test_links_out_of_the_data_folder_are_refused_where_confined(tmp_path: Path) -> None:
     inside = tmp_path / "data"
     inside.mkdir()
-    class_folders(tmp_path / "photos", *images(12, 0))
-    class_folders(inside / "photos", *images(12, 0))
-    (inside / "photos" / "cat" / "link.png").symlink_to(tmp_path / "photos" / "cat" / "000.png")
-    (inside / "all").symlink_to(tmp_path / "photos")
-    spec = DataSpec("images", {"train": "photos"}, validation=3, test=3)
-    assert len(load(spec, inside).train) == 7
-    with pytest.raises(InputError, match=r"found a link to another folder: cat/link.png"):
-        load(spec, inside, confined=True)
-    for name in ("all", "../photos", "../pho*", str(tmp_path / "photos")):
+    parquet_shards(tmp_path / "photos", *images(12, 0))
+    (inside / "all.parquet").symlink_to(tmp_path / "photos-0.parquet")
+    for name in (
+        "all.parquet",
+        "../photos-0.parquet",
+        "../pho*",
+        str(tmp_path / "photos-0.parquet"),
+    ):
         with pytest.raises(InputError, match="below the data folder"):
             load(DataSpec("images", {"train": name}), inside, confined=True)
-
-
-@pytest.mark.parametrize(
-    ("members", "message"),
-    [
-        ([("1.png", b"..."), ("2.png", b"..."), ("2.cls", b"0")], "no label for 1.png"),
-        ([("1.cls", b"0")], "no image"),
-        ([("1.png", b"..."), ("1.cls", b"0" * 2000)], "2000 bytes, instead of a label"),
-        (None, "an uncompressed tar file"),
-    ],
-)
-def test_invalid_shards_are_refused(
-    members: list[tuple[str, bytes]] | None, message: str, tmp_path: Path
-) -> None:
-    if members is None:
-        (tmp_path / "a.tar").write_bytes(b"\x1f\x8b" + bytes(600))
-    else:
-        with tarfile.open(tmp_path / "a.tar", "w") as archive:
-            for name, content in members:
-                member = tarfile.TarInfo(name)
-                member.size = len(content)
-                archive.addfile(member, io.BytesIO(content))
-    with pytest.raises(InputError, match=message) as excinfo:
-        load(DataSpec("images", {"train": "a.tar"}, validation=0.5, test=0.5), tmp_path)
-    assert excinfo.value.field == "data.options.train"
 
 
 def arrays(folder: Path, inputs: Any, labels: Any) -> dict[str, Any]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +17,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from recalib.errors import InputError
 from recalib.losses import LOSSES, QUADRATIC
 from recalib.metrics.evaluate import evaluate
-from recalib.recipe import Dense, Recipe
+from recalib.recipe import Recipe
 from tests.training.engine.tiny import Memory, Onlooker
 from training import train as train_on_loaders
 from training.data import DataSpec, Split, Splits, augmentation, load
@@ -32,7 +30,6 @@ from training.engine.loop import train
 from training.engine.objective import TrainingObjective
 from training.engine.pixels import PixelSample, loss_pixels
 
-_ROOT = Path(__file__).parents[3]
 VOID = 255
 
 
@@ -315,45 +312,6 @@ def test_recipe_writes_rows_of_pixels_that_count(tmp_path: Path) -> None:
     assert len(stored["dense"]["validation"]["classes"]) == 3
     assert stored["dense"]["test"]["images"]["count"] == 8
     assert stored["calibrated"]["accuracy"] > 0
-
-
-@pytest.mark.slow
-def test_two_processes_give_the_result_of_one(tmp_path: Path) -> None:
-    """Metrics and the sample are those of one process; only rounding differs.
-
-    Seven images make one of the processes pad its part.
-    """
-    (tmp_path / "networks.py").write_text(
-        "from torch import nn\n\n\nclass Pixels(nn.Module):\n"
-        "    def __init__(self, classes: int) -> None:\n        super().__init__()\n"
-        "        self.head = nn.Conv2d(1, classes, 3, padding=1)\n\n"
-        "    def forward(self, images):\n        return self.head(images)\n"
-    )
-    data = save(tmp_path, ignore_index=VOID)
-    images, labels = scenes(7, 2)
-    np.savez(tmp_path / "test.npz", inputs=images, labels=labels)
-    config = recipe(data=data, model={"name": "networks.py:Pixels"}, report=False, workers=1)
-    config = config.model_copy(update={"dense": Dense(logit_pixels=90)})
-    (tmp_path / "recipe.json").write_text(config.model_dump_json())
-    two = ("-m", "torch.distributed.run", "--nproc-per-node", "2")
-    for name, launcher in (("one", ()), ("two", two)):
-        subprocess.run(
-            [sys.executable, *launcher, "-m", "recalib", "train", "recipe.json", "-o", name],
-            cwd=tmp_path,
-            env={"PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(_ROOT)},
-            check=True,
-            timeout=300,
-        )
-    single, other = (json.loads((tmp_path / n / "result.json").read_text()) for n in ("one", "two"))
-    assert single["test"] == pytest.approx(other["test"], rel=1e-4)
-    assert single["dense"]["test"]["images"]["count"] == 7
-    assert [c["pixels"] for c in single["dense"]["test"]["classes"]] == [
-        c["pixels"] for c in other["dense"]["test"]["classes"]
-    ]
-    with np.load(tmp_path / "one/test.npz") as first, np.load(tmp_path / "two/test.npz") as second:
-        assert len(first["labels"]) == 90
-        np.testing.assert_array_equal(first["labels"], second["labels"])
-        np.testing.assert_allclose(first["logits"], second["logits"], rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from recalib.metrics.evaluate import evaluate
 from recalib.recipe import Recipe
 from tests.training.engine.tiny import Memory, Onlooker, recipe, splits
 from training.data import Splits
-from training.engine.batches import epoch_steps, held_out
+from training.engine.batches import Step, epoch_steps, held_out, shares
 from training.engine.loop import TrainingResult, train
 from training.models import MODELS
 
@@ -331,6 +331,32 @@ def test_best_weights_are_kept_and_patience_stops_the_run(score: str, sign: int)
     assert result.best_epoch == 1 + int(np.argmin(scores)) == len(scores) - 2
     metrics = evaluate(splits().validation.labels, logits=result.validation.logits, metrics=[score])
     assert sign * metrics[score].value == min(scores)
+
+
+def test_warm_up_is_neither_kept_nor_counted() -> None:
+    """Paper 002, appendix D: the best epoch after the warm-up; here the first epochs are better."""
+    stop = {"keep": "best", "score": "brier", "patience": 2, "warmup_epochs": 5}
+    result = run(recipe(epochs=40, optimiser={"learning_rate": 3.0}, stop=stop))
+    scores = [record["validation"]["brier"] for record in result.history]
+    assert np.argmin(scores) < 5
+    assert result.best_epoch == 6 + int(np.argmin(scores[5:])) == len(scores) - 2
+
+
+def test_rows_of_processes_follow_each_other_in_the_step() -> None:
+    """So that a loss of the order of rows, as `crl` as released, is that of one process."""
+    step = Step(np.random.default_rng(0).permutation(23), "both")
+    for processes in (1, 2, 5):
+        parts = [shares(step, 2, rank, processes) for rank in range(processes)]
+        rows = [part for number in range(2) for part in (mine[number] for mine in parts)]
+        assert np.array_equal(np.concatenate(rows), step.rows)
+
+
+def test_epochs_between_evaluations_are_trained_alike() -> None:
+    """The last epoch is measured; the weights are those of a run that measures each epoch."""
+    often, seldom = (run(recipe(epochs=5, measure_every=every)) for every in (1, 2))
+    assert [record["epoch"] for record in seldom.history] == [2, 4, 5]
+    assert without_times(seldom.history) == [without_times(often.history)[i] for i in (1, 3, 4)]
+    assert_same(often.weights, seldom.weights)
 
 
 def test_interleaved_halves_share_no_rows() -> None:

@@ -17,6 +17,7 @@ from recalib.errors import CorruptError, InputError, UnavailableError
 from recalib.recipe import Optimiser
 from tests.training.engine.tiny import Memory, Onlooker, recipe, splits
 from training.engine.batches import seed_of
+from training.engine.checkpoint_format import read_checkpoint
 from training.engine.checkpoints import FolderCheckpoints
 from training.engine.evaluate import measure, predict, weight_norms
 from training.engine.loop import train
@@ -175,13 +176,16 @@ def test_seeds_are_distinct() -> None:
     assert seed_of(1, 2, 3) == seed_of(1, 2, 3)
 
 
-def test_bf16_run_resumes_bit_for_bit() -> None:
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_run_in_half_precision_resumes_bit_for_bit(precision: str) -> None:
     """The network computes in half precision; weights and objective are float32."""
-    config = recipe(precision="bf16", checkpoint_steps=1)
+    config = recipe(precision=precision, clip_norm=1.0, checkpoint_steps=1)
     memory, saved = Memory(), []
     uninterrupted = train(config, splits(), memory, Onlooker(lambda: saved.append(memory.data)))
-    exact = train(recipe(checkpoint_steps=1), splits(), Memory(), Onlooker())
+    exact = train(recipe(clip_norm=1.0, checkpoint_steps=1), splits(), Memory(), Onlooker())
     memory.data = saved[6]
+    assert memory.data is not None
+    assert bool(read_checkpoint(memory.data).counters.scaler) == (precision == "fp16")
     resumed = train(config, splits(), memory, Onlooker())
     for name, weight in uninterrupted.weights.items():
         assert weight.dtype == torch.float32

@@ -14,15 +14,17 @@ from typing import Any
 
 import numpy as np
 import optuna
+import psutil
 import pytest
 import torch
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
 from recalib.errors import InputError
-from recalib.recipe import Tune
+from recalib.recipe import Recipe, Tune
 from tests.training.engine.tiny import Onlooker, load, recipe, splits
 from training.engine import trial_runs
+from training.engine.artifacts import load_all
 from training.engine.trials import Trial, best_of
 from training.engine.tuning import tune
 
@@ -150,6 +152,45 @@ def test_unknown_option_is_refused_before_any_trial(
     assert runs == []
 
 
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"optimiser.rate": [1]}, "^optimiser.rate: found unknown field"),
+        ({"optimiser.learning_rate": [0.1, -1]}, "^optimiser.learning_rate: found -1"),
+        ({"loss.options.gama": [1]}, "^loss.primary: options.gama: found an unknown option"),
+        ({"mixing.alpha": [1]}, r"^tune\.values\.mixing\.alpha: found no such field"),
+        ({"data.validation": [0.1]}, r"^tune\.values\.data\.validation: "),
+        ({"batch_size": {"low": 16, "high": 64}}, "^batch_size: "),
+    ],
+)
+def test_values_of_any_field_are_checked_before_any_trial(
+    values: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    config = recipe(tune={"search": "optuna", "trials": 1, "values": values})
+    with pytest.raises(InputError, match=message):
+        tune(config, load, tmp_path, Onlooker())
+
+
+def test_any_number_of_a_recipe_is_tuned_and_bad_trials_are_pruned(tmp_path: Path) -> None:
+    """After five trials, one with a learning rate near 0 ends before its last epoch."""
+    rates = {"low": 1e-9, "high": 1.0}
+    space = {"values": {"optimiser.learning_rate": rates, "batch_size": [16, 32]}}
+    search = {"search": "optuna", "trials": 12, "select": "nll", "prune": True}
+    config = recipe(report=False, tune={**search, **space})
+    summary = tune(config, load, tmp_path, Onlooker())
+    finished = [Trial(**run) for run in summary["trials"]]
+    pruned = [trial for trial in finished if trial.pruned]
+    assert pruned
+    assert all(0 < trial.pruned < 3 and trial.accuracy is None for trial in pruned)
+    best = min((t for t in finished if t.nll is not None), key=lambda t: t.nll or 0)
+    delivered = json.loads((tmp_path / "recipe.json").read_text())
+    assert delivered["optimiser"]["learning_rate"] == best.values["optimiser.learning_rate"]
+    assert delivered["batch_size"] == best.values["batch_size"]
+    assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 3
+    again = tune(config, load, tmp_path, Onlooker())
+    assert again["trials"] == summary["trials"]
+
+
 def test_missing_optuna_is_an_error_before_any_trial(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -232,7 +273,10 @@ def start_command(folder: Path, jobs: int) -> subprocess.Popen[bytes]:
 @pytest.mark.slow
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_killed_study_resumes_and_counts_no_trial_twice(tmp_path: Path, jobs: int) -> None:
-    """Finished trials stay as they are; with one job, the study is as if it was never killed."""
+    """Finished trials stay as they are; with one job, the study is as if it was never killed.
+
+    The killed study is a program. This process resumes it, without a second start of torch.
+    """
     data = splits(train=600)
     for name in ("train", "test"):
         split = getattr(data, name)
@@ -243,22 +287,26 @@ def test_killed_study_resumes_and_counts_no_trial_twice(tmp_path: Path, jobs: in
     config = {
         "data": {"source": "arrays", "options": options, "validation": 200},
         "model": {"name": "linear"}, "loss": _LOSS, "tune": space, "report": False,
-        "device": "cpu", "epochs": 8, "batch_size": 8, "checkpoint_steps": 50,
+        "device": "cpu", "epochs": 2, "batch_size": 8, "checkpoint_steps": 50,
     }  # fmt: skip
     (tmp_path / "recipe.json").write_text(json.dumps(config))
+    study_recipe = Recipe.of(config)
+    read = partial(load_all, study_recipe, tmp_path, confined=False)
     lines = tmp_path / "out" / "trials.jsonl"
     process = start_command(tmp_path, jobs)
     while not lines.exists() or len(lines.read_text().splitlines()) < 2:
         assert process.poll() is None, (tmp_path / "log.txt").read_text()
         time.sleep(0.05)
     time.sleep(0.3)  # into the next trial
+    children = psutil.Process(process.pid).children()
     process.send_signal(signal.SIGKILL)
     process.wait()
+    assert psutil.wait_procs(children, timeout=60)[1] == []
     finished = lines.read_text().splitlines()
     assert len(finished) < 5
     with (tmp_path / "out" / "study.journal").open("ab") as journal:
         journal.write(b'{"op_code": 5, "wor')  # a power cut in the middle of a line
-    assert start_command(tmp_path, jobs).wait() == 0, (tmp_path / "log.txt").read_text()
+    tune(study_recipe, read, tmp_path / "out", Onlooker())
     trials = [json.loads(line) for line in lines.read_text().splitlines()]
     assert [trial["number"] for trial in trials] == list(range(5))
     assert set(finished) <= set(lines.read_text().splitlines())
@@ -268,6 +316,6 @@ def test_killed_study_resumes_and_counts_no_trial_twice(tmp_path: Path, jobs: in
     assert [trial.state.name for trial in study.trials] == ["COMPLETE"] * 5
     assert [trial.params for trial in study.trials] == [trial["values"] for trial in trials]
     if jobs == 1:
-        (tmp_path / "out").rename(tmp_path / "killed")
-        assert start_command(tmp_path, jobs).wait() == 0
-        assert [json.loads(line) for line in lines.read_text().splitlines()] == trials
+        tune(study_recipe, read, tmp_path / "alone", Onlooker())
+        alone = (tmp_path / "alone" / "trials.jsonl").read_text().splitlines()
+        assert [json.loads(line) for line in alone] == trials

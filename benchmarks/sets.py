@@ -1,0 +1,156 @@
+"""Coverage of prediction sets over draws, and MAPIE's sets beside: `python -m benchmarks.sets`.
+
+Ten populations: numbers of classes, shares of classes, and classifiers that are too sure or not
+sure enough. A draw has rows for the thresholds and rows for a test. The coverage of a test has a
+beta-binomial distribution if scores have no ties: its mean over the draws is compared with the
+exact one, and the band is four standard errors. Sets of `aps` and `raps` have no random term and
+are never empty, so that theirs is a lower bound. `--peers` makes the sets of MAPIE on the same
+rows.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
+import scipy.special
+import scipy.stats
+from numpy.typing import NDArray
+
+from benchmarks.peers import FixedLogits, install
+from recalib.core.card import SetMethod
+from recalib.sets import conformal_sets, evaluate_sets, prediction_sets
+
+_ROWS, _TEST_ROWS, _COVERAGE = 500, 1_000, 0.9
+_Values = NDArray[np.float64]
+_Labels = NDArray[np.intp]
+
+
+@dataclass(frozen=True)
+class Population:
+    """Rows whose labels follow softmax(z), and a classifier that serves softmax(`sharpness` z)."""
+
+    classes: int
+    #: The standard deviation of z.
+    spread: float
+    sharpness: float
+    #: By how much log p falls from the first class to the last one.
+    tail: float = 0.0
+
+    def draw(self, rng: np.random.Generator, rows: int) -> tuple[_Values, _Labels]:
+        """Return the served log-probabilities (N, K) and the labels."""
+        logits = self.spread * rng.standard_normal((rows, self.classes))
+        logits -= np.linspace(0, self.tail, self.classes)
+        labels = (logits + rng.gumbel(size=logits.shape)).argmax(axis=1)
+        return scipy.special.log_softmax(self.sharpness * logits, axis=1), labels
+
+
+POPULATIONS = {
+    "2 classes, true": Population(2, 2, 1),
+    "2 classes, 1% of one, too sure": Population(2, 2, 2, tail=6),
+    "5 classes, true": Population(5, 3, 1),
+    "5 classes, too sure": Population(5, 1, 3),
+    "10 classes, true": Population(10, 3, 1),
+    "10 classes, too sure": Population(10, 2, 2),
+    "10 classes, not sure enough": Population(10, 4, 0.4),
+    "10 classes, long tail, too sure": Population(10, 2, 2, tail=5),
+    "100 classes, too sure": Population(100, 3, 1.5),
+    "100 classes, long tail": Population(100, 3, 1, tail=4),
+}
+
+
+def main() -> None:
+    """Print the table; the exit status is 1 if a mean coverage is out of its band."""
+    parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
+    parser.add_argument("--draws", type=int, default=200, help="of each population")
+    parser.add_argument("--peers", action="store_true", help="the sets of MAPIE instead")
+    arguments = parser.parse_args()
+    if arguments.peers:
+        _compare()
+        return
+    place = math.ceil((_ROWS + 1) * _COVERAGE)
+    exact = scipy.stats.betabinom(_TEST_ROWS, place, _ROWS + 1 - place)
+    mean, error = place / (_ROWS + 1), exact.std() / _TEST_ROWS / math.sqrt(arguments.draws)
+    print(
+        f"coverage {_COVERAGE:.0%}, {_ROWS} rows, {_TEST_ROWS} of a test, {arguments.draws} draws"
+    )
+    print(f"exact mean {mean:.2%}, band {mean - 4 * error:.2%} to {mean + 4 * error:.2%}")
+    print(f"{'population':32} {'sets':5} coverage  sd     size   worst class  in the band")
+    rng, is_met = np.random.default_rng(0), True
+    for name, population in POPULATIONS.items():
+        found: dict[SetMethod, list[tuple[float, float, float]]] = {}
+        for _ in range(arguments.draws):
+            rows, test = (_probabilities(*population.draw(rng, n)) for n in (_ROWS, _TEST_ROWS))
+            for method in get_args(SetMethod):
+                sets = prediction_sets(test[0], conformal_sets(*rows, method, _COVERAGE))
+                measured = evaluate_sets(sets, test[1])
+                values = measured.coverage, measured.mean_size, measured.worst_coverage
+                found.setdefault(method, []).append(values)
+        for method, values in found.items():
+            coverage, size, worst = np.mean(values, axis=0)
+            is_in = coverage > mean - 4 * error and (method != "lac" or coverage < mean + 4 * error)
+            is_met &= bool(is_in)
+            print(
+                f"{name:32} {method:5} {coverage:7.2%} {np.std(values, axis=0)[0]:6.2%} "
+                f"{size:6.2f} {worst:12.1%}  {'yes' if is_in else 'NO'}",
+                flush=True,
+            )
+    sys.exit(0 if is_met else 1)
+
+
+def _probabilities(log_p: _Values, labels: _Labels) -> tuple[_Values, _Labels]:
+    return np.exp(log_p), labels
+
+
+class _FixedProbabilities(FixedLogits):
+    """A fitted classifier whose log-probabilities are its input."""
+
+    def predict_proba(self, x: _Values) -> _Values:
+        return np.exp(x)
+
+
+def _compare() -> None:
+    """Print the sets of MAPIE and ours, from the same rows."""
+    install(Path(__file__).with_name("peers.txt"))
+    from mapie.classification import SplitConformalClassifier
+    from sklearn.frozen import FrozenEstimator
+
+    rng = np.random.default_rng(0)
+    print(
+        f"{'population':32} {'sets':5} {'by':8} coverage  size   worst class  seconds  equal rows"
+    )
+    for name in ("10 classes, too sure", "100 classes, too sure"):
+        population = POPULATIONS[name]
+        (log_p, labels), (test, test_labels) = (population.draw(rng, n) for n in (2_000, 5_000))
+        for method in get_args(SetMethod):
+            began = time.process_time()
+            ours = prediction_sets(
+                np.exp(test), conformal_sets(np.exp(log_p), labels, method, _COVERAGE)
+            )
+            seconds = [time.process_time() - began]
+            began = time.process_time()
+            classifier = FrozenEstimator(_FixedProbabilities().fit(log_p, labels))
+            peer = SplitConformalClassifier(
+                classifier, confidence_level=_COVERAGE, conformity_score=method, random_state=0
+            )
+            _, theirs = peer.conformalize(log_p, labels).predict_set(test)
+            seconds.append(time.process_time() - began)
+            equal = (ours == theirs[:, :, 0]).all(axis=1).mean()
+            for by, sets, of in zip(
+                ("recalib", "mapie"), (ours, theirs[:, :, 0]), seconds, strict=True
+            ):
+                found = evaluate_sets(sets, test_labels)
+                print(
+                    f"{name:32} {method:5} {by:8} {found.coverage:7.2%} {found.mean_size:6.2f} "
+                    f"{found.worst_coverage:12.1%} {of:8.3f} {equal:10.1%}"
+                )
+
+
+if __name__ == "__main__":
+    main()

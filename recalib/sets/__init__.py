@@ -1,0 +1,19 @@
+"""Prediction sets: for each row the classes that hold its label with a stated probability."""
+
+from recalib.sets.conformal import (
+    SetCoverage,
+    conformal_sets,
+    describe_sets,
+    evaluate_sets,
+    prediction_sets,
+)
+from recalib.sets.scores import SCORES
+
+__all__ = [
+    "SCORES",
+    "SetCoverage",
+    "conformal_sets",
+    "describe_sets",
+    "evaluate_sets",
+    "prediction_sets",
+]

@@ -1,0 +1,147 @@
+"""Prediction sets: their coverage, closed forms and invariants, and the public calls."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.stats
+from numpy.typing import NDArray
+
+import recalib
+from recalib.errors import InputError
+from recalib.sets import SCORES, conformal_sets, evaluate_sets, prediction_sets
+
+_DRAWS, _ROWS, _TEST_ROWS, _CLASSES = 400, 120, 400, 6
+
+
+def _population(
+    rng: np.random.Generator, rows: int
+) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
+    """Return probabilities that are overconfident, and labels."""
+    logits = rng.normal(size=(rows, _CLASSES)) * 2
+    labels = (logits / 2 + rng.gumbel(size=logits.shape)).argmax(axis=1)
+    powers = np.exp(logits)
+    return powers / powers.sum(axis=1, keepdims=True), labels
+
+
+@pytest.mark.parametrize("method", SCORES)
+@pytest.mark.parametrize("coverage", [0.8, 0.95])
+def test_coverage_over_draws_is_that_of_the_beta_distribution(method: str, coverage: float) -> None:
+    """The mean over 400 draws of rows and tests; of `aps` and `raps` a lower bound alone."""
+    rng = np.random.default_rng(0)
+    shares = []
+    for _ in range(_DRAWS):
+        sets = conformal_sets(*_population(rng, _ROWS), method, coverage)  # type: ignore[arg-type]
+        p, labels = _population(rng, _TEST_ROWS)
+        shares.append(evaluate_sets(prediction_sets(p, sets), labels).coverage)
+    place = np.ceil((_ROWS + 1) * coverage)
+    exact = scipy.stats.betabinom(_TEST_ROWS, place, _ROWS + 1 - place)
+    error = 4 * exact.std() / _TEST_ROWS / np.sqrt(_DRAWS)
+    mean = place / (_ROWS + 1)
+    assert np.mean(shares) > mean - error
+    if method == "lac":
+        assert np.mean(shares) < mean + error
+        assert np.std(shares) == pytest.approx(exact.std() / _TEST_ROWS, rel=0.2)
+
+
+def test_threshold_is_an_order_statistic_of_the_scores_of_labels() -> None:
+    p, labels = _population(np.random.default_rng(1), 99)
+    sets = conformal_sets(p, labels, "lac", 0.9)
+    assert sets.thresholds == (np.sort(1 - p[np.arange(99), labels])[89],)
+    assert (sets.low, sets.high) == pytest.approx(scipy.stats.beta.interval(0.95, 90, 10))
+
+
+def test_scores_are_those_of_the_papers() -> None:
+    p = np.array([[0.5, 0.05, 0.3, 0.15], [0.1, 0.2, 0.3, 0.4]])
+    np.testing.assert_allclose(SCORES["lac"](p), 1 - p)
+    np.testing.assert_allclose(SCORES["aps"](p), [[0.5, 1.0, 0.8, 0.95], [1.0, 0.9, 0.7, 0.4]])
+    wide = np.linspace(0.2, 0.05, 8)[None]
+    extra = SCORES["raps"](wide) - SCORES["aps"](wide)
+    np.testing.assert_allclose(extra, [[0, 0, 0, 0, 0, 0.01, 0.02, 0.03]], atol=1e-12)
+
+
+@pytest.mark.parametrize("method", SCORES)
+def test_permuted_classes_permute_sets(method: str) -> None:
+    p, labels = _population(np.random.default_rng(2), 200)
+    order = np.random.default_rng(3).permutation(_CLASSES)
+    first = conformal_sets(p, labels, method, 0.9, by_class=True)  # type: ignore[arg-type]
+    second = conformal_sets(p[:, order], np.argsort(order)[labels], method, 0.9, by_class=True)  # type: ignore[arg-type]
+    np.testing.assert_array_equal(
+        prediction_sets(p, first)[:, order], prediction_sets(p[:, order], second)
+    )
+
+
+def test_thresholds_by_class_cover_each_class() -> None:
+    """One class is hard. A class with few rows shares a threshold, a class without has all sets."""
+    rng = np.random.default_rng(4)
+    shares = np.zeros(3)
+    for _ in range(200):
+        labels = rng.integers(0, 3, 700)
+        p = rng.dirichlet([1, 1, 1, 0.1, 0.1], 700)
+        p[labels == 2, 2] /= 4
+        p /= p.sum(axis=1, keepdims=True)
+        labels[:3] = 3
+        sets = conformal_sets(p[:400], labels[:400], "lac", 0.9, by_class=True)
+        hits = prediction_sets(p[400:], sets)[np.arange(300), labels[400:]]
+        shares += [hits[labels[400:] == k].mean() / 200 for k in range(3)]
+    # Standard error of a mean of 200 draws: below .004.
+    assert (shares > 0.885).all()
+    assert (shares < 0.925).all()
+    assert len(sets.thresholds) == 5
+    assert sets.thresholds[3] is None
+    assert prediction_sets(p, sets)[:, 3].all()
+
+
+def test_sets_have_no_masked_class_and_those_of_aps_are_not_empty() -> None:
+    rng = np.random.default_rng(5)
+    logits = rng.normal(size=(300, 4)) * 3
+    logits[:, 3] = np.where(rng.random(300) < 0.5, -np.inf, logits[:, 3])
+    labels = (logits / 2 + rng.gumbel(size=logits.shape)).argmax(axis=1)
+    calibrator = recalib.fit(logits, labels).fit_sets(logits, labels, "aps", 0.99)
+    sets = calibrator.predict_set(logits)
+    assert not sets[np.isneginf(logits)].any()
+    assert sets.any(axis=1).all()
+
+
+def test_fit_takes_thresholds_from_rows_that_the_map_has_not_seen(tmp_path: Path) -> None:
+    rng = np.random.default_rng(6)
+    logits = 4 * rng.normal(size=(2_001, 5))
+    labels = (logits / 4 + rng.gumbel(size=logits.shape)).argmax(axis=1)
+    calibrator = recalib.fit(logits, labels, sets="lac", coverage=0.8)
+    assert calibrator.card.sets is not None
+    assert (calibrator.card.data.rows, calibrator.card.sets.rows) == (1_001, 1_000)
+    calibrator.save(tmp_path / "c.calib")
+    loaded = recalib.load(tmp_path / "c.calib")
+    np.testing.assert_array_equal(loaded.predict_set(logits), calibrator.predict_set(logits))
+    fresh = 4 * rng.normal(size=(4_000, 5))
+    drawn = (fresh / 4 + rng.gumbel(size=fresh.shape)).argmax(axis=1)
+    found = loaded.evaluate_sets(fresh, drawn)
+    # 3.9 standard deviations of the beta-binomial distribution.
+    assert abs(found.coverage - 0.8) < 0.055
+    assert found.low < found.coverage < found.high
+    assert found.worst_low < found.worst_coverage < found.worst_high <= 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"coverage": 0.9}, "coverage: found 0.9; accepted: only together with sets"),
+        ({"sets": "lac", "coverage": 1.0}, "coverage: found 1.0; accepted: a number above 0"),
+        ({"sets": "best"}, "sets: found 'best'; accepted: lac or aps or raps"),
+        ({"sets": "lac", "coverage": 0.99}, "rows: found 20; accepted: at least 99"),
+        ({"sets": "lac", "sample_weight": np.ones(40)}, "sample_weight: found given"),
+    ],
+)
+def test_impossible_requests_are_refused(options: dict[str, object], message: str) -> None:
+    rng = np.random.default_rng(7)
+    with pytest.raises(InputError, match=message.replace(".", r"\.")):
+        recalib.fit(rng.normal(size=(40, 3)), np.arange(40) % 3, **options)  # type: ignore[arg-type]
+
+
+def test_calibrator_without_thresholds_has_no_sets() -> None:
+    rng = np.random.default_rng(8)
+    calibrator = recalib.fit(rng.normal(size=(40, 3)), np.arange(40) % 3)
+    with pytest.raises(InputError, match="no prediction sets"):
+        calibrator.predict_set(np.zeros((1, 3)))
