@@ -5,6 +5,7 @@ FastAPI documents a single error, a 422 in its own format, which this server nev
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -94,7 +95,8 @@ def add_problem_responses(document: dict[str, Any]) -> dict[str, Any]:
             for content in operation.get("requestBody", {}).get("content", {}).values():
                 _move_to_components(content, schemas)
                 if content["schema"].get("format") != "binary":
-                    content["example"] = EXAMPLES[operation["operationId"]]
+                    name = re.findall(rf"{_SCHEMAS}(\w+)", str(content["schema"]))[0]
+                    content["example"] = EXAMPLES[name]
             if OPERATIONS[operation["operationId"]].scope != "open":
                 operation["security"] = [{"key": []}, {}]  # only some servers require a key
                 _add_responses(operation, template, 401, 403, 429)
@@ -150,6 +152,8 @@ def _move_to_components(content: dict[str, Any], schemas: dict[str, Any]) -> Non
         return {"$ref": f"{_SCHEMAS}{title}"}
 
     schema = moved(content["schema"])
+    if "items" in schema:
+        schema = {**schema, "items": moved(schema["items"])}
     if "anyOf" in schema:
         schema = {**schema, "anyOf": [moved(option) for option in schema["anyOf"]]}
     content["schema"] = schema

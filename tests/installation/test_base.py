@@ -31,6 +31,7 @@ _COMMANDS = {
     "fit val.npz -o t.onnx": "onnx",
     "apply t.calib val.npz -o out.npz": None,
     "apply t.calib val.csv -o out.npz": "tables",
+    "predict t.calib val.npz -o out.npz": None,
     "evaluate val.npz --calibrator t.calib": None,
     "evaluate val.npz --diagram d.svg": "pictures",
     "compare val.npz val.npz": None,
