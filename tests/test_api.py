@@ -355,6 +355,7 @@ def test_monitor_of_classes_segments_and_a_calibrator() -> None:
         (([0.5, 1.6], [True, None], [0, 1]), {}, "confidence[1]"),
         (([0.5], [True], [[0]]), {}, "time"),
         (([0.5], [True], ["noon"]), {}, "time[0]"),
+        (([0.5], [True], [1j]), {}, "time"),
         ((None, [True], [0]), {"probabilities": [[[0.5]]]}, "probabilities"),
         (([0.5], [True], [0]), {"alfa": 0.1}, "options"),
         (([0.5], [True], [0]), {"alpha": 2}, "options.alpha"),
@@ -364,6 +365,16 @@ def test_logs_that_cannot_be_read_are_rejected(arguments, options, field) -> Non
     with pytest.raises(InputError) as info:
         recalib.monitor(*arguments, **options)
     assert info.value.field == field
+
+
+def test_monitor_takes_minutes_and_days() -> None:
+    """Arrow has no such units."""
+    at = np.datetime64("2026-01-01", "m") + 1440 * np.arange(300)
+    seconds, minutes, days = (
+        recalib.monitor(np.full(300, 0.5), np.arange(300) % 2, at.astype(f"datetime64[{unit}]"))
+        for unit in "smD"
+    )
+    assert seconds == minutes == days
 
 
 def test_states_of_monitoring_are_values() -> None:

@@ -153,12 +153,14 @@ def _column(values: Any, name: str) -> Any:
         values = as_array(values, name)
         if values.ndim != 1:
             raise InputError(name, found=f"shape {values.shape}", accepted="(N,)")
+        if values.dtype.kind == "M" and np.datetime_data(values.dtype)[0] in "YMWDhm":
+            values = values.astype("datetime64[s]")  # Arrow has no units above seconds
     try:
         column = pa.array(values, from_pandas=True)
         # NumPy has no integers with NaN.
         is_index = name == "label" and pa.types.is_floating(column.type)
         return column.cast(pa.int64()) if is_index else column
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+    except pa.ArrowException as error:
         accepted = "values of one type"
         raise InputError(name, found=str(error)[:80], accepted=accepted) from None
 
