@@ -10,7 +10,7 @@ from docutils.utils.math.latex2mathml import tex2mathml
 from sphinx.application import Sphinx
 
 import recalib
-from docs import reference_rest, reference_tables
+from docs import reference_members, reference_rest, reference_tables
 
 project, html_title, version = "Recalib", "Recalib", recalib.__version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
@@ -76,6 +76,10 @@ _PAGES = {
 }
 #: Tables that are written from the code, and end a page.
 _APPENDICES = {
+    "docs/data": reference_members.training_data,
+    "docs/losses": reference_members.losses,
+    "docs/maps": reference_members.objectives,
+    "docs/metrics": reference_members.metrics,
     "docs/settings": reference_tables.settings,
     "docs/training": reference_tables.recipes,
 }

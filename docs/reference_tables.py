@@ -138,13 +138,13 @@ def _command(path: list[str], command: Any) -> str:
     context = click.Context(command, info_name=" ".join(path))
     usage = " ".join([context.info_name or "", *command.collect_usage_pieces(context)])
     records = [parameter.get_help_record(context) for parameter in command.params]
-    rows = [[f"`{name}`", _escape(text)] for name, text in filter(None, records)]
-    text = _escape(inspect.cleandoc(command.help or ""))
+    rows = [[f"`{name}`", escape(text)] for name, text in filter(None, records)]
+    text = escape(inspect.cleandoc(command.help or ""))
     parts = [f"## `{' '.join(path)}`\n", text, f"\n```text\n{usage}\n```\n"]
     return "\n".join(parts) + "\n" + table(["argument or option", "meaning"], rows)
 
 
-def _escape(text: str) -> str:
+def escape(text: str) -> str:
     """Return text of help as Markdown."""
     return text.replace("<", "&lt;").replace("*", "\\*").replace("[", "\\[").replace("$", "\\$")
 
@@ -154,7 +154,7 @@ def prometheus() -> str:
     empty = RegistrySnapshot({}, [], [], None)
     found = [*REGISTRY.collect(), links_family(Settings()), *families(empty)]
     rows = [
-        [f"`{_name(family)}`", family.type, _labels(family), _escape(family.documentation)]
+        [f"`{_name(family)}`", family.type, _labels(family), escape(family.documentation)]
         for family in sorted(found, key=lambda family: family.name)
         if family.name.startswith(_PREFIX)
     ]

@@ -7,14 +7,13 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
+from docs import reference_members
 from recalib.cli import root_command
 from recalib.losses import LOSSES
 from recalib.maps import MAPS
-from recalib.metrics import METRICS, Metric, StreamingMetric
-from recalib.metrics.evaluate import evaluate
+from recalib.metrics import METRICS
 from recalib.objectives import OBJECTIVES
 from recalib.settings import Settings
 from tests.pages import assert_same_output, calls_server, run_page
@@ -50,38 +49,21 @@ def test_every_objective_is_listed() -> None:
     assert set(listed) == set(OBJECTIVES), "each objective needs one row in docs/maps.md"
 
 
-def test_every_metric_is_listed_with_its_properties() -> None:
-    """In the order of METRICS: summary, range, interval, floor, and whether states merge."""
-    text = _METRICS_DOCUMENT.read_text()
-    rows = re.findall(r"^\| `(\w+)` \| (.*) \|$", text, flags=re.MULTILINE)
-    assert [name for name, _ in rows] == list(METRICS), (
-        "each metric needs one row in docs/metrics.md"
-    )
-    rng = np.random.default_rng(0)
-    estimates = {}
-    for classes in (2, 6):  # every metric is defined for one of them
-        p, y = rng.dirichlet(np.full(classes, 0.1), 60), rng.integers(0, classes, 60)
-        names = [name for name in METRICS if METRICS[name].is_defined_for(classes)]
-        estimates |= evaluate(y, probabilities=p, metrics=names, level=0.95)
-    yes_or_no = {True: "yes", False: "no"}
-    for name, row in rows:
-        metric = METRICS[name]
-        summary, values, *columns = row.split(" | ")
-        assert summary == metric.summary
-        assert f"range {values}" in " ".join(str(metric.__doc__).split()), name
-        estimate = estimates[name]
-        assert columns == [
-            yes_or_no[estimate.low is not None],
-            yes_or_no[estimate.floor is not None],
-            _merging(metric),
-        ], name
-
-
-def _merging(metric: type[Metric]) -> str:
-    """The column *merges*: a state with an error bound rounds confidences to cells."""
-    if not issubclass(metric, StreamingMetric):
-        return "no"
-    return "yes" if metric.error_bound is StreamingMetric.error_bound else "cells"
+def test_every_metric_and_loss_is_listed() -> None:
+    """With its properties on the site; on the page by its name."""
+    names = _METRICS_DOCUMENT.read_text().split("## Names\n")[1].split("\n\n`")[0]
+    assert set(re.findall(r"`(\w+)`", names)) == set(METRICS)
+    page = reference_members.metrics()
+    assert re.findall(r"^### `(\w+)`", page, re.MULTILINE) == list(METRICS)
+    for row in (
+        "| [`ece`](#ece) | expected calibration error, equal-width bins | [0, 1] | yes | yes | yes",
+        "| [`nll`](#nll) | mean negative log-likelihood, in nats; a proper score | [0, ∞) | yes |",
+        "by a kernel as wide as the error | [0, 1] | yes | yes | cells |",
+    ):
+        assert row in page
+    assert re.findall(r"^### `(\w+)`", reference_members.losses(), re.MULTILINE) == list(LOSSES)
+    listed = re.findall(r"^### `(\w+)`", reference_members.objectives(), re.MULTILINE)
+    assert listed == list(OBJECTIVES)
 
 
 def test_metrics_that_are_measured_by_name_only_are_named() -> None:

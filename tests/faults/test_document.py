@@ -1,4 +1,4 @@
-"""docs/faults.md names existing tests."""
+"""The record of the failure rules names existing tests."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 _ROOT = Path(__file__).parents[2]
-_DOCUMENT = (_ROOT / "docs" / "faults.md").read_text()
+_DOCUMENT = (_ROOT / "docs" / "decisions" / "0025-failure-rules.md").read_text()
 
 
 def test_every_row_names_existing_tests() -> None:

@@ -3,48 +3,37 @@
 from __future__ import annotations
 
 import re
-from dataclasses import fields
 from pathlib import Path
 
-import msgspec
-
+from docs import reference_members
 from training.data import AUGMENTATIONS, SOURCES, DataSpec
 from training.data.corruption import CORRUPTIONS
-from training.models import MODELS, _options
+from training.models import MODELS
 
 _TEXT = (Path(__file__).parents[3] / "docs" / "data.md").read_text()
 
 
-def _rows(header: str) -> dict[str, str]:
-    """Return the second cell of each row of the table with this header, by name."""
-    table = _TEXT.split(f"| {header} |")[1].split("\n\n")[0]
-    return dict(re.findall(r"^\| `(\w+)` \| ([^|]*)\|", table, re.MULTILINE))
+def _names(text: str) -> list[str]:
+    return re.findall(r"`(\w+)`", text)
 
 
-def _names(cell: str) -> list[str]:
-    return re.findall(r"`(\w+)`", cell)
+def test_every_source_and_network_is_named() -> None:
+    sections = re.split(r"^##+ ", _TEXT, flags=re.MULTILINE)
+    (sources,) = (text for text in sections if text.startswith("Sources\n"))
+    assert {*SOURCES} <= {*_names(sources)}
+    (networks,) = (text for text in sections if text.startswith("Networks\n"))
+    assert {*MODELS} <= {*_names(networks)}
 
 
-def test_every_field_with_its_default() -> None:
-    listed = {name: cell.strip() for name, cell in _rows("field").items()}
-    for field in msgspec.structs.fields(DataSpec):
-        documented = {"": msgspec.NODEFAULT, "none": None, "true": True}.get(
-            listed.pop(field.name), 0
-        )
-        default = {} if field.default_factory is not msgspec.NODEFAULT else field.default
-        assert (documented or {}) == (default or {}), field.name
-    assert not listed
-
-
-def test_every_source_with_its_options() -> None:
-    listed = {name: _names(cell) for name, cell in _rows("source").items()}
-    options = {name: [option.name for option in fields(kind)] for name, kind in SOURCES.items()}  # type: ignore[arg-type]
-    assert listed == options
-
-
-def test_every_network_with_its_options() -> None:
-    listed = {name: sorted(_names(cell)) for name, cell in _rows("name").items()}
-    assert listed == {name: sorted(_options(make)) for name, make in MODELS.items()}
+def test_site_has_fields_sources_and_networks_with_their_options() -> None:
+    page = reference_members.training_data()
+    assert "| `source` | required | " in page
+    assert "| `stratified` | `true` | " in page
+    assert "| `shapes` | `train`, `validation`, `test`, `size`, `noise`, `seed` | " in page
+    assert "| `linear` | `features`, `offsets` | " in page
+    assert re.search(r"^\| `resnet20` \| .* Here: depth 20. \|$", page, re.MULTILINE)
+    first = set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE))
+    assert {*SOURCES, *MODELS, *DataSpec.__struct_fields__} == first
 
 
 def test_every_augmentation_and_corruption() -> None:
