@@ -24,7 +24,7 @@ import scipy.stats
 from numpy.typing import NDArray
 
 from benchmarks.peers import FixedLogits, install
-from recalib.core.card import SetMethod
+from recalib.core.card import SetMethod, SetOptions
 from recalib.sets import conformal_sets, evaluate_sets, prediction_sets
 
 _ROWS, _TEST_ROWS, _COVERAGE = 500, 1_000, 0.9
@@ -88,7 +88,7 @@ def main() -> None:
         for _ in range(arguments.draws):
             rows, test = (_probabilities(*population.draw(rng, n)) for n in (_ROWS, _TEST_ROWS))
             for method in get_args(SetMethod):
-                sets = prediction_sets(test[0], conformal_sets(*rows, method, _COVERAGE))
+                sets = prediction_sets(test[0], conformal_sets(*rows, SetOptions(method=method)))
                 measured = evaluate_sets(sets, test[1])
                 values = measured.coverage, measured.mean_size, measured.worst_coverage
                 found.setdefault(method, []).append(values)
@@ -131,7 +131,7 @@ def _compare() -> None:
         for method in get_args(SetMethod):
             began = time.process_time()
             ours = prediction_sets(
-                np.exp(test), conformal_sets(np.exp(log_p), labels, method, _COVERAGE)
+                np.exp(test), conformal_sets(np.exp(log_p), labels, SetOptions(method=method))
             )
             seconds = [time.process_time() - began]
             began = time.process_time()

@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING, Any, Literal
 from numpy.typing import NDArray
 
 from recalib.core.arrays import SMALLEST_PROBABILITY
+from recalib.core.card import PredictionSets
 from recalib.core.masks import Mask
 from recalib.core.packages import optional_packages
 from recalib.errors import InputError
 from recalib.maps import Map
+from recalib.sets.conformal import set_members
 
 with optional_packages("recalib.torch"):
     import torch
@@ -53,6 +55,7 @@ class CalibratorModule(torch.nn.Module):
     input: whether values are logits (−inf masks a class) or probabilities, whose logarithms are
         clipped at 1e-38.
     mask: the rule of logits that stand for −inf, in `Card.mask`.
+    sets: the thresholds of `predict_set`, in `Card.sets`.
 
     Raises
     ------
@@ -72,6 +75,7 @@ class CalibratorModule(torch.nn.Module):
         *,
         input: Literal["logits", "probabilities"] = "logits",
         mask: Mask | None = None,
+        sets: PredictionSets | None = None,
     ) -> None:
         super().__init__()
         the_map.check(classes, parameters)
@@ -79,6 +83,7 @@ class CalibratorModule(torch.nn.Module):
         self.classes = classes
         self.input = input
         self.mask = mask
+        self.sets = sets
         self.arrays = _Arrays(parameters)
 
     def forward(self, logits: torch.Tensor) -> torch.Tensor:
@@ -102,6 +107,25 @@ class CalibratorModule(torch.nn.Module):
         InputError: as for calls.
         """
         return self._apply_map(self.map.log_probabilities, logits)
+
+    def predict_set(self, logits: torch.Tensor) -> torch.Tensor:
+        """Return whether each class is in the prediction set of a row, bool (..., K).
+
+        Raises
+        ------
+        InputError: a calibrator without thresholds, or as for calls.
+        """
+        sets = self.sets
+        if sets is None:
+            accepted = "one fitted with sets=, or by fit_sets"
+            raise InputError("calibrator", found="no prediction sets", accepted=accepted)
+
+        def members(ops: TorchOps, z: torch.Tensor, parameters: Any) -> torch.Tensor:
+            p, wide = self.map.probabilities(ops, z, parameters), TorchOps(device=z.device)
+            result: torch.Tensor = set_members(wide, p, ops.is_masked(z), self.classes, sets)
+            return result
+
+        return self._apply_map(members, logits)
 
     def extra_repr(self) -> str:
         return f"{self.map.name}, classes={self.classes}, input={self.input}"

@@ -9,7 +9,6 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-import msgspec
 import numpy as np
 import safetensors
 import safetensors.numpy
@@ -21,13 +20,12 @@ from recalib.core.arrays import (
     RESEMBLANCE_HINT,
     Floats,
     WeightKind,
-    check_labels,
     check_logits,
     check_probabilities,
     log_probabilities,
     probability_resemblance,
 )
-from recalib.core.card import Card, PredictionSets, SetMethod
+from recalib.core.card import Card
 from recalib.core.class_names import check_column_order, class_indices, like
 from recalib.core.html_table import html_table
 from recalib.core.inputs import (
@@ -47,10 +45,11 @@ from recalib.maps import MAPS, Map, Parameters, card_options
 from recalib.maps.labels import LABEL_MAPS
 from recalib.ops import NumpyOps
 from recalib.ops.base import Array, Ops
+from recalib.sets.conformal import set_members
+from recalib.sets.predictor import SetPredictor
 
 if TYPE_CHECKING:
     from recalib.metrics.evaluation import Evaluation
-    from recalib.sets import SetCoverage
     from recalib.torch import CalibratorModule
 
 #: Larger files are rejected, so that a hostile header cannot allocate much memory.
@@ -74,7 +73,7 @@ _MAX_NUMBERS = 10
 _Input = Literal["logits", "probabilities"]
 
 
-class Calibrator:
+class Calibrator(SetPredictor):
     """A fitted map from logits (N, K) to calibrated probabilities (N, K).
 
     Parameters
@@ -180,105 +179,6 @@ class Calibrator:
         return like(values, probabilities, self.card.labels)
 
     predict_proba = predict
-
-    def predict_set(self, values: Any, *, input: _Input | None = None) -> NDArray[np.bool_]:
-        """Return whether each class is in the prediction set of a row, (N, K).
-
-        A set holds the label with the probability `card.sets.coverage`, as long as new rows are
-        like those of the thresholds; see `fit_sets`.
-
-        Parameters
-        ----------
-        values, input: as in `predict`.
-
-        Raises
-        ------
-        InputError: a calibrator without thresholds, or as in `predict`.
-
-        Examples
-        --------
-        >>> calibrator = recalib.fit(logits, labels, sets="raps", coverage=0.9)  # doctest: +SKIP
-        >>> calibrator.predict_set(new_logits).sum(axis=1)  # classes of each row  # doctest: +SKIP
-        """
-        from recalib.sets import prediction_sets
-
-        if self.card.sets is None:
-            accepted = "one fitted with sets=, or by fit_sets"
-            raise InputError("calibrator", found="no prediction sets", accepted=accepted)
-        return prediction_sets(self._matrix(values, input), self.card.sets)
-
-    def fit_sets(
-        self,
-        values: Any,
-        labels: ArrayLike,
-        method: SetMethod = "raps",
-        coverage: float = 0.9,
-        *,
-        by_class: bool = False,
-        input: _Input | None = None,
-    ) -> Calibrator:
-        """Return this calibrator with thresholds of prediction sets from held-out rows.
-
-        Parameters
-        ----------
-        values, input: as in `predict`, of rows that the map was not fitted on: on its own rows the
-            sets are too small, and the promise does not hold.
-        labels: (N,), as in `evaluate`.
-        method, coverage, by_class: as in `recalib.sets.conformal_sets`.
-
-        Raises
-        ------
-        InputError: invalid input, or too few rows for the coverage.
-
-        Examples
-        --------
-        >>> calibrator = calibrator.fit_sets(held_out_logits, held_out_labels)  # doctest: +SKIP
-        >>> calibrator.card.sets.thresholds  # doctest: +SKIP
-        """
-        from recalib.sets import conformal_sets
-
-        check_index(values=values, labels=labels)
-        indices, _ = class_indices(labels, self.card.classes, self.card.labels)
-        probabilities = self._matrix(values, input)
-        indices = check_labels(indices, logits=probabilities)
-        sets = conformal_sets(probabilities, indices, method, coverage, by_class=by_class)
-        return self.with_sets(sets)
-
-    def with_sets(self, sets: PredictionSets) -> Calibrator:
-        """Return this calibrator with other thresholds in its card."""
-        return Calibrator(self.parameters, msgspec.structs.replace(self.card, sets=sets))
-
-    def evaluate_sets(
-        self, values: Any, labels: ArrayLike, *, input: _Input | None = None
-    ) -> SetCoverage:
-        """Return how often the prediction sets of rows hold their labels, with 95% intervals.
-
-        Parameters
-        ----------
-        values, input: as in `predict`.
-        labels: (N,), as in `evaluate`.
-
-        Raises
-        ------
-        InputError: invalid input, or a calibrator without thresholds.
-
-        Examples
-        --------
-        >>> calibrator.evaluate_sets(test_logits, test_labels).coverage  # doctest: +SKIP
-        """
-        from recalib.sets import evaluate_sets
-
-        check_index(values=values, labels=labels)
-        sets = self.predict_set(values, input=input)
-        indices, _ = class_indices(labels, self.card.classes, self.card.labels)
-        return evaluate_sets(sets, check_labels(indices, logits=sets.astype(np.float64)))
-
-    def _matrix(self, values: Any, input: _Input | None) -> NDArray[np.float64]:
-        """Return probabilities (N, K) of rows of one label each."""
-        if self.is_multilabel:
-            accepted = "a calibrator of one label for each row"
-            raise InputError("sets", found="a multilabel calibrator", accepted=accepted)
-        return np.asarray(self.predict(values, input=input), np.float64)
 
     def _predict_dense(self, values: NDArray[Any], input: _Input | None) -> Floats:
         """Return probabilities (N, K, ...), one image at a time."""
@@ -446,8 +346,13 @@ class Calibrator:
             masked = self.apply_mask(_REFERENCE, wide)
             result[rows] = self.map.probabilities(_REFERENCE, masked, self.parameters)
 
-    def to_onnx(self) -> bytes:
+    def to_onnx(self, *, sets: bool = True) -> bytes:
         """Return the map as an ONNX graph: `logits` float32 [N, K] to `probabilities`.
+
+        Parameters
+        ----------
+        sets: whether a calibrator with thresholds of prediction sets has an output `sets`, bool
+            [N, K], too.
 
         Raises
         ------
@@ -460,8 +365,12 @@ class Calibrator:
         constants = self.map.constants(ops, self.parameters)
         logits = self.apply_mask(ops, ops.input("logits"))
         output = self.map.probabilities(ops, logits, constants)
+        classes, members = self.card.classes, None
+        if sets and self.card.sets is not None:
+            masked = ops.is_masked(logits)
+            members = set_members(ops, output, masked, classes, self.card.sets)
         metadata = [("recalib.core.card", self.card.to_json())]
-        model = ops.model(output, classes=self.card.classes, metadata=metadata)
+        model = ops.model(output, classes=classes, sets=members, metadata=metadata)
         serialised: bytes = model.SerializeToString()
         return serialised
 
@@ -484,8 +393,9 @@ class Calibrator:
             found = "probabilities of a multilabel calibrator"
             raise InputError("input", found=found, accepted="logits: the log-odds of each label")
         return CalibratorModule(
-            self.map, self.card.classes, self.parameters, input=kind, mask=self.card.mask
-        )
+            self.map, self.card.classes, self.parameters,
+            input=kind, mask=self.card.mask, sets=self.card.sets,
+        )  # fmt: skip
 
     @property
     def session(self) -> Any:
@@ -513,7 +423,8 @@ class Calibrator:
             _share_memory()
             options.add_session_config_entry("session.use_env_allocators", "1")
         providers = ["CPUExecutionProvider"]
-        return onnxruntime.InferenceSession(self.to_onnx(), options, providers=providers)
+        graph = self.to_onnx(sets=False)  # a session computes all outputs
+        return onnxruntime.InferenceSession(graph, options, providers=providers)
 
     def configure_session(self, threads: int) -> None:
         """Run the session on `threads` threads with memory shared between sessions.

@@ -94,6 +94,14 @@ def fit(
         float | None,
         typer.Option(help="The probability with which a set holds the label; 0.9 by default."),
     ] = None,
+    sets_by: Annotated[
+        Literal["all", "class", "cluster"],
+        typer.Option(help="One threshold of sets for all classes, or one for each, or clusters."),
+    ] = "all",
+    sets_folds: Annotated[
+        int | None,
+        typer.Option(help="For few rows: all fit the map and out-of-fold sets, approximately."),
+    ] = None,
     cluster: Cluster = None,
     json_output: JsonOutput = False,
 ) -> None:
@@ -101,6 +109,8 @@ def fit(
 
     Several files are read in bounded memory, with all maps.
     """
+    from msgspec.structs import replace
+
     from recalib import files
     from recalib.api import load
     from recalib.core.card import DataSummary
@@ -111,15 +121,22 @@ def fit(
     from recalib.fitting.validation_error import validation_warnings
     from recalib.scale import fit as fit_files
     from recalib.sets import describe_sets
+    from recalib.sets.conformal import resolve_sets
 
     needs_rows = task if task == "multilabel" else None
-    path = only_file(data, cluster, device=device, task=needs_rows, sets=sets, coverage=coverage)
+    if sets_by != "all" and sets is None:
+        raise InputError("sets_by", found=sets_by, accepted="only together with sets")
+    of_sets = {"sets": sets, "coverage": coverage, "sets_folds": sets_folds}
+    path = only_file(data, cluster, device=device, task=needs_rows, **of_sets)
     selection = selection_of(scores, label, weights if path is not None else None, separator)
     check_output_path("output", output, *([] if path is None else [path]))
     options = _parse_options(option or [])
     if predictions is not None:
         options["predictions"] = predictions
     is_multilabel = task == "multilabel"
+    set_options = resolve_sets(sets, coverage)
+    if set_options is not None:
+        set_options = replace(set_options, by=sets_by)
     # Report a typo before a large file is read.
     check_request(resolve_fit(map, objective, options, task), device=device)
     sample_weights = None if path is None else read_weights(weights)
@@ -159,8 +176,8 @@ def fit(
                 start=start_calibrator,
                 device=device,
                 measure=measure,
-                sets=sets,
-                coverage=coverage,
+                sets=set_options,
+                sets_folds=sets_folds,
                 class_labels=class_names_of(selection),
                 data=summary,
                 progress=report,

@@ -233,21 +233,37 @@ class ReliabilityBins(msgspec.Struct, frozen=True):
 
 
 SetMethod = Literal["lac", "aps", "raps"]
+#: The classes that share a threshold: all, none, or those of a cluster.
+SetGroups = Literal["all", "class", "cluster"]
 
 
-class PredictionSets(msgspec.Struct, frozen=True):
-    """Thresholds of conformal prediction sets; see `recalib.sets`."""
+class SetOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """How thresholds of prediction sets are fitted; see `recalib.sets`."""
 
-    method: SetMethod
+    method: SetMethod = "raps"
     #: The probability with which a set holds the label of its row.
-    coverage: float
+    coverage: float = 0.9
+    by: SetGroups = "all"
+    #: Of `raps`: what each class beyond the first `k_reg` of a row adds to its score. The defaults
+    #: are those of its paper's tables.
+    penalty: float = 0.01
+    k_reg: int = 5
+
+
+class PredictionSets(SetOptions, frozen=True, kw_only=True):
+    """Thresholds of conformal prediction sets, and how they were fitted."""
+
     #: One for all classes, or one for each (K,); None if every class is below it.
     thresholds: tuple[float | None, ...]
-    #: The rows of the thresholds, which the map was not fitted on.
+    #: The rows of the thresholds.
     rows: int
-    #: The central 95% of the coverage on new rows, over draws of those rows.
+    #: The central 95% of the coverage on new rows, over draws of those rows: of all classes, or of
+    #: the classes that share a threshold of the fewest rows.
     low: float
     high: float
+    #: Whether the map was not fitted on those rows, so that `coverage` holds for any number of
+    #: them. False for out-of-fold thresholds: it holds approximately, and so do `low` and `high`.
+    finite_sample: bool = True
 
 
 class Claims(msgspec.Struct, frozen=True):

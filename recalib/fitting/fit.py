@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
 import msgspec
@@ -25,7 +26,7 @@ from recalib.core.arrays import (
 )
 from recalib.core.arrays import log_probabilities as as_logits
 from recalib.core.blas_threads import one_blas_thread
-from recalib.core.card import DataSummary, MetricValue, ReliabilityBins, SetMethod
+from recalib.core.card import DataSummary, MetricValue, ReliabilityBins, SetMethod, SetOptions
 from recalib.core.class_names import check_label_rows, class_indices
 from recalib.core.inputs import (
     CountedRows,
@@ -62,7 +63,8 @@ from recalib.fitting.validation_error import calibration_error
 from recalib.maps import Map, Parameters
 from recalib.maps.labels import LabelMap
 from recalib.metrics.predictions import Predictions
-from recalib.sets.conformal import COVERAGE, check_sets, conformal_sets
+from recalib.sets.conformal import check_exchangeable, conformal_sets, resolve_sets
+from recalib.sets.splits import check_folds, halves, out_of_fold
 from recalib.stats.groups import group_counts
 
 #: Up to this size NumPy computes confidences and metrics in float64. Larger ones have float32
@@ -84,8 +86,9 @@ def fit(
     groups: ArrayLike | None = None,
     ignore_index: int | None = None,
     measure: bool = False,
-    sets: SetMethod | None = None,
+    sets: SetMethod | SetOptions | None = None,
     coverage: float | None = None,
+    sets_folds: int | None = None,
     start: Calibrator | None = None,
     class_labels: tuple[str, ...] | None = None,
     data: DataSummary | None = None,
@@ -131,8 +134,12 @@ def fit(
     sets: `lac`, `aps` or `raps`: thresholds of prediction sets go into the card, for
         `Calibrator.predict_set`. The map is then fitted on one half of the rows, drawn at random,
         and the thresholds on the other, or the promise would not hold. `Calibrator.fit_sets` takes
-        rows of your own, and thresholds by class.
+        rows of your own. `recalib.sets.SetOptions` has further options, such as thresholds by class
+        or by cluster of classes.
     coverage: the probability with which a set holds the label, by default 0.9.
+    sets_folds: fit the map on all rows, and the thresholds on the probabilities that fits on the
+        other folds give the rows of each fold, drawn at random. For few rows: the coverage is then
+        approximate, and `card.sets.finite_sample` false.
     start: an earlier fit of the same map with the same options, used as the start. For
         `multilabel` a fit of any map to the same labels: a label with fewer than ten rows of a
         value keeps its curve there.
@@ -159,8 +166,10 @@ def fit(
     check_choice("task", task, Task)
     request = resolve_fit(map, objective, options, task)
     check_request(request, start=start, groups=groups, device=device, ignore_index=ignore_index)
-    other = {"task": task if task == "multilabel" else None, "groups": groups, field: row_weights}
-    check_sets(sets, coverage, **other, ignore_index=ignore_index)
+    set_options = resolve_sets(sets, coverage)
+    if set_options is not None:
+        other = {"task": task if task == "multilabel" else None, "groups": groups}
+        check_exchangeable(**other, **{field: row_weights}, ignore_index=ignore_index)
     kind = input or "logits"
     counted, names = _check_rows(task, logits, labels, kind, class_labels, ignore_index)
     z, y = counted.scores, counted.labels
@@ -168,42 +177,42 @@ def fit(
     w = check_weights(row_weights, rows=len(z), field=field, kind=weight_kind)
     units = _group_indices(counted.groups(groups), len(z), w)
     w, z, y, row_weights = drop_rows_without_weight(w, z, y, row_weights)
+    check_folds(sets_folds, set_options, len(y))
     mask, counts = None, None
     held_out = None
     if task == "multiclass":
         z, mask = mask_constants(z, y)
-        if sets is not None:
-            (z, y), held_out = _halves(z, y)
+        if set_options is not None and sets_folds is None:
+            half, other_half = halves(len(y))
+            held_out = z[other_half], y[other_half]
+            z, y = z[half], y[half]
         counts = group_counts(y, z.shape[1])
     reason = label_resemblance if task == "multilabel" else probability_resemblance
-    calibrator, diagnosis = fit_rows(
-        request,
+    fit_part = partial(
+        fit_rows, request, start=start, progress=progress, device=device, labels=names,
+        task=task, input=kind, mask=mask,
+    )  # fmt: skip
+    calibrator, diagnosis = fit_part(
         ArrayRows(z, y, w),
         groups=units,
-        start=start,
-        progress=progress,
-        device=device,
         warnings=data_warnings(counts, reason(z) if input is None else "", mask),
-        labels=names,
-        task=task,
-        input=kind,
-        mask=mask,
         data=msgspec.structs.replace(data or DataSummary(0), rows=len(z)),
     )
     with one_blas_thread():
         calibrator = _describe(calibrator, z, y, w, row_weights, measure, diagnosis.confidences)
-    if held_out is None:
+    if set_options is None:
         return calibrator
-    p, of_held_out = calibrator.predict_float64(held_out[0]), held_out[1]
-    return calibrator.with_sets(
-        conformal_sets(p, of_held_out, sets or "raps", coverage or COVERAGE)
-    )
+    if held_out is not None:
+        p, y = calibrator.predict_float64(held_out[0]), held_out[1]
+    else:
 
+        def predict(others: Integers, fold: Integers) -> NDArray[np.float64]:
+            part, _ = fit_part(ArrayRows(z[others], y[others], None), data=DataSummary(0))
+            return part.predict_float64(z[fold])
 
-def _halves(z: Floats, y: Integers) -> list[tuple[Floats, Integers]]:
-    """Return two random halves of the rows; the first has one more if their number is odd."""
-    order = np.random.default_rng(0).permutation(len(y))
-    return [(z[np.sort(half)], y[np.sort(half)]) for half in np.array_split(order, 2)]
+        p = out_of_fold(predict, len(y), sets_folds or 0)
+    exact = held_out is not None
+    return calibrator.with_sets(conformal_sets(p, y, set_options, finite_sample=exact))
 
 
 def _check_rows(

@@ -31,8 +31,9 @@ class AppendedModel:
     """The model with the appended calibrator."""
 
     model: ModelProto
-    #: Name of the new output.
+    #: Names of the new outputs; None without prediction sets.
     probabilities: str
+    sets: str | None
     #: Name of the first value of the appended nodes: the model's output as float32 or float64.
     entrance: str
     #: Whether the model's output is float16.
@@ -73,19 +74,24 @@ def append(
     _check(output, calibrator.card.classes)
     names_in_use = set(_names(graph))
     prefix = _prefix(names_in_use)
-    names = ("probabilities", "calibrated_probabilities", f"{prefix}probabilities")
-    name = next(candidate for candidate in names if candidate not in names_in_use)
     part = _part(calibrator, _opset(fused))
-    _rename(part.graph, prefix, {"probabilities": name})
+    names = {}
+    for result in part.graph.output:
+        choices = (result.name, f"calibrated_{result.name}", f"{prefix}{result.name}")
+        names[result.name] = next(name for name in choices if name not in names_in_use)
+    _rename(part.graph, prefix, names)
     entrance = _connect(graph, output, f"{prefix}logits", input)
     graph.node.extend(part.graph.node)
     graph.initializer.extend(part.graph.initializer)
-    graph.output.append(_result(name, output, calibrator.card.classes))
+    for result in part.graph.output:
+        kind = result.type.tensor_type.elem_type
+        name = names[result.name]
+        graph.output.append(_result(name, kind, output, calibrator.card.classes))
     half = output.type.tensor_type.elem_type == TensorProto.FLOAT16
     if not keep:
         graph.output.remove(output)
     fused.metadata_props.extend(part.metadata_props)
-    return AppendedModel(fused, name, entrance, half)
+    return AppendedModel(fused, names["probabilities"], names.get("sets"), entrance, half)
 
 
 def _of_accepted_opset(model: ModelProto, external: bool) -> ModelProto:
@@ -185,11 +191,11 @@ def _cast(name: str, to: str, dtype: int) -> NodeProto:
     return helper.make_node("Cast", [name], [to], to=dtype)
 
 
-def _result(name: str, output: ValueInfoProto, classes: int) -> ValueInfoProto:
-    """Return the type of the new output: the number of rows of `output`, with the same symbol."""
+def _result(name: str, kind: int, output: ValueInfoProto, classes: int) -> ValueInfoProto:
+    """Return the type of a new output: the number of rows of `output`, with the same symbol."""
     dims = output.type.tensor_type.shape.dim
     rows = (dims[0].dim_param or dims[0].dim_value or None) if dims else None
-    return helper.make_tensor_value_info(name, TensorProto.FLOAT, [rows, classes])
+    return helper.make_tensor_value_info(name, kind, [rows, classes])
 
 
 def _rename(graph: GraphProto, prefix: str, names: Mapping[str, str]) -> None:

@@ -140,6 +140,8 @@ def prove(
         logits = calibrator.to_logits(unrounded[usable], input)
         actual = runtime.run(fused.probabilities, feed)[usable]
         expected, allowed = _expected_probabilities(calibrator, logits)
+        if fused.sets is not None:
+            _check_sets(runtime.run(fused.sets, feed)[usable], calibrator.sets_of(actual, logits))
         error = np.abs(actual - expected)
         rows += len(expected)
         difference = max(difference, float(error.max()))
@@ -163,6 +165,15 @@ def prove(
             "if it ends in a softmax, say that its output is probabilities"
         )
     return Proof(rows, difference, share, tuple(warnings))
+
+
+def _check_sets(actual: NDArray[Any], expected: NDArray[np.bool_]) -> None:
+    if different := np.count_nonzero((actual != expected).any(axis=1)):
+        raise InputError(
+            "model",
+            found=f"a fused graph with other sets than the calibrator's, for {different} rows",
+            accepted="a model that onnxruntime gives the same answers for",
+        )
 
 
 def _feed(

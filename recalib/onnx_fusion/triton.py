@@ -64,7 +64,8 @@ def write_repository(
 
     Without `model` it is the calibrator, from `logits` to `probabilities`. With `model` these are
     the classifier NAME_classifier, the calibrator NAME_calibrator, and the ensemble NAME of both,
-    which has the inputs of the classifier and the output `probabilities`.
+    which has the inputs of the classifier and the output `probabilities`. A calibrator with
+    thresholds of prediction sets has the output `sets` too.
 
     Parameters
     ----------
@@ -90,10 +91,12 @@ def write_repository(
         if directory.exists():
             raise InputError("triton", found=f"{directory}, which exists", accepted="a new name")
     classes = calibrator.card.classes
-    probabilities = _Tensor("probabilities", "TYPE_FP32", (-1, classes))
+    results = [_Tensor("probabilities", "TYPE_FP32", (-1, classes))]
+    if calibrator.card.sets is not None:
+        results.append(_Tensor("sets", "TYPE_BOOL", (-1, classes)))
     if model is None:
         logits = _Tensor("logits", "TYPE_FP32", (-1, classes))
-        config = _onnx_config(name, [logits], [probabilities], max_batch_size)
+        config = _onnx_config(name, [logits], results, max_batch_size)
         _write(root / name, config, calibrator.to_onnx())
         return names
     if not calibrator.accepts(input):
@@ -119,14 +122,14 @@ def write_repository(
     )
     _write(
         root / names[2],
-        _onnx_config(names[2], [calibrator_input], [probabilities], max_batch_size),
+        _onnx_config(names[2], [calibrator_input], results, max_batch_size),
         part.SerializeToString(),
     )
     steps = [
         (names[1], {tensor.name: tensor.name for tensor in inputs}, {chosen: "scores"}),
-        (names[2], {"scores": "scores"}, {"probabilities": "probabilities"}),
+        (names[2], {"scores": "scores"}, {tensor.name: tensor.name for tensor in results}),
     ]
-    _write(root / name, _ensemble_config(name, inputs, probabilities, steps, max_batch_size), None)
+    _write(root / name, _ensemble_config(name, inputs, results, steps, max_batch_size), None)
     return names
 
 
@@ -189,7 +192,7 @@ def _onnx_config(
 def _ensemble_config(
     name: str,
     inputs: Sequence[_Tensor],
-    output: _Tensor,
+    outputs: Sequence[_Tensor],
     steps: Sequence[tuple[str, dict[str, str], dict[str, str]]],
     max_batch_size: int,
 ) -> str:
@@ -200,7 +203,7 @@ def _ensemble_config(
     steps: for each model its name, and its inputs and outputs with the names in the ensemble.
     """
     lines = [f"name: {_quote(name)}", 'platform: "ensemble"']
-    lines += _tensors(inputs, [output], max_batch_size)
+    lines += _tensors(inputs, outputs, max_batch_size)
     lines.append("ensemble_scheduling {")
     for model, input_map, output_map in steps:
         lines += ["  step {", f"    model_name: {_quote(model)}", "    model_version: -1"]

@@ -106,6 +106,22 @@ class Ops(Protocol):
         """Return where x ≥ y, as booleans."""
         ...
 
+    def less_equal(self, x: Array, y: Array | float) -> Array:
+        """Return where x ≤ y, as booleans."""
+        ...
+
+    def to_float64(self, x: Array) -> Array:
+        """Return x in float64."""
+        ...
+
+    def cumsum(self, x: Array) -> Array:
+        """Return the sums of the elements of the last axis up to each."""
+        ...
+
+    def descending(self, x: Array, classes: int) -> Array:
+        """Return the indices of each row (N, `classes`), the largest first; ties in their order."""
+        ...
+
     def argmax(self, x: Array) -> Array:
         """Return the index of the largest element of each row, the first of ties, as (N, 1)."""
         ...

@@ -103,6 +103,19 @@ class NumpyOps:
     def greater_equal(self, x: _Floats, y: Any) -> NDArray[np.bool_]:
         return np.asarray(x >= y)
 
+    def less_equal(self, x: _Floats, y: Any) -> NDArray[np.bool_]:
+        return np.asarray(x <= y)
+
+    def to_float64(self, x: _Floats) -> _Floats:
+        return np.asarray(x, np.float64)
+
+    def cumsum(self, x: _Floats) -> _Floats:
+        sums: _Floats = np.cumsum(x, axis=-1)
+        return sums
+
+    def descending(self, x: _Floats, classes: int) -> NDArray[np.intp]:
+        return np.argsort(-x, axis=-1, kind="stable")
+
     def argmax(self, x: _Floats) -> NDArray[np.intp]:
         place: NDArray[np.intp] = np.argmax(x, axis=-1, keepdims=True)
         return place

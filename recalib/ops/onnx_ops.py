@@ -17,6 +17,9 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 OPSET = 21
 IR_VERSION = 10
 
+_FLOAT32: np.dtype[Any] = np.dtype(np.float32)
+_FLOAT64: np.dtype[Any] = np.dtype(np.float64)
+
 
 class GraphValue:
     """A value of the recorded graph: a name, and operators that add nodes."""
@@ -26,6 +29,8 @@ class GraphValue:
         self.name = name
         #: Known for constants only.
         self.shape = shape
+        #: Of numbers that are computed with it.
+        self.dtype = _FLOAT32
 
     def __add__(self, other: GraphValue | float) -> GraphValue:
         return self.ops.node("Add", self, other)
@@ -63,13 +68,17 @@ class OnnxOps:
         """Return the graph's input of that name, float32."""
         return GraphValue(self, name)
 
-    def constant(self, value: NDArray[np.floating[Any]]) -> GraphValue:
-        array = np.asarray(value, dtype=np.float32)
-        key = (array.shape, array.tobytes())
+    def constant(
+        self, value: NDArray[np.floating[Any]], dtype: np.dtype[Any] = _FLOAT32
+    ) -> GraphValue:
+        array = np.asarray(value, dtype=dtype)
+        key = (array.shape, array.dtype.char.encode() + array.tobytes())
         if key not in self._constants:
             name = f"constant_{len(self._constants)}"
             self._constants[key] = numpy_helper.from_array(array, name)
-        return GraphValue(self, self._constants[key].name, array.shape)
+        result = GraphValue(self, self._constants[key].name, array.shape)
+        result.dtype = array.dtype
+        return result
 
     def softmax(self, x: GraphValue) -> GraphValue:
         return self.node("Softmax", x, axis=-1)
@@ -149,6 +158,20 @@ class OnnxOps:
     def greater_equal(self, x: GraphValue, y: Any) -> GraphValue:
         return self.node("GreaterOrEqual", x, y)
 
+    def less_equal(self, x: GraphValue, y: Any) -> GraphValue:
+        return self.node("LessOrEqual", x, y)
+
+    def to_float64(self, x: GraphValue) -> GraphValue:
+        wide = self.node("Cast", x, to=TensorProto.DOUBLE)
+        wide.dtype = _FLOAT64
+        return wide
+
+    def cumsum(self, x: GraphValue) -> GraphValue:
+        return self.node("CumSum", x, self.integers(-1))
+
+    def descending(self, x: GraphValue, classes: int) -> GraphValue:
+        return self.top_k_indices(x, classes)  # of ties, the first comes first
+
     def argmax(self, x: GraphValue) -> GraphValue:
         return self.node("ArgMax", x, axis=-1, keepdims=1)
 
@@ -170,7 +193,7 @@ class OnnxOps:
         return self.node("GatherElements", x, place, axis=1)
 
     def put_along(self, x: GraphValue, place: GraphValue, values: Any) -> GraphValue:
-        spread = self.node("Expand", values, self.node("Shape", place))
+        spread = self.node("Expand", self._value(values, x.dtype), self.node("Shape", place))
         return self.node("ScatterElements", x, place, spread, axis=1)
 
     def gather(self, table: GraphValue, position: GraphValue) -> GraphValue:
@@ -200,11 +223,15 @@ class OnnxOps:
         self, kind: str, *inputs: GraphValue | float, outputs: int = 1, **attributes: Any
     ) -> GraphValue:
         """Add a node with `outputs` outputs and return the first."""
-        names = [self._value(value).name for value in inputs]
+        values = [value for value in inputs if isinstance(value, GraphValue)]
+        dtype = max((value.dtype for value in values), key=lambda dtype: dtype.itemsize)
+        names = [self._value(value, dtype).name for value in inputs]
         output = f"value_{len(self._nodes)}"
         unused = [f"{output}_{i}" for i in range(1, outputs)]
         self._nodes.append(helper.make_node(kind, names, [output, *unused], **attributes))
-        return GraphValue(self, output)
+        result = GraphValue(self, output)
+        result.dtype = dtype
+        return result
 
     def model(
         self,
@@ -213,9 +240,13 @@ class OnnxOps:
         classes: int,
         input_name: str = "logits",
         output_name: str = "probabilities",
+        sets: GraphValue | None = None,
         metadata: Sequence[tuple[str, str]] = (),
     ) -> ModelProto:
-        """Return the recorded graph from `input_name` to `output_name`, float32 [N, `classes`]."""
+        """Return the recorded graph from `input_name` to `output_name`, float32 [N, `classes`].
+
+        With `sets`, booleans [N, `classes`], the graph has an output of that name too.
+        """
         nodes = [*self._nodes, helper.make_node("Identity", [output.name], [output_name])]
         if self._nodes and self._nodes[-1].output[0] == output.name:
             # The last node writes the output directly.
@@ -223,12 +254,17 @@ class OnnxOps:
             last.CopyFrom(self._nodes[-1])
             last.output[0] = output_name
             nodes = [*self._nodes[:-1], last]
+        shape = ["N", classes]
+        outputs = [helper.make_tensor_value_info(output_name, TensorProto.FLOAT, shape)]
+        if sets is not None:
+            nodes.append(helper.make_node("Identity", [sets.name], ["sets"]))
+            outputs.append(helper.make_tensor_value_info("sets", TensorProto.BOOL, shape))
         read = {name for node in nodes for name in node.input}
         graph = helper.make_graph(
             nodes,
             "recalib",
-            [helper.make_tensor_value_info(input_name, TensorProto.FLOAT, ["N", classes])],
-            [helper.make_tensor_value_info(output_name, TensorProto.FLOAT, ["N", classes])],
+            [helper.make_tensor_value_info(input_name, TensorProto.FLOAT, shape)],
+            outputs,
             # `weighted_sum` folds weights into the graph, so no node reads them.
             [constant for constant in self._constants.values() if constant.name in read],
         )
@@ -243,5 +279,5 @@ class OnnxOps:
             entry.key, entry.value = key, value
         return model
 
-    def _value(self, x: GraphValue | float) -> GraphValue:
-        return x if isinstance(x, GraphValue) else self.constant(np.asarray(x, np.float32))
+    def _value(self, x: GraphValue | float, dtype: np.dtype[Any]) -> GraphValue:
+        return x if isinstance(x, GraphValue) else self.constant(np.asarray(x), dtype)

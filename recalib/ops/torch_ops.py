@@ -92,6 +92,19 @@ class TorchOps:
         above: torch.Tensor = x >= y
         return above
 
+    def less_equal(self, x: torch.Tensor, y: Any) -> torch.Tensor:
+        below: torch.Tensor = x <= self._tensor(y)
+        return below
+
+    def to_float64(self, x: torch.Tensor) -> torch.Tensor:
+        return x.to(torch.float64)
+
+    def cumsum(self, x: torch.Tensor) -> torch.Tensor:
+        return x.cumsum(dim=-1)
+
+    def descending(self, x: torch.Tensor, classes: int) -> torch.Tensor:
+        return torch.sort(x, dim=-1, descending=True, stable=True).indices
+
     def argmax(self, x: torch.Tensor) -> torch.Tensor:
         # torch.argmax may return any of ties; this returns the first.
         largest = x == torch.amax(x, dim=-1, keepdim=True)

@@ -1,5 +1,6 @@
 """Prediction sets: for each row the classes that hold its label with a stated probability."""
 
+from recalib.core.card import PredictionSets, SetOptions
 from recalib.sets.conformal import (
     SetCoverage,
     conformal_sets,
@@ -11,7 +12,9 @@ from recalib.sets.scores import SCORES
 
 __all__ = [
     "SCORES",
+    "PredictionSets",
     "SetCoverage",
+    "SetOptions",
     "conformal_sets",
     "describe_sets",
     "evaluate_sets",

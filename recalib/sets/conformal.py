@@ -9,49 +9,76 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
 import numpy as np
-import scipy
 from numpy.typing import NDArray
 
-from recalib.core.card import PredictionSets, SetMethod
+from recalib.core.card import PredictionSets, SetGroups, SetMethod, SetOptions
+from recalib.core.lazy_import import LazyModule
 from recalib.core.options import check_choice
 from recalib.errors import InputError
-from recalib.metrics.intervals import clopper_pearson
+from recalib.ops import NumpyOps
+from recalib.ops.base import Array, Ops
+from recalib.sets.clusters import cluster_classes
 from recalib.sets.scores import SCORES
 from recalib.stats.groups import group_counts
 
+special = LazyModule("scipy.special")
+
 _Numbers = NDArray[np.float64]
 
-#: The default.
-COVERAGE = 0.9
+_REFERENCE = NumpyOps()
+#: Elements that NumPy computes at a time.
+_CHUNK = 65_536
 
 
-def check_sets(method: SetMethod | None, coverage: float | None, **arguments: Any) -> None:
-    """Raise `InputError` for a fit that cannot promise a coverage, by an argument that is given."""
-    if method is None:
+def resolve_sets(
+    sets: SetMethod | SetOptions | None, coverage: float | None = None
+) -> SetOptions | None:
+    """Return the options of a fit by a method's name or by options; None without sets.
+
+    Raises
+    ------
+    InputError: a value out of its range, or a coverage without a method or beside options.
+    """
+    if sets is None or isinstance(sets, SetOptions):
         if coverage is not None:
-            raise InputError("coverage", found=f"{coverage}", accepted="only together with sets")
-        return
-    check_choice("sets", method, SetMethod)
-    _check_coverage(COVERAGE if coverage is None else coverage)
+            found, accepted = f"{coverage}", "only together with the name of a method in sets"
+            raise InputError("coverage", found=found, accepted=accepted)
+        options = sets
+    else:
+        check_choice("sets", sets, SetMethod)
+        options = SetOptions(method=sets)
+        if coverage is not None:
+            options = msgspec.structs.replace(options, coverage=coverage)
+    if options is not None:
+        check_choice("method", options.method, SetMethod)
+        check_choice("by", options.by, SetGroups)
+        _check("coverage", options.coverage, 0 < options.coverage < 1, "above 0 and below 1")
+        _check("penalty", options.penalty, 0 <= options.penalty < math.inf, "of 0 or more")
+        _check("k_reg", options.k_reg, options.k_reg >= 0, "of 0 or more")
+    return options
+
+
+def _check(name: str, value: float, is_legal: bool, accepted: str) -> None:
+    if not is_legal:  # also of NaN
+        raise InputError(name, found=f"{value}", accepted=f"a number {accepted}")
+
+
+def check_exchangeable(**arguments: Any) -> None:
+    """Raise `InputError` for an argument that is given: with it no coverage can be promised."""
     for name, value in arguments.items():
         if value is not None:
             accepted = "none with sets: rows are exchangeable, with one label each"
             raise InputError(name, found="given", accepted=accepted)
 
 
-def _check_coverage(coverage: float) -> None:
-    if not 0 < coverage < 1:
-        raise InputError("coverage", found=f"{coverage}", accepted="a number above 0 and below 1")
-
-
 def conformal_sets(
     p_nk: _Numbers,
     labels: NDArray[np.intp],
-    method: SetMethod,
-    coverage: float,
+    options: SetOptions,
     *,
-    by_class: bool = False,
+    finite_sample: bool = True,
 ) -> PredictionSets:
     """Return the thresholds of sets that hold the label of a new row with a probability `coverage`.
 
@@ -61,43 +88,49 @@ def conformal_sets(
     rows of the thresholds too. For given ones the coverage of new rows has a beta distribution,
     whose central 95% are the result's `low` and `high`.
 
+    With thresholds by `class` or `cluster` this holds for the rows of each class or cluster. Those
+    with too few rows for a finite threshold share one, which is that of their rows together: for
+    them it holds on average.
+
     Parameters
     ----------
-    p_nk: (N, K), calibrated probabilities of rows that the map was not fitted on.
+    p_nk: (N, K), calibrated probabilities.
     labels: (N,).
-    method: a name in `SCORES`.
-    coverage: in (0, 1).
-    by_class: a threshold for each class, so that the promise holds for the rows of each class.
-        Classes with too few rows for a finite threshold share one, which is that of their rows
-        together: for them the promise holds on average.
+    options: of the thresholds; `by="cluster"` takes some of the rows to find the clusters.
+    finite_sample: whether the map was not fitted on the rows.
 
     Raises
     ------
-    InputError: an unknown method, a coverage out of range, or too few rows: fewer than
-        coverage / (1 − coverage).
+    InputError: an option out of its range, or too few rows: fewer than coverage / (1 − coverage).
 
     Source: Vovk 2012 for the beta distribution and for thresholds by class.
     """
-    check_choice("sets", method, SetMethod)
-    _check_coverage(coverage)
-    scores = SCORES[method](p_nk)[np.arange(len(labels)), labels]
-    place = _place(len(scores), coverage)
-    if place > len(scores):
-        least = math.ceil(coverage / (1 - coverage))
-        raise InputError(
-            "rows", found=f"{len(scores)}", accepted=f"at least {least} for {coverage:g}"
-        )
-    low, high = scipy.special.betaincinv(place, len(scores) + 1 - place, [0.025, 0.975])
-    thresholds = np.array([np.sort(scores)[place - 1]])
-    if by_class:
-        thresholds = _class_thresholds(scores, labels, p_nk.shape[1], coverage)
+    resolve_sets(options)
+    classes, coverage = p_nk.shape[1], options.coverage
+    least = math.ceil(coverage / (1 - coverage) - 1e-9)
+    scores = SCORES[options.method](_REFERENCE, p_nk, classes, options)
+    scores = scores[np.arange(len(labels)), labels]
+    groups = np.arange(classes) if options.by == "class" else np.zeros(classes, np.intp)
+    if options.by == "cluster":
+        groups, kept = cluster_classes(scores, labels, classes, coverage, least)
+        scores, labels = scores[kept], labels[kept]
+    if len(labels) < least:
+        accepted = f"at least {least} for {coverage:g}"
+        raise InputError("rows", found=f"{len(labels)}", accepted=accepted)
+    counts = group_counts(groups[labels], classes + 1)
+    groups = np.where(counts[groups] < least, classes, groups)  # those that share a threshold
+    thresholds, rows = _thresholds(scores, groups[labels], classes + 1, coverage)
+    fewest = rows[np.isfinite(thresholds)].min(initial=len(scores))
+    place = _place(fewest, coverage)
+    low, high = special.betaincinv(place, fewest + 1 - place, [0.025, 0.975])
+    by_class = thresholds[groups if options.by != "all" else groups[:1]]
     return PredictionSets(
-        method=method,
-        coverage=coverage,
-        thresholds=tuple(None if math.isinf(t) else float(t) for t in thresholds),
+        **msgspec.structs.asdict(options),
+        thresholds=tuple(None if math.isinf(t) else float(t) for t in by_class),
         rows=len(scores),
         low=float(low),
         high=float(high),
+        finite_sample=finite_sample,
     )
 
 
@@ -106,38 +139,70 @@ def _place(rows: int, coverage: float) -> int:
     return math.ceil((rows + 1) * coverage - 1e-9)
 
 
-def _class_thresholds(
-    scores: _Numbers, labels: NDArray[np.intp], classes: int, coverage: float
-) -> _Numbers:
-    counts = group_counts(labels, classes)
-    group = np.arange(classes)
-    group[[_place(n, coverage) > n for n in counts]] = classes  # those that share a threshold
-    thresholds = np.full(classes + 1, np.inf)
-    for k in np.unique(group[labels]):
-        of_group = np.sort(scores[group[labels] == k])
-        if (place := _place(len(of_group), coverage)) <= len(of_group):
-            thresholds[k] = of_group[place - 1]
-    return thresholds[group]
+def _thresholds(
+    scores: _Numbers, groups: NDArray[np.intp], count: int, coverage: float
+) -> tuple[_Numbers, NDArray[np.intp]]:
+    """Return the threshold of each group, infinite with too few rows, and its rows, (count,)."""
+    rows, thresholds = group_counts(groups, count), np.full(count, np.inf)
+    for group in np.flatnonzero(rows):
+        if (place := _place(rows[group], coverage)) <= rows[group]:
+            thresholds[group] = np.sort(scores[groups == group])[place - 1]
+    return thresholds, rows
 
 
-def prediction_sets(p_nk: _Numbers, sets: PredictionSets) -> NDArray[np.bool_]:
+def set_members(
+    ops: Ops, p_nk: Array, masked_nk: Array, classes: int, sets: PredictionSets
+) -> Array:
+    """Return whether each class is in the set of a row, (N, K), by an array backend.
+
+    Parameters
+    ----------
+    p_nk: (N, K), probabilities.
+    masked_nk: (N, K), true for classes that are impossible.
+    """
+    wide = ops.to_float64(p_nk)
+    scores = ops.where(masked_nk, np.inf, SCORES[sets.method](ops, wide, classes, sets))
+    if sets.method != "lac":
+        scores = ops.put_along(scores, ops.argmax(wide), -np.inf)
+    # Finite, so that a masked class is above.
+    highest = np.finfo(np.float64).max
+    return ops.less_equal(scores, np.array([highest if t is None else t for t in sets.thresholds]))
+
+
+def prediction_sets(
+    p_nk: NDArray[np.floating[Any]],
+    sets: PredictionSets,
+    masked_nk: NDArray[np.bool_] | None = None,
+) -> NDArray[np.bool_]:
     """Return whether each class is in the set of a row, (N, K).
 
     Sets of `aps` and `raps` always have the most probable class. Those of `lac` may be empty: the
     probabilities of such a row are below what the rows of the thresholds had.
+
+    Parameters
+    ----------
+    p_nk: (N, K), calibrated probabilities.
+    masked_nk: (N, K), true for classes that are impossible, and so in no set; none by default.
     """
-    limits = np.array([np.inf if t is None else t for t in sets.thresholds])
-    result = SCORES[sets.method](p_nk) <= limits
-    result &= p_nk > 0  # a masked class is impossible
-    if sets.method != "lac":
-        result[np.arange(len(p_nk)), p_nk.argmax(axis=1)] = True
-    return np.asarray(result)
+    result = np.empty(p_nk.shape, np.bool_)
+    step = max(1, _CHUNK // p_nk.shape[1])
+    for start in range(0, len(p_nk), step):
+        rows = slice(start, start + step)
+        masked = np.zeros((1, 1), np.bool_) if masked_nk is None else masked_nk[rows]
+        result[rows] = set_members(_REFERENCE, p_nk[rows], masked, p_nk.shape[1], sets)
+    return result
 
 
 def describe_sets(sets: PredictionSets) -> str:
     """Return a sentence about thresholds."""
+    of = "" if sets.by == "all" else f" of each {sets.by}"
+    if not sets.finite_sample:
+        return (
+            f"prediction sets ({sets.method}) hold the label of about {sets.coverage:.4g} of new "
+            f"rows{of}: out-of-fold thresholds of {sets.rows} rows, which are approximate"
+        )
     return (
-        f"prediction sets ({sets.method}) hold the label of {sets.coverage:.4g} of new rows: "
+        f"prediction sets ({sets.method}) hold the label of {sets.coverage:.4g} of new rows{of}: "
         f"thresholds of {sets.rows} rows that the map has not seen, which give {sets.low:.1%} to "
         f"{sets.high:.1%}"
     )
@@ -187,5 +252,7 @@ def evaluate_sets(sets: NDArray[np.bool_], labels: NDArray[np.intp]) -> SetCover
 
 
 def _ends(share: float, rows: int, tail: float) -> tuple[float, float]:
+    from recalib.metrics.intervals import clopper_pearson  # a start needs no metrics
+
     low, high = clopper_pearson(np.array([share]), np.array([rows]), tail)
     return float(low[0]), float(high[0])

@@ -108,3 +108,17 @@ def test_sets_are_fitted_and_written_beside_probabilities(cli: Cli) -> None:
     assert apply.out == "saved 300 rows of 4 probabilities and sets to out.npz\n"
     expected = recalib.fit(LOGITS, LABELS, sets="lac", coverage=0.8).predict_set(LOGITS)
     np.testing.assert_array_equal(np.load(cli.folder / "out.npz")["sets"], expected)
+
+
+def test_thresholds_of_clusters_and_folds(cli: Cli) -> None:
+    fit = cli("fit", "val.npz", *("--sets", "raps", "--sets-by", "class", "--sets-folds", "4"),
+              "-o", "t.calib")  # fmt: skip
+    assert (
+        "hold the label of about 0.9 of new rows of each class: out-of-fold thresholds" in fit.out
+    )
+    sets = recalib.load(cli.folder / "t.calib").card.sets
+    assert sets is not None
+    assert (sets.by, sets.finite_sample, sets.rows) == ("class", False, len(LABELS))
+    refused = cli("fit", "val.npz", "--sets-by", "class", "-o", "t.calib")
+    assert refused.status == 2
+    assert "sets_by: found class; accepted: only together with sets" in refused.err

@@ -16,6 +16,7 @@ from recalib.calibrator import Calibrator
 from recalib.errors import InputError, UnsupportedError
 from recalib.maps import MAPS
 from recalib.onnx_fusion.fuse import fuse
+from tests.fitting.conftest import draw
 from tests.maps.test_contract import calibrator_of
 from tests.onnx_fusion.models import CLASSES, FEATURES, classifier, save, typed
 
@@ -139,6 +140,14 @@ def test_existing_names_are_not_reused(tmp_path: Path) -> None:
         "y",
         "calibrated_probabilities",
     ]
+
+
+def test_thresholds_give_an_output_of_sets(tmp_path: Path) -> None:
+    """They equal those of the calibrator on the probabilities of the graph."""
+    fitted = recalib.fit(*draw(300, CLASSES, 3.0), "vector", sets="raps")
+    fuse(save(classifier(opset=13), tmp_path), fitted, tmp_path / "out.onnx")
+    scores, probabilities, sets = answers(tmp_path / "out.onnx", x=some_x(50)).values()
+    np.testing.assert_array_equal(sets, fitted.sets_of(probabilities, scores))
 
 
 def test_output_can_be_replaced(tmp_path: Path) -> None:

@@ -47,6 +47,17 @@ def test_calibrator_alone_maps_logits_to_probabilities(
     )
 
 
+def test_calibrator_with_thresholds_has_an_output_of_sets(tmp_path: Path) -> None:
+    calibrator = recalib.fit(*draw(300, 4, 3.0), sets="aps")
+    model = save(classifier(), tmp_path)
+    write_repository(calibrator, tmp_path / "r", "m", model=model)
+    for name in ("m", "m_calibrator"):
+        assert (
+            'output { name: "sets" data_type: TYPE_BOOL dims: [ -1, 4 ] }\n'
+            in (tmp_path / "r" / name / "config.pbtxt").read_text()
+        )
+
+
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 @pytest.mark.parametrize("input", ["logits", "probabilities"])
 def test_calibrator_takes_the_type_of_the_classifier(

@@ -5,13 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import onnxruntime
 import pytest
 import scipy.stats
+import torch
 from numpy.typing import NDArray
 
 import recalib
+from recalib.core.card import SetGroups
 from recalib.errors import InputError
-from recalib.sets import SCORES, conformal_sets, evaluate_sets, prediction_sets
+from recalib.ops import NumpyOps
+from recalib.sets import SCORES, SetOptions, conformal_sets, evaluate_sets, prediction_sets
 
 _DRAWS, _ROWS, _TEST_ROWS, _CLASSES = 400, 120, 400, 6
 
@@ -26,6 +30,16 @@ def _population(
     return powers / powers.sum(axis=1, keepdims=True), labels
 
 
+def _options(method: str, coverage: float = 0.9, by: SetGroups = "all") -> SetOptions:
+    return SetOptions(method=method, coverage=coverage, by=by)  # type: ignore[arg-type]
+
+
+def _scores(method: str, p: NDArray[np.float64], **options: float) -> NDArray[np.float64]:
+    settings = SetOptions(method=method, **options)  # type: ignore[arg-type]
+    scores: NDArray[np.float64] = SCORES[method](NumpyOps(), p, p.shape[1], settings)
+    return scores
+
+
 @pytest.mark.parametrize("method", SCORES)
 @pytest.mark.parametrize("coverage", [0.8, 0.95])
 def test_coverage_over_draws_is_that_of_the_beta_distribution(method: str, coverage: float) -> None:
@@ -33,7 +47,7 @@ def test_coverage_over_draws_is_that_of_the_beta_distribution(method: str, cover
     rng = np.random.default_rng(0)
     shares = []
     for _ in range(_DRAWS):
-        sets = conformal_sets(*_population(rng, _ROWS), method, coverage)  # type: ignore[arg-type]
+        sets = conformal_sets(*_population(rng, _ROWS), _options(method, coverage))
         p, labels = _population(rng, _TEST_ROWS)
         shares.append(evaluate_sets(prediction_sets(p, sets), labels).coverage)
     place = np.ceil((_ROWS + 1) * coverage)
@@ -48,26 +62,29 @@ def test_coverage_over_draws_is_that_of_the_beta_distribution(method: str, cover
 
 def test_threshold_is_an_order_statistic_of_the_scores_of_labels() -> None:
     p, labels = _population(np.random.default_rng(1), 99)
-    sets = conformal_sets(p, labels, "lac", 0.9)
+    sets = conformal_sets(p, labels, _options("lac"))
     assert sets.thresholds == (np.sort(1 - p[np.arange(99), labels])[89],)
     assert (sets.low, sets.high) == pytest.approx(scipy.stats.beta.interval(0.95, 90, 10))
 
 
 def test_scores_are_those_of_the_papers() -> None:
     p = np.array([[0.5, 0.05, 0.3, 0.15], [0.1, 0.2, 0.3, 0.4]])
-    np.testing.assert_allclose(SCORES["lac"](p), 1 - p)
-    np.testing.assert_allclose(SCORES["aps"](p), [[0.5, 1.0, 0.8, 0.95], [1.0, 0.9, 0.7, 0.4]])
+    np.testing.assert_allclose(_scores("lac", p), 1 - p)
+    np.testing.assert_allclose(_scores("aps", p), [[0.5, 1.0, 0.8, 0.95], [1.0, 0.9, 0.7, 0.4]])
     wide = np.linspace(0.2, 0.05, 8)[None]
-    extra = SCORES["raps"](wide) - SCORES["aps"](wide)
+    extra = _scores("raps", wide) - _scores("aps", wide)
     np.testing.assert_allclose(extra, [[0, 0, 0, 0, 0, 0.01, 0.02, 0.03]], atol=1e-12)
+    extra = _scores("raps", wide, penalty=0.5, k_reg=6) - _scores("aps", wide)
+    np.testing.assert_allclose(extra, [[0, 0, 0, 0, 0, 0, 0.5, 1.0]], atol=1e-12)
 
 
 @pytest.mark.parametrize("method", SCORES)
 def test_permuted_classes_permute_sets(method: str) -> None:
     p, labels = _population(np.random.default_rng(2), 200)
     order = np.random.default_rng(3).permutation(_CLASSES)
-    first = conformal_sets(p, labels, method, 0.9, by_class=True)  # type: ignore[arg-type]
-    second = conformal_sets(p[:, order], np.argsort(order)[labels], method, 0.9, by_class=True)  # type: ignore[arg-type]
+    options = _options(method, by="class")
+    first = conformal_sets(p, labels, options)
+    second = conformal_sets(p[:, order], np.argsort(order)[labels], options)
     np.testing.assert_array_equal(
         prediction_sets(p, first)[:, order], prediction_sets(p[:, order], second)
     )
@@ -83,7 +100,7 @@ def test_thresholds_by_class_cover_each_class() -> None:
         p[labels == 2, 2] /= 4
         p /= p.sum(axis=1, keepdims=True)
         labels[:3] = 3
-        sets = conformal_sets(p[:400], labels[:400], "lac", 0.9, by_class=True)
+        sets = conformal_sets(p[:400], labels[:400], _options("lac", by="class"))
         hits = prediction_sets(p[400:], sets)[np.arange(300), labels[400:]]
         shares += [hits[labels[400:] == k].mean() / 200 for k in range(3)]
     # Standard error of a mean of 200 draws: below .004.
@@ -127,7 +144,12 @@ def test_fit_takes_thresholds_from_rows_that_the_map_has_not_seen(tmp_path: Path
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"coverage": 0.9}, "coverage: found 0.9; accepted: only together with sets"),
+        ({"coverage": 0.9}, "coverage: found 0.9; accepted: only together with the name of a meth"),
+        ({"sets": SetOptions(), "coverage": 0.9}, "coverage: found 0.9; accepted: only together"),
+        ({"sets": SetOptions(k_reg=-1)}, "k_reg: found -1; accepted: a number of 0 or more"),
+        ({"sets": SetOptions(penalty=float("nan"))}, "penalty: found nan; accepted: a number of 0"),
+        ({"sets_folds": 5}, "sets_folds: found 5; accepted: only together with sets"),
+        ({"sets": "lac", "sets_folds": 41}, "sets_folds: found 41; accepted: 2 to 40, the rows"),
         ({"sets": "lac", "coverage": 1.0}, "coverage: found 1.0; accepted: a number above 0"),
         ({"sets": "best"}, "sets: found 'best'; accepted: lac or aps or raps"),
         ({"sets": "lac", "coverage": 0.99}, "rows: found 20; accepted: at least 99"),
@@ -145,3 +167,78 @@ def test_calibrator_without_thresholds_has_no_sets() -> None:
     calibrator = recalib.fit(rng.normal(size=(40, 3)), np.arange(40) % 3)
     with pytest.raises(InputError, match="no prediction sets"):
         calibrator.predict_set(np.zeros((1, 3)))
+
+
+def test_class_whose_probability_underflows_is_in_a_set_without_a_limit() -> None:
+    """Impossible is what the logits mask, not what a float cannot hold."""
+    rng = np.random.default_rng(9)
+    logits = np.tile([[900.0, 0.0, -np.inf]], (60, 1))
+    labels = np.where(rng.random(60) < 0.3, 1, 0)
+    identity = recalib.fit(rng.normal(size=(30, 3)), np.arange(30) % 3, "identity")
+    calibrator = identity.fit_sets(logits, labels, "lac")
+    assert (calibrator.predict(logits)[:, 1] == 0).all()
+    np.testing.assert_array_equal(calibrator.predict_set(logits), np.tile([1, 1, 0], (60, 1)))
+
+
+def test_clusters_of_classes_share_thresholds_and_cover_each_cluster() -> None:
+    """Half of 20 classes are hard; labels of a class with few rows share the null cluster."""
+    rng = np.random.default_rng(10)
+    shares = np.zeros(2)
+    for _ in range(30):
+        labels = rng.integers(0, 20, 3_000)
+        labels[:6_000:500] = 20
+        p = rng.dirichlet(np.ones(21), len(labels))
+        p[np.arange(len(labels)), labels] += np.where(labels < 10, 2, 0.2)
+        p /= p.sum(axis=1, keepdims=True)
+        sets = conformal_sets(p[:2_000], labels[:2_000], _options("lac", by="cluster"))
+        members = prediction_sets(p[2_000:], sets)
+        hits = members[np.arange(1_000), labels[2_000:]]
+        is_easy = labels[2_000:] < 10
+        shares += [hits[is_easy].mean() / 30, hits[~is_easy].mean() / 30]
+    thresholds = np.array(sets.thresholds[:20], float)
+    assert len(set(thresholds)) < 15
+    assert thresholds[:10].max() < thresholds[10:].min()
+    # Standard error of a mean of 30 draws: below .004.
+    assert ((shares > 0.885) & (shares < 0.93)).all()
+    assert sets.thresholds[20] is None
+    assert sets.rows < 2_000
+
+
+def test_out_of_fold_thresholds_are_approximate_and_take_all_rows() -> None:
+    rng = np.random.default_rng(11)
+    logits = 3 * rng.normal(size=(300, 5))
+    labels = (logits / 2 + rng.gumbel(size=logits.shape)).argmax(axis=1)
+    calibrator = recalib.fit(logits, labels, "vector", sets="lac", sets_folds=10)
+    assert calibrator.card.sets is not None
+    assert not calibrator.card.sets.finite_sample
+    assert calibrator.card.data.rows == calibrator.card.sets.rows == 300
+    assert calibrator.parameters["bias"] == pytest.approx(
+        recalib.fit(logits, labels, "vector").parameters["bias"]
+    )
+    # Not the thresholds of its own rows, which are too low.
+    own = calibrator.fit_sets(logits, labels, "lac").card.sets
+    assert own is not None
+    assert calibrator.card.sets.thresholds[0] > own.thresholds[0]  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("method", SCORES)
+@pytest.mark.parametrize("by", ["all", "class"])
+def test_onnx_and_torch_give_the_sets_of_numpy(method: str, by: SetGroups) -> None:
+    """On the same probabilities they are equal: ties, saturated rows and masks included."""
+    rng = np.random.default_rng(12)
+    logits = 3 * rng.normal(size=(900, 6))
+    labels = (logits / 2 + rng.gumbel(size=logits.shape)).argmax(axis=1)
+    options = SetOptions(method=method, by=by, k_reg=1, penalty=0.05)  # type: ignore[arg-type]
+    calibrator = recalib.fit(logits, labels, "vector", sets=options)
+    rows = np.concatenate([logits[:300], logits[:99].round(), 0 * logits[:2], 300 * logits[:99]])
+    rows = rows.astype(np.float32)
+    rows[5, 2] = -np.inf
+    session = onnxruntime.InferenceSession(calibrator.to_onnx())
+    p, members = session.run(None, {"logits": rows})
+    np.testing.assert_array_equal(members, calibrator.sets_of(p, rows))
+    module = calibrator.to_torch()
+    for values in (rows, rows.astype(np.float64)):
+        tensor = torch.from_numpy(values)
+        expected = calibrator.sets_of(module(tensor).numpy(), values)
+        np.testing.assert_array_equal(module.predict_set(tensor).numpy(), expected)
+    np.testing.assert_array_equal(calibrator.predict_set(rows.astype(np.float64)), expected)

@@ -1,0 +1,156 @@
+"""Prediction sets of a calibrator: what `Calibrator` inherits.
+
+Legend: N rows, K classes.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any, Literal, Self
+
+import msgspec
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from recalib.core.arrays import Floats, check_labels
+from recalib.core.card import Card, PredictionSets, SetMethod, SetOptions
+from recalib.core.class_names import class_indices
+from recalib.core.inputs import as_scores, check_index
+from recalib.errors import InputError
+from recalib.ops import NumpyOps
+from recalib.ops.base import Array, Ops
+from recalib.sets.conformal import (
+    SetCoverage,
+    conformal_sets,
+    evaluate_sets,
+    prediction_sets,
+    resolve_sets,
+)
+
+_Input = Literal["logits", "probabilities"]
+
+
+class SetPredictor(ABC):
+    """The prediction sets of a calibrator; its thresholds are in its card."""
+
+    parameters: dict[str, NDArray[np.float64]]
+    card: Card
+
+    @abstractmethod
+    def __init__(self, parameters: dict[str, NDArray[np.float64]], card: Card) -> None: ...
+
+    @abstractmethod
+    def predict(self, values: Any, *, input: _Input | None = None) -> Any:
+        """Return calibrated probabilities."""
+
+    @abstractmethod
+    def to_logits(self, values: ArrayLike, input: _Input) -> Floats:
+        """Return checked logits."""
+
+    @abstractmethod
+    def apply_mask(self, ops: Ops, logits: Array) -> Array:
+        """Return logits with −inf for impossible classes."""
+
+    def predict_set(self, values: Any, *, input: _Input | None = None) -> NDArray[np.bool_]:
+        """Return whether each class is in the prediction set of a row, (N, K).
+
+        A set holds the label with the probability `card.sets.coverage`, as long as new rows are
+        like those of the thresholds; see `fit_sets`.
+
+        Parameters
+        ----------
+        values, input: as in `predict`.
+
+        Raises
+        ------
+        InputError: a calibrator without thresholds, or as in `predict`.
+
+        Examples
+        --------
+        >>> calibrator = recalib.fit(logits, labels, sets="raps", coverage=0.9)  # doctest: +SKIP
+        >>> calibrator.predict_set(new_logits).sum(axis=1)  # classes of each row  # doctest: +SKIP
+        """
+        kind = input or self.card.input
+        probabilities = self._matrix(values, input)
+        return self.sets_of(probabilities, self.to_logits(as_scores(values, kind), kind))
+
+    def sets_of(self, probabilities: Floats, logits: Floats) -> NDArray[np.bool_]:
+        """Return the prediction sets (N, K) of calibrated probabilities of checked logits.
+
+        Raises
+        ------
+        InputError: a calibrator without thresholds.
+        """
+        if self.card.sets is None:
+            accepted = "one fitted with sets=, or by fit_sets"
+            raise InputError("calibrator", found="no prediction sets", accepted=accepted)
+        masked: NDArray[np.bool_] = np.equal(self.apply_mask(NumpyOps(), logits), -np.inf)
+        return prediction_sets(probabilities, self.card.sets, masked)
+
+    def fit_sets(
+        self,
+        values: Any,
+        labels: ArrayLike,
+        sets: SetMethod | SetOptions = "raps",
+        coverage: float | None = None,
+        *,
+        input: _Input | None = None,
+    ) -> Self:
+        """Return this calibrator with thresholds of prediction sets from held-out rows.
+
+        Parameters
+        ----------
+        values, input: as in `predict`, of rows that the map was not fitted on: on its own rows the
+            sets are too small, and the promise does not hold.
+        labels: (N,), as in `evaluate`.
+        sets, coverage: as in `recalib.fit`.
+
+        Raises
+        ------
+        InputError: invalid input, or too few rows for the coverage.
+
+        Examples
+        --------
+        >>> calibrator = calibrator.fit_sets(held_out_logits, held_out_labels)  # doctest: +SKIP
+        >>> calibrator.card.sets.thresholds  # doctest: +SKIP
+        """
+        check_index(values=values, labels=labels)
+        indices, _ = class_indices(labels, self.card.classes, self.card.labels)
+        probabilities = self._matrix(values, input)
+        indices = check_labels(indices, logits=probabilities)
+        options = resolve_sets(sets, coverage) or SetOptions()
+        return self.with_sets(conformal_sets(probabilities, indices, options))
+
+    def with_sets(self, sets: PredictionSets) -> Self:
+        """Return this calibrator with other thresholds in its card."""
+        return type(self)(self.parameters, msgspec.structs.replace(self.card, sets=sets))
+
+    def evaluate_sets(
+        self, values: Any, labels: ArrayLike, *, input: _Input | None = None
+    ) -> SetCoverage:
+        """Return how often the prediction sets of rows hold their labels, with 95% intervals.
+
+        Parameters
+        ----------
+        values, input: as in `predict`.
+        labels: (N,), as in `evaluate`.
+
+        Raises
+        ------
+        InputError: invalid input, or a calibrator without thresholds.
+
+        Examples
+        --------
+        >>> calibrator.evaluate_sets(test_logits, test_labels).coverage  # doctest: +SKIP
+        """
+        check_index(values=values, labels=labels)
+        sets = self.predict_set(values, input=input)
+        indices, _ = class_indices(labels, self.card.classes, self.card.labels)
+        return evaluate_sets(sets, check_labels(indices, logits=sets.astype(np.float64)))
+
+    def _matrix(self, values: Any, input: _Input | None) -> NDArray[np.float64]:
+        """Return probabilities (N, K) of rows of one label each."""
+        if self.card.task == "multilabel":
+            accepted = "a calibrator of one label for each row"
+            raise InputError("sets", found="a multilabel calibrator", accepted=accepted)
+        return np.asarray(self.predict(values, input=input), np.float64)
