@@ -11,7 +11,12 @@ Values = NDArray[np.float64]
 
 
 def estimate_priors(
-    probabilities: Values, priors: Values, *, tolerance: float = 1e-6, max_steps: int = 1_000
+    probabilities: Values,
+    priors: Values,
+    *,
+    pseudo_counts: float = 0.0,
+    tolerance: float = 1e-6,
+    max_steps: int = 1_000,
 ) -> Values:
     """Return the maximum-likelihood class priors (K,) of unlabelled rows.
 
@@ -24,6 +29,8 @@ def estimate_priors(
     ----------
     probabilities: (N, K), calibrated for `priors`.
     priors: π⁰, (K,), the class shares of the calibration set. A class with prior 0 keeps it.
+    pseudo_counts: c ≥ 0; c π⁰ is added to the counts of the classes in each step: the posterior
+        mode under a Dirichlet prior with c π⁰ + 1.
 
     Raises
     ------
@@ -49,7 +56,8 @@ def estimate_priors(
         # A row whose classes all have prior 0 carries no information.
         totals = weighted.sum(axis=1, keepdims=True)
         shares = np.divide(weighted, totals, out=np.zeros_like(weighted), where=totals > 0)
-        after = shares.sum(axis=0) / max(np.count_nonzero(totals), 1)
+        counts = shares.sum(axis=0) + pseudo_counts * before
+        after = counts / max(np.count_nonzero(totals) + pseudo_counts, 1)
         change = float(np.abs(after - now).max())
         now = after
         if change < tolerance:

@@ -1,0 +1,23 @@
+"""Shift of class shares: answers adapted to it while serving."""
+
+from recalib.shift.fixed_share import FixedShare
+from recalib.shift.label_shift import (
+    Adaptation,
+    LabelShift,
+    adapt,
+    first_adaptation,
+    gains,
+    next_adaptation,
+    window_rows,
+)
+
+__all__ = [
+    "Adaptation",
+    "FixedShare",
+    "LabelShift",
+    "adapt",
+    "first_adaptation",
+    "gains",
+    "next_adaptation",
+    "window_rows",
+]
