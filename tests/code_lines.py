@@ -14,15 +14,15 @@ __all__ = ["CEILINGS", "code_lines", "folder_lines"]
 _ROOT = Path(__file__).resolve().parent.parent
 
 #: Of each folder, without generated files: House II, what operations and the forms of losses add,
-#: and what the first hour of a user adds (record 0045). The last terms of `recalib` and `service`,
-#: `recalib/sets` and `recalib/shift` add up to 2,500 (record 0058).
+#: and what the first hour of a user adds (record 0045). The last terms of `recalib`, `service`
+#: and `training`, `recalib/sets` and `recalib/shift` add up to 2,500 (record 0058).
 CEILINGS = {
-    "recalib": 40_240 + 2_460 + 750 + 400,
-    "recalib/sets": 900,
+    "recalib": 40_240 + 2_460 + 750 + 480,
+    "recalib/sets": 760,
     "recalib/shift": 700,
     "service": 9_960 + 780 + 330 + 500,
     "service/console": 2_500,
-    "training": 8_080 + 480,
+    "training": 8_080 + 480 + 60,
     "benchmarks": 8_310 + 1_440,
 }
 

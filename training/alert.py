@@ -12,13 +12,15 @@ from recalib.contract.alerts import Alert, AlertPlace, VersionComparison
 from recalib.contract.base import utc
 from recalib.drift import drift_report
 from recalib.drift.calibration_sums import left_closed_bins
+from recalib.drift.monitor import SETS
 from recalib.drift.row_groups import arrange_units, unit_means
-from recalib.drift.target import values_of_predicted_class
+from recalib.drift.target import Target, Values, values_of_predicted_class
 from recalib.registry import LabelColumns, Model, Registry
 from recalib.registry.alerts import drift_onset, earlier_champions, next_command
 from recalib.settings import Settings
 from training.assessment import Assessor, segment_names
 from training.logit_samples import brier_scores, read_labelled_sample
+from training.set_rows import read_covered
 
 #: With this number of labels, an alert is not computed again for the same onset.
 _ENOUGH_LABELS = 50_000
@@ -67,7 +69,10 @@ def make_alert(
     with registry.reading() as tx:
         rows = tx.labels.columns(model, version, start, through)
     selected = rows.labelled_at - rows.predicted_at <= model.monitoring.maturity_seconds
-    if status["segment"] is not None:
+    covered = None
+    if status["segment"] == SETS:
+        covered = read_covered(registry, model, version, start, through, assessor.sets)
+    elif status["segment"] is not None:
         selected &= rows.segment == segment_names(model.monitoring).index(status["segment"])
     rows = rows.select(selected)
     if not len(rows.label):
@@ -75,7 +80,11 @@ def make_alert(
     with registry.reading() as tx:
         champions = earlier_champions(tx, model, version)
     versions = _compare(registry, model, version, champions, start, through)
-    described = _describe(model, assessor, rows, f"{onset:%Y-%m-%d %H:%M} UTC")
+    since = f"{onset:%Y-%m-%d %H:%M} UTC"
+    described = _describe(model, assessor, rows, since)
+    if covered is not None and np.size(covered.confidences):
+        rows_of_sets = *covered.rows(), covered.group_numbers()
+        described = _describe_rows(*rows_of_sets, {}, since, "set_coverage")
     runbook, dashboard = _links(model, status["state"], links)
     alert = Alert.model_validate(
         {**described, "onset": onset, "versions": versions, "command": ""}
@@ -100,7 +109,12 @@ def _describe(model: Model, assessor: Assessor, rows: LabelColumns, since: str) 
     names = segment_names(model.monitoring)
     if len(names) > 1 and np.ptp(rows.segment) > 0:
         kinds["segment"] = rows.segment, names
-    groups = rows.group.astype(np.int64)
+    return _describe_rows(p, y, rows.group.astype(np.int64), kinds, since, assessor.target)
+
+
+def _describe_rows(
+    p: Values, y: Values, groups: Any, kinds: dict[str, Any], since: str, target: Target
+) -> dict[str, Any]:
     gap = drift_report.measure_gap(p, y, groups)
     places = drift_report.find_places(p, y, kinds, groups)
     return {
@@ -109,7 +123,7 @@ def _describe(model: Model, assessor: Assessor, rows: LabelColumns, since: str) 
         "places": [
             AlertPlace(kind=kind, name=name, **place._asdict()) for kind, name, place in places
         ],
-        "summary": drift_report.describe_drift(gap, places, since, assessor.target),
+        "summary": drift_report.describe_drift(gap, places, since, target),
     }
 
 

@@ -122,6 +122,7 @@ class _Attempt:
             task=self._model.task,
             target=self.assessor.target,
             class_names=self._model.labels or (),
+            sets=self.assessor.sets,
         )
         #: Number of rows in the cohorts that were added.
         self.rows = 0
@@ -134,9 +135,15 @@ class _Attempt:
     def add(self, cohort: LogCohort) -> None:
         """Assess a cohort at the time when it matured."""
         span = cohort.start, cohort.end
-        traffic = cohort.class_rows, cohort.class_traffic
         matured = cohort.end + self._model.monitoring.maturity_seconds
-        assessment = self.assessor.add(*span, cohort.parts, *traffic, now=matured)
+        assessment = self.assessor.add(
+            *span,
+            cohort.parts,
+            cohort.class_rows,
+            cohort.class_traffic,
+            cohort.covered,
+            now=matured,
+        )
         assessment = replace(assessment, replayed=True)
         self.rows += cohort.rows
         self._late += cohort.late

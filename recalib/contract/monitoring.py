@@ -12,7 +12,8 @@ from recalib.contract.base import Page, Resource, Time, one_of
 CalibrationState = Literal["fresh", "unverified", "suspect", "stale"]
 _EVIDENCE = (
     "The numbers behind the state, as fractions: the `target` of all of them, `positive_class` for "
-    "P(y = 1) of two classes or `top_label` for the confidence; `log_evidence` of the test and its "
+    "P(y = 1) of two classes, `top_label` for the confidence or `set_coverage` for sets; "
+    "`log_evidence` of the test and its "
     "`threshold`; `ece`, its noise floor `ece_floor` and interval of the latest window of `n` "
     "labels; the unbiased `ce`; `psi` of what is served and its `psi_threshold`; `coverage` of "
     "labels and whether they are `selective`; the share of traffic without useful labels "
@@ -42,7 +43,7 @@ _MAY_BE_SELECTION = (
 
 
 class SegmentReport(Resource):
-    """The state of a segment; `(rest)` is all predictions without a declared segment."""
+    """The state of a segment; `(rest)` is the others, `(sets)` the coverage of prediction sets."""
 
     #: Name of the segment.
     segment: str

@@ -24,6 +24,8 @@ from recalib.drift.stream_monitor import Cohort, Rows, StreamMonitor
 from recalib.errors import InputError
 
 Values = NDArray[np.float64]
+#: The name of the stream of prediction sets among the segments of a status.
+SETS = "(sets)"
 
 
 @dataclass(frozen=True)
@@ -83,9 +85,9 @@ class Monitor:
     whose errors are reported first would look miscalibrated. The state depends on the order of the
     cohorts, see `CalibrationTest`: one process monitors a calibrator.
 
-    α is divided equally among all traffic, the segments and the classes, as far as they are
-    monitored. A drift of one segment or class is then found even if it does not show in all
-    traffic.
+    α is divided equally among all traffic, the segments, the classes and the prediction sets, as
+    far as they are monitored. A drift of one segment or class is then found even if it does not
+    show in all traffic.
 
     Parameters
     ----------
@@ -117,12 +119,16 @@ class Monitor:
             counted = CalibrationSums.empty(self._edges)
             counted.add_counts(reference)
             reference = counted.traffic if counted.traffic.sum() else None
-        shares = 1 + bool(self.options.segments) + bool(self.options.classes)
+        has_sets = self.options.set_coverage is not None
+        shares = 1 + bool(self.options.segments) + bool(self.options.classes) + has_sets
         self._alpha = self.options.alpha / shares
         self._reference = reference
         self._calibration_counts = reference if is_calibration_set else None
         self._all = self._stream_monitor(self._alpha, reference)
         self._segments: dict[str, StreamMonitor] = {}
+        self._sets: StreamMonitor | None = None
+        if has_sets:
+            self._sets = StreamMonitor(np.zeros(0), self.options.of_sets(), alpha=self._alpha)
         self._classes: ClassMonitor | None = None
         if self.options.classes:
             self._classes = ClassMonitor(
@@ -145,6 +151,7 @@ class Monitor:
         cohorts: Mapping[str, Cohort] | Cohort,
         class_rows: ClassRows | None = None,
         class_traffic: ClassTraffic | None = None,
+        covered: Cohort | None = None,
     ) -> None:
         """Add the matured cohort of predictions made from `start` until before `end`, in seconds.
 
@@ -155,6 +162,8 @@ class Monitor:
             classes. Which of the predictions are among them must not depend on the labels.
         class_traffic: all predictions of all segments by predicted class. With it, classes whose
             labels stop are found. It is given with each cohort, or with none.
+        covered: labelled predictions with the promised coverage as confidence, and whether their
+            sets have the label; which predictions are among them must not depend on the labels.
 
         Raises
         ------
@@ -180,6 +189,12 @@ class Monitor:
             total = total.merge(sums)
         self._all.add(start, end, total, _sort_by_time([rows for _, rows in data.values()]))
         self._end = end
+        if self._sets is not None and covered is not None:
+            groups = covered.group_numbers()
+            is_new = self._groups.are_new(groups)
+            p, y, times = (c[is_new] for c in (*covered.rows(), covered.prediction_times(end)))
+            rows = p, y, times, groups[is_new]
+            self._sets.add(start, end, covered.sums([], is_new), rows)
         for name, (sums, rows) in data.items() if self.options.segments else ():
             if name not in self._segments:
                 self._segments[name] = self._stream_monitor(self._segment_alpha())
@@ -209,13 +224,17 @@ class Monitor:
         segments = {
             name: self._segment_status(monitor, now) for name, monitor in self._segments.items()
         }
+        if self._sets is not None and self._sets.test.labels:
+            segments[SETS] = self._segment_status(self._sets, now)
         for name, segment in segments.items():
             # A segment with few labels is unverified; that is no evidence against the others.
             has_drifted = segment.state in ("suspect", "stale")
             if has_drifted and STATES.index(segment.state) > STATES.index(worst.state):
                 worst, owner = segment, name
         state = worst.state
-        reason = worst.reason if owner is None else f"segment {owner!r}: {worst.reason}"
+        reason = worst.reason
+        if owner is not None and owner != SETS:
+            reason = f"segment {owner!r}: {reason}"
         onset, class_evidence, may_be_selection = worst.onset, None, worst.may_be_selection
         if self._classes is not None:
             class_evidence = self._classes.evidence(oldest)
@@ -271,6 +290,7 @@ class Monitor:
             "all": self._all.state(),
             "segments": {name: monitor.state() for name, monitor in self._segments.items()},
             **({} if self._classes is None else {"classes": self._classes.state()}),
+            **({} if self._sets is None else {"sets": self._sets.state()}),
             **({"groups": self._groups.state()} if self._groups else {}),
         }
 
@@ -287,6 +307,8 @@ class Monitor:
             self._segments[name].restore(saved)
         if self._classes is not None:
             self._classes.restore(state["classes"])
+        if self._sets is not None and "sets" in state:  # earlier versions did not monitor sets
+            self._sets.restore(state["sets"])
         self._groups = RecentGroups(state.get("groups", ()))
 
     def _check(self, start: float, end: float, cohorts: Mapping[str, Cohort]) -> None:
@@ -347,9 +369,9 @@ class Monitor:
         evidence = monitor.evidence(now, served, silent_segments, silent_classes)
         decision = decide_state(
             evidence,
-            objective=self.options.objective,
-            tolerance=self.options.tolerance,
-            least_labels=self.options.least_labels,
+            objective=monitor.options.objective,
+            tolerance=monitor.options.tolerance,
+            least_labels=monitor.options.least_labels,
         )
         if decision.state == "stale":
             evidence = dataclasses.replace(evidence, expected=None)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated
 
-from recalib.core.field_types import Interval, check_fields
+from recalib.core.field_types import Fraction, Interval, check_fields
 from recalib.core.monitoring_settings import EvidenceSettings
 from recalib.core.options import check_option
 from recalib.drift.selection import check_selection_ratio
@@ -35,11 +35,22 @@ class MonitorOptions(EvidenceSettings):
     segments: Annotated[int, Interval(ge=0, le=1000)] = 0
     #: The indices of the classes whose probabilities are monitored, see `ClassMonitor`.
     classes: tuple[int, ...] = ()
-    #: What the probabilities and outcomes of the cohorts are. The test is the same for both.
+    #: What the probabilities and outcomes of the cohorts are. The test is the same for all.
     target: Target = "top_label"
+    #: The coverage that prediction sets promise, monitored beside all traffic; None without sets.
+    set_coverage: Fraction | None = None
+    #: How far the coverage of fixed thresholds may be from it, besides `tolerance`: thresholds have
+    #: the spread of the rows that they are from.
+    set_spread: Annotated[float, Interval(ge=0, lt=0.5)] = 0.0
 
     def __post_init__(self) -> None:
         check_fields(self)
         enough = self.window_labels >= self.least_labels
         check_option("window_labels", self.window_labels, enough, "at least least_labels")
         check_selection_ratio(self.selection_ratio, self.weighting)
+
+    def of_sets(self) -> MonitorOptions:
+        """Return the options of the stream of prediction sets."""
+        tolerance = min(self.tolerance + self.set_spread, 0.49)
+        objective = max(self.objective, tolerance)
+        return replace(self, target="set_coverage", tolerance=tolerance, objective=objective)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from recalib.core.card import Card, ConfidenceHistogram
 from recalib.drift.calibration_sums import left_closed_bins
 from recalib.drift.psi import quantile_edges
-from recalib.drift.target import Target
+from recalib.drift.target import RowTarget
 from recalib.stats.groups import group_counts, group_sums
 
 #: Bins of a histogram; fewer where probabilities tie.
@@ -22,7 +22,7 @@ _BELOW = 1e-6
 
 def reference_histogram(
     probabilities: NDArray[np.float64],
-    target: Target = "top_label",
+    target: RowTarget = "top_label",
     weights: NDArray[np.float64] | None = None,
 ) -> ConfidenceHistogram:
     """Return bins at the quantiles of `probabilities` (N,), with the count of each.
@@ -46,14 +46,14 @@ def reference_histogram(
 
 
 def histogram_of_counts(
-    edges: NDArray[np.float64], counts: NDArray[Any], target: Target
+    edges: NDArray[np.float64], counts: NDArray[Any], target: RowTarget
 ) -> ConfidenceHistogram:
     """Return a histogram from the rows of its bins (B,), rounded to whole ones."""
     rows = np.rint(counts).astype(np.int64)
     return ConfidenceHistogram(tuple(edges.tolist()), tuple(rows.tolist()), target)
 
 
-def reference_target(card: Card) -> Target:
+def reference_target(card: Card) -> RowTarget:
     """Return what a calibrator is monitored by; of cards of earlier versions, the confidence."""
     return "top_label" if card.confidences is None else card.confidences.target
 

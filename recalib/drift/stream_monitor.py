@@ -130,7 +130,7 @@ class StreamMonitor:
         reference: Counts | None = None,
         calibration_counts: Counts | None = None,
     ) -> None:
-        self._options = options
+        self.options = options
         self._timed = TimedTest(alpha, options.tolerance, options.target)
         self.test = self._timed.test
         self._window = SlidingWindow(CalibrationSums.empty(edges), options.window_labels)
@@ -161,7 +161,7 @@ class StreamMonitor:
 
     def window(self, oldest: float) -> RatedWindow:
         """Return the cohorts that end after `oldest`, by label rate."""
-        empty, pause = self._window.empty, self._options.label_pause_seconds
+        empty, pause = self._window.empty, self.options.label_pause_seconds
         return rate_window(self._window.entries, empty, oldest, pause)
 
     def evidence(
@@ -180,7 +180,7 @@ class StreamMonitor:
         silent_segments: sums over the window of segments without useful labels, by name.
         silent_classes: traffic of predicted classes without useful labels.
         """
-        window = self.window(now - self._options.oldest_seconds)
+        window = self.window(now - self.options.oldest_seconds)
         known, silent_traffic = window.sums, CalibrationSums.empty(window.sums.edges)
         segments = silent_segments or {}
         for part in segments.values():
@@ -191,15 +191,15 @@ class StreamMonitor:
         labelled = known.without_traffic(silent_traffic)
         summary = summarise_window(
             labelled,
-            weighting=self._options.weighting,
+            weighting=self.options.weighting,
             silent_traffic=silent_traffic.merge(window.silent_traffic),
             silent_classes=silent_classes,
             strata=window.strata,
-            selection_ratio=self._options.selection_ratio,
+            selection_ratio=self.options.selection_ratio,
         )
         sums = known.merge(window.silent_traffic)
         silence = None
-        if self._options.weighting == "traffic" and summary.silent:
+        if self.options.weighting == "traffic" and summary.silent:
             silence = describe_silence(
                 sums,
                 silent_bins(labelled),
@@ -207,7 +207,7 @@ class StreamMonitor:
                 silent_classes.shares if silent_classes is not None else {},
                 window.silent_times,
                 window.silent_since,
-                self._options.target,
+                self.options.target,
             )
         coverage, dependence = label_coverage(sums), self._dependence.result
         repeats, rare = self._dependence.repeats.result, window.rare
@@ -219,7 +219,7 @@ class StreamMonitor:
             rejected_at=self.test.rejected_at,
             rejected_time=self._timed.rejected_time,
             suspicion=self.test.suspicion if self.test.labels else None,
-            suspicion_threshold=math.log(self._options.suspicion),
+            suspicion_threshold=math.log(self.options.suspicion),
             window_start=window.start,
             window_end=window.end,
             n=summary.labelled,
@@ -249,9 +249,7 @@ class StreamMonitor:
             ece_floor=summary.ece_floor,
             ece_low=summary.ece_low,
             ece_high=summary.ece_high,
-            selection_ratio=None
-            if summary.selection_low is None
-            else self._options.selection_ratio,
+            selection_ratio=None if summary.selection_low is None else self.options.selection_ratio,
             selection_low=summary.selection_low,
             selection_high=summary.selection_high,
             ce=summary.ce,
@@ -260,18 +258,18 @@ class StreamMonitor:
             psi=psi,
             psi_threshold=threshold,
             psi_covered=covered,
-            target=self._options.target,
-            expected=expected_performance_of_sums(
-                sums, self._options.target, self._calibration_counts
-            ),
+            target=self.options.target,
+            expected=None
+            if self.options.target == "set_coverage"
+            else expected_performance_of_sums(sums, self.options.target, self._calibration_counts),
         )
 
     def _labels_needed(self, window: Window) -> int | None:
         """Return the labels with which ECE at its floor has an interval below the objective."""
-        high, is_selected = window.ece_floor_high, self._options.selection_ratio > 1
+        high, is_selected = window.ece_floor_high, self.options.selection_ratio > 1
         if high is None or window.units < _MIN_UNITS or window.silent or is_selected:
             return None
-        return math.ceil(window.units * (high / self._options.objective) ** 2)
+        return math.ceil(window.units * (high / self.options.objective) ** 2)
 
     def state(self) -> dict[str, Any]:
         """Return the state as JSON, without the options."""

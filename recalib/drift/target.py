@@ -2,6 +2,7 @@
 
 - `top_label`: the predicted class is the label. The probability is the confidence.
 - `positive_class`: the label is class 1, of two classes. The probability is P(y = 1).
+- `set_coverage`: the label is in the prediction set. The probability is the promised coverage.
 
 A shifted base rate is an error of one sign in P(y = 1). In the confidence it has one sign where
 class 0 is predicted and the other where class 1 is, and both share bins.
@@ -19,7 +20,8 @@ from numpy.typing import NDArray
 from recalib.core.arrays import Floats
 
 Values = NDArray[np.float64]
-Target = Literal["top_label", "positive_class"]
+RowTarget = Literal["top_label", "positive_class"]
+Target = Literal[RowTarget, "set_coverage"]
 
 
 class TargetNames(NamedTuple):
@@ -36,10 +38,13 @@ TARGET_NAMES: dict[Target, TargetNames] = {
     "positive_class": TargetNames(
         "the frequency of class 1", "P(y = 1)", "values of P(y = 1)", "ECE of P(y = 1)"
     ),
+    "set_coverage": TargetNames(
+        "the coverage of prediction sets", "what they promise", "promises", "error of the coverage"
+    ),
 }
 
 
-def target_of(classes: int) -> Target:
+def target_of(classes: int) -> RowTarget:
     """Return the target of predictions of this number of classes."""
     return "positive_class" if classes == 2 else "top_label"
 

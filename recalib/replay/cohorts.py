@@ -50,6 +50,21 @@ def cohort_of_rows(
     )
 
 
+def set_cohort(rows: LogRows, on_time: NDArray[np.bool_], coverage: float | None) -> Cohort | None:
+    """Return the cohort of prediction sets that promise a coverage; None without sets."""
+    if rows.covered is None or coverage is None:
+        return None
+    labelled = int(np.count_nonzero(on_time))
+    return Cohort(
+        [len(rows.time)],
+        np.full(labelled, coverage),
+        rows.covered[on_time],
+        rows.delay[on_time],
+        rows.time[on_time],
+        groups=None if rows.group is None else rows.group[on_time],
+    )
+
+
 def class_rows(
     rows: LogRows, on_time: NDArray[np.bool_], classes: tuple[int, ...]
 ) -> ClassRows | None:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalib.core.arrays import Floats, refuse_first
+from recalib.core.card import PredictionSets
 from recalib.core.group_numbers import group_number
 from recalib.core.lazy_import import LazyModule
 from recalib.drift import ClassRows
@@ -25,6 +26,7 @@ from recalib.replay.probabilities import (
     number_text,
 )
 from recalib.replay.times import LATEST, is_text
+from recalib.sets import prediction_sets
 
 pa = LazyModule("pyarrow")
 pc = LazyModule("pyarrow.compute")
@@ -67,6 +69,8 @@ class LogRows:
     predicted: NDArray[np.int64] | None = None
     #: Numbers of the groups of dependent rows, 0 for none; None without the column.
     group: NDArray[np.int64] | None = None
+    #: Whether the prediction set has the label, 1 or 0, NaN without a label; None without sets.
+    covered: Values | None = None
 
     def pairs(self, target: Target) -> tuple[Values, Values]:
         """Return probabilities and outcomes of the target, (N,) each; NaN without a label.
@@ -87,6 +91,7 @@ class LogRows:
         class_rows = None if self.class_rows is None else self.class_rows.select(index)
         predicted = None if self.predicted is None else self.predicted[index]
         group = None if self.group is None else self.group[index]
+        covered = None if self.covered is None else self.covered[index]
         return LogRows(
             self.time[index],
             self.confidence[index],
@@ -96,6 +101,7 @@ class LogRows:
             class_rows,
             predicted,
             group,
+            covered,
         )
 
     @staticmethod
@@ -105,6 +111,7 @@ class LogRows:
         class_rows = [part.class_rows for part in parts if part.class_rows is not None]
         predicted = [part.predicted for part in parts if part.predicted is not None]
         groups = [part.group for part in parts if part.group is not None]
+        covered = [part.covered for part in parts if part.covered is not None]
 
         def join(columns: list[Values]) -> Values:
             return np.concatenate([np.zeros(0), *columns])
@@ -118,10 +125,13 @@ class LogRows:
             ClassRows.concatenate(class_rows) if class_rows else None,
             np.concatenate(predicted) if predicted else None,
             np.concatenate(groups) if groups else None,
+            np.concatenate(covered) if covered else None,
         )
 
 
-def check_schema(schema: Any, *, with_labels: bool = False, multilabel: bool = False) -> list[str]:
+def check_schema(
+    schema: Any, *, with_labels: bool = False, multilabel: bool = False, with_sets: bool = False
+) -> list[str]:
     """Return the columns to read.
 
     With `probabilities`, `confidence` is optional: it is the largest probability. With `label` too,
@@ -132,6 +142,7 @@ def check_schema(schema: Any, *, with_labels: bool = False, multilabel: bool = F
     with_labels: whether `probabilities` and `label` are required; otherwise `label` is read only
         in place of `correct`.
     multilabel: whether rows have any number of labels, in `labels`.
+    with_sets: whether `label` is read if it is there, for the coverage of prediction sets.
 
     Raises
     ------
@@ -151,7 +162,7 @@ def check_schema(schema: Any, *, with_labels: bool = False, multilabel: bool = F
             accepted = f"columns {', '.join(required)}, and {', '.join(optional)} where known"
             found = ", ".join(map(repr, schema.names[:20])) or "no columns"
             raise InputError(name, found=found, accepted=accepted)
-    if not multilabel and (with_labels or "correct" not in schema.names):
+    if not multilabel and (with_labels or with_sets or "correct" not in schema.names):
         read = (*read, _LABEL)
     names = [name for name in read if name in schema.names]
     for name in names:
@@ -228,6 +239,7 @@ def rows_of(
     watched: Sequence[int] | None = None,
     *,
     multilabel: bool = False,
+    sets: PredictionSets | None = None,
 ) -> LogRows:
     """Return the rows of a batch, checked; errors count rows from `first_row`.
 
@@ -237,6 +249,7 @@ def rows_of(
     watched: indices of classes whose probabilities to return, for a batch with `label`.
     multilabel: whether a row has any number of labels. It is then a prediction of one of them,
         drawn by the digest of its time and its probabilities, which do not depend on the labels.
+    sets: of a batch with `probabilities` and `label`: those whose coverage to return.
 
     Raises
     ------
@@ -268,9 +281,15 @@ def rows_of(
     class_rows, group = None, _groups(batch)
     if matrix is not None and labels is not None and watched is not None:
         class_rows = ClassRows.from_probabilities(matrix, labels, time, watched, groups=group)
+    covered = None
+    if matrix is not None and labels is not None and sets is not None:
+        in_set = prediction_sets(matrix.astype(np.float64), sets)
+        has_label = in_set[np.arange(len(labels)), np.maximum(labels, 0)]
+        covered = np.where(labels < 0, np.nan, has_label)
     if class_rows is None and (matrix is None or matrix.shape[1] > 2):
         predicted = None  # not used
-    return LogRows(time, confidence, correct, delay, segment, class_rows, predicted, group)
+    columns = time, confidence, correct, delay, segment, class_rows, predicted, group, covered
+    return LogRows(*columns)
 
 
 def _rows_of_labels(batch: Any, time: Values, first_row: int, classes: int | None) -> LogRows:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalib.core.arrays import Floats
+from recalib.core.card import PredictionSets
 from recalib.core.lazy_import import LazyModule
 from recalib.drift.class_rows import MAX_DENSE_CLASSES
 from recalib.drift.target import Target, target_of
@@ -64,6 +65,7 @@ class Log:
     with_labels: whether the log must have `probabilities` and `label`, for `watch`.
     multilabel: whether rows have any number of labels.
     class_names: names of the classes, which labels and columns of probabilities may have.
+    sets: prediction sets, for `LogRows.covered` where the log has `probabilities` and `label`.
     """
 
     def __init__(
@@ -75,9 +77,12 @@ class Log:
         with_labels: bool = False,
         multilabel: bool = False,
         class_names: Sequence[str] | None = None,
+        sets: PredictionSets | None = None,
     ) -> None:
+        kind = {"with_labels": with_labels, "multilabel": multilabel}
+
         def check(schema: Any) -> list[str]:
-            names = check_schema(schema, with_labels=with_labels, multilabel=multilabel)
+            names = check_schema(schema, **kind, with_sets=sets is not None)
             check_split_columns(schema, split_columns)
             return [*names, *split_columns]
 
@@ -96,6 +101,7 @@ class Log:
         self.multilabel = multilabel
         self.class_names = class_names
         self._watched: Sequence[int] | None = None
+        self._sets = sets if {"probabilities", "label"} <= set(self._names) else None
         self._max_rows = _MAX_ROWS
 
     @property
@@ -125,7 +131,7 @@ class Log:
     def _checked(self) -> list[str]:
         """Columns to read after all rows are checked."""
         skipped: tuple[str, ...] = ()
-        if "correct" in self._names:
+        if "correct" in self._names and self._sets is None:
             skipped = ("label",)
             if "confidence" in self._names and self.target == "top_label":
                 skipped = ("label", "probabilities")
@@ -269,7 +275,12 @@ class Log:
                         matrix = matrix_of(column, first_row, None, multilabel=self.multilabel)
                         self.classes = matrix.shape[1]
                     yield rows_of(
-                        batch, first_row, self.classes, self._watched, multilabel=self.multilabel
+                        batch,
+                        first_row,
+                        self.classes,
+                        self._watched,
+                        multilabel=self.multilabel,
+                        sets=self._sets,
                     )
             first_row += batch.num_rows
 

@@ -12,11 +12,12 @@ from typing import BinaryIO, NamedTuple, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from recalib.core.card import PredictionSets
 from recalib.drift import ClassRows, ClassTraffic, Cohort
 from recalib.drift.target import Target
 from recalib.errors import InputError
 from recalib.files import Task
-from recalib.replay.cohorts import class_rows, class_traffic, cohort_of_rows
+from recalib.replay.cohorts import class_rows, class_traffic, cohort_of_rows, set_cohort
 from recalib.replay.columns import LogRows
 from recalib.replay.log import Log
 from recalib.replay.survey import Survey
@@ -45,6 +46,8 @@ class ModelLogOptions:
     target: Target = "top_label"
     #: Names of the classes, if they are known: see `LogSchema`.
     class_names: tuple[str, ...] = ()
+    #: Prediction sets of the version, whose coverage is monitored.
+    sets: PredictionSets | None = None
 
 
 class LogSummary(NamedTuple):
@@ -75,6 +78,7 @@ class LogCohort(NamedTuple):
     parts: dict[str, Cohort]
     class_rows: ClassRows | None
     class_traffic: ClassTraffic | None
+    covered: Cohort | None
 
 
 class ModelLog:
@@ -102,6 +106,7 @@ class ModelLog:
             with_labels=with_labels,
             multilabel=multilabel,
             class_names=options.class_names,
+            sets=options.sets,
         )
         self._survey: Survey | None = None
 
@@ -211,7 +216,9 @@ class ModelLog:
                 for name, mask in masks.items()
             }
         traffic = class_traffic(rows, on_time, self.options.watched)
-        return LogCohort(start, end, len(rows.time), late, parts, of_classes, traffic)
+        sets = self.options.sets
+        covered = set_cohort(rows, on_time, None if sets is None else sets.coverage)
+        return LogCohort(start, end, len(rows.time), late, parts, of_classes, traffic, covered)
 
 
 def _check_segments(names: list[str], segments: tuple[str, ...]) -> None:

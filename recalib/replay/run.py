@@ -33,7 +33,7 @@ from recalib.drift.target import Target
 from recalib.errors import InputError
 from recalib.files import Task
 from recalib.replay.class_shares import ClassShares, Period, class_shares
-from recalib.replay.cohorts import class_rows, class_traffic, cohorts_by_segment
+from recalib.replay.cohorts import class_rows, class_traffic, cohorts_by_segment, set_cohort
 from recalib.replay.columns import LogRows
 from recalib.replay.log import Log
 from recalib.replay.log_files import LogSource
@@ -42,6 +42,7 @@ from recalib.replay.segment_search import SegmentSearch, search_segments
 from recalib.replay.splits import split_of
 from recalib.replay.survey import Survey
 from recalib.replay.survey_files import survey_on_workers
+from recalib.sets import coverage_options
 from recalib.stats.groups import group_counts
 
 #: Default cohorts of a log: at most 300, with 50 labels on average.
@@ -220,6 +221,7 @@ def replay(
         with_labels=bool(settings.classes),
         multilabel=is_multilabel,
         class_names=class_labels,
+        sets=None if card is None else card.sets,
     ) as log:
         progress("reading")
         if cluster is None:
@@ -242,6 +244,8 @@ def replay(
             watched = watched_indices(settings.classes, log.classes, class_labels)
             monitor_options = dataclasses.replace(monitor_options, classes=watched)
             log.watch(watched)
+        if card is not None:
+            monitor_options = dataclasses.replace(monitor_options, **coverage_options(card.sets))
         monitor = Monitor(
             edges,
             reference,
@@ -316,7 +320,10 @@ class _Reader:
         for part in cohorts.values():
             self.sums.append((end, part.sums(self.edges)))
         watched = rows, on_time, options.classes
-        self.monitor.add(start, end, cohorts, class_rows(*watched), class_traffic(*watched))
+        covered = set_cohort(rows, on_time, options.set_coverage)
+        self.monitor.add(
+            start, end, cohorts, class_rows(*watched), class_traffic(*watched), covered
+        )
         status = self.monitor.assess(end)
         if not self.events or status.state != self.events[-1].status.state:
             self.events.append(StateChange(_time_of(status, end), status))

@@ -4,6 +4,7 @@ from recalib.core.card import PredictionSets, SetOptions
 from recalib.sets.conformal import (
     SetCoverage,
     conformal_sets,
+    coverage_options,
     describe_sets,
     evaluate_sets,
     prediction_sets,
@@ -16,6 +17,7 @@ __all__ = [
     "SetCoverage",
     "SetOptions",
     "conformal_sets",
+    "coverage_options",
     "describe_sets",
     "evaluate_sets",
     "prediction_sets",

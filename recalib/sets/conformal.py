@@ -193,6 +193,18 @@ def prediction_sets(
     return result
 
 
+def coverage_options(sets: PredictionSets | None) -> dict[str, Any]:
+    """Return the options of a monitor of their coverage; none without sets.
+
+    The coverage of given thresholds differs from the promise by the spread of their rows, which is
+    no drift.
+    """
+    if sets is None:
+        return {}
+    spread = max(sets.coverage - sets.low, sets.high - sets.coverage)
+    return {"set_coverage": sets.coverage, "set_spread": spread}
+
+
 def describe_sets(sets: PredictionSets) -> str:
     """Return a sentence about thresholds."""
     of = "" if sets.by == "all" else f" of each {sets.by}"

@@ -1,0 +1,45 @@
+"""The coverage of prediction sets in the monitoring job and its alert."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from recalib.registry import Registry
+from tests.training.watched import CAPTURING, a_champion, serve
+from training.monitoring_job import watch
+
+pytestmark = pytest.mark.sqlite_only
+
+
+def least_probable(probabilities: NDArray[np.float32]) -> NDArray[np.int64]:
+    """Return labels that are as often right, and otherwise the least probable class."""
+    right = np.random.default_rng(0).random(len(probabilities)) < probabilities.max(axis=1)
+    return np.where(right, probabilities.argmax(axis=1), probabilities.argmin(axis=1))
+
+
+def test_lost_coverage_is_found_in_captured_rows(registry: Registry) -> None:
+    model = a_champion(registry, CAPTURING, sets=True)
+    serve(
+        registry, model, ago=4_000, temperature=3.0, rows=1_500, seconds=2_000, label=least_probable
+    )
+    watch(registry, model)
+    with registry.reading() as tx:
+        row = tx.monitors.find(model, 1)
+    assert row is not None
+    assert (row.status["state"], row.status["segment"]) == ("stale", "(sets)")
+    alert = row.status["alert"]
+    assert alert["confidence"] == pytest.approx(0.9)
+    assert alert["accuracy"] < 0.85
+    assert "what they promise is too high by" in alert["summary"]
+
+
+def test_without_captured_rows_sets_are_not_monitored(registry: Registry) -> None:
+    model = a_champion(registry, CAPTURING, sets=True)
+    serve(registry, model, ago=4_000, temperature=3.0, rows=500, save_logits=False)
+    watch(registry, model)
+    with registry.reading() as tx:
+        row = tx.monitors.find(model, 1)
+    assert row is not None
+    assert row.status["segments"] == {}
