@@ -9,10 +9,7 @@ import numpy as np
 from recalib.calibrator import Calibrator
 from recalib.drift import ClassRows
 from recalib.registry import LabelColumns, Model, Registry
-from training.logit_samples import read_labelled_sample
-
-#: About this number of rows with logits is read of a cohort: 80 MB with 1,000 classes.
-MAX_SAMPLED_ROWS = 20_000
+from training.logit_samples import MAX_COHORT_ROWS, read_labelled_sample
 
 
 def read_class_rows(
@@ -39,7 +36,7 @@ def read_class_rows(
     rows = ClassRows.from_top_labels(*columns, classes, labels.group.astype(np.int64))
     if model.is_multilabel:  # its captured logits serve refits only: a row counts for one label
         return rows
-    sample = read_labelled_sample(registry, model, version, start, end, max_rows=MAX_SAMPLED_ROWS)
+    sample = read_labelled_sample(registry, model, version, start, end, max_rows=MAX_COHORT_ROWS)
     if not len(sample):
         return rows
     with registry.reading() as tx:

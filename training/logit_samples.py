@@ -19,6 +19,8 @@ log = logging.getLogger(__name__)
 
 #: Largest number of rows of a sample.
 MAX_ROWS = 200_000
+#: About this number of rows is read of a cohort: 80 MB with 1,000 classes.
+MAX_COHORT_ROWS = 20_000
 
 
 @dataclass(frozen=True, eq=False)

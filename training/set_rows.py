@@ -9,8 +9,7 @@ from recalib.core.card import PredictionSets
 from recalib.drift import Cohort
 from recalib.registry import Model, Registry
 from recalib.sets import prediction_sets
-from training.class_rows import MAX_SAMPLED_ROWS
-from training.logit_samples import read_labelled_sample
+from training.logit_samples import MAX_COHORT_ROWS, read_labelled_sample
 
 
 def read_covered(
@@ -28,7 +27,7 @@ def read_covered(
     """
     if sets is None:
         return None
-    limit = MAX_SAMPLED_ROWS
+    limit = MAX_COHORT_ROWS
     sample = read_labelled_sample(registry, model, version, start, end, max_rows=limit)
     if not sample.sampled:
         return None
