@@ -11,7 +11,15 @@ from torch import Tensor
 from torch.nn import functional
 
 from recalib.core.field_types import Fraction, Positive
-from recalib.losses.base import BatchLoss, Regulariser, entropy, is_masked, take_column
+from recalib.losses.base import (
+    BatchLoss,
+    Regulariser,
+    entropy,
+    is_masked,
+    possible_classes,
+    predict,
+    take_column,
+)
 from recalib.losses.confidence_scores import log_entropy
 
 #: Added to both sums: a batch may have no row in one of them.
@@ -98,10 +106,14 @@ class SoftAvuc(BatchLoss, Regulariser):
     variant: _Variant = "paper"
 
     def value(self, logits: Tensor, labels: Tensor) -> Tensor:
-        log_p = _log_probabilities(logits, self.variant)
-        correct = logits.argmax(dim=1) == labels
-        log_h = log_entropy(log_p)
-        h, log_largest = log_h.exp(), _log_largest_entropy(log_p)
+        top, prediction = predict(logits)
+        if self.variant == "released":
+            log_p = _log_probabilities(logits, self.variant)
+            log_h = log_entropy(log_p, take_column(log_p.detach(), prediction), prediction)
+        else:
+            log_h = log_entropy(logits, top, prediction)
+        correct = prediction == labels
+        h, log_largest = log_h.exp(), _log_largest_entropy(logits)
         log_share = (log_h - log_largest).clamp_max(math.log1p(-1e-6))
         log_odds = log_share - torch.log(-torch.expm1(log_share))
         log_odds = (log_odds - math.log(self.kappa / (1 - self.kappa))) / self.temperature
@@ -120,12 +132,12 @@ class SoftAvuc(BatchLoss, Regulariser):
 def _hard(
     logits: Tensor, labels: Tensor, kappa: float, variant: _Variant, *, stop_gradient: bool
 ) -> Tensor:
-    log_p, prediction = _log_probabilities(logits, variant), logits.argmax(dim=1)
+    log_p, prediction = _log_probabilities(logits, variant), predict(logits)[1]
     h, confidence = entropy(log_p), take_column(logits.softmax(dim=1), prediction)
     correct = prediction == labels
     if stop_gradient:
         confidence = confidence.detach()
-    certain = h <= kappa * _log_largest_entropy(log_p).exp()
+    certain = h <= kappa * _log_largest_entropy(logits).exp()
     terms = torch.where(correct, confidence, 1 - confidence)
     terms = terms * torch.where(certain, 1 - h.tanh(), h.tanh())
     is_consistent = correct == certain
@@ -140,12 +152,11 @@ def _log_probabilities(logits: Tensor, variant: _Variant) -> Tensor:
     log_p = logits.log_softmax(dim=1)
     if variant == "paper":
         return log_p
-    masked = is_masked(log_p)
-    uniform = math.log(_RELEASED_EPSILON) - (~masked).sum(dim=1, keepdim=True).to(log_p).log()
+    uniform = math.log(_RELEASED_EPSILON) - possible_classes(log_p).log()[:, None]
     mixture = torch.logaddexp(log_p + math.log1p(-_RELEASED_EPSILON), uniform)
-    return mixture.masked_fill(masked, -torch.inf)
+    return mixture.masked_fill(is_masked(log_p), -torch.inf)
 
 
-def _log_largest_entropy(log_p: Tensor) -> Tensor:
+def _log_largest_entropy(logits: Tensor) -> Tensor:
     """Return log log K of the number K of possible classes of each row, at least 2, (N,)."""
-    return (~is_masked(log_p)).sum(dim=1).clamp_min(2).to(log_p.dtype).log().log()
+    return possible_classes(logits).clamp_min(2).log().log()

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from recalib.losses.base import entropy, take_column
+from recalib.losses.base import entropy, predict, split_rows, take_column
 
 #: The maximum softmax probability; its margin over the second; the negative entropy in nats.
 #: Paper 002, appendix A, where the entropy is written with logits z instead of probabilities p.
@@ -18,8 +18,6 @@ Confidence = Literal["msp", "margin", "negative_entropy"]
 
 #: In place of log 0, whose derivative is not finite.
 _MIN_LOG = -1e30
-#: Rows that are computed at once: they stay in the cache of a processor.
-_ROWS = 4096
 
 
 def losses_and_scores(logits: Tensor, labels: Tensor, kind: Confidence) -> tuple[Tensor, Tensor]:
@@ -41,10 +39,10 @@ def rank_score(logits: Tensor, kind: Confidence) -> Tensor:
     The scores of confident rows are equal in floating point; these numbers are not, because they
     are logarithms of the distance to the largest score.
     """
-    log_p = logits.log_softmax(dim=1)
+    top, prediction = predict(logits)
     if kind == "negative_entropy":
-        return -log_entropy(log_p)
-    prediction = logits.argmax(dim=1)
+        return -log_entropy(logits, top, prediction)
+    log_p = logits.log_softmax(dim=1)
     other_log_p = log_p.scatter(1, prediction[:, None], -torch.inf)
     distance = other_log_p.logsumexp(dim=1)
     if kind == "margin":
@@ -52,56 +50,66 @@ def rank_score(logits: Tensor, kind: Confidence) -> Tensor:
     return -distance
 
 
-def log_entropy(log_p: Tensor) -> Tensor:
+def log_entropy(logits: Tensor, top: Tensor, prediction: Tensor) -> Tensor:
     """Return the logarithm of the entropy of each row in nats, (N,).
 
     It is accurate where the largest p is 1 in floating point. At least −1e30, for a row with one
     possible class.
+
+    Parameters
+    ----------
+    top, prediction: the largest logit of each row and its class, of `predict`, (N,) each.
     """
-    result: Tensor = _LogEntropy.apply(log_p)  # type: ignore[no-untyped-call]
-    return result
+    result, _ = _LogEntropy.apply(logits, top, prediction)  # type: ignore[no-untyped-call]
+    return cast(Tensor, result)
 
 
 class _LogEntropy(torch.autograd.Function):
-    """The logarithm of the entropy, of parts of the rows; it keeps its arguments alone.
+    """The logarithm of the entropy, of parts of the rows; it keeps no other array of classes.
 
-    With t_k = log p_k − log p_ŷ, s = Σ_{k≠ŷ} exp t_k, the entropy is
+    With t_k = z_k − z_ŷ, s = Σ_{k≠ŷ} exp t_k, the entropy is
     (Σ_{k≠ŷ} exp(t_k) (log(1 + s) − t_k) + log(1 + s)) / (1 + s): all terms are positive.
     """
 
     @staticmethod
-    def forward(log_p: Tensor) -> Tensor:
-        return torch.cat([_log_entropy(rows) for rows in torch.split(log_p, _ROWS)])
+    def forward(logits: Tensor, top: Tensor, prediction: Tensor) -> tuple[Tensor, Tensor]:
+        """Return also log(1 + s), (N,)."""
+        parts = [_log_entropy(*part) for part in split_rows(logits, top, prediction)]
+        log_h, log_rest = map(torch.cat, zip(*parts, strict=True))
+        return log_h, log_rest
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
-        ctx.save_for_backward(*inputs, output)
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, Tensor]) -> None:
+        ctx.mark_non_differentiable(output[1])
+        ctx.save_for_backward(*inputs, *output)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:
-        parts = []
-        for log_p, log_h in zip(*(saved.split(_ROWS) for saved in ctx.saved_tensors), strict=True):
-            log_h, place = log_h[:, None], log_p.argmax(dim=1, keepdim=True)
-            slopes = (log_p - log_h).exp_().mul_(log_p.clamp_min(_MIN_LOG) + log_h.exp()).neg_()
+    def backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor, None, None]:
+        slopes = torch.empty_like(ctx.saved_tensors[0])
+        arrays = (slopes, gradient, *ctx.saved_tensors)
+        for out, g, z, top, place, log_h, rest in split_rows(*arrays):
+            log_p = (z - top[:, None]).sub_(rest[:, None])
+            terms = (log_p - log_h[:, None]).exp_()
+            terms.mul_(log_p.clamp_min_(_MIN_LOG).add_(log_h.exp()[:, None]))
             # Rows of slopes have the sum 0; that of the largest p would lose its digits.
-            slopes.scatter_(1, place, 0.0)
-            parts.append(slopes.scatter_(1, place, -slopes.sum(dim=1, keepdim=True)))
-        return torch.cat(parts).mul_(gradient[:, None])
+            terms.scatter_(1, place[:, None], 0.0)
+            terms.scatter_(1, place[:, None], -terms.sum(dim=1, keepdim=True))
+            torch.mul(terms, -g[:, None], out=out)
+        return slopes, None, None
 
 
-def _log_entropy(log_p: Tensor) -> Tensor:
-    top, place = log_p.max(dim=1, keepdim=True)
-    others = (log_p - top).clamp_min_(_MIN_LOG).scatter_(1, place, _MIN_LOG)
-    second = others.amax(dim=1, keepdim=True)
-    shares = (others - second).exp_().scatter_(1, place, 0.0)
+def _log_entropy(logits: Tensor, top: Tensor, prediction: Tensor) -> tuple[Tensor, Tensor]:
+    others = (logits - top[:, None]).clamp_min_(_MIN_LOG)
+    others.scatter_(1, prediction[:, None], _MIN_LOG)
+    second = others.amax(dim=1)
+    shares = (others - second[:, None]).exp_()
     total = shares.sum(dim=1)
-    second = second[:, 0]
     s = second.exp() * total
     log_rest = torch.log1p(s)
     ratio = torch.where(s > 0, log_rest / torch.where(s > 0, s, 1.0), 1.0)
     terms = total * (log_rest + ratio) - shares.mul_(others).sum(dim=1)
-    return (second - log_rest + terms.log()).clamp_min(_MIN_LOG)
+    return (second - log_rest + terms.log()).clamp_min(_MIN_LOG), log_rest
 
 
 def score_range(kind: Confidence, classes: int) -> tuple[float, float]:

@@ -10,11 +10,16 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from recalib.core.field_types import AtLeastOne, Count, Positive
-from recalib.losses.base import BatchLoss, Regulariser, is_masked, ops_for, top_prediction
+from recalib.losses.base import (
+    BatchLoss,
+    Regulariser,
+    ops_for,
+    possible_classes,
+    split_rows,
+    top_prediction,
+)
 from recalib.ops.formulas import soft_binned_error
 
-#: Rows whose memberships are computed at once: they stay in the cache of a processor.
-_ROWS = 4096
 #: Share of a uniform distribution in the memberships as released.
 _EPSILON = 1e-5
 
@@ -34,7 +39,7 @@ class SoftBinnedEce(BatchLoss, Regulariser):
       (1 − 1e-5) u_j + 1e-5/M.
 
     The estimate is noisy in small batches; the paper uses 512 rows. Memory is N·K: memberships are
-    computed in parts, and again for the gradient. For the other variants it is N·(K + M).
+    computed in parts, and again for the gradient. With another variant or order it is N·(K + M).
 
     Options: `bins` M, default 15 as in paper 000; `temperature` T > 0 of the bins, default 0.01, at
     which neighbouring bins overlap (the paper tunes it and publishes no value); `order` p ≥ 1,
@@ -57,14 +62,14 @@ class SoftBinnedEce(BatchLoss, Regulariser):
         confidence, is_correct = top_prediction(logits, labels)
         correct = is_correct.to(confidence.dtype)
         if self.variant == "released":
-            lowest = 1 / (~is_masked(logits)).sum(dim=1, keepdim=True).to(confidence.dtype)
+            lowest = possible_classes(logits).reciprocal()[:, None]
             return self._released(confidence, correct, lowest)
-        if self.variant == "label_binned":
+        if self.variant == "label_binned" and self.order == 2:
             power, _, _ = _LabelBinned.apply(  # type: ignore[no-untyped-call]
-                confidence, correct, self.bins, self.temperature, self.order
+                confidence, correct, self.bins, self.temperature
             )
             # The root has no slope at 0; this constant is far below the resolution of any sample.
-            root: Tensor = (power + 1e-18) ** (1 / self.order)
+            root: Tensor = (power + 1e-18).sqrt()
             return root
         error: Tensor = soft_binned_error(
             ops_for(logits), confidence, correct, torch.ones_like(confidence),
@@ -84,29 +89,32 @@ class SoftBinnedEce(BatchLoss, Regulariser):
 
 
 class _LabelBinned(torch.autograd.Function):
-    """1/N Σ_i Σ_j u_j(c_i) |A_j − c_i|^p, without an array of rows and bins."""
+    """1/N Σ_i Σ_j u_j(c_i) (A_j − c_i)², without an array of rows and bins.
+
+    A part of the rows has the sums S_j of u_j, F_j of u_j (B_j − c_i) and Q_j of u_j (B_j − c_i)²,
+    where B_j is its own accuracy in bin j: no digits are lost where all gaps are small. About A_j,
+    the last one is Q_j + 2 (A_j − B_j) F_j + (A_j − B_j)² S_j.
+    """
 
     @staticmethod
     def forward(
-        confidence: Tensor, correct: Tensor, bins: int, temperature: float, order: float
+        confidence: Tensor, correct: Tensor, bins: int, temperature: float
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return also A_j, and the slope in A_j over the membership of all rows, (M, 1) each."""
-        rows = list(zip(*(torch.split(x, _ROWS) for x in (confidence, correct)), strict=True))
-        total = hits = confidence.new_zeros(bins, 1)
-        for c, a in rows:
-            u, _ = _memberships(c, bins, temperature)
-            total = total + u.sum(dim=1, keepdim=True)
-            hits = hits + u @ a[:, None]
-        # A bin whose membership underflows has no error.
-        total = total.clamp_min(torch.finfo(total.dtype).tiny)
-        accuracy = hits / total
-        power, slope = confidence.new_zeros(()), torch.zeros_like(accuracy)
-        for c, _ in rows:
-            gaps = accuracy - c
-            shares = gaps.abs().pow_(order - 1).mul_(_memberships(c, bins, temperature)[0])
-            power = power + (shares * gaps.abs()).sum()
-            slope = slope + (shares * gaps.sign()).sum(dim=1, keepdim=True)
-        return power / len(confidence), accuracy, order * slope / total
+        parts = []
+        for c, a in split_rows(confidence, correct):
+            u, _, scale = _memberships(c, bins, temperature)
+            hits, total = u @ (a * scale), u @ scale
+            gaps = _accuracy(hits, total)[:, None] - c
+            first = u.mul_(gaps) @ scale
+            parts.append(torch.stack([hits, total, first, u.mul_(gaps) @ scale]))
+        hits, total, first, second = torch.stack(parts, dim=1)
+        accuracy = _accuracy(hits.sum(dim=0), total.sum(dim=0))
+        moves = accuracy - _accuracy(hits, total)
+        slope = first + moves * total
+        power = (second + moves * (first + slope)).sum() / len(confidence)
+        slope = _accuracy(2 * slope.sum(dim=0), total.sum(dim=0))
+        return power, accuracy[:, None], slope[:, None]
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -118,25 +126,37 @@ class _LabelBinned(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor, *_: Tensor) -> tuple[Tensor | None, ...]:
         confidence, correct, accuracy, slope = ctx.saved_tensors
-        bins, temperature, order = ctx.options
+        bins, temperature = ctx.options
         parts = []
-        for c, a in zip(*(torch.split(x, _ROWS) for x in (confidence, correct)), strict=True):
-            u, distances = _memberships(c, bins, temperature)
+        for c, a in split_rows(confidence, correct):
+            u, distances, scale = _memberships(c, bins, temperature)
             gaps = accuracy - c
-            powers = gaps.abs().pow_(order - 1)
-            terms = powers * gaps.abs() + slope * (a - accuracy)
-            # The slope of u_j in c is −2/T · u_j · (distance_j − mean distance).
-            steeper = (distances - (u * distances).sum(dim=0)).mul_(-2 / temperature).mul_(terms)
-            parts.append((u * (steeper - order * powers * gaps.sign())).sum(dim=0))
-        return gradient / len(confidence) * torch.cat(parts), None, None, None, None
+            terms = gaps.square().addcmul_(slope, a - accuracy)
+            # The slope of u_j in c is −2/√T · u_j · (distance_j − mean distance).
+            means = (u * distances).sum(dim=0).mul_(scale)
+            distances.sub_(means).mul_(terms).add_(gaps, alpha=temperature**0.5)
+            parts.append(u.mul_(distances).sum(dim=0).mul_(scale))
+        factor = -2 / temperature**0.5 / len(confidence) * gradient
+        return factor * torch.cat(parts), None, None, None
 
 
-def _memberships(confidence: Tensor, bins: int, temperature: float) -> tuple[Tensor, Tensor]:
-    """Return the membership in each bin, and the distance to its centre, (M, N) each."""
+def _accuracy(hits: Tensor, total: Tensor) -> Tensor:
+    # A bin whose membership underflows has no error.
+    return hits / total.clamp_min(torch.finfo(total.dtype).tiny)
+
+
+def _memberships(
+    confidence: Tensor, bins: int, temperature: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return u_j times a number of the row, the distance to ξ_j over √T, and 1 over the number.
+
+    Shapes (M, N), (M, N) and (N,).
+    """
     numbers = torch.arange(bins, dtype=confidence.dtype, device=confidence.device)
-    centres = (numbers[:, None] + 0.5) / bins
-    distances = confidence - centres
-    nearest = (confidence * bins).floor_().clamp_(0, bins - 1).add_(0.5).div_(bins)
+    width = 1 / bins / temperature**0.5
+    scaled = confidence / temperature**0.5
+    distances = scaled - (numbers[:, None] + 0.5) * width
+    nearest = (confidence * bins).floor_().clamp_(0, bins - 1).add_(0.5).mul_(width)
     # The largest exponent is 0.
-    u = distances.square().sub_((confidence - nearest).square_()).div_(-temperature).exp_()
-    return u.div_(u.sum(dim=0)), distances
+    u = torch.addcmul((scaled - nearest).square_(), distances, distances, value=-1).exp_()
+    return u, distances, u.sum(dim=0).reciprocal_()

@@ -12,6 +12,7 @@ from torch.nn import functional
 
 from benchmarks.training.overhead import saved_bytes
 from recalib.losses import LOSSES
+from recalib.losses.base import possible_classes, predict
 from recalib.losses.focal import gamma_for
 from tests.losses.definitions import g
 from tests.losses.test_losses import batch
@@ -244,10 +245,9 @@ def test_parts_of_rows_give_the_same_and_keep_little(name, monkeypatch):
     """Of pixels, less than twice the memory of cross-entropy is kept for the gradient."""
     logits = (3 * torch.randn(1, 21, 64, 64)).requires_grad_()
     labels = torch.randint(21, (1, 64, 64))
-    module = {"sb_ece": "sb_ece", "s_avuc": "confidence_scores"}[name]
     results = []
-    for rows in (4096, 1000):
-        monkeypatch.setattr(f"recalib.losses.{module}._ROWS", rows)
+    for rows in (16384, 1000):
+        monkeypatch.setattr("recalib.losses.base._ROWS", rows)
         value = LOSSES[name]()(logits, labels)
         results.append((value, *torch.autograd.grad(value, logits)))
     for whole, parts in zip(*results, strict=True):
@@ -257,6 +257,39 @@ def test_parts_of_rows_give_the_same_and_keep_little(name, monkeypatch):
         for loss in (LOSSES[name](), torch.nn.functional.cross_entropy)
     )
     assert kept < 2 * least
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_predictions_of_both_layouts_are_the_first_largest_logits(axis):
+    """Rows of pixels lie class by class, others row by row; with ties and impossible classes."""
+    logits = torch.randint(3, (200, 5)).double()
+    logits[logits == 0] = -torch.inf
+    logits[:, 2] = 0.5
+    logits = logits if axis else logits.T.contiguous().T
+    top, prediction = predict(logits)
+    assert torch.equal(top, logits.amax(dim=1))
+    assert prediction.tolist() == [row.index(max(row)) for row in logits.tolist()]
+    assert torch.equal(possible_classes(logits), logits.isfinite().sum(dim=1).double())
+
+
+@pytest.mark.parametrize("name", ["sb_ece", "s_avuc", "mmce"])
+def test_gradients_of_pixels_are_those_of_finite_differences(name):
+    """Two images, with an impossible class, and a pixel that has one possible class."""
+    torch.manual_seed(1)
+    logits = 2 * torch.randn(2, 4, 3, 2, dtype=torch.float64)
+    labels = torch.randint(3, (2, 3, 2))
+    logits[0, 3], logits[1, :, 0, 0], labels[1, 0, 0] = -torch.inf, -torch.inf, 1
+    logits[1, 1, 0, 0] = 1.0
+    moved = logits.isfinite()
+    loss = LOSSES[name]()
+
+    def value(free: Tensor) -> Tensor:
+        return loss(logits.masked_scatter(moved, free), labels)
+
+    free = logits[moved].requires_grad_()
+    assert torch.autograd.gradcheck(value, free)
+    if name == "mmce":
+        assert torch.autograd.gradgradcheck(value, free)
 
 
 def test_avuc_gs_stops_the_gradient_of_confidence():
