@@ -38,6 +38,7 @@ OURS: Mapping[str, tuple[str, dict[str, Any]]] = {
             "spline",
             "dirichlet",
             "isotonic",
+            "venn_abers",
         )
     },
 }

@@ -47,12 +47,14 @@ def apply(
 ) -> None:
     """Turn logits into calibrated probabilities.
 
-    One file gives an .npz file with `probabilities`, and `sets` if the calibrator has thresholds of
-    prediction sets. Several files give a folder of Parquet files
-    with `probabilities` and `labels`; the same command resumes a run that was stopped.
+    One file gives an .npz file with `probabilities`, with `sets` if the calibrator has thresholds
+    of prediction sets, and with `intervals` of the map venn_abers. Several files give a folder of
+    Parquet files with `probabilities` and `labels`; the same command resumes a run that was
+    stopped.
     """
     from recalib import files
     from recalib.api import load
+    from recalib.maps.venn_abers import VennAbers
     from recalib.scale import apply as apply_to_files
 
     selection = selection_of(scores, separator=separator)
@@ -96,6 +98,8 @@ def apply(
         arrays = {"probabilities": probabilities}
         if fitted.card.sets is not None:
             arrays["sets"] = fitted.predict_set(rows.logits, input=input)
+        if fitted.card.map == VennAbers.name:
+            arrays["intervals"] = fitted.predict_interval(rows.logits, input=input)
         files.write_npz(target, **arrays)
     n, k = probabilities.shape
     if json_output:

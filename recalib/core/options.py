@@ -28,6 +28,7 @@ _SYNONYMS = {
         "structured_matrix": "sms",
         "structured_vector": "svs",
         "temperature": "temperature_scaling ts",
+        "venn_abers": "cvap ivap",
         "vector": "bcts logistic platt sigmoid vector_scaling",
     }.items()
     for other in others.split()

@@ -35,9 +35,9 @@ AUTO = "auto"
 
 #: The candidates, from the cheapest.
 _FAMILIES = (
-    "identity", "temperature", "ensemble_temperature", "isotonic", "vector", "quadratic",
-    "class_temperature", "structured_vector", "structured_matrix", "spline", "beta", "dirichlet",
-    "matrix", "parameterized_temperature", "intra_order_preserving",
+    "identity", "temperature", "ensemble_temperature", "isotonic", "venn_abers", "vector",
+    "quadratic", "class_temperature", "structured_vector", "structured_matrix", "spline", "beta",
+    "dirichlet", "matrix", "parameterized_temperature", "intra_order_preserving",
 )  # fmt: skip
 #: For two classes these are other forms of `vector`.
 _OF_SEVERAL_CLASSES = (
@@ -279,6 +279,8 @@ def _unfit(candidate: Candidate, rows: int, classes: int) -> str:
         return f"{rows} rows are fewer than {_MIN_ROWS_OF_NETWORKS}"
     if classes == 2 and candidate.map.name in _OF_SEVERAL_CLASSES:
         return "for two classes it is a form of vector"
+    if classes > 2 and candidate.map.name == "venn_abers":
+        return "for more than two classes it has a curve for each"
     most = candidate.map.max_classes
     if most is not None and classes > most:
         return f"{classes} classes are more than {most}"

@@ -64,8 +64,9 @@ class Candidate:
         return replace(self, map=self.map.for_classes(classes))
 
     def count_parameters(self, classes: int) -> int:
-        """Return the number of fitted numbers for K = `classes`."""
-        return sum(math.prod(array.shape) for array in self.map.parameters(classes).values())
+        """Return the number of fitted numbers for K = `classes`, as far as rows have no part."""
+        shapes = (array.shape for array in self.map.parameters(classes).values())
+        return sum(math.prod(filter(None, shape)) for shape in shapes)
 
     def fit(
         self,

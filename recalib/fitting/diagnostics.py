@@ -195,10 +195,6 @@ def _single_temperature(problem: Problem, solution: Solution) -> tuple[float, bo
     return single.temperature, single.end != "lower"
 
 
-def _count_parameters(problem: Problem) -> int:
-    return sum(math.prod(p.shape) for p in problem.map.parameters(problem.classes).values())
-
-
 def _spaced(rows: int, count: int) -> NDArray[np.intp]:
     return np.linspace(0, rows - 1, min(rows, count)).astype(np.intp)
 
@@ -220,7 +216,8 @@ def _optimism(
     """
     if _is_temperature(problem):
         return np.outer([1.0, math.sqrt(2)], [1 / sample.effective, 0.0, 0.0])
-    if _count_parameters(problem) * _NO_OPTIMISM < sample.effective or len(problem.labels) < rows:
+    count = sum(values.size for values in solution.parameters.values())
+    if count * _NO_OPTIMISM < sample.effective or len(problem.labels) < rows:
         return np.zeros((2, 3))
     # Options that the fit has chosen stay too.
     fields = problem.map.__dataclass_fields__

@@ -47,6 +47,11 @@ class Groups:
             return np.asarray(1 / (1 + np.exp(-self.odds)))
 
     @property
+    def is_coarse(self) -> bool:
+        """Whether rows have half as many different log-odds or fewer; those of sums may."""
+        return self.order is None or 2 * len(self.odds) <= len(self.order)
+
+    @property
     def base_rate(self) -> float:
         """The share of hits, with one row added that is half a hit."""
         return float((self.hits.sum() + 0.5) / (self.rows.sum() + 1.0))

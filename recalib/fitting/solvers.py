@@ -34,6 +34,7 @@ from recalib.fitting.spline import fit_spline
 from recalib.fitting.stack import fit_stack
 from recalib.fitting.strength import with_strength
 from recalib.fitting.temperature_preprocessing import first_temperature
+from recalib.fitting.venn_abers import fit_venn_abers
 from recalib.maps import MAPS, Map
 from recalib.maps.labels import LabelMap
 from recalib.maps.temperature import Temperature
@@ -224,6 +225,7 @@ PAIR_SOLVERS: dict[tuple[str, str], Solver] = {
 MAP_SOLVERS: dict[str, Solver] = {
     "histogram_binning": fit_histogram_binning,
     "isotonic": fit_isotonic,
+    "venn_abers": fit_venn_abers,
     "beta": fit_beta,
     "spline": fit_spline,
     "quadratic": fit_quadratic,

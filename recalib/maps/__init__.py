@@ -28,6 +28,7 @@ from recalib.maps.structured_matrix import StructuredMatrix
 from recalib.maps.structured_vector import StructuredVector
 from recalib.maps.temperature import Temperature
 from recalib.maps.vector import Vector
+from recalib.maps.venn_abers import VennAbers
 
 __all__ = ["MAPS", "Map", "Parameter", "Parameters", "card_options"]
 
@@ -45,6 +46,7 @@ MAPS: dict[str, type[Map]] = {
     "intra_order_preserving": IntraOrderPreserving,
     "histogram_binning": HistogramBinning,
     "isotonic": Isotonic,
+    "venn_abers": VennAbers,
     "beta": Beta,
     "spline": Spline,
     "quadratic": Quadratic,

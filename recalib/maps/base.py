@@ -35,18 +35,24 @@ Parameters = Mapping[str, NDArray[np.float64]]
 #: The legal range of a parameter, and the scale on which a fit moves it. `log`: positive, moved as
 #: its logarithm. `simplex`: non-negative numbers divided by their sum. `real`: any number.
 #: `probability`: in [0, 1]. `ascending`: in [0, 1] and never falling along the last axis. `rising`:
-#: each number at least `STEP` above the previous one along the last axis.
-Link = Literal["log", "simplex", "real", "probability", "ascending", "rising"]
+#: each number at least `STEP` above the previous one along the last axis. `sorted`: never falling
+#: along the last axis. `log_probability`: at most 0.
+Link = Literal[
+    "log", "simplex", "real", "probability", "ascending", "rising", "sorted", "log_probability"
+]  # fmt: skip
 
 #: The smallest distance between edges or knots of a table: float32 can distinguish them, and no
 #: width is 0.
 STEP = 1e-3
+#: In the shape of a parameter.
+ANY_LENGTH = 0
 
 
 @dataclass(frozen=True)
 class Parameter:
     """The shape and the legal range of a fitted array."""
 
+    #: `ANY_LENGTH` stands for one that the rows of a fit determine.
     shape: tuple[int, ...]
     link: Link
     #: The axes of classes, which are permuted together with the classes.
@@ -54,7 +60,8 @@ class Parameter:
 
     def check(self, name: str, value: NDArray[np.float64]) -> None:
         """Raise `CorruptError` unless `value` has this shape and range."""
-        if value.shape != self.shape:
+        lengths = zip(value.shape, self.shape, strict=False)
+        if value.ndim != len(self.shape) or any(n not in (m, ANY_LENGTH) for m, n in lengths):
             raise CorruptError(f"parameter {name} has shape {value.shape}, not {self.shape}")
         if not np.isfinite(value).all():
             raise CorruptError(f"parameter {name} is not finite")
@@ -66,6 +73,10 @@ class Parameter:
             raise CorruptError(f"parameter {name} is not in [0, 1]")
         if self.link == "ascending" and (np.diff(value) < 0).any():
             raise CorruptError(f"parameter {name} is not ascending")
+        if self.link == "sorted" and (np.diff(value) < 0).any():
+            raise CorruptError(f"parameter {name} is not ascending")
+        if self.link == "log_probability" and (value > 0).any():
+            raise CorruptError(f"parameter {name} is not a logarithm in (−inf, 0]")
         if self.link == "rising" and (np.diff(value) < STEP * (1 - 1e-6)).any():
             raise CorruptError(f"parameter {name} is not rising by {STEP} a step")
 

@@ -26,21 +26,27 @@ from recalib.ops.base import Array, Ops
 class OddsCurve(Map):
     """A curve of log-odds under softmax(z / T), fitted by its own solver."""
 
-    #: What the curve is about. None becomes `positive_class` for K = 2 and `top_label` for more
-    #: classes, when a map is fitted.
+    #: What the curve is about. None becomes `positive_class` for K = 2 and `several_classes`
+    #: for more, when a map is fitted.
     target: str | None = None
 
+    #: What None becomes for more than two classes.
+    several_classes: ClassVar[str] = "top_label"
     shift_invariant: ClassVar[bool] = True
     passes_masks: ClassVar[bool] = True
     fitted_by: ClassVar[Literal["gradient", "solver"]] = "solver"
 
     @property
+    def _target(self) -> str:
+        return self.target or self.several_classes
+
+    @property
     def preserves_accuracy(self) -> bool:  # type: ignore[override]
-        return self.target in (None, "top_label")
+        return self._target == "top_label"
 
     def for_classes(self, classes: int) -> Self:
         if self.target is None:
-            return replace(self, target="positive_class" if classes == 2 else "top_label")
+            return replace(self, target="positive_class" if classes == 2 else self.several_classes)
         if self.target == "positive_class" and classes != 2:
             found = f"'positive_class' for {classes} classes"
             accepted = "positive_class for two classes"
@@ -53,24 +59,25 @@ class OddsCurve(Map):
 
     def transform(self, ops: Ops, logits: Array, parameters: Mapping[str, Array]) -> Array:
         softened = logits / parameters["temperature"]
-        if self.target == "one_vs_rest":
+        if self._target == "one_vs_rest":
             scores = self.curve(ops, class_log_odds(ops, softened), parameters)
             return restore_mask(ops, logits, scores)
         if self.target == "positive_class":
-            odds = self.curve(ops, _positive_class_odds(ops, softened), parameters)
+            odds = self.curve(ops, positive_class_odds(ops, softened), parameters)
             halves = ops.matmul(odds, ops.constant(np.array([[-0.5, 0.5]])))
             return restore_mask(ops, logits, halves)
         parts = split_top_label(ops, softened)
         return top_label_logits(ops, parts, self.curve(ops, parts.odds, parameters))
 
     def probabilities(self, ops: Ops, logits: Array, parameters: Mapping[str, Array]) -> Array:
-        if self.target in ("positive_class", "one_vs_rest"):
+        if self._target != "top_label":
             return super().probabilities(ops, logits, parameters)
         parts = split_top_label(ops, logits / parameters["temperature"])
         return top_label_probabilities(ops, parts, self.curve(ops, parts.odds, parameters))
 
 
-def _positive_class_odds(ops: Ops, logits: Array) -> Array:
-    """Return s (N, 1), within ±`MAX_LOG_ODDS`; −inf masks a class."""
+def positive_class_odds(ops: Ops, logits: Array) -> Array:
+    """Return s (N, 1) of two classes, within ±`MAX_LOG_ODDS`; −inf masks a class."""
     odds = ops.matmul(logits, ops.constant(np.array([[-1.0], [1.0]])))
-    return MAX_LOG_ODDS - ops.relu(MAX_LOG_ODDS - ops.clip_min(odds, -MAX_LOG_ODDS))
+    # A difference from the bound would round small log-odds to 4e-6 in float32.
+    return 0.0 - ops.clip_min(0.0 - ops.clip_min(odds, -MAX_LOG_ODDS), -MAX_LOG_ODDS)

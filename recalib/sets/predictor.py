@@ -1,4 +1,4 @@
-"""Prediction sets of a calibrator: what `Calibrator` inherits.
+"""Prediction sets and intervals of a calibrator: what `Calibrator` inherits.
 
 Legend: N rows, K classes.
 """
@@ -14,9 +14,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from recalib.core.arrays import Floats, check_labels
 from recalib.core.card import Card, PredictionSets, SetMethod, SetOptions
-from recalib.core.class_names import class_indices
-from recalib.core.inputs import as_scores, check_index
+from recalib.core.class_names import check_column_order, class_indices
+from recalib.core.inputs import as_scores, check_index, frame_columns
 from recalib.errors import InputError
+from recalib.maps import Map
+from recalib.maps.venn_abers import VennAbers
 from recalib.ops import NumpyOps
 from recalib.ops.base import Array, Ops
 from recalib.sets.conformal import (
@@ -26,13 +28,15 @@ from recalib.sets.conformal import (
     prediction_sets,
     resolve_sets,
 )
+from recalib.sets.venn_abers import intervals
 
 _Input = Literal["logits", "probabilities"]
 
 
 class SetPredictor(ABC):
-    """The prediction sets of a calibrator; its thresholds are in its card."""
+    """The prediction sets and intervals of a calibrator; its thresholds are in its card."""
 
+    map: Map
     parameters: dict[str, NDArray[np.float64]]
     card: Card
 
@@ -50,6 +54,38 @@ class SetPredictor(ABC):
     @abstractmethod
     def apply_mask(self, ops: Ops, logits: Array) -> Array:
         """Return logits with −inf for impossible classes."""
+
+    def predict_interval(self, values: Any, *, input: _Input | None = None) -> NDArray[np.float64]:
+        """Return the Venn-Abers interval [p0, p1] of each probability, (N, K, 2).
+
+        If rows are exchangeable, the one of p0 and p1 for the true label is calibrated. `predict`
+        gives p1 / (1 − p0 + p1), of more than two classes divided by its sum over classes, which
+        intervals are not. Of two classes that of y = 0 is [1 − p1, 1 − p0].
+
+        Parameters
+        ----------
+        values, input: as in `predict`, (N, K) or (N,).
+
+        Raises
+        ------
+        InputError: another map than `venn_abers`, or as in `predict`.
+
+        Examples
+        --------
+        >>> calibrator = recalib.fit(logits, labels, "venn_abers")  # doctest: +SKIP
+        >>> low, high = calibrator.predict_interval(new_logits)[:, 1].T  # doctest: +SKIP
+        """
+        kind = input or self.card.input
+        check_column_order(frame_columns(values), self.card.labels, kind)
+        return self.intervals_of(self.to_logits(as_scores(values, kind), kind))
+
+    def intervals_of(self, logits: Floats) -> NDArray[np.float64]:
+        """Return `predict_interval` of checked logits."""
+        if not isinstance(self.map, VennAbers):
+            accepted = "a calibrator of the map venn_abers"
+            raise InputError("calibrator", found=f"the map {self.card.map}", accepted=accepted)
+        wide = self.apply_mask(NumpyOps(), logits.astype(np.float64, copy=False))
+        return intervals(self.map, wide, self.parameters)
 
     def predict_set(self, values: Any, *, input: _Input | None = None) -> NDArray[np.bool_]:
         """Return whether each class is in the prediction set of a row, (N, K).

@@ -35,6 +35,7 @@ _WHEN = {
     "vector": "a wrong base rate: each class has an intercept",
     "structured_matrix": "several classes and a thousand rows or more",
     "isotonic": "many rows, no formula",
+    "venn_abers": "an interval for each probability",
     "platt": "independent labels, few rows",
 }
 

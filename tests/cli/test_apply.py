@@ -122,3 +122,11 @@ def test_thresholds_of_clusters_and_folds(cli: Cli) -> None:
     refused = cli("fit", "val.npz", "--sets-by", "class", "-o", "t.calib")
     assert refused.status == 2
     assert "sets_by: found class; accepted: only together with sets" in refused.err
+
+
+def test_intervals_are_written_beside_probabilities(cli: Cli) -> None:
+    assert cli("fit", "val.npz", "--map", "venn_abers", "-o", "t.calib").status == 0
+    apply = cli("apply", "t.calib", "val.npz", "-o", "out.npz")
+    assert apply.out == "saved 300 rows of 4 probabilities and intervals to out.npz\n"
+    expected = recalib.fit(LOGITS, LABELS, "venn_abers").predict_interval(LOGITS)
+    np.testing.assert_array_equal(np.load(cli.folder / "out.npz")["intervals"], expected)

@@ -24,7 +24,9 @@ pytestmark = pytest.mark.filterwarnings("ignore::recalib.errors.RecalibWarning")
 #: Maps of which a fit to two classes has log-odds that rise with those of the classifier.
 RISING = [name for name, member in MAPS.items() if member().preserves_order]
 #: Maps with a free intercept for P(y = 1), by a fit with default options.
-WITH_INTERCEPT = ("vector", "beta", "isotonic", "histogram_binning", "spline", "quadratic")
+WITH_INTERCEPT = (
+    "vector", "beta", "isotonic", "venn_abers", "histogram_binning", "spline", "quadratic"
+)  # fmt: skip
 
 
 def shifted_rows(rows: int = 4000, shift: float = 4.0) -> tuple[np.ndarray, ...]:
@@ -128,7 +130,7 @@ def test_scores_with_another_zero_are_calibrated(name: str) -> None:
     assert np.abs(p - scipy.special.expit(true)).mean() < 0.015
 
 
-@pytest.mark.parametrize("name", ["vector", "beta", "quadratic", "isotonic"])
+@pytest.mark.parametrize("name", ["vector", "beta", "quadratic", "isotonic", "venn_abers"])
 def test_swapping_the_classes_swaps_the_result(name: str) -> None:
     odds, labels, _ = shifted_rows(1000)
     p = recalib.fit(odds, labels, name).predict(odds)

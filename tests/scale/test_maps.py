@@ -139,6 +139,7 @@ _OWN_SOLVERS = pytest.mark.parametrize(
         ("meta_accuracy", {"accuracy": 0.999}),
         ("beta", {}),
         ("isotonic", _ONE_VS_REST),
+        ("venn_abers", {}),
         ("histogram_binning", _ONE_VS_REST),
     ],
 )
