@@ -150,6 +150,14 @@ def _thresholds(
     return thresholds, rows
 
 
+def set_scores(ops: Ops, p_nk: Array, classes: int, sets: PredictionSets) -> Array:
+    """Return scores of probabilities in float64 (N, K); −∞ for a class that is in every set."""
+    scores = SCORES[sets.method](ops, p_nk, classes, sets)
+    if sets.method == "lac":
+        return scores
+    return ops.put_along(scores, ops.argmax(p_nk), -np.inf)
+
+
 def set_members(
     ops: Ops, p_nk: Array, masked_nk: Array, classes: int, sets: PredictionSets
 ) -> Array:
@@ -160,10 +168,7 @@ def set_members(
     p_nk: (N, K), probabilities.
     masked_nk: (N, K), true for classes that are impossible.
     """
-    wide = ops.to_float64(p_nk)
-    scores = ops.where(masked_nk, np.inf, SCORES[sets.method](ops, wide, classes, sets))
-    if sets.method != "lac":
-        scores = ops.put_along(scores, ops.argmax(wide), -np.inf)
+    scores = ops.where(masked_nk, np.inf, set_scores(ops, ops.to_float64(p_nk), classes, sets))
     # Finite, so that a masked class is above.
     highest = np.finfo(np.float64).max
     return ops.less_equal(scores, np.array([highest if t is None else t for t in sets.thresholds]))

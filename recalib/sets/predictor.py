@@ -21,6 +21,7 @@ from recalib.maps import Map
 from recalib.maps.venn_abers import VennAbers
 from recalib.ops import NumpyOps
 from recalib.ops.base import Array, Ops
+from recalib.sets.adaptive import adapt_sets
 from recalib.sets.conformal import (
     SetCoverage,
     conformal_sets,
@@ -117,11 +118,9 @@ class SetPredictor(ABC):
         ------
         InputError: a calibrator without thresholds.
         """
-        if self.card.sets is None:
-            accepted = "one fitted with sets=, or by fit_sets"
-            raise InputError("calibrator", found="no prediction sets", accepted=accepted)
+        sets = self._fitted_sets()
         masked: NDArray[np.bool_] = np.equal(self.apply_mask(NumpyOps(), logits), -np.inf)
-        return prediction_sets(probabilities, self.card.sets, masked)
+        return prediction_sets(probabilities, sets, masked)
 
     def fit_sets(
         self,
@@ -150,16 +149,40 @@ class SetPredictor(ABC):
         >>> calibrator = calibrator.fit_sets(held_out_logits, held_out_labels)  # doctest: +SKIP
         >>> calibrator.card.sets.thresholds  # doctest: +SKIP
         """
-        check_index(values=values, labels=labels)
-        indices, _ = class_indices(labels, self.card.classes, self.card.labels)
-        probabilities = self._matrix(values, input)
-        indices = check_labels(indices, logits=probabilities)
+        probabilities, indices = self._labelled(values, labels, input)
         options = resolve_sets(sets, coverage) or SetOptions()
         return self.with_sets(conformal_sets(probabilities, indices, options))
 
     def with_sets(self, sets: PredictionSets) -> Self:
         """Return this calibrator with other thresholds in its card."""
         return type(self)(self.parameters, msgspec.structs.replace(self.card, sets=sets))
+
+    def adapt_sets(
+        self, values: Any, labels: ArrayLike, *, rate: float = 0.005, input: _Input | None = None
+    ) -> Self:
+        """Return this calibrator with thresholds that follow labelled rows, in their order.
+
+        Adaptive conformal inference: call it whenever labels arrive. The share of rows whose sets
+        hold the label then comes to the coverage under any drift, which fixed thresholds do not
+        promise; see `recalib.sets.adaptive.adapt_sets`.
+
+        Parameters
+        ----------
+        values, input: as in `predict`, the oldest row first.
+        labels: (N,), as in `evaluate`.
+        rate: how far a row whose set missed its label moves the threshold of the scores.
+
+        Raises
+        ------
+        InputError: invalid input, a calibrator without thresholds, or a rate that is not above 0.
+
+        Examples
+        --------
+        >>> calibrator = calibrator.adapt_sets(logits, labels)  # doctest: +SKIP
+        """
+        return self.with_sets(
+            adapt_sets(*self._labelled(values, labels, input), self._fitted_sets(), rate)
+        )
 
     def evaluate_sets(
         self, values: Any, labels: ArrayLike, *, input: _Input | None = None
@@ -183,6 +206,21 @@ class SetPredictor(ABC):
         sets = self.predict_set(values, input=input)
         indices, _ = class_indices(labels, self.card.classes, self.card.labels)
         return evaluate_sets(sets, check_labels(indices, logits=sets.astype(np.float64)))
+
+    def _fitted_sets(self) -> PredictionSets:
+        if self.card.sets is None:
+            accepted = "one fitted with sets=, or by fit_sets"
+            raise InputError("calibrator", found="no prediction sets", accepted=accepted)
+        return self.card.sets
+
+    def _labelled(
+        self, values: Any, labels: ArrayLike, input: _Input | None
+    ) -> tuple[NDArray[np.float64], NDArray[np.intp]]:
+        """Return probabilities (N, K) and the index of each label (N,)."""
+        check_index(values=values, labels=labels)
+        indices, _ = class_indices(labels, self.card.classes, self.card.labels)
+        probabilities = self._matrix(values, input)
+        return probabilities, check_labels(indices, logits=probabilities)
 
     def _matrix(self, values: Any, input: _Input | None) -> NDArray[np.float64]:
         """Return probabilities (N, K) of rows of one label each."""
