@@ -15,18 +15,14 @@ import pytest
 
 from tests.end_to_end.programs import Programs, until
 
+#: What `make demo` gives.
+_EXAMPLES = Path(__file__).parents[2] / "examples"
+
 
 @pytest.mark.slow
-def test_demo(programs: Programs, tmp_path: Path) -> None:
+def test_demo(programs: Programs) -> None:
     """One JSON document, with what examples there are; neither a process nor a home is left."""
-    rng = np.random.default_rng(0)
-    for split in ("validation", "test"):
-        labels = rng.integers(0, 3, 300)
-        sure = 5 * (np.eye(3)[labels] + rng.normal(size=(300, 3)))
-        logits = sure.astype(np.float16)
-        file = tmp_path / f"sure-{split}.npz"
-        np.savez(file, logits=logits, labels=labels.astype(np.uint8))
-    process = programs.start("demo", "--json", "--examples", str(tmp_path))
+    process = programs.start("demo", "--json", "--examples", str(_EXAMPLES))
     out, _ = process.communicate()
     assert (process.returncode, programs.log_of(process)) == (0, "")
     answer = json.loads(out)
@@ -35,10 +31,12 @@ def test_demo(programs: Programs, tmp_path: Path) -> None:
     assert after["nll"]["value"] < before["nll"]["value"]
     assert after["ece"]["value"] < before["ece"]["value"]
     assert answer["fit"]["map"] == "temperature"
-    sure = answer["examples"]["sure"]
-    right = logits.argmax(axis=1) == labels
-    assert sure["before"]["accuracy"]["value"] == pytest.approx(right.mean())
-    assert sure["after"]["nll"]["value"] < sure["before"]["nll"]["value"]
+    assert {*answer["examples"]} == {"cifar10-resnet8-cross-entropy", "cifar10-resnet8-focal"}
+    for name, example in answer["examples"].items():
+        with np.load(_EXAMPLES / f"{name}-test.npz") as data:
+            right = data["logits"].argmax(axis=1) == data["labels"]
+        assert example["before"]["accuracy"]["value"] == pytest.approx(right.mean())
+        assert example["after"]["nll"]["value"] < example["before"]["nll"]["value"]
     assert Path(answer["diagram"]).read_bytes().startswith(b"\x89PNG")
     assert programs.alive() == []
     # Other libraries leave temporary files under different names.

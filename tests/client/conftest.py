@@ -29,7 +29,7 @@ def shared_programs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Progra
 def server(shared_programs: Programs) -> Iterator[Server]:
     """A server with a worker and small limits.
 
-    It ends with this folder's tests: its worker looks for jobs twenty times a second.
+    It ends with this folder's tests: its worker looks for jobs five times a second.
     """
     limits = {
         "max_rows": MAX_ROWS,

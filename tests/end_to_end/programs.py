@@ -101,7 +101,8 @@ class Programs:
             "RECALIB_HOME": str(self.home),
             # Any free port: tests run in parallel.
             "RECALIB_GRPC_PORT": "0",
-            "RECALIB_POLL_SECONDS": "0.05",
+            # Each poll costs processor time that other tests need.
+            "RECALIB_POLL_SECONDS": "0.2",
             "RECALIB_LOAD_SECONDS": str(PATIENCE_SECONDS),
             "TMPDIR": str(self.temporary),
             _MARK: self._mark,
