@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 from sqlalchemy import ColumnElement, case, func, select
@@ -14,6 +15,7 @@ _TABLE = tables.jobs
 _REQUESTED_WEIGHT = 3
 
 
+@functools.cache  # to build it takes most of the time of a claim
 def turns() -> tuple[ColumnElement[Any], ...]:
     """Return the order of ready jobs of equal priority.
 

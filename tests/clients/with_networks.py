@@ -2,8 +2,8 @@
 
     python -m tests.clients.with_networks FOLDER vision|transformers [NAME ...]
 
-`errors-RANK.json` has the error of each network that does not train. Weights are random, and nothing
-is downloaded. Under torchrun, all processes train. With names, only these networks train.
+`errors-RANK.json` has the error of each network that does not train; with names, only these train.
+Weights are random, and nothing is downloaded. Under torchrun, all processes train.
 """
 
 from __future__ import annotations
