@@ -14,6 +14,7 @@ from typing import Literal, TypeVar
 import msgspec
 import numpy as np
 from anyio import CapacityLimiter, to_thread
+from numpy.typing import NDArray
 
 from recalib.core.arrays import RESEMBLANCE_HINT, Floats, probability_resemblance
 from recalib.core.group_numbers import group_number
@@ -48,6 +49,8 @@ class Batch(msgspec.Struct, frozen=True):
     input: Input = "logits"
     #: Number of most likely classes to return of each row; None: the probabilities of all.
     top_k: int | None = None
+    #: Whether to return the prediction set of each row.
+    sets: bool = False
     #: Share of rows that get a prediction id, in [0, 1].
     ids: float = 0.0
     #: A segment of the model (`recalib.core.monitoring_settings`); an unknown one counts as "".
@@ -63,6 +66,8 @@ class CalibrationResult(msgspec.Struct, frozen=True):
     probabilities: Floats
     loaded: LoadedCalibrator
     top_k: int | None = None
+    #: (N, K), whether each class is in the prediction set; None if no sets were requested.
+    sets: NDArray[np.bool_] | None = None
     #: (N,), None for a row without id; None if no ids were requested.
     ids: list[str | None] | None = None
     #: Why the rows may not be logits; empty if they look like some.
@@ -87,9 +92,9 @@ async def calibrate_batch(
 
     Raises
     ------
-    InputError: raised by `decode`; `top_k` or `ids` is out of range; a group without `ids`; a
-        multilabel model gets `top_k`, or a segment without `ids`; the values are not what `input`
-        says, or their number of classes is not the model's.
+    InputError: raised by `decode`; `top_k` or `ids` is out of range; a group without `ids`; `sets`
+        of a version without thresholds; a multilabel model gets `top_k`, or a segment without
+        `ids`; the values are not what `input` says, or their number of classes is not the model's.
     TooLargeError: more than `max_rows` rows.
     LimitedError: the caller exceeds its rows per second.
     """
@@ -108,8 +113,7 @@ async def calibrate_batch(
         result = await state.micro_batcher.submit(loaded, origin, batch.ids, logits)
     else:
         result = compute(state.ids, loaded, origin, batch.ids, logits)
-    warning = _resemblance(loaded, batch, logits)
-    return encode(CalibrationResult(result[0], loaded, batch.top_k, result[1], warning))
+    return encode(_result(loaded, batch, logits, *result))
 
 
 def _calibrate_alone(
@@ -117,9 +121,20 @@ def _calibrate_alone(
 ) -> T:
     logits = _admit_rows(state, loaded, batch)
     origin = _origin(loaded, batch)
-    probabilities, ids = compute(state.ids, loaded, origin, batch.ids, logits)
+    result = compute(state.ids, loaded, origin, batch.ids, logits)
+    return encode(_result(loaded, batch, logits, *result))
+
+
+def _result(
+    loaded: LoadedCalibrator,
+    batch: Batch,
+    logits: Floats,
+    probabilities: Floats,
+    ids: list[str | None] | None,
+) -> CalibrationResult:
+    sets = loaded.calibrator.sets_of(probabilities, logits) if batch.sets else None
     warning = _resemblance(loaded, batch, logits)
-    return encode(CalibrationResult(probabilities, loaded, batch.top_k, ids, warning))
+    return CalibrationResult(probabilities, loaded, batch.top_k, sets, ids, warning)
 
 
 def _resemblance(loaded: LoadedCalibrator, batch: Batch, logits: Floats) -> str:
@@ -143,6 +158,12 @@ def _admit_rows(state: State, loaded: LoadedCalibrator, batch: Batch) -> Floats:
     if batch.top_k is not None and not 1 <= batch.top_k <= classes:
         accepted = f"1 to {classes}, the classes"
         raise InputError("top_k", found=str(batch.top_k), accepted=accepted)
+    if batch.sets and loaded.calibrator.card.sets is None:
+        found = f"version {loaded.version}"
+        if loaded.is_uncalibrated:
+            found = "no champion"
+        found += f" of model {loaded.model!r}, without thresholds of prediction sets"
+        raise InputError("sets", found=found, accepted="a version that was fitted with sets")
     if not 0 <= batch.ids <= 1:
         raise InputError("ids", found=str(batch.ids), accepted="a share of rows, 0 to 1")
     if batch.group and not batch.ids:

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from recalib.calibrator import Calibrator
-from recalib.core.card import DataSummary
+from recalib.core.card import DataSummary, SetOptions
 from recalib.fitting.fit import fit
 from recalib.registry import Model
 from recalib.scale.fit import fits_in_parts
@@ -31,6 +31,7 @@ class FitRequest(msgspec.Struct, frozen=True):
     options: dict[str, Any]
     promote: bool | str
     force: bool = False
+    sets: SetOptions | None = None
 
 
 def run_fit(context: JobContext, policy: ClusterPolicy = IN_MEMORY) -> None:
@@ -42,7 +43,7 @@ def run_fit(context: JobContext, policy: ClusterPolicy = IN_MEMORY) -> None:
     Parameters
     ----------
     policy: which data sets are fitted in parts on a cluster. They are compared with the champion on
-        a sample. Maps and objectives that need all rows in memory are fitted there.
+        a sample. Maps, objectives and sets that need all rows in memory are fitted there.
     """
     # 1. The request.
     request = context.request(FitRequest)
@@ -58,7 +59,7 @@ def run_fit(context: JobContext, policy: ClusterPolicy = IN_MEMORY) -> None:
         context.check_cancelled()
 
     context.progress(0.0, "reading the data set")
-    fit_in_parts = fits_in_parts(request.map, request.objective, options)
+    fit_in_parts = request.sets is None and fits_in_parts(request.map, request.objective, options)
     if fit_in_parts and policy.is_large(model, dataset):
         with open_large(context, model, dataset, policy) as large:
             calibrator = large.fit(request.map, request.objective, options, report)
@@ -75,6 +76,7 @@ def run_fit(context: JobContext, policy: ClusterPolicy = IN_MEMORY) -> None:
             input=dataset.input,
             class_labels=model.labels,
             measure=True,
+            sets=request.sets,
             data=DataSummary(rows=dataset.rows, digest=dataset.digest, name=dataset.name),
             progress=report,
             **options,

@@ -24,6 +24,7 @@ from recalib.fitting.row_digests import encode_digests, row_digests
 from recalib.registry import Challenger, Model, MonitorRow, Transaction
 from recalib.registry.alerts import drift_onset
 from recalib.registry.job_kinds import REFIT
+from recalib.sets.conformal import options_of_sets
 from training.logit_samples import LabelledSample, read_labelled_sample
 from training.pause import Pause
 from training.publication import fit_result
@@ -33,6 +34,8 @@ from training.worker import JobContext
 log = logging.getLogger(__name__)
 
 _CHAMPION = "champion"
+#: Of out-of-fold thresholds of prediction sets, which a refit has if the champion has.
+_FOLDS = 5
 
 
 def request_refit(tx: Transaction, model: Model, reason: str) -> None:
@@ -176,6 +179,8 @@ def _fit_candidate(
 ) -> Calibrator:
     """Fit the champion's map, or one that `choose_map` selects if `refused` is not None.
 
+    A champion with prediction sets gets new thresholds by its options.
+
     Of a multilabel model, `choose_label_map` selects it, and labels with too few rows keep their
     curves in the champion.
     """
@@ -200,6 +205,8 @@ def _fit_candidate(
         start=champion if model.is_multilabel else None,
         class_labels=model.labels,
         measure=True,
+        sets=options_of_sets(card.sets),
+        sets_folds=_FOLDS if card.sets is not None and not card.sets.finite_sample else None,
         data=DataSummary(rows=len(rows), name="kept logits"),
         progress=report,
         **(options_of(candidate.objective) | options_of(candidate.map)),

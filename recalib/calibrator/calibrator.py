@@ -45,7 +45,7 @@ from recalib.maps import MAPS, Map, Parameters, card_options
 from recalib.maps.labels import LABEL_MAPS
 from recalib.ops import NumpyOps
 from recalib.ops.base import Array, Ops
-from recalib.sets.conformal import set_members
+from recalib.sets.conformal import check_thresholds, set_members
 from recalib.sets.predictor import SetPredictor
 
 if TYPE_CHECKING:
@@ -102,6 +102,7 @@ class Calibrator(SetPredictor):
         except InputError as error:
             raise CorruptError(f"the card does not describe a map: {error}") from None
         self.map.check(card.classes, self.parameters)
+        check_thresholds(card)
 
     @property
     def is_multilabel(self) -> bool:

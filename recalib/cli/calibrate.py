@@ -32,6 +32,9 @@ def calibrate(
         str, typer.Option(help="A version, or an alias of a version.")
     ] = "champion",
     input: InputKind = "logits",
+    sets: Annotated[
+        bool, typer.Option(help="Also write the prediction sets of a version that has them.")
+    ] = False,
     scores: Scores = None,
     separator: Separator = None,
     key: ApiKey = None,
@@ -52,10 +55,14 @@ def calibrate(
         selection = selection_of(scores, separator=separator)
         rows = read_file(data, selection, input=input, labels="optional")
         update(f"asking {server}")
-        probabilities = client.calibrate(model, rows.logits, calibrator=calibrator, input=input)
-        files.write_npz(output, probabilities=probabilities)
+        answer = client.predict(
+            model, rows.logits, calibrator=calibrator, input=input, ids=0, sets=sets
+        )
+        probabilities = answer.probabilities
+        arrays = {"probabilities": probabilities}
+        files.write_npz(output, **arrays | ({} if answer.sets is None else {"sets": answer.sets}))
     n, k = probabilities.shape
     if json_output:
         print_json({"output": str(output), "rows": n, "classes": k})
     else:
-        say(f"saved {n} rows of {k} probabilities to {output}")
+        say(f"saved {n} rows of {k} probabilities{' and sets' if sets else ''} to {output}")

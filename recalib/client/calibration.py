@@ -105,6 +105,7 @@ def predict(
     calibrator: int | str = CHAMPION,
     input: Input = "logits",
     ids: float = 1.0,
+    sets: bool = False,
     segment: str = "",
     group: str = "",
     task: Task = "multiclass",
@@ -116,31 +117,38 @@ def predict(
     values, calibrator, input, segment, task: as for `calibrate`.
     ids: the share of rows that get an id, chosen at random; other rows get None, as all rows of a
         model without a champion do.
+    sets: whether to return the prediction sets of the rows too.
     group: of all rows, such as their session, if they may depend on each other: a group counts once
         in monitoring. Empty for none.
 
     Raises
     ------
-    As `calibrate`; ResponseFormatError: the server makes no ids.
+    As `calibrate`; ResponseFormatError: the server makes no ids; InvalidRequestError: `sets` of a
+    version that was fitted without.
     """
     if not 0 <= ids <= 1:
         raise InputError("ids", found=f"{ids}", accepted="a share from 0 to 1")
     rows = _check_rows(values, input, task)
     probabilities = np.empty(rows.shape, np.float32)
     prediction_ids: list[str | None] = [None] * len(rows)
+    members = np.zeros(rows.shape, np.bool_) if sets else None
 
     def store(part: slice, response: Response) -> None:
         shape = probabilities[part].shape
         probabilities[part] = _read_probabilities(response, shape, _read_npz_member)
         if ids:
             prediction_ids[part] = _read_ids(response, shape[0])
+        if members is not None:
+            members[part] = _read_sets(response, shape)
 
     parameters = {"ids": f"{ids:.9f}", **_segment_parameter(segment)}
     if group:
         parameters["group"] = group
+    if sets:
+        parameters["sets"] = "true"
     query = _Query(model, str(calibrator), input, _NPZ, parameters)
     uncalibrated = yield from _send_in_batches(session, rows, query, store)
-    return Predictions(probabilities, prediction_ids, uncalibrated)
+    return Predictions(probabilities, prediction_ids, uncalibrated, members)
 
 
 def calibrate_top(
@@ -254,6 +262,16 @@ def _read_probabilities(
     if array.shape != shape or array.dtype.kind != "f":
         found = f"{array.dtype} {array.shape}"
         raise InvalidResponseError(response, f"is {found} where numbers {shape} are expected")
+    return array
+
+
+def _read_sets(response: Response, shape: tuple[int, ...]) -> NDArray[np.bool_]:
+    array = _read_npz_member(response, "sets")
+    if array.shape != shape or array.dtype != np.bool_:
+        found = f"{array.dtype} {array.shape}"
+        raise InvalidResponseError(
+            response, f"has sets {found} where booleans {shape} are expected"
+        )
     return array
 
 

@@ -16,6 +16,7 @@ from recalib.client.retry import fetch, idempotency_headers, path, send_checked
 from recalib.contract.base import Items, Page
 from recalib.contract.calibrators import Alias, AliasChange, Calibrator
 from recalib.contract.jobs import Job
+from recalib.core.card import SetGroups, SetMethod
 from recalib.errors import InputError, NotFoundError
 
 if TYPE_CHECKING:
@@ -35,6 +36,9 @@ def fit(
     map: str = "temperature",
     objective: str = "nll",
     options: Mapping[str, Any] | None = None,
+    sets: SetMethod | None = None,
+    coverage: float | None = None,
+    sets_by: SetGroups = "all",
     promote: bool | Literal["if_better"] = "if_better",
     force: bool = False,
 ) -> Flow[Job]:
@@ -42,7 +46,8 @@ def fit(
 
     Parameters
     ----------
-    map, objective, options: as for `recalib.fit`.
+    map, objective, options, sets, coverage: as for `recalib.fit`.
+    sets_by: as `by` of `recalib.sets.SetOptions`.
     promote: whether the new version becomes the champion: always, never, or only if its
         cross-validated NLL is clearly better than that of the current champion.
     force: promote also if the rows do not look like logits of the model.
@@ -52,7 +57,7 @@ def fit(
     InvalidRequestError: the map, objective or an option is unknown.
     ResourceNotFoundError: no such model or data set.
     """
-    body = {
+    body: dict[str, Any] = {
         "dataset": dataset,
         "map": map,
         "objective": objective,
@@ -60,6 +65,8 @@ def fit(
         "promote": promote,
         **_force(force),
     }
+    if sets is not None:
+        body |= {"sets": sets, "coverage": coverage, "sets_by": sets_by}
     place = path("models", model, "calibrators")
     return fetch(session, Job, "POST", place, json=body, headers=idempotency_headers())
 

@@ -26,6 +26,8 @@ class Predictions:
     prediction_ids: list[str | None]
     #: Whether the model has no champion: these are the classifier's own probabilities.
     uncalibrated: bool = False
+    #: Whether each class is in the prediction set of a row, (N, K), if they were requested.
+    sets: NDArray[np.bool_] | None = None
 
 
 @dataclass(frozen=True, eq=False)

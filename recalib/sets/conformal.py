@@ -13,10 +13,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.core.card import PredictionSets, SetGroups, SetMethod, SetOptions
+from recalib.core.card import Card, PredictionSets, SetGroups, SetMethod, SetOptions
 from recalib.core.lazy_import import LazyModule
 from recalib.core.options import check_choice
-from recalib.errors import InputError
+from recalib.errors import CorruptError, InputError
 from recalib.ops import NumpyOps
 from recalib.ops.base import Array, Ops
 from recalib.sets.clusters import cluster_classes
@@ -28,6 +28,9 @@ special = LazyModule("scipy.special")
 _Numbers = NDArray[np.float64]
 
 _REFERENCE = NumpyOps()
+#: By how much thresholds are raised: served probabilities are float32, and a map with few values
+#: has many scores that equal the threshold.
+_ROUNDING = 1e-5
 #: Elements that NumPy computes at a time.
 _CHUNK = 65_536
 
@@ -65,6 +68,27 @@ def _check(name: str, value: float, is_legal: bool, accepted: str) -> None:
         raise InputError(name, found=f"{value}", accepted=f"a number {accepted}")
 
 
+def options_of_sets(sets: PredictionSets | None) -> SetOptions | None:
+    """Return the options of a fit like an earlier one; None without sets."""
+    if sets is None:
+        return None
+    return SetOptions(**{name: getattr(sets, name) for name in SetOptions.__struct_fields__})
+
+
+def check_thresholds(card: Card) -> None:
+    """Raise `CorruptError` for thresholds that are not of the classes of a card."""
+    if card.sets is None:
+        return
+    try:
+        resolve_sets(options_of_sets(card.sets))
+    except InputError as error:
+        raise CorruptError(f"the card has sets with {error}") from None
+    count = len(card.sets.thresholds)
+    if card.task == "multilabel" or count not in (1, card.classes):
+        found = f"{count} thresholds of sets, of {card.classes} classes, {card.task}"
+        raise CorruptError(f"the card has {found}")
+
+
 def check_exchangeable(**arguments: Any) -> None:
     """Raise `InputError` for an argument that is given: with it no coverage can be promised."""
     for name, value in arguments.items():
@@ -82,7 +106,8 @@ def conformal_sets(
 ) -> PredictionSets:
     """Return the thresholds of sets that hold the label of a new row with a probability `coverage`.
 
-    The threshold is the ⌈(n + 1) coverage⌉-th smallest score of the labels of n rows. If those rows
+    The threshold is the ⌈(n + 1) coverage⌉-th smallest score of the labels of n rows, and 1e-5 for
+    the rounding of probabilities. If those rows
     and the new one are exchangeable, and the map was not fitted on them, the probability is at
     least `coverage`, and for scores without ties below `coverage` + 1 / (n + 1); it is over the
     rows of the thresholds too. For given ones the coverage of new rows has a beta distribution,
@@ -146,7 +171,7 @@ def _thresholds(
     rows, thresholds = group_counts(groups, count), np.full(count, np.inf)
     for group in np.flatnonzero(rows):
         if (place := _place(rows[group], coverage)) <= rows[group]:
-            thresholds[group] = np.sort(scores[groups == group])[place - 1]
+            thresholds[group] = np.sort(scores[groups == group])[place - 1] + _ROUNDING
     return thresholds, rows
 
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 from anyio import to_thread
+from msgspec.structs import asdict, replace
 
 from recalib import calibrator as calibrators
 from recalib import registry
@@ -18,6 +20,7 @@ from recalib.errors import ConflictError, InputError
 from recalib.fitting.request import resolve_fit
 from recalib.registry import Model, Registry, Transaction
 from recalib.registry.job_kinds import FIT, PUBLISH
+from recalib.sets.conformal import check_exchangeable, resolve_sets
 from service.access.authenticator import current_principal
 from service.access.job_queue import enqueue
 from service.calibrators.schemas import AliasSet, CalibratorCreate
@@ -27,6 +30,7 @@ from service.serving.loaded_calibrators import CHAMPION, LoadedCalibrators
 from service.validation_warnings import warnings_of
 
 _UPLOAD_FIELDS = ("parameters", "row_digests")
+_SET_FIELDS = ("sets", "coverage", "sets_by")
 
 
 async def create_calibrator(
@@ -77,7 +81,8 @@ def request_fit(tx: Transaction, model: Model, fit: CalibratorCreate) -> Job:
         raise InputError("row_digests", found="no `parameters`", accepted="both, or neither")
     resolve_fit(fit.map, fit.objective, fit.options, model.task)
     tx.datasets.get(model, fit.dataset)
-    fields = fit.model_dump(exclude={*_UPLOAD_FIELDS, "force"}) | _force(fit)
+    fields = fit.model_dump(exclude={*_UPLOAD_FIELDS, *_SET_FIELDS, "force"})
+    fields |= _force(fit) | _sets(fit, model)
     job = enqueue(tx, FIT, {"model": model.name, **fields}, model=model)
     detail = f"{fit.map} by {fit.objective} on {fit.dataset}"
     tx.audit.record(current_principal().name, "create_calibrator", model.name, job.id, detail)
@@ -106,6 +111,18 @@ def request_publication(
     detail = f"uploaded {upload.map}, sha256 {upload.digest}"
     tx.audit.record(current_principal().name, "create_calibrator", model.name, job.id, detail)
     return Job.model_validate(job)
+
+
+def _sets(request: CalibratorCreate, model: Model) -> dict[str, Any]:
+    """Return the field of a payload: how thresholds are fitted, if they are requested."""
+    options = resolve_sets(request.sets, request.coverage)
+    if options is None:
+        if request.sets_by != "all":
+            raise InputError("sets_by", found=request.sets_by, accepted="only with sets")
+        return {}
+    if model.is_multilabel:
+        check_exchangeable(task=model.task)
+    return {"sets": asdict(replace(options, by=request.sets_by))}
 
 
 def _force(request: CalibratorCreate) -> dict[str, bool]:

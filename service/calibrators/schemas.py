@@ -6,7 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Base64Bytes, BaseModel, ConfigDict, Field
 
-from recalib.core.field_types import Documented, Interval
+from recalib.core.card import SetGroups, SetMethod
+from recalib.core.field_types import Documented, Fraction, Interval
 from recalib.fitting.auto import AUTO
 from recalib.maps import MAPS
 from recalib.maps.labels import LABEL_MAPS
@@ -36,6 +37,17 @@ class CalibratorCreate(BaseModel):
         "nll", description="The objective that the fit minimises."
     )
     options: dict[str, Any] = Field({}, description="Options of the map and of the objective.")
+    sets: SetMethod | None = Field(
+        None,
+        description="Also fit thresholds of prediction sets: the map is fitted on one half of the "
+        "rows, and the thresholds on the other.",
+    )
+    coverage: Fraction | None = Field(
+        None, description="The probability with which a set holds the label; 0.9 by default."
+    )
+    sets_by: SetGroups = Field(
+        "all", description="One threshold of sets for all classes, or one for each, or clusters."
+    )
     promote: bool | Literal["if_better"] = Field(
         "if_better",
         description="Whether the new version becomes the champion: always, never, or if its "
@@ -51,7 +63,8 @@ class CalibratorCreate(BaseModel):
     parameters: Base64Bytes | None = Field(
         None,
         description="A `.calib` file in base64, to publish it as a version, without `map`, "
-        "`objective` and `options`. The metrics of its card are shown as claims.",
+        "`objective`, `options` and `sets`. Its sets are served. The metrics of its card are shown "
+        "as claims.",
     )
     row_digests: Base64Bytes | None = Field(
         None,

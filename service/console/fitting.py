@@ -38,6 +38,11 @@ _WHEN = {
     "venn_abers": "an interval for each probability",
     "platt": "independent labels, few rows",
 }
+_SETS = {
+    "lac": "the smallest; may be empty",
+    "aps": "cover hard rows more evenly, and are larger",
+    "raps": "like aps, without the tail of improbable classes",
+}
 
 
 @router.get("/new-model")
@@ -154,8 +159,8 @@ async def _fit_form(
     return page(
         visit, "fit", status=200 if error is None else status_of(error)[0], tab="versions",
         model=facts, datasets=[item.name for item in found.items], maps=maps,
-        objectives=objectives, fields=fields, error="" if error is None else str(error),
-        key=uuid.uuid4().hex,
+        objectives=objectives, sets={} if is_multilabel else _SETS, fields=fields,
+        error="" if error is None else str(error), key=uuid.uuid4().hex,
     )  # fmt: skip
 
 
@@ -163,7 +168,8 @@ async def _fit_form(
 async def fit(visit: SignedIn, model: str) -> Response:
     fields = await visit.form()
     promote: dict[str, Any] = {"always": True, "never": False}
-    body = {name: fields.get(name, "") for name in ("dataset", "map", "objective")}
+    body: dict[str, Any] = {name: fields.get(name, "") for name in ("dataset", "map", "objective")}
+    body["sets"] = fields.get("sets") or None
     body["promote"] = promote.get(fields.get("promote", ""), "if_better")
     key = fields.get("key")
     try:

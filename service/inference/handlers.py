@@ -7,7 +7,7 @@ from functools import partial
 from recalib.errors import UnavailableError
 from recalib.registry import Registry
 from service.inference.schemas import ModelMetadata, TensorMetadata
-from service.inference.tensors import IDS, INPUT, OUTPUT
+from service.inference.tensors import IDS, INPUT, OUTPUT, SETS
 from service.serving.loaded_calibrators import LoadedCalibrator
 from service.state import State
 
@@ -42,6 +42,8 @@ def model_metadata(
         TensorMetadata(name=OUTPUT, datatype="FP32", shape=[-1, classes]),
         TensorMetadata(name=IDS, datatype="BYTES", shape=[-1]),  # returned only on request
     ]
+    if loaded.calibrator.card.sets is not None:
+        outputs.append(TensorMetadata(name=SETS, datatype="BOOL", shape=[-1, classes]))
     return ModelMetadata(
         name=loaded.model,
         versions=[str(version) for version in versions],

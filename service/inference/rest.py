@@ -206,9 +206,14 @@ async def _infer(model: str, selector: str, state: State, request: Request) -> R
         plain = compression.decompress(body, encoding, min(limit, settings.max_body_bytes))
         text = None if length is None else length.decode("latin-1")
         parsed = tensors.parse(plain, text, settings.max_json_bytes, default_input)
-        ids = 1.0 if tensors.IDS in parsed.outputs else 0.0
-        segment, group = parsed.segment, parsed.group
-        return Batch(parsed.values, parsed.input, ids=ids, segment=segment, group=group)
+        return Batch(
+            parsed.values,
+            parsed.input,
+            sets=tensors.SETS in parsed.outputs,
+            ids=1.0 if tensors.IDS in parsed.outputs else 0.0,
+            segment=parsed.segment,
+            group=parsed.group,
+        )
 
     def encode(result: CalibrationResult) -> Response:
         assert parsed is not None  # noqa: S101  (`decode` ran before)
@@ -229,7 +234,7 @@ async def _readiness(state: State, model: str, selector: str, response: Response
 
 
 def _encode(parsed: tensors.ParsedRequest, result: CalibrationResult, accept: str) -> Response:
-    content, length = tensors.answer(parsed, result.probabilities, result.ids or [], result.loaded)
+    content, length = tensors.answer(parsed, result)
     headers, media_type = [], _JSON
     if any(parsed.outputs.values()):  # as bytes
         headers, media_type = [(_JSON_LENGTH, b"%d" % length)], _BYTES

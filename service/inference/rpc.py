@@ -9,6 +9,7 @@ from typing import Literal, cast
 
 import numpy as np
 from anyio import to_thread
+from numpy.typing import NDArray
 
 import recalib
 from recalib.core.arrays import Floats
@@ -22,6 +23,7 @@ from service.inference.handlers import model_metadata
 from service.inference.tensors import (
     IDS,
     OUTPUT,
+    SETS,
     bytes_of,
     check_outputs,
     dtype_of,
@@ -110,10 +112,16 @@ def _decode(request: pb.ModelInferRequest) -> Batch:
         names = ", ".join(tensor.name for tensor in request.inputs) or "none"
         raise InputError("inputs", found=names[:80], accepted="one")
     check_outputs([(output.name, output.parameters) for output in request.outputs])
-    ids = 1.0 if any(output.name == IDS for output in request.outputs) else 0.0
+    wanted = {output.name for output in request.outputs}
     segment, group = (_text(request.parameters, name, "") for name in ("segment", "group"))
-    input = _input(request.parameters)
-    return Batch(_values(request), input, ids=ids, segment=segment, group=group)
+    return Batch(
+        _values(request),
+        _input(request.parameters),
+        sets=SETS in wanted,
+        ids=1.0 if IDS in wanted else 0.0,
+        segment=segment,
+        group=group,
+    )
 
 
 def _encode(request: pb.ModelInferRequest, result: CalibrationResult) -> pb.ModelInferResponse:
@@ -127,6 +135,8 @@ def _encode(request: pb.ModelInferRequest, result: CalibrationResult) -> pb.Mode
     for name in [output.name for output in request.outputs] or [OUTPUT]:
         if name == OUTPUT:
             _add_probabilities(response, result.probabilities, in_bytes=in_bytes)
+        elif name == SETS:
+            _add_sets(response, np.asarray(result.sets), in_bytes=in_bytes)
         else:
             _add_ids(response, result.ids or [], in_bytes=in_bytes)
     return response
@@ -139,6 +149,14 @@ def _add_probabilities(answer: pb.ModelInferResponse, result: Floats, *, in_byte
         answer.raw_output_contents.append(flat.tobytes())
     else:
         extend(output.contents.fp32_contents, flat)
+
+
+def _add_sets(answer: pb.ModelInferResponse, sets: NDArray[np.bool_], *, in_bytes: bool) -> None:
+    output = answer.outputs.add(name=SETS, datatype="BOOL", shape=sets.shape)
+    if in_bytes:
+        answer.raw_output_contents.append(sets.tobytes())
+    else:
+        output.contents.bool_contents.extend(sets.reshape(-1).tolist())
 
 
 def _add_ids(answer: pb.ModelInferResponse, ids: list[str | None], *, in_bytes: bool) -> None:

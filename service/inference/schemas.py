@@ -69,11 +69,12 @@ class ModelMetadata(BaseModel):
 class OutputTensor(TensorMetadata):
     """Probabilities as a flat list in row order; without `data`, their bytes follow the JSON.
 
-    If `prediction_ids` are requested, another output has a text for each row.
+    If `prediction_ids` are requested, another output has a text for each row; if `sets` are, one
+    has a truth value for each class of each row.
     """
 
     #: The values, in row order.
-    data: list[float] | list[str] | None = None
+    data: list[float] | list[str] | list[bool] | None = None
     #: Parameters of the protocol.
     parameters: dict[str, Any] | None = None
 

@@ -17,19 +17,20 @@ import orjson
 from recalib.core.arrays import Floats
 from recalib.errors import InputError, TooLargeError
 from recalib.files.json import decode
+from service.calibration import CalibrationResult
 from service.serving.datatypes import DATATYPES, MAX_DIMENSION, from_bytes
 from service.serving.json_pieces import PIECE_BYTES, flat_array, fragment, row_array
-from service.serving.loaded_calibrators import UNCALIBRATED, LoadedCalibrator
+from service.serving.loaded_calibrators import UNCALIBRATED
 
 __all__ = [
-    "DATATYPES", "IDS", "INPUT", "OUTPUT", "InferRequest", "ParsedRequest", "answer", "bytes_of",
-    "check_outputs", "dtype_of", "from_bytes", "parse", "schemas", "shape_of",
+    "DATATYPES", "IDS", "INPUT", "OUTPUT", "SETS", "InferRequest", "ParsedRequest", "answer",
+    "bytes_of", "check_outputs", "dtype_of", "from_bytes", "parse", "schemas", "shape_of",
 ]  # fmt: skip
 
 #: The names of a calibrator's tensors.
 INPUT, OUTPUT = "logits", "probabilities"
-#: An output that is returned only on request.
-IDS = "prediction_ids"
+#: Outputs that are returned only on request.
+IDS, SETS = "prediction_ids", "sets"
 
 _IN_JSON = ("FP16", "FP32", "FP64")
 
@@ -210,19 +211,13 @@ def _input_tensor(request: InferRequest) -> InputTensor:
     return InputTensor(tensor.name, tensor.shape, tensor.datatype, tensor.parameters, tensor.data)
 
 
-def answer(
-    parsed: ParsedRequest, probabilities: Floats, ids: list[str | None], loaded: LoadedCalibrator
-) -> tuple[bytes, int]:
-    """Return a response, JSON and the binary data after it, and the length of the JSON.
-
-    Parameters
-    ----------
-    ids: (N,) if requested, else empty; None for a row without an id.
-    """
+def answer(parsed: ParsedRequest, result: CalibrationResult) -> tuple[bytes, int]:
+    """Return a response, JSON and the binary data after it, and the length of the JSON."""
+    loaded = result.loaded
     outputs: list[dict[str, Any]] = []
     tails: list[bytes | memoryview] = []
     for name, binary in parsed.outputs.items():
-        tensor = _probabilities(probabilities, binary) if name == OUTPUT else _ids(ids, binary)
+        tensor = _TENSORS[name](result, binary)
         output: dict[str, Any] = {"name": name, "datatype": tensor.datatype, "shape": tensor.shape}
         if binary:
             output["parameters"] = {"binary_data_size": len(tensor.content)}
@@ -279,17 +274,24 @@ class _Tensor(NamedTuple):
     content: Any
 
 
-def _probabilities(probabilities: Floats, binary: bool) -> _Tensor:
-    flat = np.ascontiguousarray(probabilities, np.dtype("<f4")).reshape(-1)
+def _probabilities(result: CalibrationResult, binary: bool) -> _Tensor:
+    flat = np.ascontiguousarray(result.probabilities, np.dtype("<f4")).reshape(-1)
     content = flat.data.cast("B") if binary else fragment(flat)
-    return _Tensor("FP32", list(probabilities.shape), content)
+    return _Tensor("FP32", list(result.probabilities.shape), content)
 
 
-def _ids(ids: list[str | None], binary: bool) -> _Tensor:
-    texts = [id or "" for id in ids]
-    if not binary:
-        return _Tensor("BYTES", [len(ids)], texts)
-    return _Tensor("BYTES", [len(ids)], bytes_of(texts))
+def _ids(result: CalibrationResult, binary: bool) -> _Tensor:
+    texts = [id or "" for id in result.ids or []]
+    return _Tensor("BYTES", [len(texts)], bytes_of(texts) if binary else texts)
+
+
+def _sets(result: CalibrationResult, binary: bool) -> _Tensor:
+    sets = np.asarray(result.sets)
+    content = sets.tobytes() if binary else sets.reshape(-1).tolist()
+    return _Tensor("BOOL", list(sets.shape), content)
+
+
+_TENSORS = {OUTPUT: _probabilities, IDS: _ids, SETS: _sets}
 
 
 def bytes_of(texts: Iterable[str]) -> bytes:
@@ -300,8 +302,8 @@ def bytes_of(texts: Iterable[str]) -> bytes:
 def check_outputs(outputs: Sequence[tuple[str, Mapping[str, object]]]) -> None:
     """Raise `InputError` for an unknown or repeated output, or an unsupported parameter."""
     names = [name for name, _ in outputs]
-    if not set(names) <= {OUTPUT, IDS} or len(set(names)) < len(names):
-        accepted = f"{OUTPUT}, {IDS} or both"
+    if not set(names) <= _TENSORS.keys() or len(set(names)) < len(names):
+        accepted = f"some of {', '.join(_TENSORS)}, each once"
         raise InputError("outputs", found=", ".join(names)[:80], accepted=accepted)
     for index, (_, parameters) in enumerate(outputs):
         if "classification" in parameters:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import orjson
 from numpy.lib import format as npy
+from numpy.typing import NDArray
 
 from recalib.core.lazy_import import LazyModule
 from recalib.core.prediction_ids import ID_LENGTH
@@ -43,12 +44,20 @@ def to_json(result: CalibrationResult) -> bytes:
         if labels is not None:
             top["labels"] = fragment(classes, lambda part: labels[part].tolist())
         document = {"top_k": top}
+    if result.sets is not None:
+        document["sets"] = set_classes(result.sets)
     if result.ids is not None:
         document["prediction_ids"] = result.ids
     document["calibrator"] = _served_by(result)
     if result.warning:
         document["warnings"] = [result.warning]
     return orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
+
+
+def set_classes(sets: NDArray[np.bool_]) -> list[list[int]]:
+    """Return the numbers of the classes of each set."""
+    classes, ends = np.nonzero(sets)[1].tolist(), np.cumsum(sets.sum(axis=1)).tolist()
+    return [classes[start:end] for start, end in zip([0, *ends], ends, strict=False)]
 
 
 def to_npy(result: CalibrationResult) -> bytes:
@@ -61,8 +70,8 @@ def to_arrow(result: CalibrationResult) -> bytes:
     """Return an Arrow stream of one batch; its schema's metadata names the calibrator.
 
     The column `probabilities` holds lists of K numbers. With `top_k`, it holds those of the most
-    likely classes, and the column `classes` their numbers. `prediction_ids` is a column of text,
-    null for rows without an id.
+    likely classes, and the column `classes` their numbers. `sets` is a column of lists of numbers
+    of classes. `prediction_ids` is a column of text, null for rows without an id.
     """
     if result.top_k is None:
         columns = {"probabilities": result.probabilities}
@@ -74,6 +83,11 @@ def to_arrow(result: CalibrationResult) -> bytes:
         for values in columns.values()
     ]
     names = list(columns)
+    if result.sets is not None:
+        offsets = np.concatenate([[0], np.cumsum(result.sets.sum(axis=1))]).astype(np.int32)
+        numbers = pa.array(np.nonzero(result.sets)[1].astype(np.int32))
+        lists.append(pa.ListArray.from_arrays(pa.array(offsets), numbers))
+        names.append("sets")
     if result.ids is not None:
         lists.append(pa.array(result.ids, pa.string()))
         names.append("prediction_ids")
@@ -87,11 +101,13 @@ def to_arrow(result: CalibrationResult) -> bytes:
 
 
 def to_npz(result: CalibrationResult) -> bytes:
-    """Return a .npz file of `probabilities` and, if requested, `prediction_ids`.
+    """Return a .npz file of `probabilities` and, if requested, `sets` and `prediction_ids`.
 
     Ids are ASCII of fixed length, empty for rows without an id.
     """
     arrays: dict[str, Any] = {"probabilities": np.asarray(result.probabilities, "<f4")}
+    if result.sets is not None:
+        arrays["sets"] = result.sets
     if result.ids is not None:
         arrays["prediction_ids"] = np.array([id or "" for id in result.ids], f"S{ID_LENGTH}")
     file = io.BytesIO()
@@ -108,6 +124,8 @@ ENCODERS: dict[str, Callable[[CalibrationResult], bytes]] = {
 }
 #: Media types that support `top_k`; a .npy file holds a single array.
 WITH_TOP = (JSON, ARROW)
+#: Media types that support prediction sets.
+WITH_SETS = (JSON, ARROW, NPZ)
 #: Media types that support prediction ids, and those that have them by default.
 WITH_IDS, IDS_BY_DEFAULT = (JSON, ARROW, NPZ), (JSON, NPZ)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache, partial
+from itertools import product
 from typing import Any, NamedTuple, cast
 
 import msgspec
@@ -26,7 +27,7 @@ from service.predict.request_formats import (
     decode_json,
     decode_npy,
 )
-from service.predict.response_formats import ENCODERS, IDS_BY_DEFAULT, WITH_IDS, WITH_TOP
+from service.predict.response_formats import ENCODERS, IDS_BY_DEFAULT, WITH_IDS, WITH_SETS, WITH_TOP
 from service.predict.schemas import CalibrateAnswer, CalibrateRequest, TopAnswer
 from service.serving.ids import parse_share
 from service.serving.loaded_calibrators import CHAMPION, UNCALIBRATED, LoadedCalibrator
@@ -34,15 +35,16 @@ from service.state import State, StateDependency
 
 router = Router(tags=["calibrate"])
 
-#: Media types to choose from, by whether the most likely classes and whether ids are requested.
+_WITH = (WITH_TOP, WITH_IDS, WITH_SETS)
+
+#: Media types to choose from, by whether the most likely classes, ids and sets are requested.
 _RESPONSE_TYPES = {
-    (top, ids): tuple(
+    wanted: tuple(
         media_type
         for media_type in ENCODERS
-        if (media_type in WITH_TOP or not top) and (media_type in WITH_IDS or not ids)
+        if all(media_type in of for of, is_wanted in zip(_WITH, wanted, strict=True) if is_wanted)
     )
-    for top in (False, True)
-    for ids in (False, True)
+    for wanted in product((False, True), repeat=3)
 }
 _BYTES = {"schema": {"type": "string", "format": "binary"}}
 
@@ -75,6 +77,15 @@ _DOCUMENTED = {
             "`classes` and `probabilities`. At most the number of classes; none for multilabel "
             "models.",
             "schema": {"type": "integer", "minimum": 1},
+        },
+        {
+            "name": "sets",
+            "in": "query",
+            "required": False,
+            "description": "Whether to return the prediction set of each row, too: in JSON and as "
+            "an Arrow stream the numbers of its classes, in .npz an array (N, K) of booleans. Only "
+            "of a version that was fitted with `sets`.",
+            "schema": {"type": "boolean", "default": False},
         },
         {
             "name": "ids",
@@ -122,8 +133,9 @@ _DOCUMENTED = {
             "description": "In the format that `Accept` prefers; the default is JSON. As .npy: "
             "float32 (N, K). As an Arrow stream: one batch with the column `probabilities`, "
             "lists of K float32; the schema's metadata has `calibrator`, as in JSON; with `ids`, "
-            "a column `prediction_ids` of text. As .npz: `probabilities`, and `prediction_ids` "
-            "(N,) as bytes, empty for rows without an id. The header `Recalib-Calibrator: "
+            "a column `prediction_ids` of text, and with `sets` a column of lists. As .npz: "
+            "`probabilities`, `prediction_ids` (N,) as bytes, empty for rows without an id, and "
+            "with `sets` an array of that name. The header `Recalib-Calibrator: "
             "uncalibrated` marks the answer of a model without a champion; `Recalib-Warning` says "
             "why rows may not be logits.",
             "content": {NPY: _BYTES, ARROW: _BYTES, NPZ: _BYTES},
@@ -169,6 +181,7 @@ class _Options(NamedTuple):
     selector: str
     input: Input
     top_k: int | None
+    sets: bool
     #: Share of rows that get ids; None: not in the query.
     ids: float | None
     segment: str
@@ -185,7 +198,7 @@ class _Options(NamedTuple):
         return BytesResponse(self.response_type.encode(), content, headers)
 
 
-_PARAMETERS = frozenset(("calibrator", "group", "ids", "input", "segment", "top_k"))
+_PARAMETERS = frozenset(("calibrator", "group", "ids", "input", "segment", "sets", "top_k"))
 
 
 # Cached: clients send the same few, and parsing them takes as long as calibrating a row.
@@ -204,6 +217,9 @@ def _options(query: bytes, encoding: bytes, content_type: bytes, accept: bytes) 
         top_k = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
         if top_k == 0:
             raise InputError("top_k", found=repr(text[:40]), accepted="a whole number, 1 or more")
+    sets = parameters.get("sets", "false")
+    if sets not in ("true", "false"):
+        raise InputError("sets", found=repr(sets)[:80], accepted="true or false")
     ids = parse_share(parameters["ids"]) if "ids" in parameters else None
     if encoding not in (b"", b"identity"):
         accepted = "none; inference under /v2 reads gzip"
@@ -213,11 +229,15 @@ def _options(query: bytes, encoding: bytes, content_type: bytes, accept: bytes) 
         parameters.get("calibrator", CHAMPION),
         cast("Input", input),
         top_k,
+        sets == "true",
         ids,
         parameters.get("segment", ""),
         parameters.get("group", ""),
         parse_media_type(content_type.decode("latin-1") or JSON, REQUEST_TYPES),
-        negotiate(accept.decode("latin-1"), _RESPONSE_TYPES[top_k is not None, (ids or 0) > 0]),
+        negotiate(
+            accept.decode("latin-1"),
+            _RESPONSE_TYPES[top_k is not None, (ids or 0) > 0, sets == "true"],
+        ),
     )
 
 
@@ -233,4 +253,6 @@ def _decode(state: State, loaded: LoadedCalibrator, body: bytes, options: _Optio
     if ids is None:
         by_default = options.response_type in IDS_BY_DEFAULT and not loaded.calibrator.is_multilabel
         ids = state.settings.prediction_ids if by_default else 0.0
-    return Batch(values, options.input, options.top_k, ids, options.segment, options.group)
+    return Batch(
+        values, options.input, options.top_k, options.sets, ids, options.segment, options.group
+    )

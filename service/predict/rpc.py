@@ -13,6 +13,7 @@ from service.grpc.matrices import array_of, matrix_of
 from service.grpc.messages import enum_value
 from service.grpc.rpc import Context
 from service.operations import BATCH, operation
+from service.predict.response_formats import set_classes
 from service.predict.top_k import top_classes
 from service.serving.loaded_calibrators import CHAMPION, LoadedCalibrator
 from service.state import State
@@ -66,7 +67,7 @@ def _decode(request: pb.CalibrateRequest) -> Batch:
     input = cast("Input", enum_value("input", pb.Input.DESCRIPTOR, request.input))
     values = array_of(request.matrix)
     top_k = request.top_k or None
-    return Batch(values, input, top_k, request.ids, request.segment, request.group)
+    return Batch(values, input, top_k, request.sets, request.ids, request.segment, request.group)
 
 
 def _encode(result: CalibrationResult, *, in_bytes: bool) -> pb.CalibrateResponse:
@@ -80,6 +81,8 @@ def _encode(result: CalibrationResult, *, in_bytes: bool) -> pb.CalibrateRespons
         prediction_ids=[id or "" for id in result.ids or ()],
         warnings=[result.warning] if result.warning else [],
     )
+    if result.sets is not None:
+        response.sets.extend(pb.ClassSet(classes=row) for row in set_classes(result.sets))
     if result.top_k:
         response.top_k.CopyFrom(_top_message(result, result.top_k, in_bytes))
     else:

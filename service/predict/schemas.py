@@ -34,6 +34,13 @@ _WARNINGS: list[str] = Field(
 )
 
 
+_SETS: list[list[int]] = Field(
+    default=[],
+    description="(N,); the class numbers, from 0, in the prediction set of each row. Only with "
+    "`sets=true`.",
+)
+
+
 class Calibrated(BaseModel):
     """The calibrator of the response."""
 
@@ -55,6 +62,7 @@ class CalibrateAnswer(BaseModel):
     )
     #: The calibrator of the answer.
     calibrator: Calibrated
+    sets: list[list[int]] = _SETS
     prediction_ids: PredictionIds = _IDS
     warnings: list[str] = _WARNINGS
 
@@ -76,5 +84,6 @@ class TopAnswer(BaseModel):
     top_k: Top
     #: The calibrator of the answer.
     calibrator: Calibrated
+    sets: list[list[int]] = _SETS
     prediction_ids: PredictionIds = _IDS
     warnings: list[str] = _WARNINGS

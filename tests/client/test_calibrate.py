@@ -21,6 +21,7 @@ from recalib.client import (
 )
 from recalib.core.group_numbers import group_number
 from recalib.errors import ConflictError, InputError, RecalibWarning
+from recalib.sets import SetOptions
 from tests.client.conftest import MAX_BYTES, MAX_ROWS
 from tests.client.either import Either, asyncio_is_slow
 from tests.end_to_end.programs import Server
@@ -37,6 +38,8 @@ def model(server: Server) -> str:
         client.upload_dataset("calibrated", "val", LOGITS, LABELS, progress=False)
         for map in ("temperature", "vector"):
             client.wait(client.fit("calibrated", "val", map=map, promote=False), progress=False)
+        sets = {"sets": "raps", "coverage": 0.8, "sets_by": "class", "promote": False}
+        client.wait(client.fit("calibrated", "val", **sets), progress=False)
         client.promote("calibrated", 1)
     return "calibrated"
 
@@ -45,6 +48,18 @@ def model(server: Server) -> str:
 def local() -> Calibrator:
     """The library's result for the server's first version."""
     return recalib.fit(LOGITS, LABELS, map="temperature")
+
+
+def test_sets_are_those_of_the_library(client: Either, model: str) -> None:
+    """Also of an input that is sent in parts; a version without thresholds has none."""
+    options = SetOptions(method="raps", coverage=0.8, by="class")
+    rows = np.tile(LOGITS, (1 + MAX_ROWS // len(LOGITS), 1)).astype(np.float32)
+    answer = client.predict(model, rows, calibrator=3, ids=0, sets=True)
+    expected = recalib.fit(LOGITS, LABELS, sets=options).predict_set(rows)
+    np.testing.assert_array_equal(answer.sets, expected)
+    assert client.predict(model, rows[:2], calibrator=3).sets is None
+    with pytest.raises(InvalidRequestError, match="without thresholds of prediction sets"):
+        client.predict(model, rows[:2], sets=True)
 
 
 @pytest.mark.slow

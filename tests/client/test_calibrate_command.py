@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import recalib
 from recalib.client import Client
 from tests.cli.conftest import cli
 from tests.cli.running import LABELS, LOGITS, Cli
@@ -24,6 +25,7 @@ def model(server: Server) -> str:
         client.upload_dataset("asked", "val", LOGITS, LABELS, progress=False)
         for map, promote in (("temperature", True), ("identity", False)):
             client.wait(client.fit("asked", "val", map=map, promote=promote), progress=False)
+        client.wait(client.fit("asked", "val", sets="lac", promote=False), progress=False)
     return "asked"
 
 
@@ -51,6 +53,12 @@ def test_output_equals_apply(cli: Cli, server: Server, served: str) -> None:
     np.testing.assert_array_equal(cli.probabilities("1.npz"), actual)
     cli("calibrate", "val.npz", *there, "-o", "2.npz", "--calibrator", "2")
     assert np.abs(cli.probabilities("2.npz") - actual).max() > 0.01
+    result = cli("calibrate", "val.npz", *there, "-o", "3.npz", "--calibrator", "3", "--sets")
+    assert result.out == "saved 300 rows of 4 probabilities and sets to 3.npz\n"
+    expected = recalib.fit(LOGITS, LABELS, sets="lac").predict_set(LOGITS.astype(np.float32))
+    np.testing.assert_array_equal(np.load(cli.folder / "3.npz")["sets"], expected)
+    result = cli("calibrate", "val.npz", *there, "-o", "4.npz", "--sets")
+    assert "version 1 of model 'asked', without thresholds of prediction sets" in result.err
 
     probabilities = cli.probabilities("2.npz")  # by identity: softmax(logits)
     cli.write("p.npz", write_npz(probabilities, None, "probabilities"))
@@ -99,7 +107,7 @@ def test_wrong_number_of_classes_is_rejected(cli: Cli, server: Server, served: s
     [
         (
             says(200, b"<html>"),
-            "error: POST /v1/models/m/calibrate: the server's response is no npy",
+            "error: POST /v1/models/m/calibrate: the server's response is no npz",
         ),
         (says(401, b"Who\nare\nyou?"), "error: POST /v1/models/m/calibrate was answered 401: Who"),
         (

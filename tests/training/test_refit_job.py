@@ -11,6 +11,8 @@ import pytest
 from numpy.typing import NDArray
 
 from recalib.calibrator import Calibrator
+from recalib.core.card import Card, PredictionSets
+from recalib.core.decoding import convert
 from recalib.drift import ScoreTest
 from recalib.errors import ConflictError, CorruptError
 from recalib.fitting.fit import fit
@@ -23,6 +25,7 @@ from recalib.registry import (
     Registry,
 )
 from recalib.registry.job_kinds import FIT, MONITOR, REFIT
+from recalib.sets.conformal import options_of_sets
 from tests.fitting.conftest import draw
 from tests.registry.scenes import a_lease
 from tests.training.watched import CAPTURING, WATCHING, a_champion, serve
@@ -111,6 +114,28 @@ def test_stale_champion_is_refitted_and_promoted_on_evidence(
 
 
 @pytest.mark.sqlite_only
+@pytest.mark.parametrize("finite_sample", [True, False])
+def test_refit_keeps_the_prediction_sets_of_the_champion(
+    registry: Registry, finite_sample: bool
+) -> None:
+    """Their options; the thresholds are new, of rows that the new map has not seen or of folds."""
+    sets = PredictionSets(
+        method="aps", coverage=0.7, by="class", thresholds=(0.9,), rows=99, low=0.6, high=0.8,
+        finite_sample=finite_sample,
+    )  # fmt: skip
+    model = a_champion(registry, CAPTURING, sets=sets)
+    serve(registry, model, ago=4_000, temperature=3.0)
+    with registry.transaction() as tx:
+        request_refit(tx, model, "on request")
+    work(registry, REFIT)
+    with registry.reading() as tx:
+        refitted = convert(tx.calibrators.get(model, 2).card, Card).sets
+    assert refitted is not None
+    assert options_of_sets(refitted) == options_of_sets(sets)
+    assert refitted.finite_sample is finite_sample
+    assert len(refitted.thresholds) == 4
+
+
 def test_requested_jobs_do_not_wait_for_a_refit(registry: Registry, drifted: Model) -> None:
     """A worker runs them between two iterations, and the refit goes on."""
     states: list[str] = []

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from sqlalchemy import update
 
 from recalib.calibrator import Calibrator
-from recalib.core.card import ConfidenceHistogram
+from recalib.core.card import ConfidenceHistogram, PredictionSets
 from recalib.core.prediction_ids import Prediction, mint, read_ids, summarise_predictions
 from recalib.drift.calibration_sums import left_closed_bins
 from recalib.drift.reference_histogram import reference_target
@@ -51,17 +51,19 @@ def a_champion(
     *,
     classes: int = 4,
     histogram: ConfidenceHistogram | None = None,
-    sets: bool = False,
+    sets: PredictionSets | bool = False,
 ) -> Model:
     """Publish a calibrator with a real card as the champion of a model.
 
     Parameters
     ----------
     histogram: in the card, instead of that of the fit.
-    sets: whether it has prediction sets that promise 90%.
+    sets: of the card, or whether it has prediction sets that promise 90%.
     """
     calibrator = _calibrator(classes)
-    if sets:
+    if isinstance(sets, PredictionSets):
+        calibrator = calibrator.with_sets(sets)
+    elif sets:
         calibrator = calibrator.fit_sets(*draw(2_000, classes, 3.0, seed=7), "raps", 0.9)
     if histogram is not None:
         described = msgspec.structs.replace(calibrator.card, confidences=histogram)

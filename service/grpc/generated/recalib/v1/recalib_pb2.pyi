@@ -703,7 +703,7 @@ class DatasetPage(_message.Message):
     def __init__(self, items: _Optional[_Iterable[_Union[Dataset, _Mapping]]] = ..., next_cursor: _Optional[str] = ...) -> None: ...
 
 class CreateCalibratorRequest(_message.Message):
-    __slots__ = ("model", "dataset", "map", "objective", "options", "promote", "parameters", "row_digests", "force")
+    __slots__ = ("model", "dataset", "map", "objective", "options", "promote", "parameters", "row_digests", "force", "sets", "coverage", "sets_by")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     DATASET_FIELD_NUMBER: _ClassVar[int]
     MAP_FIELD_NUMBER: _ClassVar[int]
@@ -713,6 +713,9 @@ class CreateCalibratorRequest(_message.Message):
     PARAMETERS_FIELD_NUMBER: _ClassVar[int]
     ROW_DIGESTS_FIELD_NUMBER: _ClassVar[int]
     FORCE_FIELD_NUMBER: _ClassVar[int]
+    SETS_FIELD_NUMBER: _ClassVar[int]
+    COVERAGE_FIELD_NUMBER: _ClassVar[int]
+    SETS_BY_FIELD_NUMBER: _ClassVar[int]
     model: str
     dataset: str
     map: str
@@ -722,7 +725,10 @@ class CreateCalibratorRequest(_message.Message):
     parameters: bytes
     row_digests: bytes
     force: bool
-    def __init__(self, model: _Optional[str] = ..., dataset: _Optional[str] = ..., map: _Optional[str] = ..., objective: _Optional[str] = ..., options: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., promote: _Optional[_Union[Promote, str]] = ..., parameters: _Optional[bytes] = ..., row_digests: _Optional[bytes] = ..., force: _Optional[bool] = ...) -> None: ...
+    sets: str
+    coverage: float
+    sets_by: str
+    def __init__(self, model: _Optional[str] = ..., dataset: _Optional[str] = ..., map: _Optional[str] = ..., objective: _Optional[str] = ..., options: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., promote: _Optional[_Union[Promote, str]] = ..., parameters: _Optional[bytes] = ..., row_digests: _Optional[bytes] = ..., force: _Optional[bool] = ..., sets: _Optional[str] = ..., coverage: _Optional[float] = ..., sets_by: _Optional[str] = ...) -> None: ...
 
 class GetCalibratorRequest(_message.Message):
     __slots__ = ("model", "version")
@@ -1395,7 +1401,7 @@ class Matrix(_message.Message):
     def __init__(self, rows: _Optional[int] = ..., classes: _Optional[int] = ..., datatype: _Optional[_Union[Datatype, str]] = ..., raw: _Optional[bytes] = ..., values: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class CalibrateRequest(_message.Message):
-    __slots__ = ("model", "calibrator", "input", "matrix", "ids", "top_k", "segment", "group")
+    __slots__ = ("model", "calibrator", "input", "matrix", "ids", "top_k", "segment", "group", "sets")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     CALIBRATOR_FIELD_NUMBER: _ClassVar[int]
     INPUT_FIELD_NUMBER: _ClassVar[int]
@@ -1404,6 +1410,7 @@ class CalibrateRequest(_message.Message):
     TOP_K_FIELD_NUMBER: _ClassVar[int]
     SEGMENT_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
+    SETS_FIELD_NUMBER: _ClassVar[int]
     model: str
     calibrator: str
     input: Input
@@ -1412,21 +1419,30 @@ class CalibrateRequest(_message.Message):
     top_k: int
     segment: str
     group: str
-    def __init__(self, model: _Optional[str] = ..., calibrator: _Optional[str] = ..., input: _Optional[_Union[Input, str]] = ..., matrix: _Optional[_Union[Matrix, _Mapping]] = ..., ids: _Optional[float] = ..., top_k: _Optional[int] = ..., segment: _Optional[str] = ..., group: _Optional[str] = ...) -> None: ...
+    sets: bool
+    def __init__(self, model: _Optional[str] = ..., calibrator: _Optional[str] = ..., input: _Optional[_Union[Input, str]] = ..., matrix: _Optional[_Union[Matrix, _Mapping]] = ..., ids: _Optional[float] = ..., top_k: _Optional[int] = ..., segment: _Optional[str] = ..., group: _Optional[str] = ..., sets: _Optional[bool] = ...) -> None: ...
 
 class CalibrateResponse(_message.Message):
-    __slots__ = ("probabilities", "calibrator", "prediction_ids", "top_k", "warnings")
+    __slots__ = ("probabilities", "calibrator", "prediction_ids", "top_k", "warnings", "sets")
     PROBABILITIES_FIELD_NUMBER: _ClassVar[int]
     CALIBRATOR_FIELD_NUMBER: _ClassVar[int]
     PREDICTION_IDS_FIELD_NUMBER: _ClassVar[int]
     TOP_K_FIELD_NUMBER: _ClassVar[int]
     WARNINGS_FIELD_NUMBER: _ClassVar[int]
+    SETS_FIELD_NUMBER: _ClassVar[int]
     probabilities: Matrix
     calibrator: Calibrated
     prediction_ids: _containers.RepeatedScalarFieldContainer[str]
     top_k: Top
     warnings: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, probabilities: _Optional[_Union[Matrix, _Mapping]] = ..., calibrator: _Optional[_Union[Calibrated, _Mapping]] = ..., prediction_ids: _Optional[_Iterable[str]] = ..., top_k: _Optional[_Union[Top, _Mapping]] = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
+    sets: _containers.RepeatedCompositeFieldContainer[ClassSet]
+    def __init__(self, probabilities: _Optional[_Union[Matrix, _Mapping]] = ..., calibrator: _Optional[_Union[Calibrated, _Mapping]] = ..., prediction_ids: _Optional[_Iterable[str]] = ..., top_k: _Optional[_Union[Top, _Mapping]] = ..., warnings: _Optional[_Iterable[str]] = ..., sets: _Optional[_Iterable[_Union[ClassSet, _Mapping]]] = ...) -> None: ...
+
+class ClassSet(_message.Message):
+    __slots__ = ("classes",)
+    CLASSES_FIELD_NUMBER: _ClassVar[int]
+    classes: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, classes: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Top(_message.Message):
     __slots__ = ("classes", "probabilities", "labels")
