@@ -53,7 +53,9 @@ class CalibrationCallback(Callback):
 
     Examples
     --------
-    >>> Trainer(callbacks=[CalibrationCallback("runs/digits")])  # doctest: +SKIP
+    >>> from pytorch_lightning import Trainer
+    >>> from recalib.lightning import CalibrationCallback
+    >>> trainer = Trainer(callbacks=[CalibrationCallback("runs/digits")], logger=False)
     """
 
     def __init__(

@@ -66,9 +66,12 @@ class CalibrationMetric(torchmetrics.Metric):
 
     Examples
     --------
-    >>> metric = CalibrationMetric("ece", classes=10)  # doctest: +SKIP
-    >>> metric.update(logits, labels)  # doctest: +SKIP
-    >>> metric.compute()  # doctest: +SKIP
+    >>> import torch
+    >>> from recalib.torchmetrics import CalibrationMetric
+    >>> metric = CalibrationMetric("ece", classes=3)
+    >>> metric.update(torch.tensor(logits), torch.tensor(labels))
+    >>> round(float(metric.compute()), 2)
+    0.18
     """
 
     is_differentiable = False
@@ -169,8 +172,11 @@ def calibration_metrics(
 
     Examples
     --------
-    >>> metrics = calibration_metrics(10, ["accuracy", "nll", "ece"])  # doctest: +SKIP
-    >>> metrics(logits, labels)  # doctest: +SKIP
+    >>> import torch
+    >>> from recalib.torchmetrics import calibration_metrics
+    >>> metrics = calibration_metrics(3, ["accuracy", "nll", "ece"])
+    >>> sorted(metrics(torch.tensor(logits), torch.tensor(labels)))
+    ['accuracy', 'ece', 'nll']
     """
     names = _names(classes) if metrics is None else metrics
     of_names: dict[str, torchmetrics.Metric | torchmetrics.MetricCollection] = {

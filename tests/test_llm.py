@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import doctest
 import math
 from types import SimpleNamespace
 from typing import Any
@@ -32,10 +31,6 @@ TOP = [
     {"token": "The", "logprob": -4.0},
 ]
 BOTH_A = np.logaddexp(-0.4, -2.0)
-
-
-def test_examples_of_docstrings() -> None:
-    assert doctest.testmod(recalib.llm).failed == 0
 
 
 def test_tokens_are_read_from_dictionaries_lists_and_objects() -> None:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import doctest
 from types import SimpleNamespace
 from typing import Any
 
@@ -40,10 +39,6 @@ class Pipeline:
         values = z if function_to_apply == "none" else np.exp(z) / np.exp(z).sum()
         order = np.argsort(-values)[:top_k]
         return [{"label": NAMES[k], "score": float(values[k])} for k in order]
-
-
-def test_example_of_the_docstring() -> None:
-    assert doctest.testmod(recalib.transformers).failed == 0
 
 
 def test_metrics_of_a_prediction() -> None:

@@ -161,7 +161,14 @@ def _label_predictions(
 
 
 def load(path: str | os.PathLike[str]) -> Calibrator:
-    """Read a parameter file; see `Calibrator.load`."""
+    """Read a parameter file; see `Calibrator.load`.
+
+    Examples
+    --------
+    >>> calibrator.save("best.calib")
+    >>> recalib.load("best.calib").predict(new_logits).shape
+    (400, 3)
+    """
     return Calibrator.load(path)
 
 
@@ -193,7 +200,7 @@ def reliability_diagram(
 
     Examples
     --------
-    >>> recalib.reliability_diagram(labels, calibrator.predict(logits))  # doctest: +SKIP
+    >>> recalib.reliability_diagram(labels, calibrator.predict(logits)).save("diagram.svg")
     """
     from recalib.reporting import plots
 
@@ -204,7 +211,12 @@ def reliability_diagram(
 def confidence_histogram(
     labels: ArrayLike, probabilities: Any = None, *, logits: Any = None, bins: int = 15
 ) -> Picture:
-    """Return a histogram of confidences of right and wrong rows; see `reliability_diagram`."""
+    """Return a histogram of confidences of right and wrong rows; see `reliability_diagram`.
+
+    Examples
+    --------
+    >>> recalib.confidence_histogram(labels, logits=logits).save("confidence.svg")
+    """
     from recalib.reporting import plots
 
     return plots.Picture(
@@ -216,6 +228,12 @@ def risk_coverage(labels: ArrayLike, probabilities: Any = None, *, logits: Any =
     """Return the error rate of the most confident rows over their share, for up to eight series.
 
     Parameters and result are those of `reliability_diagram`.
+
+    Examples
+    --------
+    >>> from scipy.special import softmax
+    >>> series = {"before": softmax(logits, axis=1), "after": calibrator.predict(logits)}
+    >>> recalib.risk_coverage(labels, series).save("risk.svg")
     """
     from recalib.reporting import plots
 
@@ -235,6 +253,10 @@ def classwise_diagram(
     """Return reliability diagrams of the `worst` calibrated classes; see `reliability_diagram`.
 
     With `task="multilabel"` they are those of independent labels; the scores are as in `evaluate`.
+
+    Examples
+    --------
+    >>> recalib.classwise_diagram(labels, logits=logits, worst=2).save("classes.svg")
     """
     from recalib.reporting import plots
 

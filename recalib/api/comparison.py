@@ -77,8 +77,9 @@ def compare(
 
     Examples
     --------
-    >>> comparison = recalib.compare(logits, labels, maps=["vector"])  # doctest: +SKIP
-    >>> comparison.recommended.predict(new_logits)  # doctest: +SKIP
+    >>> comparison = recalib.compare(logits, labels, maps=["temperature", "vector"])
+    >>> comparison.recommended.predict(new_logits).shape
+    (400, 3)
     """
     pairs, _ = compatible_pairs(_names(maps), _names(objectives))
     kind: Kind = input or "logits"
@@ -142,8 +143,8 @@ def report(
 
     Examples
     --------
-    >>> page = recalib.report(logits, labels, test_logits, test_labels)  # doctest: +SKIP
-    >>> page.save("report.html")  # doctest: +SKIP
+    >>> page = recalib.report(logits, labels, new_logits, new_labels, maps=["temperature"])
+    >>> page.save("report.html")
     """
     from recalib.reporting.html_report import create_label_report, create_report
 

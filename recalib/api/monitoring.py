@@ -75,10 +75,11 @@ def monitor(
 
     Examples
     --------
-    >>> result = recalib.monitor(confidence, correct, time, tolerance=0.05)  # doctest: +SKIP
-    >>> result.state  # doctest: +SKIP
-    'stale'
-    >>> recalib.monitor(probabilities=p, label=y, time=time)  # P(y = 1) # doctest: +SKIP
+    >>> time = 60.0 * np.arange(len(new_labels))
+    >>> p = calibrator.predict(new_logits)
+    >>> result = recalib.monitor(probabilities=p, label=new_labels, time=time)
+    >>> result.state
+    'unverified'
     """
     if time is None:
         raise InputError("time", found="None", accepted="(N,), of each prediction")
@@ -136,7 +137,10 @@ def timeline(result: Replay, *, title: str = "monitoring") -> Picture:
 
     Examples
     --------
-    >>> recalib.timeline(recalib.monitor(confidence, correct, time))  # doctest: +SKIP
+    >>> time = 60.0 * np.arange(len(new_labels))
+    >>> p = calibrator.predict(new_logits)
+    >>> result = recalib.monitor(probabilities=p, label=new_labels, time=time)
+    >>> recalib.timeline(result).save("timeline.svg")
     """
     from recalib.reporting import plots
 

@@ -84,6 +84,14 @@ class Calibrator(SetPredictor):
     Raises
     ------
     CorruptError: parameters or options that are illegal for the map named in the card.
+
+    Examples
+    --------
+    >>> calibrator = recalib.fit(logits, labels)
+    >>> calibrator.predict(new_logits).shape
+    (400, 3)
+    >>> calibrator.card.map, calibrator.card.classes
+    ('temperature', 3)
     """
 
     def __init__(self, parameters: Parameters, card: Card) -> None:
@@ -163,8 +171,9 @@ class Calibrator(SetPredictor):
 
         Examples
         --------
-        >>> calibrator = recalib.fit(probabilities, labels, input="probabilities")  # doctest: +SKIP
-        >>> calibrator.predict(new_probabilities)  # doctest: +SKIP
+        >>> calibrator.predict(new_logits[:2]).round(2)
+        array([[0.25, 0.5 , 0.25],
+               [0.03, 0.64, 0.33]])
         """
         kind = input or self.card.input
         if getattr(values, "ndim", 2) > 2 and not self.is_multilabel:
@@ -223,7 +232,9 @@ class Calibrator(SetPredictor):
 
         Examples
         --------
-        >>> calibrator.evaluate(test_logits, test_labels)["ece"]  # doctest: +SKIP
+        >>> metrics = calibrator.evaluate(new_logits, new_labels, metrics=["accuracy", "nll"])
+        >>> round(metrics["accuracy"], 2)
+        0.68
         """
         from recalib.metrics.evaluate import evaluate
         from recalib.metrics.evaluation import select_parts
@@ -281,7 +292,8 @@ class Calibrator(SetPredictor):
 
         Examples
         --------
-        >>> frame.mapInArrow(calibrator.map_batches, schema)  # doctest: +SKIP
+        >>> list(calibrator.map_batches({"logits": new_logits}))
+        ['logits', 'probabilities']
         """
         from recalib.files.batches import add_lists, map_stream, read_parts
 
@@ -463,8 +475,10 @@ class Calibrator(SetPredictor):
 
         Examples
         --------
-        >>> calibrator.save("best.calib")  # `recalib.load` reads it  # doctest: +SKIP
-        >>> calibrator.save("best.onnx")  # onnxruntime runs it  # doctest: +SKIP
+        >>> calibrator.save("best.calib")
+        >>> recalib.load("best.calib").card.map
+        'temperature'
+        >>> calibrator.save("best.onnx")  # onnxruntime runs it
         """
         is_graph = Path(path).suffix.lower() == ".onnx"
         write_atomically(Path(path), self.to_onnx() if is_graph else self.to_bytes())

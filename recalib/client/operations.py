@@ -90,6 +90,12 @@ class Retries:
     The n-th pause is uniform from 0 to `first_pause` · 2ⁿ⁻¹ seconds, at most `longest_pause`, and
     at least the `Retry-After` of the server. Pauses are random, so that many clients do not return
     to a restarted server at the same moment.
+
+    Examples
+    --------
+    >>> from recalib.client import Retries
+    >>> Retries(attempts=3).longest_pause
+    10.0
     """
 
     attempts: int = 5

@@ -27,7 +27,15 @@ Values = NDArray[np.float64]
 
 
 class Bettor(ABC):
-    """Predicts the correctness of rows in their order, and learns from them."""
+    """Predicts the correctness of rows in their order, and learns from them.
+
+    Examples
+    --------
+    >>> from recalib.drift import default_bettors
+    >>> bettor = default_bettors()[1]
+    >>> bettor.predict(np.array([0.9]), np.array([1.0]))
+    array([0.9])
+    """
 
     #: The share of the stake, up to a common factor.
     share: float
@@ -169,7 +177,14 @@ class BinnedBettor(Bettor):
 
 
 def default_bettors(target: Target = "top_label") -> list[Bettor]:
-    """Return new bettors of this target; benchmarks/monitoring/README.md has their delays."""
+    """Return new bettors of this target; benchmarks/monitoring/README.md has their delays.
+
+    Examples
+    --------
+    >>> from recalib.drift import default_bettors
+    >>> [type(bettor).__name__ for bettor in default_bettors()]
+    ['MixtureBettor', 'BinnedBettor']
+    """
     return [MixtureBettor(target), BinnedBettor()]
 
 

@@ -38,6 +38,15 @@ class CalibrationSums:
     sums of different processes and times can be merged. `merge` is associative: counts are exact,
     and other sums have errors of rounding that depend on the order. Arrays are never changed, so
     states can share them.
+
+    Examples
+    --------
+    >>> from recalib.drift import CalibrationSums
+    >>> sums = CalibrationSums.empty([0.5, 0.9])
+    >>> sums.add_counts([10, 20, 70])
+    >>> sums.add_labels([0.6, 0.95], [0, 1])
+    >>> sums.traffic, sums.labelled
+    (array([10, 20, 70]), array([0, 1, 1]))
     """
 
     #: Inner edges (B − 1,), ascending, inside (0, 1].

@@ -63,6 +63,14 @@ class CalibrationTest:
 
     Source: Ville 1939; Waudby-Smith and Ramdas, Estimating means of bounded random variables by
     betting, JRSS B 2024; Shin, Ramdas and Rinaldo, E-detectors, 2022.
+
+    Examples
+    --------
+    >>> from recalib.drift import CalibrationTest
+    >>> test = CalibrationTest(alpha=0.05, tolerance=0.02)
+    >>> test.update(np.full(500, 0.95), np.arange(500) % 2)  # half are right
+    >>> test.rejected
+    True
     """
 
     alpha: Fraction = 0.05

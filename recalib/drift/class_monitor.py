@@ -91,6 +91,17 @@ class ClassMonitor:
     classes: the indices of the watched classes, different, at least one.
     suspicion: the threshold of the mean CUSUM for the state `suspect`.
     window_labels: size of the window of predicted classes, see `SlidingWindow`.
+
+    Examples
+    --------
+    >>> from scipy.sparse import csr_array
+    >>> from recalib.drift import ClassMonitor, ClassRows
+    >>> monitor = ClassMonitor([2], alpha=0.05, tolerance=0.02, suspicion=10.0)
+    >>> p = csr_array(np.full((500, 1), 0.9))
+    >>> rows = ClassRows(p, np.full(500, -1), np.arange(500.0))
+    >>> monitor.add(0.0, 500.0, rows)  # class 2 never occurs
+    >>> monitor.evidence().rejected
+    True
     """
 
     def __init__(

@@ -29,6 +29,14 @@ class ClassRows:
     """Labelled predictions (N,).
 
     A stored entry of the matrix is a row that counts for a class, also if its value is 0.
+
+    Examples
+    --------
+    >>> from scipy.sparse import csr_array
+    >>> from recalib.drift import ClassRows
+    >>> p = csr_array([[0.9], [0.2]])
+    >>> len(ClassRows(p, labels=np.array([0, -1]), times=np.arange(2.0)))
+    2
     """
 
     #: Probabilities (N, W), a `scipy.sparse.csr_array`.

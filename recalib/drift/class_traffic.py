@@ -43,6 +43,14 @@ class ClassTraffic:
 
     The last entry is for the classes that are not watched. `merge` is associative: counts are
     exact, and other sums have errors of rounding that depend on the order.
+
+    Examples
+    --------
+    >>> from recalib.drift import ClassTraffic
+    >>> labelled = {'predicted': [2, 0], 'correct': [1, 1], 'confidences': [0.8, 0.9]}
+    >>> traffic = ClassTraffic.from_rows([2], [3], [2.4], total=10, **labelled)
+    >>> traffic.predictions, traffic.labelled
+    (array([3, 7]), array([1, 1]))
     """
 
     #: N, with and without labels, and Σ max(p, 1 − p) of their confidences p.

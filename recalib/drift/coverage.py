@@ -48,6 +48,15 @@ def label_coverage(sums: CalibrationSums) -> Coverage | None:
     test of a trend over bins, which finds selection by outcome sooner. Bins with an expectation
     below 5 labelled or 5 unlabelled predictions are merged with a neighbour. The tests assume
     independent labels: if labels arrive for whole batches, there are more false alarms.
+
+    Examples
+    --------
+    >>> from recalib.drift import CalibrationSums, label_coverage
+    >>> sums = CalibrationSums.empty([0.8])
+    >>> sums.add_counts([100, 300])
+    >>> sums.add_labels(np.repeat([0.7, 0.9], 20), np.ones(40))
+    >>> label_coverage(sums).share
+    0.1
     """
     traffic = np.maximum(sums.traffic, sums.labelled)
     total, labelled = int(traffic.sum()), int(sums.labelled.sum())

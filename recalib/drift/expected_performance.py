@@ -83,7 +83,8 @@ def expected_performance(
 
     Examples
     --------
-    >>> expected_performance([0.9, 0.7, 0.8]).accuracy.value
+    >>> from recalib.drift import expected_performance
+    >>> round(expected_performance([0.9, 0.7, 0.8]).accuracy.value, 2)
     0.8
     """
     check_option("level", level, 0 < level < 1, "0 < level < 1")

@@ -38,6 +38,13 @@ def estimate_priors(
 
     Source: Saerens, Latinne and Decaestecker, Adjusting the outputs of a classifier to new a
     priori probabilities, Neural Computation 2002.
+
+    Examples
+    --------
+    >>> from recalib.drift import estimate_priors
+    >>> p = np.array([[0.9, 0.1], [0.8, 0.2], [0.3, 0.7], [0.9, 0.1]])
+    >>> estimate_priors(p, np.array([0.5, 0.5])).round(2)
+    array([1., 0.])
     """
     p, before = np.asarray(probabilities, np.float64), np.asarray(priors, np.float64)
     if p.ndim != 2 or not len(p) or before.shape != p.shape[1:] or not np.isclose(before.sum(), 1):

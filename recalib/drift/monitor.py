@@ -72,6 +72,12 @@ def spend_alpha(alpha: float, number: int) -> float:
     """Return the error rate of the k-th test, α_k = 6α/(π²k²), k from 1; they sum to α.
 
     Each version of a model has its own monitor, and all of them share the α of the model.
+
+    Examples
+    --------
+    >>> from recalib.drift import spend_alpha
+    >>> [round(spend_alpha(0.05, k), 4) for k in (1, 2, 3)]
+    [0.0304, 0.0076, 0.0034]
     """
     check_option("number", number, number >= 1, "at least 1")
     return 6 * alpha / (math.pi * number) ** 2
@@ -101,6 +107,17 @@ class Monitor:
     Raises
     ------
     InputError: the edges do not ascend in (0, 1], or the counts do not fit them.
+
+    Examples
+    --------
+    >>> from recalib.drift import Cohort, Monitor
+    >>> monitor = Monitor(edges=[0.8])
+    >>> for day in range(3):
+    ...     right = np.arange(400) % 10 < 9
+    ...     cohort = Cohort([0, 400], np.full(400, 0.9), right)
+    ...     monitor.add(86_400.0 * day, 86_400.0 * (day + 1), cohort)
+    >>> monitor.assess(now=3 * 86_400.0).state
+    'fresh'
     """
 
     def __init__(

@@ -21,6 +21,12 @@ class MonitorOptions(EvidenceSettings):
 
     `alpha` is over the life of this monitor, all segments and classes together. A window is full at
     `window_labels`, at least `least_labels`.
+
+    Examples
+    --------
+    >>> from recalib.drift import MonitorOptions
+    >>> MonitorOptions(tolerance=0.01, segments=5).alpha
+    0.05
     """
 
     #: Largest age of a window, in seconds.

@@ -42,6 +42,12 @@ def quantile_edges(confidences: Values, bins: int = 15) -> Values:
 
     They come from the calibration set and are stored with the calibrator. Tied confidences give
     fewer edges. Bins are [edge, next edge).
+
+    Examples
+    --------
+    >>> from recalib.drift import quantile_edges
+    >>> quantile_edges(np.linspace(0.5, 1, 101), bins=4)
+    array([0.625, 0.75 , 0.875])
     """
     if len(confidences) == 0 or bins < 1:
         raise InputError(
@@ -68,6 +74,13 @@ def confidence_shift(reference: ArrayLike, served: ArrayLike) -> ConfidenceShift
     Raises
     ------
     InputError: different shapes, a negative count, or a histogram without rows.
+
+    Examples
+    --------
+    >>> from recalib.drift import confidence_shift
+    >>> shift = confidence_shift([250, 250, 250, 250], [100, 100, 300, 500])
+    >>> shift.psi > shift.threshold
+    True
     """
     before, now = np.asarray(reference, np.float64), np.asarray(served, np.float64)
     legal = before.ndim == 1 and before.shape == now.shape and before.size

@@ -47,6 +47,14 @@ class ScoreTest:
         confidence and correctness.
     min_gain: the smallest mean difference that is worth a change.
     max_labels: the verdict is `no better` after this number of labels without another.
+
+    Examples
+    --------
+    >>> from recalib.drift import ScoreTest
+    >>> test = ScoreTest()
+    >>> test.update(champion=np.full(300, 0.5), candidate=np.full(300, 0.2))
+    >>> test.verdict
+    'better'
     """
 
     alpha: Fraction = 0.05

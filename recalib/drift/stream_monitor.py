@@ -44,7 +44,15 @@ Rows = tuple[Values, Values, Values, Groups]
 
 @dataclass(frozen=True, eq=False)
 class Cohort:
-    """The predictions of a time span whose labels have matured; later labels are not used."""
+    """The predictions of a time span whose labels have matured; later labels are not used.
+
+    Examples
+    --------
+    >>> from recalib.drift import Cohort
+    >>> cohort = Cohort(traffic=[4, 6], confidences=[0.7, 0.9], correct=[0, 1])
+    >>> cohort.sums(edges=[0.8]).labelled
+    array([1, 1])
+    """
 
     #: Number of predictions in each bin (B,), labelled or not.
     traffic: ArrayLike

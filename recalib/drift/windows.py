@@ -122,6 +122,15 @@ def summarise_window(
     Raises
     ------
     InputError: `level` or `selection_ratio` is out of range.
+
+    Examples
+    --------
+    >>> from recalib.drift import CalibrationSums, summarise_window
+    >>> sums = CalibrationSums.empty([0.8])
+    >>> sums.add_labels(np.repeat([0.7, 0.9], 500), np.arange(1000) % 10 < 8)
+    >>> window = summarise_window(sums)
+    >>> round(window.ece, 2)
+    0.1
     """
     check_option("level", level, 0 < level < 1, "0 < level < 1")
     check_selection_ratio(selection_ratio, weighting)

@@ -157,6 +157,14 @@ def fit(
     Raises
     ------
     InputError: invalid input, or an unknown name or option.
+
+    Examples
+    --------
+    >>> calibrator = recalib.fit(logits, labels, map="vector")
+    >>> calibrator.predict(new_logits).shape
+    (400, 3)
+    >>> recalib.fit(logits, labels, "structured_matrix", strength=1.0).card.map
+    'structured_matrix'
     """
     if sample_weight is not None and weights is not None:
         raise InputError("weights", found="sample_weight too", accepted="one of the two")

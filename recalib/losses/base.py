@@ -40,6 +40,14 @@ class Loss(nn.Module):
 
     Options: `ignore_index`, the label of rows that do not count, such as 255 for void pixels;
     default none. If no row is left, the loss is 0.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from recalib.losses import LOSSES
+    >>> loss = LOSSES["focal"](gamma=3.0)
+    >>> round(float(loss(torch.tensor([[2.0, 0.0]]), torch.tensor([0]))), 4)
+    0.0002
     """
 
     name: ClassVar[str]
@@ -226,7 +234,16 @@ class RowLoss(Loss):
 
 @dataclass(eq=False)
 class Regulariser(Loss):
-    """A secondary loss: it does not reward accuracy and is added to a primary loss."""
+    """A secondary loss: it does not reward accuracy and is added to a primary loss.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from recalib.losses import LOSSES
+    >>> loss, calibration = LOSSES["cross_entropy"](), LOSSES["sb_ece"]()
+    >>> z, y = torch.tensor(logits), torch.tensor(labels)
+    >>> total = loss(z, y) + 0.5 * calibration(z, y)
+    """
 
 
 def flatten_batch(

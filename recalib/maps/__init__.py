@@ -57,6 +57,13 @@ MAPS: dict[str, type[Map]] = {
 
 
 def card_options(name: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a card's options of the map `name`, with those that its version did not have."""
+    """Return a card's options of the map `name`, with those that its version did not have.
+
+    Examples
+    --------
+    >>> from recalib.maps import card_options
+    >>> card_options("temperature", {})
+    {}
+    """
     older = MAPS[name].older_options if name in MAPS else {}
     return {**older, **options}

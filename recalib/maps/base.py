@@ -50,7 +50,14 @@ ANY_LENGTH = 0
 
 @dataclass(frozen=True)
 class Parameter:
-    """The shape and the legal range of a fitted array."""
+    """The shape and the legal range of a fitted array.
+
+    Examples
+    --------
+    >>> from recalib.maps import MAPS
+    >>> MAPS["temperature"]().parameters(classes=3)["temperature"].shape
+    ()
+    """
 
     #: `ANY_LENGTH` stands for one that the rows of a fit determine.
     shape: tuple[int, ...]
@@ -83,7 +90,14 @@ class Parameter:
 
 @dataclass(frozen=True)
 class Map(ABC):
-    """A family of functions from logits to probabilities."""
+    """A family of functions from logits to probabilities.
+
+    Examples
+    --------
+    >>> from recalib.maps import MAPS
+    >>> MAPS["temperature"]().parameters(classes=3)
+    {'temperature': Parameter(shape=(), link='log', class_axes=())}
+    """
 
     #: The name in the registry, in cards and on the command line.
     name: ClassVar[str]

@@ -40,6 +40,12 @@ class Estimate:
     `floor` is the mean of the metric for a perfectly calibrated model with the same number of rows
     and the same confidences; `floor_high` is the 95th percentile. A calibration error below the
     floor shows no miscalibration.
+
+    Examples
+    --------
+    >>> ece = recalib.evaluate(labels, logits=logits, intervals=True)["ece"]
+    >>> 0 <= ece.low <= ece.value <= ece.high and ece.floor > 0
+    True
     """
 
     value: float
@@ -50,7 +56,15 @@ class Estimate:
 
 
 class Metric(ABC):
-    """A function of predictions and labels."""
+    """A function of predictions and labels.
+
+    Examples
+    --------
+    >>> from recalib.metrics import METRICS, Predictions
+    >>> rows = Predictions.from_logits(logits, labels)
+    >>> round(METRICS["smooth_ece"]().measure(rows).value, 2)
+    0.17
+    """
 
     name: ClassVar[str]
     #: One line for `--help`, reports and `docs/metrics.md`.
@@ -112,6 +126,15 @@ class StreamingMetric(Metric, Generic[S]):
     """A metric that is a function of a state.
 
     Metrics of the same `state_kind` can share one state: `ece` and `mce` read the same sums.
+
+    Examples
+    --------
+    >>> from recalib.metrics import METRICS, Predictions
+    >>> ece = METRICS["ece"]()
+    >>> state = ece.state(classes=3)
+    >>> ece.add(state, Predictions.from_logits(logits, labels))
+    >>> round(ece.estimate(state).value, 2)
+    0.18
     """
 
     state_kind: ClassVar[str]

@@ -123,6 +123,15 @@ class StreamingEvaluation:
     bins: the number of bins M of binned metrics.
     weighted: whether rows have sample weights, as in `evaluate`; the metrics are then those with a
         weighted form.
+
+    Examples
+    --------
+    >>> evaluation = recalib.StreamingEvaluation(classes=3)
+    >>> for first in range(0, 400, 100):
+    ...     rows = slice(first, first + 100)
+    ...     evaluation.add(labels[rows], logits=logits[rows])
+    >>> round(evaluation.finish()["accuracy"].value, 2)
+    0.64
     """
 
     def __init__(self, classes: int, bins: int = 15, *, weighted: bool = False) -> None:
@@ -209,11 +218,9 @@ class StreamingEvaluation:
 
         Examples
         --------
-        >>> rows = frame.mapInArrow(evaluation.map_batches, "evaluation binary").collect()
-        ... # doctest: +SKIP
-        >>> parts = [StreamingEvaluation.from_bytes(row.evaluation) for row in rows]
-        ... # doctest: +SKIP
-        >>> evaluation.merge(*parts).finish()  # doctest: +SKIP
+        >>> evaluation = recalib.StreamingEvaluation(classes=3)
+        >>> p = calibrator.predict(logits)
+        >>> parts = list(evaluation.map_batches({"label": labels, "probabilities": p}))
         """
         from recalib.files.batches import read_parts, single_value
 

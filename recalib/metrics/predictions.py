@@ -29,7 +29,14 @@ _RARE = 0.1
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Predictions:
-    """Probabilities (N, K) and labels (N,); make one with `from_logits` or `from_probabilities`."""
+    """Probabilities (N, K) and labels (N,); make one with `from_logits` or `from_probabilities`.
+
+    Examples
+    --------
+    >>> from recalib.metrics import Predictions
+    >>> Predictions.from_probabilities(np.array([[0.2, 0.8]]), np.array([1])).predicted
+    array([1])
+    """
 
     #: (N, K), in the dtype of the input, since edges of bins are rounded to it; at least float32
     #: after a softmax. Exactly 0 for a masked class.

@@ -18,7 +18,14 @@ from recalib.ops.formulas import top_predictions
 
 @dataclass(frozen=True)
 class Objective(ABC):
-    """A function of predictions and labels that a fit minimises."""
+    """A function of predictions and labels that a fit minimises.
+
+    Examples
+    --------
+    >>> from recalib.objectives import OBJECTIVES
+    >>> OBJECTIVES["focal"](gamma=2.0)
+    Focal(gamma=2.0)
+    """
 
     name: ClassVar[str]
     summary: ClassVar[str]

@@ -76,7 +76,9 @@ def fuse(
 
     Examples
     --------
-    >>> recalib.fuse("classifier.onnx", "best.calib", "calibrated.onnx")  # doctest: +SKIP
+    >>> result = recalib.fuse("classifier.onnx", calibrator, "calibrated.onnx")
+    >>> result.probabilities
+    'probabilities'
     """
     with optional_packages("fuse"):
         from recalib.onnx_fusion.append import append

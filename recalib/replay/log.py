@@ -66,6 +66,16 @@ class Log:
     multilabel: whether rows have any number of labels.
     class_names: names of the classes, which labels and columns of probabilities may have.
     sets: prediction sets, for `LogRows.covered` where the log has `probabilities` and `label`.
+
+    Examples
+    --------
+    >>> import pyarrow as pa, pyarrow.parquet as pq
+    >>> from recalib.replay import Log
+    >>> row = {"time": [0.0], "confidence": [0.9], "correct": [True]}
+    >>> pq.write_table(pa.table(row), "log.parquet")
+    >>> with Log("log.parquet") as log:
+    ...     print(log.has_probabilities)
+    False
     """
 
     def __init__(

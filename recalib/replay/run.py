@@ -57,7 +57,14 @@ _WEEK = 7 * 86_400.0
 
 @dataclass(frozen=True)
 class ReplayOptions(EvidenceSettings):
-    """Options of the monitor and of the cohorts."""
+    """Options of the monitor and of the cohorts.
+
+    Examples
+    --------
+    >>> from recalib.replay import ReplayOptions
+    >>> ReplayOptions(cohort=3600.0, tolerance=0.01).alpha
+    0.05
+    """
 
     #: Maturity in seconds, from the end of a cohort to its assessment; by default the time in which
     #: 99% of the labels arrive.
@@ -197,6 +204,16 @@ def replay(
     InputError: the log cannot be read or has an invalid row; an option is out of range; the card
         has no confidence histogram, or another number of classes than the log.
     UnavailableError: the cluster cannot be reached, or its workers end.
+
+    Examples
+    --------
+    >>> import pyarrow as pa, pyarrow.parquet as pq
+    >>> time, correct = 60.0 * np.arange(400), np.arange(400) % 10 < 9
+    >>> columns = {"time": time, "confidence": np.full(400, 0.9), "correct": correct}
+    >>> pq.write_table(pa.table(columns), "log.parquet")
+    >>> from recalib.replay import ReplayOptions, replay
+    >>> replay("log.parquet", ReplayOptions(cohort=3600.0, maturity=0.0)).state
+    'fresh'
     """
     settings = options or ReplayOptions()
     is_multilabel = settings.task == "multilabel"

@@ -60,8 +60,9 @@ def compare(
 
     Examples
     --------
-    >>> comparison = compare("val/", "test/", [("temperature", "nll")])  # doctest: +SKIP
-    >>> comparison.recommended.save("best.calib")  # doctest: +SKIP
+    >>> comparison = recalib.scale.compare("val.npz", "test.npz", [("temperature", "nll")])
+    >>> comparison.recommended.card.map
+    'temperature'
     """
     with open_workers(cluster) as workers:
         fragments = with_weights(list_fragments(validation), list_weights(sample_weight))

@@ -61,8 +61,9 @@ def evaluate(
 
     Examples
     --------
-    >>> evaluation = evaluate("validation/*.parquet", cluster="local:2")  # doctest: +SKIP
-    >>> evaluation.finish(level=0.95)["ece"]  # doctest: +SKIP
+    >>> evaluation = recalib.scale.evaluate(["val.npz", "test.npz"])
+    >>> evaluation.rows
+    800
     """
     kind: Input = input or ("logits" if calibrator is None else calibrator.card.input)
     return evaluate_all(

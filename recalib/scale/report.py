@@ -78,8 +78,8 @@ def report(
 
     Examples
     --------
-    >>> page = report("val/", "test/", [("temperature", "nll")])  # doctest: +SKIP
-    >>> page.save("report.html")  # doctest: +SKIP
+    >>> page = recalib.scale.report("val.npz", "test.npz", [("temperature", "nll")])
+    >>> page.save("report.html")
     """
     with open_workers(cluster) as workers:
         comparison = compare(

@@ -37,8 +37,9 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
 
     Examples
     --------
-    >>> calibrator = Calibrator(map="isotonic").fit(logits, labels)  # doctest: +SKIP
-    >>> probabilities = calibrator.transform(new_logits)  # doctest: +SKIP
+    >>> from recalib.sklearn import Calibrator
+    >>> Calibrator(map="isotonic").fit(logits, labels).transform(new_logits).shape
+    (400, 3)
     """
 
     def __init__(

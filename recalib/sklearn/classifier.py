@@ -64,8 +64,11 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
 
     Examples
     --------
-    >>> model = CalibratedClassifier(LinearSVC(), map="temperature").fit(X, y)  # doctest: +SKIP
-    >>> cross_val_score(model, X, y, scoring="neg_log_loss")  # doctest: +SKIP
+    >>> from sklearn.naive_bayes import GaussianNB
+    >>> from recalib.sklearn import CalibratedClassifier
+    >>> model = CalibratedClassifier(GaussianNB(), map="temperature").fit(logits, labels)
+    >>> model.predict_proba(new_logits).shape
+    (400, 3)
     """
 
     def __init__(

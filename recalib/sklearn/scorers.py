@@ -17,7 +17,16 @@ from recalib.sklearn.scores import class_numbers
 
 
 class Scorer:
-    """A function of a fitted classifier, rows and their classes, as `make_scorer` returns it."""
+    """A function of a fitted classifier, rows and their classes, as `make_scorer` returns it.
+
+    Examples
+    --------
+    >>> from sklearn.naive_bayes import GaussianNB
+    >>> from recalib.sklearn import make_scorer
+    >>> model = GaussianNB().fit(logits, labels)
+    >>> make_scorer("accuracy")(model, new_logits, new_labels) > 0.5
+    True
+    """
 
     def __init__(self, metrics: str | Sequence[str], bins: int) -> None:
         self.metrics = metrics
@@ -90,7 +99,12 @@ def make_scorer(metrics: str | Sequence[str], *, bins: int = 15) -> Scorer:
 
     Examples
     --------
-    >>> scoring = make_scorer(["accuracy", "nll", "ece"])
-    >>> cross_validate(model, X, y, scoring=scoring)["test_neg_ece"]  # doctest: +SKIP
+    >>> from sklearn.model_selection import cross_validate
+    >>> from sklearn.naive_bayes import GaussianNB
+    >>> from recalib.sklearn import make_scorer
+    >>> scoring = make_scorer(["accuracy", "ece"])
+    >>> scores = cross_validate(GaussianNB(), logits, labels, scoring=scoring)
+    >>> scores["test_neg_ece"].shape
+    (5,)
     """
     return Scorer(metrics, bins)

@@ -85,7 +85,15 @@ def moments(
 
 
 class State:
-    """Sums of constant size, for any number of rows."""
+    """Sums of constant size, for any number of rows.
+
+    Examples
+    --------
+    >>> from recalib.metrics import METRICS
+    >>> first, second = (METRICS["ece"]().state(classes=3) for _ in range(2))
+    >>> first.merge(second) == first
+    True
+    """
 
     #: Names of the attributes that are sums over rows: numbers or arrays. Other attributes do not
     #: depend on rows.
