@@ -34,6 +34,8 @@ class Acls(RowLoss, Regulariser):
     of possible classes of the row. Those of the other forms are min(0.1, 1 / (K − 1)), because the
     range of the logits grows with K and the first term with its square, and 0.01 / (K − 1).
 
+    Use it where label smoothing is to depend on the row.
+
     Source: paper 001, eqs. 10 to 13 and section 4.1; cvlab-yonsei/ACLS, calibrate/losses/acls.py.
     """
 

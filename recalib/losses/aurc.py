@@ -24,6 +24,8 @@ class Aurc(BatchLoss):
     Options: `confidence`, the score that ranks rows: `msp` (default), `margin` or
     `negative_entropy`.
 
+    Use it where rows of low confidence are rejected, at any coverage.
+
     Source: Geifman, Uziel and El-Yaniv, ICLR 2019; paper 002, definition 3.3.
     """
 

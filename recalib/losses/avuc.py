@@ -46,6 +46,8 @@ class Avuc(BatchLoss, Regulariser):
     it has the same meaning for any K and in `s_avuc`. Paper 000 compares h itself and tunes κ.
     Default 0.5, at which `s_avuc` is the identity. `variant`.
 
+    Use it where an entropy threshold separates rows that a person looks at.
+
     Source: Krishnan and Tickoo 2020, as given in paper 000, eqs. 13 and 14;
     google/uncertainty-baselines, experimental/caltrain/secondary_losses.py.
     """
@@ -65,6 +67,8 @@ class AvucGradientStopping(Avuc):
     """`avuc` with no gradient through c and 1 − c; the same value, range [0, ∞).
 
     Confidence in wrong rows is then not rewarded. Options as in `avuc`.
+
+    Use it where `avuc` lowers the accuracy.
 
     Source: paper 000, appendix F.
     """
@@ -93,6 +97,8 @@ class SoftAvuc(BatchLoss, Regulariser):
 
     Options: `kappa` κ in (0, 1) and `temperature` T > 0. Paper 000 tunes both and publishes
     neither. With the defaults, κ = .5 and T = 1, t is the identity. `variant`.
+
+    Use it where as `avuc`, without a threshold to choose.
 
     Source: paper 000, eqs. 15 and 16; google/uncertainty-baselines,
     experimental/caltrain/secondary_losses.py.

@@ -17,6 +17,8 @@ class Brier(RowLoss):
 
     Its gradient vanishes for rows that are wrong with confidence near 1, so outliers count little.
 
+    Use it where some labels are wrong, and confident errors must not dominate.
+
     Source: Brier 1950; paper 004, section 5.1; the squared error (MSE) of paper 000, section 5.1,
     up to a factor.
     """

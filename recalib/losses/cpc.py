@@ -32,6 +32,8 @@ class Cpc(RowLoss, Regulariser):
 
     Options: `lambda1`, `lambda2` ≥ 0, default 1 each; the papers give no values.
 
+    Use it where all pairs of few classes should be calibrated.
+
     Source: Cheng and Vasconcelos, Calibrating deep neural networks by pairwise constraints,
     CVPR 2022, as given in paper 001, S1.2, eqs. 2 to 4.
     """

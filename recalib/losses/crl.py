@@ -40,6 +40,8 @@ class Crl(BatchLoss, Regulariser):
 
     Options: `samples` ≥ 0, default 0: unknown; `variant`.
 
+    Use it where the order of confidences matters, as for rejection.
+
     Source: Moon et al., Confidence-aware learning for deep neural networks, ICML 2020, as given in
     paper 001, S1.5, eq. 18; daintlab/confidence-aware-learning, train.py and crl_utils.py.
     """

@@ -18,6 +18,8 @@ class CrossEntropy(RowLoss):
     On rows that are all classified correctly, larger logits always reduce it: this is how a network
     that fits its training set becomes overconfident.
 
+    Use it where a baseline is needed: every secondary loss is added to it first.
+
     Source: paper 001, eqs. 1 to 3; paper 004, section 3.
     """
 

@@ -24,6 +24,8 @@ class DualFocal(RowLoss):
 
     Options: `gamma` γ ≥ 0, default 5, which paper 002 selected for ResNet-50 on CIFAR-10.
 
+    Use it where the focal loss overshoots to underconfidence.
+
     Source: Tao, Dong and Xu, Dual focal loss for calibration, ICML 2023, as paper 002, eq. 24,
     gives it.
     """
@@ -46,6 +48,8 @@ class DualFocalReleased(DualFocal):
     −(1 − p_y + p_j)^γ log p_y where p_y ≥ p_j, and −(1 − p_y)^γ log p_y elsewhere; range [0, ∞).
     It is discontinuous at p_y = p_j, and rows that are wrong count less than rows that are nearly
     right, the opposite of the paper's intention.
+
+    Use it where the numbers of its paper are reproduced.
 
     Source: paper 002, eqs. 25 and 26.
     """

@@ -16,6 +16,8 @@ class EntropyPenalty(RowLoss, Regulariser):
 
     The minimum is the uniform prediction, for any label. Also called ECP.
 
+    Use it where a simple remedy for overconfidence is added to another loss.
+
     Source: Pereyra et al., Regularizing neural networks by penalizing confident output
     distributions, ICLR workshop 2017; paper 001, section 2; paper 004, eq. 4.
     """

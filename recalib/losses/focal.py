@@ -35,6 +35,8 @@ class Focal(RowLoss):
 
     Options: `gamma` γ ≥ 0, default 3, the best fixed exponent of paper 004.
 
+    Use it where a network becomes overconfident, and one number γ may be tuned.
+
     Source: paper 004, section 4 and proposition 1; paper 002, eq. 2.
     """
 
@@ -55,6 +57,8 @@ class FocalScheduled(RowLoss):
     Options: `gamma`, the exponents; `until`, the fraction of all epochs at which each exponent but
     the last ends. The default, (5, 3, 2) until (100/350, 250/350), is FLSc-532. The first exponent
     is used until `start_epoch` is called.
+
+    Use it where the focal loss costs accuracy late in training.
 
     Source: paper 004, appendix E. (5, 3, 1), FLSc-531 there, is worse in table 5.
     """
@@ -93,6 +97,8 @@ class FocalSampleDependent(RowLoss):
     `p0` replaces `gamma` by probabilities: each exponent is then `gamma_for(p0)`, with which rows
     above p0 have smaller gradients than with cross-entropy. p0 = (.2, .25) gives (4.85, 3.07),
     which FLSD-53 rounds.
+
+    Use it where the focal loss leaves hard rows underconfident.
 
     Source: paper 004, section 4, proposition 2 and appendix E.
     """

@@ -35,6 +35,8 @@ class KernelError(BatchLoss, Regulariser):
     depends on which of a few rows is nearest, and a network learns less or nothing. With the
     default and β = 1 it is half as long (`python -m benchmarks.training.first_steps`).
 
+    Use it where the canonical error of few classes is trained on, without bins.
+
     Source: Popordanoska, Sayer and Blaschko, A consistent and differentiable Lp canonical
     calibration error estimator, NeurIPS 2022; paper 002, section 5 and appendix E.1.
     """

@@ -25,6 +25,8 @@ class LabelSmoothing(RowLoss):
     Options: `smoothing` α in [0, 1), default 0.05, the better of the two values in
     paper 004.
 
+    Use it where labels are noisy, or a simple remedy for overconfidence is wanted.
+
     Source: paper 004, section 5.1.
     """
 

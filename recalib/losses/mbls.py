@@ -25,6 +25,8 @@ class Mbls(RowLoss, Regulariser):
 
     Options: `margin` M ≥ 0, default 10 (paper 001 uses 6 for CIFAR-10); `variant`.
 
+    Use it where label smoothing lowers the distances between logits too much.
+
     Source: Liu et al., The devil is in the margin, CVPR 2022, as given in paper 001, S1.4.
     """
 

@@ -19,6 +19,8 @@ class Mdca(BatchLoss, Regulariser):
     paper 001 is the case a_ŷ = 1 and all other signs −1, without the other classes' p in the sum.
     The source divides by K.
 
+    Use it where the probabilities of all classes matter, not only the largest.
+
     Source: Hebbalaguppe et al., A stitch in time saves nine, CVPR 2022, as given in paper 001,
     S1.3, eq. 9.
     """

@@ -33,6 +33,8 @@ class Mmce(BatchLoss, Regulariser):
     add this loss to cross-entropy, 004 with β = 2 (8 for documents), and give no formula; the
     formula of `paper` is the source's.
 
+    Use it where the calibration error of a batch of at least a hundred rows is trained on.
+
     Source: Kumar, Sarawagi and Jain, Trainable calibration measures for neural networks from
     kernel mean embeddings, ICML 2018, section 3; torrvision/focal_calibration, Losses/mmce.py.
     """

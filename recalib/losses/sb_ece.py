@@ -45,6 +45,8 @@ class SoftBinnedEce(BatchLoss, Regulariser):
     which neighbouring bins overlap (the paper tunes it and publishes no value); `order` p ≥ 1,
     default 2; `variant`.
 
+    Use it where the metric to improve is ECE, with batches of at least a hundred rows.
+
     Source: paper 000, eqs. 8 to 12 and appendix G; google/uncertainty-baselines,
     experimental/caltrain/secondary_losses.py.
     """

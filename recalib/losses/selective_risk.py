@@ -38,6 +38,8 @@ class SelectiveRisk(BatchLoss):
     ResNet-50 on CIFAR-10; `confidence`: `msp` (default), `margin` or `negative_entropy`; `bins` M,
     default 15, of a width comparable to ν = .1 (the paper gives no number).
 
+    Use it where rows of low confidence are rejected, and errors among the accepted ones count.
+
     Source: paper 002, eqs. 8 to 17 and 27, algorithm 1, appendices A and E.2.
     """
 

@@ -17,6 +17,8 @@ class Accuracy(RowFraction):
 
     If several classes tie for the largest score, the first is the prediction. Unbiased. The
     interval is Wilson's, which is accurate for few rows and near 0 and 1.
+
+    Use it where the cost of errors is the same for all classes.
     """
 
     name: ClassVar[str] = "accuracy"

@@ -50,6 +50,8 @@ class RiskCoverageArea(_CurveMetric):
     Streams: rows of a cell of `Cells` count as tied. The difference is at most
     `error_bound`, which puts the errors of each cell first or last.
 
+    Use it where rows of low confidence are handed to someone else.
+
     Source: Geifman, Uziel and El-Yaniv, Bias-reduced uncertainty estimation for deep neural
     classifiers, ICLR 2019; paper 002, definition 3.3.
     """
@@ -70,6 +72,8 @@ class ExcessRiskCoverageArea(_CurveMetric):
     r is the error rate. In the best order all errors have the lowest confidences, which gives 0.
     The value is also 0 if all rows are right or all are wrong. Ties, streams, bias and interval as
     in `aurc`.
+
+    Use it where the order of rows is compared between classifiers of different accuracy.
 
     Source: Geifman, Uziel and El-Yaniv, ICLR 2019, section 4.
     """

@@ -19,6 +19,8 @@ class Brier(RowMean):
     This is Brier's original sum over classes, not a mean: for two classes it is twice the value
     that some libraries report. A proper score. Unbiased; the interval is Student's.
 
+    Use it where two classifiers are compared and a few very wrong rows must not decide.
+
     Source: paper 004, section 4 (there as a loss).
     """
 

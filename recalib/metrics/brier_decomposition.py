@@ -26,6 +26,8 @@ class BrierReliability(BinMetric):
     the square of `ece_debiased` has none. The interval is for these bins with infinitely many rows;
     it is that of `ece_l2`, squared.
 
+    Use it where the Brier score is divided into its parts: this one is what a map can remove.
+
     Source: Murphy, A new vector partition of the probability score, J. Appl. Meteor. 1973.
     """
 
@@ -44,6 +46,9 @@ class BrierResolution(BinMetric):
     ties, bias and source as in `brier_reliability`. The interval is that of
     `interval_of_mean_squared_gap`, for the differences between the bins' accuracies and the overall
     accuracy. It is not a calibration error and has no floor.
+
+    Use it where the Brier score is divided into its parts: this one is what the classifier
+    knows.
     """
 
     name: ClassVar[str] = "brier_resolution"
@@ -61,6 +66,8 @@ class BrierUncertainty(BinMetric):
     The score if every row had the accuracy as its confidence. It depends on neither bins nor ties.
     Biased downwards by the factor 1 − 1/N. The interval is Wilson's for the accuracy. It is not a
     calibration error and has no floor. Source as in `brier_reliability`.
+
+    Use it where the Brier score is divided into its parts: this one is what the task costs.
     """
 
     name: ClassVar[str] = "brier_uncertainty"

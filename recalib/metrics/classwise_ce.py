@@ -51,6 +51,8 @@ class UnbiasedClasswiseError(ClassMetric):
     `interval_of_unbiased_square`, for these bins with infinitely many rows. `floor` is the mean for
     a calibrated model, above 0 since a root is never negative.
 
+    Use it where the probabilities of all classes are used, and there are many classes.
+
     Source: paper 002, definition 3.7 with ρ = 2; θ̂ as in Kumar, Liang and Ma, Verified uncertainty
     calibration, NeurIPS 2019, definitions 2.4 and 5.2 (there with one confidence for each bin).
     Bröcker, Climate Dynamics 39, 2012, and Ferro and Fricker, Quarterly Journal of the Royal

@@ -27,6 +27,8 @@ class ClasswiseEqualMassError(Metric):
     of these columns with infinitely many rows, see `interval_of_mean_gap`; it keeps tied rows in
     one bin. It takes K sorts of N rows and is computed on request only.
 
+    Use it where a paper reports it, and rare classes leave bins empty.
+
     Source: paper 002, section 5.1 and App. A (cwECE with adaptive binning).
     """
 

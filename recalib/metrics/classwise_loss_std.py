@@ -46,6 +46,8 @@ class ClasswiseLossDeviation(StreamingMetric[ClassLosses]):
     rare row may change the mean of its class by any amount (Bahadur and Savage, Annals of
     Mathematical Statistics 27, 1956).
 
+    Use it where classes are to be treated alike.
+
     Source: paper 003, section 3.1 and eq. 4.
     """
 

@@ -24,6 +24,8 @@ class MeanConfidence(RowMean):
     Accuracy minus mean confidence is the gap of a single bin with all rows, a lower bound for the
     ECE of any bins. Ties have no effect. Unbiased; the interval is Student's.
 
+    Use it where compared with the accuracy, its difference has the sign of the error.
+
     Source: paper 000, eq. 4, of all rows.
     """
 
@@ -49,6 +51,8 @@ class MeanEntropy(RowMean):
 
     0 log 0 is 0. A uniform prediction has log K; for a calibrated classifier the value equals the
     mean NLL. Ties have no effect. Unbiased; the interval is Student's.
+
+    Use it where the spread of all probabilities matters, not only the largest.
 
     Source: paper 002, whose negative entropy is a score of confidence; paper 004, App. A.
     """
@@ -81,6 +85,8 @@ class S99(RowFraction):
     Ties have no effect.
     Unbiased; the interval is Wilson's.
 
+    Use it where only rows above 99% are automated.
+
     Source: paper 004, App. F, |S99|.
     """
 
@@ -99,6 +105,8 @@ class S99Accuracy(RowFraction):
 
     Not defined without such rows; `s99` is then 0. Ties as in `s99` and `accuracy`. Unbiased; the
     interval is Wilson's.
+
+    Use it where only rows above 99% are automated: it says how many of them are right.
 
     Source: paper 004, App. F, the accuracy next to |S99|.
     """

@@ -24,6 +24,8 @@ class ExpectedCalibrationError(BinMetric):
     calibrated classifier has a positive ECE, larger with fewer rows; `floor` shows how large. The
     interval is for the ECE of these bins with infinitely many rows, see `interval_of_mean_gap`.
 
+    Use it where a paper reports it, or one number must say how far confidence is from accuracy.
+
     Source: papers 000 eq. 3, 003 eq. 1 and 004 eq. 2 (M = 15).
     """
 
@@ -41,6 +43,8 @@ class L2CalibrationError(BinMetric):
     Bins and ties as in ECE. It is at least as large as ECE, and large gaps dominate it. Biased
     upwards, see `floor`; `ece_debiased` estimates the same without this bias. The interval is for
     these bins with infinitely many rows, see `interval_of_mean_squared_gap`.
+
+    Use it where large gaps matter more than small ones.
 
     Source: paper 000, eq. 6 with p = 2.
     """
@@ -60,6 +64,8 @@ class MaximumCalibrationError(BinMetric):
     interval is for the largest gap of these non-empty bins with infinitely many rows; it is wide
     if a bin holds few rows, see `interval_of_largest_gap`.
 
+    Use it where the worst confidence matters, and each bin has many rows.
+
     Source: paper 004, eq. 3.
     """
 
@@ -78,6 +84,8 @@ class BinaryCalibrationError(BinMetric):
     `ece` looks at the larger of the two probabilities, so that errors of rows that predict class 0
     and class 1 may cancel: with a wrong base rate it can be near 0. Ties share a bin. Biased
     upwards, see `floor`; interval and floor are those of `ece` with these bins.
+
+    Use it where P(y = 1) is read as a frequency, also far from ½.
 
     Source: Naeini, Cooper and Hauskrecht, Obtaining well calibrated probabilities using Bayesian
     binning, AAAI 2015, whose ECE is of the probability of the positive class.
@@ -107,6 +115,8 @@ class ClasswiseError(ClassMetric):
     most probabilities are small. Biased upwards, see `floor`. The interval is for these bins with
     infinitely many rows, see `interval_of_mean_gap`.
 
+    Use it where a paper reports it; read it beside its floor.
+
     Source: paper 002, definition 3.7 with ρ = 1, and App. A.1.
     """
 
@@ -125,6 +135,8 @@ class MarginalError(ClassMetric):
     as in `classwise_ece`, which is never larger. Bins have equal width; the paper's table has bins
     of equal counts, which need a sort of every column. The interval is that of
     `interval_of_mean_squared_gap`.
+
+    Use it where a paper reports it; frequent and rare classes count by their rows.
 
     Source: Kumar, Liang and Ma, Verified uncertainty calibration, NeurIPS 2019, definition 2.4,
     where class weights are free; paper 000, App. J, which gives no formula.

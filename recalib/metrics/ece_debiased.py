@@ -38,6 +38,8 @@ class DebiasedError(BinMetric):
     bin. For N = 1 the value is |r|. Ties share a bin. The interval inverts a test, see `_interval`.
     `floor` is the mean for a calibrated model, above 0 since a root is never negative.
 
+    Use it where classifiers are compared on few rows, or on different numbers of rows.
+
     Source: Kumar, Liang and Ma, Verified uncertainty calibration, NeurIPS 2019, definition 5.2
     (there with one confidence for each bin); paper 000, App. E, cites it.
     """

@@ -34,6 +34,8 @@ class KernelError(_KernelMetric):
     above 0 even for a calibrated model. See `estimate_with_noise` for the interval, `floor` and
     their cost.
 
+    Use it where a paper with kernels reports it.
+
     Source: Popordanoska, Sayer and Blaschko, A consistent and differentiable Lp canonical
     calibration error estimator, NeurIPS 2022, p = 1; paper 002, section 2.
     """
@@ -59,6 +61,8 @@ class ClasswiseKernelError(_KernelMetric):
     For each class, its probabilities against its frequency, as in `ece_kde`, with a separate
     bandwidth. All K classes have equal weight. Time grows with K·N². Ties, bias, interval and
     source as in `ece_kde`.
+
+    Use it where a paper with kernels reports it for all classes.
     """
 
     name: ClassVar[str] = "ece_kde_classwise"
@@ -81,6 +85,8 @@ class CanonicalKernelError(_KernelMetric):
     It compares whole rows of probabilities by Dirichlet kernels; range [0, 2], the largest ℓ1
     distance of two distributions. With many classes few rows are near each other, and the value is
     large for any model. Time grows with K·N². Ties, bias, interval and source as in `ece_kde`.
+
+    Use it where all probabilities of a row together must be frequencies, of few classes.
     """
 
     name: ClassVar[str] = "ece_kde_canonical"

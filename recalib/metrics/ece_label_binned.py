@@ -37,6 +37,8 @@ class LabelBinnedError(BinMetric):
     4,096 fine bins, whose rows count at their mean confidence. The accuracies are exact, and the
     value differs by at most `error_bound`.
 
+    Use it where a paper that trains with soft bins reports it.
+
     Source: paper 000, eq. 7 with p = 1; Roelofs et al., 2020.
     """
 

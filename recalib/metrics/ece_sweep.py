@@ -40,6 +40,8 @@ class SweepError(GroupMetric):
     Streams: rows of a cell of `Cells` count as tied. M* may then differ; `error_bound` is
     over all M* that are possible, and is loose for many rows.
 
+    Use it where no number of bins is given.
+
     Source: Roelofs et al., Mitigating bias in calibration error estimation, AISTATS 2022,
     algorithm 1; order 2 and equal mass as in paper 000, App. E (there mean-sweep CE).
     """

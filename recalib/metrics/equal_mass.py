@@ -147,6 +147,8 @@ class EqualMassError(GroupMetric):
     and streams see `EqualMassBins`. Biased upwards, at least by `floor`. The interval is for the
     error with infinitely many rows of bins at this sample's quantiles, see `interval_of_mean_gap`.
 
+    Use it where most confidences are near 1, so that bins of equal width are nearly empty.
+
     Source: paper 004, App. F (AdaECE); paper 001, S2.1 (AECE).
     """
 
@@ -173,6 +175,8 @@ class EqualMassL2Error(EqualMassError):
     Over M bins of equal counts; at least as large as the ℓ1 form, and dominated by large gaps.
     Ties, streams, bias and estimand as in `ece_equal_mass`. The interval is that of
     `interval_of_mean_squared_gap`.
+
+    Use it where large gaps matter more, and most confidences are near 1.
 
     Source: paper 000, eq. 6 with p = 2, and its equal-mass binning.
     """

@@ -45,6 +45,9 @@ class KsError(GroupMetric):
     Streams: the curves are compared at the ends of the cells of `Cells`, where both are
     exact. So the value is at most that of the rows; `error_bound` limits the difference.
 
+    Use it where no bins are wanted, and errors of opposite sign at different confidences matter
+    less.
+
     Source: Gupta et al., Calibration of neural networks using splines, ICLR 2021;
     paper 000, App. E.
     """
@@ -86,6 +89,8 @@ class ClasswiseKsError(Metric):
     and bias as in `ks_error`. It sorts every column and is computed on request only. Interval and
     floor are simulated, see `noise_of_columns`, in about the time of 200 evaluations of 2,000 rows
     and of drawn labels.
+
+    Use it where the probabilities of all classes are used, without bins.
 
     Source: Gupta et al., ICLR 2021, for the error of one class.
     """

@@ -16,6 +16,8 @@ class NegativeLogLikelihood(RowMean):
     A proper score. From logits it is exact for p(y) down to exp(−1e100); from probabilities p(y) is
     clipped at 1e-38. Ties have no effect. Unbiased; the interval is Student's.
 
+    Use it where two classifiers or maps are compared: it is the headline of every comparison.
+
     Source: paper 004, section 2.
     """
 

@@ -34,6 +34,8 @@ class RocAuc(StreamingMetric[Cells]):
     Streams: rows of a cell of `Cells` count as tied. The difference is at most
     `error_bound`, half of the pairs in a cell.
 
+    Use it where the threshold of two classes is chosen later; it says nothing of calibration.
+
     Source: DeLong, DeLong and Clarke-Pearson, Biometrics 44, 1988; Hanley and McNeil, Radiology
     143, 1982; Newcombe, Statistics in Medicine 25, 2006, part 2, method 5.
     """

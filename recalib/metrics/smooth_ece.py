@@ -54,6 +54,8 @@ class SmoothError(GroupMetric):
     wrong rows at theirs. `error_bound` limits the difference; it is small if the value, which is
     the bandwidth, is larger than the cells.
 
+    Use it where no bins are wanted, and a value should not jump when a row changes a little.
+
     Source: Błasiok and Nakkiran, Smooth ECE: principled reliability diagrams via kernel smoothing,
     ICLR 2024, definitions 3 and 4.
     """

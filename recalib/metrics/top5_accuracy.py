@@ -21,6 +21,8 @@ class Top5Accuracy(RowFraction):
     For K > 5. Ties for the fifth place go to the first classes. Logits are ranked
     directly, since their probabilities may underflow and tie. Unbiased; the interval is Wilson's.
 
+    Use it where several answers are shown, and one of them must be right.
+
     Source: paper 004, table 8.
     """
 

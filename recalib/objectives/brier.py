@@ -16,6 +16,8 @@ class Brier(Objective):
 
     A proper score. It is bounded, unlike the likelihood, so a few very wrong rows cannot dominate.
 
+    Use it where a few very wrong rows must not decide.
+
     Source: Brier 1950; paper 004, section 3, as a training loss.
     """
 

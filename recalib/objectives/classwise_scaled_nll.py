@@ -53,6 +53,8 @@ class ClasswiseScaledNll(Objective):
     Options: `normalisation`; `ddof`, 0 or 1; `alpha` > 0 and `beta` in [0, 2], set by the fit if
     not given.
 
+    Use it where some classes have a larger loss than others and count as much.
+
     Source: paper 003, eqs. 3 to 11.
     """
 

@@ -23,6 +23,8 @@ class EceGrid(HardBinned):
 
     Options: `bins` M; `lowest`, `highest` and `step` of the grid.
 
+    Use it where the numbers of a paper that searches a grid are reproduced.
+
     Source: paper 004, section 5 and appendix ("we perform a grid search over T from 0 to 10 with a
     step of 0.1 by the validation set's ECE"); 0 itself is not a temperature.
     """

@@ -20,6 +20,8 @@ class Focal(Objective):
 
     Options: `gamma` γ ≥ 0, by default 3, that of paper 003.
 
+    Use it where a paper's comparison is reproduced.
+
     Source: paper 004, eq. 1; paper 003, section 5.1.
     """
 

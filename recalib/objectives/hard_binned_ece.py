@@ -51,6 +51,8 @@ class HardBinnedEce(HardBinned):
 
     Options: `bins` M; `order` p ≥ 1.
 
+    Use it where the metric to improve is ECE with these bins, and few parameters are fitted.
+
     Source: paper 000, eqs. 3 to 6, and appendix C, where it is called TS-HB-ECE.
     """
 

@@ -20,6 +20,8 @@ class LabelSmoothing(Objective):
 
     Options: `smoothing` α in [0, 1), by default 0.05, that of paper 003.
 
+    Use it where a paper's comparison is reproduced.
+
     Source: paper 003, section 5.1; α/(K−1) as in paper 004, since paper 003 gives no formula.
     """
 

@@ -15,6 +15,8 @@ class NegativeLogLikelihood(Objective):
 
     A proper score: the true probabilities minimise its expectation. For one temperature it is
     convex in 1/T (paper 003, eq. 2 with unit class weights; Guo et al. 2017).
+
+    Use it where nothing speaks for another: it is the default, and `auto` uses it.
     """
 
     name: ClassVar[str] = "nll"

@@ -36,6 +36,8 @@ class SoftBinnedEce(TopLabelObjective):
     order 2, T = .0003 is the worst by both measured errors; one is smallest at .001, the other at
     .01, and .003 is within 0.1 points of both, and of the results with 10 bins.
 
+    Use it where the metric to improve is ECE itself.
+
     Source: paper 000, eqs. 8 to 12.
     """
 
