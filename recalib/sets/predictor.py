@@ -104,8 +104,11 @@ class SetPredictor(ABC):
 
         Examples
         --------
-        >>> calibrator = recalib.fit(logits, labels, sets="raps", coverage=0.9)  # doctest: +SKIP
-        >>> calibrator.predict_set(new_logits).sum(axis=1)  # classes of each row  # doctest: +SKIP
+        >>> with_sets = recalib.fit(logits, labels, sets="raps", coverage=0.9)
+        >>> with_sets.predict_set(new_logits[:3])
+        array([[ True,  True, False],
+               [False,  True,  True],
+               [False,  True,  True]])
         """
         kind = input or self.card.input
         probabilities = self._matrix(values, input)
@@ -146,8 +149,9 @@ class SetPredictor(ABC):
 
         Examples
         --------
-        >>> calibrator = calibrator.fit_sets(held_out_logits, held_out_labels)  # doctest: +SKIP
-        >>> calibrator.card.sets.thresholds  # doctest: +SKIP
+        >>> with_sets = calibrator.fit_sets(new_logits, new_labels, coverage=0.9)
+        >>> with_sets.card.sets.coverage
+        0.9
         """
         probabilities, indices = self._labelled(values, labels, input)
         options = resolve_sets(sets, coverage) or SetOptions()
@@ -200,7 +204,9 @@ class SetPredictor(ABC):
 
         Examples
         --------
-        >>> calibrator.evaluate_sets(test_logits, test_labels).coverage  # doctest: +SKIP
+        >>> with_sets = calibrator.fit_sets(logits, labels, coverage=0.9)
+        >>> round(with_sets.evaluate_sets(new_logits, new_labels).coverage, 2)
+        0.88
         """
         check_index(values=values, labels=labels)
         sets = self.predict_set(values, input=input)
