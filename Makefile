@@ -32,9 +32,10 @@ docs: $(STAMP) ## Build the documentation as a web site: site/index.html. A warn
 	@$(BIN)/python -m sphinx --quiet --fail-on-warning --keep-going -j auto -c docs . site
 
 .PHONY: pictures
-pictures: $(STAMP) ## Run examples/quickstart.ipynb again, and take the pictures of the documentation from it.
+pictures: $(STAMP) ## Run examples/quickstart.ipynb again, and draw the pictures of the documentation.
 	@$(BIN)/uv run --quiet --python $(BIN)/python --no-project --with 'nbclient>=0.11,ipykernel>=7.4' \
 		--with-editable '.[pictures,tables]' python examples/pictures.py
+	@$(BIN)/python -m docs.pictures
 
 .PHONY: tutorials
 tutorials: $(STAMP) ## Run the examples of README, tutorials and how-tos again, and write their output.

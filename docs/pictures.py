@@ -9,6 +9,8 @@ overconfident, above 1 underconfident.
 
 from __future__ import annotations
 
+import io
+import re
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -26,15 +28,21 @@ from recalib.losses import LOSSES
 from recalib.maps import MAPS
 from recalib.metrics import METRICS
 from recalib.objectives import OBJECTIVES, Objective
-from recalib.ops import NUMPY
+from recalib.ops import NumpyOps
 
 Values = NDArray[np.float64]
 Rows = tuple[Values, NDArray[np.int64]]
 
 _IMAGES = Path(__file__).parent / "images"
 _COLOURS = ["#e69f00", "#0072b2"]
-_TEMPERATURES = 2 ** np.linspace(-2, 2, 17)
+_TEMPERATURES = 2 ** np.linspace(-2, 2, 13)
 _SIZE = 88
+#: What says nothing: pages have their own descriptions of pictures.
+_UNUSED = re.compile(
+    r'<path[^>]* d="(?:M0,0h0v0h0Z)?"[^>]*/>'
+    r'| (?:aria-[a-z]+|role|class|pointer-events|font-family|opacity)="[^"]*"'
+    r'| stroke-width="1"'
+)
 
 
 def draw_maps() -> alt.Chart:
@@ -73,7 +81,11 @@ def draw_metrics() -> alt.Chart:
     """Return each metric over the temperature of calibrated rows."""
 
     def value(name: str) -> Callable[[Values, NDArray[np.int64]], float]:
-        return lambda z, y: float(recalib.evaluate(y, logits=z, metrics=[name])[name])
+        def of(z: Values, y: NDArray[np.int64]) -> float:
+            # No row above 0.99: `s99_accuracy` is not defined.
+            return float(recalib.evaluate(y, logits=z, metrics=[name]).get(name, np.nan))
+
+        return of
 
     two = {name: value(name) for name in METRICS if not METRICS[name].is_defined_for(6)}
     several = {name: value(name) for name in METRICS if name not in two}
@@ -83,11 +95,12 @@ def draw_metrics() -> alt.Chart:
 
 def draw_objectives() -> alt.Chart:
     """Return each objective over the temperature of calibrated rows."""
+    ops = NumpyOps()
 
     def value(objective: Objective) -> Callable[[Values, NDArray[np.int64]], float]:
         def of(z: Values, y: NDArray[np.int64]) -> float:
-            log_p = NUMPY.log_softmax(z)
-            return float(objective.loss(NUMPY, log_p, y, np.ones(len(y))))
+            log_p = ops.log_softmax(z)
+            return float(objective.loss(ops, log_p, y, np.ones(len(y))))
 
         return of
 
@@ -132,20 +145,22 @@ def _points(name: str, curve: str, x: Sequence[float], y: Sequence[float]) -> li
     return [
         {"name": name, "curve": curve, "x": float(f"{a:.4g}"), "y": float(f"{b:.4g}")}
         for a, b in zip(x, y, strict=True)
+        if np.isfinite(b)
     ]
 
 
 def _small_multiples(points: list[Any], names: Mapping[str, Any]) -> alt.Chart:
     """Return a panel for each name, with a line at the temperature 1."""
+    scale = alt.Scale(type="log", domain=[0.25, 4])
     x = alt.X(
         "x:Q",
-        scale=alt.Scale(type="log", domain=[0.25, 4]),
+        scale=scale,
         axis=alt.Axis(values=[0.25, 1, 4], grid=False, ticks=False),
         title=None,
     )
     y = alt.Y("y:Q", axis=alt.Axis(tickCount=3, grid=False, ticks=False), title=None)
     line = alt.Chart().mark_line(color=_COLOURS[1]).encode(x, y.scale(zero=False))
-    rule = alt.Chart().mark_rule(color=_COLOURS[0]).encode(x=alt.datum(1, scale=x.scale))
+    rule = alt.Chart().mark_rule(color=_COLOURS[0]).encode(x=alt.datum(1, scale=scale))
     panel = alt.layer(rule, line, data=alt.Data(values=points), width=_SIZE, height=_SIZE * 0.7)
     chart = panel.facet(alt.Facet("name:N", sort=list(names), title=None), columns=6)
     return chart.resolve_scale(y="independent")
@@ -163,7 +178,11 @@ PICTURES = {
 def main(names: Sequence[str]) -> None:
     """Draw these pictures, or all."""
     for name in names or PICTURES:
-        PICTURES[name]().save(_IMAGES / f"{name}.svg")
+        text = io.StringIO()
+        PICTURES[name]().save(text, format="svg")
+        (_IMAGES / f"{name}.svg").write_text(
+            _UNUSED.sub("", text.getvalue()).replace("<svg", '<svg font-family="sans-serif"', 1)
+        )
 
 
 if __name__ == "__main__":

@@ -83,6 +83,17 @@ def test_metrics_without_a_weighted_form_are_named() -> None:
     assert re.findall(r"`(\w+)`", sentence) == without
 
 
+@pytest.mark.parametrize(
+    ("picture", "family"),
+    [("losses", LOSSES), ("maps", MAPS), ("metrics", METRICS), ("objectives", OBJECTIVES)],
+)
+def test_every_member_is_in_the_picture_of_its_family(picture: str, family: object) -> None:
+    text = (_ROOT / "docs" / "images" / f"{picture}.svg").read_text()
+    assert len(text) < 80_000
+    titles = set(re.findall(r">([a-z][a-z0-9_]+)<", text))
+    assert set(family) <= titles, "run python -m docs.pictures"  # type: ignore[call-overload]
+
+
 _ROOT = Path(__file__).parents[1]
 _PAGES = [
     *(_ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md")),
