@@ -67,7 +67,7 @@ def monitor(
         if the card has the histogram of something else than is monitored (`target`).
     segment_columns: columns (N,) by name; each value is tried as a segment.
     options: of `recalib.replay.ReplayOptions`: `alpha`, `tolerance`, `objective`, `maturity`,
-        `cohort`, `window_labels`, `selection_ratio`, `classes`, ....
+        `cohort`, `window_labels`, `selection_ratio`, `classes`, `adapt`, ....
 
     Raises
     ------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -110,6 +110,13 @@ def replay(
             show_default=False,
         ),
     ] = "",
+    adapt: Annotated[
+        Literal["none", "label_shift"],
+        typer.Option(
+            help="`label_shift`: monitor answers that are adapted to the shares of classes, once"
+            " labels confirm it; needs the columns probabilities and label.",
+        ),
+    ] = "none",
     picture: Annotated[
         Path | None, typer.Option(help="Also draw the timeline: .png, .svg, .html, .json.")
     ] = None,
@@ -179,6 +186,7 @@ def replay(
         classes=_names(classes),
         task=task,
         class_names=_names(class_names),
+        adapt=adapt,
     )
     inputs = [*map(Path, log), *([] if calibrator is None else [calibrator])]
     if picture is not None:
@@ -217,6 +225,8 @@ def replay(
         say(_class_evidence(result.classes))
     if result.class_shares is not None:
         say(_class_shares(result.class_shares, None if card is None else card.labels))
+    if result.adaptation is not None:
+        say(result.adaptation.sentence())
     if result.segment_search is not None:
         _show_segments(result.segment_search, result.target)
     if result.windows:

@@ -77,9 +77,7 @@ def class_shares(
     last, rows = _read(log, survey, window)
     if not len(first) or not len(last):
         return None
-    # The mean probabilities of a calibrated classifier are its class shares.
-    before = first.mean(axis=0)
-    before /= before.sum()
+    before = _mean(first)
     now = estimate_priors(last, before)
     timely = rows.delay <= horizon
     rescaled = _rescale(last[timely], before, now)
@@ -98,6 +96,18 @@ def class_shares(
     )
 
 
+def shares_of(log: Log, survey: Survey, period: Period) -> Values:
+    """Return the class shares (K,) of the predictions of a period."""
+    return _mean(_read(log, survey, period)[0])
+
+
+def _mean(probabilities: Values) -> Values:
+    """Return the mean probabilities: of a calibrated classifier, its class shares."""
+    shares: Values = probabilities.mean(axis=0)
+    shares /= shares.sum()
+    return shares
+
+
 def _distance(before: Values, now: Values) -> float:
     return float(np.abs(now - before).sum() / 2)
 
@@ -111,8 +121,7 @@ def _chance_distance(first: Values, rows: int) -> float:
     half, second_half = first[::2], first[1::2]
     if not len(second_half):
         return 0.0
-    before = half.mean(axis=0)
-    before /= before.sum()
+    before = _mean(half)
     distance = _distance(before, estimate_priors(second_half, before))
     spread = 1 / len(half) + 1 / len(second_half)
     return distance * math.sqrt((1 / len(first) + 1 / rows) / spread)

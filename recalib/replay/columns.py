@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -61,7 +61,7 @@ class LogRows:
     #: Seconds from prediction to label, at least 0; NaN without a label, 0 without `label_time`.
     delay: Values
     #: Names, or None without the column.
-    segment: NDArray[np.object_] | None
+    segment: NDArray[np.object_] | None = None
     #: With watched classes: their probabilities. With these, or with the probabilities of two
     #: classes: the index of the predicted class, (N,). A multilabel row predicts the label
     #: that it draws, and has no `class_rows`.
@@ -71,6 +71,9 @@ class LogRows:
     group: NDArray[np.int64] | None = None
     #: Whether the prediction set has the label, 1 or 0, NaN without a label; None without sets.
     covered: Values | None = None
+    #: Probabilities (N, K), and true classes (N,), −1 without a label, where they are asked for.
+    matrix: Floats | None = None
+    label: NDArray[np.int64] | None = None
 
     def pairs(self, target: Target) -> tuple[Values, Values]:
         """Return probabilities and outcomes of the target, (N,) each; NaN without a label.
@@ -87,46 +90,32 @@ class LogRows:
 
     def select(self, index: NDArray[Any]) -> LogRows:
         """Return the rows of an index or a mask."""
-        segment = None if self.segment is None else self.segment[index]
-        class_rows = None if self.class_rows is None else self.class_rows.select(index)
-        predicted = None if self.predicted is None else self.predicted[index]
-        group = None if self.group is None else self.group[index]
-        covered = None if self.covered is None else self.covered[index]
-        return LogRows(
-            self.time[index],
-            self.confidence[index],
-            self.correct[index],
-            self.delay[index],
-            segment,
-            class_rows,
-            predicted,
-            group,
-            covered,
-        )
+        columns = {}
+        for field in fields(self):
+            column = getattr(self, field.name)
+            if column is not None:
+                is_rows = isinstance(column, ClassRows)
+                columns[field.name] = column.select(index) if is_rows else column[index]
+        return LogRows(**columns)
 
     @staticmethod
     def concatenate(parts: list[LogRows]) -> LogRows:
         """Return the rows of all parts."""
-        segments = [part.segment for part in parts if part.segment is not None]
-        class_rows = [part.class_rows for part in parts if part.class_rows is not None]
-        predicted = [part.predicted for part in parts if part.predicted is not None]
-        groups = [part.group for part in parts if part.group is not None]
-        covered = [part.covered for part in parts if part.covered is not None]
+        columns: dict[str, Any] = {}
+        for field in fields(LogRows):
+            values = [getattr(part, field.name) for part in parts]
+            values = [column for column in values if column is not None]
+            if field.name == "class_rows":
+                columns[field.name] = ClassRows.concatenate(values) if values else None
+            elif values:
+                columns[field.name] = np.concatenate(values)
+            else:
+                columns[field.name] = np.zeros(0) if field.name in _NUMBERS else None
+        return LogRows(**columns)
 
-        def join(columns: list[Values]) -> Values:
-            return np.concatenate([np.zeros(0), *columns])
 
-        return LogRows(
-            join([part.time for part in parts]),
-            join([part.confidence for part in parts]),
-            join([part.correct for part in parts]),
-            join([part.delay for part in parts]),
-            np.concatenate(segments) if segments else None,
-            ClassRows.concatenate(class_rows) if class_rows else None,
-            np.concatenate(predicted) if predicted else None,
-            np.concatenate(groups) if groups else None,
-            np.concatenate(covered) if covered else None,
-        )
+#: The columns of `LogRows` that all logs have.
+_NUMBERS = ("time", "confidence", "correct", "delay")
 
 
 def check_schema(
@@ -240,6 +229,7 @@ def rows_of(
     *,
     multilabel: bool = False,
     sets: PredictionSets | None = None,
+    with_matrix: bool = False,
 ) -> LogRows:
     """Return the rows of a batch, checked; errors count rows from `first_row`.
 
@@ -250,6 +240,7 @@ def rows_of(
     multilabel: whether a row has any number of labels. It is then a prediction of one of them,
         drawn by the digest of its time and its probabilities, which do not depend on the labels.
     sets: of a batch with `probabilities` and `label`: those whose coverage to return.
+    with_matrix: whether to return `matrix` and `label` too.
 
     Raises
     ------
@@ -288,8 +279,10 @@ def rows_of(
         covered = np.where(labels < 0, np.nan, has_label)
     if class_rows is None and (matrix is None or matrix.shape[1] > 2):
         predicted = None  # not used
+    if not with_matrix:
+        matrix = labels = None
     columns = time, confidence, correct, delay, segment, class_rows, predicted, group, covered
-    return LogRows(*columns)
+    return LogRows(*columns, matrix, labels)
 
 
 def _rows_of_labels(batch: Any, time: Values, first_row: int, classes: int | None) -> LogRows:

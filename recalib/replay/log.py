@@ -112,6 +112,7 @@ class Log:
         self.class_names = class_names
         self._watched: Sequence[int] | None = None
         self._sets = sets if {"probabilities", "label"} <= set(self._names) else None
+        self._with_matrix = False
         self._max_rows = _MAX_ROWS
 
     @property
@@ -161,6 +162,11 @@ class Log:
         """Return `LogRows.class_rows` of these class indices from `slices` from now on."""
         self._watched = classes
         self._max_rows = min(_MAX_ROWS, _MAX_ENTRIES // min(len(classes), MAX_DENSE_CLASSES))
+
+    def keep_probabilities(self) -> None:
+        """Return `LogRows.matrix` and `LogRows.label` from `slices` from now on."""
+        self._with_matrix = True
+        self._max_rows = min(self._max_rows, _MAX_ENTRIES // (self.classes or 1))
 
     def survey(self, step: Callable[[int], object] = lambda rows: None) -> Survey:
         """Read the whole log once; raise `InputError` for an invalid row.
@@ -270,7 +276,8 @@ class Log:
             inside = cohort_of(np.array(ends), survey.start, cohort, cohorts)
             if ends[0] > ends[1] or inside[1] < first or inside[0] >= upto:
                 continue
-            names = self._checked if self._watched is None else self._names
+            is_wide = self._with_matrix or self._watched is not None
+            names = self._names if is_wide else self._checked
             for batch in self._batches(group, 0, names):
                 where = cohort_of(batch.time, survey.start, cohort, cohorts)
                 parts.append(batch.select((where >= first) & (where < upto)))
@@ -291,6 +298,7 @@ class Log:
                         self._watched,
                         multilabel=self.multilabel,
                         sets=self._sets,
+                        with_matrix=self._with_matrix,
                     )
             first_row += batch.num_rows
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -32,7 +32,8 @@ from recalib.drift.calibration_sums import left_closed_bins
 from recalib.drift.target import Target
 from recalib.errors import InputError
 from recalib.files import Task
-from recalib.replay.class_shares import ClassShares, Period, class_shares
+from recalib.replay.adapted_log import adapted_rows
+from recalib.replay.class_shares import ClassShares, Period, class_shares, shares_of
 from recalib.replay.cohorts import class_rows, class_traffic, cohorts_by_segment, set_cohort
 from recalib.replay.columns import LogRows
 from recalib.replay.log import Log
@@ -43,6 +44,7 @@ from recalib.replay.splits import split_of
 from recalib.replay.survey import Survey
 from recalib.replay.survey_files import survey_on_workers
 from recalib.sets import coverage_options
+from recalib.shift import AdaptationSummary, AdaptedStream
 from recalib.stats.groups import group_counts
 
 #: Default cohorts of a log: at most 300, with 50 labels on average.
@@ -81,6 +83,9 @@ class ReplayOptions(EvidenceSettings):
     #: Names of the classes, in their order, which labels and columns of probabilities may have; by
     #: default those of the card.
     class_names: tuple[str, ...] = ()
+    #: `label_shift`: the monitor reads answers that are adapted to the class shares of now, see
+    #: `recalib.shift`. A multiclass log then needs the columns `probabilities` and `label`.
+    adapt: Literal["none", "label_shift"] = "none"
 
     def __post_init__(self) -> None:
         check_fields(self)
@@ -137,6 +142,8 @@ class Replay:
     class_shares: ClassShares | None = None
     #: None without `find_segments`.
     segment_search: SegmentSearch | None = None
+    #: None without `adapt`.
+    adaptation: AdaptationSummary | None = None
 
     def __repr__(self) -> str:
         return f"<Replay of {self.rows} predictions, {self.labelled} labels: {self.state}>"
@@ -167,6 +174,7 @@ class Replay:
             "classes": None if self.classes is None else self.classes.to_dict(),
             "class_shares": None if self.class_shares is None else self.class_shares.to_dict(),
             "segment_search": None if search is None else search.to_dict(),
+            "adaptation": None if self.adaptation is None else asdict(self.adaptation),
             "events": [event.to_dict() for event in self.events],
             "windows": self.windows,
             "reliability": self.reliability,
@@ -216,7 +224,10 @@ def replay(
     'fresh'
     """
     settings = options or ReplayOptions()
-    is_multilabel = settings.task == "multilabel"
+    is_multilabel, adapts = settings.task == "multilabel", settings.adapt == "label_shift"
+    if is_multilabel and adapts:
+        accepted = "none: a multilabel row has no class shares"
+        raise InputError("adapt", found=settings.adapt, accepted=accepted)
     if card is not None and (is_multilabel or card.task != settings.task):
         accepted = "none: the first predictions of a multilabel log are its reference"
         if not is_multilabel:
@@ -235,7 +246,7 @@ def replay(
         source,
         classes,
         settings.find_segments,
-        with_labels=bool(settings.classes),
+        with_labels=bool(settings.classes) or adapts,
         multilabel=is_multilabel,
         class_names=class_labels,
         sets=None if card is None else card.sets,
@@ -270,10 +281,16 @@ def replay(
             class_labels,
             is_calibration_set=histogram is not None,
         )
-        reader = _Reader(monitor, edges, horizon, survey.end)
+        reader, adapted = _Reader(monitor, edges, horizon, survey.end), None
+        if adapts:
+            priors = shares_of(log, survey, _first_period(survey, cohort, counts))
+            adapted = AdaptedStream(priors, horizon)
+            log.keep_probabilities()
         for number, rows in log.slices(survey, cohort, counts):
             progress(f"cohort {number + 1} of {cohorts}")
             start, end = (survey.start + k * cohort for k in (number, number + 1))
+            if adapted is not None:
+                rows = adapted_rows(adapted, rows, monitor_options.classes)
             reader.read(start, end, rows)
         progress("shares of classes")
         shares = _shares(log, survey, reader, cohort, counts)
@@ -303,6 +320,7 @@ def replay(
         reliability=reliability_of_periods(reader.sums, _onset(reader.events)),
         class_shares=shares,
         segment_search=search,
+        adaptation=None if adapted is None else adapted.summary(),
     )
 
 
@@ -392,9 +410,13 @@ def _shares(
         return None
     first_cohort, end_cohort = (round((time - survey.start) / cohort) for time in (start, end))
     window = Period(start, end, int(counts[first_cohort:end_cohort].sum()))
-    number = _first_cohorts(survey, counts)
-    first = Period(survey.start, survey.start + number * cohort, int(counts[:number].sum()))
+    first = _first_period(survey, cohort, counts)
     return class_shares(log, survey, first, window, reader.horizon)
+
+
+def _first_period(survey: Survey, cohort: float, counts: NDArray[np.int64]) -> Period:
+    number = _first_cohorts(survey, counts)
+    return Period(survey.start, survey.start + number * cohort, int(counts[:number].sum()))
 
 
 def _reference(

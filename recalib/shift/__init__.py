@@ -1,5 +1,6 @@
 """Shift of class shares: answers adapted to it while serving."""
 
+from recalib.shift.adapted_stream import AdaptationSummary, AdaptedStream
 from recalib.shift.fixed_share import FixedShare
 from recalib.shift.label_shift import (
     Adaptation,
@@ -13,6 +14,8 @@ from recalib.shift.label_shift import (
 
 __all__ = [
     "Adaptation",
+    "AdaptationSummary",
+    "AdaptedStream",
     "FixedShare",
     "LabelShift",
     "adapt",

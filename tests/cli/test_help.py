@@ -108,6 +108,7 @@ COMMANDS = {
         "--calibrator",
         "--classes",
         "--find-segments",
+        "--adapt",
         "--picture",
         "--into",
         "--server",

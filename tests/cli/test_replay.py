@@ -93,6 +93,23 @@ def test_replay_uses_probabilities_and_the_calibration_set(cli: Cli):
 
 
 @pytest.mark.slow
+def test_adaptation_is_in_the_text_the_result_and_the_report(cli: Cli):
+    write(cli.folder / "log.parquet", shares_log(np.array([0.1, 0.3, 0.6])))
+    options = ("--adapt", "label_shift", "--cohort", 1_000)
+    result = cli("replay", "log.parquet", *options, "--report", "r.html")
+    assert "adaptationtolabelshift:state" in "".join(result.out.split())
+    page = (cli.folder / "r.html").read_text()
+    assert "Adaptation to label shift: state" in page
+    assert 'id="adaptation"' in page
+    output = cli("replay", "log.parquet", *options, "--json").json["adaptation"]
+    assert output["number"] == output["states"][-1]["number"] > 0
+    assert output["nll"] < output["nll_unadapted"]
+    assert cli("replay", "log.parquet", "--json").json["adaptation"] is None
+    write(cli.folder / "bare.parquet", log(2_000))
+    check(cli("replay", "bare.parquet", "--adapt", "label_shift"), "probabilities", "confidence")
+
+
+@pytest.mark.slow
 def test_text_output_and_picture(cli: Cli):
     write(cli.folder / "log.parquet", log())
     result = cli("replay", "log.parquet", "--picture", "t.svg")

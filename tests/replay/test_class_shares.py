@@ -46,7 +46,8 @@ def log(now: NDArray[Any], noise: float = 1.0, rows: int = 16_000) -> dict[str, 
     p = np.exp(odds - odds.max(axis=1, keepdims=True))
     p /= p.sum(axis=1, keepdims=True)
     time = START + np.arange(rows, dtype=np.float64)
-    return {"time": time, "probabilities": lists(p), "correct": p.argmax(axis=1) == label}
+    correct = p.argmax(axis=1) == label
+    return {"time": time, "probabilities": lists(p), "correct": correct, "label": label}
 
 
 @pytest.mark.slow

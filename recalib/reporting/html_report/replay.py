@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from recalib.core.time_text import time_text
 from recalib.drift.target import TARGET_NAMES
@@ -18,9 +18,12 @@ if TYPE_CHECKING:
     import altair as alt
 
     from recalib.replay import Replay
+    from recalib.shift import AdaptationSummary
 
 #: Segments in the table: the worst.
 _MAX_SEGMENTS = 20
+#: States of an adaptation in the table, the last ones, and the shares of the first classes.
+_MAX_STATES, _MAX_SHARES = 20, 10
 
 
 @dataclass(frozen=True, repr=False)
@@ -69,6 +72,7 @@ def create_replay_report(
         facts=f"{result.labelled:,} labels, {result.late:,} of them too late;"
         f" {result.immature:,} predictions are too young.",
         warnings=list(warnings),
+        adaptation=None if result.adaptation is None else _adaptation(result.adaptation),
         events=[
             {"time": time_text(e.time), "state": e.status.state, "reason": e.status.reason}
             for e in result.events
@@ -80,6 +84,23 @@ def create_replay_report(
         probability=f"mean of {names.values}",
     )
     return ReplayReport(html)
+
+
+def _adaptation(summary: AdaptationSummary) -> dict[str, Any]:
+    """Return a sentence and the rows of the table of states."""
+    text = summary.sentence()
+    rows = [
+        (
+            state.number,
+            time_text(state.time),
+            ", ".join(f"{share:.1%}" for share in state.priors[:_MAX_SHARES]),
+            f"{state.gain:.4f}",
+            f"{state.weight:.3f}",
+            f"{state.evidence:+.1f}",
+        )
+        for state in summary.states[-_MAX_STATES:]
+    ]
+    return {"sentence": f"{text[0].upper()}{text[1:]}.", "states": rows}
 
 
 def _reliability(result: Replay) -> alt.LayerChart | alt.FacetChart:
