@@ -26,11 +26,13 @@ if TYPE_CHECKING:
     from recalib.calibrator import Calibrator
     from recalib.metrics.evaluate import StreamingEvaluation
     from recalib.onnx_fusion.fuse import fuse
+    from recalib.shift.prior import adjust_prior
 
 __all__ = [
     "Calibrator",
     "StreamingEvaluation",
     "__version__",
+    "adjust_prior",
     "classwise_diagram",
     "compare",
     "confidence_histogram",
@@ -50,6 +52,7 @@ __version__ = version("recalib")
 _MODULES = {
     "Calibrator": "recalib.calibrator",
     "StreamingEvaluation": "recalib.metrics.evaluate",
+    "adjust_prior": "recalib.shift.prior",
     "classwise_diagram": "recalib.api",
     "compare": "recalib.api.comparison",
     "confidence_histogram": "recalib.api",

@@ -86,6 +86,13 @@ def fit(
             help="Measure the rows before and after the map, with 95% intervals.",
         ),
     ] = True,
+    resampled: Annotated[
+        str | None,
+        typer.Option(
+            help="How the training was rebalanced: `rate=0.1` if these rows are too, "
+            "`class_weight=1,9` or `balanced` if they are as in use.",
+        ),
+    ] = None,
     sets: Annotated[
         Literal["lac", "aps", "raps"] | None,
         typer.Option(help="Also fit thresholds of prediction sets, on half of the rows."),
@@ -122,12 +129,15 @@ def fit(
     from recalib.scale import fit as fit_files
     from recalib.sets import describe_sets
     from recalib.sets.conformal import resolve_sets
+    from recalib.shift.prior import parse_resampled
 
     needs_rows = task if task == "multilabel" else None
     if sets_by != "all" and sets is None:
         raise InputError("sets_by", found=sets_by, accepted="only together with sets")
     of_sets = {"sets": sets, "coverage": coverage, "sets_folds": sets_folds}
-    path = only_file(data, cluster, device=device, task=needs_rows, **of_sets)
+    rebalanced = None if resampled is None else parse_resampled(resampled)
+    of_one_file = {"device": device, "task": needs_rows, "resampled": resampled}
+    path = only_file(data, cluster, **of_one_file, **of_sets)
     selection = selection_of(scores, label, weights if path is not None else None, separator)
     check_output_path("output", output, *([] if path is None else [path]))
     options = _parse_options(option or [])
@@ -176,6 +186,7 @@ def fit(
                 start=start_calibrator,
                 device=device,
                 measure=measure,
+                resampled=rebalanced,
                 sets=set_options,
                 sets_folds=sets_folds,
                 class_labels=class_names_of(selection),

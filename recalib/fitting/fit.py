@@ -55,7 +55,13 @@ from recalib.fitting.fit_card import (
 )
 from recalib.fitting.multilabel import earlier_curves
 from recalib.fitting.problem import Problem, Progress
-from recalib.fitting.request import AutoPolicy, check_request, resolve_fit
+from recalib.fitting.request import (
+    AutoPolicy,
+    check_request,
+    check_resampled,
+    resolve_fit,
+    with_class_weights,
+)
 from recalib.fitting.rows import ArrayRows, Rows
 from recalib.fitting.solvers import solve
 from recalib.fitting.thresholds import measure_thresholds
@@ -65,7 +71,8 @@ from recalib.maps.labels import LabelMap
 from recalib.metrics.predictions import Predictions
 from recalib.sets.conformal import check_exchangeable, conformal_sets, resolve_sets
 from recalib.sets.splits import check_folds, halves, out_of_fold
-from recalib.stats.groups import group_counts
+from recalib.shift.prior import Resampled, class_weights
+from recalib.stats.groups import group_counts, group_sums
 
 #: Up to this size NumPy computes confidences and metrics in float64. Larger ones have float32
 #: probabilities, as they are served; a session of onnxruntime takes 90 ms to create.
@@ -86,6 +93,7 @@ def fit(
     groups: ArrayLike | None = None,
     ignore_index: int | None = None,
     measure: bool = False,
+    resampled: Resampled | None = None,
     sets: SetMethod | SetOptions | None = None,
     coverage: float | None = None,
     sets_folds: int | None = None,
@@ -131,6 +139,13 @@ def fit(
     measure: whether the card gets the metrics of these rows before and after the map, with 95%
         intervals and with the weights, as `survey` weights. They take much longer than most fits;
         `Calibrator.evaluate` measures other rows.
+    resampled: how the classes of the classifier's training were rebalanced, by a single map and
+        `nll`: probabilities are then those of the rows that it is used on, and the map is the only
+        member of a `stack` with `class_weight`. `{"class_weight": w}`, w (K,) or `balanced`: the
+        loss was weighted, or the training rows of class k were drawn w_k times as often, and these
+        rows are as in use. `{"rate": r}`: these rows were resampled like those of the training, a
+        share r_k of class k was kept, (K,), or r of class 0 of 2. The map is fitted to rows as they
+        were in the training, so an offset and the temperature do not mix.
     sets: `lac`, `aps` or `raps`: thresholds of prediction sets go into the card, for
         `Calibrator.predict_set`. The map is then fitted on one half of the rows, drawn at random,
         and the thresholds on the other, or the promise would not hold. `Calibrator.fit_sets` takes
@@ -174,10 +189,16 @@ def fit(
     check_choice("task", task, Task)
     request = resolve_fit(map, objective, options, task)
     check_request(request, start=start, groups=groups, device=device, ignore_index=ignore_index)
+    if resampled is not None:
+        is_counts = weight_kind == "counts" and row_weights is not None
+        check_resampled(request, task=task, device=device, weight_kind=is_counts and weight_kind)
     set_options = resolve_sets(sets, coverage)
     if set_options is not None:
         other = {"task": task if task == "multilabel" else None, "groups": groups}
-        check_exchangeable(**other, **{field: row_weights}, ignore_index=ignore_index)
+        rate = (resampled or {}).get("rate")
+        check_exchangeable(
+            **other, **{field: row_weights}, ignore_index=ignore_index, resampled=rate
+        )
     kind = input or "logits"
     counted, names = _check_rows(task, logits, labels, kind, class_labels, ignore_index)
     z, y = counted.scores, counted.labels
@@ -190,6 +211,8 @@ def fit(
     held_out = None
     if task == "multiclass":
         z, mask = mask_constants(z, y)
+        if resampled is not None:
+            request, w, row_weights = _rebalance(request, resampled, z, y, w, row_weights)
         if set_options is not None and sets_folds is None:
             half, other_half = halves(len(y))
             held_out = z[other_half], y[other_half]
@@ -221,6 +244,25 @@ def fit(
         p = out_of_fold(predict, len(y), sets_folds or 0)
     exact = held_out is not None
     return calibrator.with_sets(conformal_sets(p, y, set_options, finite_sample=exact))
+
+
+def _rebalance(
+    request: Candidate | AutoPolicy,
+    resampled: Resampled,
+    logits: Floats,
+    labels: Integers,
+    weights: NDArray[np.float64] | None,
+    sample_weight: ArrayLike | None,
+) -> tuple[Candidate, NDArray[np.float64] | None, ArrayLike | None]:
+    """Return the map with the weights of classes, and the weights of rows as they are in use."""
+    counts = group_sums(labels, weights, logits.shape[1])
+    of_classes, of_rows = class_weights(resampled, counts)
+    candidate = with_class_weights(request, of_classes)
+    if of_rows is None:
+        return candidate, weights, sample_weight
+    factors = np.ones(len(labels)) if sample_weight is None else np.asarray(sample_weight)
+    factors = factors * of_rows[labels]
+    return candidate, check_weights(factors, rows=len(labels)), factors
 
 
 def _check_rows(

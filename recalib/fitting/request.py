@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from recalib.core.arrays import Floats, Integers
 from recalib.core.card import AutoChoice, Card
-from recalib.core.options import configure, unknown_name
+from recalib.core.options import configure, options_of, unknown_name
 from recalib.errors import InputError
 from recalib.files import Task
 from recalib.fitting.auto import AUTO, Auto, choose
@@ -20,7 +20,9 @@ from recalib.fitting.problem import Progress
 from recalib.fitting.solvers import check_device_pair, check_pair
 from recalib.maps import MAPS, Map, card_options
 from recalib.maps.labels import LABEL_MAPS, LabelMap
+from recalib.maps.stack import Member, Stack
 from recalib.objectives import OBJECTIVES, Objective
+from recalib.objectives.nll import NegativeLogLikelihood
 
 _NOT_OF_AUTO = {"start": f"none: {AUTO} may choose another map", "device": "a single map"}
 
@@ -90,6 +92,25 @@ def check_request(request: Candidate | AutoPolicy, **arguments: Any) -> None:
         raise InputError("groups", found=f"map {request.map.name}", accepted=accepted)
     elif "device" in given:
         check_device_pair(request.map, request.objective, given["device"])
+
+
+def check_resampled(request: Candidate | AutoPolicy, **arguments: Any) -> None:
+    """Raise `InputError` for a fit that takes no weights of classes; see `recalib.fit`."""
+    if isinstance(request, AutoPolicy) or request.objective.name != "nll":
+        found = f"map {AUTO}" if isinstance(request, AutoPolicy) else request.objective.name
+        raise InputError("resampled", found=found, accepted="a single map by nll")
+    for name, value in arguments.items():
+        if value not in (None, False, "multiclass"):
+            found, accepted = f"{value} with resampled", "none"
+            raise InputError(name, found=found, accepted=accepted)
+
+
+def with_class_weights(request: Candidate | AutoPolicy, weights: tuple[float, ...]) -> Candidate:
+    """Return the candidate whose map is fitted to rows of weighted classes; see `Stack`."""
+    map = cast(Candidate, request).map
+    if not isinstance(map, Stack):
+        map = Stack((Member(map.name, 1.0, options_of(map)),), pool="logarithmic")
+    return Candidate(replace(map, class_weight=weights), NegativeLogLikelihood())
 
 
 def configure_pair(

@@ -6,9 +6,13 @@ from dataclasses import replace
 from itertools import chain
 from typing import cast
 
+import numpy as np
+
+from recalib.core.arrays import check_weights
 from recalib.errors import InputError
 from recalib.fitting.objective_sums import objective_at
 from recalib.fitting.problem import Problem, Solution, Solver
+from recalib.fitting.rows import Numbers
 from recalib.maps.stack import Stack
 from recalib.ops import NumpyOps
 
@@ -23,16 +27,20 @@ def fit_stack(problem: Problem, solve: Solver) -> Solution:
 
     Raises
     ------
-    InputError: uniform probabilities are mixed in, and the rows are in files.
+    InputError: uniform probabilities or weights of classes, and the rows are in files.
     """
     stack = cast(Stack, problem.map)
     if stack.smoothing and problem.source is not None:
         found = f"{stack.smoothing:g}, on several files"
         raise InputError("options.smoothing", found=found, accepted="0; others take one file")
+    if stack.class_weight and problem.source is not None:
+        found = "weights, on several files"
+        raise InputError("options.class_weight", found=found, accepted="none; or one file")
     starts = [None] * len(stack.maps) if problem.start is None else stack.split(problem.start)
     logits = stack.smooth(NumpyOps(), problem.logits)
+    of_members = replace(problem, logits=logits, weights=_weights(problem, stack.class_weight))
     solutions = [
-        solve(replace(problem, map=map, logits=logits, start=start))
+        solve(replace(of_members, map=map, start=start))
         for map, start in zip(stack.maps, starts, strict=True)
     ]
     parameters = stack.join([solution.parameters for solution in solutions])
@@ -44,3 +52,12 @@ def fit_stack(problem: Problem, solve: Solver) -> Solution:
         bounds=tuple(dict.fromkeys(chain(*(solution.bounds for solution in solutions)))),
         warnings=tuple(dict.fromkeys(chain(*(solution.warnings for solution in solutions)))),
     )
+
+
+def _weights(problem: Problem, class_weight: tuple[float, ...]) -> Numbers | None:
+    """Return the weights of the rows for members, multiplied by those of the classes."""
+    if not class_weight:
+        return problem.weights
+    weights = np.array(class_weight)[problem.labels]
+    weights *= 1.0 if problem.weights is None else problem.weights
+    return check_weights(weights, rows=len(weights))

@@ -47,28 +47,34 @@ class Stack(Map):
     unmasked classes: members take the logits log((1 − ε) softmax(z) + ε / K). So a forest's
     probability of exactly 0 does not decide the fit of every other row.
 
+    After that, `class_weight` c, (K,), divides the probability of each class by c_k, and each row
+    by its sum; members are fitted to rows whose weights are multiplied by c_y. So a classifier that
+    was trained with these weights of classes is calibrated for the rows that it is used on.
+
     Each member is fitted by itself to all rows. The policy `auto` chooses members and weights by
     their predictions of held-out rows, see `recalib.fitting.auto`; by hand, both are options.
 
-    If no member changes predictions, the stack changes none; if each member keeps the order of rows
-    by P(y = 1), so does the stack; if each is invariant to a shift of the logits, so is the stack.
+    If no member changes predictions, the stack changes none without `class_weight`; if each member
+    keeps the order of rows by P(y = 1), so does the stack; if each is invariant to a shift of the
+    logits, so is the stack.
 
     Parameters: those of each member, under its map's name and its place: `vector_1_scale` is the
     `scale` of the second member, a `vector`.
 
     Options: `members`, each with the name of its `map`, its `weight` and its `options`; `pool`;
-    `smoothing` in [0, 1). A
+    `smoothing` in [0, 1); `class_weight`, positive, or none. A
     weight that is not positive, another sum than 1 and a stack as a member are an `InputError`.
 
     Applying it takes the sum of the members' times.
 
     Source: stacking with non-negative weights, Breiman 1996; the linear and the logarithmic pool,
-    Genest & Zidek 1986.
+    Genest & Zidek 1986; class weights: Saerens et al. 2002, eq. 2.4.
     """
 
     members: tuple[Member, ...] = (Member("temperature", 0.5), Member("vector", 0.5))
     pool: Literal["linear", "logarithmic"] = "linear"
     smoothing: Annotated[float, Interval(ge=0, lt=1)] = 0.0
+    class_weight: tuple[float, ...] = ()
 
     name: ClassVar[str] = "stack"
     summary: ClassVar[str] = "the predictions of several maps, pooled with weights"
@@ -83,6 +89,9 @@ class Stack(Map):
             raise InputError("options.members", found=found, accepted=accepted)
         if any(member.map == self.name for member in self.members):
             raise InputError("options.members", found="a stack", accepted="other maps")
+        if not all(0 < weight < np.inf for weight in self.class_weight):
+            found = ", ".join(f"{weight:g}" for weight in self.class_weight[:5])
+            raise InputError("options.class_weight", found=found, accepted="positive numbers")
         # A card names all options of the members; unknown ones raise InputError.
         members = tuple(
             map(Member, (m.map for m in self.members), weights, map(options_of, self.maps))
@@ -110,7 +119,7 @@ class Stack(Map):
 
     @property
     def preserves_accuracy(self) -> bool:  # type: ignore[override]
-        return all(map.preserves_accuracy for map in self.maps)
+        return not self.class_weight and all(map.preserves_accuracy for map in self.maps)
 
     @property
     def shift_invariant(self) -> bool:  # type: ignore[override]
@@ -132,6 +141,9 @@ class Stack(Map):
         return self.join([map.parameters(classes) for map in self.maps])
 
     def for_classes(self, classes: int) -> Map:
+        if self.class_weight and len(self.class_weight) != classes:
+            found = f"{len(self.class_weight)} numbers"
+            raise InputError("options.class_weight", found=found, accepted=f"{classes}")
         maps = (map.for_classes(classes) for map in self.maps)
         members = (
             Member(member.map, member.weight, options_of(map))
@@ -186,7 +198,14 @@ class Stack(Map):
             self._term(ops, logits, map, own, is_linear)
             for map, own in zip(self.maps, self.split(parameters), strict=True)
         ]
-        return ops.weighted_sum(ops.constant(np.array(self.weights)), terms)
+        pooled = ops.weighted_sum(ops.constant(np.array(self.weights)), terms)
+        if not self.class_weight:
+            return pooled
+        weights = np.array(self.class_weight)
+        if not is_linear:
+            return pooled - ops.constant(np.log(weights))
+        shares = pooled * ops.constant(weights.min() / weights)
+        return shares / ops.sum(shares)
 
     @staticmethod
     def _term(

@@ -129,3 +129,16 @@ def test_device_has_the_same_parameters(cli: Cli) -> None:
     assert "vector by nll on" in cli(*arguments, "--no-measure").out
     error = cli("fit", "absent.npz", "--map", "spline", "--device", "cpu", "-o", "v.calib").err
     assert error.startswith("error: device: found 'cpu' with the map spline")
+
+
+@pytest.mark.filterwarnings("ignore::recalib.errors.RecalibWarning")  # labels as in training
+def test_rebalanced_training_is_named_with_its_weights(cli: Cli) -> None:
+    fit = cli("fit", "val.npz", "--resampled", "class_weight=1,2,1,4", "-o", "t.calib")
+    assert fit.status == 0, fit.err
+    expected = recalib.fit(LOGITS, LABELS, resampled={"class_weight": (1, 2, 1, 4)})
+    np.testing.assert_array_equal(
+        recalib.load(cli.folder / "t.calib").predict(LOGITS), expected.predict(LOGITS)
+    )
+    refused = cli("fit", "val.npz", "--resampled", "rate=0.1", "-o", "t.calib")
+    assert refused.status == 2
+    assert "resampled.rate: found 0.1; accepted: 4 positive numbers" in refused.err
