@@ -21,7 +21,8 @@ import torch
 
 from benchmarks.timing import interleaved
 from recalib.recipe import Recipe
-from training.data import Split, Splits, augmentation
+from training.data import Split, Splits
+from training.data.augmentation import augmentation
 from training.data.pixels import Pixels
 from training.engine import loop
 from training.engine.batches import epoch_steps

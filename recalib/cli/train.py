@@ -80,17 +80,20 @@ def _train_here(
     recipe: Recipe, data: Path, folder: Path, jobs: int, observer: _TerminalObserver
 ) -> dict[str, Any]:
     check_package("training")
-    # torch takes seconds to import, so the recipe is checked before.
+    observer.say("reading")
     with optional_packages("train", "recalib[train]"):
-        from training.engine.artifacts import load_all, run_recipe
+        from training.engine.recipe_data import load_all
+    load = partial(load_all, recipe, data, confined=False)
+    loaded = load()
+    # torch takes seconds to import, so recipe and data are checked before.
+    with optional_packages("train", "recalib[train]"):
+        from training.engine.artifacts import run_recipe
         from training.engine.checkpoints import FolderCheckpoints
         from training.engine.tuning import tune
 
-    observer.say("reading")
-    load = partial(load_all, recipe, data, confined=False)
     if recipe.tune is not None:
-        return tune(recipe, load, folder, observer, jobs=jobs)
-    return run_recipe(recipe, load(), folder, FolderCheckpoints(folder), observer)
+        return tune(recipe, load, folder, observer, jobs=jobs, loaded=loaded)
+    return run_recipe(recipe, loaded, folder, FolderCheckpoints(folder), observer)
 
 
 def _train_on_server(

@@ -36,7 +36,8 @@ from benchmarks.training.running import Budget, Finished, finish, recipe_for
 from benchmarks.training.table import write
 from recalib.errors import InputError
 from recalib.losses import LOSSES
-from training.data import AUGMENTATIONS, Split, Splits
+from training.data import Split, Splits
+from training.data.augmentation import AUGMENTATIONS
 from training.data.pixels import Pixels
 from training.engine.objective import TrainingObjective
 

@@ -8,18 +8,20 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from recalib.errors import InputError
 from training.data.base import Files, Parts, Source
 from training.data.classes import Rows, check_classes, parts_of
 from training.data.pixels import Normalisation, Pixels, scale_of
 from training.data.split import Inputs, keys_of, rows_of, tensor_of
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 
 @dataclass

@@ -7,13 +7,10 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Generator, Tensor
-from torch.utils.data import default_collate
 
 from recalib.core.options import check_option
 from recalib.errors import InputError
@@ -24,6 +21,9 @@ from training.data.images import image_rows
 from training.data.pixels import Normalisation
 from training.data.split import Batch, Inputs, keys_of
 from training.imported import import_function
+
+if TYPE_CHECKING:
+    from torch import Generator
 
 #: Seeds of random items.
 _MAX_SEED = 2**31
@@ -144,6 +144,8 @@ class _Dataset(ImageRows):
 
     def _item(self, row: int, seed: int | None = None) -> tuple[Any, Any]:
         """Return the input and the label of a row; the caller restores the generators."""
+        import torch
+
         seed = row if seed is None else seed
         random.seed(seed)
         np.random.seed(seed)  # noqa: NPY002 - the generator that the user's code may use
@@ -176,6 +178,8 @@ class Items(Inputs):
         return self._collate(rows.tolist(), rows.tolist())
 
     def training_batch(self, rows: NDArray[np.int64], generator: Generator) -> Batch:
+        import torch
+
         seeds = torch.randint(_MAX_SEED, (len(rows),), generator=generator)
         return self._collate(rows.tolist(), seeds.tolist())
 
@@ -186,6 +190,8 @@ class Items(Inputs):
         return self._keys
 
     def _collate(self, rows: list[int], seeds: list[int]) -> Batch:
+        from torch.utils.data import default_collate
+
         inputs = self._dataset.items(rows, seeds)
         try:
             batch = default_collate(inputs)
@@ -213,6 +219,8 @@ def _errors(field: str, accepted: str) -> Iterator[None]:
 @contextmanager
 def _seeds_restored() -> Iterator[None]:
     """Restore the generators of `random`, NumPy and torch afterwards."""
+    import torch
+
     states = random.getstate(), np.random.get_state()  # noqa: NPY002
     with torch.random.fork_rng(devices=[]):
         try:
@@ -228,6 +236,8 @@ def _with_float32(batch: Any) -> Any:
         return {name: _with_float32(part) for name, part in batch.items()}
     if isinstance(batch, tuple):
         return tuple(_with_float32(part) for part in batch)
+    import torch
+
     return batch.float() if batch.dtype == torch.float64 else batch
 
 
@@ -236,13 +246,17 @@ def _content(batch: Any) -> bytes:
         return b"".join(key.encode() + _content(batch[key]) for key in sorted(batch))
     if isinstance(batch, tuple):
         return b"".join(_content(part) for part in batch)
-    return batch.numpy().tobytes() if isinstance(batch, Tensor) else repr(batch).encode()
+    import torch
+
+    return batch.numpy().tobytes() if isinstance(batch, torch.Tensor) else repr(batch).encode()
 
 
 def _facts(inputs: Inputs) -> dict[str, int]:
     """Return the number of features, and of channels of images, if an input is one tensor."""
+    import torch
+
     batch = inputs.batch(np.zeros(1, dtype=np.int64))
-    if not isinstance(batch, Tensor):
+    if not isinstance(batch, torch.Tensor):
         return {}
     facts = {"features": batch[0].numel()}
     return facts | {"channels": batch.shape[1]} if batch.ndim == 4 else facts

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import Literal, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from recalib.errors import InputError
 from recalib.stats.groups import group_counts
 from training.data.split import Inputs, copy_to, keys_of, rows_of, tensor_of
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 #: `standardise`: each channel minus its mean over the training images, divided by its standard
 #: deviation; `imagenet`: the same with ImageNet's numbers, as pretrained networks expect; `unit`:
@@ -34,7 +36,7 @@ class Scale(NamedTuple):
         """Return float32 (N, C, H, W) of bytes (N, H, W, C), on the same device."""
         x = pixels_nhwc.permute(0, 3, 1, 2).float().div_(self.divisor)
         mean, deviation = (
-            copy_to(torch.tensor(values), x.device)[:, None, None]
+            copy_to(x.new_tensor(values, device="cpu"), x.device)[:, None, None]
             for values in (self.mean, self.deviation)
         )
         # Channels stay last in memory: CPU convolutions are faster with it.
@@ -60,7 +62,7 @@ class StoredImages(Inputs):
         """Return the same images with this scale."""
 
     def batch(self, rows: NDArray[np.int64]) -> Tensor:
-        return self.scale.applied(torch.from_numpy(self.pixels(rows)))
+        return self.scale.applied(tensor_of(self.pixels(rows)))
 
     def measured(self) -> Scale:
         """Return mean and standard deviation of each channel over all images, in [0, 1].

@@ -7,15 +7,18 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Generator, Tensor
+
+# torch takes seconds to import: a data set is refused without it.
+if TYPE_CHECKING:
+    import torch
+    from torch import Generator, Tensor
 
 #: The input of a model.
-Batch: TypeAlias = Tensor | tuple[Tensor, ...] | dict[str, Tensor]
+Batch: TypeAlias = "Tensor | tuple[Tensor, ...] | dict[str, Tensor]"
 Indices: TypeAlias = Sequence[int] | NDArray[np.int64]
 
 
@@ -40,6 +43,8 @@ class Inputs(ABC):
     @property
     def device(self) -> torch.device:
         """The device of the batches."""
+        import torch
+
         return torch.device("cpu")
 
     @property
@@ -151,14 +156,16 @@ class Splits:
 
 def tensor_of(values: NDArray[Any] | Tensor) -> Tensor:
     """Return an array as a tensor, without a copy where that is possible."""
-    if isinstance(values, Tensor):
+    import torch
+
+    if isinstance(values, torch.Tensor):
         return values
     return torch.from_numpy(np.require(values, requirements=["C", "W"]))
 
 
 def rows_of(values: Tensor, rows: NDArray[np.int64]) -> Tensor:
     """Return rows of a tensor, on its device."""
-    return values.index_select(0, copy_to(torch.from_numpy(rows), values.device))
+    return values.index_select(0, copy_to(tensor_of(rows), values.device))
 
 
 def copy_to(tensor: Tensor, device: torch.device) -> Tensor:

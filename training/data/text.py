@@ -6,19 +6,20 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from recalib.core.options import check_option
 from recalib.errors import InputError
 from training.data.base import Files, Parts, Source
 from training.data.classes import Rows, check_classes, parts_of
-from training.data.split import Inputs, keys_of
+from training.data.split import Inputs, keys_of, tensor_of
 from training.data.tables import read_table
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _WORD = re.compile(r"\w+|[^\w\s]")
 
@@ -114,7 +115,7 @@ class Words(Inputs):
         numbers = np.zeros((len(texts), max(1, *(len(text) for text in texts))), dtype=np.int64)
         for place, text in enumerate(texts):
             numbers[place, : len(text)] = text
-        return torch.from_numpy(numbers)
+        return tensor_of(numbers)
 
     def keys(self) -> NDArray[np.bytes_]:
         return self._keys

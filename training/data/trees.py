@@ -5,19 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from recalib.core.options import check_option
 from recalib.errors import InputError
 from training.data.base import Files, Parts, Source
-from training.data.split import Inputs, Split, keys_of
+from training.data.split import Inputs, Split, keys_of, tensor_of
 from training.data.tables import read_table
 from training.data.text import Vocabulary, Words
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _MAX_DEPTH = 500
 #: A bracket, or the text between brackets: words may hold other spaces (``8\xa01\\/2``).
@@ -111,7 +112,7 @@ class TreeInputs(Inputs):
         nodes[:, :, 1:] = -1
         for place, tree in enumerate(trees):
             nodes[place, : len(tree)] = tree
-        return torch.from_numpy(nodes)
+        return tensor_of(nodes)
 
     def keys(self) -> NDArray[np.bytes_]:
         return self._keys

@@ -5,19 +5,15 @@ from __future__ import annotations
 import dataclasses
 import json
 from contextlib import suppress
-from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import torch
-from torch import Tensor
 
 import recalib
 from recalib.core.card import DataSummary
-from recalib.core.decoding import convert
 from recalib.errors import InputError, UnavailableError
 from recalib.files import LabelledData, digest, write_atomically
 from recalib.fitting.fit import fit
@@ -25,14 +21,14 @@ from recalib.fitting.request import resolve_fit
 from recalib.recipe import Calibrate, Recipe
 from recalib.reporting.html_report import Source, create_report
 from recalib.reporting.plots import save, training_curves
-from training.data import DataSpec, Splits, load
-from training.data.base import Files
+from training.data import Splits
 from training.engine.checkpoints import Checkpoints
 from training.engine.evaluate import Prediction, measure
 from training.engine.loading import StartMethod
 from training.engine.loop import Position, TrainingResult, Watcher, train
+from training.engine.recipe_data import LoadedData, load_all
 from training.engine.run_state import check_recipe
-from training.engine.weights import read_weights, weights_bytes
+from training.engine.weights import weights_bytes
 
 __all__ = ["FILES", "LoadedData", "load_all", "run_recipe", "write_lines"]
 
@@ -43,48 +39,6 @@ FILES = (
 )  # fmt: skip
 #: The calibrators that the report compares; `recalib report` compares all of them.
 _COMPARED = (("temperature", "nll"), ("temperature", "sb_ece"), ("structured_vector", "nll"))
-
-
-@dataclass(frozen=True)
-class LoadedData:
-    """The data of a recipe, and its initial weights."""
-
-    splits: Splits
-    weights: dict[str, Tensor] | None
-
-
-def load_all(recipe: Recipe, folder: Path, *, confined: bool) -> LoadedData:
-    """Return data and weights; relative paths start at `folder`.
-
-    Parameters
-    ----------
-    confined: whether to refuse paths outside `folder`, as for paths that a request names.
-
-    Raises
-    ------
-    InputError: unreadable data, an invalid weights file, or a path outside `folder`.
-    """
-    try:
-        spec = convert(recipe.data, DataSpec)
-    except msgspec.ValidationError as error:
-        raise InputError("data", found=str(error), accepted="the fields of a data set") from None
-    try:
-        splits = load(spec, folder, confined=confined)
-    except InputError as error:
-        if error.field.partition(".")[0] != "options":
-            raise
-        field = f"data.{error.field}"
-        raise InputError(field, found=error.found, accepted=error.accepted) from None
-    if recipe.model.weights is None:
-        return LoadedData(splits, None)
-    return LoadedData(splits, read_weights(_weights_path(folder, recipe.model.weights, confined)))
-
-
-def _weights_path(folder: Path, name: str, confined: bool) -> Path:
-    try:
-        return Files(folder, confined).path(name, "weights")
-    except InputError as error:
-        raise InputError("model.weights", found=error.found, accepted=error.accepted) from None
 
 
 def run_recipe(

@@ -19,7 +19,8 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from recalib.errors import InputError, UnavailableError
-from training.data import Augmentation, Split
+from training.data import Split
+from training.data.augmentation import Augmentation
 from training.data.split import copy_to
 
 if TYPE_CHECKING:

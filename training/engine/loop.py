@@ -15,7 +15,8 @@ from torch import Tensor
 
 from recalib.errors import InputError
 from recalib.recipe import Recipe
-from training.data import Splits, augmentation
+from training.data import Splits
+from training.data.augmentation import augmentation
 from training.engine.batches import Step, epoch_steps, seed_of, shares
 from training.engine.checkpoint_format import read_shared
 from training.engine.checkpoints import Checkpoints

@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from recalib.errors import InputError
 from recalib.losses.crl import Crl
 from recalib.recipe import ModelPart, Recipe
-from training.data import Batch, Splits, augmentation
+from training.data import Batch, Splits
+from training.data.augmentation import augmentation
 from training.engine.batches import seed_of
 from training.engine.checkpoint_format import (
     Checkpoint,

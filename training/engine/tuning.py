@@ -12,7 +12,7 @@ import msgspec
 from recalib.core.packages import optional_packages
 from recalib.errors import InputError
 from recalib.recipe import Range, Recipe, Tune
-from training.engine.artifacts import run_recipe
+from training.engine.artifacts import LoadedData, run_recipe
 from training.engine.checkpoints import FolderCheckpoints
 from training.engine.loop import Watcher
 from training.engine.objective import TrainingObjective
@@ -22,7 +22,13 @@ from training.engine.trials import Candidate, TrialRecord
 
 
 def tune(
-    recipe: Recipe, load: Load, output: Path, watcher: Watcher, *, jobs: int = 1
+    recipe: Recipe,
+    load: Load,
+    output: Path,
+    watcher: Watcher,
+    *,
+    jobs: int = 1,
+    loaded: LoadedData | None = None,
 ) -> dict[str, Any]:
     """Try values of the options in the recipe's `tune`, and write the best run into `output`.
 
@@ -33,8 +39,9 @@ def tune(
 
     Parameters
     ----------
-    load: returns data and initial weights; it is called here and in each process of a trial.
+    load: returns data and initial weights; it is called here, and in each process of a trial.
     jobs: number of trials at a time, each in a process of its own if there are several.
+    loaded: what `load` returned, so that it is not called here.
 
     Raises
     ------
@@ -49,7 +56,7 @@ def tune(
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise InputError("tune", found="several processes", accepted="one, and --jobs")
     search_class = _search_class(part)
-    loaded = load()
+    loaded = loaded or load()
     recipe = recipe.model_copy(update={"tune": None})
     _check_values(recipe, part, samples=len(loaded.splits.train))
     search = search_class(recipe, part, loaded, output)

@@ -11,8 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from recalib.errors import InputError
-from training.data import AUGMENTATIONS, augmentation
-from training.data.augmentation import _scale
+from training.data.augmentation import AUGMENTATIONS, _scale, augmentation
 
 
 def _generator(seed: int = 0) -> torch.Generator:

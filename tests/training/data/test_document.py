@@ -6,7 +6,8 @@ import re
 from pathlib import Path
 
 from docs import reference_members
-from training.data import AUGMENTATIONS, SOURCES, DataSpec
+from training.data import SOURCES, DataSpec
+from training.data.augmentation import AUGMENTATIONS
 from training.data.corruption import CORRUPTIONS
 from training.models import MODELS
 

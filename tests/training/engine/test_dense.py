@@ -20,8 +20,9 @@ from recalib.metrics.evaluate import evaluate
 from recalib.recipe import Recipe
 from tests.training.engine.tiny import Memory, Onlooker
 from training import train as train_on_loaders
-from training.data import DataSpec, Split, Splits, augmentation, load
+from training.data import DataSpec, Split, Splits, load
 from training.data.arrays import Array
+from training.data.augmentation import augmentation
 from training.engine.artifacts import load_all, run_recipe
 from training.engine.checkpoints import FolderCheckpoints
 from training.engine.evaluate import Prediction, predict, predict_split

@@ -21,7 +21,8 @@ from recalib.errors import InputError, UnavailableError
 from tests.training.data.test_formats import images, parquet_shards
 from tests.training.engine.tiny import Memory, Onlooker, recipe
 from tests.training.engine.tiny import splits as tiny_splits
-from training.data import DataSpec, Splits, augmentation, load
+from training.data import DataSpec, Splits, load
+from training.data.augmentation import augmentation
 from training.engine.loading import BatchLoader, Share
 from training.engine.loop import train
 
