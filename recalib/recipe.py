@@ -395,8 +395,9 @@ class Recipe(_Part):
     seed: _Number = 1
     #: `auto` is bf16 on an accelerator that supports it, otherwise 32. fp16 scales gradients.
     precision: Literal["auto", "32", "bf16", "fp16"] = "auto"
-    #: `auto`, `cpu`, `cuda`, or a GPU by its number, as `cuda:1`.
-    device: Annotated[str, Field(pattern=r"^(auto|cpu|cuda(:\d{1,3})?)$")] = "auto"
+    #: `auto` (a CUDA GPU or the CPU), `cpu`, `cuda`, a GPU by its number, as `cuda:1`, or `mps`,
+    #: Apple's GPUs, which have no float64: sums are in float32 there.
+    device: Annotated[str, Field(pattern=r"^(auto|cpu|mps|cuda(:\d{1,3})?)$")] = "auto"
     #: Whether kernels are used that give the same bits each time, and float32 instead of TF32.
     deterministic: bool = True
     #: Whether images are stored with their channels last, which convolutions on GPUs prefer.

@@ -83,10 +83,10 @@ def _train_here(
     observer.say("reading")
     with optional_packages("train", "recalib[train]"):
         from training.engine.recipe_data import load_all
-    load = partial(load_all, recipe, data, confined=False)
-    loaded = load()
-    # torch takes seconds to import, so recipe and data are checked before.
-    with optional_packages("train", "recalib[train]"):
+
+        load = partial(load_all, recipe, data, confined=False)
+        loaded = load()
+        # torch takes seconds to import, so recipe and data are checked before.
         from training.engine.artifacts import run_recipe
         from training.engine.checkpoints import FolderCheckpoints
         from training.engine.tuning import tune

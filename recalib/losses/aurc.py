@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from recalib.losses.base import BatchLoss, label_log_probabilities
+from recalib.losses.base import BatchLoss, label_log_probabilities, sum_dtype
 from recalib.losses.confidence_scores import Confidence, rank_score
 
 
@@ -40,7 +40,8 @@ class Aurc(BatchLoss):
         with torch.no_grad():
             score = rank_score(logits, self.confidence)
             order = score.argsort(descending=True, stable=True)
-            ranks = torch.arange(1, len(score) + 1, device=score.device, dtype=torch.float64)
+            precision = sum_dtype(score.device)
+            ranks = torch.arange(1, len(score) + 1, device=score.device, dtype=precision)
             # The k-th most confident row: the sum of 1/n from n = k to N. A sum in parallel would
             # have other bits each time.
             weights = (torch.digamma(ranks[-1] + 1) - torch.digamma(ranks)).to(score.dtype)

@@ -96,9 +96,9 @@ class Loss(nn.Module):
 
         Parameters
         ----------
-        labels: integers as in `forward`.
+        labels: integers as in `forward`. On a device without float64, the result is float32.
         """
-        return self._counts(labels).sum(dtype=torch.float64)
+        return self._counts(labels).sum(dtype=sum_dtype(labels.device))
 
     def _counts(self, labels: Tensor) -> Tensor:
         if self.ignore_index is None:
@@ -201,7 +201,7 @@ class RowLoss(Loss):
         if self._factors is None:
             return super().total_weight(labels)
         counts = self._counts(labels)
-        factors = self._factors.double()[torch.where(counts, labels, 0).long()]
+        factors = self._factors.to(sum_dtype(labels.device))[torch.where(counts, labels, 0).long()]
         return (factors * counts).sum()
 
     def _weigh(self, logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor | None]:
@@ -418,6 +418,11 @@ class _Confidence(torch.autograd.Function):
             slopes[first : first + len(z)] = part.scatter_add_(1, place[:, None], (g * c)[:, None])
             first += len(z)
         return slopes, None, None
+
+
+def sum_dtype(device: torch.device) -> torch.dtype:
+    """Return float64, the type of long sums, or float32 on a device without float64."""
+    return torch.float32 if device.type == "mps" else torch.float64
 
 
 def split_rows(*arrays: Tensor) -> Iterator[tuple[Tensor, ...]]:

@@ -145,18 +145,42 @@ def test_invalid_recipe_is_one_line(points: Cli, more: dict[str, Any], message: 
     assert len(result.err.splitlines()) == 1
 
 
-def test_missing_torch_is_reported(tmp_path: Path) -> None:
-    """The error names the missing package."""
-    write_recipe(tmp_path)
+def test_missing_torch_is_reported(points: Cli) -> None:
+    """The error names the missing package, after those of the data."""
+    write_recipe(points.folder)
     code = (
         "import sys\nsys.modules['torch'] = None\nfrom recalib.cli import main\n"
         "main(['train', 'recipe.json'])"
     )
-    result = process(tmp_path, "-c", code, status=2)
+    result = process(points.folder, "-c", code, status=2)
     assert result.stderr == (
         "error: train: found no package torch; accepted: pip install 'recalib[train]'\n"
     )
-    assert not (tmp_path / "runs").exists()
+    assert not (points.folder / "runs").exists()
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"source": "arrayz"}, "data.source: found 'arrayz'"),
+        ({"source": "arrays", "sorce": 1}, "data: found Object contains unknown field `sorce`"),
+        ({"source": "arrays", "options": {"trian": "a.npz"}}, "data.options.trian: found an unkn"),
+        ({"source": "arrays", "options": {"train": "a.npz"}}, "data.options.train: found no such"),
+    ],
+)
+def test_wrong_data_are_refused_before_torch_is_imported(
+    tmp_path: Path, data: dict[str, Any], message: str
+) -> None:
+    """torch takes seconds to import; Lightning Fabric takes twice as long."""
+    write_recipe(tmp_path, data=data)
+    code = (
+        "import atexit, sys\nfrom recalib.cli import main\n"
+        "atexit.register(lambda: print({'torch', 'lightning_fabric'} & set(sys.modules)))\n"
+        "main(['train', 'recipe.json'])"
+    )
+    result = process(tmp_path, "-c", code, status=2)
+    assert result.stderr.startswith(f"error: {message}")
+    assert result.stdout == "set()\n"
 
 
 def test_mismatched_weights_are_listed(points: Cli) -> None:

@@ -11,10 +11,12 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from recalib.core.options import configure, options_of
 from recalib.errors import InputError
 from recalib.losses import LOSSES, Loss
+from recalib.losses.base import sum_dtype
 from tests.losses.definitions import DEFINITIONS
 
 #: Options of the losses in these tests; other losses need none.
@@ -326,3 +328,27 @@ def test_cuda_matches_the_cpu_in_float64(name):
     value.backward()
     assert z.grad is not None
     assert bool(z.grad.isfinite().all())
+
+
+class _WithoutFloat64(TorchDispatchMode):
+    """Refuses float64, as Apple's GPUs do."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        for tensor in result if isinstance(result, (tuple, list)) else (result,):
+            assert not isinstance(tensor, Tensor) or tensor.dtype != torch.float64, str(func)
+        return result
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_float64_is_needed_on_no_device_without_it(name, monkeypatch):
+    """A device such as `mps`; sums are in float32 there."""
+    assert sum_dtype(torch.device("mps")) == torch.float32
+    for module in ("base", "aurc"):
+        monkeypatch.setattr(f"recalib.losses.{module}.sum_dtype", lambda _: torch.float32)
+    logits, labels = batch()
+    logits = logits.float().requires_grad_()
+    loss = configure(LOSSES, name, {"ignore_index": 3}, field="loss")
+    with _WithoutFloat64():
+        call(loss, logits, labels).backward()
+        assert loss.total_weight(labels) == (labels != 3).sum()

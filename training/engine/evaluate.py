@@ -14,6 +14,7 @@ from scipy.special import entr
 from torch import Tensor, nn
 
 from recalib.errors import InputError
+from recalib.losses.base import sum_dtype
 from recalib.metrics.dense import DenseResult
 from recalib.metrics.evaluate import evaluate
 from recalib.metrics.headline import epoch_metrics
@@ -161,7 +162,7 @@ def weight_norms(network: nn.Module) -> dict[str, float]:
     """Return the ℓ2 norms of all weights and of the last layer's weights (paper 004, figure 3e)."""
 
     def norm(module: nn.Module) -> float:
-        squares = [parameter.detach().double().square().sum() for parameter in module.parameters()]
+        squares = [p.detach().to(sum_dtype(p.device)).square().sum() for p in module.parameters()]
         return float(torch.stack(squares).sum().sqrt()) if squares else 0.0
 
     return {"weight_norm": norm(network), "head_norm": norm(head(network))}

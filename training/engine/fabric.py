@@ -40,7 +40,7 @@ def launch_fabric(recipe: Recipe) -> Fabric:
     if accelerator == "cuda":
         choose_kernels(deterministic=recipe.deterministic)
     number = recipe.device.partition(":")[2]
-    if number and processes > 1:
+    if (number or accelerator == "mps") and processes > 1:
         accepted = "cuda: several processes use a GPU each"
         raise InputError("device", found=recipe.device, accepted=accepted)
     fabric = Fabric(
@@ -63,12 +63,14 @@ def find_unused_parameters(fabric: Fabric) -> None:
         fabric.strategy._ddp_kwargs["find_unused_parameters"] = True
 
 
-def _accelerator(device: str) -> Literal["cpu", "cuda"]:
-    present = torch.cuda.is_available()
+def _accelerator(device: str) -> Literal["cpu", "cuda", "mps"]:
+    cuda = torch.cuda.is_available()
     kind, _, number = device.partition(":")
-    if kind == "cuda" and (not present or int(number or 0) >= torch.cuda.device_count()):
+    present = {"cuda": cuda and int(number or 0) < torch.cuda.device_count()}
+    present["mps"] = torch.backends.mps.is_available()
+    if not present.get(kind, True):
         raise InputError("device", found=f"{device}, which torch does not see", accepted="cpu")
-    return "cuda" if present and device != "cpu" else "cpu"
+    return "mps" if kind == "mps" else "cuda" if cuda and kind != "cpu" else "cpu"
 
 
 def _precision(precision: str, accelerator: str) -> Precision:

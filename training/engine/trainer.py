@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from recalib.losses.base import sum_dtype
 from recalib.recipe import Recipe
 from training.engine.averaging import WeightAverage
 from training.engine.divergence import DivergedError
@@ -39,7 +40,7 @@ class Trainer:
     average: WeightAverage | None = field(init=False)
 
     def __post_init__(self) -> None:
-        self.loss_sum = torch.zeros((), dtype=torch.float64, device=self.fabric.device)
+        self.loss_sum = torch.zeros((), dtype=sum_dtype(self.fabric.device)).to(self.fabric.device)
         decay = self.recipe.ema_decay
         self.average = None if decay is None else WeightAverage(self.model, decay)
 

@@ -194,7 +194,10 @@ def test_run_in_half_precision_resumes_bit_for_bit(precision: str) -> None:
         torch.testing.assert_close(weight, exact.weights[name], rtol=0.05, atol=0.05)
 
 
-def test_missing_device_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(InputError, match=r"^device: found cuda"):
-        train(recipe(device="cuda"), splits(), Memory(), Onlooker())
+@pytest.mark.parametrize(("device", "module"), [("cuda", torch.cuda), ("mps", torch.backends.mps)])
+def test_missing_device_is_refused(
+    device: str, module: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "is_available", lambda: False)
+    with pytest.raises(InputError, match=rf"^device: found {device}"):
+        train(recipe(device=device), splits(), Memory(), Onlooker())
