@@ -165,12 +165,11 @@ class _Runner:
     def run(self, candidates: Iterable[Candidate]) -> Iterator[Trial]:
         for candidate in candidates:
             story = self.finish(candidate.recipe).story
-            number, values = candidate.number, dict(candidate.values)
             if "measured" in story:
-                results = (story["measured"]["validation"][name] for name in _VALIDATION_METRICS)
-                yield Trial(number, values, *results, run="")
+                accuracy, error, nll = map(story["measured"]["validation"].get, _VALIDATION_METRICS)
+                yield candidate.trial("", accuracy=accuracy, error=error, nll=nll)
             else:
-                yield Trial(number, values, None, None, None, "", story["diverged"])
+                yield candidate.trial("", diverged=story["diverged"])
 
     def finish(self, recipe: Recipe) -> Finished:
         """Return the run of a recipe."""

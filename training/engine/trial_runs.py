@@ -182,10 +182,12 @@ def _train(
     try:
         trained = train(candidate.recipe, loaded.splits, checkpoints, watcher, loaded.weights)
     except _PrunedError as pruned:
-        return candidate.pruned_trial(run, pruned.epochs)
+        return candidate.trial(run, pruned=pruned.epochs)
     except DivergedError as divergence:
-        return candidate.diverged_trial(run, divergence)
-    return candidate.trial(run, trained, error)
+        return candidate.trial(run, diverged=str(divergence.found))
+    metrics = trained.validation.measures
+    results = {"accuracy": metrics["accuracy"], "error": metrics[error], "nll": metrics["nll"]}
+    return candidate.trial(run, **results)
 
 
 class _PrunedError(Exception):

@@ -16,7 +16,6 @@ from recalib.errors import InputError
 from recalib.recipe import Recipe, Tune
 from training.engine.artifacts import LoadedData, write_lines
 from training.engine.divergence import DivergedError
-from training.engine.loop import TrainingResult
 
 #: The fields with a name of their own in `tune`.
 _FIELDS = {
@@ -27,16 +26,16 @@ _FIELDS = {
 }
 
 
-class Trial(msgspec.Struct, frozen=True):
+class Trial(msgspec.Struct, frozen=True, kw_only=True):
     """A run with some values of the tuned options, as stored in `trials.jsonl`."""
 
     #: Place in the search, from 0.
     number: int
     values: dict[str, float]
     #: Metrics on the validation rows; None for a run that diverged.
-    accuracy: float | None
-    error: float | None
-    nll: float | None
+    accuracy: float | None = None
+    error: float | None = None
+    nll: float | None = None
     #: Digest of recipe and data.
     run: str
     #: How the run diverged; empty if it did not.
@@ -86,19 +85,9 @@ class Candidate:
         text += "" if self.pruner is None else "pruned"
         return hashlib.sha256(text.encode()).hexdigest()
 
-    def trial(self, run: str, trained: TrainingResult, error: str) -> Trial:
-        """Return the trial of a finished run."""
-        metrics = trained.validation.measures
-        results = (metrics["accuracy"], metrics[error], metrics["nll"])
-        return Trial(self.number, dict(self.values), *results, run)
-
-    def pruned_trial(self, run: str, epochs: int) -> Trial:
-        """Return the trial of a run that ended after `epochs`."""
-        return Trial(self.number, dict(self.values), None, None, None, run, pruned=epochs)
-
-    def diverged_trial(self, run: str, divergence: DivergedError) -> Trial:
-        """Return the trial of a run that diverged."""
-        return Trial(self.number, dict(self.values), None, None, None, run, str(divergence.found))
+    def trial(self, run: str, **results: Any) -> Trial:
+        """Return the trial of a run with these results."""
+        return Trial(number=self.number, values=dict(self.values), run=run, **results)
 
 
 def best_of(trials: Sequence[Trial], rule: Tune) -> Trial:

@@ -30,7 +30,10 @@ from training.engine.tuning import tune
 
 
 def trials(*numbers: tuple[float, float]) -> list[Trial]:
-    return [Trial(i, {}, acc, error, 1 - acc, "") for i, (acc, error) in enumerate(numbers)]
+    return [
+        Trial(number=i, values={}, accuracy=acc, error=error, nll=1 - acc, run="")
+        for i, (acc, error) in enumerate(numbers)
+    ]
 
 
 @pytest.mark.parametrize(
