@@ -109,16 +109,21 @@ def install(listed: Path) -> None:
     sys.path.append(str(folder))
 
 
+def bare_packages(*names: str) -> None:
+    """Make modules of packages importable without what the packages import themselves."""
+    for name in names:
+        package = types.ModuleType(name)
+        relative = name.replace(".", "/")
+        package.__path__ = [f"{path}/{relative}" for path in sys.path]
+        sys.modules[name] = package
+
+
 def _only_scalers() -> None:
     """Make the scalers of torch-uncertainty importable without the rest of the package.
 
     The package imports Lightning and torchvision, which the scalers do not need.
     """
-    for name in ("torch_uncertainty", "torch_uncertainty.post_processing"):
-        package = types.ModuleType(name)
-        relative = name.replace(".", "/")
-        package.__path__ = [f"{path}/{relative}" for path in sys.path]
-        sys.modules[name] = package
+    bare_packages("torch_uncertainty", "torch_uncertainty.post_processing")
     base = import_module("torch_uncertainty.post_processing.abstract")
     sys.modules["torch_uncertainty.post_processing"].PostProcessing = base.PostProcessing  # type: ignore[attr-defined]
     logging.getLogger().addFilter(lambda record: "model is None" not in record.getMessage())

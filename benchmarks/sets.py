@@ -1,11 +1,11 @@
-"""Coverage of prediction sets over draws, and MAPIE's sets beside: `python -m benchmarks.sets`.
+"""Coverage of prediction sets over draws, and those of peers: `python -m benchmarks.sets`.
 
 Ten populations: numbers of classes, shares of classes, and classifiers that are too sure or not
 sure enough. A draw has rows for the thresholds and rows for a test. The coverage of a test has a
 beta-binomial distribution if scores have no ties: its mean over the draws is compared with the
 exact one, and the band is four standard errors. Sets of `aps` and `raps` have no random term and
-are never empty, so that theirs is a lower bound. `--peers` makes the sets of MAPIE on the same
-rows.
+are never empty, so that theirs is a lower bound. `--peers` makes the sets of MAPIE and TorchCP on
+the same rows.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ import math
 import sys
 import time
 from dataclasses import dataclass
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import get_args
 
@@ -23,8 +25,8 @@ import scipy.special
 import scipy.stats
 from numpy.typing import NDArray
 
-from benchmarks.peers import FixedLogits, install
-from recalib.core.card import SetMethod, SetOptions
+from benchmarks.peers import FixedLogits, bare_packages, install
+from recalib.core.card import SetGroups, SetMethod, SetOptions
 from recalib.sets import conformal_sets, evaluate_sets, prediction_sets
 
 _ROWS, _TEST_ROWS, _COVERAGE = 500, 1_000, 0.9
@@ -69,7 +71,7 @@ def main() -> None:
     """Print the table; the exit status is 1 if a mean coverage is out of its band."""
     parser = argparse.ArgumentParser(description=str(__doc__).partition("\n")[0])
     parser.add_argument("--draws", type=int, default=200, help="of each population")
-    parser.add_argument("--peers", action="store_true", help="the sets of MAPIE instead")
+    parser.add_argument("--peers", action="store_true", help="those of MAPIE and TorchCP instead")
     arguments = parser.parse_args()
     if arguments.peers:
         _compare()
@@ -115,41 +117,68 @@ class _FixedProbabilities(FixedLogits):
         return np.exp(x)
 
 
-def _compare() -> None:
-    """Print the sets of MAPIE and ours, from the same rows."""
-    install(Path(__file__).with_name("peers.txt"))
+def _ours(log_p: _Values, labels: _Labels, test: _Values, options: SetOptions) -> NDArray[np.bool_]:
+    return prediction_sets(np.exp(test), conformal_sets(np.exp(log_p), labels, options))
+
+
+def _mapie(
+    log_p: _Values, labels: _Labels, test: _Values, options: SetOptions
+) -> NDArray[np.bool_] | None:
     from mapie.classification import SplitConformalClassifier
     from sklearn.frozen import FrozenEstimator
 
-    rng = np.random.default_rng(0)
-    print(
-        f"{'population':32} {'sets':5} {'by':8} coverage  size   worst class  seconds  equal rows"
+    if options.by != "all":
+        return None
+    peer = SplitConformalClassifier(
+        FrozenEstimator(_FixedProbabilities().fit(log_p, labels)),
+        confidence_level=_COVERAGE,
+        conformity_score=options.method,
+        random_state=0,
     )
-    for name in ("10 classes, too sure", "100 classes, too sure"):
+    return np.asarray(peer.conformalize(log_p, labels).predict_set(test)[1][:, :, 0])
+
+
+def _torchcp(
+    log_p: _Values, labels: _Labels, test: _Values, options: SetOptions
+) -> NDArray[np.bool_]:
+    """Sets without the random term, as ours; RAPS with our penalty and ranks."""
+    import torch
+    from torchcp.classification import predictor, score
+
+    raps = partial(score.RAPS, randomized=False, penalty=options.penalty, kreg=options.k_reg)
+    scores = {"lac": score.LAC, "aps": partial(score.APS, randomized=False), "raps": raps}
+    kinds = {"all": "Split", "class": "ClassConditional", "cluster": "Clustered"}
+    kind = getattr(predictor, f"{kinds[options.by]}Predictor")
+    torch.manual_seed(0)
+    peer = kind(scores[options.method](), alpha=1 - _COVERAGE, device="cpu")
+    peer.calculate_threshold(torch.from_numpy(log_p), torch.from_numpy(labels))
+    return np.asarray(peer.predict_with_logits(torch.from_numpy(test)).bool())
+
+
+def _compare() -> None:
+    """Print the sets of MAPIE, TorchCP and ours, from the same rows."""
+    install(Path(__file__).with_name("peers.txt"))
+    bare_packages("torchcp", "torchcp.classification")
+    peers = {"recalib": _ours, "mapie": _mapie, "torchcp": _torchcp}
+    rng = np.random.default_rng(0)
+    print("population, rows, sets, by, library: coverage, size, worst class, seconds, equal rows")
+    for name, rows in ("10 classes, too sure", 2_000), ("100 classes, too sure", 10_000):
         population = POPULATIONS[name]
-        (log_p, labels), (test, test_labels) = (population.draw(rng, n) for n in (2_000, 5_000))
-        for method in get_args(SetMethod):
-            began = time.process_time()
-            ours = prediction_sets(
-                np.exp(test), conformal_sets(np.exp(log_p), labels, SetOptions(method=method))
-            )
-            seconds = [time.process_time() - began]
-            began = time.process_time()
-            classifier = FrozenEstimator(_FixedProbabilities().fit(log_p, labels))
-            peer = SplitConformalClassifier(
-                classifier, confidence_level=_COVERAGE, conformity_score=method, random_state=0
-            )
-            _, theirs = peer.conformalize(log_p, labels).predict_set(test)
-            seconds.append(time.process_time() - began)
-            equal = (ours == theirs[:, :, 0]).all(axis=1).mean()
-            for by, sets, of in zip(
-                ("recalib", "mapie"), (ours, theirs[:, :, 0]), seconds, strict=True
-            ):
-                found = evaluate_sets(sets, test_labels)
-                print(
-                    f"{name:32} {method:5} {by:8} {found.coverage:7.2%} {found.mean_size:6.2f} "
-                    f"{found.worst_coverage:12.1%} {of:8.3f} {equal:10.1%}"
-                )
+        (log_p, labels), (test, test_labels) = (population.draw(rng, n) for n in (rows, 5_000))
+        for method, by in product(get_args(SetMethod), get_args(SetGroups)):
+            options = SetOptions(method=method, coverage=_COVERAGE, by=by)
+            ours = _ours(log_p, labels, test, options)
+            for library, make in peers.items():
+                began = time.process_time()
+                sets = make(log_p, labels, test, options)
+                if sets is not None:
+                    seconds, found = time.process_time() - began, evaluate_sets(sets, test_labels)
+                    print(
+                        f"{name} | {rows} | {method} | {by} | {library} | {found.coverage:.2%} | "
+                        f"{found.mean_size:.2f} | {found.worst_coverage:.1%} | {seconds:.3f} | "
+                        f"{(ours == sets).all(axis=1).mean():.1%}",
+                        flush=True,
+                    )
 
 
 if __name__ == "__main__":

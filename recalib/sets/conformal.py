@@ -28,9 +28,10 @@ special = LazyModule("scipy.special")
 _Numbers = NDArray[np.float64]
 
 _REFERENCE = NumpyOps()
-#: By how much thresholds are raised: served probabilities are float32, and a map with few values
-#: has many scores that equal the threshold.
-_ROUNDING = 1e-5
+#: By how much thresholds are raised, because served probabilities are float32, and a map with few
+#: values has many scores that equal the threshold: for `lac` a share of p, which may be small; for
+#: sums of probabilities absolutely.
+_SHARE, _OF_SUMS = 1e-5, 1e-6
 #: Elements that NumPy computes at a time.
 _CHUNK = 65_536
 
@@ -106,11 +107,10 @@ def conformal_sets(
 ) -> PredictionSets:
     """Return the thresholds of sets that hold the label of a new row with a probability `coverage`.
 
-    The threshold is the ⌈(n + 1) coverage⌉-th smallest score of the labels of n rows, and 1e-5 for
-    the rounding of probabilities. If those rows
-    and the new one are exchangeable, and the map was not fitted on them, the probability is at
-    least `coverage`, and for scores without ties below `coverage` + 1 / (n + 1); it is over the
-    rows of the thresholds too. For given ones the coverage of new rows has a beta distribution,
+    The threshold is the ⌈(n + 1) coverage⌉-th smallest score of the labels of n rows, raised by the
+    rounding of probabilities to float32. If those rows and the new one are exchangeable, and the
+    map was not fitted on them, the probability is at least `coverage`, and for scores without ties
+    below `coverage` + 1 / (n + 1); it is over the rows of the thresholds too. For given ones the coverage of new rows has a beta distribution,
     whose central 95% are the result's `low` and `high`.
 
     With thresholds by `class` or `cluster` this holds for the rows of each class or cluster. Those
@@ -144,6 +144,7 @@ def conformal_sets(
         raise InputError("rows", found=f"{len(labels)}", accepted=accepted)
     counts = group_counts(groups[labels], classes + 1)
     groups = np.where(counts[groups] < least, classes, groups)  # those that share a threshold
+    scores = scores + (_SHARE * (1 - scores) if options.method == "lac" else _OF_SUMS)
     thresholds, rows = _thresholds(scores, groups[labels], classes + 1, coverage)
     fewest = rows[np.isfinite(thresholds)].min(initial=len(scores))
     place = _place(fewest, coverage)
@@ -171,7 +172,7 @@ def _thresholds(
     rows, thresholds = group_counts(groups, count), np.full(count, np.inf)
     for group in np.flatnonzero(rows):
         if (place := _place(rows[group], coverage)) <= rows[group]:
-            thresholds[group] = np.sort(scores[groups == group])[place - 1] + _ROUNDING
+            thresholds[group] = np.sort(scores[groups == group])[place - 1]
     return thresholds, rows
 
 
