@@ -49,7 +49,7 @@ def apply(
 
     One file gives an .npz file with `probabilities`, with `sets` if the calibrator has thresholds
     of prediction sets, and with `intervals` of the map venn_abers. Several files give a folder of
-    Parquet files with `probabilities` and `labels`; the same command resumes a run that was
+    Parquet files with `probabilities`, `sets` and `labels`; the same command resumes a run that was
     stopped.
     """
     from recalib import files

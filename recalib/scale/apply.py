@@ -76,8 +76,9 @@ def apply(
 ) -> Applied:
     """Write calibrated probabilities as a Parquet data set, one part for each fragment with rows.
 
-    A part has the columns `probabilities`, lists of K float32, and `labels` if the file has them,
-    with the rows in their order. Parts are written whole or not at all. The same call resumes a run
+    A part has the columns `probabilities`, lists of K float32, `labels` if the file has them, and
+    `sets`, lists of K truth values, if the calibrator has thresholds, with the rows in their order.
+    Parts are written whole or not at all. The same call resumes a run
     that was stopped: finished parts stay. `_manifest.json` lists the parts with their sources.
 
     Parameters
@@ -210,6 +211,8 @@ def _apply_fragment(
         columns = [pa.field("probabilities", pa.list_(pa.float32(), file.classes))]
         if file.has_labels:
             columns.append(pa.field("labels", pa.int64()))
+        if calibrator.card.sets is not None:
+            columns.append(pa.field("sets", pa.list_(pa.bool_(), file.classes)))
         schema = pa.schema(columns)
         # Probabilities rarely repeat; to try a dictionary takes longer than the map.
         options = {"use_dictionary": False, "write_statistics": False, "write_page_checksum": True}
@@ -220,6 +223,9 @@ def _apply_fragment(
                 arrays = [pa.FixedSizeListArray.from_arrays(pa.array(p.ravel()), file.classes)]
                 if file.has_labels:
                     arrays.append(pa.array(chunk.labels))
+                if calibrator.card.sets is not None:
+                    sets = calibrator.sets_of(p, calibrator.to_logits(chunk.logits, kind))
+                    arrays.append(pa.FixedSizeListArray.from_arrays(sets.ravel(), file.classes))
                 writer.write_batch(pa.record_batch(arrays, schema=schema))
     return name
 

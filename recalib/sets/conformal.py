@@ -110,8 +110,9 @@ def conformal_sets(
     The threshold is the ⌈(n + 1) coverage⌉-th smallest score of the labels of n rows, raised by the
     rounding of probabilities to float32. If those rows and the new one are exchangeable, and the
     map was not fitted on them, the probability is at least `coverage`, and for scores without ties
-    below `coverage` + 1 / (n + 1); it is over the rows of the thresholds too. For given ones the coverage of new rows has a beta distribution,
-    whose central 95% are the result's `low` and `high`.
+    below `coverage` + 1 / (n + 1); it is over the rows of the thresholds too. For given ones the
+    coverage of new rows has a beta distribution, whose central 95% are the result's `low` and
+    `high`.
 
     With thresholds by `class` or `cluster` this holds for the rows of each class or cluster. Those
     with too few rows for a finite threshold share one, which is that of their rows together: for

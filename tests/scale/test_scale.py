@@ -275,6 +275,16 @@ def test_apply_writes_parts_in_the_order_of_rows(
     )
 
 
+def test_apply_writes_sets_of_a_calibrator_with_thresholds(
+    folder: Path, data: tuple[Any, Any], tmp_path: Path
+) -> None:
+    calibrator = recalib.fit(*data, "vector", sets="aps")
+    recalib.scale.apply(calibrator, folder, tmp_path / "out")
+    column = pq.read_table(tmp_path / "out").column("sets").combine_chunks()
+    sets = np.array(column.to_pylist())
+    np.testing.assert_array_equal(sets, calibrator.predict_set(data[0]))
+
+
 def test_stopped_apply_is_resumed(folder: Path, data: tuple[Any, Any], tmp_path: Path) -> None:
     calibrator = recalib.fit(*data)
     output = tmp_path / "out"
