@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from recalib.core.arrays import RESEMBLANCE_HINT, Floats, probability_resemblance
 from recalib.core.group_numbers import group_number
 from recalib.errors import InputError, TooLargeError, UnavailableError
+from recalib.maps.venn_abers import VennAbers
 from service.access.authenticator import current_principal
 from service.serving.ids import Origin
 from service.serving.loaded_calibrators import (
@@ -51,6 +52,8 @@ class Batch(msgspec.Struct, frozen=True):
     top_k: int | None = None
     #: Whether to return the prediction set of each row.
     sets: bool = False
+    #: Whether to return the Venn-Abers interval of each probability.
+    intervals: bool = False
     #: Share of rows that get a prediction id, in [0, 1].
     ids: float = 0.0
     #: A segment of the model (`recalib.core.monitoring_settings`); an unknown one counts as "".
@@ -68,6 +71,8 @@ class CalibrationResult(msgspec.Struct, frozen=True):
     top_k: int | None = None
     #: (N, K), whether each class is in the prediction set; None if no sets were requested.
     sets: NDArray[np.bool_] | None = None
+    #: float32 (N, K, 2), [p0, p1] of each probability; None if no intervals were requested.
+    intervals: NDArray[np.float32] | None = None
     #: (N,), None for a row without id; None if no ids were requested.
     ids: list[str | None] | None = None
     #: Why the rows may not be logits; empty if they look like some.
@@ -93,7 +98,8 @@ async def calibrate_batch(
     Raises
     ------
     InputError: raised by `decode`; `top_k` or `ids` is out of range; a group without `ids`; `sets`
-        of a version without thresholds; a multilabel model gets `top_k`, or a segment without
+        of a version without thresholds, or `intervals` of another map than venn_abers; a multilabel
+        model gets `top_k`, or a segment without
         `ids`; the values are not what `input` says, or their number of classes is not the model's.
     TooLargeError: more than `max_rows` rows.
     LimitedError: the caller exceeds its rows per second.
@@ -133,8 +139,11 @@ def _result(
     ids: list[str | None] | None,
 ) -> CalibrationResult:
     sets = loaded.calibrator.sets_of(probabilities, logits) if batch.sets else None
+    intervals = None
+    if batch.intervals:
+        intervals = loaded.calibrator.intervals_of(logits).astype(np.float32)
     warning = _resemblance(loaded, batch, logits)
-    return CalibrationResult(probabilities, loaded, batch.top_k, sets, ids, warning)
+    return CalibrationResult(probabilities, loaded, batch.top_k, sets, intervals, ids, warning)
 
 
 def _resemblance(loaded: LoadedCalibrator, batch: Batch, logits: Floats) -> str:
@@ -164,6 +173,10 @@ def _admit_rows(state: State, loaded: LoadedCalibrator, batch: Batch) -> Floats:
             found = "no champion"
         found += f" of model {loaded.model!r}, without thresholds of prediction sets"
         raise InputError("sets", found=found, accepted="a version that was fitted with sets")
+    if batch.intervals and loaded.calibrator.card.map != VennAbers.name:
+        found = f"version {loaded.version} of model {loaded.model!r}, of the map "
+        found += loaded.calibrator.card.map
+        raise InputError("intervals", found=found, accepted="a version of the map venn_abers")
     if not 0 <= batch.ids <= 1:
         raise InputError("ids", found=str(batch.ids), accepted="a share of rows, 0 to 1")
     if batch.group and not batch.ids:

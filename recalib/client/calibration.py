@@ -106,6 +106,7 @@ def predict(
     input: Input = "logits",
     ids: float = 1.0,
     sets: bool = False,
+    intervals: bool = False,
     segment: str = "",
     group: str = "",
     task: Task = "multiclass",
@@ -118,13 +119,14 @@ def predict(
     ids: the share of rows that get an id, chosen at random; other rows get None, as all rows of a
         model without a champion do.
     sets: whether to return the prediction sets of the rows too.
+    intervals: whether to return the Venn-Abers intervals too.
     group: of all rows, such as their session, if they may depend on each other: a group counts once
         in monitoring. Empty for none.
 
     Raises
     ------
     As `calibrate`; ResponseFormatError: the server makes no ids; InvalidRequestError: `sets` of a
-    version that was fitted without.
+    version that was fitted without, or `intervals` of another map than venn_abers.
     """
     if not 0 <= ids <= 1:
         raise InputError("ids", found=f"{ids}", accepted="a share from 0 to 1")
@@ -132,6 +134,7 @@ def predict(
     probabilities = np.empty(rows.shape, np.float32)
     prediction_ids: list[str | None] = [None] * len(rows)
     members = np.zeros(rows.shape, np.bool_) if sets else None
+    bounds = np.zeros((*rows.shape, 2), np.float32) if intervals else None
 
     def store(part: slice, response: Response) -> None:
         shape = probabilities[part].shape
@@ -139,16 +142,20 @@ def predict(
         if ids:
             prediction_ids[part] = _read_ids(response, shape[0])
         if members is not None:
-            members[part] = _read_sets(response, shape)
+            members[part] = _read_member(response, "sets", members[part])
+        if bounds is not None:
+            bounds[part] = _read_member(response, "intervals", bounds[part])
 
     parameters = {"ids": f"{ids:.9f}", **_segment_parameter(segment)}
     if group:
         parameters["group"] = group
     if sets:
         parameters["sets"] = "true"
+    if intervals:
+        parameters["intervals"] = "true"
     query = _Query(model, str(calibrator), input, _NPZ, parameters)
     uncalibrated = yield from _send_in_batches(session, rows, query, store)
-    return Predictions(probabilities, prediction_ids, uncalibrated, members)
+    return Predictions(probabilities, prediction_ids, uncalibrated, members, bounds)
 
 
 def calibrate_top(
@@ -265,13 +272,11 @@ def _read_probabilities(
     return array
 
 
-def _read_sets(response: Response, shape: tuple[int, ...]) -> NDArray[np.bool_]:
-    array = _read_npz_member(response, "sets")
-    if array.shape != shape or array.dtype != np.bool_:
-        found = f"{array.dtype} {array.shape}"
-        raise InvalidResponseError(
-            response, f"has sets {found} where booleans {shape} are expected"
-        )
+def _read_member(response: Response, name: str, like: NDArray[Any]) -> NDArray[Any]:
+    array = _read_npz_member(response, name)
+    if array.shape != like.shape or array.dtype != like.dtype:
+        found, expected = (f"{of.dtype} {of.shape}" for of in (array, like))
+        raise InvalidResponseError(response, f"has {name} {found} where {expected} is expected")
     return array
 
 

@@ -28,6 +28,8 @@ class Predictions:
     uncalibrated: bool = False
     #: Whether each class is in the prediction set of a row, (N, K), if they were requested.
     sets: NDArray[np.bool_] | None = None
+    #: The Venn-Abers interval [p0, p1] of each probability, (N, K, 2), if they were requested.
+    intervals: NDArray[np.float32] | None = None
 
 
 @dataclass(frozen=True, eq=False)

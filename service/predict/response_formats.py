@@ -46,6 +46,8 @@ def to_json(result: CalibrationResult) -> bytes:
         document = {"top_k": top}
     if result.sets is not None:
         document["sets"] = set_classes(result.sets)
+    if result.intervals is not None:
+        document["intervals"] = result.intervals
     if result.ids is not None:
         document["prediction_ids"] = result.ids
     document["calibrator"] = _served_by(result)
@@ -71,7 +73,8 @@ def to_arrow(result: CalibrationResult) -> bytes:
 
     The column `probabilities` holds lists of K numbers. With `top_k`, it holds those of the most
     likely classes, and the column `classes` their numbers. `sets` is a column of lists of numbers
-    of classes. `prediction_ids` is a column of text, null for rows without an id.
+    of classes, `intervals` one of lists of pairs. `prediction_ids` is a column of text, null for
+    rows without an id.
     """
     if result.top_k is None:
         columns = {"probabilities": result.probabilities}
@@ -88,6 +91,10 @@ def to_arrow(result: CalibrationResult) -> bytes:
         numbers = pa.array(np.nonzero(result.sets)[1].astype(np.int32))
         lists.append(pa.ListArray.from_arrays(pa.array(offsets), numbers))
         names.append("sets")
+    if result.intervals is not None:
+        pairs = pa.FixedSizeListArray.from_arrays(pa.array(result.intervals.reshape(-1)), 2)
+        lists.append(pa.FixedSizeListArray.from_arrays(pairs, result.intervals.shape[1]))
+        names.append("intervals")
     if result.ids is not None:
         lists.append(pa.array(result.ids, pa.string()))
         names.append("prediction_ids")
@@ -101,13 +108,15 @@ def to_arrow(result: CalibrationResult) -> bytes:
 
 
 def to_npz(result: CalibrationResult) -> bytes:
-    """Return a .npz file of `probabilities` and, if requested, `sets` and `prediction_ids`.
+    """Return a .npz file of `probabilities` and what else is requested, under its name.
 
     Ids are ASCII of fixed length, empty for rows without an id.
     """
     arrays: dict[str, Any] = {"probabilities": np.asarray(result.probabilities, "<f4")}
     if result.sets is not None:
         arrays["sets"] = result.sets
+    if result.intervals is not None:
+        arrays["intervals"] = np.asarray(result.intervals, "<f4")
     if result.ids is not None:
         arrays["prediction_ids"] = np.array([id or "" for id in result.ids], f"S{ID_LENGTH}")
     file = io.BytesIO()
@@ -124,7 +133,7 @@ ENCODERS: dict[str, Callable[[CalibrationResult], bytes]] = {
 }
 #: Media types that support `top_k`; a .npy file holds a single array.
 WITH_TOP = (JSON, ARROW)
-#: Media types that support prediction sets.
+#: Media types that support prediction sets and intervals.
 WITH_SETS = (JSON, ARROW, NPZ)
 #: Media types that support prediction ids, and those that have them by default.
 WITH_IDS, IDS_BY_DEFAULT = (JSON, ARROW, NPZ), (JSON, NPZ)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import lru_cache, partial
 from itertools import product
 from typing import Any, NamedTuple, cast
@@ -88,6 +89,14 @@ _DOCUMENTED = {
             "schema": {"type": "boolean", "default": False},
         },
         {
+            "name": "intervals",
+            "in": "query",
+            "required": False,
+            "description": "Whether to return the Venn-Abers interval [p0, p1] of each "
+            "probability, too, (N, K, 2). Only of a version of the map venn_abers.",
+            "schema": {"type": "boolean", "default": False},
+        },
+        {
             "name": "ids",
             "in": "query",
             "required": False,
@@ -133,9 +142,10 @@ _DOCUMENTED = {
             "description": "In the format that `Accept` prefers; the default is JSON. As .npy: "
             "float32 (N, K). As an Arrow stream: one batch with the column `probabilities`, "
             "lists of K float32; the schema's metadata has `calibrator`, as in JSON; with `ids`, "
-            "a column `prediction_ids` of text, and with `sets` a column of lists. As .npz: "
+            "a column `prediction_ids` of text, and with `sets` or `intervals` a column of lists. "
+            "As .npz: "
             "`probabilities`, `prediction_ids` (N,) as bytes, empty for rows without an id, and "
-            "with `sets` an array of that name. The header `Recalib-Calibrator: "
+            "with `sets` or `intervals` an array of that name. The header `Recalib-Calibrator: "
             "uncalibrated` marks the answer of a model without a champion; `Recalib-Warning` says "
             "why rows may not be logits.",
             "content": {NPY: _BYTES, ARROW: _BYTES, NPZ: _BYTES},
@@ -182,6 +192,7 @@ class _Options(NamedTuple):
     input: Input
     top_k: int | None
     sets: bool
+    intervals: bool
     #: Share of rows that get ids; None: not in the query.
     ids: float | None
     segment: str
@@ -198,7 +209,9 @@ class _Options(NamedTuple):
         return BytesResponse(self.response_type.encode(), content, headers)
 
 
-_PARAMETERS = frozenset(("calibrator", "group", "ids", "input", "segment", "sets", "top_k"))
+_PARAMETERS = frozenset(
+    ("calibrator", "group", "ids", "input", "intervals", "segment", "sets", "top_k")
+)
 
 
 # Cached: clients send the same few, and parsing them takes as long as calibrating a row.
@@ -217,9 +230,7 @@ def _options(query: bytes, encoding: bytes, content_type: bytes, accept: bytes) 
         top_k = int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
         if top_k == 0:
             raise InputError("top_k", found=repr(text[:40]), accepted="a whole number, 1 or more")
-    sets = parameters.get("sets", "false")
-    if sets not in ("true", "false"):
-        raise InputError("sets", found=repr(sets)[:80], accepted="true or false")
+    sets, intervals = (_truth_value(parameters, name) for name in ("sets", "intervals"))
     ids = parse_share(parameters["ids"]) if "ids" in parameters else None
     if encoding not in (b"", b"identity"):
         accepted = "none; inference under /v2 reads gzip"
@@ -229,16 +240,24 @@ def _options(query: bytes, encoding: bytes, content_type: bytes, accept: bytes) 
         parameters.get("calibrator", CHAMPION),
         cast("Input", input),
         top_k,
-        sets == "true",
+        sets,
+        intervals,
         ids,
         parameters.get("segment", ""),
         parameters.get("group", ""),
         parse_media_type(content_type.decode("latin-1") or JSON, REQUEST_TYPES),
         negotiate(
             accept.decode("latin-1"),
-            _RESPONSE_TYPES[top_k is not None, (ids or 0) > 0, sets == "true"],
+            _RESPONSE_TYPES[top_k is not None, (ids or 0) > 0, sets or intervals],
         ),
     )
+
+
+def _truth_value(parameters: Mapping[str, str], name: str) -> bool:
+    value = parameters.get(name, "false")
+    if value not in ("true", "false"):
+        raise InputError(name, found=repr(value)[:80], accepted="true or false")
+    return value == "true"
 
 
 def _decode(state: State, loaded: LoadedCalibrator, body: bytes, options: _Options) -> Batch:
@@ -254,5 +273,12 @@ def _decode(state: State, loaded: LoadedCalibrator, body: bytes, options: _Optio
         by_default = options.response_type in IDS_BY_DEFAULT and not loaded.calibrator.is_multilabel
         ids = state.settings.prediction_ids if by_default else 0.0
     return Batch(
-        values, options.input, options.top_k, options.sets, ids, options.segment, options.group
+        values,
+        options.input,
+        options.top_k,
+        options.sets,
+        options.intervals,
+        ids,
+        options.segment,
+        options.group,
     )

@@ -67,7 +67,16 @@ def _decode(request: pb.CalibrateRequest) -> Batch:
     input = cast("Input", enum_value("input", pb.Input.DESCRIPTOR, request.input))
     values = array_of(request.matrix)
     top_k = request.top_k or None
-    return Batch(values, input, top_k, request.sets, request.ids, request.segment, request.group)
+    return Batch(
+        values,
+        input,
+        top_k,
+        request.sets,
+        request.intervals,
+        request.ids,
+        request.segment,
+        request.group,
+    )
 
 
 def _encode(result: CalibrationResult, *, in_bytes: bool) -> pb.CalibrateResponse:
@@ -83,6 +92,9 @@ def _encode(result: CalibrationResult, *, in_bytes: bool) -> pb.CalibrateRespons
     )
     if result.sets is not None:
         response.sets.extend(pb.ClassSet(classes=row) for row in set_classes(result.sets))
+    if result.intervals is not None:
+        flat = result.intervals.reshape(len(result.intervals), -1)
+        response.intervals.CopyFrom(matrix_of(flat, in_bytes=in_bytes))
     if result.top_k:
         response.top_k.CopyFrom(_top_message(result, result.top_k, in_bytes))
     else:

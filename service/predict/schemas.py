@@ -41,6 +41,13 @@ _SETS: list[list[int]] = Field(
 )
 
 
+_INTERVALS: list[list[list[float]]] = Field(
+    default=[],
+    description="(N, K, 2); the Venn-Abers interval [p0, p1] of each probability. Only with "
+    "`intervals=true`.",
+)
+
+
 class Calibrated(BaseModel):
     """The calibrator of the response."""
 
@@ -63,6 +70,7 @@ class CalibrateAnswer(BaseModel):
     #: The calibrator of the answer.
     calibrator: Calibrated
     sets: list[list[int]] = _SETS
+    intervals: list[list[list[float]]] = _INTERVALS
     prediction_ids: PredictionIds = _IDS
     warnings: list[str] = _WARNINGS
 
@@ -85,5 +93,6 @@ class TopAnswer(BaseModel):
     #: The calibrator of the answer.
     calibrator: Calibrated
     sets: list[list[int]] = _SETS
+    intervals: list[list[list[float]]] = _INTERVALS
     prediction_ids: PredictionIds = _IDS
     warnings: list[str] = _WARNINGS

@@ -62,6 +62,16 @@ def test_sets_are_those_of_the_library(client: Either, model: str) -> None:
         client.predict(model, rows[:2], sets=True)
 
 
+def test_intervals_are_those_of_the_library(client: Either, model: str) -> None:
+    fit = client.fit("calibrated", "val", map="venn_abers", promote=False)
+    version = (client.wait(fit, progress=False).result or {})["version"]
+    answer = client.predict(model, LOGITS, calibrator=version, ids=0, intervals=True)
+    expected = recalib.fit(LOGITS, LABELS, "venn_abers").predict_interval(LOGITS)
+    np.testing.assert_allclose(answer.intervals, expected, atol=1e-6)
+    with pytest.raises(InvalidRequestError, match="of the map temperature"):
+        client.predict(model, LOGITS[:2], intervals=True)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int32"])
 def test_every_dtype_is_accepted(client: Either, model: str, local: Calibrator, dtype: str) -> None:

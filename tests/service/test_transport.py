@@ -33,7 +33,17 @@ def test_openapi_document_is_valid(service: Service) -> None:
     assert len(ids) == len(set(ids))
     calibrate = document["paths"]["/v1/models/{model}/calibrate"]["post"]
     names = {parameter["name"] for parameter in calibrate["parameters"]}
-    assert names == {"model", "calibrator", "input", "top_k", "sets", "ids", "segment", "group"}
+    assert names == {
+        "model",
+        "calibrator",
+        "input",
+        "top_k",
+        "sets",
+        "intervals",
+        "ids",
+        "segment",
+        "group",
+    }
     assert "application/x-npy" in calibrate["requestBody"]["content"]
 
 

@@ -1401,7 +1401,7 @@ class Matrix(_message.Message):
     def __init__(self, rows: _Optional[int] = ..., classes: _Optional[int] = ..., datatype: _Optional[_Union[Datatype, str]] = ..., raw: _Optional[bytes] = ..., values: _Optional[_Iterable[float]] = ...) -> None: ...
 
 class CalibrateRequest(_message.Message):
-    __slots__ = ("model", "calibrator", "input", "matrix", "ids", "top_k", "segment", "group", "sets")
+    __slots__ = ("model", "calibrator", "input", "matrix", "ids", "top_k", "segment", "group", "sets", "intervals")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     CALIBRATOR_FIELD_NUMBER: _ClassVar[int]
     INPUT_FIELD_NUMBER: _ClassVar[int]
@@ -1411,6 +1411,7 @@ class CalibrateRequest(_message.Message):
     SEGMENT_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
     SETS_FIELD_NUMBER: _ClassVar[int]
+    INTERVALS_FIELD_NUMBER: _ClassVar[int]
     model: str
     calibrator: str
     input: Input
@@ -1420,23 +1421,26 @@ class CalibrateRequest(_message.Message):
     segment: str
     group: str
     sets: bool
-    def __init__(self, model: _Optional[str] = ..., calibrator: _Optional[str] = ..., input: _Optional[_Union[Input, str]] = ..., matrix: _Optional[_Union[Matrix, _Mapping]] = ..., ids: _Optional[float] = ..., top_k: _Optional[int] = ..., segment: _Optional[str] = ..., group: _Optional[str] = ..., sets: _Optional[bool] = ...) -> None: ...
+    intervals: bool
+    def __init__(self, model: _Optional[str] = ..., calibrator: _Optional[str] = ..., input: _Optional[_Union[Input, str]] = ..., matrix: _Optional[_Union[Matrix, _Mapping]] = ..., ids: _Optional[float] = ..., top_k: _Optional[int] = ..., segment: _Optional[str] = ..., group: _Optional[str] = ..., sets: _Optional[bool] = ..., intervals: _Optional[bool] = ...) -> None: ...
 
 class CalibrateResponse(_message.Message):
-    __slots__ = ("probabilities", "calibrator", "prediction_ids", "top_k", "warnings", "sets")
+    __slots__ = ("probabilities", "calibrator", "prediction_ids", "top_k", "warnings", "sets", "intervals")
     PROBABILITIES_FIELD_NUMBER: _ClassVar[int]
     CALIBRATOR_FIELD_NUMBER: _ClassVar[int]
     PREDICTION_IDS_FIELD_NUMBER: _ClassVar[int]
     TOP_K_FIELD_NUMBER: _ClassVar[int]
     WARNINGS_FIELD_NUMBER: _ClassVar[int]
     SETS_FIELD_NUMBER: _ClassVar[int]
+    INTERVALS_FIELD_NUMBER: _ClassVar[int]
     probabilities: Matrix
     calibrator: Calibrated
     prediction_ids: _containers.RepeatedScalarFieldContainer[str]
     top_k: Top
     warnings: _containers.RepeatedScalarFieldContainer[str]
     sets: _containers.RepeatedCompositeFieldContainer[ClassSet]
-    def __init__(self, probabilities: _Optional[_Union[Matrix, _Mapping]] = ..., calibrator: _Optional[_Union[Calibrated, _Mapping]] = ..., prediction_ids: _Optional[_Iterable[str]] = ..., top_k: _Optional[_Union[Top, _Mapping]] = ..., warnings: _Optional[_Iterable[str]] = ..., sets: _Optional[_Iterable[_Union[ClassSet, _Mapping]]] = ...) -> None: ...
+    intervals: Matrix
+    def __init__(self, probabilities: _Optional[_Union[Matrix, _Mapping]] = ..., calibrator: _Optional[_Union[Calibrated, _Mapping]] = ..., prediction_ids: _Optional[_Iterable[str]] = ..., top_k: _Optional[_Union[Top, _Mapping]] = ..., warnings: _Optional[_Iterable[str]] = ..., sets: _Optional[_Iterable[_Union[ClassSet, _Mapping]]] = ..., intervals: _Optional[_Union[Matrix, _Mapping]] = ...) -> None: ...
 
 class ClassSet(_message.Message):
     __slots__ = ("classes",)
