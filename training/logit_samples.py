@@ -96,6 +96,19 @@ def read_labelled_sample(
     return LabelledSample(logits, labels, predicted, times, groups, end, sampled)
 
 
+def read_newest_logits(registry: Registry, files: list[Capture], rows: int) -> NDArray[np.float32]:
+    """Return the newest logits of files in the order of time, (N, K), at most `rows`."""
+    parts: list[NDArray[np.float32]] = []
+    for capture in reversed(files):
+        table = _read_table(registry, capture)
+        if table is not None:
+            logits = table["logits"].combine_chunks().flatten().to_numpy()
+            parts.insert(0, logits.reshape(len(table), -1))
+        if sum(map(len, parts)) >= rows:
+            break
+    return np.concatenate(parts)[-rows:] if parts else np.zeros((0, 0), np.float32)
+
+
 def brier_scores(calibrator: Calibrator, rows: LabelledSample) -> NDArray[np.float64]:
     """Return Σ_k (p_k − 1[k = y])² of each row, (N,) in [0, 2].
 

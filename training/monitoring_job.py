@@ -40,6 +40,7 @@ from training.checkpoint_blobs import sweep_checkpoints
 from training.live_cohorts import LiveCohort, LiveCohorts
 from training.refit_job import refit_is_due, request_refit
 from training.retention import apply_retention
+from training.shadow_adaptation import adapt_in_shadow
 from training.shadow_comparison import compare
 from training.worker import JobContext
 
@@ -86,6 +87,7 @@ def run_monitor(context: JobContext, links: Links | None = None) -> None:
         try:
             read = watch(context.registry, model, links)
             compare(context.registry, model)
+            adapt_in_shadow(context.registry, model)
             if tidies:
                 tidy(context.registry, model)
                 apply_retention(context.registry, model)

@@ -162,6 +162,12 @@ class MonitoringReport(Resource):
         "window, its `predictions`, how many are `labelled`, `accuracy` and `confidence` of these, "
         "and whether the class is `silent`. Null without watched classes."
     )
+    adaptation: dict[str, Any] | None = Field(
+        description="Label shift in shadow: `number` of the last state and its time (`since`), in "
+        "seconds; class shares `before` and now (`priors`), and by how many nats per row "
+        "they explain answers better (`gain`); by how many nats adapted answers were better "
+        "(`evidence`) on `labels`, and the `weight` that follows. Null without it."
+    )
     captured_rows: int = Field(description="Predictions whose logits are kept for refitting.")
     replayed_through: Time | None = Field(
         description="Predictions before this time come from a log of the past; null without one."

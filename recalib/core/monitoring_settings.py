@@ -106,9 +106,17 @@ class MonitoringSettings(EvidenceSettings):
         "automatic",
         "Whether a candidate that is proven better becomes the champion automatically.",
     )
+    adaptation: Literal["none", "shadow"] = setting(
+        "none",
+        "`shadow`: estimate label shift from predictions with logits, and learn from labels what "
+        "answers adapted to it would gain; answers are not changed. Needs `capture`.",
+    )
 
     def __post_init__(self) -> None:
         check_fields(self, prefix="")
+        if self.adaptation != "none" and not self.capture:
+            found = f"{self.adaptation} with capture 0"
+            raise InputError("adaptation", found=found, accepted="none, or a capture above 0")
         for name, limit in (("segments", MAX_SEGMENTS), ("classes", MAX_WATCHED_CLASSES)):
             entries = getattr(self, name)
             if not len(set(entries)) == len(entries) <= limit:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from sqlalchemy import RowMapping, Select, func, insert, select, update
@@ -50,8 +50,8 @@ class Models(Queries):
         _check_classes(labels, classes)
         if predictions is not None:
             check_predictions(predictions, classes, task)
-        if monitoring is not None and monitoring.classes:
-            watched_indices(monitoring.classes, classes, labels)
+        if monitoring is not None:
+            _check_monitoring(monitoring, classes, labels, task)
         statement = insert(_TABLE).values(
             name=name,
             classes=classes,
@@ -103,16 +103,13 @@ class Models(Queries):
         if not is_name(name):
             raise NotFoundError("model", name)
         row = self._connection.execute(
-            select(_TABLE.c.monitoring, _TABLE.c.classes, _TABLE.c.labels, _TABLE.c.retention)
-            .where(_TABLE.c.name == name)
-            .with_for_update()
+            select(_TABLE).where(_TABLE.c.name == name).with_for_update()
         ).one_or_none()
         if row is None:
             raise NotFoundError("model", name)
         MonitoringSettings.of(row.monitoring).check_change(monitoring)
         RetentionSettings.of(row.retention).check_monitoring(monitoring)
-        if monitoring.classes:
-            watched_indices(monitoring.classes, row.classes, row.labels)
+        _check_monitoring(monitoring, row.classes, row.labels, row.task)
         statement = update(_TABLE).where(_TABLE.c.name == name)
         self._connection.execute(statement.values(monitoring=monitoring.to_dict()))
         return self.get(name)
@@ -188,6 +185,16 @@ def _with_state(statement: Select[Any], state: str) -> Select[Any]:
     current = func.coalesce(monitors.c.status["state"].as_string(), "unverified")
     joined = _TABLE.outerjoin(aliases, champion).outerjoin(monitors, of_champion)
     return statement.select_from(joined).where(current == state)
+
+
+def _check_monitoring(
+    monitoring: MonitoringSettings, classes: int, labels: Sequence[str] | None, task: Task
+) -> None:
+    if monitoring.classes:
+        watched_indices(monitoring.classes, classes, labels)
+    if monitoring.adaptation != "none" and task == "multilabel":
+        accepted = "none: a multilabel row has no class shares"
+        raise InputError("adaptation", found=monitoring.adaptation, accepted=accepted)
 
 
 def _check_classes(labels: tuple[str, ...] | None, classes: int) -> None:

@@ -26,6 +26,8 @@ _ASSESSMENT = tables.assessments
 _EVENT = tables.monitoring_events
 _COLUMNS = [column for column in _MONITOR.c if column.name not in ("model_id", "state")]
 _COHORT_COLUMNS = [column for column in _COHORT.c if column.name not in ("model_id", "version")]
+#: What `count_late` and `adapt` change.
+_WRITTEN_APART = ("late", "adaptation")
 #: Events that are states (`recalib.drift.STATES`), not actions: no entry in the audit trail.
 _STATES = ("fresh", "unverified", "suspect", "stale")
 #: Kinds of events of evidence, whatever the state.
@@ -110,7 +112,8 @@ class Monitors(Queries):
         """Write the next turn of a monitor, with the cohorts added since the last turn.
 
         Optimistic locking: of two processes that have read the same turn, only one can write the
-        next, so no cohort is added twice. `late` is not written: `count_late` changes it.
+        next, so no cohort is added twice. `late` and `adaptation` are not written: `count_late` and
+        `adapt` change them.
 
         Raises
         ------
@@ -133,7 +136,7 @@ class Monitors(Queries):
                     _MONITOR.c.version == version,
                     _MONITOR.c.turn == row.turn - 1,
                 )
-                .values(**{name: value for name, value in values.items() if name != "late"})
+                .values(**{name: v for name, v in values.items() if name not in _WRITTEN_APART})
             )
             if result.rowcount != 1:
                 raise ConflictError(_conflict(model, version))
@@ -200,6 +203,12 @@ class Monitors(Queries):
             .where(_MONITOR.c.model_id == model.id, _MONITOR.c.version == version)
             .values(late=_MONITOR.c.late + labels)
         )
+
+    def adapt(self, model: Model, row: MonitorRow, adaptation: dict[str, Any]) -> None:
+        """Write the adaptation of a version, unless the monitor has been written since `row`."""
+        where = _MONITOR.c.version == row.version, _MONITOR.c.turn == row.turn
+        statement = update(_MONITOR).where(_MONITOR.c.model_id == model.id, *where)
+        self._connection.execute(statement.values(adaptation=adaptation))
 
     def cohorts(self, model: Model, version: int, since: float, limit: int) -> list[CohortRow]:
         """Return up to `limit` cohorts that began at `since` or later, the newest first."""

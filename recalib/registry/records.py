@@ -246,6 +246,8 @@ class MonitorRow:
     assessed_at: float
     #: Predictions before this time come from a log of the past; None without a replay.
     replayed_through: float | None = None
+    #: See `recalib.shift.Shadow`; None without adaptation. `Monitors.adapt` alone writes it.
+    adaptation: dict[str, Any] | None = None
 
 
 @dataclass(frozen=True)

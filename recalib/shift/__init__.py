@@ -11,6 +11,7 @@ from recalib.shift.label_shift import (
     next_adaptation,
     window_rows,
 )
+from recalib.shift.shadow import Shadow, begin_shadow
 
 __all__ = [
     "Adaptation",
@@ -18,7 +19,9 @@ __all__ = [
     "AdaptedStream",
     "FixedShare",
     "LabelShift",
+    "Shadow",
     "adapt",
+    "begin_shadow",
     "first_adaptation",
     "gains",
     "next_adaptation",

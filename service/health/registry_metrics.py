@@ -24,6 +24,7 @@ from recalib.registry import MonitoringSettings, MonitorRow, Registry
 from recalib.registry.audit import SCHEDULED_BACKUP
 from recalib.registry.job_kinds import FIT, MONITOR, REFIT, TRAIN
 from recalib.settings import Settings
+from recalib.shift import Shadow
 from service.state import State
 
 #: A scrape has ten seconds and returns the other metrics even if the registry hangs.
@@ -86,6 +87,15 @@ _CLASS_GAUGES = {
     "accuracy": ("recalib_class_accuracy_ratio", "Share of these labels that were right."),
     "confidence": ("recalib_class_confidence_ratio", "Their mean confidence."),
     "silent": ("recalib_class_silent", "1 if labels say nothing about predictions of the class."),
+}
+#: Gauges of label shift in shadow, by the key of their value in its report.
+_ADAPTATION_GAUGES = {
+    "number": ("recalib_adaptation_state", "Number of the last state of label shift in shadow."),
+    "weight": ("recalib_adaptation_weight_ratio", "Weight of adapted answers after labels."),
+    "evidence": (
+        "recalib_adaptation_evidence_nats",
+        "By how many nats adapted answers were better on labels.",
+    ),
 }
 #: Counters by the key of their value in the sums.
 _COUNTERS = {
@@ -247,6 +257,10 @@ def _champion_families(snapshot: RegistrySnapshot) -> Iterable[Any]:
         name: GaugeMetricFamily(*described, labels=[*owner, "class"])
         for name, described in _CLASS_GAUGES.items()
     }
+    adaptation_gauges = {
+        name: GaugeMetricFamily(*described, labels=owner)
+        for name, described in _ADAPTATION_GAUGES.items()
+    }
     for model, version, serves_since in snapshot.unwatched:
         assessed.add_metric([model, str(version)], serves_since)
     for model, monitoring, row in snapshot.champions:
@@ -280,6 +294,10 @@ def _champion_families(snapshot: RegistrySnapshot) -> Iterable[Any]:
         for window in (row.status.get("classes") or {}).get("windows", ()):
             for name, gauge in class_gauges.items():
                 _add(gauge, [*labels, str(window["class_index"])], window[name])
+        if row.adaptation is not None:
+            adaptation = Shadow.of(row.adaptation).report()
+            for name, gauge in adaptation_gauges.items():
+                gauge.add_metric(labels, adaptation[name])
         for name, counter in counters.items():
             for bin, total in enumerate(_weights(row) if name == "labelled" else row.totals[name]):
                 counter.add_metric([*labels, str(bin)], total)
@@ -287,6 +305,7 @@ def _champion_families(snapshot: RegistrySnapshot) -> Iterable[Any]:
     yield from (states, error, selection, objective, needed, assessed, since, late, auc, expected)
     yield from gauges.values()
     yield from class_gauges.values()
+    yield from adaptation_gauges.values()
     yield from counters.values()
 
 

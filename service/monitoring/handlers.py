@@ -23,6 +23,7 @@ from recalib.errors import ConflictError, InputError
 from recalib.registry import Challenger, CohortRow, MonitorRow, Transaction
 from recalib.registry import Model as ModelRow
 from recalib.registry.alerts import next_command
+from recalib.shift import Shadow
 from service.monitoring.schemas import CandidateDrop
 from service.pagination import decode_cursor, next_cursor
 from service.serving.loaded_calibrators import CHAMPION
@@ -77,6 +78,7 @@ def get_monitoring(tx: Transaction, model: str, server: str = "") -> MonitoringR
         ],
         candidate=_candidate(tx.candidates.latest(owner)),
         classes=status.get("classes"),
+        adaptation=_adaptation(row),
         captured_rows=tx.captures.totals(owner)[0],
         replayed_through=None if row is None else _time(row.replayed_through),
         warnings=warnings_of(tx, owner, version),
@@ -176,6 +178,12 @@ def _alert(tx: Transaction, model: ModelRow, status: dict[str, Any], server: str
         return None
     alert = Alert.model_validate(status["alert"])
     return alert.model_copy(update={"command": next_command(tx, model, alert, server)})
+
+
+def _adaptation(row: MonitorRow | None) -> dict[str, Any] | None:
+    if row is None or row.adaptation is None:
+        return None
+    return Shadow.of(row.adaptation).report()
 
 
 def _candidate(row: Challenger | None) -> CandidateReport | None:

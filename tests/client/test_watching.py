@@ -64,7 +64,7 @@ REPORT = MonitoringReport.model_validate(
         "classes": {"watched": 4, "log_evidence": 2.5, "threshold": 3.7,
                     "worst": [{"class_index": 2, "log_evidence": 3.25, "probability": 0.125,
                                "frequency": 0.0625, "range_labels": 900}]},
-        "captured_rows": 1_234, "may_be_selection": True,
+        "adaptation": None, "captured_rows": 1_234, "may_be_selection": True,
         "warnings": ["the calibration error of version 3 exceeds [the tolerance]"],
     }
 ).model_dump(mode="json")  # fmt: skip

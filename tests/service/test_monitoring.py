@@ -13,6 +13,8 @@ from recalib.errors import ConflictError
 from recalib.fitting.fit import fit
 from recalib.registry import Challenger, Model
 from recalib.registry.candidates import Candidates
+from recalib.shift import FixedShare, Shadow
+from recalib.shift.shadow import ShadowState
 from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
 from service.monitoring.flush import flush
 from service.serving.logit_sampling import write_captures
@@ -20,6 +22,7 @@ from tests.fitting.conftest import draw
 from tests.registry.scenes import a_lease
 from tests.service.conftest import Service
 from tests.service.stubs import Rpc, refused
+from tests.service.test_console import Browser
 from tests.training.watched import WATCHING, Stream, a_champion
 from training.monitoring_job import watch
 from training.refit_job import refit_is_due
@@ -194,6 +197,33 @@ def test_the_end_of_labels_is_reported(
     lines = service.client.get("/metrics").text.splitlines()
     value = next(line for line in lines if line.startswith(metric)).split()[-1]
     assert float(value) == evidence[since]
+
+
+def test_label_shift_in_shadow_is_reported(service: Service, rpc: Rpc) -> None:
+    """Over REST, gRPC, metrics and the console; without the setting there is none."""
+    model = a_champion(service.registry)
+    Stream(service.registry, model).send(500, ago=4_000, seconds=1_000)
+    watch(service.registry, model)
+    assert report(service)["adaptation"] is None
+    assert "recalib_adaptation_state{" not in service.client.get("/metrics").text
+    state = ShadowState(7, 1e9, (2.0, 1.0, 0.5, 0.5), (0.5, 0.25, 0.125, 0.125), 2_000, 0.03)
+    shadow = Shadow((0.25,) * 4, 2e9, 2e9, (state,), FixedShare(0.875, 300, 12.5))
+    with service.registry.transaction() as tx:
+        row = tx.monitors.find(model, 1)
+        assert row is not None
+        tx.monitors.adapt(model, row, shadow.to_dict())
+    found = report(service)["adaptation"]
+    assert (found["number"], found["since"], found["labels"]) == (7, 1e9, 300)
+    assert found["priors"] == [0.5, 0.25, 0.125, 0.125]
+    answer = rpc.monitoring.get_monitoring(pb.GetMonitoringRequest(model="resnet"))
+    assert answer.adaptation["weight"] == 0.875
+    text = service.client.get("/metrics").text
+    owner = '{calibrator="1",model="resnet"}'
+    for line in ("state{} 7.0", "weight_ratio{} 0.875", "evidence_nats{} 12.5"):
+        assert f"recalib_adaptation_{line.format(owner)}" in text
+    page = Browser(service.client.app).get("models/resnet/monitoring").text
+    assert "Label shift, in shadow" in page
+    assert "+12.5 on 300 labels" in page
 
 
 @pytest.mark.slow

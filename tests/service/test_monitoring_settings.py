@@ -24,6 +24,7 @@ SETTINGS = {
     "classes": ["2", "0"],
     "capture": 0.5,
     "refit": "manual",
+    "adaptation": "shadow",
 }
 
 
@@ -51,6 +52,7 @@ def test_settings_over_grpc(service: Service, rpc: Rpc) -> None:
         classes=["2", "0"],
         capture=0.5,
         refit=pb.REFIT_MANUAL,
+        adaptation=pb.ADAPTATION_SHADOW,
     )
     created = rpc.models.create_model(
         pb.CreateModelRequest(name="digits", classes=4, monitoring=message)
@@ -148,3 +150,20 @@ def test_segments_are_counted_and_stored_with_labels(ready: Service, rpc: Rpc) -
     for count in counted:
         totals[count.segment] += count.predictions
     assert totals == {0: 1, 1: 1 + 3, 2: 3 + 3 + 3}
+
+
+def test_adaptation_needs_logits_and_one_class_a_row(service: Service) -> None:
+    service.model()
+    answer = declare(service, adaptation="shadow")
+    assert answer.status_code == 422
+    assert "shadow with capture 0" in answer.text
+    body = {"name": "tags", "classes": 3, "task": "multilabel"}
+    assert service.client.post("/v1/models", json=body).is_success
+    settings = {"adaptation": "shadow", "capture": 0.1}
+    url = "/v1/models/tags/monitoring/settings"
+    for refused_answer in (
+        service.client.put(url, json=settings),
+        service.client.post("/v1/models", json={**body, "name": "more", "monitoring": settings}),
+    ):
+        assert refused_answer.status_code == 422
+        assert "a multilabel row has no class shares" in refused_answer.text

@@ -13,7 +13,9 @@ from recalib.errors import InputError
 from recalib.shift import (
     FixedShare,
     LabelShift,
+    Shadow,
     adapt,
+    begin_shadow,
     first_adaptation,
     gains,
     next_adaptation,
@@ -187,3 +189,21 @@ def test_nothing_is_applied_without_labels() -> None:
     assert FixedShare().applied == 0
     assert FixedShare().weight == 0.5
     assert FixedShare().add([0.1]).applied > 0.5
+
+
+def test_a_label_scores_the_state_that_was_there() -> None:
+    p, labels = _draw(20, 600, _SHIFTED)
+    shadow = begin_shadow(_draw(21, 2_000, _EVEN)[0], 0.0)
+    shadow = shadow.renew(_draw(22, 2_000, _SHIFTED)[0], 50.0, now=100.0)
+    shadow = shadow.renew(_draw(23, 2_000, _SHIFTED[::-1])[0], 150.0, now=200.0)
+    assert [state.number for state in shadow.states] == [1, 2]
+    times = np.repeat([50.0, 150.0, 250.0], 200)
+    scored = shadow.confirm(times, p, labels, through=300.0)
+    parts = [
+        gains(p[200 * k : 200 * k + 200], labels[200 * k : 200 * k + 200], np.array(state.weights))
+        for k, state in enumerate(shadow.states, 1)
+    ]
+    assert scored.share.labels == 400
+    assert scored.share.evidence == pytest.approx(np.concatenate(parts).sum())
+    assert parts[0].sum() > 0 > parts[1].sum()
+    assert Shadow.of(scored.to_dict()) == scored

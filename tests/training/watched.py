@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -180,14 +180,22 @@ def serve(
     version: int = 1,
     save_logits: bool = True,
     label: Callable[[NDArray[np.float32]], NDArray[np.int64]] | None = None,
+    shares: Sequence[float] | None = None,
 ) -> None:
     """Serve rows of true temperature `temperature`, with ids, labels and saved logits.
 
     Parameters
     ----------
     label: return the labels from the probabilities served, (rows, K), instead of true ones.
+    shares: of the classes, instead of even ones.
     """
-    logits, truth = draw(rows, model.classes, temperature, seed=seed)
+    logits, truth = draw(
+        rows if shares is None else 8 * rows, model.classes, temperature, seed=seed
+    )
+    if shares is not None:
+        keep = np.random.default_rng(seed).random(len(truth)) < np.array(shares)[truth]
+        logits, truth = logits[keep][:rows], truth[keep][:rows]
+        assert len(truth) == rows
     logits = logits.astype(np.float32)
     with registry.transaction() as tx:
         key, now = tx.signing_keys.first(), tx.clock()

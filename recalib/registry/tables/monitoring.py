@@ -103,6 +103,8 @@ monitors = Table(
     Column("assessed_at", Double, nullable=False),
     # Predictions before this time come from a log of the past; null without a replay.
     Column("replayed_through", Double),
+    # `recalib.shift.Shadow`; null without adaptation.
+    Column("adaptation", Json),
     # State of `recalib.drift.Monitor`: last, because SQLite reads large values before others.
     Column("state", Json, nullable=False),
     ForeignKeyConstraint(["model_id", "version"], ["calibrators.model_id", "calibrators.version"]),

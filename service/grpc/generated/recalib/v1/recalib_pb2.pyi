@@ -52,6 +52,11 @@ class Refit(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     REFIT_ON_STALE: _ClassVar[Refit]
     REFIT_MANUAL: _ClassVar[Refit]
 
+class Adaptation(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ADAPTATION_NONE: _ClassVar[Adaptation]
+    ADAPTATION_SHADOW: _ClassVar[Adaptation]
+
 class PromoteCandidate(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     PROMOTE_CANDIDATE_AUTOMATIC: _ClassVar[PromoteCandidate]
@@ -120,6 +125,8 @@ LABEL_STATUS_EXPIRED: LabelStatus
 LABEL_STATUS_INVALID: LabelStatus
 REFIT_ON_STALE: Refit
 REFIT_MANUAL: Refit
+ADAPTATION_NONE: Adaptation
+ADAPTATION_SHADOW: Adaptation
 PROMOTE_CANDIDATE_AUTOMATIC: PromoteCandidate
 PROMOTE_CANDIDATE_MANUAL: PromoteCandidate
 TASK_MULTICLASS: Task
@@ -168,7 +175,7 @@ class CreateModelRequest(_message.Message):
     def __init__(self, name: _Optional[str] = ..., classes: _Optional[int] = ..., labels: _Optional[_Union[ClassLabels, _Mapping]] = ..., monitoring: _Optional[_Union[MonitoringSettings, _Mapping]] = ..., task: _Optional[_Union[Task, str]] = ..., predictions: _Optional[_Union[PredictionPolicy, str]] = ..., serve_uncalibrated: _Optional[bool] = ...) -> None: ...
 
 class MonitoringSettings(_message.Message):
-    __slots__ = ("objective", "tolerance", "alpha", "maturity_seconds", "cohort_seconds", "least_labels", "window_labels", "segments", "capture", "capture_seconds", "refit", "refit_every_seconds", "promote", "selection_ratio", "classes", "label_pause_seconds")
+    __slots__ = ("objective", "tolerance", "alpha", "maturity_seconds", "cohort_seconds", "least_labels", "window_labels", "segments", "capture", "capture_seconds", "refit", "refit_every_seconds", "promote", "selection_ratio", "classes", "label_pause_seconds", "adaptation")
     OBJECTIVE_FIELD_NUMBER: _ClassVar[int]
     TOLERANCE_FIELD_NUMBER: _ClassVar[int]
     ALPHA_FIELD_NUMBER: _ClassVar[int]
@@ -185,6 +192,7 @@ class MonitoringSettings(_message.Message):
     SELECTION_RATIO_FIELD_NUMBER: _ClassVar[int]
     CLASSES_FIELD_NUMBER: _ClassVar[int]
     LABEL_PAUSE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    ADAPTATION_FIELD_NUMBER: _ClassVar[int]
     objective: float
     tolerance: float
     alpha: float
@@ -201,7 +209,8 @@ class MonitoringSettings(_message.Message):
     selection_ratio: float
     classes: _containers.RepeatedScalarFieldContainer[str]
     label_pause_seconds: float
-    def __init__(self, objective: _Optional[float] = ..., tolerance: _Optional[float] = ..., alpha: _Optional[float] = ..., maturity_seconds: _Optional[float] = ..., cohort_seconds: _Optional[float] = ..., least_labels: _Optional[int] = ..., window_labels: _Optional[int] = ..., segments: _Optional[_Iterable[str]] = ..., capture: _Optional[float] = ..., capture_seconds: _Optional[float] = ..., refit: _Optional[_Union[Refit, str]] = ..., refit_every_seconds: _Optional[float] = ..., promote: _Optional[_Union[PromoteCandidate, str]] = ..., selection_ratio: _Optional[float] = ..., classes: _Optional[_Iterable[str]] = ..., label_pause_seconds: _Optional[float] = ...) -> None: ...
+    adaptation: Adaptation
+    def __init__(self, objective: _Optional[float] = ..., tolerance: _Optional[float] = ..., alpha: _Optional[float] = ..., maturity_seconds: _Optional[float] = ..., cohort_seconds: _Optional[float] = ..., least_labels: _Optional[int] = ..., window_labels: _Optional[int] = ..., segments: _Optional[_Iterable[str]] = ..., capture: _Optional[float] = ..., capture_seconds: _Optional[float] = ..., refit: _Optional[_Union[Refit, str]] = ..., refit_every_seconds: _Optional[float] = ..., promote: _Optional[_Union[PromoteCandidate, str]] = ..., selection_ratio: _Optional[float] = ..., classes: _Optional[_Iterable[str]] = ..., label_pause_seconds: _Optional[float] = ..., adaptation: _Optional[_Union[Adaptation, str]] = ...) -> None: ...
 
 class GetMonitoringRequest(_message.Message):
     __slots__ = ("model",)
@@ -342,7 +351,7 @@ class CandidateReport(_message.Message):
     def __init__(self, version: _Optional[int] = ..., verdict: _Optional[str] = ..., began_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., evidence: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ...) -> None: ...
 
 class MonitoringReport(_message.Message):
-    __slots__ = ("model", "version", "state", "since", "reason", "evidence", "onset", "segments", "windows", "late_labels", "assessed_at", "events", "candidate", "captured_rows", "may_be_selection", "warnings", "classes", "replayed_through", "alert")
+    __slots__ = ("model", "version", "state", "since", "reason", "evidence", "onset", "segments", "windows", "late_labels", "assessed_at", "events", "candidate", "captured_rows", "may_be_selection", "warnings", "classes", "replayed_through", "alert", "adaptation")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -362,6 +371,7 @@ class MonitoringReport(_message.Message):
     CLASSES_FIELD_NUMBER: _ClassVar[int]
     REPLAYED_THROUGH_FIELD_NUMBER: _ClassVar[int]
     ALERT_FIELD_NUMBER: _ClassVar[int]
+    ADAPTATION_FIELD_NUMBER: _ClassVar[int]
     model: str
     version: int
     state: CalibrationState
@@ -381,7 +391,8 @@ class MonitoringReport(_message.Message):
     classes: _struct_pb2.Struct
     replayed_through: _timestamp_pb2.Timestamp
     alert: Alert
-    def __init__(self, model: _Optional[str] = ..., version: _Optional[int] = ..., state: _Optional[_Union[CalibrationState, str]] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., reason: _Optional[str] = ..., evidence: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., onset: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., segments: _Optional[_Iterable[_Union[SegmentReport, _Mapping]]] = ..., windows: _Optional[_Iterable[_Union[WindowReport, _Mapping]]] = ..., late_labels: _Optional[int] = ..., assessed_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., events: _Optional[_Iterable[_Union[MonitoringEvent, _Mapping]]] = ..., candidate: _Optional[_Union[CandidateReport, _Mapping]] = ..., captured_rows: _Optional[int] = ..., may_be_selection: _Optional[bool] = ..., warnings: _Optional[_Iterable[str]] = ..., classes: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., replayed_through: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., alert: _Optional[_Union[Alert, _Mapping]] = ...) -> None: ...
+    adaptation: _struct_pb2.Struct
+    def __init__(self, model: _Optional[str] = ..., version: _Optional[int] = ..., state: _Optional[_Union[CalibrationState, str]] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., reason: _Optional[str] = ..., evidence: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., onset: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., segments: _Optional[_Iterable[_Union[SegmentReport, _Mapping]]] = ..., windows: _Optional[_Iterable[_Union[WindowReport, _Mapping]]] = ..., late_labels: _Optional[int] = ..., assessed_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., events: _Optional[_Iterable[_Union[MonitoringEvent, _Mapping]]] = ..., candidate: _Optional[_Union[CandidateReport, _Mapping]] = ..., captured_rows: _Optional[int] = ..., may_be_selection: _Optional[bool] = ..., warnings: _Optional[_Iterable[str]] = ..., classes: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., replayed_through: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., alert: _Optional[_Union[Alert, _Mapping]] = ..., adaptation: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ...) -> None: ...
 
 class Alert(_message.Message):
     __slots__ = ("onset", "labels", "accuracy", "confidence", "low", "high", "direction", "places", "versions", "summary", "command", "runbook", "dashboard")

@@ -1,0 +1,90 @@
+"""Label shift in shadow in the monitoring job: states from sampled logits, scored by labels."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from recalib.registry import Model, Registry
+from recalib.shift import Shadow
+from tests.training.watched import CAPTURING, a_champion, serve
+from training.monitoring_job import watch
+from training.shadow_adaptation import adapt_in_shadow
+
+pytestmark = pytest.mark.sqlite_only
+
+_SHARES = (0.75, 0.15, 0.05, 0.05)
+
+
+def _shadow(registry: Registry, model: Model) -> Shadow | None:
+    with registry.reading() as tx:
+        row = tx.monitors.find(model, 1)
+    assert row is not None
+    return None if row.adaptation is None else Shadow.of(row.adaptation)
+
+
+@pytest.mark.slow
+def test_states_come_from_windows_and_the_weight_from_matured_labels(registry: Registry) -> None:
+    model = a_champion(registry, replace(CAPTURING, adaptation="shadow"))
+    serve(registry, model, ago=9_000, temperature=3.0, rows=1_000)
+    watch(registry, model)
+    adapt_in_shadow(registry, model)
+    assert _shadow(registry, model) is None  # half a window
+    serve(registry, model, ago=8_000, temperature=3.0, rows=1_000, seed=2)
+    adapt_in_shadow(registry, model)
+    first = _shadow(registry, model)
+    assert first is not None
+    assert first.report()["number"] == 0
+    np.testing.assert_allclose(first.before, 0.25, atol=0.03)
+
+    serve(registry, model, ago=6_000, temperature=3.0, rows=2_000, seed=3, shares=_SHARES)
+    adapt_in_shadow(registry, model)
+    shadow = _shadow(registry, model)
+    assert shadow is not None
+    assert [state.number for state in shadow.states] == [1]
+    np.testing.assert_allclose(shadow.states[0].priors, _SHARES, atol=0.05)
+    assert shadow.share.labels == 0  # all predictions were made before the state
+    adapt_in_shadow(registry, model)
+    again = _shadow(registry, model)
+    assert again is not None
+    assert (again.states, again.share) == (shadow.states, shadow.share)  # nothing is new
+
+    # As if the state had been there 7,000 seconds ago, and no label had been read since.
+    with registry.transaction() as tx:
+        row = tx.monitors.find(model, 1)
+        assert row is not None
+        stored = shadow.to_dict()
+        stored["states"][0]["since"] -= 7_000
+        stored["through"] -= 7_000
+        tx.monitors.adapt(model, row, stored)
+    adapt_in_shadow(registry, model)
+    scored = _shadow(registry, model)
+    assert scored is not None
+    assert scored.share.labels == 2_000
+    assert scored.share.weight > 0.99
+    assert scored.share.evidence > 100
+
+    watch(registry, model)  # a step of the monitor keeps the adaptation
+    assert _shadow(registry, model) == scored
+
+
+def test_without_the_setting_nothing_is_estimated(registry: Registry) -> None:
+    model = a_champion(registry, CAPTURING)
+    serve(registry, model, ago=9_000, temperature=3.0, rows=2_000)
+    watch(registry, model)
+    adapt_in_shadow(registry, model)
+    assert _shadow(registry, model) is None
+
+
+def test_a_monitor_that_was_written_meanwhile_is_left_alone(registry: Registry) -> None:
+    model = a_champion(registry, CAPTURING)
+    serve(registry, model, ago=9_000, temperature=3.0, rows=300)
+    watch(registry, model)
+    with registry.reading() as tx:
+        row = tx.monitors.find(model, 1)
+    assert row is not None
+    with registry.transaction() as tx:
+        tx.monitors.adapt(model, replace(row, turn=row.turn - 1), {"states": []})
+    assert _shadow(registry, model) is None
