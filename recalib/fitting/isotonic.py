@@ -22,7 +22,7 @@ from recalib.fitting.temperature_preprocessing import (
     with_nll,
 )
 from recalib.maps.base import STEP
-from recalib.maps.isotonic import Isotonic
+from recalib.maps.isotonic import LEAST, Isotonic
 from recalib.maps.lookup_table import next_power_of_two, pad_table
 
 #: Maximum slope in log-odds. A slope of 1 is ideal after temperature scaling; a slope of 10 turns
@@ -73,15 +73,25 @@ def isotonic_curve(groups: Groups, map: Isotonic) -> Solution:
     """Return the knots and values of the only curve, in log-odds."""
     length = next_power_of_two(map.knots) + 1
     base_rate = groups.base_rate if map.target == "positive_class" else None
-    blocks = merge_blocks(isotonic_blocks(groups, base_rate), map.knots)
-    values = scipy.special.logit(blocks.share)
+    blocks = _blocks_of(groups, map, base_rate)
+    values = blocks.share if map.centred else scipy.special.logit(blocks.share)
     parameters = {"knots": pad_table(blocks.odds, length, 1.0), "values": pad_table(values, length)}
     text = "no rise of hits with the log-odds: all rows get the same probability"
     return Solution(parameters, warnings=(text,) if len(blocks.odds) == 1 else ())
 
 
-def isotonic_blocks(groups: Groups, base_rate: float | None = None) -> Blocks:
-    """Return the non-decreasing blocks of the isotonic regression, `share_of_hits` of each."""
+def _blocks_of(groups: Groups, map: Isotonic, base_rate: float | None = None) -> Blocks:
+    blocks = isotonic_blocks(groups, base_rate, centred=map.centred)
+    return merge_blocks(blocks, map.knots, centred=map.centred)
+
+
+def isotonic_blocks(
+    groups: Groups, base_rate: float | None = None, *, centred: bool = False
+) -> Blocks:
+    """Return the non-decreasing blocks of the isotonic regression.
+
+    Their shares are `share_of_hits`, or those of the regression if they are `centred`.
+    """
     pooled = scipy.optimize.isotonic_regression(groups.hits / groups.rows, weights=groups.rows)
     # The tolerance joins neighbours whose means differ only by rounding.
     starts = np.flatnonzero(np.diff(pooled.x, prepend=-1.0) > 1e-9)
@@ -94,16 +104,22 @@ def isotonic_blocks(groups: Groups, base_rate: float | None = None) -> Blocks:
             groups.rows * groups.probability,
         )
     )
+    if centred:
+        return Blocks(odds / rows, hits / rows, rows)
     smooth = share_of_hits(hits, rows, probability / rows, base_rate)
     # Smoothing changes small blocks more than large ones, so it may break the order.
     share = scipy.optimize.isotonic_regression(smooth, weights=rows + 1.0).x
     return Blocks(odds / rows, share, rows)
 
 
-def merge_blocks(blocks: Blocks, max_blocks: int) -> Blocks:
-    """Return at most `max_blocks` blocks, merged so that none are too close or too steep."""
+def merge_blocks(blocks: Blocks, max_blocks: int, *, centred: bool = False) -> Blocks:
+    """Return at most `max_blocks` blocks, merged so that none are too close or too steep.
+
+    The slope is that of the log-odds of shares, or of the shares if they are `centred`.
+    """
     while len(blocks.odds) > 1:
-        odds, values = blocks.odds, scipy.special.logit(blocks.share)
+        odds = blocks.odds
+        values = blocks.share if centred else scipy.special.logit(blocks.share)
         gaps, rises = odds[1:] - odds[:-1], values[1:] - values[:-1]
         excess = np.maximum(rises / (gaps * _MAX_SLOPE), STEP / gaps)
         if (excess > 1).any():
@@ -119,8 +135,9 @@ def merge_blocks(blocks: Blocks, max_blocks: int) -> Blocks:
 def class_curve(groups: Groups, map: Isotonic) -> tuple[_Vector, _Vector]:
     """Return the knots and values of one class."""
     length = next_power_of_two(map.knots) + 1
-    blocks = merge_blocks(isotonic_blocks(groups), map.knots)
-    return pad_table(blocks.odds, length, 1.0), pad_table(np.log(blocks.share), length)
+    blocks = _blocks_of(groups, map)
+    values = blocks.share if map.centred else np.log(blocks.share)
+    return pad_table(blocks.odds, length, 1.0), pad_table(values, length)
 
 
 def absent_class_curve(groups: Groups, map: Isotonic) -> tuple[_Vector, _Vector]:
@@ -128,7 +145,8 @@ def absent_class_curve(groups: Groups, map: Isotonic) -> tuple[_Vector, _Vector]
     lowest, highest = float(groups.odds[0]), float(groups.odds[-1])
     length = next_power_of_two(map.knots) + 1
     knots = np.linspace(lowest, max(highest, lowest + 2 * STEP * length), length)
-    return knots, np.asarray(scipy.special.log_expit(knots))
+    curve = scipy.special.expit if map.centred else scipy.special.log_expit
+    return knots, np.asarray(curve(knots))
 
 
 def _each_class(problem: Problem, temperature: float, map: Isotonic) -> Solution:
@@ -145,7 +163,9 @@ def _each_class(problem: Problem, temperature: float, map: Isotonic) -> Solution
             absent += 1
         if calibrated is not None:
             # Three times as fast as the map of the rows, because these odds ascend.
-            calibrated.add(k, groups.of_rows(np.interp(groups.odds, knots[k], values[k])))
+            curve = np.interp(groups.odds, knots[k], values[k])
+            log_p = np.log(np.maximum(curve, LEAST)) if map.centred else curve
+            calibrated.add(k, groups.of_rows(log_p))
     solution = Solution(
         {"knots": knots, "values": values}, warnings=absence_warnings(absent, problem.classes)
     )

@@ -12,6 +12,9 @@ from recalib.maps.lookup_table import interpolate, next_power_of_two
 from recalib.maps.odds_curve import OddsCurve
 from recalib.ops.base import Array, Ops
 
+#: The least probability of a centred curve, whose logarithm is finite in float32.
+LEAST = 1e-30
+
 
 @dataclass(frozen=True)
 class Isotonic(OddsCurve):
@@ -30,22 +33,29 @@ class Isotonic(OddsCurve):
     - `one_vs_rest`: a curve for each class, with label k as a hit, in log p; each row is divided by
       its sum. Predictions may change. A class without labels keeps its probability.
 
-    A curve has at most `knots` blocks and a slope of at most 10 nats per nat, because float32 could
-    not follow a steeper one. Neighbouring blocks are merged until this holds.
+    `centred`: g_b = C_b / N_b, without the added row, and the curve is linear in g instead of its
+    log-odds: centred isotonic regression. It rises strictly between the outer blocks. A block
+    without hits has the probability 0 (1e-30), so one such label later costs 69 nats.
+
+    A curve has at most `knots` blocks and a slope of at most 10 nats per nat, or 10 per nat if it
+    is centred, because float32 could not follow a steeper one. Neighbouring blocks are merged until
+    this holds.
 
     Applying `one_vs_rest` takes about forty times as long as temperature scaling: a logarithm of
     each 1 − p and log₂ P lookups for each class. The other targets look up one number a row.
 
     Parameters, P the next power of two from `knots`: `temperature`, a scalar; `knots` (P + 1) of
     log-odds, padded beyond the last; `values` (P + 1), logit g, or log g for `one_vs_rest`, which
-    has a row of both for each class. T is `unit_of_log_odds` for `positive_class`.
+    has a row of both for each class; g itself if the curve is centred. T is `unit_of_log_odds` for
+    `positive_class`.
 
-    Source: Zadrozny & Elkan 2002; top label: Gupta & Ramdas 2022. Smoothing and interpolation
-    are added here.
+    Source: Zadrozny & Elkan 2002; top label: Gupta & Ramdas 2022; centred: Oron & Flournoy 2017.
+    Smoothing and interpolation of log-odds are added here.
     """
 
     target: Literal["positive_class", "top_label", "one_vs_rest"] | None = None
     knots: Annotated[int, Interval(ge=2, le=256)] = 64
+    centred: bool = False
 
     name: ClassVar[str] = "isotonic"
     summary: ClassVar[str] = (
@@ -59,9 +69,13 @@ class Isotonic(OddsCurve):
         return {
             "temperature": Parameter((), "log"),
             "knots": Parameter((*rows, length), "rising", axes),
-            "values": Parameter((*rows, length), "real", axes),
+            "values": Parameter((*rows, length), "ascending" if self.centred else "real", axes),
         }
 
     def curve(self, ops: Ops, odds: Array, parameters: Mapping[str, Array]) -> Array:
         cells = next_power_of_two(self.knots)
-        return interpolate(ops, odds, parameters["knots"], parameters["values"], cells)
+        values = interpolate(ops, odds, parameters["knots"], parameters["values"], cells)
+        if not self.centred:
+            return values
+        log_p, log_q = (ops.log(ops.clip_min(p, LEAST)) for p in (values, 1.0 - values))
+        return log_p if self.target == "one_vs_rest" else log_p - log_q

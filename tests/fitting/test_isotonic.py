@@ -123,3 +123,44 @@ def test_result_of_one_vs_rest_is_that_of_the_map() -> None:
     assert solution.objective == pytest.approx(with_nll(problem, solution).objective, rel=1e-12)
     probabilities = problem.map.probabilities(NumpyOps(), logits, solution.parameters)
     np.testing.assert_allclose(solution.confidences, probabilities.max(axis=1), rtol=1e-12)
+
+
+def centred_regression(
+    x: np.ndarray, hits: np.ndarray, new: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return a centred isotonic regression and its number of blocks, by pooling in a loop."""
+    blocks: list[list[float]] = []
+    for value in np.unique(x):
+        of_value = hits[x == value]
+        blocks.append([value * len(of_value), of_value.sum(), len(of_value)])
+        while len(blocks) > 1 and blocks[-2][1] * blocks[-1][2] >= blocks[-1][1] * blocks[-2][2]:
+            last = blocks.pop()
+            blocks[-1] = [a + b for a, b in zip(blocks[-1], last, strict=True)]
+    sums, counts, rows = np.array(blocks).T
+    return np.interp(new, sums / rows, counts / rows), np.diff(counts / rows)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_centred_curve_is_the_centred_isotonic_regression(seed: int) -> None:
+    """Of rounded scores, as of doses; it rises strictly between the outer blocks."""
+    rng = np.random.default_rng(seed)
+    odds = np.round(rng.normal(size=600) * 2, 1 if seed % 2 else 0)
+    labels = (rng.random(600) < scipy.special.expit(odds / 2)).astype(int)
+    new = rng.normal(size=200) * 2
+    calibrator = fit(odds, labels, "isotonic", centred=True)
+    expected, rises = centred_regression(odds, labels, new)
+    assert (rises > 0).all()
+    np.testing.assert_allclose(calibrator.predict(new)[:, 1], expected, rtol=0, atol=1e-12)
+
+
+def test_centred_curves_of_classes_are_those_of_the_map() -> None:
+    """Objective and confidences of the fit; and a class without labels keeps its probability."""
+    rng = np.random.default_rng(3)
+    labels = rng.integers(0, 3, 500)
+    logits = 2 * np.eye(4)[labels] + 2 * rng.normal(size=(500, 4))
+    curves = Isotonic(target="one_vs_rest", centred=True)
+    problem = Problem(curves, NegativeLogLikelihood(), logits, labels)
+    solution = fit_isotonic(problem)
+    assert solution.objective == pytest.approx(with_nll(problem, solution).objective, rel=1e-12)
+    probabilities = problem.map.probabilities(NumpyOps(), logits, solution.parameters)
+    np.testing.assert_allclose(solution.confidences, probabilities.max(axis=1), rtol=1e-12)

@@ -35,6 +35,8 @@ ALL = [pytest.param(member(), id=name) for name, member in MAPS.items()] + [
     pytest.param(HistogramBinning(target="one_vs_rest"), id="histogram_binning one_vs_rest"),
     pytest.param(HistogramBinning(binning="equal_width", bins=10), id="histogram_binning by width"),
     pytest.param(Isotonic(target="one_vs_rest", knots=16), id="isotonic one_vs_rest"),
+    pytest.param(Isotonic(centred=True), id="isotonic centred"),
+    pytest.param(Isotonic(target="one_vs_rest", centred=True), id="isotonic centred one_vs_rest"),
     pytest.param(
         stack("logarithmic", "ensemble_temperature", "spline", "temperature"), id="stack of logs"
     ),
