@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from recalib.calibrator import Calibrator
+from recalib.errors import CorruptError, NotFoundError
 from recalib.registry import Model, Registry
 from recalib.shift import Shadow, begin_shadow, window_rows
+from recalib.stats.groups import group_counts
+from training.dataset_rows import read_rows
 from training.logit_samples import read_labelled_sample, read_newest_logits
 
 
 def adapt_in_shadow(registry: Registry, model: Model) -> None:
     """Read new labels and, if enough rows are new, a window of the champion's answers.
 
-    The first window gives π⁰. Nothing is written if the monitor changes at the same time: the next
-    call reads the same rows.
+    π⁰ are the class shares in the data set of the version; without one, those of the first window.
+    Nothing is written if the monitor changes at the same time: the next call reads the same rows.
     """
     if model.monitoring.adaptation == "none":
         return
@@ -39,7 +43,23 @@ def adapt_in_shadow(registry: Registry, model: Model) -> None:
     if new_rows >= size if shadow is None else shadow.is_due(new_rows):
         window = calibrator.predict_float64(read_newest_logits(registry, files, size))
         end = max(file.last_at for file in files)
-        shadow = begin_shadow(window, end) if shadow is None else shadow.renew(window, end, now)
+        if shadow is None:
+            shadow = begin_shadow(window, end, _shares(registry, model, row.version))
+        shadow = shadow.renew(window, end, now)
     if shadow is not None and shadow != before:
         with registry.transaction() as tx:
             tx.monitors.adapt(model, row, shadow.to_dict())
+
+
+def _shares(registry: Registry, model: Model, version: int) -> NDArray[np.float64] | None:
+    """Return the class shares (K,) of the data set of a version; None without one that is here."""
+    with registry.reading() as tx:
+        name = tx.calibrators.get(model, version).dataset
+        dataset = None if name is None else tx.datasets.find(model, name)
+    if dataset is None or dataset.uri is not None:
+        return None
+    try:
+        labels = read_rows(registry, model, dataset).labels
+    except (CorruptError, NotFoundError):
+        return None
+    return group_counts(labels, model.classes) / len(labels)

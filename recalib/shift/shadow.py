@@ -42,7 +42,7 @@ class ShadowState(msgspec.Struct, frozen=True):
 class Shadow(msgspec.Struct, frozen=True):
     """The adaptation of a version, as JSON in the registry."""
 
-    #: π⁰, (K,): of the first window.
+    #: π⁰, (K,): of the calibration set, or of the first window.
     before: tuple[float, ...]
     #: Time of the last row of the last window, and the time before which labels are read.
     window_end: float
@@ -110,7 +110,15 @@ class Shadow(msgspec.Struct, frozen=True):
         return convert(stored, cls)
 
 
-def begin_shadow(p_nk: Floats, window_end: float) -> Shadow:
-    """Return the adaptation whose π⁰ is the mean of the first window, (N, K)."""
-    before = np.asarray(p_nk, np.float64).mean(axis=0)
+def begin_shadow(
+    p_nk: Floats, window_end: float, shares: NDArray[np.float64] | None = None
+) -> Shadow:
+    """Return the adaptation before the first state.
+
+    Parameters
+    ----------
+    p_nk: the first window of the version's answers, (N, K).
+    shares: π⁰, (K,), of the calibration set; None if unknown: the mean of the window stands for it.
+    """
+    before = np.asarray(p_nk, np.float64).mean(axis=0) if shares is None else shares
     return Shadow(tuple((before / before.sum()).tolist()), window_end, window_end)

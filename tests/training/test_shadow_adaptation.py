@@ -70,6 +70,19 @@ def test_states_come_from_windows_and_the_weight_from_matured_labels(registry: R
     assert _shadow(registry, model) == scored
 
 
+@pytest.mark.slow
+def test_a_shift_since_the_calibration_set_is_seen_in_the_first_window(registry: Registry) -> None:
+    model = a_champion(registry, replace(CAPTURING, adaptation="shadow"), with_dataset=True)
+    serve(registry, model, ago=6_000, temperature=3.0, rows=2_000, seed=3, shares=_SHARES)
+    watch(registry, model)
+    adapt_in_shadow(registry, model)
+    shadow = _shadow(registry, model)
+    assert shadow is not None
+    np.testing.assert_allclose(shadow.before, 0.25, atol=0.03)
+    assert [state.number for state in shadow.states] == [1]
+    np.testing.assert_allclose(shadow.states[0].priors, _SHARES, atol=0.05)
+
+
 def test_without_the_setting_nothing_is_estimated(registry: Registry) -> None:
     model = a_champion(registry, CAPTURING)
     serve(registry, model, ago=9_000, temperature=3.0, rows=2_000)

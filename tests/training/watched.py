@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
@@ -52,6 +53,7 @@ def a_champion(
     classes: int = 4,
     histogram: ConfidenceHistogram | None = None,
     sets: PredictionSets | bool = False,
+    with_dataset: bool = False,
 ) -> Model:
     """Publish a calibrator with a real card as the champion of a model.
 
@@ -59,6 +61,7 @@ def a_champion(
     ----------
     histogram: in the card, instead of that of the fit.
     sets: of the card, or whether it has prediction sets that promise 90%.
+    with_dataset: whether the rows of the fit are a data set of the model.
     """
     calibrator = _calibrator(classes)
     if isinstance(sets, PredictionSets):
@@ -70,13 +73,29 @@ def a_champion(
         calibrator = Calibrator(calibrator.parameters, described)
     with registry.transaction() as tx:
         model = tx.models.create(name, None, classes, "anna", monitoring)
-    lease = a_lease(registry)
+    lease, dataset = a_lease(registry), None
+    if with_dataset:
+        dataset = _store_rows(registry, model)
     with registry.transaction() as tx:
         card = calibrator.card.to_dict()
         data = calibrator.to_bytes()
-        tx.calibrators.publish(lease, model, None, card, data, "champion", "better")
+        tx.calibrators.publish(lease, model, dataset, card, data, "champion", "better")
         tx.jobs.succeed(lease, {})
         return tx.models.get(name)
+
+
+def _store_rows(registry: Registry, model: Model) -> str:
+    """Store the rows of the fit; return the name of the data set."""
+    logits, labels = draw(2_000, model.classes, 3.0)
+    file = io.BytesIO()
+    np.savez(file, logits=logits, labels=labels)
+    with registry.blobs.writer() as blob:
+        blob.write(file.getvalue())
+        digest = blob.commit()
+    with registry.transaction() as tx:
+        what = 2_000, model.classes, blob.size, "application/x-npz", "logits"
+        tx.datasets.create(model, "validation", digest, *what, {})
+    return "validation"
 
 
 class Stream:
