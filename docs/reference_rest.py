@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -22,6 +23,7 @@ _PROTO = Path(__file__).parents[1] / "proto"
 _REFERENCE = "#/components/schemas/"
 
 
+@functools.cache  # several pages read it
 def openapi() -> dict[str, Any]:
     """Return the OpenAPI document of a server with the default settings."""
     with tempfile.TemporaryDirectory() as folder:

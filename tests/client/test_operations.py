@@ -18,9 +18,8 @@ import pytest
 from recalib.client import AsyncClient, Client, InvalidRequestError, Retries, ServiceError
 from recalib.client.clients import Operations
 from recalib.client.drivers import ListOperation, Operation
-from recalib.settings import Settings
-from service.app import create_app
 from tests.client.flaky import BATCH, DATASET, Flaky, problem, says
+from tests.service.documented import answers
 
 _ROOT = Path(__file__).parents[2]
 
@@ -108,10 +107,6 @@ ABSENT = {
 OTHERS = "/v2"
 
 
-def document() -> dict[str, Any]:
-    return create_app(Settings()).openapi()
-
-
 def test_client_covers_every_operation_or_excludes_it(
     flaky: Flaky, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,7 +115,7 @@ def test_client_covers_every_operation_or_excludes_it(
     Path("log.parquet").write_bytes(b"PAR1")
     described = {
         operation["operationId"]: (verb.upper(), re.sub(r"\{\w+\}", "[^/]+", path))
-        for path, verbs in document()["paths"].items()
+        for path, verbs in answers().document["paths"].items()
         for verb, operation in verbs.items()
         if not path.startswith(OTHERS)
     }
@@ -159,7 +154,7 @@ def test_client_covers_every_operation_or_excludes_it(
 
 def test_client_has_every_request_parameter() -> None:
     """Request bodies and parameters of the API, under the methods' parameter names."""
-    schemas = document()["components"]["schemas"]
+    schemas = answers().document["components"]["schemas"]
     fields = {
         Client.fit: set(schemas["CalibratorCreate"]["properties"]) - {"parameters", "row_digests"},
         Client.create_batch: set(schemas["BatchCreate"]["properties"]),

@@ -46,7 +46,7 @@ def certificates(tmp_path: Path) -> Certificates:
 def test_rest_and_grpc_speak_tls(programs: Programs, certificates: Certificates) -> None:
     options = {"tls_certificate": certificates.chain, "tls_key": certificates.key}
     context = ssl.create_default_context(cafile=str(certificates.root))
-    with programs.serve(verify=context, **options) as server:
+    with programs.serve("--job-workers", 0, verify=context, **options) as server:
         assert server.url.startswith("https://")
         with Client(server.url, transport=httpx2.HTTPTransport(verify=context)) as client:
             client.create_model("digits", 3)

@@ -7,10 +7,9 @@ from typing import Any
 import grpc
 import pytest
 
-from service.app import create_app
 from service.operations import OPERATIONS
 from tests.service.conftest import Service
-from tests.service.documented import operations
+from tests.service.documented import answers, operations
 from tests.service.stubs import SERVICES, Rpc, refused
 
 KEY = {"Idempotency-Key": "k"}
@@ -19,7 +18,7 @@ BY_CONTENT = {"upload_dataset"}
 
 
 def test_every_change_accepts_an_idempotency_key() -> None:
-    for name, operation in operations(create_app().openapi()).items():
+    for name, operation in operations(answers().document).items():
         headers = {
             parameter["name"].lower()
             for parameter in operation.get("parameters", [])
