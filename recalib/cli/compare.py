@@ -99,6 +99,7 @@ def compare(
     shown = metric_names(metrics, all_metrics, json_output, known)
     validation_data, test_data = [validation, *(add_validation or [])], [test, *(add_test or [])]
     selection = selection_of(scores, label, separator=separator)
+    level = None if shown is None else 0.95  # the table has the floor of the error
     with progress("compare", quiet=json_output) as update:
         paths = local_paths([validation_data, test_data], cluster)
         if paths is not None:
@@ -108,6 +109,7 @@ def compare(
                 selection,
                 (weights, test_weights),
                 input=input,
+                level=level,
                 predictions=policy,
                 weight_kind=weight_kind,
                 progress=update,
@@ -118,6 +120,7 @@ def compare(
                 select_in(test_data, selection),
                 pairs,
                 input=input,
+                level=level,
                 predictions=policy,
                 sample_weight=weights,
                 test_weight=test_weights,

@@ -167,6 +167,7 @@ def fit(
                 start=start_calibrator,
                 sample_weight=weights,
                 weight_kind=weight_kind,
+                class_labels=class_names_of(selection),
                 cluster=cluster_name(cluster),
                 progress=report,
                 **options,

@@ -7,7 +7,18 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-from recalib.cli.arguments import ApiKey, CalibratorFile, Force, JsonOutput, ServerUrl
+from recalib.cli.arguments import (
+    ApiKey,
+    CalibratorFile,
+    Force,
+    JsonOutput,
+    Label,
+    Scores,
+    Separator,
+    ServerUrl,
+    read_file,
+    selection_of,
+)
 from recalib.reporting.terminal import metrics_table, print_json, progress, say, warn
 
 _PROMOTE: dict[str, Any] = {"if-better": "if_better", "always": True, "never": False}
@@ -27,6 +38,9 @@ def publish(
             help="The file of the fit. Digests of its rows are sent, so that they are not compared."
         ),
     ] = None,
+    scores: Scores = None,
+    label: Label = None,
+    separator: Separator = None,
     promote: Annotated[
         Literal["if-better", "always", "never"],
         typer.Option(help="Whether the version becomes the champion."),
@@ -38,15 +52,22 @@ def publish(
     """Publish a calibrator on a server.
 
     It becomes the next version of the model. The metrics of its card are shown as claims; the
-    server compares it with the champion on rows that neither was fitted on.
+    server compares it with the champion on rows that neither was fitted on. `--scores`, `--label`
+    and `--separator` say how `--fitted-on` is read, as for `fit`.
     """
     from recalib.client import Client
     from recalib.core.card import Card
     from recalib.core.decoding import convert
 
+    rows = _fitted_rows(calibrator, fitted_on, scores, label, separator)
     with Client(server, api_key=key) as client, progress("publish", quiet=json_output) as update:
         queued_job = client.publish(
-            model, calibrator, dataset, fitted_on=fitted_on, promote=_PROMOTE[promote], force=force
+            model,
+            calibrator,
+            dataset,
+            fitted_on=rows,
+            promote=_PROMOTE[promote],
+            force=force,
         )
         job = client.wait(queued_job, progress=lambda _, text: update(text))
         result = job.result or {}
@@ -64,3 +85,18 @@ def publish(
         say(metrics_table(card.metrics, title))
     state = "is the champion" if result["promoted"] else "is not the champion"
     say(f"version {result['version']} of {model} {state}: {result['reason']}")
+
+
+def _fitted_rows(
+    path: Path, fitted_on: Path | None, scores: str | None, label: str | None, separator: str | None
+) -> Any:
+    """Return the rows of the fit from a file with names that the options say, else the file."""
+    from recalib.api import load
+    from recalib.files import DataSelection
+
+    selection = selection_of(scores, label, separator=separator)
+    if fitted_on is None or selection == DataSelection():
+        return fitted_on
+    card = load(path).card
+    names, kind, task = card.labels, card.input, card.task
+    return read_file(fitted_on, selection, names, input=kind, task=task, labels="optional").logits

@@ -46,7 +46,7 @@ def replay(
     log: Annotated[
         list[str],
         typer.Argument(
-            help="Predictions, .parquet or .csv: columns time or timestamp; confidence,"
+            help="Predictions, .parquet, .csv, .tsv or .jsonl: time or timestamp; confidence,"
             " probabilities or probability_0, probability_1, ...; and correct or label; label_time,"
             " segment and group are optional. Times are numbers since 1970, timestamps, dates or"
             " ISO texts. Of two classes, probabilities may be P(y = 1), which is then monitored"

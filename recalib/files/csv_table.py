@@ -70,11 +70,7 @@ class CsvTable:
 
     def parts(self) -> list[tuple[int, int]]:
         """Return the offsets of parts of about 32 MiB that end with a line, for `blocks`."""
-        size = size_of(self._stream)
-        edges = [self._start]
-        while edges[-1] + _PART_BYTES < size:
-            edges.append(self._line_end(edges[-1] + _PART_BYTES))
-        return [*pairwise([*edges, size])]
+        return line_parts(self._stream, self._start)
 
     def blocks(self, start: int | None = None, end: int | None = None) -> Iterator[bytes]:
         """Yield the lines after the header, in blocks that end with a line.
@@ -131,13 +127,23 @@ class CsvTable:
             ),
         )
 
-    def _line_end(self, offset: int) -> int:
-        window = StreamView(self._stream, offset)
-        while chunk := window.read(CHUNK_BYTES):
-            if end := re.search(rb"[\r\n]", chunk):
-                return offset + end.end()
-            offset += len(chunk)
-        return offset
+
+def line_parts(stream: BinaryIO, start: int = 0) -> list[tuple[int, int]]:
+    """Return the offsets of parts of about 32 MiB that end with a line, for `line_blocks`."""
+    size = size_of(stream)
+    edges = [start]
+    while edges[-1] + _PART_BYTES < size:
+        edges.append(_line_end(stream, edges[-1] + _PART_BYTES))
+    return [*pairwise([*edges, size])]
+
+
+def _line_end(stream: BinaryIO, offset: int) -> int:
+    window = StreamView(stream, offset)
+    while chunk := window.read(CHUNK_BYTES):
+        if end := re.search(rb"[\r\n]", chunk):
+            return offset + end.end()
+        offset += len(chunk)
+    return offset
 
 
 def line_blocks(
@@ -172,12 +178,17 @@ def line_blocks(
 
 @contextmanager
 def rows_of_block(first_row: int) -> Iterator[None]:
-    """Translate an error of Arrow, which counts the rows of a block from 1, to rows of the file."""
+    """Translate an error of Arrow, which counts the rows of a block, to rows of the file.
+
+    It counts those of text from 1, and those of JSON from 0.
+    """
     try:
         yield
     except pa.ArrowInvalid as error:
         message = re.sub(
-            r"Row #(\d+)", lambda match: f"row {first_row + int(match[1]) - 1}", str(error)
+            r"(Row #|in row )(\d+)",
+            lambda match: f"row {first_row + int(match[2]) - (match[1] == 'Row #')}",
+            str(error),
         )
         raise ValueError(message) from None
 

@@ -59,7 +59,8 @@ class Log:
 
     Parameters
     ----------
-    source: a Parquet or CSV file, a folder, a glob, a URL, several of these, or an open file.
+    source: a file (Parquet, CSV, TSV, JSON lines), a folder, a glob, a URL, several of these, or an
+        open file.
     classes: number of probabilities per row; by default that of the first row.
     split_columns: further columns, for `batches`.
     with_labels: whether the log must have `probabilities` and `label`, for `watch`.

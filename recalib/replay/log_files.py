@@ -21,18 +21,22 @@ from recalib.files.fragments import (
     version_of,
 )
 from recalib.files.parquet import is_parquet, open_table
-from recalib.replay.csv_log import CsvLog
+from recalib.files.raw_arrays import StreamView
 from recalib.replay.log_schema import LogSchema, is_log_column
+from recalib.replay.text_log import CsvLog, JsonLinesLog, TextLog
 
 #: A path, a folder, a glob, a URL, several of these, fragments that are complete files, or an open
 #: file.
 LogSource = Source | BinaryIO
 #: Formats by suffix. Folders of Parquet files may hold notes in text.
-_FORMATS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv"}
+_FORMATS = {
+    ".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".tsv": "csv", ".jsonl": "jsonl"
+}  # fmt: skip
+_READABLE = ".parquet, .csv, .tsv or .jsonl"
 
 
 class _Group(NamedTuple):
-    """A row group, or a part of a CSV file: its file, and its number there."""
+    """A row group, or a part of a file of text: its file, and its number there."""
 
     file: int
     number: int
@@ -43,15 +47,16 @@ class LogFiles:
 
     Parameters
     ----------
-    source: Parquet or CSV files, all with the same types of the columns that are read. Of several,
-        those without rows are left out. An open file is CSV unless it begins as Parquet does.
+    source: files of Parquet, CSV or JSON lines, all with the same types of the columns that are
+        read. Of several, those without rows are left out. An open file is CSV unless it begins as
+        Parquet or an object does.
     read_schema: returns the columns to read of the schema of a file, or raises `InputError`.
 
     Raises
     ------
     InputError: a file cannot be read, or its schema is not valid or differs; also later, if a file
         has changed when it is opened again.
-    UnsupportedError: the name of a single file does not end in .parquet, .pq or .csv.
+    UnsupportedError: the name of a single file has another ending.
     """
 
     def __init__(self, source: LogSource, read_schema: Callable[[Any], LogSchema]) -> None:
@@ -105,7 +110,7 @@ class LogFiles:
         with self.named_errors(group), translate_errors(self._format(file)):
             table = self._open(file)
             sources = self._columns.sources(names)
-            if isinstance(table, CsvLog):
+            if isinstance(table, TextLog):
                 batches = table.batches(number, sources, batch_size, first_row)
             else:
                 batches = table.iter_batches(
@@ -176,7 +181,8 @@ class LogFiles:
 
         if format == "parquet":
             return open_table(stream, columns)
-        table = CsvLog(stream, is_log_column)
+        is_json = format == "jsonl"
+        table = JsonLinesLog(stream) if is_json else CsvLog(stream, is_log_column)
         columns(table)
         return table
 
@@ -186,7 +192,9 @@ class LogFiles:
             return file.format
         if isinstance(file, Path):
             return _FORMATS.get(file.suffix.lower(), "")
-        return "parquet" if is_parquet(file) else "csv"
+        if is_parquet(file):
+            return "parquet"
+        return "jsonl" if StreamView(file, 0).read(1) == b"{" else "csv"
 
     def _check_version(self, index: int) -> None:
         file = self._files[index]
@@ -211,7 +219,7 @@ def _files(source: Any) -> list[Any]:
     if fragments := fragments_of(source, "log"):
         if any(item.row_groups is not None or item.format not in formats for item in fragments):
             found = "parts of files, or other formats"
-            raise InputError("log", found=found, accepted="complete Parquet or CSV files")
+            raise InputError("log", found=found, accepted="complete files of Parquet or text")
         return fragments
     if is_single_file(source):
         single = source if isinstance(source, str | Path) else source[0]
@@ -222,7 +230,7 @@ def _files(source: Any) -> list[Any]:
 
 
 def _has_rows(table: Any) -> bool:
-    if isinstance(table, CsvLog):
+    if isinstance(table, TextLog):
         return table.num_row_groups > 0
     return bool(table.metadata.num_rows)
 
@@ -240,7 +248,7 @@ def _version(file: Fragment | Path | BinaryIO) -> str:
 def _open_path(path: Path) -> BinaryIO:
     if path.suffix.lower() not in _FORMATS:
         found = f"a name ending in {path.suffix!r}"
-        raise UnsupportedError("log", found=found, accepted=".parquet or .csv")
+        raise UnsupportedError("log", found=found, accepted=_READABLE)
     try:
         return path.open("rb")
     except (OSError, ValueError) as error:

@@ -201,7 +201,8 @@ def replay(
 
     Parameters
     ----------
-    source: a Parquet or CSV file, a folder, a glob, a URL, several of these, or an open file.
+    source: a file (Parquet, CSV, TSV, JSON lines), a folder, a glob, a URL, several of these, or an
+        open file.
     card: the card of the calibrator; its calibration set then gives the bins and the reference.
     cluster: as in `recalib.core.executors`: where the first pass, which reads and checks all
         columns, is done, a file at a time; the monitor is in this process. The result does not

@@ -127,10 +127,10 @@ def comparison_table(
     """Return a table with a line for each of `rows`, and a column for each of `metrics`.
 
     By default these are the headline metrics, which fit into the width of a terminal. A metric that
-    a row does not have is left out.
+    a row does not have is left out. The noise floor of the headline error is beside it.
     """
     # Imported here because most commands show no metrics.
-    from recalib.metrics.headline import headline_metrics
+    from recalib.metrics.headline import headline_error, headline_metrics
 
     common = set.intersection(*(set(of_row) for _, of_row in rows))
     names = [name for name in metrics if name in common] or headline_metrics(common)
@@ -139,13 +139,19 @@ def comparison_table(
     )
     for key in keys:
         table.add_column(key, no_wrap=True)
-    for name in names:
-        unit = "\n%" if is_percentage(name) else ""
+    error = headline_error(common)
+    has_floor = error in names and all(of_row[error].floor is not None for _, of_row in rows)
+    columns = [(name, name.replace("_", " "), "value") for name in names]
+    if has_floor:
+        columns.insert(names.index(error) + 1, (error, "its floor", "floor"))
+    for name, head, _ in columns:
         # A minimum width prevents truncated numbers and names.
-        width = max(_WIDTH, *map(len, name.split("_")))
-        table.add_column(name.replace("_", "\n") + unit, justify="right", min_width=width)
+        width = max(_WIDTH, *map(len, head.split()))
+        unit = "\n%" if is_percentage(name) else ""
+        table.add_column(head.replace(" ", "\n") + unit, justify="right", min_width=width)
     for values, of_row in rows:
-        table.add_row(*values, *(_number(name, of_row[name].value) for name in names))
+        cells = (_number(name, getattr(of_row[name], kind)) for name, _, kind in columns)
+        table.add_row(*values, *cells)
     return table
 
 

@@ -48,6 +48,7 @@ def fit(
     start: Calibrator | None = None,
     sample_weight: Source | None = None,
     weight_kind: WeightKind = "survey",
+    class_labels: tuple[str, ...] | None = None,
     format: str | None = None,
     cluster: Cluster = None,
     progress: Progress = lambda stage, iteration, value: None,
@@ -72,6 +73,7 @@ def fit(
         source, with the same names before the suffix; a file, a folder, a glob, a URL or several.
         Equal by default.
     weight_kind: `survey` or `counts`, as in `recalib.fit`.
+    class_labels: names of the classes, for the card, in the order of the columns.
     cluster: as in `recalib.core.executors`; None: this process.
     progress: called with the stage's name, the iteration and the objective's value.
     options: the map's options.
@@ -103,6 +105,7 @@ def fit(
         calibrator, _ = fit_rows(
             request,
             survey.sample,
+            labels=class_labels,
             source=None if is_small else rows,
             start=start,
             progress=progress,

@@ -109,6 +109,14 @@ def test_columns_that_do_not_fit_are_rejected(cli: Cli, command: str, message: s
     assert message in result.err
 
 
+def test_named_columns_of_several_files_name_the_classes(cli: Cli) -> None:
+    write_table(cli, "x.csv", np.array(NAMES)[LABELS].tolist())
+    write_table(cli, "y.parquet", np.array(NAMES)[LABELS].tolist())
+    scores = ("--scores", "cat,dog,emu,fox")
+    assert cli("fit", "x.csv", "y.parquet", *scores, "-o", "n.calib", "--no-measure").status == 0
+    assert recalib.load(cli.folder / "n.calib").card.labels == NAMES
+
+
 def test_compare_and_report_take_named_columns(cli: Cli) -> None:
     write_table(cli, "x.csv", np.array(NAMES)[LABELS].tolist())
     write_table(cli, "y.parquet", LABELS.tolist())

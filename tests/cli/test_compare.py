@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
+import recalib
 from recalib import metrics
 from recalib.maps import MAPS
 from recalib.metrics.evaluate import evaluate
@@ -90,5 +92,12 @@ def test_metrics_of_the_table_are_chosen(cli: Cli) -> None:
     short = cli(*compare).out.partition("cross-validated")[0]
     assert all(name in short for name in ("accuracy", "nll", "brier", "ece"))
     assert "aurc" not in short
+    assert "floor" in short
+    floor = recalib.evaluate(LABELS, logits=LOGITS, floors=True)["ece"].floor
+    identity = cli("compare", "val.npz", "val.npz", "--maps", "identity").out
+    (row,) = re.findall(
+        r"^ *identity +nll +\d.*$", identity.partition("cross-val")[0], re.MULTILINE
+    )
+    assert f" {100 * floor:.2f} " in row
     result = cli(*compare, "--metrics", "nlll")
     assert "metrics: found 'nlll'; accepted: did you mean nll?" in result.err

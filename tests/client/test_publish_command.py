@@ -70,6 +70,13 @@ def test_table_with_named_columns_is_published_and_not_uploaded(
     fitted_on = ("--dataset", "later", "--fitted-on", "named.csv")
     result = cli("publish", "named.calib", *there, *fitted_on)
     assert "measured on 300 rows of later" in result.out
+
+    np.savez(cli.folder / "other.npz", mine=_LOGITS[:600], truth=_LABELS[:600])
+    cli("fit", "other.npz", "--scores", "mine", "--label", "truth", "-o", "other.calib")
+    fitted_on = ("--dataset", "later", "--fitted-on", "other.npz", "--scores", "mine")
+    result = cli("publish", "other.calib", *there, *fitted_on, "--label", "truth")
+    assert (result.status, result.err) == (0, "")
+    assert "measured on 300 rows of later" in result.out
     arguments = (f"model={model}", "name=named", "data=named.csv")
     result = cli("api", "upload_dataset", *arguments, "--server", server.url)
     assert result.status == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from pathlib import Path
 from typing import Any
 
@@ -124,6 +125,37 @@ def test_csv_gives_the_result_of_parquet(
     for number, part in enumerate((slice(900, 2_000), slice(0, 900))):
         _csv(tmp_path / f"part-{number}.csv", {name: v[part] for name, v in rows.items()})
     assert replay(str(tmp_path / "part-*.csv"), OPTIONS).to_dict() == expected
+
+
+def test_json_lines_and_tabs_give_the_result_of_parquet(
+    tmp_path: Path, columns: Columns, expected: Columns, monkeypatch: pytest.MonkeyPatch
+):
+    """In parts, as a path, as an open file, and as tabs."""
+    monkeypatch.setattr(csv_table, "_PART_BYTES", 20_000)
+    rows = pa.table(columns | {"label": _named(columns), "other": [{"a": 1}] * 2_000}).to_pylist()
+    path = tmp_path / "log.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)))
+    assert replay(path, OPTIONS).to_dict() == expected
+    assert replay(io.BytesIO(path.read_bytes()), OPTIONS).to_dict() == expected
+    numbered = pa.table(_numbered(columns | {"label": _named(columns)}, NAMES))
+    tabs = tmp_path / "log.tsv"
+    pyarrow.csv.write_csv(numbered, tabs, pyarrow.csv.WriteOptions(delimiter="\t"))
+    assert replay(tabs, OPTIONS).to_dict() == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"time": 1, "confidence": 0.5, "correct": 1}\n{no\n', r"JSON parse error.* row 1"),
+        ('{"time": 1, "confidence": "half", "correct": true}\n', r"confidence\[0\]: found 'half'"),
+        ("", "time: found no columns"),
+    ],
+)
+def test_invalid_json_lines_are_refused(tmp_path: Path, text: str, message: str):
+    path = tmp_path / "log.jsonl"
+    path.write_text(text)
+    with pytest.raises(InputError, match=message):
+        replay(path)
 
 
 def test_csv_has_all_columns_and_segments(tmp_path: Path):
