@@ -101,32 +101,21 @@ def compare(
     selection = selection_of(scores, label, separator=separator)
     level = None if shown is None else 0.95  # the table has the floor of the error
     with progress("compare", quiet=json_output) as update:
+        options: dict[str, Any] = {"input": input, "level": level, "predictions": policy}
+        options |= {"weight_kind": weight_kind, "progress": update}
         paths = local_paths([validation_data, test_data], cluster)
         if paths is not None:
-            comparison = _compare_files(
-                paths,
-                pairs,
-                selection,
-                (weights, test_weights),
-                input=input,
-                level=level,
-                predictions=policy,
-                weight_kind=weight_kind,
-                progress=update,
-            )
+            sources = weights, test_weights
+            comparison = _compare_files(paths, pairs, selection, sources, **options)
         else:
             comparison = compare_at_scale(
                 select_in(validation_data, selection),
                 select_in(test_data, selection),
                 pairs,
-                input=input,
-                level=level,
-                predictions=policy,
                 sample_weight=weights,
                 test_weight=test_weights,
-                weight_kind=weight_kind,
                 cluster=cluster_name(cluster),
-                progress=update,
+                **options,
             )
     for error in comparison.left_out:
         warn(f"left out: {error}")

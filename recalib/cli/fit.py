@@ -156,18 +156,15 @@ def fit(
         def report(stage: str, iteration: int, value: float) -> None:
             update(f"{stage}, iteration {iteration}, objective {value:.5f}")
 
+        options |= {"input": input, "measure": measure, "start": start_calibrator}
+        options |= {"weight_kind": weight_kind, "class_labels": class_names_of(selection)}
         update("reading")
         if path is None:
             calibrator = fit_files(
                 select_in(data, selection),
                 map,
                 objective,
-                input=input,
-                measure=measure,
-                start=start_calibrator,
                 sample_weight=weights,
-                weight_kind=weight_kind,
-                class_labels=class_names_of(selection),
                 cluster=cluster_name(cluster),
                 progress=report,
                 **options,
@@ -181,16 +178,11 @@ def fit(
                 map,
                 objective,
                 task=task,
-                input=input,
                 weights=rows.weights if sample_weights is None else sample_weights,
-                weight_kind=weight_kind,
-                start=start_calibrator,
                 device=device,
-                measure=measure,
                 resampled=rebalanced,
                 sets=set_options,
                 sets_folds=sets_folds,
-                class_labels=class_names_of(selection),
                 data=summary,
                 progress=report,
                 **options,
