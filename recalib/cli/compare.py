@@ -99,9 +99,10 @@ def compare(
     shown = metric_names(metrics, all_metrics, json_output, known)
     validation_data, test_data = [validation, *(add_validation or [])], [test, *(add_test or [])]
     selection = selection_of(scores, label, separator=separator)
-    level = None if shown is None else 0.95  # the table has the floor of the error
     with progress("compare", quiet=json_output) as update:
-        options: dict[str, Any] = {"input": input, "level": level, "predictions": policy}
+        options: dict[str, Any] = {"input": input, "predictions": policy}
+        # The table has the floor of the error.
+        options["level"] = None if shown is None else 0.95
         options |= {"weight_kind": weight_kind, "progress": update}
         paths = local_paths([validation_data, test_data], cluster)
         if paths is not None:

@@ -29,8 +29,7 @@ def publish(
     server: ServerUrl,
     model: Annotated[str, typer.Option(help="The model's name on the server.", show_default=False)],
     dataset: Annotated[
-        str | None,
-        typer.Option(help="A data set of the model, to compare with the champion on."),
+        str | None, typer.Option(help="A data set of the model, to compare with the champion on.")
     ] = None,
     fitted_on: Annotated[
         Path | None,
@@ -62,12 +61,7 @@ def publish(
     rows = _fitted_rows(calibrator, fitted_on, scores, label, separator)
     with Client(server, api_key=key) as client, progress("publish", quiet=json_output) as update:
         queued_job = client.publish(
-            model,
-            calibrator,
-            dataset,
-            fitted_on=rows,
-            promote=_PROMOTE[promote],
-            force=force,
+            model, calibrator, dataset, fitted_on=rows, promote=_PROMOTE[promote], force=force
         )
         job = client.wait(queued_job, progress=lambda _, text: update(text))
         result = job.result or {}

@@ -84,9 +84,7 @@ class JsonLinesLog(TextLog):
 
     def _parse(self, block: bytes, types: dict[str, Any]) -> Any:
         """Without types all columns, with those of their values."""
-        options = arrow_json.ParseOptions(
-            explicit_schema=pa.schema(types.items()) if types else None,
-            unexpected_field_behavior="ignore" if types else "infer",
-        )
+        schema, others = (pa.schema(types.items()), "ignore") if types else (None, "infer")
+        options = arrow_json.ParseOptions(schema, unexpected_field_behavior=others)
         reading = arrow_json.ReadOptions(use_threads=False, block_size=len(block) + 1)
         return arrow_json.read_json(pa.BufferReader(block), reading, options)

@@ -216,12 +216,7 @@ def _number(name: str, value: float) -> str:
 @contextlib.contextmanager
 def progress(stage: str, *, quiet: bool) -> Iterator[Callable[[str], None]]:
     """Show a progress bar on a terminal; yield a function that sets the current activity."""
-    columns = (
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TimeElapsedColumn(),
-    )
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     with Progress(
         *columns, console=_err, transient=True, disable=quiet or not _err.is_terminal
     ) as bar:
