@@ -48,9 +48,9 @@ def apply(
     """Turn logits into calibrated probabilities.
 
     One file gives an .npz file with `probabilities`, with `sets` if the calibrator has thresholds
-    of prediction sets, and with `intervals` of the map venn_abers. Several files give a folder of
-    Parquet files with `probabilities`, `sets` and `labels`; the same command resumes a run that was
-    stopped.
+    of prediction sets, with `accepted` if it has one of rejection, and with `intervals` of the map
+    venn_abers. Several files give a folder of Parquet files with `probabilities` and `labels`; the
+    same command resumes a run that was stopped.
     """
     from recalib import files
     from recalib.api import load
@@ -100,6 +100,8 @@ def apply(
             arrays["sets"] = fitted.predict_set(rows.logits, input=input)
         if fitted.card.map == VennAbers.name:
             arrays["intervals"] = fitted.predict_interval(rows.logits, input=input)
+        if fitted.card.rejection is not None:
+            arrays["accepted"] = fitted.is_accepted(rows.logits, input=input)
         files.write_npz(target, **arrays)
     n, k = probabilities.shape
     if json_output:

@@ -268,6 +268,19 @@ class PredictionSets(SetOptions, frozen=True, kw_only=True):
     adapted: int = 0
 
 
+class Rejection(msgspec.Struct, frozen=True):
+    """A threshold on the confidence below which rows are rejected; see `recalib.sets.rejection`."""
+
+    threshold: float
+    #: The error rate of accepted new rows, which stays with the probability `sureness`.
+    risk: float
+    sureness: float
+    #: The rows of the test, which the map was not fitted on; those accepted, and their errors.
+    rows: int
+    accepted: int
+    errors: int
+
+
 class Claims(msgspec.Struct, frozen=True):
     """What an uploaded card states about the calibrator, and the server has not measured."""
 
@@ -315,6 +328,8 @@ class Card(msgspec.Struct, frozen=True, kw_only=True):
     thresholds: Thresholds | None = None
     #: Present if thresholds of prediction sets were fitted.
     sets: PredictionSets | None = None
+    #: Present if a threshold of rejection was fitted.
+    rejection: Rejection | None = None
     selection: Selection | None = None
     #: Present if the policy `auto` chose the map.
     choice: AutoChoice | None = None

@@ -29,6 +29,7 @@ from recalib.sets.conformal import (
     prediction_sets,
     resolve_sets,
 )
+from recalib.sets.rejection import rejection_threshold
 from recalib.sets.venn_abers import intervals
 
 _Input = Literal["logits", "probabilities"]
@@ -187,6 +188,64 @@ class SetPredictor(ABC):
         return self.with_sets(
             adapt_sets(*self._labelled(values, labels, input), self._fitted_sets(), rate)
         )
+
+    def fit_rejection(
+        self,
+        values: Any,
+        labels: ArrayLike,
+        risk: float,
+        sureness: float = 0.9,
+        *,
+        input: _Input | None = None,
+    ) -> Self:
+        """Return this calibrator with the threshold of confidence below which rows are rejected.
+
+        Of the new rows that it accepts, at most a share `risk` is wrong, with the probability
+        `sureness`; see `recalib.sets.rejection`. The card has it as `rejection`.
+
+        Parameters
+        ----------
+        values, input: as in `predict`, of rows that the map was not fitted on.
+        labels: (N,), as in `evaluate`.
+        risk, sureness: in (0, 1).
+
+        Raises
+        ------
+        InputError: invalid input, or too few rows for such a risk.
+
+        Examples
+        --------
+        >>> calibrator = calibrator.fit_rejection(held_out, its_labels, 0.1)  # doctest: +SKIP
+        >>> calibrator.is_accepted(new_logits).mean()  # doctest: +SKIP
+        """
+        check_index(values=values, labels=labels)
+        indices, _ = class_indices(labels, self.card.classes, self.card.labels)
+        p = self._matrix(values, input)
+        correct = p.argmax(axis=1) == check_labels(indices, logits=p)
+        rejection = rejection_threshold(p.max(axis=1), correct, risk, sureness)
+        card = msgspec.structs.replace(self.card, rejection=rejection)
+        return type(self)(self.parameters, card)
+
+    def is_accepted(self, values: Any, *, input: _Input | None = None) -> NDArray[np.bool_]:
+        """Return whether the confidence of each row reaches the threshold of `fit_rejection`, (N,).
+
+        Parameters
+        ----------
+        values, input: as in `predict`.
+
+        Raises
+        ------
+        InputError: a calibrator without this threshold, or as in `predict`.
+
+        Examples
+        --------
+        >>> calibrator.is_accepted(new_logits)  # doctest: +SKIP
+        """
+        if self.card.rejection is None:
+            accepted = "one of fit_rejection"
+            raise InputError("calibrator", found="no threshold of rejection", accepted=accepted)
+        confidence = self._matrix(values, input).max(axis=1)
+        return np.asarray(confidence >= self.card.rejection.threshold)
 
     def evaluate_sets(
         self, values: Any, labels: ArrayLike, *, input: _Input | None = None

@@ -130,3 +130,13 @@ def test_intervals_are_written_beside_probabilities(cli: Cli) -> None:
     assert apply.out == "saved 300 rows of 4 probabilities and intervals to out.npz\n"
     expected = recalib.fit(LOGITS, LABELS, "venn_abers").predict_interval(LOGITS)
     np.testing.assert_array_equal(np.load(cli.folder / "out.npz")["intervals"], expected)
+
+
+def test_accepted_rows_are_written_beside_probabilities(cli: Cli) -> None:
+    fitted = recalib.fit(LOGITS[:150], LABELS[:150]).fit_rejection(LOGITS[150:], LABELS[150:], 0.7)
+    fitted.save(cli.folder / "t.calib")
+    apply = cli("apply", "t.calib", "val.npz", "-o", "out.npz")
+    assert apply.out == "saved 300 rows of 4 probabilities and accepted to out.npz\n"
+    np.testing.assert_array_equal(
+        np.load(cli.folder / "out.npz")["accepted"], fitted.is_accepted(LOGITS)
+    )

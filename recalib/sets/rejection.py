@@ -1,0 +1,72 @@
+"""Selective prediction: a threshold on the confidence, below which rows are rejected.
+
+Legend: N rows.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy
+from numpy.typing import NDArray
+
+from recalib.core.card import Rejection
+from recalib.errors import InputError
+
+#: Thresholds that may be tested, descending, and where the tests begin.
+GRID = np.round(np.concatenate([np.arange(0.999, 0.995, -0.001), np.arange(199, -1, -1) / 200]), 3)
+STARTS = (0.999, 0.95, 0.8, 0.5)
+
+
+def rejection_threshold(
+    confidence: NDArray[np.float64],
+    correct: NDArray[np.bool_],
+    risk: float,
+    sureness: float,
+) -> Rejection:
+    """Return the lowest threshold whose accepted rows are wrong at a rate of at most `risk`.
+
+    Of new rows with a confidence at or above the threshold, the share of wrong predictions exceeds
+    `risk` with a probability of at most 1 − `sureness`, over draws of these rows, if they and the
+    new ones are independent draws of one population. The rate at a threshold is tested by the exact
+    binomial of its rows. From each of the four `STARTS`, tests at the level (1 − `sureness`) / 4 go
+    down the fixed `GRID` until one fails, so all that succeed hold together.
+
+    Parameters
+    ----------
+    confidence, correct: (N,), the largest probability of rows that the map was not fitted on, and
+        whether the prediction is right.
+    risk, sureness: in (0, 1).
+
+    Raises
+    ------
+    InputError: a number out of range, or no threshold that succeeds.
+
+    Source: Angelopoulos, Bates, Candès, Jordan and Lei 2021, Learn then Test, fixed sequences with
+    several starts.
+    """
+    for name, value in {"risk": risk, "sureness": sureness}.items():
+        if not 0 < value < 1:
+            raise InputError(name, found=f"{value}", accepted="a number above 0 and below 1")
+    order = np.argsort(confidence)
+    first = np.searchsorted(confidence[order], GRID)
+    errors_from = np.append(np.cumsum(~correct[order][::-1])[::-1], 0)
+    rows, errors = len(confidence) - first, errors_from[first]
+    holds = scipy.special.bdtr(errors, rows, risk) <= (1 - sureness) / len(STARTS)
+    certified = []
+    for start in STARTS:
+        begin = int(np.argmax(start >= GRID))
+        passed = int(np.argmin(np.append(holds[begin:], False)))
+        certified.append(begin + passed - 1 if passed else -1)
+    best = max(certified)
+    if best < 0:
+        found = f"{risk:g} with sureness {sureness:g} on {len(confidence)} rows"
+        accepted = "a larger risk or more rows: no threshold is certain to keep it"
+        raise InputError("risk", found=found, accepted=accepted)
+    return Rejection(
+        threshold=float(GRID[best]),
+        risk=float(risk),
+        sureness=float(sureness),
+        rows=len(confidence),
+        accepted=int(rows[best]),
+        errors=int(errors[best]),
+    )
