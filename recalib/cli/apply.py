@@ -23,7 +23,6 @@ from recalib.cli.arguments import (
     select_in,
     selection_of,
 )
-from recalib.errors import InputError
 from recalib.reporting.terminal import print_json, progress, say
 
 
@@ -35,7 +34,7 @@ def apply(
         typer.Option(
             "--output",
             "-o",
-            help="The .npz file to write; of several files, a folder or its URL.",
+            help="The .npz, .csv or .parquet file; of several files of data a folder or its URL.",
             show_default=False,
         ),
     ],
@@ -47,13 +46,13 @@ def apply(
 ) -> None:
     """Turn logits into calibrated probabilities.
 
-    One file gives an .npz file with `probabilities`, with `sets` if the calibrator has thresholds
+    One file of data gives one with `probabilities`, with `sets` if the calibrator has thresholds
     of prediction sets, with `accepted` if it has one of rejection, and with `intervals` of the map
-    venn_abers. Several files give a folder of Parquet files with `probabilities` and `labels`; the
-    same command resumes a run that was stopped.
+    venn_abers. Several files give a folder of Parquet files with `probabilities`, `sets` and
+    `labels`; the same command resumes a run that was stopped.
     """
-    from recalib import files
     from recalib.api import load
+    from recalib.files.answers import check_answer_path, write_answers
     from recalib.maps.venn_abers import VennAbers
     from recalib.scale import apply as apply_to_files
 
@@ -80,8 +79,7 @@ def apply(
         )
         return
     target = Path(output)
-    if target.suffix != ".npz":
-        raise InputError("output", found=output, accepted="a name that ends in .npz, for one file")
+    check_answer_path(target)
     check_output_path("output", target, calibrator, path)
     fitted = load(calibrator)
     with progress("apply", quiet=json_output):
@@ -102,7 +100,7 @@ def apply(
             arrays["intervals"] = fitted.predict_interval(rows.logits, input=input)
         if fitted.card.rejection is not None:
             arrays["accepted"] = fitted.is_accepted(rows.logits, input=input)
-        files.write_npz(target, **arrays)
+        write_answers(target, fitted.card.labels, **arrays)
     n, k = probabilities.shape
     if json_output:
         print_json({"output": output, "rows": n, "classes": k})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -19,7 +19,6 @@ from recalib.cli.arguments import (
     read_file,
     selection_of,
 )
-from recalib.errors import InputError
 from recalib.reporting.terminal import print_json, progress, say
 
 
@@ -44,11 +43,10 @@ def calibrate(
 
     The output file is the same as that of `apply`.
     """
-    from recalib import files
     from recalib.client import Client
+    from recalib.files.answers import check_answer_path, write_answers
 
-    if output.suffix != ".npz":
-        raise InputError("output", found=str(output), accepted="a name that ends in .npz")
+    check_answer_path(output)
     check_output_path("output", output, data)
     with Client(server, api_key=key) as client, progress("calibrate", quiet=json_output) as update:
         update("reading")
@@ -59,8 +57,11 @@ def calibrate(
             model, rows.logits, calibrator=calibrator, input=input, ids=0, sets=sets
         )
         probabilities = answer.probabilities
-        arrays = {"probabilities": probabilities}
-        files.write_npz(output, **arrays | ({} if answer.sets is None else {"sets": answer.sets}))
+        arrays: dict[str, Any] = {"probabilities": probabilities}
+        if answer.sets is not None:
+            arrays["sets"] = answer.sets
+        labels = client.get_model(model).labels if output.suffix == ".csv" else None
+        write_answers(output, labels, **arrays)
     n, k = probabilities.shape
     if json_output:
         print_json({"output": str(output), "rows": n, "classes": k})

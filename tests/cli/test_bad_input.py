@@ -163,7 +163,7 @@ COMMANDS = [
     ("apply folder val.npz -o y.npz", "calibrator", "folder (Is a directory)"),
     ("apply t.calib three.npz -o y.npz", "logits", "3 classes"),
     ("apply t.calib missing.npz -o y.npz", "data", "missing.npz"),
-    ("apply t.calib val.npz -o y.csv", "output", "y.csv"),
+    ("apply t.calib val.npz -o y.txt", "output", "y.txt"),
     ("apply t.calib val.npz -o y", "output", "y"),
     ("apply t.calib val.npz -o no/y.npz", "output", "no folder no"),
     ("apply t.calib val.npz -o val.npz", "output", "which is read"),
