@@ -21,7 +21,6 @@ from pathlib import Path
 import torch
 
 from benchmarks.data import folder_with
-from benchmarks.training.exporting import export
 from benchmarks.training.measuring import measure
 from benchmarks.training.objectives import LEADING, OBJECTIVES, RELEASED
 from benchmarks.training.running import Budget, Finished, finish, prepare, recipe_for
@@ -50,8 +49,6 @@ def main() -> None:
         print(f"{objective}, seed {seed}: {status}", flush=True)
         finished.append(run)
         write(arguments.output, finished, budget, splits)
-        if arguments.export and seed == arguments.seeds[0]:
-            export(arguments.export, run, budget)
 
 
 def _order(losses: list[str] | None, seeds: list[int]) -> Iterator[tuple[str, int]]:
@@ -63,8 +60,7 @@ def _order(losses: list[str] | None, seeds: list[int]) -> Iterator[tuple[str, in
 
 def budget_of(arguments: argparse.Namespace) -> Budget:
     """Return the budget that the command line asks for."""
-    names = [field.name for field in fields(Budget) if field.name != "long_tail"]
-    return Budget(**{name: getattr(arguments, name) for name in names})
+    return Budget(**{field.name: getattr(arguments, field.name) for field in fields(Budget)})
 
 
 def parser() -> argparse.ArgumentParser:
@@ -112,7 +108,6 @@ def parser() -> argparse.ArgumentParser:
     argument_parser.add_argument(
         "--measure-again", action="store_true", help="the kept logits of finished runs"
     )
-    argument_parser.add_argument("--export", type=Path, help="a folder for two networks' logits")
     return argument_parser
 
 

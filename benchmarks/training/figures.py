@@ -1,4 +1,4 @@
-"""`python -m benchmarks.training.figures`: gradients in training, MC dropout, an ensemble; small.
+"""`python -m benchmarks.training.figures`: gradients, ablations, MC dropout, an ensemble; small.
 
 The network, data and optimiser of `make papers`, in a plain loop: two hidden layers on fixed
 features of 10,000 images, SGD with momentum 0.9, the rate divided by 10 at 150/350 and 250/350.
@@ -6,39 +6,127 @@ features of 10,000 images, SGD with momentum 0.9, the rate divided by 10 at 150/
 - Paper 004, figure 4: norms of the gradient of the last layer's weights over training rows, of
   cross-entropy and focal loss; after 1, 10 and 20 of 35 epochs, as the paper after 10, 100 and 200.
 - Paper 002, figure 3: slopes of losses in the label's probability, for cross-entropy's network.
+- Paper 001, tables 5, 6 and A: halves and conditions of ACLS and CRL, and a grid by `tune`.
 - Paper 001, table B: ECE and AECE with 10 and 15 bins of MC dropout, and of an ensemble.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn import functional
 
 import recalib
-from benchmarks.data import folder_with
 from benchmarks.training.features import Features
 from benchmarks.training.networks import Mlp
-from benchmarks.training.running import Budget, prepare
-from benchmarks.training.table import markdown_table
+from benchmarks.training.running import Budget, Nobody, prepare_all, recipe_for
+from benchmarks.training.table import cell, markdown_table
 from recalib.files import write_atomically
 from recalib.losses import LOSSES
+from recalib.recipe import Tune
+from training.engine.tuning import tune
 
 _EPOCHS, _SHOWN = 35, (1, 10, 20)
 _PASSES, _DROPOUT = 30, 0.2
+_MARGIN, _SEEDS = 6.0, (1, 2, 3)
+#: Tables 5 and 6 of paper 001: f and C of `Smoothing`, or a loss with β; the paper's ECE and AECE.
+ABLATIONS: dict[str, tuple[str, str | float, str, str]] = {
+    "label smoothing": ("constant", "always", "3.17", "3.16"),
+    "MDCA": ("mdca", 1.0, "2.77", "2.61"),
+    "AR only: eq. 10": ("eq. 10", "always", "1.54", "1.42"),
+    "MbLS": ("mbls", 0.01, "1.64", "1.73"),
+    "CR only: eq. 11": ("constant", "margin", "1.32", "1.43"),
+    "ACLS, margin: both": ("eq. 10", "margin", "1.05", "1.03"),
+    "ACLS, ranking": ("eq. 10", "ranking", "1.48", "1.19"),
+    "CRL, margin": ("eq. 20", "margin", "1.47", "1.40"),
+    "CRL, ranking": ("eq. 20", "ranking", "1.65", "1.52"),
+}
+_GRID = {"lambda1": [0.0, 0.05, 0.1, 0.15], "lambda2": [0.0, 0.005, 0.01, 0.015]}
+_BUDGET = Budget(model="mlp", size=32, rows=10_000, shifted=0)
 #: Inputs (N, D) and labels (N,) of `train`, `validation` and `test`.
 Data = dict[str, tuple[Tensor, Tensor]]
 
 
+class Smoothing(nn.Module):
+    """Cross-entropy with the gradient of a regulariser; its value is not that of a loss.
+
+    As eq. 8 has it, the gradient is C f at the predicted class and −C f elsewhere. A smoothing
+    function f is eq. 10 (ACLS), eq. 20 (CRL) or that of label smoothing; a condition C is eq. 11
+    (margin), or 1. Eq. 10 and λ are as in the released ACLS: by eq. 12 as written, networks diverge
+    here. The paper does not say how pairs of rows give a condition (ranking): a row is penalised
+    where the next row of the batch was right more often and has no more confidence. With a number β
+    as condition, f is the name of a loss.
+    """
+
+    def __init__(self, smoothing: str, condition: str | float, samples: int = 0) -> None:
+        super().__init__()
+        self._smoothing, self._condition, self.samples = smoothing, condition, samples
+        self.history = torch.zeros(samples)
+
+    def forward(self, logits: Tensor, labels: Tensor, indices: Tensor | None = None) -> Tensor:
+        """Return a number whose gradient is p − q plus that of eq. 8, averaged over the rows."""
+        usual = functional.cross_entropy(logits, labels)
+        if isinstance(self._condition, float):
+            return usual + self._condition * LOSSES[self._smoothing]()(logits, labels)
+        slopes = self.slopes(logits.detach(), labels, indices)
+        return usual + (slopes * logits).sum(dim=1).mean()
+
+    def slopes(self, logits: Tensor, labels: Tensor, indices: Tensor | None) -> Tensor:
+        """Return C f (N, K), with its sign."""
+        p, (top, prediction) = logits.softmax(dim=1), logits.max(dim=1, keepdim=True)
+        is_top = torch.arange(logits.shape[1]) == prediction
+        gaps = torch.where(is_top, top, top - logits) - _MARGIN
+        confidence, uniform = p.gather(1, prediction), 1 / logits.shape[1]
+        amounts = {
+            "eq. 10": 2 * gaps * torch.where(is_top, 0.1, 0.01 / (logits.shape[1] - 1)),
+            "eq. 20": torch.where(is_top, confidence * (1 - confidence), confidence * p),
+            "constant": torch.where(is_top, 0.05 * (1 - uniform), 0.05 * uniform),
+        }[self._smoothing]
+        holds = gaps >= 0 if self._condition == "margin" else torch.ones_like(is_top)
+        if self._condition == "ranking":
+            before = self.history[indices][:, None]
+            holds = (before < before.roll(-1, 0)) & (confidence >= confidence.roll(-1, 0))
+            self.history[indices] += (prediction[:, 0] == labels).float()
+        return torch.where(is_top, amounts, -amounts) * holds
+
+
+def ablations(data: Data, names: Iterable[str] = ABLATIONS, epochs: int = 15) -> list[list[str]]:
+    """Return rows of tables 5 and 6: accuracy, ECE and AECE of test rows, beside the paper's."""
+    rows = []
+    for name in names:
+        first, second, *published = ABLATIONS[name]
+        results = []
+        for seed in _SEEDS:
+            loss: nn.Module = Smoothing(first, second, len(data["train"][1]))
+            logits = logits_of(fit(data, loss, seed=seed, epochs=epochs), data, "test")
+            accuracy, _, _, *both = errors(data["test"][1].numpy(), logits.softmax(dim=1).numpy())
+            results.append((accuracy, *both))
+        rows.append([name, *(cell(v, "") for v in zip(*results, strict=True)), *published])
+    return rows
+
+
+def grid(cache: Path) -> list[list[str]]:
+    """Return table A by `tune`: for each λ1 and λ2, accuracy and ECE of validation rows."""
+    values = {f"loss.secondary_options.{name}": numbers for name, numbers in _GRID.items()}
+    part = Tune(search="grid", values=values, error="ece")
+    recipe = recipe_for("CE + ACLS, released", 1, replace(_BUDGET, epochs=15, batch=128, width=256))
+    recipe = recipe.model_copy(update={"report": False, "tune": part})
+    trials = tune(recipe, partial(prepare_all, _BUDGET, cache), cache / "grid", Nobody())["trials"]
+    cells = [f"{100 * trial['accuracy']:.1f} / {100 * trial['error']:.1f}" for trial in trials]
+    return [[f"{number:g}", *cells[4 * i : 4 * i + 4]] for i, number in enumerate(_GRID["lambda1"])]
+
+
 def load_features(cache: Path) -> Data:
     """Return the features of `make papers`."""
-    budget = Budget(model="mlp", size=32, rows=10_000, shifted=0)
-    splits = prepare(folder_with("cifar10-train.parquet"), budget, cache)
+    splits = prepare_all(_BUDGET, cache).splits
     data = {}
     for name in ("train", "validation", "test"):
         split = getattr(splits, name)
@@ -49,7 +137,7 @@ def load_features(cache: Path) -> Data:
 
 def fit(
     data: Data,
-    loss: nn.Module,
+    loss: Callable[..., Tensor],
     *,
     seed: int,
     epochs: int = 15,
@@ -67,7 +155,8 @@ def fit(
         network.train()
         for rows in torch.randperm(len(labels)).split(128):
             optimiser.zero_grad()
-            loss(network(inputs[rows]), labels[rows]).backward()
+            indices = {"indices": rows} if getattr(loss, "samples", 0) else {}
+            loss(network(inputs[rows]), labels[rows], **indices).backward()
             optimiser.step()
         schedule.step()
         after_epoch(epoch + 1, network.eval())
@@ -127,16 +216,20 @@ def baselines(data: Data, epochs: int = 15) -> list[tuple[str, ...]]:
         f"MC dropout {_DROPOUT}, {_PASSES} passes": mean_probabilities(passes),
         "ensemble of 5": mean_probabilities(test),
     }  # fmt: skip
-    return [(name, *_errors(labels, p)) for name, p in probabilities.items()]
+    return [
+        (name, *(f"{100 * value:.2f}" for value in errors(labels, p)))
+        for name, p in probabilities.items()
+    ]
 
 
-def _errors(labels: NDArray[np.int64], probabilities: NDArray[np.float64]) -> list[str]:
+def errors(labels: NDArray[np.int64], probabilities: NDArray[np.float64]) -> list[float]:
+    """Return accuracy, and ECE and AECE with 10 and with 15 bins."""
     values = [float(np.mean(probabilities.argmax(axis=1) == labels))]
     for bins in (10, 15):
         metrics = ("ece", "ece_equal_mass")
         results = recalib.evaluate(labels, probabilities, metrics=metrics, bins=bins)
         values += [float(results[metric]) for metric in metrics]
-    return [f"{100 * value:.2f}" for value in values]
+    return values
 
 
 def gradients(data: Data) -> tuple[list[tuple[str, ...]], list[tuple[str, ...]]]:
@@ -169,14 +262,22 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("figures.md"))
     output = parser.parse_args().output
     torch.set_num_threads(1)
-    data = load_features(Path(__file__).parents[1] / "results" / "training")
+    cache = Path(__file__).parents[1] / "results" / "training"
+    data = load_features(cache)
     heads = ("method", "accuracy", "10 bins: ECE", "AECE", "15 bins: ECE", "AECE")
     parts = ["# Gradients in training, MC dropout and an ensemble, small"]
     parts += [
         "`python -m benchmarks.training.figures`",
-        "One seed; 10,000 test images; in percent.",
+        "One seed unless said; 10,000 test images; in percent.",
     ]
     parts += ["## MC dropout and an ensemble: 001, table B", markdown_table(heads, baselines(data))]
+    parts += ["## Ablations of ACLS and CRL: 001, tables 5 and 6"]
+    parts += ["A mean over three seeds with its standard error; the paper has Tiny-ImageNet."]
+    heads = ("method", "accuracy", "ECE", "AECE", "ECE, paper", "AECE, paper")
+    parts += [markdown_table(heads, ablations(data)), "## λ1 and λ2 by `tune`: 001, table A"]
+    parts += ["The released ACLS: accuracy and ECE of 5,000 validation images."]
+    columns = ("λ1 \\ λ2", *(f"{number:g}" for number in _GRID["lambda2"]))
+    parts += [markdown_table(columns, grid(cache))]
     norms, slopes = gradients(data)
     quantiles = ("10% are below", "median", "90% are below")
     parts += ["## Norms of gradients of the last layer: 004, figure 4"]

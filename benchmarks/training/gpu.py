@@ -12,7 +12,7 @@
 
 After `--minutes` no further run starts, and tests end; the output says what is missing. Each step
 needs only the packages that it imports: `make gpu PYTHON=...` with an interpreter that has torch
-installs nothing, and names what a step lacks.
+installs nothing, begins with the command that installs what it lacks, and skips those steps.
 
 Without a GPU the command says so and ends with status 0. With `--device cpu`, all but the tests run
 on the CPU, as `tests/benchmarks/test_gpu.py` does with a small network.
@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.metadata
+import importlib.util
 import json
 import os
 import subprocess
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
 _ROOT = Path(__file__).parents[2]
 _RESULTS = _ROOT / "benchmarks" / "results" / "gpu"
 _STEPS = ("overhead", "data", "processes", "training", "tests")
+_NEEDED = ("scipy", "pydantic", "pydantic_settings", "msgspec", "safetensors", "lightning_fabric")
 _TESTED = ("tests/losses", "tests/fitting", "tests/training", "tests/test_torch_modules.py")
 
 
@@ -85,6 +87,9 @@ def main(arguments: list[str] | None = None) -> None:
     if options.device == "cuda" and not torch.cuda.is_available():
         print("no GPU that torch can use on this machine: nothing was run")
         return
+    missing = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
+    if missing:
+        print(f"missing: {sys.executable} -m pip install {' '.join(missing)}", flush=True)
     options.output.mkdir(parents=True, exist_ok=True)
     options.end = time.monotonic() + 60 * options.minutes
     data = data_folder().resolve()  # one of the steps has another working folder

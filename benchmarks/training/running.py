@@ -18,6 +18,7 @@ from lightning_fabric import Fabric
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from benchmarks.data import folder_with
 from benchmarks.training.features import Features, feature_splits
 from benchmarks.training.networks import FACTORIES
 from benchmarks.training.objectives import INTERLEAVED, OBJECTIVES
@@ -29,6 +30,7 @@ from training.data.corruption import CORRUPTIONS, SEVERITIES, corrupted
 from training.engine.evaluate import predict
 from training.engine.fabric import launch_fabric
 from training.engine.loop import Position, train
+from training.engine.recipe_data import LoadedData
 from training.models import build
 
 #: Validation rows, as papers 000 and 004 keep them.
@@ -42,10 +44,8 @@ class Budget:
     """What every objective is given, the same for all.
 
     `width` of the first stage, or 0 for the model's own; `size` of images, `rows` to train on;
-    `shifted`, test rows that each corruption is tried on, or 0 for no shift. With `long_tail`,
-    paper 003's ratio of the rarest class to the commonest, half of all rows that are left are
-    validation rows, and `rows` does not count. The model `mlp` trains on fixed features of the
-    images (`features`).
+    `shifted`, test rows that each corruption is tried on, or 0 for no shift. The model `mlp`
+    trains on fixed features of the images (`features`).
     """
 
     model: str = "resnet8"
@@ -54,7 +54,6 @@ class Budget:
     epochs: int = 24
     shifted: int = 500
     device: str = "auto"
-    long_tail: float | None = None
     batch: int = 64
     rate: float | None = None
     width: int = 8
@@ -84,13 +83,15 @@ def prepare(folder: Path, budget: Budget, cache: Path) -> Splits:
         "test": "cifar10-test.parquet",
         "size": budget.size,
     }
-    if budget.long_tail is not None:
-        spec = DataSpec("images", options, validation=0.5, long_tail=budget.long_tail)
-    else:
-        rows = budget.rows if budget.rows < 45_000 else None
-        spec = DataSpec("images", options, validation=_VALIDATION, rows=rows)
+    rows = budget.rows if budget.rows < 45_000 else None
+    spec = DataSpec("images", options, validation=_VALIDATION, rows=rows)
     splits = load(spec, folder)
     return feature_splits(splits, cache) if budget.model == "mlp" else splits
+
+
+def prepare_all(budget: Budget, cache: Path) -> LoadedData:
+    """Return `prepare` of the folder of CIFAR-10, as what a search loads."""
+    return LoadedData(prepare(folder_with("cifar10-train.parquet"), budget, cache), None)
 
 
 def recipe_for(objective: str, seed: int, budget: Budget) -> Recipe:
@@ -108,10 +109,11 @@ def recipe_for(objective: str, seed: int, budget: Budget) -> Recipe:
         parts["interleave"] = Interleave(when="always")
     if loss.reduction == "sum":
         parts["clip_norm"] = 2.0
+    options = {"width": budget.width} if budget.width else {}
     rate = {} if budget.rate is None else {"learning_rate": budget.rate}
     return Recipe(
         data={},
-        model=ModelPart(name=FACTORIES.get(budget.model, budget.model), options=_options(budget)),
+        model=ModelPart(name=FACTORIES.get(budget.model, budget.model), options=options),
         loss=loss,
         optimiser=Optimiser(milestones=[epochs * 150 / 350, epochs * 250 / 350], **rate),
         epochs=epochs,
@@ -187,7 +189,7 @@ def _trained(
         subset = replace(subset, validation=validation)
     arrays: dict[str, NDArray[Any]] = {}
     try:
-        trained = train(recipe, subset, _Nowhere(), _Nobody(), initial_weights, fabric)
+        trained = train(recipe, subset, _Nowhere(), Nobody(), initial_weights, fabric)
     except InputError as error:
         story["diverged"] = str(error)
     else:
@@ -226,10 +228,6 @@ def _corrupted(split: Split, name: str, severity: int) -> Split:
     return corrupted(split, name, severity)
 
 
-def _options(budget: Budget) -> dict[str, Any]:
-    return {"width": budget.width} if budget.width else {}
-
-
 _SHIFTED: dict[tuple[str, int], list[list[Split]]] = {}
 
 
@@ -256,7 +254,7 @@ def _device(device: torch.device) -> str:
     return f"CPU {platform.machine()}, {torch.get_num_threads()} thread"
 
 
-class _Nobody:
+class Nobody:
     """Watches nothing."""
 
     def check(self) -> None:

@@ -62,11 +62,7 @@ def _markdown(stories: Sequence[Story], budget: Budget, splits: Splits) -> str:
     parts = [_head(stories, budget, splits)]
     for name in MAPS:
         parts.append(f"## Test, {f'after {name}' if name else 'the networks themselves'}\n")
-        columns = {
-            title: _test(name, metric)
-            for metric, title in TITLES.items()
-            if _is_measured(finished, name, metric)
-        }
+        columns = {title: _test(name, metric) for metric, title in TITLES.items()}
         if not name:
             columns = {"training accuracy": _training_accuracy, **columns}
         parts.append(_table(finished, columns))
@@ -157,12 +153,6 @@ def cell(values: Sequence[float], title: str) -> str:
     return f"{mean:.{digits}f} ± {error:.{digits}f}"
 
 
-def _is_measured(by_objective: dict[str, list[Story]], name: str, metric: str) -> bool:
-    """Return whether every run has the metric: earlier runs have fewer."""
-    runs = [story for stories in by_objective.values() for story in stories]
-    return all(metric in story["measured"][name]["test"] for story in runs)
-
-
 def _test(name: str, metric: str) -> Value:
     return lambda story: story["measured"][name]["test"][metric]
 
@@ -179,8 +169,6 @@ def within_corruptions(by_objective: Mapping[str, Sequence[Story]]) -> str:
             measured = [
                 [run["measured"][map]["shifted"][severity] for map in _PAIR] for run in stories
             ]
-            if not all("by_corruption" in one for pair in measured for one in pair):
-                continue  # earlier runs
             errors = np.array([[one["by_corruption"] for one in pair] for pair in measured])
             values = 100 * errors.mean(axis=0).T
             cells = (f"{mean:.2f}" for mean in values.mean(axis=0))
@@ -194,14 +182,10 @@ def _training_accuracy(story: Story) -> float:
 
 
 def _shift_head(budget: Budget) -> str:
-    return "\n".join(
-        [
-            "## Under shift: ℓ2 ECE at severities 1 to 5",
-            "",
-            f"The mean over {len(CORRUPTIONS)} corruptions of {budget.shifted} test images, at the "
-            "size that the networks see. The maps are fitted to clean validation images.",
-            "",
-        ]
+    return (
+        "## Under shift: ℓ2 ECE at severities 1 to 5\n\n"
+        f"The mean over {len(CORRUPTIONS)} corruptions of {budget.shifted} test images, at the "
+        "size that the networks see. The maps are fitted to clean validation images.\n"
     )
 
 
@@ -209,39 +193,31 @@ def claims_table(
     by_objective: Mapping[str, Sequence[Story]], claims: Sequence[Claim] = CLAIMS
 ) -> str:
     """Return the claims with the verdict of runs by objective."""
-    lines = [
-        "## Claims of the papers, and results here",
-        "",
+    head = (
+        "## Claims of the papers, and results here\n\n"
         "Both sides use the same seeds. A difference is *seen* if a paired t-test over the seeds "
         "has p < .05: with three seeds it is more than 4.3 standard errors, with five more than "
-        "2.8. One seed has no test. Of 20 claims without a difference, one is expected to be seen.",
-        "",
-        "| paper | claim | seeds | difference, points | p | here |",
-        "|---|---|--:|--:|--:|---|",
+        "2.8. One seed has no test. Of 20 claims without a difference, one is expected to be seen."
+    )
+    results = [(claim, verdict(claim, by_objective)) for claim in claims]
+    rows = [
+        (claim.paper, claim.text, f"{result.seeds}", result.difference, result.p, result.here)
+        for claim, result in results
+        if result.here != "not run"
     ]
-    for claim in claims:
-        result = verdict(claim, by_objective)
-        if result.here == "not run":
-            continue
-        cells = (
-            claim.paper, claim.text, result.seeds, result.difference, result.p, result.here
-        )  # fmt: skip
-        lines.append(f"| {' | '.join(map(str, cells))} |")
-    return "\n".join([*lines, ""])
+    heads = ("paper", "claim", "seeds", "difference, points", "p", "here")
+    return f"{head}\n\n{markdown_table(heads, rows)}\n"
 
 
 def _effects(by_objective: dict[str, list[Story]]) -> str:
     """Return the effect sizes of secondary losses on the ℓ2 ECE (paper 000, figure 1)."""
-    lines = [
-        "## Effect sizes of secondary losses",
-        "",
+    head = (
+        "## Effect sizes of secondary losses\n\n"
         "Cohen's d of the ℓ2 ECE: by how many standard deviations of the runs a secondary loss "
         "lowers it, before and after temperature scaling; negative if it rises. Paper 000 calls "
-        "0.8 large. With few seeds d is uncertain, and too far from 0 on average.",
-        "",
-        "| primary | secondary | seeds | d | d after TS |",
-        "|---|---|--:|--:|--:|",
-    ]
+        "0.8 large. With few seeds d is uncertain, and too far from 0 on average."
+    )
+    rows = []
     for primary, names in (("CE", "CE + "), ("focal 3", "focal + ")):
         for name, stories in by_objective.items():
             pair = [by_objective.get(primary, []), stories]
@@ -252,18 +228,17 @@ def _effects(by_objective: dict[str, list[Story]]) -> str:
                 for map in ("", "TS")
             ]
             secondary = name.removeprefix(names)
-            cells = (primary, secondary, min(map(len, pair)), *(f"{size:+.1f}" for size in sizes))
-            lines.append(f"| {' | '.join(map(str, cells))} |")
-    return "\n".join([*lines, ""])
+            texts = (f"{size:+.1f}" for size in sizes)
+            rows.append((primary, secondary, f"{min(map(len, pair))}", *texts))
+    heads = ("primary", "secondary", "seeds", "d", "d after TS")
+    return f"{head}\n\n{markdown_table(heads, rows)}\n"
 
 
 def _by_objective(stories: Sequence[Story]) -> dict[str, list[Story]]:
     """Return the runs that have not diverged by objective."""
-    finished: dict[str, list[Story]] = {story["objective"]: [] for story in stories}
-    for story in stories:
-        if "measured" in story:
-            finished[story["objective"]].append(story)
-    return finished
+    names = dict.fromkeys(story["objective"] for story in stories)
+    measured = [story for story in stories if "measured" in story]
+    return {name: [story for story in measured if story["objective"] == name] for name in names}
 
 
 def _command() -> str:

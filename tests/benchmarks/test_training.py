@@ -106,7 +106,7 @@ def test_command_line_sets_the_budget() -> None:
         "--model wide_resnet --size 32 --rows 9 --epochs 7 --shifted 5 --device cuda --batch 3"
         " --width 0 --rate 0.02"
     )
-    expected = Budget("wide_resnet", 32, 9, 7, 5, "cuda", None, 3, 0.02, 0)
+    expected = Budget("wide_resnet", 32, 9, 7, 5, "cuda", 3, 0.02, 0)
     budget = command.budget_of(command.parser().parse_args(arguments.split()))
     assert budget == expected
     assert command.budget_of(command.parser().parse_args([])) == Budget()

@@ -108,3 +108,41 @@ def test_curves_of_objectives_start_at_the_logits() -> None:
     )
     assert likelihood[0] == smooth[0] == classwise_losses.state(0, logits, labels)
     assert likelihood[-1].total < min(likelihood[0].total, smooth[-1].total)
+
+
+def test_acls_of_the_ablations_has_the_gradient_of_the_released_loss() -> None:
+    """Both halves of it: the smoothing function of eq. 10 under the condition of eq. 11."""
+    logits = 6 * torch.randn(50, 5, dtype=torch.float64)
+    slopes = figures.Smoothing("eq. 10", "margin").slopes(logits, logits.argmax(1), None)
+    leaf = logits.clone().requires_grad_()
+    LOSSES["acls"](variant="released", margin=6.0, reduction="sum")(
+        leaf, logits.argmax(1)
+    ).backward()
+    torch.testing.assert_close(slopes, leaf.grad)
+    always = figures.Smoothing("eq. 10", "always").slopes(logits, logits.argmax(1), None)
+    assert torch.equal(always[slopes != 0], slopes[slopes != 0])
+    assert (always[slopes == 0] != 0).any()
+
+
+def test_smoothing_of_crl_is_the_slope_of_the_confidence() -> None:
+    """Eq. 19: under a condition that holds, the slope of λ p of the predicted class."""
+    leaf = torch.randn(20, 4, dtype=torch.float64).requires_grad_()
+    leaf.softmax(1).amax(1).sum().backward()
+    slopes = figures.Smoothing("eq. 20", "always").slopes(leaf.detach(), leaf.argmax(1), None)
+    torch.testing.assert_close(slopes, leaf.grad)
+
+
+def test_ranking_penalises_a_row_that_was_right_less_often_than_the_next() -> None:
+    module = figures.Smoothing("eq. 20", "ranking", samples=3)
+    module.history = torch.tensor([1.0, 3.0, 1.0])
+    logits = torch.tensor([[2.0, 0.0], [1.0, 0.0], [3.0, 0.0]])
+    slopes = module.slopes(logits, torch.tensor([0, 1, 0]), torch.tensor([0, 1, 2]))
+    assert [bool(row.any()) for row in slopes] == [True, False, False]
+    assert module.history.tolist() == [2.0, 3.0, 2.0]
+
+
+def test_rows_of_the_ablations_are_measured() -> None:
+    names = ["MbLS", "CRL, ranking"]
+    rows = figures.ablations(_data(), names, epochs=1)
+    assert [row[0] for row in rows] == names
+    assert all(len(row) == 6 and "±" in row[2] for row in rows)
