@@ -20,10 +20,9 @@ from pathlib import Path
 
 import torch
 
-from benchmarks.data import folder_with
 from benchmarks.training.measuring import measure
 from benchmarks.training.objectives import LEADING, OBJECTIVES, RELEASED
-from benchmarks.training.running import Budget, Finished, finish, prepare, recipe_for
+from benchmarks.training.running import Budget, Finished, finish, prepare_all, recipe_for
 from benchmarks.training.table import write
 
 _HERE = Path(__file__).parent
@@ -32,11 +31,10 @@ _HERE = Path(__file__).parent
 def main() -> None:
     """Run the selected trainings."""
     arguments = parser().parse_args()
-    folder = folder_with("cifar10-train.parquet")
     if arguments.device != "cuda":
         torch.set_num_threads(arguments.threads)
     budget = budget_of(arguments)
-    splits = prepare(folder, budget, arguments.cache)
+    splits = prepare_all(budget, arguments.cache).splits
     finished: list[Finished] = []
     losses = list(RELEASED) if arguments.released else arguments.losses
     for objective, seed in _order(losses, arguments.seeds):

@@ -27,12 +27,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from benchmarks.data import folder_with
 from benchmarks.training.__main__ import budget_of, parser
 from benchmarks.training.claims import TITLES, Claim, Side
 from benchmarks.training.measuring import MAPS, measure
 from benchmarks.training.objectives import OBJECTIVES
-from benchmarks.training.running import Budget, Finished, finish, prepare, recipe_for
+from benchmarks.training.running import Budget, Finished, finish, prepare_all, recipe_for
 from benchmarks.training.table import cell, claims_table, markdown_table
 from recalib.files import write_atomically
 from recalib.losses.confidence_scores import Confidence, losses_and_scores, score_range
@@ -129,11 +128,10 @@ def distances(logits: NDArray[Any], score: Confidence) -> list[tuple[float, floa
 def main(options: Sequence[str] | None = None) -> None:
     """Train, unless that is done, and write the tables."""
     arguments = _parser().parse_args(options)
-    folder = folder_with("cifar10-train.parquet")
     if arguments.device != "cuda":
         torch.set_num_threads(arguments.threads)
     budget = budget_of(arguments)
-    splits = prepare(folder, budget, arguments.cache)
+    splits = prepare_all(budget, arguments.cache).splits
     grid = {
         candidate: _run(candidate.loss, arguments.seeds[0], budget, splits, arguments).story
         for candidate in candidates()

@@ -169,6 +169,8 @@ def within_corruptions(by_objective: Mapping[str, Sequence[Story]]) -> str:
             measured = [
                 [run["measured"][map]["shifted"][severity] for map in _PAIR] for run in stories
             ]
+            if not all("by_corruption" in one for pair in measured for one in pair):
+                continue  # earlier runs
             errors = np.array([[one["by_corruption"] for one in pair] for pair in measured])
             values = 100 * errors.mean(axis=0).T
             cells = (f"{mean:.2f}" for mean in values.mean(axis=0))
