@@ -151,11 +151,13 @@ def _overhead(options: argparse.Namespace) -> None:
     costs = overhead.measure(
         options.model, options.batch, 10, list(LOSSES), options.times, options.size
     )
+    title = f"# Steps of {options.model}, {options.batch} images, on {_device(options.device)}"
     lines = [
-        f"# Steps of {options.model}, {options.batch} images, on {_device(options.device)}",
+        title,
         "",
+        "| loss | alone, ms | step, ms | step of cross-entropy |",
+        "|---|--:|--:|--:|",
     ]
-    lines += ["| loss | alone, ms | step, ms | step of cross-entropy |", "|---|--:|--:|--:|"]
     for name, cost in costs.items():
         ratio = cost.step / costs["cross_entropy"].step
         lines.append(f"| {name} | {cost.alone * 1e3:.3f} | {cost.step * 1e3:.2f} | {ratio:.3f} |")
@@ -167,10 +169,13 @@ def _data_path(options: argparse.Namespace) -> None:
 
     count = 20 if options.device == "cuda" else 2
     splits = step.images(count * options.batch, options.size)
+    title = f"# Data path of {options.model}, {options.batch} images, on {_device(options.device)}"
     lines = [
-        f"# Data path of {options.model}, {options.batch} images, on {_device(options.device)}"
+        title,
+        "",
+        "| configuration | step, ms | batch ready, ms | data path |",
+        "|---|--:|--:|--:|",
     ]
-    lines += ["", "| configuration | step, ms | batch ready, ms | data path |", "|---|--:|--:|--:|"]
     for name, fields in step.CONFIGURATIONS.items():
         if options.device == "cpu" and "compile" in fields:
             continue  # a CPU has no CUDA graphs

@@ -27,7 +27,7 @@ from benchmarks.training.claims import TITLES, Claim, Side, has_learnt
 from benchmarks.training.measuring import MAPS, measure
 from benchmarks.training.networks import FACTORIES
 from benchmarks.training.running import finish
-from benchmarks.training.table import cell, claims_table
+from benchmarks.training.table import cell, claims_table, markdown_table
 from benchmarks.training.tree_nodes import read_trees, train_on_nodes
 from recalib.files import write_atomically
 from recalib.recipe import LossPart, ModelPart, Optimiser, Recipe, Stop
@@ -188,18 +188,14 @@ def markdown(
     if options.nodes:
         rows += ", and on neutral ones, with the labels of all nodes"
     start = "GloVe vectors" if options.glove else "random vectors"
-    lines = [
+    parts = [
         "# Training losses on SST-2: small",
-        "",
         f"`python -m benchmarks.training.sst {shlex.join(sys.argv[1:])}`",
-        "",
         f"{options.model} of width {options.width} on {len(splits.train)} {rows}, {options.epochs} "
         f"epochs; words start from {start} of {options.embedding} numbers; {len(splits.test)} test "
         "sentences. Percent, but for NLL (nats); the mean over seeds, with its standard error.",
-        "",
-        f"| objective | seeds | {' | '.join(heads)} |",
-        f"|---|--:|{'--:|' * len(heads)}",
     ]
+    table = []
     for objective, stories in by_objective.items():
         if stories:
             cells = [
@@ -208,9 +204,10 @@ def markdown(
             ]
             cells.append(", ".join(f"{value:.2f}" for value in PAPER.get(objective, ())))
             mark = "" if all(has_learnt(story) for story in stories) else " †"
-            lines.append(f"| {objective}{mark} | {len(stories)} | {' | '.join(cells)} |")
-    lines += ["", "†: less than 10 points more accurate than chance.", ""]
-    return "\n".join([*lines, claims_table(by_objective, CLAIMS)])
+            table.append((f"{objective}{mark}", f"{len(stories)}", *cells))
+    parts += [markdown_table(("objective", "seeds", *heads), table)]
+    parts += ["†: less than 10 points more accurate than chance."]
+    return "\n\n".join([*parts, claims_table(by_objective, CLAIMS)])
 
 
 if __name__ == "__main__":

@@ -52,8 +52,8 @@ def write(path: Path, runs: Sequence[Finished], budget: Budget, splits: Splits) 
         "data": splits.digests,
         "runs": runs_without_history,
     }
-    compact = json.dumps(document, separators=(",", ":"))
-    write_atomically(path.with_suffix(".json"), compact.encode())
+    text = json.dumps(document, separators=(",", ":"))
+    write_atomically(path.with_suffix(".json"), text.encode())
     write_atomically(path.with_suffix(".md"), _markdown(stories, budget, splits).encode())
 
 
@@ -64,24 +64,24 @@ def _markdown(stories: Sequence[Story], budget: Budget, splits: Splits) -> str:
         parts.append(f"## Test, {f'after {name}' if name else 'the networks themselves'}\n")
         columns = {title: _test(name, metric) for metric, title in TITLES.items()}
         if not name:
-            columns = {"training accuracy": _training_accuracy, **columns}
+            train = {"training accuracy": lambda run: run["history"][-1]["train"]["accuracy"]}
+            columns = train | columns
         parts.append(_table(finished, columns))
     if budget.shifted:
-        parts.append(_shift_head(budget))
-    for name in MAPS if budget.shifted else ():
-        parts.append(f"### {f'After {name}' if name else 'The networks themselves'}\n")
-        columns = {f"{severity + 1}": _shifted(name, severity) for severity in range(5)}
-        parts.append(_table(finished, columns))
-    if budget.shifted:
+        parts.append(
+            "## Under shift: ℓ2 ECE at severities 1 to 5\n\n"
+            f"The mean over {len(CORRUPTIONS)} corruptions of {budget.shifted} test images, at the "
+            "size that the networks see. The maps are fitted to clean validation images.\n"
+        )
+        for name in MAPS:
+            parts.append(f"### {f'After {name}' if name else 'The networks themselves'}\n")
+            columns = {f"{severity + 1}": _shifted(name, severity) for severity in range(5)}
+            parts.append(_table(finished, columns))
         parts.append(within_corruptions(finished))
-    diverged = [story for story in stories if "diverged" in story]
-    if diverged:
-        parts.append("## Diverged\n")
-        parts += [
-            f"- {story['objective']}, seed {story['seed']}: {story['diverged']}"
-            for story in diverged
-        ]
-        parts.append("")
+    diverged = [run for run in stories if "diverged" in run]
+    lines = [f"- {run['objective']}, seed {run['seed']}: {run['diverged']}" for run in diverged]
+    if lines:
+        parts += ["## Diverged\n", *lines, ""]
     parts += [claims_table(finished), _effects(finished)]
     return "\n".join(parts)
 
@@ -94,47 +94,39 @@ def _head(stories: Sequence[Story], budget: Budget, splits: Splits) -> str:
     title = "# Training losses on CIFAR-10"
     if budget.under_trained:
         title += ": under-trained"
-    lines = [
+    parts = [
         title,
-        "",
         f"`{_command()}`",
-        "",
         f"{budget.model}{width} on {inputs}{len(splits.train)} images of "
         f"{budget.size}x{budget.size}, "
         f"{budget.epochs} epochs in batches of {budget.batch}, rate {budget.rate or 0.1:g}; "
         f"{len(splits.validation)} validation and {len(splits.test)} test images. "
         f"{len(stories)} runs on {devices}: {minutes:.0f} minutes of processor time. "
         "Objectives and their options: `objectives.py`; all else is the same: `running.py`.",
-        "",
     ]
     if budget.under_trained:
-        lines += [
+        parts.append(
             "**Under-trained**: the papers train networks with 100 times the weights on 45,000 "
             "images of 32x32 for 200 to 350 epochs, to accuracies of 95%. Like theirs, these "
             "small networks fit their training images far better than other images, and are "
-            "overconfident. A claim that does not hold here is not refuted.",
-            "",
-        ]
-    lines += [
+            "overconfident. A claim that does not hold here is not refuted."
+        )
+    parts.append(
         "In percent, NLL in nats; the mean over seeds, with its standard error if there are "
         "several. †: has not learnt at this rate and length: its accuracy is less than 10 points "
-        "above chance, so its calibration is not meaningful.",
-        "",
-    ]
-    return "\n".join(lines)
+        "above chance, so its calibration is not meaningful.\n"
+    )
+    return "\n\n".join(parts)
 
 
 def _table(by_objective: dict[str, list[Story]], columns: dict[str, Value]) -> str:
-    lines = [
-        "| objective | seeds | " + " | ".join(columns) + " |",
-        "|---|--:|" + "--:|" * len(columns),
-    ]
+    rows = []
     for name, stories in by_objective.items():
         if stories:
             cells = [cell([of(story) for story in stories], title) for title, of in columns.items()]
             mark = "" if all(has_learnt(story) for story in stories) else " †"
-            lines.append(f"| {name}{mark} | {len(stories)} | " + " | ".join(cells) + " |")
-    return "\n".join([*lines, ""])
+            rows.append((f"{name}{mark}", f"{len(stories)}", *cells))
+    return markdown_table(("objective", "seeds", *columns), rows) + "\n"
 
 
 def markdown_table(heads: Sequence[Any], rows: Sequence[Sequence[str]]) -> str:
@@ -179,18 +171,6 @@ def within_corruptions(by_objective: Mapping[str, Sequence[Story]]) -> str:
     return f"### Maps within corruptions: 000, figures 2 and 9\n\n{markdown_table(heads, rows)}\n"
 
 
-def _training_accuracy(story: Story) -> float:
-    return float(story["history"][-1]["train"]["accuracy"])
-
-
-def _shift_head(budget: Budget) -> str:
-    return (
-        "## Under shift: ℓ2 ECE at severities 1 to 5\n\n"
-        f"The mean over {len(CORRUPTIONS)} corruptions of {budget.shifted} test images, at the "
-        "size that the networks see. The maps are fitted to clean validation images.\n"
-    )
-
-
 def claims_table(
     by_objective: Mapping[str, Sequence[Story]], claims: Sequence[Claim] = CLAIMS
 ) -> str:
@@ -201,11 +181,10 @@ def claims_table(
         "has p < .05: with three seeds it is more than 4.3 standard errors, with five more than "
         "2.8. One seed has no test. Of 20 claims without a difference, one is expected to be seen."
     )
-    results = [(claim, verdict(claim, by_objective)) for claim in claims]
     rows = [
         (claim.paper, claim.text, f"{result.seeds}", result.difference, result.p, result.here)
-        for claim, result in results
-        if result.here != "not run"
+        for claim in claims
+        if (result := verdict(claim, by_objective)).here != "not run"
     ]
     heads = ("paper", "claim", "seeds", "difference, points", "p", "here")
     return f"{head}\n\n{markdown_table(heads, rows)}\n"

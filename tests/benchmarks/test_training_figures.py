@@ -142,7 +142,7 @@ def test_ranking_penalises_a_row_that_was_right_less_often_than_the_next() -> No
 
 
 def test_rows_of_the_ablations_are_measured() -> None:
-    names = ["MbLS", "CRL, ranking"]
+    names = ["label smoothing", "CRL, ranking"]
     rows = figures.ablations(_data(), names, epochs=1)
     assert [row[0] for row in rows] == names
     assert all(len(row) == 6 and "±" in row[2] for row in rows)
