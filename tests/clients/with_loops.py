@@ -93,5 +93,8 @@ if __name__ == "__main__":
     }  # fmt: skip
     train, metric = act[loop]
     train()
-    if _ONE_PROCESS:
-        Path("logged.json").write_text(json.dumps(logged(metric)))
+    if not _ONE_PROCESS:
+        # At the end of the interpreter, threads of torch's process group sometimes abort it.
+        sys.stdout.flush()
+        os._exit(0)
+    Path("logged.json").write_text(json.dumps(logged(metric)))
