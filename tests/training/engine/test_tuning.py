@@ -290,7 +290,7 @@ def test_killed_study_resumes_and_counts_no_trial_twice(tmp_path: Path, jobs: in
     config = {
         "data": {"source": "arrays", "options": options, "validation": 200},
         "model": {"name": "linear"}, "loss": _LOSS, "tune": space, "report": False,
-        "device": "cpu", "epochs": 2, "batch_size": 8, "checkpoint_steps": 50,
+        "device": "cpu", "epochs": 8, "batch_size": 8, "checkpoint_steps": 50,
     }  # fmt: skip
     (tmp_path / "recipe.json").write_text(json.dumps(config))
     study_recipe = Recipe.of(config)
