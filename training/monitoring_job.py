@@ -87,10 +87,10 @@ def run_monitor(context: JobContext, links: Links | None = None) -> None:
         try:
             read = watch(context.registry, model, links)
             compare(context.registry, model)
-            adapt_in_shadow(context.registry, model)
             if tidies:
                 tidy(context.registry, model)
                 apply_retention(context.registry, model)
+            adapt_in_shadow(context.registry, model)
         except UnavailableError:
             raise
         except RecalibError as error:

@@ -41,18 +41,29 @@ def adapt_in_shadow(registry: Registry, model: Model) -> None:
     size, since = window_rows(model.classes), 0.0 if shadow is None else shadow.window_end
     new_rows = sum(file.rows for file in files if file.last_at > since)
     if new_rows >= size if shadow is None else shadow.is_due(new_rows):
-        window = calibrator.predict_float64(read_newest_logits(registry, files, size))
-        end = max(file.last_at for file in files)
-        if shadow is None:
-            shadow = begin_shadow(window, end, _shares(registry, model, row.version))
-        shadow = shadow.renew(window, end, now)
+        logits, end = read_newest_logits(registry, files, size), max(file.last_at for file in files)
+        if len(logits) > 1:  # files may be lost or damaged
+            window = calibrator.predict_float64(logits)
+            if shadow is None:
+                shadow = begin_shadow(
+                    window, end, _shares(registry, model, row.version, calibrator)
+                )
+            shadow = shadow.renew(window, end, now)
     if shadow is not None and shadow != before:
         with registry.transaction() as tx:
             tx.monitors.adapt(model, row, shadow.to_dict())
 
 
-def _shares(registry: Registry, model: Model, version: int) -> NDArray[np.float64] | None:
-    """Return the class shares (K,) of the data set of a version; None without one that is here."""
+def _shares(
+    registry: Registry, model: Model, version: int, calibrator: Calibrator
+) -> NDArray[np.float64] | None:
+    """Return the class shares (K,) of the data set of a version; None without one that is here.
+
+    None also for a version with weights of classes: its rows may be resampled, and the card does
+    not tell.
+    """
+    if calibrator.card.options.get("class_weight"):
+        return None
     with registry.reading() as tx:
         name = tx.calibrators.get(model, version).dataset
         dataset = None if name is None else tx.datasets.find(model, name)

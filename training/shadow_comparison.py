@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from recalib.calibrator import Calibrator
 from recalib.drift import ScoreTest
+from recalib.drift.monitor import SETS
 from recalib.drift.row_groups import arrange_units, unit_means
 from recalib.errors import ConflictError
 from recalib.registry import Challenger, ExpectedVersion, Model, Registry, Transaction
@@ -69,8 +70,21 @@ def compare(registry: Registry, model: Model) -> str | None:
     if test.verdict is None:
         return _save(registry, model, step)
     better = test.verdict == "better"
-    verdict = "dropped" if not better else _verdict(model)
-    return _end(registry, model, step, verdict, _reason(test, better), now)
+    verdict, reason = "dropped" if not better else _verdict(model), _reason(test, better)
+    if not better and _sets_are_stale(registry, model, candidate.champion):
+        verdict = "proven"
+        reason += (
+            "; but its sets have new thresholds, and those of the champion lost their coverage"
+        )
+    return _end(registry, model, step, verdict, reason, now)
+
+
+def _sets_are_stale(registry: Registry, model: Model, version: int) -> bool:
+    """Whether the coverage of prediction sets makes a version stale, which scores do not show."""
+    with registry.reading() as tx:
+        row = tx.monitors.find(model, version)
+    status = {} if row is None else row.status
+    return (status.get("state"), status.get("segment")) == ("stale", SETS)
 
 
 def _is_comparable(tx: Transaction, model: Model, candidate: Challenger) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
@@ -41,9 +42,9 @@ def calibrate(
 ) -> None:
     """Calibrate logits on a server.
 
-    The output file is the same as that of `apply`.
+    The output file has `probabilities`, and `sets` with --sets.
     """
-    from recalib.client import Client
+    from recalib.client import Client, PermissionDeniedError
     from recalib.files.answers import check_answer_path, write_answers
 
     check_answer_path(output)
@@ -53,6 +54,10 @@ def calibrate(
         selection = selection_of(scores, separator=separator)
         rows = read_file(data, selection, input=input, labels="optional")
         update(f"asking {server}")
+        labels = None
+        if output.suffix == ".csv":
+            with suppress(PermissionDeniedError):  # a key for predictions alone
+                labels = client.get_model(model).labels
         answer = client.predict(
             model, rows.logits, calibrator=calibrator, input=input, ids=0, sets=sets
         )
@@ -60,7 +65,6 @@ def calibrate(
         arrays: dict[str, Any] = {"probabilities": probabilities}
         if answer.sets is not None:
             arrays["sets"] = answer.sets
-        labels = client.get_model(model).labels if output.suffix == ".csv" else None
         write_answers(output, labels, **arrays)
     n, k = probabilities.shape
     if json_output:

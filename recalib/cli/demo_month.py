@@ -94,7 +94,7 @@ def _draw(
 
 
 def _write_log(path: Path, network: _Network, random: np.random.Generator) -> None:
-    """Write predictions of the calibrator, half of them with labels that came hours later."""
+    """Write predictions of the calibrator, most of them with labels that came hours later."""
     scores, labels = _draw(network, _ROWS, random)
     scores /= _SHARPNESS
     scores[_ROWS * 2 // 3 :] *= network.drift
@@ -103,7 +103,7 @@ def _write_log(path: Path, network: _Network, random: np.random.Generator) -> No
     label_times = times + random.exponential(4 * 3600.0, _ROWS)
     names = ["time", "label", "label_time"]
     names += [f"probability_{k}" for k in range(len(network.prior))]
-    known = random.random(_ROWS) < 0.5
+    known = random.random(_ROWS) < 0.8
     columns: list[Any] = [times, np.where(known, labels, -1), label_times]
     with path.open("w") as file:
         file.write(",".join(names) + "\n")

@@ -90,7 +90,7 @@ def fit(
         str | None,
         typer.Option(
             help="How the training was rebalanced: `rate=0.1` if these rows are too, "
-            "`class_weight=1,9` or `balanced` if they are as in use."
+            "`class_weight=1,9` or `class_weight=balanced` if they are as in use."
         ),
     ] = None,
     sets: Annotated[

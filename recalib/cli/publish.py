@@ -19,6 +19,7 @@ from recalib.cli.arguments import (
     read_file,
     selection_of,
 )
+from recalib.errors import InputError
 from recalib.reporting.terminal import metrics_table, print_json, progress, say, warn
 
 _PROMOTE: dict[str, Any] = {"if-better": "if_better", "always": True, "never": False}
@@ -89,8 +90,11 @@ def _fitted_rows(
     from recalib.files import DataSelection
 
     selection = selection_of(scores, label, separator=separator)
-    if fitted_on is None or selection == DataSelection():
+    if selection == DataSelection():
         return fitted_on
+    if fitted_on is None:
+        found = "options that name parts of the file of --fitted-on, without it"
+        raise InputError("fitted-on", found=found, accepted="the file of the rows of the fit")
     card = load(path).card
     names, kind, task = card.labels, card.input, card.task
     return read_file(fitted_on, selection, names, input=kind, task=task, labels="optional").logits

@@ -65,8 +65,8 @@ def fit(
         "promote": promote,
         **_force(force),
     }
-    if sets is not None:
-        body |= {"sets": sets, "coverage": coverage, "sets_by": sets_by}
+    given = {"sets": sets, "coverage": coverage, "sets_by": None if sets_by == "all" else sets_by}
+    body |= {name: value for name, value in given.items() if value is not None}
     place = path("models", model, "calibrators")
     return fetch(session, Job, "POST", place, json=body, headers=idempotency_headers())
 

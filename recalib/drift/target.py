@@ -39,7 +39,10 @@ TARGET_NAMES: dict[Target, TargetNames] = {
         "the frequency of class 1", "P(y = 1)", "values of P(y = 1)", "ECE of P(y = 1)"
     ),
     "set_coverage": TargetNames(
-        "the coverage of prediction sets", "what they promise", "promises", "error of the coverage"
+        "the coverage of prediction sets",
+        "the promised coverage",
+        "promised coverages",
+        "error of the coverage",
     ),
 }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
@@ -195,7 +195,10 @@ def fit(
     set_options = resolve_sets(sets, coverage)
     if set_options is not None:
         other = {"task": task if task == "multilabel" else None, "groups": groups}
-        rate = (resampled or {}).get("rate")
+        rate = resampled.get("rate") if isinstance(resampled, Mapping) else None
+        if np.ndim(logits) > 2:
+            accepted = "(N, K) with sets: pixels of an image are not exchangeable"
+            raise InputError("logits", found=f"shape {np.shape(logits)}", accepted=accepted)
         check_exchangeable(
             **other, **{field: row_weights}, ignore_index=ignore_index, resampled=rate
         )

@@ -116,7 +116,8 @@ class _LabelBinned(torch.autograd.Function):
         slope = first + moves * total
         power = (second + moves * (first + slope)).sum() / len(confidence)
         slope = _accuracy(2 * slope.sum(dim=0), total.sum(dim=0))
-        return power, accuracy[:, None], slope[:, None]
+        # Rounding of equal confidences may go below 0.
+        return power.clamp_min(0), accuracy[:, None], slope[:, None]
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:

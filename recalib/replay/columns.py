@@ -272,17 +272,23 @@ def rows_of(
     class_rows, group = None, _groups(batch)
     if matrix is not None and labels is not None and watched is not None:
         class_rows = ClassRows.from_probabilities(matrix, labels, time, watched, groups=group)
-    covered = None
-    if matrix is not None and labels is not None and sets is not None:
-        in_set = prediction_sets(matrix.astype(np.float64), sets)
-        has_label = in_set[np.arange(len(labels)), np.maximum(labels, 0)]
-        covered = np.where(labels < 0, np.nan, has_label)
+    covered = covered_of(matrix, labels, sets)
     if class_rows is None and (matrix is None or matrix.shape[1] > 2):
         predicted = None  # not used
     if not with_matrix:
         matrix = labels = None
     columns = time, confidence, correct, delay, segment, class_rows, predicted, group, covered
     return LogRows(*columns, matrix, labels)
+
+
+def covered_of(
+    matrix: Floats | None, labels: NDArray[np.int64] | None, sets: PredictionSets | None
+) -> Values | None:
+    """Return whether sets of probabilities (N, K) have the labels, NaN without a label, (N,)."""
+    if matrix is None or labels is None or sets is None:
+        return None
+    has_label = prediction_sets(matrix, sets)[np.arange(len(labels)), np.maximum(labels, 0)]
+    return np.where(labels < 0, np.nan, has_label)
 
 
 def _rows_of_labels(batch: Any, time: Values, first_row: int, classes: int | None) -> LogRows:

@@ -291,7 +291,9 @@ def replay(
             progress(f"cohort {number + 1} of {cohorts}")
             start, end = (survey.start + k * cohort for k in (number, number + 1))
             if adapted is not None:
-                rows = adapted_rows(adapted, rows, monitor_options.classes)
+                rows = adapted_rows(
+                    adapted, rows, monitor_options.classes, card.sets if card else None
+                )
             reader.read(start, end, rows)
         progress("shares of classes")
         shares = _shares(log, survey, reader, cohort, counts)

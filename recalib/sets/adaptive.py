@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from numbers import Real
 
 import msgspec
 import numpy as np
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from recalib.core.card import PredictionSets
 from recalib.errors import InputError
 from recalib.ops import NumpyOps
-from recalib.sets.conformal import set_scores
+from recalib.sets.scores import SCORES
 
 
 def adapt_sets(
@@ -19,10 +20,12 @@ def adapt_sets(
 ) -> PredictionSets:
     """Return thresholds q after labelled rows, in their order: q + rate (missed − (1 − coverage)).
 
-    A row whose set missed its label makes sets larger, others make them a little smaller. Over T
-    rows, whatever their order and however they drift, the share of rows whose sets, at the
-    thresholds of that time, hold the label is within (B + rate) / (rate T) of the coverage, for
-    scores between 0 and B: 1, and of `raps` the penalties too.
+    A row whose score is above the threshold makes sets larger, others make them a little smaller.
+    Over T rows, whatever their order and however they drift, the share of rows with a score up to
+    the threshold of that time is within (B + rate) / (rate T) of the coverage, for scores between 0
+    and B: 1, and of `raps` the penalties too. With J thresholds it is within J times that. Sets of
+    `lac` hold the label of these rows, those of `aps` and `raps` of more: they have the most
+    probable class too.
 
     Source: Gibbs and Candès 2021, in the form of Angelopoulos, Candès and Tibshirani 2023, which
     moves the threshold instead of its level.
@@ -33,10 +36,11 @@ def adapt_sets(
     labels: (N,).
     rate: above 0, in the unit of scores. Larger ones follow a drift sooner, and vary more.
     """
-    if not (rate > 0 and math.isfinite(rate)):
-        raise InputError("rate", found=f"{rate:g}", accepted="a number above 0")
+    if not (isinstance(rate, Real) and 0 < rate < math.inf):
+        raise InputError("rate", found=f"{rate!r:.80}", accepted="a number above 0")
     classes = p_nk.shape[1]
-    scores = set_scores(NumpyOps(), p_nk, classes, sets)
+    # Not -inf for the class that is always in the set: such rows would lower thresholds for ever.
+    scores = SCORES[sets.method](NumpyOps(), p_nk, classes, sets)
     # Of a threshold without a limit, the largest score there is.
     highest = 1.0 + (sets.penalty * max(classes - sets.k_reg, 0) if sets.method == "raps" else 0)
     limits = [highest if limit is None else limit for limit in sets.thresholds]

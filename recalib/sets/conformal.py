@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import Any
 
 import msgspec
@@ -58,15 +59,20 @@ def resolve_sets(
     if options is not None:
         check_choice("method", options.method, SetMethod)
         check_choice("by", options.by, SetGroups)
-        _check("coverage", options.coverage, 0 < options.coverage < 1, "above 0 and below 1")
-        _check("penalty", options.penalty, 0 <= options.penalty < math.inf, "of 0 or more")
-        _check("k_reg", options.k_reg, options.k_reg >= 0, "of 0 or more")
+        check_share("coverage", options.coverage)
+        if not (isinstance(options.penalty, Real) and 0 <= float(options.penalty) < math.inf):
+            found = f"{options.penalty!r:.80}"
+            raise InputError("penalty", found=found, accepted="a number of 0 or more")
+        if not (isinstance(options.k_reg, Integral) and options.k_reg >= 0):
+            found = f"{options.k_reg!r:.80}"
+            raise InputError("k_reg", found=found, accepted="an integer of 0 or more")
     return options
 
 
-def _check(name: str, value: float, is_legal: bool, accepted: str) -> None:
-    if not is_legal:  # also of NaN
-        raise InputError(name, found=f"{value}", accepted=f"a number {accepted}")
+def check_share(name: str, value: float) -> None:
+    """Raise `InputError` for what is no number between 0 and 1."""
+    if not (isinstance(value, Real) and 0 < value < 1):
+        raise InputError(name, found=f"{value!r:.80}", accepted="a number above 0 and below 1")
 
 
 def options_of_sets(sets: PredictionSets | None) -> SetOptions | None:
@@ -234,12 +240,17 @@ def coverage_options(sets: PredictionSets | None) -> dict[str, Any]:
     if sets is None:
         return {}
     spread = max(sets.coverage - sets.low, sets.high - sets.coverage)
-    return {"set_coverage": sets.coverage, "set_spread": spread}
+    return {"set_coverage": sets.coverage, "set_spread": min(spread, 0.49)}
 
 
 def describe_sets(sets: PredictionSets) -> str:
     """Return a sentence about thresholds."""
     of = "" if sets.by == "all" else f" of each {sets.by}"
+    if sets.adapted:
+        return (
+            f"prediction sets ({sets.method}) hold the label of about {sets.coverage:.4g} of "
+            f"rows{of} over time: thresholds that followed {sets.adapted} labelled rows"
+        )
     if not sets.finite_sample:
         return (
             f"prediction sets ({sets.method}) hold the label of about {sets.coverage:.4g} of new "

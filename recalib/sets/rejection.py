@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from recalib.core.card import Rejection
 from recalib.errors import InputError
+from recalib.sets.conformal import check_share
 
 #: Thresholds that may be tested, descending, and where the tests begin.
 GRID = np.round(np.concatenate([np.arange(0.999, 0.995, -0.001), np.arange(199, -1, -1) / 200]), 3)
@@ -45,8 +46,7 @@ def rejection_threshold(
     several starts.
     """
     for name, value in {"risk": risk, "sureness": sureness}.items():
-        if not 0 < value < 1:
-            raise InputError(name, found=f"{value}", accepted="a number above 0 and below 1")
+        check_share(name, value)
     order = np.argsort(confidence)
     first = np.searchsorted(confidence[order], GRID)
     errors_from = np.append(np.cumsum(~correct[order][::-1])[::-1], 0)

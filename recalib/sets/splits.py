@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from numbers import Integral
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,8 +26,8 @@ def check_folds(folds: int | None, options: SetOptions | None, rows: int) -> Non
         return
     if options is None:
         raise InputError("sets_folds", found=f"{folds}", accepted="only together with sets")
-    if not 2 <= folds <= rows:
-        raise InputError("sets_folds", found=f"{folds}", accepted=f"2 to {rows}, the rows")
+    if not (isinstance(folds, Integral) and 2 <= folds <= rows):
+        raise InputError("sets_folds", found=f"{folds!r:.80}", accepted=f"2 to {rows}, the rows")
 
 
 def out_of_fold(

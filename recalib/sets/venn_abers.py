@@ -113,7 +113,8 @@ def intervals(
     low, high = 1.0 - np.exp(log_q0), np.exp(log_p1)
     if one:
         low, high = np.hstack([1.0 - high, low]), np.hstack([np.exp(log_q0), high])
-    found = np.stack([low, high], axis=2)
+    # Geometric means of folds may cross.
+    found = np.stack([np.minimum(low, high), np.maximum(low, high)], axis=2)
     masked = np.isneginf(logits)
     found[masked] = 0.0
     found[~masked & (masked.sum(axis=1, keepdims=True) == logits.shape[1] - 1)] = 1.0

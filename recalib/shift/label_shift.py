@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from recalib.core.arrays import Floats
+from recalib.core.arrays import Floats, check_labels, check_probabilities
 from recalib.drift import estimate_priors
 from recalib.errors import InputError
 from recalib.shift.fixed_share import FixedShare
@@ -172,6 +172,12 @@ class LabelShift:
     share: FixedShare = field(init=False, default=FixedShare())
 
     def __post_init__(self) -> None:
+        priors = self.priors = np.asarray(self.priors, np.float64)
+        if priors.ndim != 1 or not (priors >= 0).all() or abs(priors.sum() - 1) > 1e-6:
+            accepted = "(K,), shares of 0 or more that sum to 1"
+            raise InputError("priors", found=f"{priors!s:.80}", accepted=accepted)
+        if self.window is not None and self.window < 2:
+            raise InputError("window", found=f"{self.window}", accepted="at least 2 rows")
         self.state = first_adaptation(len(self.priors))
         self.window = self.window or window_rows(len(self.priors))
         self._rows = np.zeros((self.window, len(self.priors)), np.float32)
@@ -180,6 +186,7 @@ class LabelShift:
 
     def add(self, p_nk: Floats) -> None:
         """Take answers before any adaptation, (N, K), in the order of their predictions."""
+        p_nk = self._check(p_nk)
         size, renewal = len(self._rows), max(1, round(RENEWAL * len(self._rows)))
         while len(p_nk):
             at = self._seen % size
@@ -194,13 +201,27 @@ class LabelShift:
 
     def answer(self, p_nk: Floats) -> Floats:
         """Return the answers of now, (N, K): `p_nk` until a label has confirmed a shift."""
+        p_nk = self._check(p_nk)
         weights = np.array(self.state.weights, p_nk.dtype)
         return adapt(p_nk, weights, self.share.applied if self.state.number else 0.0)
 
     def gains(self, p_nk: Floats, labels: NDArray[np.integer]) -> Values:
-        """Return what the state of now gains on rows, (N,) in nats, for `confirm`."""
+        """Return what the state of now gains on rows with a label, (N,) in nats, for `confirm`."""
+        p_nk = self._check(p_nk)
+        labels = check_labels(labels, logits=p_nk)
+        if not self.state.number:
+            return np.zeros(len(labels))
         return gains(p_nk, labels, np.array(self.state.weights))
 
     def confirm(self, differences: Values) -> None:
-        """Update the weight by `gains` of labelled rows, each of the state that answered."""
-        self.share = self.share.add(differences.tolist())
+        """Update the weight by `gains` of labelled rows, each of the state that answered.
+
+        Rows of the state before the first shift, whose gains are 0, confirm nothing.
+        """
+        values = np.asarray(differences, np.float64)
+        if not np.isfinite(values).all():
+            raise InputError("differences", found="NaN or infinity", accepted="finite numbers")
+        self.share = self.share.add(values[values != 0].tolist())
+
+    def _check(self, p_nk: Floats) -> Floats:
+        return check_probabilities(p_nk, classes=len(self.priors))

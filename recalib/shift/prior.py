@@ -63,7 +63,10 @@ def adjust_prior(
 
 
 def _shares(prior: ArrayLike, name: str, classes: int) -> NDArray[np.float64]:
-    shares = np.asarray(prior, np.float64)
+    try:
+        shares = np.asarray(prior, np.float64)
+    except (TypeError, ValueError):
+        raise InputError(name, found=f"{prior!r:.80}", accepted="numbers") from None
     if shares.ndim == 0 and classes == 2:
         shares = np.array([1 - shares, shares])
     if shares.shape != (classes,):
@@ -112,7 +115,7 @@ def class_weights(
         raise InputError("resampled", found=f"{resampled!r:.80}", accepted=accepted)
     ((kind, value),) = resampled.items()
     field, classes = f"resampled.{kind}", len(counts)
-    if kind == "class_weight" and value == "balanced":
+    if kind == "class_weight" and isinstance(value, str) and value == "balanced":
         if not counts.all():
             found = f"no row of class {int(np.argmin(counts))}"
             raise InputError(field, found=found, accepted="rows of each class for balanced")

@@ -294,7 +294,7 @@ def _champion_families(snapshot: RegistrySnapshot) -> Iterable[Any]:
         for window in (row.status.get("classes") or {}).get("windows", ()):
             for name, gauge in class_gauges.items():
                 _add(gauge, [*labels, str(window["class_index"])], window[name])
-        if row.adaptation is not None:
+        if row.adaptation is not None and monitoring.adaptation != "none":
             adaptation = Shadow.of(row.adaptation).report()
             for name, gauge in adaptation_gauges.items():
                 gauge.add_metric(labels, adaptation[name])

@@ -78,7 +78,7 @@ def get_monitoring(tx: Transaction, model: str, server: str = "") -> MonitoringR
         ],
         candidate=_candidate(tx.candidates.latest(owner)),
         classes=status.get("classes"),
-        adaptation=_adaptation(row),
+        adaptation=_adaptation(owner, row),
         captured_rows=tx.captures.totals(owner)[0],
         replayed_through=None if row is None else _time(row.replayed_through),
         warnings=warnings_of(tx, owner, version),
@@ -180,8 +180,8 @@ def _alert(tx: Transaction, model: ModelRow, status: dict[str, Any], server: str
     return alert.model_copy(update={"command": next_command(tx, model, alert, server)})
 
 
-def _adaptation(row: MonitorRow | None) -> dict[str, Any] | None:
-    if row is None or row.adaptation is None:
+def _adaptation(model: ModelRow, row: MonitorRow | None) -> dict[str, Any] | None:
+    if row is None or row.adaptation is None or model.monitoring.adaptation == "none":
         return None
     return Shadow.of(row.adaptation).report()
 

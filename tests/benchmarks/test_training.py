@@ -347,7 +347,7 @@ def test_selection_trains_measures_and_resumes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     splits = replace(_splits(), facts={"features": 192})
-    monkeypatch.setattr(selective_risk, "prepare", lambda *_: splits)
+    monkeypatch.setattr(running, "prepare", lambda *_: splits)
     monkeypatch.setattr(selective_risk, "NUS", (0.3, 1.0))
     monkeypatch.setattr(selective_risk, "COVERAGES", (0.8,))
     monkeypatch.setattr(selective_risk, "SCORES", ("msp",))

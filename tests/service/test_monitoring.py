@@ -23,7 +23,7 @@ from tests.registry.scenes import a_lease
 from tests.service.conftest import Service
 from tests.service.stubs import Rpc, refused
 from tests.service.test_console import Browser
-from tests.training.watched import WATCHING, Stream, a_champion
+from tests.training.watched import CAPTURING, WATCHING, Stream, a_champion
 from training.monitoring_job import watch
 from training.refit_job import refit_is_due
 
@@ -201,7 +201,7 @@ def test_the_end_of_labels_is_reported(
 
 def test_label_shift_in_shadow_is_reported(service: Service, rpc: Rpc) -> None:
     """Over REST, gRPC, metrics and the console; without the setting there is none."""
-    model = a_champion(service.registry)
+    model = a_champion(service.registry, replace(CAPTURING, adaptation="shadow"))
     Stream(service.registry, model).send(500, ago=4_000, seconds=1_000)
     watch(service.registry, model)
     assert report(service)["adaptation"] is None
@@ -224,6 +224,10 @@ def test_label_shift_in_shadow_is_reported(service: Service, rpc: Rpc) -> None:
     page = Browser(service.client.app).get("models/resnet/monitoring").text
     assert "Label shift, in shadow" in page
     assert "+12.5 on 300 labels" in page
+    with service.registry.transaction() as tx:
+        tx.models.set_monitoring("resnet", CAPTURING)
+    assert report(service)["adaptation"] is None
+    assert "recalib_adaptation_state{" not in service.client.get("/metrics").text
 
 
 @pytest.mark.slow

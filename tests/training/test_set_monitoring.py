@@ -7,8 +7,10 @@ import pytest
 from numpy.typing import NDArray
 
 from recalib.registry import Registry
+from tests.training.test_refit_job import shadowed
 from tests.training.watched import CAPTURING, a_champion, serve
 from training.monitoring_job import watch
+from training.shadow_comparison import compare
 
 pytestmark = pytest.mark.sqlite_only
 
@@ -32,7 +34,13 @@ def test_lost_coverage_is_found_in_captured_rows(registry: Registry) -> None:
     alert = row.status["alert"]
     assert alert["confidence"] == pytest.approx(0.9)
     assert alert["accuracy"] < 0.85
-    assert "what they promise is too high by" in alert["summary"]
+    assert "the promised coverage is too high by" in alert["summary"]
+
+    # A candidate whose probabilities are no better may have the thresholds that repair the sets.
+    shadowed(registry, model, CAPTURING, 30.0)
+    assert compare(registry, model) == "proven"
+    with registry.reading() as tx:
+        assert "lost their coverage" in tx.monitors.events(model, 1)[0].reason
 
 
 def test_without_captured_rows_sets_are_not_monitored(registry: Registry) -> None:

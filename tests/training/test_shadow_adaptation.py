@@ -70,6 +70,18 @@ def test_states_come_from_windows_and_the_weight_from_matured_labels(registry: R
     assert _shadow(registry, model) == scored
 
 
+def test_lost_files_of_logits_end_nothing(registry: Registry) -> None:
+    model = a_champion(registry, replace(CAPTURING, adaptation="shadow"))
+    serve(registry, model, ago=6_000, temperature=3.0, rows=2_000)
+    watch(registry, model)
+    with registry.reading() as tx:
+        files = tx.captures.between(model, 0.0, tx.clock())
+    for file in files:
+        registry.blobs.remove(file.digest)
+    adapt_in_shadow(registry, model)
+    assert _shadow(registry, model) is None
+
+
 @pytest.mark.slow
 def test_a_shift_since_the_calibration_set_is_seen_in_the_first_window(registry: Registry) -> None:
     model = a_champion(registry, replace(CAPTURING, adaptation="shadow"), with_dataset=True)
