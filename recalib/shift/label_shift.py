@@ -208,9 +208,9 @@ class LabelShift:
     def gains(self, p_nk: Floats, labels: NDArray[np.integer]) -> Values:
         """Return what the state of now gains on rows with a label, (N,) in nats, for `confirm`."""
         p_nk = self._check(p_nk)
+        if not self.state.number or not len(p_nk):
+            return np.zeros(len(p_nk))
         labels = check_labels(labels, logits=p_nk)
-        if not self.state.number:
-            return np.zeros(len(labels))
         return gains(p_nk, labels, np.array(self.state.weights))
 
     def confirm(self, differences: Values) -> None:
@@ -224,4 +224,4 @@ class LabelShift:
         self.share = self.share.add(values[values != 0].tolist())
 
     def _check(self, p_nk: Floats) -> Floats:
-        return check_probabilities(p_nk, classes=len(self.priors))
+        return check_probabilities(p_nk, classes=len(self.priors)) if len(p_nk) else p_nk

@@ -377,3 +377,15 @@ def test_mmce_has_a_finite_gradient_without_errors():
         assert logits.grad is not None
         assert bool(logits.grad.isfinite().all())
         assert float(logits.grad.abs().max()) < 1e-3
+
+
+@pytest.mark.parametrize("off", [0, 1, 4])
+def test_sb_ece_of_equal_confidences_is_a_number(off):
+    """As of a network whose last layer is 0; accuracy is close to all confidences."""
+    logits = torch.zeros(1, 2, 130, 130, requires_grad=True)
+    labels = torch.arange(130 * 130).reshape(1, 130, 130) % 2
+    labels.view(-1)[: 2 * off : 2] = 1
+    loss = LOSSES["sb_ece"]()(logits, labels)
+    loss.backward()
+    assert torch.isfinite(loss)
+    assert torch.isfinite(logits.grad).all()

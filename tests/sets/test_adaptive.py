@@ -21,8 +21,9 @@ def calibrator() -> Calibrator:
 def test_coverage_over_time_is_within_the_bound_under_drift(
     calibrator: Calibrator, method: str
 ) -> None:
-    """Labels become noise halfway; each row has the thresholds before it."""
+    """A third is easy, and half is noise; each row has the thresholds before it."""
     (logits, labels), rate, rows = draw(3_000, 6, 1.5, seed=3), 0.02, 3_000
+    labels[:1_000] = logits[:1_000].argmax(axis=1)
     labels[1_500:] = np.random.default_rng(0).integers(0, 6, 1_500)
     adaptive = calibrator.fit_sets(*draw(500, 6, 1.5, seed=4), method)  # type: ignore[arg-type]
     covered, fixed = [], adaptive.predict_set(logits)[np.arange(rows), labels]
@@ -30,8 +31,10 @@ def test_coverage_over_time_is_within_the_bound_under_drift(
         covered.append(adaptive.predict_set(row)[0, label])
         adaptive = adaptive.adapt_sets(row, [label], rate=rate)
     bound = (1.0 + 0.01 + rate) / (rate * rows)
-    assert abs(np.mean(covered) - 0.9) < bound
-    assert fixed.mean() < 0.9 - bound
+    assert np.mean(covered) > 0.9 - bound
+    if method == "lac":  # others always have the most probable class
+        assert np.mean(covered) < 0.9 + bound
+    assert fixed.mean() < np.mean(covered)
     assert adaptive.card.sets is not None
     assert adaptive.card.sets.adapted == rows
 

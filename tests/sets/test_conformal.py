@@ -148,7 +148,7 @@ def test_fit_takes_thresholds_from_rows_that_the_map_has_not_seen(tmp_path: Path
     [
         ({"coverage": 0.9}, "coverage: found 0.9; accepted: only together with the name of a meth"),
         ({"sets": SetOptions(), "coverage": 0.9}, "coverage: found 0.9; accepted: only together"),
-        ({"sets": SetOptions(k_reg=-1)}, "k_reg: found -1; accepted: a number of 0 or more"),
+        ({"sets": SetOptions(k_reg=-1)}, "k_reg: found -1; accepted: an integer of 0 or more"),
         ({"sets": SetOptions(penalty=float("nan"))}, "penalty: found nan; accepted: a number of 0"),
         ({"sets_folds": 5}, "sets_folds: found 5; accepted: only together with sets"),
         ({"sets": "lac", "sets_folds": 41}, "sets_folds: found 41; accepted: 2 to 40, the rows"),
@@ -258,3 +258,10 @@ def test_onnx_and_torch_give_the_sets_of_numpy(method: str, by: SetGroups) -> No
         expected = calibrator.sets_of(module(tensor).numpy(), values)
         np.testing.assert_array_equal(module.predict_set(tensor).numpy(), expected)
     np.testing.assert_array_equal(calibrator.predict_set(rows.astype(np.float64)), expected)
+
+
+def test_pixels_are_refused() -> None:
+    """Those of an image are not exchangeable."""
+    logits = np.random.default_rng(0).normal(size=(4, 3, 8, 8))
+    with pytest.raises(InputError, match=r"logits: found shape \(4, 3, 8, 8\)"):
+        recalib.fit(logits, logits.argmax(axis=1), "temperature", sets="lac")

@@ -40,7 +40,7 @@ def test_lost_coverage_makes_a_calibrator_stale() -> None:
     hits = np.random.default_rng(1).random(4_000) < 0.8
     status = monitor_of(hits).assess(8.0)
     assert (status.state, status.segment) == ("stale", "(sets)")
-    assert status.reason.startswith("the coverage of prediction sets is not within 3.0% of what")
+    assert status.reason.startswith("the coverage of prediction sets is not within 3.0% of the")
     evidence = status.segments["(sets)"].evidence
     assert evidence.target == "set_coverage"
     assert evidence.confidence == pytest.approx(0.9)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -207,3 +208,19 @@ def test_a_label_scores_the_state_that_was_there() -> None:
     assert scored.share.evidence == pytest.approx(np.concatenate(parts).sum())
     assert parts[0].sum() > 0 > parts[1].sum()
     assert Shadow.of(scored.to_dict()) == scored
+
+
+@pytest.mark.parametrize(
+    ("call", "field"),
+    [
+        (lambda: LabelShift(np.array([1.0, -0.5, 0.5])), "priors"),
+        (lambda: LabelShift(np.full(3, 1 / 3), window=1), "window"),
+        (lambda: LabelShift(np.full(3, 1 / 3)).add(np.full((2, 4), 0.25)), "probabilities"),
+        (lambda: LabelShift(np.full(2, 0.5)).add(np.array([[np.nan, 0.5]])), "probabilities[0]"),
+        (lambda: LabelShift(np.full(2, 0.5)).confirm(np.array([np.nan])), "differences"),
+    ],
+)
+def test_invalid_input_is_named(call: Callable[[], object], field: str) -> None:
+    with pytest.raises(InputError) as info:
+        call()
+    assert info.value.field.startswith(field)
