@@ -182,7 +182,10 @@ class Calibrator(SetPredictor):
         logits = self.to_logits(as_scores(values, kind), kind)
         reason = label_resemblance if self.is_multilabel else probability_resemblance
         if input is None and kind == "logits" and (why := reason(logits)):
-            message = f"values: {why}, but the calibrator takes logits; {RESEMBLANCE_HINT}"
+            hint = RESEMBLANCE_HINT
+            if not self.map.shift_invariant:
+                hint = 'if these are probabilities, give log-odds or fit with input="probabilities"'
+            message = f"values: {why}, but the calibrator takes logits; {hint}"
             warnings.warn(message, RecalibWarning, stacklevel=2)
         is_wide = logits.dtype == np.float64
         probabilities = self.predict_float64(logits) if is_wide else self.predict_float32(logits)
