@@ -7,9 +7,9 @@ unadapted answers and, under a shift, the oracle's. `shift`: shares from Dirichl
 first row. `none`: even shares. `offset`, `swapped`, `noise`: a fifth of the classes' means move in
 one direction, classes change places, features get noise: the classifier is wrong in another way.
 `shift, offset`: from the first row of an offset on, after a shift that labels have confirmed and
-that goes on. `shift, none`: from the first row after its end on, which has no goal: nobody knows
-until labels come. The exit status is 1 if a goal is missed in a population. The constants were
-chosen on other seeds.
+that goes on. `shift, none`: from the first row after its end on, which has no goal: it is not
+known until labels come. The exit status is 1 if a goal is missed in a population. The constants
+were chosen on other seeds.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from recalib.errors import RecalibWarning
 from tests.fitting.conftest import draw
 from tests.onnx_fusion.models import save, typed
 
-#: What functions return, or the server answers: nobody makes one. `ModelLog` is the server's.
+#: What functions return, or the server answers: not created by users. `ModelLog` is the server's.
 _RESULTS = {
     "recalib.client": "Aggregated Labelled Likeliest Predictions Violation",
     "recalib.drift": "ClassEvidence ClassGap ClassWindow ConfidenceShift Coverage Evidence "

@@ -27,7 +27,7 @@ from torch.nn import functional
 import recalib
 from benchmarks.training.features import Features
 from benchmarks.training.networks import Mlp
-from benchmarks.training.running import Budget, Nobody, prepare_all, recipe_for
+from benchmarks.training.running import Budget, NoOp, prepare_all, recipe_for
 from benchmarks.training.table import cell, markdown_table
 from recalib.files import write_atomically
 from recalib.losses import LOSSES
@@ -113,7 +113,7 @@ def grid(cache: Path) -> list[list[str]]:
     part = Tune(search="grid", values=values, error="ece")
     recipe = recipe_for("CE + ACLS, released", 1, replace(_BUDGET, epochs=15, batch=128, width=256))
     recipe = recipe.model_copy(update={"report": False, "tune": part})
-    trials = tune(recipe, partial(prepare_all, _BUDGET, cache), cache / "grid", Nobody())["trials"]
+    trials = tune(recipe, partial(prepare_all, _BUDGET, cache), cache / "grid", NoOp())["trials"]
     numbers = [[t[name] or np.nan for name in ("accuracy", "error")] for t in trials]
     cells = [f"{100 * accuracy:.1f} / {100 * error:.1f}" for accuracy, error in numbers]
     return [[f"{number:g}", *cells[4 * i : 4 * i + 4]] for i, number in enumerate(_GRID["lambda1"])]

@@ -189,7 +189,7 @@ def _trained(
         subset = replace(subset, validation=validation)
     arrays: dict[str, NDArray[Any]] = {}
     try:
-        trained = train(recipe, subset, _Nowhere(), Nobody(), initial_weights, fabric)
+        trained = train(recipe, subset, _NoStore(), NoOp(), initial_weights, fabric)
     except InputError as error:
         story["diverged"] = str(error)
     else:
@@ -254,7 +254,7 @@ def _device(device: torch.device) -> str:
     return f"CPU {platform.machine()}, {torch.get_num_threads()} thread"
 
 
-class Nobody:
+class NoOp:
     """Watches nothing."""
 
     def check(self) -> None:
@@ -267,7 +267,7 @@ class Nobody:
         return None
 
 
-class _Nowhere:
+class _NoStore:
     """Stores no checkpoints: a run takes minutes."""
 
     def load(self) -> None:
