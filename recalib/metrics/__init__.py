@@ -25,6 +25,7 @@ from recalib.metrics.ece import (
     L2CalibrationError,
     MarginalError,
     MaximumCalibrationError,
+    TopKError,
 )
 from recalib.metrics.ece_debiased import DebiasedError
 from recalib.metrics.ece_kde import CanonicalKernelError, ClasswiseKernelError, KernelError
@@ -58,6 +59,7 @@ METRICS: dict[str, type[Metric]] = {
     "brier": Brier,
     "binary_ece": BinaryCalibrationError,
     "ece": ExpectedCalibrationError,
+    "top5_ece": TopKError,
     "ece_equal_mass": EqualMassError,
     "ece_l2": L2CalibrationError,
     "ece_l2_equal_mass": EqualMassL2Error,

@@ -12,7 +12,8 @@ from recalib.metrics.mean_metrics import RowFraction
 from recalib.metrics.predictions import Predictions
 from recalib.stats.groups import row_chunks
 
-_TOP = 5
+#: Of the metrics of the likeliest classes.
+TOP = 5
 
 
 class Top5Accuracy(RowFraction):
@@ -33,25 +34,29 @@ class Top5Accuracy(RowFraction):
 
     @classmethod
     def is_defined_for(cls, classes: int) -> bool:
-        return classes > _TOP
+        return classes > TOP
 
     @staticmethod
     def scores(predictions: Predictions) -> NDArray[np.bool_]:
-        # Whether fewer than 5 classes come before the label.
-        in_top_5 = np.empty(len(predictions), np.bool_)
-        for rows in row_chunks(predictions.scores.shape):
-            scores, labels = predictions.scores[rows], predictions.labels[rows]
-            label_scores = scores[np.arange(len(scores)), labels][:, None]
-            # For most rows the scores above the label's, or at least as large, are enough.
-            in_top_5[rows] = _counts(scores > label_scores) < _TOP
-            ranked = np.flatnonzero(in_top_5[rows])
-            scores, labels, label_scores = scores[ranked], labels[ranked], label_scores[ranked]
-            tied = _counts(scores >= label_scores) > _TOP
-            scores, labels, label_scores = scores[tied], labels[tied], label_scores[tied]
-            before = scores > label_scores
-            before |= (scores == label_scores) & (np.arange(predictions.classes) < labels[:, None])
-            in_top_5[rows][ranked[tied]] = _counts(before) < _TOP
-        return in_top_5
+        return is_among_largest(predictions, TOP)
+
+
+def is_among_largest(predictions: Predictions, k: int) -> NDArray[np.bool_]:
+    """Return whether fewer than k classes come before the label of each row, (N,)."""
+    result = np.empty(len(predictions), np.bool_)
+    for rows in row_chunks(predictions.scores.shape):
+        scores, labels = predictions.scores[rows], predictions.labels[rows]
+        label_scores = scores[np.arange(len(scores)), labels][:, None]
+        # For most rows the scores above the label's, or at least as large, are enough.
+        result[rows] = _counts(scores > label_scores) < k
+        ranked = np.flatnonzero(result[rows])
+        scores, labels, label_scores = scores[ranked], labels[ranked], label_scores[ranked]
+        tied = _counts(scores >= label_scores) > k
+        scores, labels, label_scores = scores[tied], labels[tied], label_scores[tied]
+        before = scores > label_scores
+        before |= (scores == label_scores) & (np.arange(predictions.classes) < labels[:, None])
+        result[rows][ranked[tied]] = _counts(before) < k
+    return result
 
 
 def _counts(is_before: NDArray[np.bool_]) -> NDArray[np.uint32]:

@@ -234,6 +234,18 @@ def top5_accuracy(p: Rows, y: Sequence[int], bins: int) -> float:
     return result / len(y)
 
 
+def top5_ece(p: Rows, y: Sequence[int], bins: int) -> float:
+    return top_k_ece(p, y, bins, 5)
+
+
+def top_k_ece(p: Rows, y: Sequence[int], bins: int, count: int) -> float:
+    pairs = []
+    for row, label in zip(p, y, strict=True):
+        ranked = sorted(range(len(row)), key=lambda k: (-row[k], k))[:count]
+        pairs.append((min(1.0, math.fsum(row[k] for k in ranked)), float(label in ranked)))
+    return sum(weight * abs(gap) for weight, gap in gaps(pairs, bins))
+
+
 def ece_l2(p: Rows, y: Sequence[int], bins: int) -> float:
     return math.sqrt(sum(weight * gap**2 for weight, gap in gaps(confident(p, y), bins)))
 
@@ -338,6 +350,7 @@ DEFINITIONS: dict[str, Callable[[Rows, Sequence[int], int], float]] = {
     "brier": brier,
     "binary_ece": binary_ece,
     "ece": ece,
+    "top5_ece": top5_ece,
     "ece_equal_mass": ece_equal_mass,
     "ece_l2": ece_l2,
     "ece_l2_equal_mass": ece_l2_equal_mass,
