@@ -40,6 +40,7 @@ suppress_warnings = ["ref.python"]
 html_theme = "pydata_sphinx_theme"
 html_additional_pages = {"index": "first.html"}
 templates_path = ["templates"]
+html_static_path, html_css_files = ["static"], ["site.css"]
 html_copy_source = html_show_sphinx = False
 html_theme_options = {"show_toc_level": 2, "navbar_center": [], "navigation_with_keys": False}
 html_sidebars = {"**": ["pages.html"]}
