@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from functools import wraps
 from typing import ParamSpec
 
 from recalib.calibrator import Calibrator
-from recalib.errors import RecalibWarning
 from recalib.fitting.fit import fit as _fit
+from recalib.fitting.fit_card import show_warnings
 
 P = ParamSpec("P")
 
@@ -18,9 +17,7 @@ def _show_warnings(function: Callable[P, Calibrator]) -> Callable[P, Calibrator]
     @wraps(function)
     def fit(*arguments: P.args, **options: P.kwargs) -> Calibrator:
         calibrator = function(*arguments, **options)
-        summary = calibrator.card.fit
-        for message in (*summary.bounds_reached, *summary.warnings):
-            warnings.warn(message, RecalibWarning, stacklevel=2)
+        show_warnings(calibrator.card, stacklevel=3)
         return calibrator
 
     return fit

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -14,6 +16,7 @@ from recalib.core.arrays import RESEMBLANCE_HINT, Floats, Integers
 from recalib.core.card import Card, FitSummary, MetricValue, ReliabilityBins
 from recalib.core.masks import Mask
 from recalib.core.options import options_of
+from recalib.errors import RecalibWarning
 from recalib.fitting.diagnostics import Diagnosis, diagnostic_text
 from recalib.fitting.problem import Problem, Solution, bound_texts, first_numbers
 from recalib.metrics.base import Estimate
@@ -24,6 +27,8 @@ from recalib.stats.sums import Bins, RootBins
 
 #: As reports draw.
 _DIAGRAM_BINS = 15
+#: Warnings of all folds that are shown.
+_MAX_SHOWN = 3
 
 
 def create_card(
@@ -92,6 +97,19 @@ def data_warnings(counts: Integers | None, resemblance: str, mask: Mask | None) 
     if resemblance:
         messages.append(f"logits: {resemblance}; {RESEMBLANCE_HINT}")
     return messages
+
+
+def show_warnings(*cards: Card, stacklevel: int) -> None:
+    """Warn of what a card says about its fit; of the cards of folds, of the most frequent texts."""
+    fits = [card.fit for card in cards]
+    counts = Counter(text for fit in fits for text in (*fit.bounds_reached, *fit.warnings))
+    shown = counts.most_common()
+    if len(cards) > 1:
+        shown = [(f"{text} (in {n} of {len(cards)} folds)", n) for text, n in shown]
+        if (more := len(shown) - _MAX_SHOWN) > 0:
+            shown[_MAX_SHOWN:] = [(f"and {more} more, in the cards of the folds", more)]
+    for text, _ in shown:
+        warnings.warn(text, RecalibWarning, stacklevel=stacklevel)
 
 
 def measure_metrics(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
@@ -12,9 +11,9 @@ from sklearn.base import BaseEstimator, OneToOneFeatureMixin, TransformerMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from recalib.core.arrays import RESEMBLANCE_HINT, WeightKind, probability_resemblance
-from recalib.core.inputs import score_matrix
-from recalib.errors import InputError, RecalibWarning
+from recalib.core.arrays import WeightKind
+from recalib.errors import InputError
+from recalib.fitting.fit_card import show_warnings
 from recalib.sklearn.scores import ScoreKind, fit_calibrator
 
 
@@ -81,15 +80,12 @@ class Calibrator(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):  # type
                 found=f"{columns} feature(s) for {classes} class(es) in y",
                 accepted="one for each class, or one for two classes",
             )
-        kind = self.input or "logits"
-        scores = score_matrix(_scores(X), kind, "X")
-        if self.input is None and (resemblance := probability_resemblance(scores)):
-            warnings.warn(f"X: {resemblance}; {RESEMBLANCE_HINT}", RecalibWarning, stacklevel=2)
         self.calibrator_ = fit_calibrator(
-            scores, y, sample_weight, classes=self.classes_, kind=kind,
+            _scores(X), y, sample_weight, classes=self.classes_, kind=self.input,
             map=self.map, objective=self.objective, options=self.options,
             weight_kind=self.weight_kind,
         )  # fmt: skip
+        show_warnings(self.calibrator_.card, stacklevel=3)
         return self
 
     def transform(self, X: Any) -> NDArray[np.float64]:

@@ -8,6 +8,7 @@ from typing import Any, Literal, Self
 
 import numpy as np
 import sklearn
+from msgspec.structs import replace
 from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin, clone
 from sklearn.frozen import FrozenEstimator
@@ -21,6 +22,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, has_fit_para
 
 from recalib.core.arrays import WeightKind
 from recalib.errors import InputError, RecalibWarning
+from recalib.fitting.fit_card import show_warnings
 from recalib.sklearn.folds import CalibratedFold, average, fit_fold, rows_with_weight
 from recalib.sklearn.scores import ScoreKind, ScoreMethod, fit_calibrator, score_method
 
@@ -133,6 +135,9 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
             self.calibrator_ = fit_calibrator(
                 scores, labels, sample_weight, classes=self.classes_, kind=kind, **calibration
             )
+            if self.calibrator_.card.sets is not None and not self._is_prefit:
+                thresholds = replace(self.calibrator_.card.sets, finite_sample=False)
+                self.calibrator_ = self.calibrator_.with_sets(thresholds)
             self.calibrated_classifiers_ = [
                 CalibratedFold(
                     self.estimator_, self.calibrator_, self.response_method_, self.classes_
@@ -142,6 +147,9 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(first, name):
                 setattr(self, name, getattr(first, name))
+        show_warnings(
+            *(fold.calibrator.card for fold in self.calibrated_classifiers_), stacklevel=3
+        )
         return self
 
     @property
@@ -149,9 +157,13 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         """Whether folds are drawn from the rows; pairs of rows refer to all of them."""
         return self.cv == "prefit" or isinstance(self.cv, int) or hasattr(self.cv, "split")
 
+    @property
+    def _is_prefit(self) -> bool:
+        return self.cv == "prefit" or isinstance(self.estimator, FrozenEstimator)
+
     def _is_ensemble(self) -> bool:
         if self.ensemble == "auto":
-            return self.cv != "prefit" and not isinstance(self.estimator, FrozenEstimator)
+            return not self._is_prefit
         if self.ensemble and self.cv == "prefit":
             raise InputError("ensemble", found="True with cv='prefit'", accepted="False, or folds")
         return bool(self.ensemble)
@@ -180,7 +192,7 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
     def _fit_estimator(self, X: Any, y: NDArray[Any], routed: Bunch) -> tuple[Any, Any]:
         """Return the classifier of all rows, and the scores of rows that it was not fitted to."""
         method = self.response_method_
-        if self.cv == "prefit" or isinstance(self.estimator, FrozenEstimator):
+        if self._is_prefit:
             check_is_fitted(self.estimator)
             self.classes_ = np.asarray(self.estimator.classes_)
             return self.estimator, getattr(self.estimator, method)(X)
@@ -202,6 +214,40 @@ class CalibratedClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator): 
         check_is_fitted(self)
         classes: NDArray[Any] = self.classes_[self.predict_proba(X).argmax(axis=1)]
         return classes
+
+    def predict_set(self, X: Any) -> NDArray[np.bool_]:
+        """Return whether each class is in the prediction set of a row, (N, K).
+
+        The calibrator has thresholds with `ensemble=False` or `prefit`, and `options` such as
+        `{"sets": "lac", "coverage": 0.9}`. With `prefit` the promise of `recalib.fit` holds. Other
+        thresholds are of scores out of fold, and the coverage is approximate.
+
+        Raises
+        ------
+        InputError: an ensemble, or a calibrator without thresholds.
+        """
+        fold = self._only_fold()
+        return fold.calibrator.predict_set(fold.scores(X))
+
+    def predict_interval(self, X: Any) -> NDArray[np.float64]:
+        """Return the Venn-Abers interval [p0, p1] of each probability, (N, K, 2).
+
+        The map is `venn_abers`, with `ensemble=False` or `prefit`; see
+        `recalib.Calibrator.predict_interval`.
+
+        Raises
+        ------
+        InputError: an ensemble, or another map.
+        """
+        fold = self._only_fold()
+        return fold.calibrator.predict_interval(fold.scores(X))
+
+    def _only_fold(self) -> CalibratedFold:
+        check_is_fitted(self)
+        if (count := len(self.calibrated_classifiers_)) > 1:
+            accepted = "ensemble=False, for sets and intervals: those of folds have no mean"
+            raise InputError("ensemble", found=f"{count} calibrators", accepted=accepted)
+        return self.calibrated_classifiers_[0]
 
     def get_metadata_routing(self) -> MetadataRouter:
         """Return the router of the parameters of `fit`."""

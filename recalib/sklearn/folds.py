@@ -29,11 +29,14 @@ class CalibratedFold:
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Return calibrated probabilities, (N, C)."""
-        scores = np.asarray(getattr(self.estimator, self.response_method)(X), np.float64)
         probabilities: NDArray[np.float64] = self.calibrator.predict(
-            scores, input=self.calibrator.card.input
+            self.scores(X), input=self.calibrator.card.input
         )
         return probabilities
+
+    def scores(self, X: Any) -> NDArray[np.float64]:
+        """Return what the calibrator takes, (N, C) or (N,)."""
+        return np.asarray(getattr(self.estimator, self.response_method)(X), np.float64)
 
 
 def fit_fold(

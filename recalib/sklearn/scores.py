@@ -39,7 +39,7 @@ def fit_calibrator(
     sample_weight: ArrayLike | None,
     *,
     classes: NDArray[Any],
-    kind: ScoreKind,
+    kind: ScoreKind | None,
     map: str,
     objective: str,
     options: Mapping[str, Any] | None,
@@ -52,6 +52,7 @@ def fit_calibrator(
     y: (N,), members of `classes`.
     classes: (K,), in the order of the columns; the card has them as texts unless they are 0 to
         K − 1.
+    kind: as `input` of `recalib.fit`.
 
     Raises
     ------

@@ -87,6 +87,8 @@ def test_probabilities_without_input_cause_a_warning() -> None:
     p = 1 / (1 + np.exp(-rng.normal(size=(100, 1))))
     y = rng.random(100) < p[:, 0]
     for scores in (p, np.hstack([1 - p, p])):
-        with pytest.warns(RecalibWarning, match="X: .* write input=.probabilities., otherwise"):
+        with pytest.warns(
+            RecalibWarning, match="logits: .* write input=.probabilities., otherwise"
+        ):
             Calibrator(map="temperature").fit(scores, y)
         Calibrator(map="temperature", input="probabilities").fit(scores, y)

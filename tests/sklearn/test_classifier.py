@@ -101,7 +101,10 @@ def test_prefit_estimator_has_the_classes_that_calibration_rows_lack() -> None:
     x, y = rows()
     fitted = LinearDiscriminantAnalysis().fit(x, y)
     without = y != "dog"
-    model = CalibratedClassifier(fitted, map="temperature", cv="prefit").fit(x[without], y[without])
+    model = CalibratedClassifier(fitted, map="temperature", cv="prefit")
+    with pytest.warns(RecalibWarning, match="1 of 3 classes never occur in the labels: 1") as shown:
+        model.fit(x[without], y[without])
+    assert shown[0].filename == __file__  # the caller's line
     assert model.predict_proba(x).shape == (len(x), 3)
     with pytest.raises(ValueError, match="y: found the class 'fox'; accepted: cat, dog, wolf"):
         model.fit(x, np.where(y == "dog", "fox", y))
@@ -230,3 +233,52 @@ def test_invalid_input_is_a_value_error() -> None:
         CalibratedClassifier(GaussianNB(), map="temprature").fit(x, y)
     with pytest.raises(ValueError, match=r"options\.smooth: found an unknown option"):
         CalibratedClassifier(GaussianNB(), map="temperature", options={"smooth": 1}).fit(x, y)
+
+
+def test_doubtful_fit_warns_once_for_all_folds() -> None:
+    """What `recalib.fit` says about each fold, with the number of folds that it says it of."""
+    x, _ = rows(2, 100)
+    separable = np.where(x[:, :1] > 0, 50.0, -50.0)
+    labels = (x[:, 0] > 0).astype(int)
+    model = CalibratedClassifier(LogisticRegression(), map="temperature", cv=4)
+    with pytest.warns(RecalibWarning) as shown:
+        model.fit(separable, labels)
+    cards = [fold.calibrator.card.fit for fold in model.calibrated_classifiers_]
+    expected = {text for card in cards for text in (*card.bounds_reached, *card.warnings)}
+    texts = [str(warning.message) for warning in shown]
+    assert {text.rpartition(" (in ")[0] for text in texts} == expected
+    assert any("temperature at its lower bound" in text for text in texts)
+    assert any(text.endswith("(in 4 of 4 folds)") for text in texts)
+
+
+def test_prediction_sets_are_those_of_the_calibrator() -> None:
+    """With a prefit estimator the promise holds; thresholds of folds are approximate."""
+    x, y = rows(3, 3000)
+    options = {"sets": "lac", "coverage": 0.9}
+    fitted = GaussianNB().fit(x[:1000], y[:1000])
+    model = CalibratedClassifier(fitted, map="temperature", cv="prefit", options=options)
+    sets = model.fit(x[1000:2000], y[1000:2000]).predict_set(x[2000:])
+    expected = model.calibrator_.predict_set(fitted.predict_proba(x[2000:]))
+    np.testing.assert_array_equal(sets, expected)
+    hits = sets[np.arange(1000), np.searchsorted(model.classes_, y[2000:])]
+    assert 0.85 < hits.mean() < 0.95
+    assert model.calibrator_.card.sets.finite_sample
+    model = CalibratedClassifier(
+        GaussianNB(), map="temperature", ensemble=False, options=options
+    ).fit(x, y)
+    assert not model.calibrator_.card.sets.finite_sample
+    assert model.predict_set(x[:5]).shape == (5, 3)
+    folds = CalibratedClassifier(GaussianNB(), map="temperature", options=options).fit(x, y)
+    with pytest.raises(ValueError, match="ensemble: found 5 calibrators; accepted: ensemble=False"):
+        folds.predict_set(x)
+
+
+def test_intervals_are_those_of_the_calibrator() -> None:
+    x, y = rows(2)
+    model = CalibratedClassifier(LinearDiscriminantAnalysis(), map="venn_abers", ensemble=False)
+    intervals = model.fit(x, y).predict_interval(x[:20])
+    scores = model.estimator_.decision_function(x[:20])
+    np.testing.assert_array_equal(intervals, model.calibrator_.predict_interval(scores))
+    assert (intervals[..., 0] <= intervals[..., 1]).all()
+    with pytest.raises(ValueError, match="calibrator: found no prediction sets"):
+        model.predict_set(x)
