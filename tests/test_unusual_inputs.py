@@ -82,12 +82,11 @@ def test_masked_values_are_rejected() -> None:
 
 
 def test_frames_with_the_names_of_the_classes_in_another_order_are_rejected() -> None:
-    """In fits, predictions and evaluations, and for the labels of multilabel rows."""
+    """In fits and evaluations, and for the labels of multilabel rows: which order is meant?"""
     import pandas as pd
     import polars as pl
     import pyarrow as pa
 
-    named = recalib.fit(LOGITS, TEXTS, "vector")
     order = ["emu", "cat", "dog"]
     message = "found columns in the order emu, cat, dog; accepted: the order cat, dog, emu"
     matrix = LOGITS[:, [2, 0, 1]]
@@ -97,7 +96,6 @@ def test_frames_with_the_names_of_the_classes_in_another_order_are_rejected() ->
         pa.table(dict(zip(order, matrix.T, strict=True))),
     ):
         for call in (
-            lambda frame=frame: named.predict(frame),
             lambda frame=frame: recalib.fit(frame, TEXTS, class_labels=NAMES),
             lambda frame=frame: recalib.evaluate(LABELS, logits=frame, class_labels=NAMES),
         ):
@@ -108,6 +106,34 @@ def test_frames_with_the_names_of_the_classes_in_another_order_are_rejected() ->
     for call in (recalib.fit, lambda z, y, task: recalib.evaluate(y, logits=z, task=task)):
         with pytest.raises(InputError, match=f"labels: {message}"):
             call(scores, tags, task="multilabel")
+
+
+def test_predictions_take_columns_by_the_names_of_the_classes() -> None:
+    """In any order; the answer has the order of the classes. Other names are refused."""
+    import pandas as pd
+    import polars as pl
+    import pyarrow as pa
+
+    named = recalib.fit(LOGITS, TEXTS, "vector", sets="lac")
+    intervals = recalib.fit(LOGITS, TEXTS, "venn_abers")
+    order, matrix = ["emu", "cat", "dog"], LOGITS[:, [2, 0, 1]]
+    for frame in (
+        pd.DataFrame(matrix, columns=order),
+        pl.DataFrame(matrix, schema=order),
+        pa.table(dict(zip(order, matrix.T, strict=True))),
+    ):
+        answer = named.predict(frame)
+        names = answer.column_names if isinstance(answer, pa.Table) else answer.columns
+        assert list(names) == list(NAMES)
+        np.testing.assert_array_equal(np.asarray(answer), named.predict(LOGITS))
+        np.testing.assert_array_equal(named.predict_set(frame), named.predict_set(LOGITS))
+        expected = intervals.predict_interval(LOGITS)
+        np.testing.assert_array_equal(intervals.predict_interval(frame), expected)
+    wrong = pd.DataFrame(LOGITS, columns=["cat", "dog", "cow"])
+    message = "logits: found columns cat, dog, cow; accepted: columns cat, dog, emu, the classes"
+    for call in (named.predict, named.predict_set, intervals.predict_interval):
+        with pytest.raises(InputError, match=message):
+            call(wrong)
 
 
 def test_arrow_tables_keep_their_names() -> None:

@@ -26,14 +26,12 @@ from recalib.core.arrays import (
     probability_resemblance,
 )
 from recalib.core.card import Card
-from recalib.core.class_names import check_column_order, class_indices, like
+from recalib.core.class_names import as_class_scores, class_indices, like
 from recalib.core.html_table import html_table
 from recalib.core.inputs import (
     as_array,
-    as_scores,
     check_index,
     counted_rows,
-    frame_columns,
     score_matrix,
 )
 from recalib.core.label_arrays import check_label_scores, label_log_odds, label_resemblance
@@ -159,7 +157,8 @@ class Calibrator(SetPredictor):
         Parameters
         ----------
         values: logits (−inf masks a class) or probabilities, (N, K), or (N,) for class 1 of 2, as
-            in `recalib.fit`. A data frame keeps its index. Dense predictions are arrays
+            in `recalib.fit`. A data frame keeps its index, and columns with the names of the
+            classes may have any order. Dense predictions are arrays
             (N, K, ...), such as (N, K, H, W); the result has this shape.
         input: which of the two `values` are, by default what the calibrator was fitted on. If that
             is logits, values that look like probabilities cause a `RecalibWarning`.
@@ -178,8 +177,7 @@ class Calibrator(SetPredictor):
         kind = input or self.card.input
         if getattr(values, "ndim", 2) > 2 and not self.is_multilabel:
             return self._predict_dense(as_array(values, field=kind), input)
-        check_column_order(frame_columns(values), self.card.labels, kind)
-        logits = self.to_logits(as_scores(values, kind), kind)
+        logits = self.to_logits(as_class_scores(values, self.card.labels, kind), kind)
         reason = label_resemblance if self.is_multilabel else probability_resemblance
         if input is None and kind == "logits" and (why := reason(logits)):
             hint = RESEMBLANCE_HINT

@@ -52,12 +52,11 @@ def calibrate(
     with Client(server, api_key=key) as client, progress("calibrate", quiet=json_output) as update:
         update("reading")
         selection = selection_of(scores, separator=separator)
-        rows = read_file(data, selection, input=input, labels="optional")
+        names = None
+        with suppress(PermissionDeniedError):  # a key for predictions alone
+            names = client.get_model(model).labels
+        rows = read_file(data, selection, names, input=input, labels="optional")
         update(f"asking {server}")
-        labels = None
-        if output.suffix == ".csv":
-            with suppress(PermissionDeniedError):  # a key for predictions alone
-                labels = client.get_model(model).labels
         answer = client.predict(
             model, rows.logits, calibrator=calibrator, input=input, ids=0, sets=sets
         )
@@ -65,7 +64,7 @@ def calibrate(
         arrays: dict[str, Any] = {"probabilities": probabilities}
         if answer.sets is not None:
             arrays["sets"] = answer.sets
-        write_answers(output, labels, **arrays)
+        write_answers(output, names, **arrays)
     n, k = probabilities.shape
     if json_output:
         print_json({"output": str(output), "rows": n, "classes": k})

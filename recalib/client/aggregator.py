@@ -19,9 +19,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from recalib.client.calibrators import CHAMPION
+from recalib.client.class_columns import in_class_order
 from recalib.client.clients import Client
 from recalib.client.errors import InvalidRequestError, ResourceNotFoundError
-from recalib.client.labels import check_groups
+from recalib.client.labels import check_groups, check_row_labels
 from recalib.client.retry import encode_json
 from recalib.client.sampling import SampleShare
 from recalib.core.arrays import Floats, check_logits, check_probabilities
@@ -140,7 +141,7 @@ class Aggregator:
         self._cohort_seconds = monitoring.cohort_seconds
         card = convert(client.get_calibrator(model, calibrator).card, Card)
         self._edges, self._classes = np.array([0.0, *reference_edges(card)]), card.classes
-        self._target = reference_target(card)
+        self._target, self._class_names = reference_target(card), card.labels
         self._probabilities_of = partial(monitored_probabilities, target=self._target)
         self._share = SampleShare(width, period_seconds)
         self._max_labels = max_labels
@@ -198,7 +199,8 @@ class Aggregator:
         ------
         InputError: not probabilities, or the aggregator is closed.
         """
-        checked = check_probabilities(probabilities, classes=self._classes)
+        rows = in_class_order(probabilities, self._class_names, "probabilities")
+        checked = check_probabilities(rows, classes=self._classes)
         confidences = self._probabilities_of(checked)
         bins = np.searchsorted(self._edges, confidences, side="right") - 1
         size = len(self._edges)
@@ -234,8 +236,9 @@ class Aggregator:
         InputError: the lengths differ, a label is neither an integer nor a string, a time is not
             finite, a group is no text, or the aggregator is closed. No row is added.
         """
-        rows = check_logits(logits, classes=self._classes)
-        label_list, time_list = _check_labels(labels), _check_times(times)
+        rows = in_class_order(logits, self._class_names, "logits")
+        rows = check_logits(rows, classes=self._classes)
+        label_list, time_list = check_row_labels(labels), _check_times(times)
         group_list = check_groups(groups, len(rows))
         encode_json([segment, *label_list, *group_list])  # such as half of a surrogate pair
         for name, values in (("labels", label_list), ("times", time_list)):
@@ -396,18 +399,6 @@ class Aggregator:
     def _check_open(self) -> None:
         if self._closed.is_set():
             raise InputError("aggregator", found="a closed one", accepted="an open one")
-
-
-def _check_labels(labels: Sequence[int | str] | NDArray[np.integer]) -> list[int | str]:
-    """Return labels as Python values; the server refuses all rows for one of another type."""
-    values: list[int | str] = []
-    for row, label in enumerate(labels):
-        value = label.item() if isinstance(label, np.generic) else label
-        if not isinstance(value, int | str) or isinstance(value, bool):
-            accepted = "a class index or a class label"
-            raise InputError(f"labels[{row}]", found=f"{value!r:.80}", accepted=accepted)
-        values.append(value)
-    return values
 
 
 def _check_times(times: Sequence[float] | NDArray[np.floating]) -> list[float]:

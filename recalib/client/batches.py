@@ -8,6 +8,7 @@ from typing import Literal
 
 from numpy.typing import ArrayLike
 
+from recalib.client.class_columns import read_scores
 from recalib.client.downloads import Download
 from recalib.client.drivers import Listing
 from recalib.client.errors import InvalidResponseError
@@ -54,7 +55,8 @@ def create_batch(
     Parameters
     ----------
     data: the path of a file in any format that Recalib reads, or an array (N, K).
-        Labels are not needed. It is sent in constant memory.
+        Labels are not needed. It is sent in constant memory. Columns of a data frame with the names
+        of the model's classes may have any order.
     dataset: the name of a data set of the model, in place of `data`.
     version: a number or an alias; an alias means the version that it points to now.
     format: of the result.
@@ -78,6 +80,8 @@ def create_batch(
         return read((yield from send_checked(session, request)), Job)
     # A server that rejects an upload early closes the connection while the client still sends.
     owner = yield from fetch(session, Model, "GET", path("models", model))
+    if not isinstance(data, str | PathLike):
+        data = yield from read_scores(session, model, data, input)
     upload = _upload(data, input, owner.task)
     with progress_reporter("upload", progress) as report:
         upload.report = report

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from recalib.client.calibrators import CHAMPION, resolve_version
+from recalib.client.class_columns import read_scores
 from recalib.client.errors import InvalidResponseError, RequestTooLargeError
 from recalib.client.operations import Flow, Request, Response, Session
 from recalib.client.results import Likeliest, Predictions
@@ -69,7 +70,8 @@ def calibrate(
 
     Parameters
     ----------
-    values: (N, K), float16/32/64; −inf is a masked class, in lists also None.
+    values: (N, K), float16/32/64; −inf is a masked class, in lists also None. Columns of a data
+        frame with the names of the model's classes may have any order.
     calibrator: a version or an alias.
     input: what `values` contain; it is never guessed.
     segment: a segment that the model declares; empty for none.
@@ -77,7 +79,8 @@ def calibrate(
 
     Raises
     ------
-    InputError: the values are not valid `input`; the error names row and column.
+    InputError: the values are not valid `input`, the error names row and column; or the columns
+        of a data frame have other names than the model's classes.
     InvalidRequestError: K is not the number of classes of the model.
     ResourceNotFoundError: no such model, version or alias.
     ResourceConflictError: the model has no champion, and does not serve uncalibrated.
@@ -85,7 +88,7 @@ def calibrate(
     A model without a champion answers with the classifier's own probabilities, and a
     `RecalibWarning` says so.
     """
-    rows = _check_rows(values, input, task)
+    rows = yield from _read_rows(session, model, values, input, task)
     probabilities = np.empty(rows.shape, np.float32)
 
     def store(part: slice, response: Response) -> None:
@@ -130,7 +133,7 @@ def predict(
     """
     if not 0 <= ids <= 1:
         raise InputError("ids", found=f"{ids}", accepted="a share from 0 to 1")
-    rows = _check_rows(values, input, task)
+    rows = yield from _read_rows(session, model, values, input, task)
     probabilities = np.empty(rows.shape, np.float32)
     prediction_ids: list[str | None] = [None] * len(rows)
     members = np.zeros(rows.shape, np.bool_) if sets else None
@@ -179,7 +182,7 @@ def calibrate_top(
     ------
     As `calibrate`.
     """
-    rows = _check_rows(values, input)
+    rows = yield from _read_rows(session, model, values, input)
     if not 1 <= k <= rows.shape[1]:
         raise InputError("k", found=f"{k}", accepted=f"1 to {rows.shape[1]}, the classes")
     classes = np.empty((len(rows), k), np.int64)
@@ -310,9 +313,12 @@ def _read_array(response: Response, file: io.BytesIO) -> NDArray[Any]:
     return array
 
 
-def _check_rows(values: Any, input: str, task: str = "multiclass") -> Floats:
+def _read_rows(
+    session: Session, model: str, values: Any, input: str, task: str = "multiclass"
+) -> Flow[Floats]:
     check_choice("input", input, Input)
     check_choice("task", task, Task)
+    values = yield from read_scores(session, model, values, input)
     if task == "multilabel":
         return check_label_scores(values, input=input)
     if input == "probabilities":

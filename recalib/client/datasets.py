@@ -6,8 +6,10 @@ from os import PathLike
 from pathlib import Path
 from typing import Literal
 
+import numpy as np
 from numpy.typing import ArrayLike
 
+from recalib.client.class_columns import read_labels, read_scores
 from recalib.client.downloads import Download
 from recalib.client.drivers import Listing
 from recalib.client.errors import InvalidResponseError
@@ -17,6 +19,7 @@ from recalib.client.retry import JSON, encode_json, fetch, path, read, send_chec
 from recalib.client.uploads import Upload, array_upload, file_upload
 from recalib.contract.base import Page
 from recalib.contract.datasets import Dataset
+from recalib.core.inputs import frame_columns
 from recalib.errors import InputError
 
 #: A file may be large, and the server computes metrics of all rows before it acknowledges it.
@@ -39,7 +42,9 @@ def upload_dataset(
     Parameters
     ----------
     data: the path of a file with labels, in any format that Recalib reads, or logits (N, K).
-    labels: (N,), or (N, K) of a multilabel model, if `data` is an array.
+        Columns of a data frame with the names of the model's classes may have any order.
+    labels: if `data` is an array, (N,), class numbers or the names of the model's classes; or
+        (N, K) of a multilabel model.
     input: what the values are; it is never guessed.
     progress: whether to show a progress bar on a terminal, or a function to call instead.
     timeout: seconds for the complete upload.
@@ -50,7 +55,7 @@ def upload_dataset(
     InvalidRequestError: the server rejects the content of the file.
     ResourceConflictError: a data set of this name has other content.
     """
-    upload = _upload(data, labels, input)
+    upload = yield from _upload(session, model, data, labels, input)
     # A server that rejects an upload early closes the connection while the client still sends.
     yield from fetch(session, object, "GET", path("models", model))
     with progress_reporter(f"upload {name}", progress) as report:
@@ -165,10 +170,12 @@ def list_datasets(model: str) -> Listing[Dataset]:
 
 
 def _upload(
+    session: Session,
+    model: str,
     data: str | PathLike[str] | ArrayLike,
     labels: ArrayLike | None,
     input: Literal["logits", "probabilities"],
-) -> Upload:
+) -> Flow[Upload]:
     if isinstance(data, str | PathLike):
         if labels is not None:
             found = "labels and a file"
@@ -176,7 +183,11 @@ def _upload(
         return file_upload(Path(data))
     if labels is None:
         raise InputError("labels", found="none", accepted="labels for each row")
-    return array_upload(data, labels, input)
+    columns = frame_columns(data)
+    scores = yield from read_scores(session, model, data, input)
+    classes = np.shape(scores)[-1] if np.ndim(scores) == 2 else 2
+    known = yield from read_labels(session, model, labels, classes, columns)
+    return array_upload(scores, known, input)
 
 
 def _check_suffix(target: Path, media_type: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -11,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from recalib.client.calibrators import CHAMPION
+from recalib.client.class_columns import read_scores
 from recalib.client.errors import InvalidResponseError, RequestTooLargeError
 from recalib.client.operations import Flow, Request, Session
 from recalib.client.results import Labelled
@@ -37,6 +39,10 @@ class _Outcomes(msgspec.Struct):
     items: list[LabelOutcome]
 
 
+#: Types of missing values of pandas.
+_MISSING = ("NAType", "NaTType")
+#: Rows that an error names.
+_MAX_ROWS_NAMED = 10
 #: The class of each row, or of a multilabel model the labels that it has.
 RowLabels: TypeAlias = Sequence[int | str | Sequence[int | str]] | NDArray[np.integer | np.bool_]
 
@@ -57,18 +63,19 @@ def add_labels(
     Parameters
     ----------
     prediction_ids: (N,), as `predict` returns them.
-    labels: (N,), class indices, or class labels if the model has them. Of a multilabel model: for
-        each row a list of the labels that it has, or a NumPy array (N, K) of zeros and ones.
-        Nested lists are never read as zeros and ones.
+    labels: (N,), class indices, also as whole floats, or class labels if the model has them. Of a
+        multilabel model: for each row a list of the labels that it has, or an array or a data frame
+        (N, K) of zeros and ones. Nested lists are never read as zeros and ones.
     groups: (N,), the group of each row in place of that given to `predict`, "" for none: rows of a
         group may depend on each other, and count once in monitoring.
 
     Raises
     ------
+    InputError: rows without a label, or lengths that differ.
     ResourceNotFoundError: no such model.
     """
     ids = list(prediction_ids)
-    label_list = _label_list(labels)
+    label_list = yield from _read_labels(session, model, labels)
     if len(ids) != len(label_list):
         accepted = f"{len(ids)}, one for each prediction"
         raise InputError("labels", found=f"{len(label_list)} labels", accepted=accepted)
@@ -84,7 +91,7 @@ def add_labels(
         ]
         return Request("POST", place, headers=JSON, body=encode_json(body))
 
-    return _send_in_parts(session, len(ids), request)
+    return (yield from _send_in_parts(session, len(ids), request))
 
 
 def add_observations(
@@ -107,10 +114,11 @@ def add_observations(
 
     Parameters
     ----------
-    logits: the input of the calibrator, (N, K).
-    labels: (N,), class indices, or class labels if the model has them. Of a multilabel model: for
-        each row a list of the labels that it has, or a NumPy array (N, K) of zeros and ones.
-        Nested lists are never read as zeros and ones.
+    logits: the input of the calibrator, (N, K). Columns of a data frame with the names of the
+        model's classes may have any order.
+    labels: (N,), class indices, also as whole floats, or class labels if the model has them. Of a
+        multilabel model: for each row a list of the labels that it has, or an array or a data frame
+        (N, K) of zeros and ones. Nested lists are never read as zeros and ones.
     times: (N,), the time of each prediction, in seconds since 1970.
     calibrator: the version that made the predictions, or an alias.
     counted: whether `add_traffic` has counted these predictions.
@@ -123,8 +131,8 @@ def add_observations(
     ResourceConflictError: the model has no champion.
     InvalidRequestError: K is not the number of classes of the model.
     """
-    rows = check_logits(logits)
-    label_list = _label_list(labels, rows.shape)
+    rows = check_logits((yield from read_scores(session, model, logits, "logits")))
+    label_list = yield from _read_labels(session, model, labels, rows.shape)
     time_array = np.asarray(times, np.float64)
     time_count = len(time_array) if time_array.ndim == 1 else -1
     for name, count in (("labels", len(label_list)), ("times", time_count)):
@@ -147,7 +155,7 @@ def add_observations(
         }
         return Request("POST", place, query, JSON, encode_json(body))
 
-    return _send_in_parts(session, len(rows), request)
+    return (yield from _send_in_parts(session, len(rows), request))
 
 
 def add_traffic(
@@ -195,13 +203,73 @@ def add_traffic(
     )
 
 
-def _label_list(labels: RowLabels, shape: tuple[int, int] | None = None) -> list[Any]:
-    """Return the label of each row; of an array (N, K), by default of any size, the labels."""
-    if not isinstance(labels, np.ndarray) or labels.ndim != 2:
-        return list(labels.tolist() if isinstance(labels, np.ndarray) else labels)
-    rows, columns = labels.shape
-    matrix = check_label_matrix(labels, shape=shape or (rows, columns))
-    return [np.flatnonzero(row).tolist() for row in matrix]
+def check_row_labels(labels: RowLabels, shape: tuple[int, int] | None = None) -> list[Any]:
+    """Return the label of each row as the server takes it.
+
+    Parameters
+    ----------
+    labels: a class index, a class label or a list of these for each row; whole floats, as pandas
+        makes them of a column with gaps, are indices. Of an array (N, K), by default of any size,
+        the labels that each row has.
+
+    Raises
+    ------
+    InputError: rows without a label, which the error names, or another type.
+    """
+    if _is_matrix(labels):
+        array = np.asarray(labels)
+        matrix = check_label_matrix(array, shape=shape or array.shape)
+        return [np.flatnonzero(row).tolist() for row in matrix]
+    values: list[Any]
+    if hasattr(labels, "__array__") and not hasattr(labels, "to_pylist"):
+        array = np.asarray(labels).reshape(-1)
+        values = array.tolist()
+        if array.dtype.kind in "iu":
+            return values
+    else:
+        values = list(labels)
+    values = list(map(_row_label, values))
+    _check_known(values)
+    return values
+
+
+def _is_matrix(labels: Any) -> bool:
+    shape: tuple[int, ...] = getattr(labels, "shape", ())
+    return len(shape) == 2 and shape[1] > 1
+
+
+def _read_labels(
+    session: Session, model: str, labels: RowLabels, shape: tuple[int, int] | None = None
+) -> Flow[list[Any]]:
+    """Return `check_row_labels`; columns of a matrix may have the names of the classes."""
+    if _is_matrix(labels):
+        labels = yield from read_scores(session, model, labels, "labels")
+    return check_row_labels(labels, shape)
+
+
+def _row_label(label: Any) -> Any:
+    """Return a label as a Python value, a whole float as an index; None for a missing one."""
+    value = label.as_py() if hasattr(label, "as_py") else label  # Arrow
+    value = value.item() if isinstance(value, np.generic) else value
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else None if math.isnan(value) else value
+    return None if type(value).__name__ in _MISSING else value
+
+
+def _check_known(labels: list[Any]) -> None:
+    missing = [row for row, label in enumerate(labels) if label is None]
+    if missing:
+        more = ", ..." if len(missing) > _MAX_ROWS_NAMED else ""
+        rows = ", ".join(map(str, missing[:_MAX_ROWS_NAMED])) + more
+        raise InputError(
+            "labels",
+            found=f"no label in {len(missing)} of {len(labels)} rows: {rows}",
+            accepted="rows whose label is known; send the others later",
+        )
+    for row, label in enumerate(labels):
+        if isinstance(label, bool) or not isinstance(label, int | str | list | tuple):
+            accepted = "a class index or a class label"
+            raise InputError(f"labels[{row}]", found=f"{label!r:.80}", accepted=accepted)
 
 
 def check_groups(groups: Sequence[str] | None, rows: int) -> list[str]:

@@ -64,6 +64,34 @@ def check_column_order(
         )
 
 
+def as_class_scores(
+    values: Any, names: Sequence[str] | None, field: str, *, by_position: bool = True
+) -> NDArray[Any]:
+    """Return scores as `as_scores`, the columns of a data frame in the order of the classes.
+
+    Columns with the names of all classes are taken by name, others by position.
+
+    Parameters
+    ----------
+    names: of the classes, if they are known.
+    by_position: whether columns may have other names than the classes.
+
+    Raises
+    ------
+    InputError: as `as_scores`; or columns with the names of some classes, or with other names.
+    """
+    columns, scores = frame_columns(values), as_scores(values, field)
+    if names is None or columns is None or columns == tuple(names):
+        return scores
+    if sorted(columns) == sorted(names):
+        position = {name: k for k, name in enumerate(columns)}
+        return scores[:, [position[name] for name in names]]
+    if not by_position or not set(columns).isdisjoint(names):
+        accepted = f"columns {_listed(names)}, the classes; or an array, with columns in this order"
+        raise InputError(field, found=f"columns {_listed(columns)}", accepted=accepted)
+    return scores
+
+
 def class_indices(
     labels: ArrayLike,
     classes: int,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from numbers import Real
@@ -88,6 +88,13 @@ def _ordered_columns(values: Any) -> tuple[tuple[str, ...] | None, list[int] | N
         order = sorted(range(len(numbers)), key=numbers.__getitem__)
         names = [names[k] for k in order]
     return tuple(names) if all(isinstance(name, str) for name in names) else None, order
+
+
+def are_numbered(columns: Sequence[str]) -> bool:
+    """Return whether names of columns are a common prefix and different numbers."""
+    matches = [match for name in columns if (match := _NUMBERED.fullmatch(name)) is not None]
+    is_all = len({match[2] for match in matches}) == len(columns)
+    return is_all and len({match[1] for match in matches}) == 1
 
 
 def check_index(**values: Any) -> None:

@@ -14,8 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from recalib.core.arrays import Floats, check_labels
 from recalib.core.card import Card, PredictionSets, SetMethod, SetOptions
-from recalib.core.class_names import check_column_order, class_indices
-from recalib.core.inputs import as_scores, check_index, frame_columns
+from recalib.core.class_names import as_class_scores, class_indices
+from recalib.core.inputs import check_index
 from recalib.errors import InputError
 from recalib.maps import Map
 from recalib.maps.venn_abers import VennAbers
@@ -78,8 +78,8 @@ class SetPredictor(ABC):
         >>> low, high = calibrator.predict_interval(new_logits)[:, 1].T  # doctest: +SKIP
         """
         kind = input or self.card.input
-        check_column_order(frame_columns(values), self.card.labels, kind)
-        return self.intervals_of(self.to_logits(as_scores(values, kind), kind))
+        scores = as_class_scores(values, self.card.labels, kind)
+        return self.intervals_of(self.to_logits(scores, kind))
 
     def intervals_of(self, logits: Floats) -> NDArray[np.float64]:
         """Return `predict_interval` of checked logits."""
@@ -113,7 +113,8 @@ class SetPredictor(ABC):
         """
         kind = input or self.card.input
         probabilities = self._matrix(values, input)
-        return self.sets_of(probabilities, self.to_logits(as_scores(values, kind), kind))
+        scores = as_class_scores(values, self.card.labels, kind)
+        return self.sets_of(probabilities, self.to_logits(scores, kind))
 
     def sets_of(self, probabilities: Floats, logits: Floats) -> NDArray[np.bool_]:
         """Return the prediction sets (N, K) of calibrated probabilities of checked logits.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+
 import numpy as np
 import pytest
 
@@ -123,9 +125,26 @@ def test_wrong_number_of_classes_is_rejected(cli: Cli, server: Server, served: s
 )
 def test_invalid_server_is_one_line(cli: Cli, flaky: Flaky, act: Act, message: str) -> None:
     """The error is one line, and no file is written."""
-    flaky.will(act)
+    model = {"name": "m", "classes": 4, "labels": None, "created_at": "2026-01-01T00:00:00Z"}
+    flaky.will(says(200, model), act)
     there = ("--server", flaky.url, "--model", "m", "-o", "out.npz")
     result = cli("calibrate", "val.npz", *there)
     assert (result.status, result.out, result.err.count("\n")) == (2, "", 1)
     assert result.err.startswith(message)
     assert not (cli.folder / "out.npz").exists()
+
+
+def test_columns_with_the_names_of_the_classes_may_have_any_order(cli: Cli, flaky: Flaky) -> None:
+    """--scores has the order of the classes, or is refused."""
+    names = ["cat", "dog", "emu"]
+    model = {"name": "m", "classes": 3, "labels": names, "created_at": "2026-01-01T00:00:00Z"}
+    there = ("--server", flaky.url, "--model", "m", "-o", "out.npz")
+    cli.write("rows.csv", b"emu,label,cat,dog\n3,x,1,2\n")
+    for more in ((), ("--scores", "cat,dog,emu")):
+        flaky.will(says(200, model), problem(404, "none"))
+        assert "none" in cli("calibrate", "rows.csv", *there, *more).err
+        body = np.load(io.BytesIO(flaky.received[-1].body))
+        np.testing.assert_array_equal(body, [[1, 2, 3]])
+    flaky.will(says(200, model))
+    result = cli("calibrate", "rows.csv", *there, "--scores", "emu,cat,dog")
+    assert "scores: found columns in the order emu, cat, dog; accepted: the order cat" in result.err

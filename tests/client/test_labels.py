@@ -65,7 +65,7 @@ def test_invalid_labels_are_rejected(client: Either, name: str) -> None:
     with pytest.raises(ResourceNotFoundError, match="does not exist"):
         client.add_labels(name, ["i"], [0])
     client.create_model(name, 4)
-    with pytest.raises(InvalidRequestError, match="label"):
+    with pytest.raises(InputError, match=r"labels\[0\]: found 0.5; accepted: a class index"):
         client.add_labels(name, ["i"], [0.5])
     with pytest.raises(InvalidRequestError, match="prediction_id"):
         client.add_labels(name, [7], [0])
