@@ -155,6 +155,14 @@ def _resemblance(loaded: LoadedCalibrator, batch: Batch, logits: Floats) -> str:
     return f"logits: {reason}; {RESEMBLANCE_HINT}" if reason else ""
 
 
+def check_has_sets(model: str, version: int | None, sets: object) -> None:
+    """Raise `InputError` for a version whose card has no `sets`; no version is no champion."""
+    if sets is None:
+        found = f"version {version}" if version else "no champion"
+        found += f" of model {model!r}, without thresholds of prediction sets"
+        raise InputError("sets", found=found, accepted="a version that was fitted with sets")
+
+
 def _origin(loaded: LoadedCalibrator, batch: Batch) -> Origin:
     return Origin(loaded.stream.segment_of(batch.segment), group_number(batch.group))
 
@@ -167,12 +175,8 @@ def _admit_rows(state: State, loaded: LoadedCalibrator, batch: Batch) -> Floats:
     if batch.top_k is not None and not 1 <= batch.top_k <= classes:
         accepted = f"1 to {classes}, the classes"
         raise InputError("top_k", found=str(batch.top_k), accepted=accepted)
-    if batch.sets and loaded.calibrator.card.sets is None:
-        found = f"version {loaded.version}"
-        if loaded.is_uncalibrated:
-            found = "no champion"
-        found += f" of model {loaded.model!r}, without thresholds of prediction sets"
-        raise InputError("sets", found=found, accepted="a version that was fitted with sets")
+    if batch.sets:
+        check_has_sets(loaded.model, loaded.version, loaded.calibrator.card.sets)
     if batch.intervals and loaded.calibrator.card.map != VennAbers.name:
         found = f"version {loaded.version} of model {loaded.model!r}, of the map "
         found += loaded.calibrator.card.map

@@ -13,9 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from recalib.calibrator import Calibrator, identity_calibrator
+from recalib.core.arrays import Floats
 from recalib.files import MEDIA_TYPES, DataFile, Input, open_data
 from recalib.files.fragments import Fragment, list_fragments
-from recalib.files.probabilities import ProbabilityFormat, write_probabilities
+from recalib.files.probabilities import ProbabilityFormat, answer_dtype, write_probabilities
 from recalib.references import MANIFEST_TYPE, ReferencedRows, check_content, unchanged
 from recalib.registry import BlobStore, Model, Registry
 from training.batch_parts import BatchParts, StoredPart
@@ -32,6 +33,8 @@ _PART_BYTES = 32 << 20
 #: Progress when all rows are calibrated; the rest is writing the file.
 _CALIBRATED = 0.9
 
+_Answer = Callable[[Floats], NDArray[Any]]
+
 
 class BatchRequest(msgspec.Struct, frozen=True):
     """The payload of a batch job."""
@@ -46,6 +49,8 @@ class BatchRequest(msgspec.Struct, frozen=True):
     #: Of the rows: the blob, which is a manifest for a data set by reference, and its content type.
     digest: str
     media_type: str
+    #: Whether the result has prediction sets.
+    sets: bool = False
 
 
 def batch_handler(
@@ -120,9 +125,11 @@ class _Attempt:
         file: DataFile | ReferencedRows,
     ) -> None:
         self._context, self._pause, self._request = context, pause, request
-        self._calibrator, self._file = calibrator, file
-        self._dtype = np.dtype("<f8" if file.dtype == np.float64 else "<f4")
-        self.parts = BatchParts(context, file.classes, self._dtype)
+        self._file = file
+        number = np.dtype("<f8" if file.dtype == np.float64 else "<f4")
+        self._dtype = answer_dtype(file.classes, number, sets=request.sets)
+        self._answer: _Answer = partial(_answer, calibrator, request.input, self._dtype)
+        self.parts = BatchParts(context, self._dtype)
 
     def calibrate(self, policy: ClusterPolicy, size: int) -> None:
         """Store a part for each fragment or group of chunks, from the first row without one.
@@ -167,7 +174,7 @@ class _Attempt:
         request, parts = self._request, self.parts
         tasks = [(parts.header(k), fragment) for k, fragment in enumerate(fragments)]
         url = self._context.registry.blobs.url
-        work = partial(_store_part, url, self._calibrator, request.input, self._dtype.str)
+        work = partial(_store_part, url, self._answer, request.input)
         with job_workers(self._context, cluster) as workers:
             for part in workers.map(work, tasks[len(parts) :]):
                 parts.add_stored(part)
@@ -175,7 +182,7 @@ class _Attempt:
 
     def _calibrate_here(self) -> None:
         blobs = self._context.registry.blobs
-        chunks = self._probabilities(self.parts.rows)
+        chunks = self._answers(self.parts.rows)
         chunk = next(chunks, None)
         while chunk is not None:
             with blobs.writer() as blob:
@@ -190,9 +197,8 @@ class _Attempt:
     def join(self) -> None:
         """Write the file, and record it in the transaction that finishes the job."""
         request, registry = self._request, self._context.registry
-        shape = request.rows, self._file.classes
         with registry.blobs.writer() as blob:
-            write_probabilities(blob.write, request.format, self._pieces(), shape, self._dtype)
+            write_probabilities(blob.write, request.format, self._pieces, request.rows, self._dtype)
             size = blob.size
             with registry.storing(blob, self._context.finishing) as (tx, digest):
                 files = {f"probabilities.{request.format}": {"digest": digest, "bytes": size}}
@@ -201,19 +207,18 @@ class _Attempt:
                     result["uncalibrated"] = True
                 tx.jobs.succeed(self._context.lease, result)
 
-    def _probabilities(self, first_row: int) -> Iterator[NDArray[Any]]:
-        """Yield the probabilities (n, K) of each chunk from `first_row` on.
+    def _answers(self, first_row: int) -> Iterator[NDArray[Any]]:
+        """Yield the answers (n,) to each chunk from `first_row` on.
 
         Parts end where chunks end, so each attempt calibrates the same chunks.
         """
         for chunk in self._file.chunks(_CHUNK_BYTES):
             self._step(0.0, chunk.first_row, "calibrating")
             if chunk.first_row >= first_row:
-                values = self._calibrator.predict(chunk.logits, input=self._request.input)
-                yield values.astype(self._dtype, copy=False)
+                yield self._answer(chunk.logits)
 
     def _pieces(self) -> Iterator[NDArray[Any]]:
-        """Yield all probabilities from the parts."""
+        """Yield all answers from the parts."""
         row = 0
         for piece in self.parts.pieces(_CHUNK_BYTES):
             self._step(_CALIBRATED, row, "writing")
@@ -234,17 +239,27 @@ class _Attempt:
         self._context.progress(begin + length * row / self._request.rows, message)
 
 
-def _store_part(
-    url: str, calibrator: Calibrator, kind: Input, dtype: str, task: tuple[bytes, Fragment]
-) -> StoredPart:
+def _answer(
+    calibrator: Calibrator, kind: Input, dtype: np.dtype[Any], scores: Floats
+) -> NDArray[Any]:
+    """Return the answers (n,) to scores (n, K)."""
+    answers = np.empty(len(scores), dtype)
+    answers["probabilities"] = calibrator.predict(scores, input=kind)
+    if "sets" in (dtype.names or ()):
+        logits = calibrator.to_logits(scores, kind)
+        answers["sets"] = calibrator.sets_of(answers["probabilities"], logits)
+    return answers
+
+
+def _store_part(url: str, answer: _Answer, kind: Input, task: tuple[bytes, Fragment]) -> StoredPart:
     """Calibrate a fragment, on a worker of a cluster, and leave the part to a sweep."""
     header, fragment = task
     rows = 0
     with fragment.open(kind) as file, BlobStore(url).writer() as blob:
         blob.write(header)
         for chunk in file.chunks(_CHUNK_BYTES):
-            values = calibrator.predict(chunk.logits, input=kind)
-            blob.write(values.astype(dtype, copy=False).tobytes())
-            rows += len(values)
+            answers = answer(chunk.logits)
+            blob.write(answers.tobytes())
+            rows += len(answers)
         digest = blob.commit()
         return StoredPart(digest, rows, blob.abandon())

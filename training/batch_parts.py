@@ -32,17 +32,16 @@ class StoredPart(NamedTuple):
 
 
 class BatchParts:
-    """Probabilities of consecutive rows, written under the lease of a job.
+    """Answers to consecutive rows, written under the lease of a job.
 
     Parameters
     ----------
-    classes: K.
-    dtype: of the probabilities.
+    dtype: of an answer.
     """
 
-    def __init__(self, context: JobContext, classes: int, dtype: np.dtype[Any]) -> None:
+    def __init__(self, context: JobContext, dtype: np.dtype[Any]) -> None:
         self._context, self._blobs = context, context.registry.blobs
-        self._classes, self._dtype = classes, dtype
+        self._dtype = dtype
         previous = context.checkpoint or {}
         self._upload: str | None = previous.get("upload")
         self._parts: list[dict[str, Any]] = previous.get("parts", [])
@@ -93,8 +92,8 @@ class BatchParts:
             self._blobs.remove_temporary(part.marker)
 
     def pieces(self, max_bytes: int) -> Iterator[NDArray[Any]]:
-        """Yield the rows of all parts in order, arrays (n, K) of at most `max_bytes`."""
-        row_bytes = self._classes * self._dtype.itemsize
+        """Yield the answers of all parts in order, arrays (n,) of at most `max_bytes`."""
+        row_bytes = self._dtype.itemsize
         step = max(1, max_bytes // row_bytes) * row_bytes
         for part in self._parts:
             with self._blobs.open(part["digest"]) as file:
@@ -102,7 +101,7 @@ class BatchParts:
                 size = 0
                 while content := file.read(step):
                     size += len(content)
-                    yield np.frombuffer(content, self._dtype).reshape(-1, self._classes)
+                    yield np.frombuffer(content, self._dtype)
             if size != part["rows"] * row_bytes:
                 raise CorruptError(f"part {part['digest']} of the batch has another size")
 

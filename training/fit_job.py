@@ -32,6 +32,7 @@ class FitRequest(msgspec.Struct, frozen=True):
     promote: bool | str
     force: bool = False
     sets: SetOptions | None = None
+    sets_folds: int | None = None
 
 
 def run_fit(context: JobContext, policy: ClusterPolicy = IN_MEMORY) -> None:
@@ -77,6 +78,7 @@ def run_fit(context: JobContext, policy: ClusterPolicy = IN_MEMORY) -> None:
             class_labels=model.labels,
             measure=True,
             sets=request.sets,
+            sets_folds=request.sets_folds,
             data=DataSummary(rows=dataset.rows, digest=dataset.digest, name=dataset.name),
             progress=report,
             **options,

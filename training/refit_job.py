@@ -34,8 +34,6 @@ from training.worker import JobContext
 log = logging.getLogger(__name__)
 
 _CHAMPION = "champion"
-#: Of out-of-fold thresholds of prediction sets, which a refit has if the champion has.
-_FOLDS = 5
 
 
 def request_refit(tx: Transaction, model: Model, reason: str) -> None:
@@ -206,7 +204,7 @@ def _fit_candidate(
         class_labels=model.labels,
         measure=True,
         sets=options_of_sets(card.sets),
-        sets_folds=_FOLDS if card.sets is not None and not card.sets.finite_sample else None,
+        sets_folds=None if card.sets is None else card.sets.folds,
         data=DataSummary(rows=len(rows), name="kept logits"),
         progress=report,
         **(options_of(candidate.objective) | options_of(candidate.map)),

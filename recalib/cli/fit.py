@@ -109,6 +109,14 @@ def fit(
         int | None,
         typer.Option(help="For few rows: all fit the map and out-of-fold sets, approximately."),
     ] = None,
+    sets_penalty: Annotated[
+        float | None,
+        typer.Option(help="Of raps: what each later class adds; 0.01 by default.", min=0),
+    ] = None,
+    sets_k_reg: Annotated[
+        int | None,
+        typer.Option(help="Of raps: the first classes without it; 5 by default.", min=0),
+    ] = None,
     cluster: Cluster = None,
     json_output: JsonOutput = False,
 ) -> None:
@@ -116,8 +124,6 @@ def fit(
 
     Several files are read in bounded memory, with all maps.
     """
-    from msgspec.structs import replace
-
     from recalib import files
     from recalib.api import load
     from recalib.core.card import DataSummary
@@ -128,12 +134,11 @@ def fit(
     from recalib.fitting.validation_error import validation_warnings
     from recalib.scale import fit as fit_files
     from recalib.sets import describe_sets
-    from recalib.sets.conformal import resolve_sets
+    from recalib.sets.conformal import resolve_fields
     from recalib.shift.prior import parse_resampled
 
     needs_rows = task if task == "multilabel" else None
-    if sets_by != "all" and sets is None:
-        raise InputError("sets_by", found=sets_by, accepted="only together with sets")
+    set_options = resolve_fields(sets, coverage, sets_by, sets_penalty, sets_k_reg)
     of_sets = {"sets": sets, "coverage": coverage, "sets_folds": sets_folds}
     rebalanced = None if resampled is None else parse_resampled(resampled)
     of_one_file = {"device": device, "task": needs_rows, "resampled": resampled}
@@ -144,9 +149,6 @@ def fit(
     if predictions is not None:
         options["predictions"] = predictions
     is_multilabel = task == "multilabel"
-    set_options = resolve_sets(sets, coverage)
-    if set_options is not None:
-        set_options = replace(set_options, by=sets_by)
     # Report a typo before a large file is read.
     check_request(resolve_fit(map, objective, options, task), device=device)
     sample_weights = None if path is None else read_weights(weights)

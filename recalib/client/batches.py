@@ -43,6 +43,7 @@ def create_batch(
     version: int | str = "champion",
     format: Literal["parquet", "npz"] = "parquet",
     input: Literal["logits", "probabilities"] = "logits",
+    sets: bool = False,
     progress: Progress = True,
     timeout: float = _TRANSFER_TIMEOUT_SECONDS,
 ) -> Flow[Job]:
@@ -61,6 +62,7 @@ def create_batch(
     version: a number or an alias; an alias means the version that it points to now.
     format: of the result.
     input: what `data` holds; it is never guessed.
+    sets: whether the result also has `sets`, truth values (N, K), of a version with thresholds.
     progress: whether to show a progress bar on a terminal, or a function to call instead.
     timeout: seconds for the complete upload.
 
@@ -75,7 +77,8 @@ def create_batch(
         found = "neither" if data is None else "both"
         raise InputError("data, dataset", found=found, accepted="exactly one of the two")
     if data is None:
-        body = encode_json({"dataset": dataset, "version": version, "format": format})
+        fields = {"dataset": dataset, "version": version, "format": format}
+        body = encode_json(fields | ({"sets": True} if sets else {}))
         request = Request("POST", place, {}, headers | JSON, body)
         return read((yield from send_checked(session, request)), Job)
     # A server that rejects an upload early closes the connection while the client still sends.
@@ -86,6 +89,7 @@ def create_batch(
     with progress_reporter("upload", progress) as report:
         upload.report = report
         query = {"version": str(version), "format": format, "input": input}
+        query |= {"sets": "true"} if sets else {}
         headers |= {"Content-Type": upload.media_type}
         request = Request("POST", place, query, headers, upload)
         return read((yield from send_checked(session, request, timeout=timeout)), Job)

@@ -39,6 +39,9 @@ def fit(
     sets: SetMethod | None = None,
     coverage: float | None = None,
     sets_by: SetGroups = "all",
+    sets_folds: int | None = None,
+    sets_penalty: float | None = None,
+    sets_k_reg: int | None = None,
     promote: bool | Literal["if_better"] = "if_better",
     force: bool = False,
 ) -> Flow[Job]:
@@ -46,8 +49,8 @@ def fit(
 
     Parameters
     ----------
-    map, objective, options, sets, coverage: as for `recalib.fit`.
-    sets_by: as `by` of `recalib.sets.SetOptions`.
+    map, objective, options, sets, coverage, sets_folds: as for `recalib.fit`.
+    sets_by, sets_penalty, sets_k_reg: as `by`, `penalty` and `k_reg` of `recalib.sets.SetOptions`.
     promote: whether the new version becomes the champion: always, never, or only if its
         cross-validated NLL is clearly better than that of the current champion.
     force: promote also if the rows do not look like logits of the model.
@@ -66,6 +69,7 @@ def fit(
         **_force(force),
     }
     given = {"sets": sets, "coverage": coverage, "sets_by": None if sets_by == "all" else sets_by}
+    given |= {"sets_folds": sets_folds, "sets_penalty": sets_penalty, "sets_k_reg": sets_k_reg}
     body |= {name: value for name, value in given.items() if value is not None}
     place = path("models", model, "calibrators")
     return fetch(session, Job, "POST", place, json=body, headers=idempotency_headers())

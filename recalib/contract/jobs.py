@@ -74,6 +74,7 @@ class Batch(Resource):
     input: Annotated[str, INPUT]
     #: Format of the result.
     format: Annotated[str, one_of(Literal["npz", "parquet"])]
+    sets: bool = Field(False, description="Whether the result has prediction sets.")
     rows: int = Field(description="Number of rows N.")
     #: State of the job.
     state: Annotated[str, one_of(JobState)]

@@ -264,6 +264,8 @@ class PredictionSets(SetOptions, frozen=True, kw_only=True):
     #: Whether the map was not fitted on those rows, so that `coverage` holds for any number of
     #: them. False for out-of-fold thresholds: it holds approximately, and so do `low` and `high`.
     finite_sample: bool = True
+    #: Of the out-of-fold probabilities; None for thresholds of rows that the map has not seen.
+    folds: int | None = None
     #: Labelled rows that the thresholds followed since; see `recalib.sets.adaptive`.
     adapted: int = 0
 

@@ -1,4 +1,4 @@
-"""Write probabilities (N, K) in pieces, in constant memory and without seeking."""
+"""Write the answers to N rows of K classes in pieces, in constant memory and without seeking."""
 
 from __future__ import annotations
 
@@ -18,59 +18,68 @@ pq = LazyModule("pyarrow.parquet")
 ProbabilityFormat = Literal["npz", "parquet"]
 PROBABILITY_FORMATS: tuple[ProbabilityFormat, ...] = ("parquet", "npz")
 
-_NAME = "probabilities"
 #: The earliest time of a ZIP archive: equal rows give equal files.
 _TIME = (1980, 1, 1, 0, 0, 0)
+
+
+def answer_dtype(classes: int, number: np.dtype[Any], *, sets: bool) -> np.dtype[Any]:
+    """Return the type of the answer to a row: `probabilities` (K,), and `sets` (K,) on request."""
+    fields = [("probabilities", number, (classes,))]
+    return np.dtype(fields + [("sets", np.dtype(np.bool_), (classes,))] * sets)
 
 
 def write_probabilities(
     write: Callable[[bytes], object],
     format: ProbabilityFormat,
-    pieces: Iterable[NDArray[Any]],
-    shape: tuple[int, int],
+    pieces: Callable[[], Iterable[NDArray[Any]]],
+    rows: int,
     dtype: np.dtype[Any],
 ) -> None:
-    """Write a file with the array or the column of lists `probabilities`.
+    """Write a file with an array (N, K) or a column of lists for each field of the answers.
 
     The same pieces give the same bytes. In Parquet each piece is a row group.
 
     Parameters
     ----------
     write: appends bytes to the file.
-    pieces: arrays (n, K), whose rows are N in all.
-    shape: (N, K).
-    dtype: of the pieces, float32 or float64.
+    pieces: returns arrays (n,) of answers, whose rows are N in all; called for each array of .npz.
+    rows: N.
+    dtype: of the pieces, by `answer_dtype`.
     """
     sink = _Sink(write)
     if format == "parquet":
-        _write_parquet(sink, pieces, dtype)
+        _write_parquet(sink, pieces(), dtype)
     else:
-        _write_npz(sink, pieces, shape, dtype)
+        _write_npz(sink, pieces, rows, dtype)
 
 
 def _write_parquet(sink: _Sink, pieces: Iterable[NDArray[Any]], dtype: np.dtype[Any]) -> None:
-    schema = pa.schema([(_NAME, pa.list_(pa.from_numpy_dtype(dtype)))])
+    names = dtype.names or ()
+    schema = pa.schema([(name, pa.list_(pa.from_numpy_dtype(dtype[name].base))) for name in names])
     # Nearly all values differ, so a dictionary of them would only take space.
     options = {"use_dictionary": False, "write_page_checksum": True}
     with pq.ParquetWriter(sink, schema, **options) as writer:
         for piece in pieces:
-            rows, classes = piece.shape
+            rows, classes = piece["probabilities"].shape
             offsets = np.arange(rows + 1, dtype=np.int32) * classes
-            column = pa.ListArray.from_arrays(offsets, pa.array(piece.ravel()))
-            writer.write_table(pa.Table.from_arrays([column], schema=schema), row_group_size=rows)
+            columns = [
+                pa.ListArray.from_arrays(offsets, pa.array(piece[name].ravel())) for name in names
+            ]
+            writer.write_table(pa.Table.from_arrays(columns, schema=schema), row_group_size=rows)
 
 
 def _write_npz(
-    sink: _Sink, pieces: Iterable[NDArray[Any]], shape: tuple[int, int], dtype: np.dtype[Any]
+    sink: _Sink, pieces: Callable[[], Iterable[NDArray[Any]]], rows: int, dtype: np.dtype[Any]
 ) -> None:
-    header = {"descr": dtype.newbyteorder("<").str, "fortran_order": False, "shape": shape}
-    with (
-        zipfile.ZipFile(sink, "w") as archive,
-        archive.open(zipfile.ZipInfo(f"{_NAME}.npy", _TIME), "w", force_zip64=True) as member,
-    ):
-        np.lib.format.write_array_header_1_0(member, header)
-        for piece in pieces:
-            member.write(np.ascontiguousarray(piece, dtype.newbyteorder("<")).data)
+    with zipfile.ZipFile(sink, "w") as archive:
+        for name in dtype.names or ():
+            kind, shape = dtype[name].base.newbyteorder("<"), (rows, *dtype[name].shape)
+            header = {"descr": kind.str, "fortran_order": False, "shape": shape}
+            place = zipfile.ZipInfo(f"{name}.npy", _TIME)
+            with archive.open(place, "w", force_zip64=True) as member:
+                np.lib.format.write_array_header_1_0(member, header)
+                for piece in pieces():
+                    member.write(np.ascontiguousarray(piece[name], kind).data)
 
 
 class _Sink(io.RawIOBase):

@@ -245,8 +245,7 @@ def fit(
             return part.predict_float64(z[fold])
 
         p = out_of_fold(predict, len(y), sets_folds or 0)
-    exact = held_out is not None
-    return calibrator.with_sets(conformal_sets(p, y, set_options, finite_sample=exact))
+    return calibrator.with_sets(conformal_sets(p, y, set_options, folds=sets_folds))
 
 
 def _rebalance(

@@ -69,6 +69,32 @@ def resolve_sets(
     return options
 
 
+def resolve_fields(
+    sets: SetMethod | None,
+    coverage: float | None,
+    sets_by: SetGroups,
+    sets_penalty: float | None,
+    sets_k_reg: int | None,
+) -> SetOptions | None:
+    """Return the options of a fit by the fields of a request or command; None without sets.
+
+    Raises
+    ------
+    InputError: as `resolve_sets`; a field without sets, or a penalty without `raps`.
+    """
+    penalties = {"penalty": sets_penalty, "k_reg": sets_k_reg}
+    given = {name: value for name, value in penalties.items() if value is not None}
+    if sets != "raps":
+        for name, value in given.items():
+            raise InputError(f"sets_{name}", found=f"{value}", accepted="only with sets of raps")
+    options = resolve_sets(sets, coverage)
+    if options is None:
+        if sets_by != "all":
+            raise InputError("sets_by", found=sets_by, accepted="only together with sets")
+        return None
+    return resolve_sets(msgspec.structs.replace(options, by=sets_by, **given))
+
+
 def check_share(name: str, value: float) -> None:
     """Raise `InputError` for what is no number between 0 and 1."""
     if not (isinstance(value, Real) and 0 < value < 1):
@@ -109,7 +135,7 @@ def conformal_sets(
     labels: NDArray[np.intp],
     options: SetOptions,
     *,
-    finite_sample: bool = True,
+    folds: int | None = None,
 ) -> PredictionSets:
     """Return the thresholds of sets that hold the label of a new row with a probability `coverage`.
 
@@ -129,7 +155,7 @@ def conformal_sets(
     p_nk: (N, K), calibrated probabilities.
     labels: (N,).
     options: of the thresholds; `by="cluster"` takes some of the rows to find the clusters.
-    finite_sample: whether the map was not fitted on the rows.
+    folds: of the probabilities, if the map was fitted on the rows too, and these are out of fold.
 
     Raises
     ------
@@ -163,7 +189,8 @@ def conformal_sets(
         rows=len(scores),
         low=float(low),
         high=float(high),
-        finite_sample=finite_sample,
+        finite_sample=folds is None,
+        folds=folds,
     )
 
 

@@ -20,6 +20,7 @@ from service.access.authenticator import current_principal
 from service.access.job_queue import enqueue
 from service.access.visible_jobs import job_of_model
 from service.batches.schemas import BatchCreate
+from service.calibration import check_has_sets
 from service.idempotency import run_once
 from service.serving.loaded_calibrators import CHAMPION, UNCALIBRATED
 from service.upload_checks import count_numbers, count_rows
@@ -45,6 +46,7 @@ class _Upload(BaseModel):
     version: int | str
     format: str
     input: str
+    sets: bool
     digest: str
 
 
@@ -62,9 +64,9 @@ def create_batch(tx: Transaction, model: str, request: BatchCreate, key: str | N
     def act() -> Job:
         tx.models.hold(owner)
         dataset = tx.datasets.get(owner, request.dataset)
-        version = _resolve(tx, owner, request.version, dataset.input)
+        version = _resolve(tx, owner, request.version, dataset.input, request.sets)
         rows = _Rows(dataset.digest, dataset.media_type, dataset.input, dataset.rows, dataset.name)
-        return _enqueue(tx, owner, version, request.format, rows)
+        return _enqueue(tx, owner, version, request.format, request.sets, rows)
 
     return run_once(tx, key, f"create_batch {model}", request, 202, Job, act)
 
@@ -75,6 +77,7 @@ async def upload_batch(
     version: int | str,
     format: ProbabilityFormat,
     input: Input,
+    sets: bool,
     media_type: str,
     pieces: AsyncIterable[bytes],
     key: str | None,
@@ -99,18 +102,20 @@ async def upload_batch(
     def check() -> Model:
         with store.reading() as tx:
             owner = tx.models.get(model)
-            _resolve(tx, owner, version, input)
+            _resolve(tx, owner, version, input, sets)
         return owner
 
     def register(blob: BlobWriter, owner: Model, count: int) -> Job:
-        request = _Upload(version=version, format=format, input=input, digest=blob.digest)
+        request = _Upload(
+            version=version, format=format, input=input, sets=sets, digest=blob.digest
+        )
         rows = _Rows(blob.digest, media_type, input, count, None)
         with store.storing(blob) as (tx, digest):
 
             def act() -> Job:
                 tx.models.hold(owner)
-                number = _resolve(tx, owner, version, input)
-                return _enqueue(tx, owner, number, format, rows)
+                number = _resolve(tx, owner, version, input, sets)
+                return _enqueue(tx, owner, number, format, sets, rows)
 
             job = run_once(tx, key, f"create_batch {model}", request, 202, Job, act)
         if key is not None and blob.is_new:
@@ -140,15 +145,26 @@ def get_batch_content(store: Registry, model: str, id: str) -> tuple[Batch, Iter
     return batch, store.blobs.read_chunks(batch.digest)
 
 
-def _resolve(tx: Transaction, model: Model, name: int | str, input: Input) -> int | None:
+def _resolve(
+    tx: Transaction, model: Model, name: int | str, input: Input, sets: bool
+) -> int | None:
     """Return the number of a version; None for the probabilities of a model without a champion."""
-    if name == CHAMPION and model.serve_uncalibrated and tx.aliases.find(model, CHAMPION) is None:
-        return None
-    return resolve_version(tx, model, name, input, "version")
+    number = None
+    if not (name == CHAMPION and model.serve_uncalibrated) or tx.aliases.find(model, CHAMPION):
+        number = resolve_version(tx, model, name, input, "version")
+    if sets:
+        card = {} if number is None else tx.calibrators.get(model, number).card
+        check_has_sets(model.name, number, card.get("sets"))
+    return number
 
 
 def _enqueue(
-    tx: Transaction, model: Model, version: int | None, format: ProbabilityFormat, rows: _Rows
+    tx: Transaction,
+    model: Model,
+    version: int | None,
+    format: ProbabilityFormat,
+    sets: bool,
+    rows: _Rows,
 ) -> Job:
     payload: dict[str, Any] = {
         "model": model.name,
@@ -159,6 +175,7 @@ def _enqueue(
         "rows": rows.count,
         "digest": rows.digest,
         "media_type": rows.media_type,
+        "sets": sets,
     }
     upload = {"upload": rows.digest} if rows.dataset is None else None
     job = enqueue(tx, BATCH, payload, model=model, checkpoint=upload)

@@ -7,6 +7,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from recalib.files.probabilities import ProbabilityFormat
 from service.schemas.field_types import VERSION_DESCRIPTION, Text, Version
 
+SETS_DESCRIPTION = "Whether the result also has `sets`: the prediction sets of each row."
+
 
 class BatchCreate(BaseModel):
     """A request to calibrate the rows of a data set."""
@@ -16,3 +18,4 @@ class BatchCreate(BaseModel):
     dataset: Text = Field(description="Name of a data set of the model.")
     version: Version = Field("champion", description=VERSION_DESCRIPTION)
     format: ProbabilityFormat = Field("parquet", description="Format of the result.")
+    sets: bool = Field(False, description=SETS_DESCRIPTION)

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from anyio import to_thread
-from msgspec.structs import asdict, replace
+from msgspec.structs import asdict
 
 from recalib import calibrator as calibrators
 from recalib import registry
@@ -20,17 +20,17 @@ from recalib.errors import ConflictError, InputError
 from recalib.fitting.request import resolve_fit
 from recalib.registry import Model, Registry, Transaction
 from recalib.registry.job_kinds import FIT, PUBLISH
-from recalib.sets.conformal import check_exchangeable, resolve_sets
+from recalib.sets.conformal import check_exchangeable, resolve_fields
+from recalib.sets.splits import check_folds
 from service.access.authenticator import current_principal
 from service.access.job_queue import enqueue
-from service.calibrators.schemas import AliasSet, CalibratorCreate
+from service.calibrators.schemas import SET_FIELDS, AliasSet, CalibratorCreate
 from service.calibrators.upload import Upload, check_upload
 from service.idempotency import run_once
 from service.serving.loaded_calibrators import CHAMPION, LoadedCalibrators
 from service.validation_warnings import warnings_of
 
 _UPLOAD_FIELDS = ("parameters", "row_digests")
-_SET_FIELDS = ("sets", "coverage", "sets_by")
 
 
 async def create_calibrator(
@@ -80,9 +80,9 @@ def request_fit(tx: Transaction, model: Model, fit: CalibratorCreate) -> Job:
     if fit.row_digests is not None:
         raise InputError("row_digests", found="no `parameters`", accepted="both, or neither")
     resolve_fit(fit.map, fit.objective, fit.options, model.task)
-    tx.datasets.get(model, fit.dataset)
-    fields = fit.model_dump(exclude={*_UPLOAD_FIELDS, *_SET_FIELDS, "force"})
-    fields |= _force(fit) | _sets(fit, model)
+    rows = tx.datasets.get(model, fit.dataset).rows
+    fields = fit.model_dump(exclude={*_UPLOAD_FIELDS, *SET_FIELDS, "sets_folds", "force"})
+    fields |= _force(fit) | _sets(fit, model, rows)
     job = enqueue(tx, FIT, {"model": model.name, **fields}, model=model)
     detail = f"{fit.map} by {fit.objective} on {fit.dataset}"
     tx.audit.record(current_principal().name, "create_calibrator", model.name, job.id, detail)
@@ -113,16 +113,15 @@ def request_publication(
     return Job.model_validate(job)
 
 
-def _sets(request: CalibratorCreate, model: Model) -> dict[str, Any]:
-    """Return the field of a payload: how thresholds are fitted, if they are requested."""
-    options = resolve_sets(request.sets, request.coverage)
+def _sets(request: CalibratorCreate, model: Model, rows: int) -> dict[str, Any]:
+    """Return the fields of a payload: how thresholds are fitted, if they are requested."""
+    options = resolve_fields(**request.model_dump(include=set(SET_FIELDS)))
+    check_folds(request.sets_folds, options, rows)
     if options is None:
-        if request.sets_by != "all":
-            raise InputError("sets_by", found=request.sets_by, accepted="only with sets")
         return {}
     if model.is_multilabel:
         check_exchangeable(task=model.task)
-    return {"sets": asdict(replace(options, by=request.sets_by))}
+    return {"sets": asdict(options), "sets_folds": request.sets_folds}
 
 
 def _force(request: CalibratorCreate) -> dict[str, bool]:

@@ -16,6 +16,8 @@ from service.schemas.field_types import MAX_VERSION, Text
 
 #: Those of both tasks, each once.
 _MAPS = list(dict.fromkeys([*MAPS, *LABEL_MAPS, AUTO]))
+#: The fields of `recalib.sets.conformal.resolve_fields`.
+SET_FIELDS = ("sets", "coverage", "sets_by", "sets_penalty", "sets_k_reg")
 
 
 class CalibratorCreate(BaseModel):
@@ -47,6 +49,19 @@ class CalibratorCreate(BaseModel):
     )
     sets_by: SetGroups = Field(
         "all", description="One threshold of sets for all classes, or one for each, or clusters."
+    )
+    sets_folds: Annotated[int, Interval(ge=2)] | None = Field(
+        None,
+        description="For few rows: all fit the map, and thresholds come from out-of-fold "
+        "probabilities; the coverage is approximate.",
+    )
+    sets_penalty: Annotated[float, Interval(ge=0)] | None = Field(
+        None,
+        description="Of `raps`: what each class beyond the first `sets_k_reg` adds to its score; "
+        "0.01 by default.",
+    )
+    sets_k_reg: Annotated[int, Interval(ge=0)] | None = Field(
+        None, description="Of `raps`: how many first classes have no penalty; 5 by default."
     )
     promote: bool | Literal["if_better"] = Field(
         "if_better",

@@ -10,7 +10,7 @@ from recalib.errors import InputError
 from recalib.fitting.row_digests import DIGEST_BYTES, decode_digests, encode_digests
 from recalib.registry import Model
 from service.calibrators.parameter_file import read_parameter_file
-from service.calibrators.schemas import CalibratorCreate
+from service.calibrators.schemas import SET_FIELDS, CalibratorCreate
 from service.reader_pool import reader_pool
 
 #: Wall time to check a parameter file, which is at most a few MiB.
@@ -39,7 +39,7 @@ async def check_upload(model: Model, request: CalibratorCreate) -> Upload:
         options too.
     UnavailableError, LimitedError: as `ReaderPool.run`.
     """
-    for name in ("map", "objective", "options", "sets", "coverage", "sets_by"):
+    for name in ("map", "objective", "options", *SET_FIELDS, "sets_folds"):
         if name in request.model_fields_set:
             raise InputError(name, found="`parameters` too", accepted="one of the two")
     content = request.parameters or b""

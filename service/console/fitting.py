@@ -22,7 +22,7 @@ from service.calibrators.rest import create_calibrator
 from service.console.models import datasets_page
 from service.console.rendering import page, redirect
 from service.console.routing import router, status_of
-from service.console.visits import SignedIn, Visit
+from service.console.visits import SignedIn, Visit, number_field
 from service.datasets import handlers
 from service.datasets.rest import list_datasets, upload_dataset
 from service.models.rest import create_model, get_model
@@ -42,6 +42,11 @@ _SETS = {
     "lac": "the smallest; may be empty",
     "aps": "cover hard rows more evenly, and are larger",
     "raps": "like aps, without the tail of improbable classes",
+}
+_SETS_BY = {
+    "all": "all classes together",
+    "class": "the rows of each class, which needs rows of each",
+    "cluster": "the rows of each cluster of alike classes, for many classes",
 }
 
 
@@ -159,7 +164,8 @@ async def _fit_form(
     return page(
         visit, "fit", status=200 if error is None else status_of(error)[0], tab="versions",
         model=facts, datasets=[item.name for item in found.items], maps=maps,
-        objectives=objectives, sets={} if is_multilabel else _SETS, fields=fields,
+        objectives=objectives, sets={} if is_multilabel else _SETS,
+        sets_by=_SETS_BY, fields=fields,
         error="" if error is None else str(error), key=uuid.uuid4().hex,
     )  # fmt: skip
 
@@ -169,10 +175,13 @@ async def fit(visit: SignedIn, model: str) -> Response:
     fields = await visit.form()
     promote: dict[str, Any] = {"always": True, "never": False}
     body: dict[str, Any] = {name: fields.get(name, "") for name in ("dataset", "map", "objective")}
-    body["sets"] = fields.get("sets") or None
+    if fields.get("sets"):
+        body |= {"sets": fields["sets"], "sets_by": fields.get("sets_by", "all")}
     body["promote"] = promote.get(fields.get("promote", ""), "if_better")
     key = fields.get("key")
     try:
+        if body.get("sets"):
+            body["coverage"] = number_field(fields, "coverage")
         job = await visit.call(create_calibrator, model=model, body=body, idempotency_key=key)
     except RecalibError as error:
         return await _fit_form(visit, model, fields, error)

@@ -12,7 +12,7 @@ from recalib.errors import InputError, NotFoundError, RecalibError
 from service.console.actions import Action, act_on, confirm
 from service.console.rendering import page, redirect
 from service.console.routing import router, status_of
-from service.console.visits import SignedIn, Visit
+from service.console.visits import SignedIn, Visit, number_field
 from service.schemas.field_types import Text
 
 _DAY_SECONDS = 86_400.0
@@ -60,7 +60,7 @@ async def create_key(visit: SignedIn) -> Response:
     fields = await visit.form()
     try:
         models = fields.get("models", "").split() or None
-        days = _number(fields, "days")
+        days = number_field(fields, "days")
         lifetime = None if days is None else days * _DAY_SECONDS
         scopes, limits = [scope for scope in SCOPES if f"scope_{scope}" in fields], _limits(fields)
 
@@ -79,21 +79,13 @@ async def create_key(visit: SignedIn) -> Response:
 
 
 def _limits(fields: dict[str, str]) -> Limits:
-    values: dict[str, Any] = {name: _number(fields, name) for name in _LIMITS}
+    values: dict[str, Any] = {name: number_field(fields, name) for name in _LIMITS}
     for name, value in values.items():
         if value is not None and not name.endswith("per_second"):
             if value % 1:
                 raise InputError(name, found=f"{value:g}", accepted="a whole number")
             values[name] = int(value)
     return Limits(**values)
-
-
-def _number(fields: dict[str, str], name: str) -> float | None:
-    text = fields.get(name, "").strip()
-    try:
-        return float(text) if text else None
-    except ValueError:
-        raise InputError(name, found=repr(text)[:40], accepted="a number, or nothing") from None
 
 
 @router.get("/keys/{name}/limits")

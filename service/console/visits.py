@@ -237,6 +237,15 @@ class Visit:
         return f"{public.scheme}://{public.netloc}{self.url(path)}"
 
 
+def number_field(fields: dict[str, str], name: str) -> float | None:
+    """Return the number of a field of a form, or None if it is empty."""
+    text = fields.get(name, "").strip()
+    try:
+        return float(text) if text else None
+    except ValueError:
+        raise InputError(name, found=repr(text)[:40], accepted="a number, or nothing") from None
+
+
 def _form_token(token: str) -> str:
     return hashlib.sha256(b"form " + token.encode()).hexdigest() if token else ""
 

@@ -112,16 +112,19 @@ def test_sets_are_fitted_and_written_beside_probabilities(cli: Cli) -> None:
 
 def test_thresholds_of_clusters_and_folds(cli: Cli) -> None:
     fit = cli("fit", "val.npz", *("--sets", "raps", "--sets-by", "class", "--sets-folds", "4"),
-              "-o", "t.calib")  # fmt: skip
+              *("--sets-penalty", "0.2", "--sets-k-reg", "1"), "-o", "t.calib")  # fmt: skip
     assert (
         "hold the label of about 0.9 of new rows of each class: out-of-fold thresholds" in fit.out
     )
     sets = recalib.load(cli.folder / "t.calib").card.sets
     assert sets is not None
-    assert (sets.by, sets.finite_sample, sets.rows) == ("class", False, len(LABELS))
+    assert (sets.by, sets.folds, sets.rows) == ("class", 4, len(LABELS))
+    assert (sets.penalty, sets.k_reg) == (0.2, 1)
     refused = cli("fit", "val.npz", "--sets-by", "class", "-o", "t.calib")
     assert refused.status == 2
     assert "sets_by: found class; accepted: only together with sets" in refused.err
+    refused = cli("fit", "val.npz", "--sets", "aps", "--sets-k-reg", "1", "-o", "t.calib")
+    assert "sets_k_reg: found 1; accepted: only with sets of raps" in refused.err
 
 
 def test_intervals_are_written_beside_probabilities(cli: Cli) -> None:

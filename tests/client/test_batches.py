@@ -8,7 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from recalib.client import Client, InvalidResponseError, ResourceNotFoundError
+from recalib.client import (
+    Client,
+    InvalidRequestError,
+    InvalidResponseError,
+    ResourceNotFoundError,
+)
 from recalib.errors import InputError
 from tests.cli.running import LABELS, LOGITS
 from tests.client.either import Either
@@ -47,6 +52,9 @@ def test_client_sends_arrays_and_downloads(client: Either, model: str, tmp_path:
         client.download_batch(model, job, tmp_path / "p.parquet", progress=False)
     with pytest.raises(ResourceNotFoundError):
         client.create_batch(model, dataset="none")
+    for request in ({"dataset": "val"}, {"data": LOGITS}):
+        with pytest.raises(InvalidRequestError, match="without thresholds of prediction sets"):
+            client.create_batch(model, **request, sets=True, progress=False)
 
 
 @pytest.mark.slow

@@ -39,6 +39,7 @@ def model(server: Server) -> str:
         for map in ("temperature", "vector"):
             client.wait(client.fit("calibrated", "val", map=map, promote=False), progress=False)
         sets = {"sets": "raps", "coverage": 0.8, "sets_by": "class", "promote": False}
+        sets |= {"sets_folds": 3, "sets_penalty": 0.2, "sets_k_reg": 1}
         client.wait(client.fit("calibrated", "val", **sets), progress=False)
         client.promote("calibrated", 1)
     return "calibrated"
@@ -52,10 +53,10 @@ def local() -> Calibrator:
 
 def test_sets_are_those_of_the_library(client: Either, model: str) -> None:
     """Also of an input that is sent in parts; a version without thresholds has none."""
-    options = SetOptions(method="raps", coverage=0.8, by="class")
+    options = SetOptions(method="raps", coverage=0.8, by="class", penalty=0.2, k_reg=1)
     rows = np.tile(LOGITS, (1 + MAX_ROWS // len(LOGITS), 1)).astype(np.float32)
     answer = client.predict(model, rows, calibrator=3, ids=0, sets=True)
-    expected = recalib.fit(LOGITS, LABELS, sets=options).predict_set(rows)
+    expected = recalib.fit(LOGITS, LABELS, sets=options, sets_folds=3).predict_set(rows)
     np.testing.assert_array_equal(answer.sets, expected)
     assert client.predict(model, rows[:2], calibrator=3).sets is None
     with pytest.raises(InvalidRequestError, match="without thresholds of prediction sets"):

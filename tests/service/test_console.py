@@ -176,13 +176,14 @@ def test_from_a_new_model_to_a_champion(
     assert "600 rows, every one checked" in answer.text
     form = "models/birds/fit?dataset=val"
     chosen = {"dataset": "val", "map": "temperature", "objective": "nll", "sets": "aps"}
+    chosen |= {"coverage": "0.8", "sets_by": "class"}
     answer = browser.send("models/birds/fit", form, promote="if_better", **chosen)
     assert answer.status_code == 303, answer.text
     ready.work()
     assert "succeeded" in browser.get(answer.headers["location"].removeprefix("/console/")).text
     assert "champion" in browser.get("models/birds/versions").text
     page = browser.get("models/birds/versions/1").text
-    assert "aps: sets hold the label of 90% of new rows, by thresholds of 300 rows" in page
+    assert "aps: sets hold the label of 80% of new rows of each class, by thresholds of 300" in page
 
 
 def test_errors_of_forms_name_the_field(browser: Browser, ready: Service) -> None:

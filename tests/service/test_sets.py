@@ -9,15 +9,18 @@ from typing import Any
 import grpc
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from numpy.typing import NDArray
 
 import recalib
 from service.grpc.generated.recalib.v1 import recalib_pb2 as pb
 from service.grpc.generated.recalib.v2wire import inference_pb2 as v2
-from tests.service.conftest import NPY, Service, npy, npz
+from tests.files.examples import write_npz
+from tests.service.conftest import NPY, NPZ, Service, npy, npz
 from tests.service.stubs import Rpc, refused, violations
 from tests.service.test_bad_input import check
+from tests.service.test_batches import parts
 from tests.service.test_formats import ARROW, URL
 from tests.service.test_grpc_inference import question as v2_question
 from tests.service.test_grpc_inference import tensor as v2_tensor
@@ -115,11 +118,25 @@ def test_version_without_thresholds_has_no_sets(ready: Service, rpc: Rpc) -> Non
     names = [each["name"] for each in ready.client.get("/v2/models/digits").json()["outputs"]]
     assert "sets" not in names
     check(ready.calibrate(LOGITS, sets="1"), 422, "sets", "'1'")
+    url, body = "/v1/models/digits/batches", write_npz(LOGITS, None)
+    answers = [
+        ready.client.post(url, json={"dataset": "validation", "sets": True}),
+        ready.client.post(url, content=body, headers=NPZ, params={"sets": "true"}),
+    ]
+    for answer in answers:
+        check(answer, 422, "sets", found)
+    create = parts(body, sets=True)
+    error = refused(grpc.StatusCode.INVALID_ARGUMENT, rpc.batches.create_batch, create)
+    assert found in violations(error)["sets"]
 
 
 def test_model_without_champion_has_no_sets(service: Service) -> None:
     service.model()
     check(service.calibrate(LOGITS, sets="true"), 422, "sets", "no champion of model 'digits'")
+    service.model("raw", 4, serve_uncalibrated=True)
+    body, query = write_npz(LOGITS, None), {"sets": "true"}
+    answer = service.client.post("/v1/models/raw/batches", content=body, headers=NPZ, params=query)
+    check(answer, 422, "sets", "no champion of model 'raw'")
 
 
 def test_uploaded_thresholds_are_served(ready: Service, data: Any) -> None:
@@ -131,11 +148,38 @@ def test_uploaded_thresholds_are_served(ready: Service, data: Any) -> None:
     assert answer["sets"] == _classes(calibrator.predict_set(LOGITS))
 
 
-def test_rpc_fits_thresholds_by_class(ready: Service, rpc: Rpc) -> None:
-    fitted_by_rpc(rpc, ready, sets="raps", sets_by="class", promote=pb.PROMOTE_ALWAYS)
-    sets = ready.client.get("/v1/models/digits/calibrators/2").json()["card"]["sets"]
-    assert (sets["method"], sets["coverage"], sets["by"]) == ("raps", 0.9, "class")
-    assert len(sets["thresholds"]) == 4
+def test_fits_have_all_options_of_sets(ready: Service, rpc: Rpc) -> None:
+    """A penalty of 0 and no rank without it are values, not fields that are not set."""
+    options = {"sets": "raps", "sets_folds": 3, "sets_penalty": 0.0, "sets_k_reg": 0}
+    fitted_by_rpc(rpc, ready, sets_by="class", promote=pb.PROMOTE_ALWAYS, **options)
+    assert ready.fitted(sets_by="class", **options)["state"] == "succeeded"
+    for version in (2, 3):
+        path = f"/v1/models/digits/calibrators/{version}"
+        sets = ready.client.get(path).json()["card"]["sets"]
+        assert (sets["method"], sets["coverage"], sets["by"]) == ("raps", 0.9, "class")
+        assert (sets["penalty"], sets["k_reg"], sets["folds"]) == (0.0, 0, 3)
+        assert (sets["finite_sample"], sets["rows"], len(sets["thresholds"])) == (False, 600, 4)
+
+
+def test_batch_has_the_sets_of_calibrate(
+    ready: Service, rpc: Rpc, expected: NDArray[np.bool_]
+) -> None:
+    """Of an upload over REST and gRPC, and of a data set; the batch says that it has them."""
+    body = write_npz(LOGITS, None)
+    url = "/v1/models/digits/batches"
+    query = {"format": "npz", "sets": "true"}
+    job = ready.client.post(url, content=body, headers=NPZ, params=query).json()
+    of_rpc = rpc.batches.create_batch(parts(body, format=pb.BATCH_FORMAT_NPZ, sets=True))
+    of_data = ready.client.post(url, json={"dataset": "validation", "sets": True}).json()
+    for _ in range(3):
+        ready.work()
+    for id in (job["id"], of_rpc.id):
+        content = ready.client.get(f"{url}/{id}/content").content
+        np.testing.assert_array_equal(np.load(io.BytesIO(content))["sets"], expected)
+    table = pq.read_table(io.BytesIO(ready.client.get(f"{url}/{of_data['id']}/content").content))
+    assert table.column_names == ["probabilities", "sets"]
+    assert rpc.batches.get_batch(pb.GetBatchRequest(model="digits", id=of_rpc.id)).sets
+    assert ready.client.get(f"{url}/{of_data['id']}").json()["sets"] is True
 
 
 @pytest.mark.parametrize(
@@ -144,7 +188,13 @@ def test_rpc_fits_thresholds_by_class(ready: Service, rpc: Rpc) -> None:
         ({"coverage": 0.9}, "coverage", "only together with the name of a method"),
         ({"sets": "lac", "coverage": 1.0}, "coverage", "less than 1"),
         ({"sets": "best"}, "sets", "'lac', 'aps' or 'raps'"),
-        ({"sets_by": "class"}, "sets_by", "only with sets"),
+        ({"sets_by": "class"}, "sets_by", "only together with sets"),
+        ({"sets_folds": 5}, "sets_folds", "only together with sets"),
+        ({"sets": "lac", "sets_folds": 601}, "sets_folds", "2 to 600"),
+        ({"sets": "lac", "sets_folds": 1}, "sets_folds", "greater than or equal to 2"),
+        ({"sets": "aps", "sets_penalty": 0.1}, "sets_penalty", "only with sets of raps"),
+        ({"sets_k_reg": 3}, "sets_k_reg", "only with sets of raps"),
+        ({"sets": "raps", "sets_penalty": -0.1}, "sets_penalty", "greater than or equal to 0"),
     ],
 )
 def test_impossible_fits_are_refused(

@@ -42,7 +42,7 @@ _CLASSES = 50
 @pytest.fixture(scope="module")
 def calibrator() -> Calibrator:
     logits, labels = draw(300, _CLASSES, 2.0)
-    fitted: Calibrator = recalib.fit(logits, labels)
+    fitted: Calibrator = recalib.fit(logits, labels).fit_sets(logits, labels, "aps", 0.5)
     return fitted
 
 
@@ -71,7 +71,9 @@ def logits_of(rows: int) -> NDArray[np.float32]:
     return np.random.default_rng(3).normal(0, 4, (rows, _CLASSES)).astype(np.float32)
 
 
-def enqueue(registry: Registry, model: Model, rows: int, format: str = "parquet") -> Job:
+def enqueue(
+    registry: Registry, model: Model, rows: int, format: str = "parquet", sets: bool = False
+) -> Job:
     """Upload rows, and enqueue their calibration."""
     with registry.blobs.writer() as blob:
         blob.write(write_npz(logits_of(rows), None))
@@ -79,7 +81,7 @@ def enqueue(registry: Registry, model: Model, rows: int, format: str = "parquet"
             payload = {
                 "model": model.name, "dataset": None, "version": 1, "format": format,
                 "input": "logits", "rows": rows, "digest": digest,
-                "media_type": "application/x-npz",
+                "media_type": "application/x-npz", "sets": sets,
             }  # fmt: skip
             return tx.jobs.enqueue(BATCH, payload, model=model, checkpoint={"upload": digest})
 
@@ -160,6 +162,29 @@ def test_file_has_the_probabilities_of_all_rows(
     assert finished.result is not None
     digest = finished.result["files"][f"probabilities.{format}"]["digest"]
     assert blobs(tmp_path) == {digest}
+
+
+@pytest.mark.sqlite_only
+@pytest.mark.parametrize("format", ["parquet", "npz"])
+def test_sets_are_beside_the_probabilities(
+    registry: Registry, model: Model, calibrator: Calibrator, small_parts: None, format: str
+) -> None:
+    """Those of `predict_set`, over several parts, and the probabilities of a batch without them."""
+    job, without = (enqueue(registry, model, 350, format, sets=sets) for sets in (True, False))
+    assert work(registry)
+    assert work(registry)
+    contents = [io.BytesIO(file_of(registry, each)) for each in (job, without)]
+    if format == "npz":
+        answers, plain = (dict(np.load(content)) for content in contents)
+    else:
+        answers, plain = (
+            {name: np.array(values) for name, values in pq.read_table(content).to_pydict().items()}
+            for content in contents
+        )
+    assert list(answers) == ["probabilities", "sets"]
+    np.testing.assert_array_equal(answers["probabilities"], plain["probabilities"])
+    assert answers["sets"].dtype == np.bool_
+    np.testing.assert_array_equal(answers["sets"], calibrator.predict_set(logits_of(350)))
 
 
 def test_stopped_batch_goes_on_from_its_last_part(

@@ -114,14 +114,14 @@ def test_stale_champion_is_refitted_and_promoted_on_evidence(
 
 
 @pytest.mark.sqlite_only
-@pytest.mark.parametrize("finite_sample", [True, False])
+@pytest.mark.parametrize("folds", [None, 4])
 def test_refit_keeps_the_prediction_sets_of_the_champion(
-    registry: Registry, finite_sample: bool
+    registry: Registry, folds: int | None
 ) -> None:
     """Their options; the thresholds are new, of rows that the new map has not seen or of folds."""
     sets = PredictionSets(
-        method="aps", coverage=0.7, by="class", thresholds=(0.9,), rows=99, low=0.6, high=0.8,
-        finite_sample=finite_sample,
+        method="raps", coverage=0.7, by="class", thresholds=(0.9,), rows=99, low=0.6, high=0.8,
+        finite_sample=folds is None, folds=folds, penalty=0.3, k_reg=2,
     )  # fmt: skip
     model = a_champion(registry, CAPTURING, sets=sets)
     serve(registry, model, ago=4_000, temperature=3.0)
@@ -132,7 +132,7 @@ def test_refit_keeps_the_prediction_sets_of_the_champion(
         refitted = convert(tx.calibrators.get(model, 2).card, Card).sets
     assert refitted is not None
     assert options_of_sets(refitted) == options_of_sets(sets)
-    assert refitted.finite_sample is finite_sample
+    assert (refitted.finite_sample, refitted.folds) == (folds is None, folds)
     assert len(refitted.thresholds) == 4
 
 

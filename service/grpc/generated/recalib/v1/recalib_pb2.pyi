@@ -714,7 +714,7 @@ class DatasetPage(_message.Message):
     def __init__(self, items: _Optional[_Iterable[_Union[Dataset, _Mapping]]] = ..., next_cursor: _Optional[str] = ...) -> None: ...
 
 class CreateCalibratorRequest(_message.Message):
-    __slots__ = ("model", "dataset", "map", "objective", "options", "promote", "parameters", "row_digests", "force", "sets", "coverage", "sets_by")
+    __slots__ = ("model", "dataset", "map", "objective", "options", "promote", "parameters", "row_digests", "force", "sets", "coverage", "sets_by", "sets_folds", "sets_penalty", "sets_k_reg")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     DATASET_FIELD_NUMBER: _ClassVar[int]
     MAP_FIELD_NUMBER: _ClassVar[int]
@@ -727,6 +727,9 @@ class CreateCalibratorRequest(_message.Message):
     SETS_FIELD_NUMBER: _ClassVar[int]
     COVERAGE_FIELD_NUMBER: _ClassVar[int]
     SETS_BY_FIELD_NUMBER: _ClassVar[int]
+    SETS_FOLDS_FIELD_NUMBER: _ClassVar[int]
+    SETS_PENALTY_FIELD_NUMBER: _ClassVar[int]
+    SETS_K_REG_FIELD_NUMBER: _ClassVar[int]
     model: str
     dataset: str
     map: str
@@ -739,7 +742,10 @@ class CreateCalibratorRequest(_message.Message):
     sets: str
     coverage: float
     sets_by: str
-    def __init__(self, model: _Optional[str] = ..., dataset: _Optional[str] = ..., map: _Optional[str] = ..., objective: _Optional[str] = ..., options: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., promote: _Optional[_Union[Promote, str]] = ..., parameters: _Optional[bytes] = ..., row_digests: _Optional[bytes] = ..., force: _Optional[bool] = ..., sets: _Optional[str] = ..., coverage: _Optional[float] = ..., sets_by: _Optional[str] = ...) -> None: ...
+    sets_folds: int
+    sets_penalty: float
+    sets_k_reg: int
+    def __init__(self, model: _Optional[str] = ..., dataset: _Optional[str] = ..., map: _Optional[str] = ..., objective: _Optional[str] = ..., options: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., promote: _Optional[_Union[Promote, str]] = ..., parameters: _Optional[bytes] = ..., row_digests: _Optional[bytes] = ..., force: _Optional[bool] = ..., sets: _Optional[str] = ..., coverage: _Optional[float] = ..., sets_by: _Optional[str] = ..., sets_folds: _Optional[int] = ..., sets_penalty: _Optional[float] = ..., sets_k_reg: _Optional[int] = ...) -> None: ...
 
 class GetCalibratorRequest(_message.Message):
     __slots__ = ("model", "version")
@@ -952,20 +958,22 @@ class EvaluationPage(_message.Message):
     def __init__(self, items: _Optional[_Iterable[_Union[Evaluation, _Mapping]]] = ..., next_cursor: _Optional[str] = ...) -> None: ...
 
 class BatchHeader(_message.Message):
-    __slots__ = ("model", "version", "format", "dataset", "content_type", "input")
+    __slots__ = ("model", "version", "format", "dataset", "content_type", "input", "sets")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     FORMAT_FIELD_NUMBER: _ClassVar[int]
     DATASET_FIELD_NUMBER: _ClassVar[int]
     CONTENT_TYPE_FIELD_NUMBER: _ClassVar[int]
     INPUT_FIELD_NUMBER: _ClassVar[int]
+    SETS_FIELD_NUMBER: _ClassVar[int]
     model: str
     version: str
     format: BatchFormat
     dataset: str
     content_type: str
     input: Input
-    def __init__(self, model: _Optional[str] = ..., version: _Optional[str] = ..., format: _Optional[_Union[BatchFormat, str]] = ..., dataset: _Optional[str] = ..., content_type: _Optional[str] = ..., input: _Optional[_Union[Input, str]] = ...) -> None: ...
+    sets: bool
+    def __init__(self, model: _Optional[str] = ..., version: _Optional[str] = ..., format: _Optional[_Union[BatchFormat, str]] = ..., dataset: _Optional[str] = ..., content_type: _Optional[str] = ..., input: _Optional[_Union[Input, str]] = ..., sets: _Optional[bool] = ...) -> None: ...
 
 class CreateBatchRequest(_message.Message):
     __slots__ = ("header", "chunk")
@@ -1004,7 +1012,7 @@ class ListBatchesRequest(_message.Message):
     def __init__(self, model: _Optional[str] = ..., limit: _Optional[int] = ..., cursor: _Optional[str] = ...) -> None: ...
 
 class Batch(_message.Message):
-    __slots__ = ("id", "model", "version", "dataset", "input", "format", "rows", "state", "progress", "error", "digest", "size_bytes", "created_at", "finished_at", "uncalibrated")
+    __slots__ = ("id", "model", "version", "dataset", "input", "format", "rows", "state", "progress", "error", "digest", "size_bytes", "created_at", "finished_at", "uncalibrated", "sets")
     ID_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
@@ -1020,6 +1028,7 @@ class Batch(_message.Message):
     CREATED_AT_FIELD_NUMBER: _ClassVar[int]
     FINISHED_AT_FIELD_NUMBER: _ClassVar[int]
     UNCALIBRATED_FIELD_NUMBER: _ClassVar[int]
+    SETS_FIELD_NUMBER: _ClassVar[int]
     id: str
     model: str
     version: int
@@ -1035,7 +1044,8 @@ class Batch(_message.Message):
     created_at: _timestamp_pb2.Timestamp
     finished_at: _timestamp_pb2.Timestamp
     uncalibrated: bool
-    def __init__(self, id: _Optional[str] = ..., model: _Optional[str] = ..., version: _Optional[int] = ..., dataset: _Optional[str] = ..., input: _Optional[_Union[Input, str]] = ..., format: _Optional[_Union[BatchFormat, str]] = ..., rows: _Optional[int] = ..., state: _Optional[_Union[JobState, str]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., error: _Optional[str] = ..., digest: _Optional[str] = ..., size_bytes: _Optional[int] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., finished_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., uncalibrated: _Optional[bool] = ...) -> None: ...
+    sets: bool
+    def __init__(self, id: _Optional[str] = ..., model: _Optional[str] = ..., version: _Optional[int] = ..., dataset: _Optional[str] = ..., input: _Optional[_Union[Input, str]] = ..., format: _Optional[_Union[BatchFormat, str]] = ..., rows: _Optional[int] = ..., state: _Optional[_Union[JobState, str]] = ..., progress: _Optional[_Union[Progress, _Mapping]] = ..., error: _Optional[str] = ..., digest: _Optional[str] = ..., size_bytes: _Optional[int] = ..., created_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., finished_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., uncalibrated: _Optional[bool] = ..., sets: _Optional[bool] = ...) -> None: ...
 
 class BatchPage(_message.Message):
     __slots__ = ("items", "next_cursor")
