@@ -33,6 +33,7 @@ class FitRequest(msgspec.Struct, frozen=True):
     force: bool = False
     sets: SetOptions | None = None
     sets_folds: int | None = None
+    resampled: dict[str, Any] | None = None
 
 
 def run_fit(context: JobContext, policy: ClusterPolicy = IN_MEMORY) -> None:
@@ -60,8 +61,9 @@ def run_fit(context: JobContext, policy: ClusterPolicy = IN_MEMORY) -> None:
         context.check_cancelled()
 
     context.progress(0.0, "reading the data set")
-    fit_in_parts = request.sets is None and fits_in_parts(request.map, request.objective, options)
-    if fit_in_parts and policy.is_large(model, dataset):
+    needs_memory = request.sets is not None or request.resampled is not None
+    divides = not needs_memory and fits_in_parts(request.map, request.objective, options)
+    if divides and policy.is_large(model, dataset):
         with open_large(context, model, dataset, policy) as large:
             calibrator = large.fit(request.map, request.objective, options, report)
             rows = large.sample()
@@ -79,6 +81,7 @@ def run_fit(context: JobContext, policy: ClusterPolicy = IN_MEMORY) -> None:
             measure=True,
             sets=request.sets,
             sets_folds=request.sets_folds,
+            resampled=request.resampled,
             data=DataSummary(rows=dataset.rows, digest=dataset.digest, name=dataset.name),
             progress=report,
             **options,

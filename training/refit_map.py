@@ -24,6 +24,9 @@ from recalib.fitting.cross_validation import Candidate
 from recalib.fitting.fit import check_data
 from recalib.fitting.problem import Progress
 from recalib.fitting.request import candidate_of, configure_pair
+from recalib.fitting.request import split_class_weights as split
+from recalib.fitting.request import with_class_weights as weigh
+from recalib.fitting.stack import weigh_classes
 from recalib.fitting.validation_error import exceeds_tolerance
 from recalib.registry import Model, Transaction
 from training.logit_samples import LabelledSample
@@ -79,20 +82,21 @@ def choose_map(
     """Return the candidate to fit after the champion with this card, and the reason.
 
     The candidates are those of `auto` with the champion's objective, and the champion's own map,
-    of those that `predictions` allows.
+    of those that `predictions` allows. Weights of classes for a rebalanced training stay.
     """
-    champion = candidate_of(card)
+    champion, class_weight = split(candidate_of(card))
     candidates = {
         candidate.map.name: candidate for candidate in Auto().candidates(champion.objective)
     }
     candidates[champion.map.name] = champion
     logits, labels = check_data(rows.logits, rows.labels, "logits")
     logits, _ = mask_constants(logits, labels)
+    rows_of_training = logits, labels, weigh_classes(class_weight, labels, None)
     winner, choice = choose(
-        list(candidates.values()), logits, labels, predictions=predictions, progress=progress
+        list(candidates.values()), *rows_of_training, predictions=predictions, progress=progress
     )
     if winner.map.name not in refused:
-        return winner, choice
+        return weigh(winner, class_weight), choice
     others = {
         result.map: result.nll.value
         for result in choice.candidates
@@ -104,9 +108,10 @@ def choose_map(
     reason = f"{winner.name} was refused: {refused[winner.map.name]}"
     if not others:
         note = f"{choice.reason}; {reason}, but no other map is left"
-        return winner, msgspec.structs.replace(choice, reason=note)
+        weighted = weigh(winner, class_weight)
+        return weighted, msgspec.structs.replace(choice, reason=note)
     name = min(others, key=lambda map: others[map])
-    return candidates[name], msgspec.structs.replace(
+    return weigh(candidates[name], class_weight), msgspec.structs.replace(
         choice,
         map=name,
         objective=candidates[name].objective.name,

@@ -7,10 +7,11 @@ from numpy.typing import NDArray
 
 from recalib.calibrator import Calibrator
 from recalib.errors import CorruptError, NotFoundError
+from recalib.files import MEDIA_TYPES
+from recalib.files.fragments import list_fragments
 from recalib.registry import Model, Registry
 from recalib.shift import Shadow, begin_shadow, window_rows
-from recalib.stats.groups import group_counts
-from training.dataset_rows import read_rows
+from recalib.shift.label_shares import label_shares
 from training.logit_samples import read_labelled_sample, read_newest_logits
 
 
@@ -70,7 +71,8 @@ def _shares(
     if dataset is None or dataset.uri is not None:
         return None
     try:
-        labels = read_rows(registry, model, dataset).labels
+        registry.blobs.verify(dataset.digest)
+        location, format = registry.blobs.location(dataset.digest), MEDIA_TYPES[dataset.media_type]
+        return label_shares(list_fragments(location, format=format), dataset.input, model.classes)
     except (CorruptError, NotFoundError):
         return None
-    return group_counts(labels, model.classes) / len(labels)

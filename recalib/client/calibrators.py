@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -42,6 +42,7 @@ def fit(
     sets_folds: int | None = None,
     sets_penalty: float | None = None,
     sets_k_reg: int | None = None,
+    resampled: Mapping[str, Sequence[float] | str] | None = None,
     promote: bool | Literal["if_better"] = "if_better",
     force: bool = False,
 ) -> Flow[Job]:
@@ -51,6 +52,7 @@ def fit(
     ----------
     map, objective, options, sets, coverage, sets_folds: as for `recalib.fit`.
     sets_by, sets_penalty, sets_k_reg: as `by`, `penalty` and `k_reg` of `recalib.sets.SetOptions`.
+    resampled: `{"class_weight": ...}` as for `recalib.fit`; the rows of the data set are as in use.
     promote: whether the new version becomes the champion: always, never, or only if its
         cross-validated NLL is clearly better than that of the current champion.
     force: promote also if the rows do not look like logits of the model.
@@ -70,6 +72,7 @@ def fit(
     }
     given = {"sets": sets, "coverage": coverage, "sets_by": None if sets_by == "all" else sets_by}
     given |= {"sets_folds": sets_folds, "sets_penalty": sets_penalty, "sets_k_reg": sets_k_reg}
+    given |= {"resampled": resampled}
     body |= {name: value for name, value in given.items() if value is not None}
     place = path("models", model, "calibrators")
     return fetch(session, Job, "POST", place, json=body, headers=idempotency_headers())

@@ -139,9 +139,10 @@ def fit(
     measure: whether the card gets the metrics of these rows before and after the map, with 95%
         intervals and with the weights, as `survey` weights. They take much longer than most fits;
         `Calibrator.evaluate` measures other rows.
-    resampled: how the classes of the classifier's training were rebalanced, by a single map and
-        `nll`: probabilities are then those of the rows that it is used on, and the map is the only
-        member of a `stack` with `class_weight`. `{"class_weight": w}`, w (K,) or `balanced`: the
+    resampled: how the classes of the classifier's training were rebalanced, with `nll`:
+        probabilities are then those of the rows that it is used on, and the map is a `stack` with
+        `class_weight`, of one member, or of those that `auto` chooses; its `predictions` are then
+        those before the correction. `{"class_weight": w}`, w (K,) or `balanced`: the
         loss was weighted, or the training rows of class k were drawn w_k times as often, and these
         rows are as in use. `{"rate": r}`: these rows were resampled like those of the training, a
         share r_k of class k was kept, (K,), or r of class 0 of 2. The map is fitted to rows as they
@@ -255,16 +256,19 @@ def _rebalance(
     labels: Integers,
     weights: NDArray[np.float64] | None,
     sample_weight: ArrayLike | None,
-) -> tuple[Candidate, NDArray[np.float64] | None, ArrayLike | None]:
-    """Return the map with the weights of classes, and the weights of rows as they are in use."""
+) -> tuple[Candidate | AutoPolicy, NDArray[np.float64] | None, ArrayLike | None]:
+    """Return the request with weights of classes, and weights of rows as they are in use."""
     counts = group_sums(labels, weights, logits.shape[1])
     of_classes, of_rows = class_weights(resampled, counts)
-    candidate = with_class_weights(request, of_classes)
+    if isinstance(request, AutoPolicy):
+        request = replace(request, class_weight=of_classes)
+    else:
+        request = with_class_weights(request, of_classes)
     if of_rows is None:
-        return candidate, weights, sample_weight
+        return request, weights, sample_weight
     factors = np.ones(len(labels)) if sample_weight is None else np.asarray(sample_weight)
     factors = factors * of_rows[labels]
-    return candidate, check_weights(factors, rows=len(labels)), factors
+    return request, check_weights(factors, rows=len(labels)), factors
 
 
 def _check_rows(

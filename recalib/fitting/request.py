@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, cast
+from typing import Any
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,6 +19,7 @@ from recalib.fitting.auto import AUTO, Auto, choose
 from recalib.fitting.cross_validation import Candidate
 from recalib.fitting.problem import Progress
 from recalib.fitting.solvers import check_device_pair, check_pair
+from recalib.fitting.stack import weigh_classes
 from recalib.maps import MAPS, Map, card_options
 from recalib.maps.labels import LABEL_MAPS, LabelMap
 from recalib.maps.stack import Member, Stack
@@ -33,6 +35,8 @@ class AutoPolicy:
 
     auto: Auto
     objective: Objective
+    #: (K,): maps compete on rows with these weights, and the choice gets them; see `Stack`.
+    class_weight: tuple[float, ...] = ()
 
     def choose(
         self,
@@ -45,17 +49,19 @@ class AutoPolicy:
         smooths: bool = True,
     ) -> tuple[Candidate, AutoChoice]:
         """Return the selected candidate and the reason; the arguments are those of `choose`."""
-        return choose(
+        candidate, choice = choose(
             self.auto.candidates(self.objective),
             logits,
             labels,
-            weights,
+            weigh_classes(self.class_weight, labels, weights),
             groups,
             predictions=self.auto.policy,
             smooths=smooths,
             max_seconds=self.auto.max_seconds,
             progress=progress,
         )
+        candidate = with_class_weights(candidate, self.class_weight)
+        return candidate, msgspec.structs.replace(choice, map=candidate.map.name)
 
 
 def resolve_fit(
@@ -96,21 +102,32 @@ def check_request(request: Candidate | AutoPolicy, **arguments: Any) -> None:
 
 def check_resampled(request: Candidate | AutoPolicy, **arguments: Any) -> None:
     """Raise `InputError` for a fit that takes no weights of classes; see `recalib.fit`."""
-    if isinstance(request, AutoPolicy) or request.objective.name != "nll":
-        found = f"map {AUTO}" if isinstance(request, AutoPolicy) else request.objective.name
-        raise InputError("resampled", found=found, accepted="a single map by nll")
+    if request.objective.name != "nll":
+        raise InputError("resampled", found=request.objective.name, accepted="a map by nll")
     for name, value in arguments.items():
         if value not in (None, False, "multiclass"):
             found, accepted = f"{value} with resampled", "none"
             raise InputError(name, found=found, accepted=accepted)
 
 
-def with_class_weights(request: Candidate | AutoPolicy, weights: tuple[float, ...]) -> Candidate:
+def with_class_weights(candidate: Candidate, weights: tuple[float, ...]) -> Candidate:
     """Return the candidate whose map is fitted to rows of weighted classes; see `Stack`."""
-    map = cast(Candidate, request).map
+    map = candidate.map
+    if not weights:
+        return candidate
     if not isinstance(map, Stack):
         map = Stack((Member(map.name, 1.0, options_of(map)),), pool="logarithmic")
     return Candidate(replace(map, class_weight=weights), NegativeLogLikelihood())
+
+
+def split_class_weights(candidate: Candidate) -> tuple[Candidate, tuple[float, ...]]:
+    """Return the candidate without weights of classes, and these: undo `with_class_weights`."""
+    map = candidate.map
+    if not isinstance(map, Stack) or not map.class_weight:
+        return candidate, ()
+    is_single = len(map.maps) == 1 and not map.smoothing
+    alone = map.maps[0] if is_single else replace(map, class_weight=())
+    return replace(candidate, map=alone), map.class_weight
 
 
 def configure_pair(

@@ -8,7 +8,7 @@ from typing import cast
 
 import numpy as np
 
-from recalib.core.arrays import check_weights
+from recalib.core.arrays import Integers, check_weights
 from recalib.errors import InputError
 from recalib.fitting.objective_sums import objective_at
 from recalib.fitting.problem import Problem, Solution, Solver
@@ -38,7 +38,8 @@ def fit_stack(problem: Problem, solve: Solver) -> Solution:
         raise InputError("options.class_weight", found=found, accepted="none; or one file")
     starts = [None] * len(stack.maps) if problem.start is None else stack.split(problem.start)
     logits = stack.smooth(NumpyOps(), problem.logits)
-    of_members = replace(problem, logits=logits, weights=_weights(problem, stack.class_weight))
+    weights = weigh_classes(stack.class_weight, problem.labels, problem.weights)
+    of_members = replace(problem, logits=logits, weights=weights)
     solutions = [
         solve(replace(of_members, map=map, start=start))
         for map, start in zip(stack.maps, starts, strict=True)
@@ -54,10 +55,12 @@ def fit_stack(problem: Problem, solve: Solver) -> Solution:
     )
 
 
-def _weights(problem: Problem, class_weight: tuple[float, ...]) -> Numbers | None:
-    """Return the weights of the rows for members, multiplied by those of the classes."""
+def weigh_classes(
+    class_weight: tuple[float, ...], labels: Integers, weights: Numbers | None
+) -> Numbers | None:
+    """Return weights of rows (N,), multiplied by those of their classes, if there are some."""
     if not class_weight:
-        return problem.weights
-    weights = np.array(class_weight)[problem.labels]
-    weights *= 1.0 if problem.weights is None else problem.weights
-    return check_weights(weights, rows=len(weights))
+        return weights
+    of_rows = np.array(class_weight)[labels]
+    of_rows *= 1.0 if weights is None else weights
+    return check_weights(of_rows, rows=len(of_rows))

@@ -13,6 +13,7 @@ from recalib.drift import estimate_priors
 from recalib.replay.columns import LogRows
 from recalib.replay.log import Log
 from recalib.replay.survey import Survey
+from recalib.shift import adapt
 
 Values = NDArray[np.float64]
 
@@ -136,14 +137,8 @@ def _read(log: Log, survey: Survey, period: Period) -> tuple[Values, LogRows]:
 def _rescale(probabilities: Values, before: Values, now: Values) -> Values:
     """Return the rescaled confidence of the predicted class, (N,)."""
     ratio = np.divide(now, before, out=np.zeros_like(now), where=before > 0)
-    weighted = probabilities * ratio
-    totals = weighted.sum(axis=1)
-    confidences = weighted[np.arange(len(weighted)), probabilities.argmax(axis=1)]
-    # A row whose classes all have share 0 now is not rescaled.
-    rescaled: Values = np.divide(
-        confidences, totals, out=probabilities.max(axis=1), where=totals > 0
-    )
-    return rescaled
+    rows = np.arange(len(probabilities)), probabilities.argmax(axis=1)
+    return np.asarray(adapt(probabilities, ratio)[rows], np.float64)
 
 
 def _brier(confidences: Values, correct: Values) -> float | None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
 from anyio import to_thread
 from msgspec.structs import asdict
 
@@ -17,11 +18,12 @@ from recalib.contract.calibrators import (
 from recalib.contract.jobs import Job
 from recalib.core.resource_names import check_alias
 from recalib.errors import ConflictError, InputError
-from recalib.fitting.request import resolve_fit
+from recalib.fitting.request import check_resampled, resolve_fit
 from recalib.registry import Model, Registry, Transaction
 from recalib.registry.job_kinds import FIT, PUBLISH
 from recalib.sets.conformal import check_exchangeable, resolve_fields
 from recalib.sets.splits import check_folds
+from recalib.shift.prior import class_weights
 from service.access.authenticator import current_principal
 from service.access.job_queue import enqueue
 from service.calibrators.schemas import SET_FIELDS, AliasSet, CalibratorCreate
@@ -79,10 +81,15 @@ def request_fit(tx: Transaction, model: Model, fit: CalibratorCreate) -> Job:
         raise InputError("dataset", found="none", accepted=accepted)
     if fit.row_digests is not None:
         raise InputError("row_digests", found="no `parameters`", accepted="both, or neither")
-    resolve_fit(fit.map, fit.objective, fit.options, model.task)
+    what = resolve_fit(fit.map, fit.objective, fit.options, model.task)
     rows = tx.datasets.get(model, fit.dataset).rows
-    fields = fit.model_dump(exclude={*_UPLOAD_FIELDS, *SET_FIELDS, "sets_folds", "force"})
+    apart = *_UPLOAD_FIELDS, *SET_FIELDS, "sets_folds", "force", "resampled"
+    fields = fit.model_dump(exclude=set(apart))
     fields |= _force(fit) | _sets(fit, model, rows)
+    if fit.resampled is not None:
+        check_resampled(what, task=model.task)
+        fields["resampled"] = fit.resampled.model_dump()
+        class_weights(fields["resampled"], np.ones(model.classes))  # raises InputError
     job = enqueue(tx, FIT, {"model": model.name, **fields}, model=model)
     detail = f"{fit.map} by {fit.objective} on {fit.dataset}"
     tx.audit.record(current_principal().name, "create_calibrator", model.name, job.id, detail)

@@ -20,6 +20,17 @@ _MAPS = list(dict.fromkeys([*MAPS, *LABEL_MAPS, AUTO]))
 SET_FIELDS = ("sets", "coverage", "sets_by", "sets_penalty", "sets_k_reg")
 
 
+class Resampled(BaseModel):
+    """How the training of the classifier was rebalanced; rows of data sets are as in use."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    class_weight: Literal["balanced"] | list[float] = Field(
+        description="Weight of each class in the training, positive; `balanced` if each class "
+        "weighed the same."
+    )
+
+
 class CalibratorCreate(BaseModel):
     """A request to fit a calibrator, or to publish one that was fitted elsewhere."""
 
@@ -62,6 +73,11 @@ class CalibratorCreate(BaseModel):
     )
     sets_k_reg: Annotated[int, Interval(ge=0)] | None = Field(
         None, description="Of `raps`: how many first classes have no penalty; 5 by default."
+    )
+    resampled: Resampled | None = Field(
+        None,
+        description="For a classifier that was trained on rebalanced classes, with the objective "
+        "`nll`: probabilities are corrected for the rows that it is used on.",
     )
     promote: bool | Literal["if_better"] = Field(
         "if_better",

@@ -67,7 +67,7 @@ def test_bad_shares_are_named(train: Any, true: Any, text: str) -> None:
         recalib.adjust_prior([0.5], train, true)
 
 
-@pytest.mark.parametrize("name", ["temperature", "vector", "isotonic"])
+@pytest.mark.parametrize("name", ["temperature", "vector", "isotonic", "auto"])
 @pytest.mark.parametrize(
     ("rows", "resampled"),
     [
@@ -142,8 +142,8 @@ def test_weights_of_rows_and_rates_are_multiplied() -> None:
         ({"class_weight": "even"}, {}, "resampled.class_weight: found 'even'"),
         ({"rates": 0.1}, {}, "resampled: found .*rates.*; accepted: one of rate and class_weight"),
         (0.1, {}, "resampled: found 0.1"),
-        ({"rate": 0.1}, {"map": "auto"}, "resampled: found map auto; accepted: a single map"),
-        ({"rate": 0.1}, {"objective": "brier"}, "resampled: found brier"),
+        ({"rate": 0.1}, {"map": "auto", "objective": "brier"}, "resampled: found brier"),
+        ({"rate": 0.1}, {"objective": "brier"}, "resampled: found brier; accepted: a map by nll"),
         ({"rate": 0.1}, {"device": "cpu"}, "device: found cpu with resampled"),
         ({"rate": 0.1}, {"sets": "lac"}, "resampled: found given; accepted: none with sets"),
         (

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from recalib.core.card import AutoChoice, Card, MetricValue
+from recalib.core.options import options_of
 from recalib.drift import ScoreTest
 from recalib.fitting.fit import fit
 from recalib.maps import MAPS
@@ -101,6 +102,19 @@ def test_champions_own_options_compete() -> None:
     assert all(
         MAPS[result.map]().preserves_accuracy for result in choice.candidates if result.chosen
     )
+
+
+@pytest.mark.slow
+def test_weights_of_a_rebalanced_training_stay() -> None:
+    """The maps compete without them, on rows as they were in the training."""
+    weights = {"class_weight": (1.0, 2.0, 1.0, 4.0)}
+    card = fit(*draw(500, 4, 3.0), resampled=weights).card
+    chosen, choice = choose_map(card, {}, FITTING, "may_change", quiet)
+    np.testing.assert_allclose(options_of(chosen.map)["class_weight"], (0.25, 0.5, 0.25, 1.0))
+    assert {"temperature", "vector"} <= {result.map for result in choice.candidates}
+    refused = {result.map: "it was no better" for result in choice.candidates}
+    again, _ = choose_map(card, refused, FITTING, "may_change", quiet)
+    assert again == chosen
 
 
 def test_refit_changes_what_model_and_champion_allow() -> None:

@@ -714,7 +714,7 @@ class DatasetPage(_message.Message):
     def __init__(self, items: _Optional[_Iterable[_Union[Dataset, _Mapping]]] = ..., next_cursor: _Optional[str] = ...) -> None: ...
 
 class CreateCalibratorRequest(_message.Message):
-    __slots__ = ("model", "dataset", "map", "objective", "options", "promote", "parameters", "row_digests", "force", "sets", "coverage", "sets_by", "sets_folds", "sets_penalty", "sets_k_reg")
+    __slots__ = ("model", "dataset", "map", "objective", "options", "promote", "parameters", "row_digests", "force", "sets", "coverage", "sets_by", "sets_folds", "sets_penalty", "sets_k_reg", "resampled")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     DATASET_FIELD_NUMBER: _ClassVar[int]
     MAP_FIELD_NUMBER: _ClassVar[int]
@@ -730,6 +730,7 @@ class CreateCalibratorRequest(_message.Message):
     SETS_FOLDS_FIELD_NUMBER: _ClassVar[int]
     SETS_PENALTY_FIELD_NUMBER: _ClassVar[int]
     SETS_K_REG_FIELD_NUMBER: _ClassVar[int]
+    RESAMPLED_FIELD_NUMBER: _ClassVar[int]
     model: str
     dataset: str
     map: str
@@ -745,7 +746,8 @@ class CreateCalibratorRequest(_message.Message):
     sets_folds: int
     sets_penalty: float
     sets_k_reg: int
-    def __init__(self, model: _Optional[str] = ..., dataset: _Optional[str] = ..., map: _Optional[str] = ..., objective: _Optional[str] = ..., options: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., promote: _Optional[_Union[Promote, str]] = ..., parameters: _Optional[bytes] = ..., row_digests: _Optional[bytes] = ..., force: _Optional[bool] = ..., sets: _Optional[str] = ..., coverage: _Optional[float] = ..., sets_by: _Optional[str] = ..., sets_folds: _Optional[int] = ..., sets_penalty: _Optional[float] = ..., sets_k_reg: _Optional[int] = ...) -> None: ...
+    resampled: _struct_pb2.Struct
+    def __init__(self, model: _Optional[str] = ..., dataset: _Optional[str] = ..., map: _Optional[str] = ..., objective: _Optional[str] = ..., options: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ..., promote: _Optional[_Union[Promote, str]] = ..., parameters: _Optional[bytes] = ..., row_digests: _Optional[bytes] = ..., force: _Optional[bool] = ..., sets: _Optional[str] = ..., coverage: _Optional[float] = ..., sets_by: _Optional[str] = ..., sets_folds: _Optional[int] = ..., sets_penalty: _Optional[float] = ..., sets_k_reg: _Optional[int] = ..., resampled: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ...) -> None: ...
 
 class GetCalibratorRequest(_message.Message):
     __slots__ = ("model", "version")
