@@ -70,7 +70,8 @@ def fit(
         "promote": promote,
         **_force(force),
     }
-    given = {"sets": sets, "coverage": coverage, "sets_by": None if sets_by == "all" else sets_by}
+    by = None if sets_by == "all" else sets_by
+    given: dict[str, Any] = {"sets": sets, "coverage": coverage, "sets_by": by}
     given |= {"sets_folds": sets_folds, "sets_penalty": sets_penalty, "sets_k_reg": sets_k_reg}
     given |= {"resampled": resampled}
     body |= {name: value for name, value in given.items() if value is not None}

@@ -31,4 +31,5 @@ def label_shares(fragments: Iterable[Fragment], input: Input, classes: int) -> N
         with fragment.open(input) as file:
             for _, labels, _ in labelled_chunks(file):
                 counts += group_counts(labels, classes)
-    return counts / counts.sum()
+    shares: NDArray[np.float64] = counts / counts.sum()
+    return shares
