@@ -10,8 +10,8 @@ from recalib.errors import CorruptError, NotFoundError
 from recalib.files import MEDIA_TYPES
 from recalib.files.fragments import list_fragments
 from recalib.registry import Model, Registry
+from recalib.scale.label_shares import label_shares
 from recalib.shift import Shadow, begin_shadow, window_rows
-from recalib.shift.label_shares import label_shares
 from training.logit_samples import read_labelled_sample, read_newest_logits
 
 
